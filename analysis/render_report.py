@@ -1,0 +1,27 @@
+"""Renders the report into any folder, without touching the committed one: for looking at a change before making it.
+
+Run: python analysis/render_report.py /tmp/report
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+import sys
+
+from flashladder import report
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import write_atomic
+from flashladder.report_data import collect
+
+
+def main(argv: list[str]) -> int:
+    with one_line_errors():
+        if len(argv) != 1 or argv[0].startswith("-"):
+            raise FlashladderError("usage: python analysis/render_report.py FOLDER")
+        for path, data in report.render(collect(), report.read_readme()).items():
+            print(write_atomic(Path(argv[0]) / path.name, data))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,247 @@
+"""How fast is a kernel beside FA2? Paired timings on this GPU, with raw samples, GPU state and an A/A floor.
+
+Why: rules 1 to 11 of the measurement protocol, in one command that a ladder of sixteen iterations finishes in minutes
+and that goes on where it stopped when `--out` exists.
+
+Run on a machine with a GPU:
+    python -m flashladder.bench 7 --configs a100
+    python -m flashladder.bench --all --configs prog --out bench.json.gz
+    python -m flashladder.bench 16 --tune --out tune.json.gz         # ranks configurations at one length
+Exit code: 0 done, 1 a kernel is wrong or a time impossible, 2 it could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+import time
+
+from tqdm import tqdm
+
+from flashladder.bench_run import Timed, bench_group, cuda_hardware, estimate_s
+from flashladder.bench_table import ranking, table
+from flashladder.check_case import D_HEAD, N_HEADS, SEQ_LENS, batch_of
+from flashladder.config import DTYPES
+from flashladder.device import Device, exclusive, open_device, reference_identity, reference_kernel
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.gpus import gpu_key
+from flashladder.installed import chosen_configs, load_installed
+from flashladder.iteration import load_all, load_iteration
+from flashladder.result_schema import BenchResult, Group, Kernel, Process, Settings, Shape
+from flashladder.results import load_result, write_result
+from flashladder.summaries import derive, problems
+from flashladder.timing import Plan
+
+TUNE_LENGTH = 4096
+ROUGH_TFLOPS = 300.0  # FA2 on an H200, for the estimate only
+
+
+def shape_of(seq_len: int) -> Shape:
+    """The grid's shape at this length."""
+    return Shape(batch=batch_of(seq_len), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
+
+
+def choose(options: argparse.Namespace, arch: str) -> tuple[list[Timed], dict[str, Kernel]]:
+    """The kernels that the command line asks for, and their identities.
+
+    Raises:
+        FlashladderError: a wheel is missing, or does not hold a configuration (when tuning, those are left out).
+    """
+    timed: list[Timed] = []
+    identities: dict[str, Kernel] = {}
+    for number in options.numbers:
+        installed = load_installed(number)
+        for config in chosen_configs(number, options.configs, options.dtypes):
+            if options.tune and config.short_form() not in installed.built:
+                continue
+            installed.require(config)
+            timed.append(Timed(number, config, installed.run))
+            identities[timed[-1].key] = installed.identity(config, arch)
+    if not timed:
+        raise FlashladderError(
+            "no kernel to time", hint="build the configurations first: invoke build N --configs tune"
+        )
+    return timed, identities
+
+
+def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
+    """`fresh`, with the groups of an earlier file that still hold: same GPU, settings and machine code."""
+    if path is None or not path.is_file():
+        return fresh
+    old = load_result(path)
+    if not isinstance(old, BenchResult):
+        raise FlashladderError("not a bench result", where=path, found=old.kind, hint="choose another --out")
+    comparable = (old.gpu.uuid, old.settings, old.purpose, old.protocol_version, old.reference.torch) == (
+        fresh.gpu.uuid, fresh.settings, fresh.purpose, fresh.protocol_version, fresh.reference.torch,
+    )  # fmt: skip
+    stale = [
+        key for key, kernel in old.kernels.items() if key in fresh.kernels and not fresh.kernels[key].same_code(kernel)
+    ]
+    if not comparable or stale:
+        raise FlashladderError(
+            "the file holds another GPU, protocol or machine code" + (f" ({stale[0]})" if stale else ""),
+            where=path,
+            hint="choose another --out, or delete it",
+        )
+    return fresh.model_copy(
+        update={
+            "kernels": old.kernels | fresh.kernels,
+            "reference": old.reference,
+            "processes": (*old.processes, fresh.processes[0].model_copy(update={"index": len(old.processes)})),
+            "groups": old.groups,
+        }
+    )
+
+
+def missing(result: BenchResult, kernels: Sequence[Timed], dtype: str, shape: Shape) -> list[Timed]:
+    """Kernels of `dtype` that have no pairs at this shape yet."""
+    done = {
+        series.kernel
+        for group in result.groups
+        if (group.dtype, group.shape) == (dtype, shape)
+        for series in group.series
+        if series.pairs
+    }
+    return [kernel for kernel in kernels if kernel.config.dtype == dtype and kernel.key not in done]
+
+
+def new_result(
+    options: argparse.Namespace, device: Device, kernels: dict[str, Kernel], flush_bytes: int
+) -> BenchResult:
+    """A result without groups."""
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return BenchResult(
+        purpose="tune" if options.tune else "report",
+        rung=device.rung,
+        gpu=device.gpu,
+        host=device.host,
+        kernels=kernels,
+        reference=reference_identity({}),
+        settings=Settings(
+            pairs=options.plan.pairs,
+            blocks=options.plan.blocks,
+            min_pairs=options.plan.min_pairs,
+            flush_bytes=flush_bytes,
+        ),
+        processes=(Process(index=0, started_utc=started, foreign_before=device.foreign_before),),
+        groups=(),
+    )
+
+
+def run_bench(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bool]:
+    """Times everything that is missing, writing after each group; the flag says whether all of it was reached."""
+    start = time.monotonic()
+    hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
+    kernels, identities = choose(options, device.gpu.arch)
+    result = earlier(options.out, new_result(options, device, identities, flush_bytes))
+    shapes = [shape_of(seq_len) for seq_len in options.seq_lens]
+    work = [(d, s, left) for d in options.dtypes for s in shapes if (left := missing(result, kernels, d, s))]
+    slow = [sum(kernel.iteration == 1 for kernel in left) for _, _, left in work]
+    counts = [(shape, len(left) - n, n) for (_, shape, left), n in zip(work, slow, strict=True)]
+    about = estimate_s(counts, options.plan, tflops=ROUGH_TFLOPS)
+    print(
+        f"{sum(len(left) for *_, left in work)} cells, {options.plan.pairs} pairs each: about {about:.0f} s on an H200"
+    )
+    complete = True
+    with tqdm(total=len(work) * options.plan.blocks, desc="bench", unit="block", disable=None, leave=False) as bar:
+        for index, (dtype, shape, left) in enumerate(work):
+            if options.budget and time.monotonic() - start > options.budget:
+                complete = False
+                break
+            group = bench_group(
+                hardware, left, dtype, shape, options.plan,
+                process=result.processes[-1].index, warm_up_s=0.3 if index else 1.5, progress=bar.update,
+            )  # fmt: skip
+            result = keep(options.out, result, group)
+    print(f"{time.monotonic() - start:.0f} s")
+    return finish(options.out, result, device), complete
+
+
+def keep(out: Path | None, result: BenchResult, group: Group) -> BenchResult:
+    """Adds a group and writes the file; its tables follow in `finish`."""
+    result = result.model_copy(
+        update={"groups": (*result.groups, group), "summaries": (), "means": (), "floors_pct": {}}
+    )
+    if out:
+        write_result(out, result)
+    return result
+
+
+def finish(out: Path | None, result: BenchResult, device: Device) -> BenchResult:
+    """After the last pair: derives the tables, looks for other processes, asks the profiler for FA2's kernel names."""
+    foreign = device.telemetry.foreign_processes(own_context=True)
+    last = result.processes[-1].model_copy(update={"foreign_after": foreign})
+    names = dict(result.reference.kernels)
+    for dtype in sorted({group.dtype for group in result.groups} - names.keys()):
+        if name := reference_kernel(dtype):
+            names[dtype] = name
+    result = result.model_copy(
+        update={
+            "processes": (*result.processes[:-1], last),
+            "reference": result.reference.model_copy(update={"kernels": names}),
+        }
+    )
+    result = derive(result)
+    if out:
+        write_result(out, result)
+    return result
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line as a namespace, with the plan of pairs that follows from it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flashladder.bench",
+        description="Times kernels beside FA2, in turn, on this machine's GPU.",
+        epilog="example: python -m flashladder.bench 7 --configs a100 --seq-lens 4096",
+    )
+    parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="iterations, 1 to 16")
+    parser.add_argument("--all", action="store_true", help="all sixteen")
+    parser.add_argument("--configs", nargs="+", help="GPUs, selection keys or short forms (default: this GPU's)")
+    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--seq-lens", nargs="+", type=int, choices=SEQ_LENS, metavar="S", help="default: all six")
+    parser.add_argument("--pairs", type=int, help="per kernel and length; at least 20 when not tuning")
+    parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
+    parser.add_argument("--out", type=Path, help="result file (.json or .json.gz); goes on when it exists")
+    parser.add_argument("--budget", type=float, default=0.0, help="start no group after this many seconds")
+    options = parser.parse_args(argv)
+    if bool(options.numbers) == options.all:
+        parser.error("give iterations, or --all")
+    pairs = options.pairs or (6 if options.tune else 24)
+    if pairs < (1 if options.tune else 20):
+        parser.error(f"--pairs: expected at least 20, found {pairs}: fewer give no honest interval")
+    options.plan = (
+        Plan(pairs=pairs, blocks=3, extra_blocks=1, min_pairs=pairs, input_sets=2)
+        if options.tune
+        else Plan(pairs=pairs)
+    )
+    options.seq_lens = options.seq_lens or ([TUNE_LENGTH] if options.tune else list(SEQ_LENS))
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Times, prints the table; raises `CheckFailed` (exit code 1) on a wrong kernel or an impossible time."""
+    options = parse_arguments(argv)
+    options.numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
+    for number in options.numbers:
+        load_iteration(number)  # a wrong number is answered before a GPU is looked for
+    device = open_device()
+    options.configs = options.configs or (["tune"] if options.tune else [gpu_key(device.gpu.name) or "prog"])
+    with exclusive(device.gpu.uuid):
+        result, complete = run_bench(options, device)
+    print(ranking(result) if options.tune else table(result))
+    if device.foreign_before:
+        print(f"{device.foreign_before} other processes used this GPU: time it again when they are gone")
+    if found := problems(result):
+        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}")
+    if not complete:
+        raise FlashladderError(
+            f"not finished: the budget of {options.budget:.0f} s is spent", hint="run it again with the same --out"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

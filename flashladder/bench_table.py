@@ -1,0 +1,97 @@
+"""Bench results for a terminal: a progression of percentages by length, and a ranking of configurations.
+
+Why apart: tables are made from results alone, so that a committed file prints the same table without a GPU.
+
+Run:
+    python -m flashladder.bench_table results/h200/bench.json.gz
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+import sys
+
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.result_schema import BenchResult, Summary
+from flashladder.results import load_result
+
+MARKS = {"faster": "+", "slower": "-", "same": "=", "ambiguous": "?"}
+HEADLINE = 4096
+
+
+def _half(summary: Summary) -> float:
+    return (summary.pct_high - summary.pct_low) / 2
+
+
+def table(result: BenchResult) -> str:
+    """Per dtype and kernel: percent of FA2's speed at each length, harmonic mean, TFLOP/s and SM clock."""
+    lines = []
+    for dtype in dict.fromkeys(summary.dtype for summary in result.summaries):
+        mine = [summary for summary in result.summaries if summary.dtype == dtype]
+        lengths = sorted({summary.shape.seq_len for summary in mine})
+        means = {mean.kernel: mean for mean in result.means if mean.dtype == dtype}
+        head = HEADLINE if HEADLINE in lengths else lengths[-1]
+        lines += [
+            f"{result.gpu.name}, {dtype}, {result.mode}, rung: {result.rung}",
+            f"percent of FA2 (torch {result.reference.torch}), A/A floor {result.floors_pct[dtype]:.2f} points",
+            "".join(f"{length:>8d}" for length in lengths)
+            + f"{'hmean':>8s} {'95 %':>13s} {'TF/s@' + str(head):>11s} {'+-':>5s} {'MHz':>5s}  kernel",
+        ]
+        for kernel in dict.fromkeys(summary.kernel for summary in mine):
+            by_length = {summary.shape.seq_len: summary for summary in mine if summary.kernel == kernel}
+            cells = "".join(_cell(by_length.get(length)) for length in lengths)
+            mean = means[kernel]
+            tail = _headline(by_length.get(head))
+            lines.append(f"{cells}{mean.pct:8.1f} {mean.pct_low:6.1f}-{mean.pct_high:5.1f} {tail}  {kernel}")
+        dropped = sum(summary.dropped_share for summary in mine) / len(mine)
+        again = sum(summary.readmitted_share for summary in mine) / len(mine)
+        lines.append(f"blocks dropped {dropped:.1%}; counted although the power-cap bit flickered {again:.1%}")
+        lines.append("+ faster, - slower, = same within the floor, ? ambiguous")
+    return "\n".join(lines)
+
+
+def _cell(summary: Summary | None) -> str:
+    return f"{'':8s}" if summary is None else f"{summary.pct:7.1f}{MARKS[summary.verdict]}"
+
+
+def _headline(summary: Summary | None) -> str:
+    if summary is None:
+        return f"{'':11s} {'':5s} {'':5s}"
+    clock = f"{summary.sm_clock_mhz:5.0f}" if summary.sm_clock_mhz is not None else f"{'':5s}"
+    return f"{summary.tflops:11.1f} {_half(summary):5.2f} {clock}"
+
+
+def ranking(result: BenchResult, most: int = 8) -> str:
+    """Per iteration, dtype and length the best configurations, fastest first; never to be reported as a measurement."""
+    groups: dict[tuple[int, str, int], list[Summary]] = {}
+    for summary in result.summaries:
+        number = result.kernels[summary.kernel].iteration
+        groups.setdefault((number, summary.dtype, summary.shape.seq_len), []).append(summary)
+    lines = ["tuning only: time the winner again in a fresh process before reporting it"]
+    for (number, dtype, seq_len), found in groups.items():
+        lines.append(f"iteration {number}, {dtype}, S={seq_len}: best {min(most, len(found))} of {len(found)}")
+        best = sorted(found, key=lambda summary: -summary.pct)[:most]
+        lines += [
+            f"  {summary.pct:6.1f} % +- {_half(summary):4.2f}  {summary.tflops:6.1f} TFLOP/s  {summary.kernel[3:]}"
+            for summary in best
+        ]
+    return "\n".join(lines)
+
+
+def main(paths: Sequence[str]) -> int:
+    """Prints the table of each result file."""
+    if not paths or "--help" in paths:
+        print("usage: python -m flashladder.bench_table FILE...   example: ... results/h200/bench.json.gz")
+        return 0 if paths else 2
+    for name in paths:
+        result = load_result(Path(name))
+        if not isinstance(result, BenchResult):
+            raise FlashladderError("not a bench result", where=name, found=result.kind)
+        print(ranking(result) if result.purpose == "tune" else table(result))
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main(sys.argv[1:]))

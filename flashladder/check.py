@@ -1,0 +1,209 @@
+"""Is a kernel correct? Every configuration on a list of shapes, layouts and logits, against an fp64 reference.
+
+Why: a fast wrong kernel is worthless, and most checkers pass NaN. Here O and all memory around it start as NaN, every
+comparison fails on NaN, nothing outside O may change, and ten repeats must agree bit for bit (rule 7 of the
+measurement protocol). A kernel that cannot take a tensor (iteration 16 fixes its row stride) must refuse it.
+
+Run on a machine with a GPU:
+    python -m flashladder.check 7                        # one iteration, all its configurations, fp16 and bf16
+    python -m flashladder.check --all --out check.json.gz      # resumes when the file exists
+Exit code: 0 all correct, 1 a check failed, 2 it could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+import time
+
+from tqdm import tqdm
+
+from flashladder.check_case import Run, Subject, cases_for, check_case
+from flashladder.config import DTYPES
+from flashladder.device import Device, open_device, reference_identity
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.installed import chosen_configs, load_installed
+from flashladder.iteration import load_all, load_iteration
+from flashladder.reference import References
+from flashladder.result_schema import Accuracy, CaseResult, CheckResult, Kernel
+from flashladder.results import load_result, write_result
+
+BACKENDS = ("gpu", "emulator")
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The outcome of all cases of some kernels."""
+
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def failures(self) -> tuple[CaseResult, ...]:
+        """Cases that failed."""
+        return tuple(case for case in self.cases if case.status == "fail")
+
+    @property
+    def passed(self) -> bool:
+        """Whether at least one case passed and none failed."""
+        return not self.failures and any(case.status == "pass" for case in self.cases)
+
+    def render(self) -> str:
+        """One line per kernel, one per failure, and a verdict."""
+        lines = []
+        for kernel in dict.fromkeys(case.kernel for case in self.cases):
+            mine = [case for case in self.cases if case.kernel == kernel]
+            count = {
+                status: sum(case.status == status for case in mine) for status in ("pass", "fail", "not_applicable")
+            }
+            worst = max((_used(case.accuracy) for case in mine), default=0.0)
+            lines.append(
+                f"{kernel:88s} {count['pass']:3d} passed {count['fail']:3d} failed "
+                f"{count['not_applicable']:2d} refused as it must; worst error {worst:4.0%} of what is allowed"
+            )
+        lines += [f"FAILED {case.kernel} {case.case}: {case.reason}" for case in self.failures]
+        lines.append(f"{len(self.cases)} cases, {len(self.failures)} failed")
+        return "\n".join(lines)
+
+
+def _used(found: Accuracy | None) -> float:
+    """The larger error as a share of what is allowed."""
+    if found is None or found.max_error is None or found.rms_error is None:
+        return 0.0
+    return max(found.max_error / found.max_allowed, found.rms_error / found.rms_allowed)
+
+
+def check_iteration(
+    number: int,
+    *,
+    configs: Sequence[str] = ("prog",),
+    dtypes: Sequence[str] = DTYPES,
+    quick: bool = False,
+    references: References | None = None,
+    device: str = "cuda",
+    run: Run | None = None,
+    done: frozenset[tuple[str, str]] = frozenset(),
+) -> CheckReport:
+    """Checks every selected configuration of an iteration.
+
+    Args:
+        number: 1 to 16.
+        configs: selection keys (`prog`, `a100`, `all`, ...) or short forms.
+        dtypes: ``fp16``, ``bf16`` or both.
+        quick: short lengths only.
+        references: share one over several calls, so that each reference is computed once.
+        device: torch device of the tensors.
+        run: the operator; None for the installed wheel's.
+        done: (kernel key, case name) pairs to skip, from an earlier run.
+
+    Raises:
+        FlashladderError: no such iteration, wheel or configuration.
+    """
+    row_stride = load_iteration(number).parts.row_stride
+    chosen = chosen_configs(number, configs, dtypes)
+    if run is None:
+        installed = load_installed(number)
+        for config in chosen:
+            installed.require(config)
+        run = installed.run
+    subjects = [Subject(number, config, run, row_stride) for config in chosen]
+    work = [(s, case) for s in subjects for case in cases_for(s.config, quick=quick) if (s.key, case.name) not in done]
+    references = references or References()
+    progress = tqdm(work, desc=f"check {number:02d}", unit="case", disable=None, leave=False)
+    return CheckReport(tuple(check_case(subject, case, references, device) for subject, case in progress))
+
+
+def earlier(path: Path | None, kernels: dict[str, Kernel], gpu_uuid: str) -> tuple[CaseResult, ...]:
+    """Cases in an earlier file that still hold: not failed, same GPU, same machine code behind the kernel."""
+    if path is None or not path.is_file():
+        return ()
+    result = load_result(path)
+    if not isinstance(result, CheckResult):
+        raise FlashladderError("not a check result", where=path, found=result.kind, hint="choose another --out")
+    if result.gpu.uuid != gpu_uuid:
+        return ()
+    same = {key for key, kernel in result.kernels.items() if key in kernels and kernels[key].same_code(kernel)}
+    return tuple(case for case in result.cases if case.kernel in same and case.status != "fail")
+
+
+def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Device) -> CheckReport:
+    """Checks iterations one by one; after each, writes everything so far to `options.out`."""
+    start = time.monotonic()
+    chosen = {number: chosen_configs(number, options.configs, options.dtypes) for number in numbers}
+    kernels = {
+        kernel.key: kernel
+        for number, configs in chosen.items()
+        for kernel in (load_installed(number).identity(config, device.gpu.arch) for config in configs)
+    }
+    cases = earlier(options.out, kernels, device.gpu.uuid)
+    references = References()
+    for number in chosen:
+        if options.budget and time.monotonic() - start > options.budget:
+            print(CheckReport(cases).render())
+            raise FlashladderError(
+                f"not finished: the budget of {options.budget:.0f} s was spent before iteration {number}",
+                hint="run it again with the same --out to go on",
+            )
+        cases += check_iteration(
+            number,
+            configs=options.configs,
+            dtypes=options.dtypes,
+            quick=options.quick,
+            references=references,
+            done=frozenset((case.kernel, case.case) for case in cases),
+        ).cases
+        if options.out:
+            result = CheckResult(
+                rung=device.rung,
+                gpu=device.gpu,
+                host=device.host,
+                kernels={key: kernels[key] for key in dict.fromkeys(case.kernel for case in cases)},
+                reference=reference_identity({}),
+                cases=cases,
+            )
+            write_result(options.out, result)
+    return CheckReport(cases)
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line as a namespace."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flashladder.check",
+        description="Checks kernels against an fp64 reference: shapes, layouts, large logits, NaN poison, repeats.",
+        epilog="example: python -m flashladder.check 7 --configs prog:a100",
+    )
+    parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="iterations, 1 to 16")
+    parser.add_argument("--all", action="store_true", help="all sixteen")
+    parser.add_argument("--configs", nargs="+", default=["prog"], help="GPUs, selection keys or short forms")
+    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--quick", action="store_true", help="short lengths only")
+    parser.add_argument("--out", type=Path, help="result file (.json or .json.gz); resumes when it exists")
+    parser.add_argument("--budget", type=float, default=0.0, help="start no iteration after this many seconds")
+    parser.add_argument("--backend", choices=BACKENDS, default="gpu")
+    options = parser.parse_args(argv)
+    if bool(options.numbers) == options.all:
+        parser.error("give iterations, or --all")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Checks and prints a table; raises `CheckFailed` (exit code 1) when a case failed."""
+    options = parse_arguments(argv)
+    if options.backend == "emulator":
+        raise FlashladderError(
+            "the emulator is not part of this version yet", hint="use --backend gpu on a machine with a GPU"
+        )
+    numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
+    for number in numbers:
+        load_iteration(number)  # a wrong number is answered before a GPU is looked for
+    report = run_checks(numbers, options, open_device())
+    print(report.render())
+    if not report.passed:
+        raise CheckFailed(f"{len(report.failures)} of {len(report.cases)} cases failed")
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

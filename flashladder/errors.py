@@ -1,0 +1,82 @@
+"""Every failure a person can meet: one class that holds the facts and renders them as one clear line.
+
+Commands catch `FlashladderError`, print `str(error)` on stderr and leave with `error.exit_code`; nothing else is
+allowed to reach a terminal as a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+import os
+from pathlib import Path
+import sys
+
+
+class FlashladderError(Exception):
+    """Something could not be done: what, where, what was expected, what was found, what to do next.
+
+    Args:
+        what: what happened, as a short sentence without a full stop.
+        where: where it was seen, for example ``iterations/07_tuned.yaml:12``.
+        expected: what would have been right.
+        found: what was there instead.
+        hint: the command or the edit to try next.
+        exit_code: 1 when a check failed, 2 when the work could not be done.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | Path | None = None,
+        expected: object | None = None,
+        found: object | None = None,
+        hint: str | None = None,
+        exit_code: int = 2,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = None if where is None else str(where)
+        self.expected = expected
+        self.found = found
+        self.hint = hint
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        """The whole message on one line: ``where: what: expected E, found F; hint``."""
+        line = self.what if self.where is None else f"{self.where}: {self.what}"
+        facts = [
+            f"{name} {value}"
+            for name, value in (("expected", self.expected), ("found", self.found))
+            if value is not None
+        ]
+        if facts:
+            line += ": " + ", ".join(facts)
+        if self.hint:
+            line += f"; {self.hint}"
+        return " ".join(line.split())
+
+
+class CheckFailed(FlashladderError):
+    """A check ran and said no (exit code 1), as opposed to work that could not be done (exit code 2)."""
+
+    def __init__(self, what: str, **facts: object) -> None:
+        super().__init__(what, exit_code=1, **facts)  # type: ignore[arg-type]  # same keywords, passed through
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turns a `FlashladderError` into its one line on stderr and its exit code; for the edges of commands.
+
+    A reader that has seen enough (``invoke ptx 7 | head``) ends the command quietly.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except FlashladderError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at exit
+        raise SystemExit(0) from None

@@ -1,0 +1,205 @@
+"""The gate: published against measured, and everything committed against what it was made from.
+
+Why: numbers rot. Committed results are derived again from their raw samples, tables and plot are rendered again byte
+for byte, machine-code locks and claims are verified, and measured progressions are compared with the published ones:
+cell by cell within tolerance on the same GPU model, by rank order on any other. None of this needs a GPU.
+
+Run:
+    invoke gate
+    python -m flashladder.gate --json
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+import io
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.files import RESULTS, dump_json, relative
+from flashladder.published import Statistic
+from flashladder.report_data import PUBLISHED_GPU, Ladder, Machine, bench_files, collect
+from flashladder.report_tables import headline
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One check: ``ok``, ``failed`` or ``skipped``, and a line per failing cell (or why it was skipped)."""
+
+    name: str
+    status: str
+    details: tuple[str, ...] = ()
+    summary: str = ""
+
+
+def results_hold(folder: Path = RESULTS) -> Outcome:
+    """Summaries of every committed benchmark follow from its raw samples."""
+    from flashladder.result_schema import BenchResult
+    from flashladder.results import load_result
+    from flashladder.summaries import problems
+
+    details: list[str] = []
+    files = bench_files(folder)
+    for path in files:
+        result = load_result(path)
+        if not isinstance(result, BenchResult):
+            details.append(f"{relative(path)}: expected kind bench, found {result.kind}")
+            continue
+        details += (f"{relative(path)}: {line}" for line in problems(result))
+    return _outcome("results follow from their raw samples", details, f"{len(files)} files")
+
+
+def results_locked(ladder: Ladder) -> Outcome:
+    """Every committed timing belongs to locked machine code."""
+    n = sum(len(machine.measured) for machine in ladder.machines)
+    return _outcome("results belong to locked machine code", ladder.refused, f"{n} kernels")
+
+
+def report_fresh(ladder: Ladder) -> Outcome:
+    """Tables and plot are what the committed results give."""
+    from flashladder import report
+
+    files = report.render(ladder, report.read_readme())
+    return _outcome("tables and plot are up to date", report.stale(files), f"{len(files)} files")
+
+
+def locks_hold() -> Outcome:
+    """Every locked kernel still compiles to the locked machine code; skipped without a compiler."""
+    from flashladder import lock
+
+    return _needs_toolchain("machine code is the locked one", lock.check)
+
+
+def claims_hold() -> Outcome:
+    """Claims about machine code in iterations/*.yaml; skipped without a compiler."""
+    from flashladder import claims
+
+    return _needs_toolchain("claims about machine code", claims.check)
+
+
+def published_hold(ladder: Ladder) -> list[Outcome]:
+    """One outcome per measured machine: its fp16 progression against the published ones."""
+    return [_against_published(ladder, machine) for machine in ladder.machines]
+
+
+def _against_published(ladder: Ladder, machine: Machine) -> Outcome:
+    name = f"{machine.name} against published"
+    if machine.key in ladder.published.gpus:
+        return _cells(ladder, machine, name, machine.key)
+    # Another GPU runs the published A100 kernels where they were timed, so that code is compared with like code.
+    theirs, own = (_headline_percents(ladder, machine, configs_of) for configs_of in (PUBLISHED_GPU, None))
+    measured = theirs if len(theirs) == len(ladder.iterations) else own
+    if len(measured) != len(ladder.iterations):
+        return Outcome(name, "failed", (f"{machine.name}: only {len(measured)} iterations have a figure at S=4096",))
+    published = ladder.published.column(PUBLISHED_GPU, "seq4096")
+    found = spearman([measured[number] for number in sorted(measured)], published)
+    bound = ladder.published.description.tolerance.other_gpu_spearman_at_least
+    text = f"rank order of the iterations: Spearman {found:.3f} with the published {PUBLISHED_GPU}, at least {bound:g}"
+    return _outcome(name, [] if found >= bound else [f"{machine.name}: {text}"], text)
+
+
+def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None) -> dict[int, float]:
+    """Percent of FA2 at S=4096, fp16, of every iteration that has one."""
+    timings = {row.iteration.number: headline(row) for row in ladder.rows(machine, "fp16", configs_of)}
+    return {number: summary.pct for number, summary in timings.items() if summary}
+
+
+def _cells(ladder: Ladder, machine: Machine, name: str, key: str) -> Outcome:
+    """Cell by cell on the GPU model that the figures were published for."""
+    details = []
+    statistics: tuple[Statistic, ...] = ("seq4096", "hmean")
+    rows = ladder.rows(machine, "fp16", key)
+    for row, statistic in product(rows, statistics):
+        cell = ladder.published.cell(row.iteration.number, key, statistic)
+        mean = row.measured.mean if row.measured else None
+        one = mean if statistic == "hmean" else headline(row)
+        where = f"{machine.name}, iteration {row.iteration.number}, {statistic}"
+        expected = f"expected {cell.value:g} % within {cell.tolerance:g} points"
+        if one is None:
+            details.append(f"{where}: {expected}, found no measurement")
+        elif not abs(one.pct - cell.value) <= cell.tolerance:
+            details.append(f"{where}: {expected}, found {one.pct:.1f} %")
+    return _outcome(name, details, f"{len(rows) * len(statistics)} cells")
+
+
+def ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    """Ranks from 1, equal values sharing the mean of theirs."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.array([(array < value).sum() + ((array == value).sum() + 1) / 2 for value in array], dtype=np.float64)
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's rank correlation of two equally long sequences.
+
+    Raises:
+        FlashladderError: fewer than two values, unequal lengths, or all values of one sequence equal.
+    """
+    if len(a) != len(b) or len(a) < 2 or len(set(a)) == 1 or len(set(b)) == 1:
+        raise FlashladderError("no rank order", expected="two varying sequences of equal length", found=f"{a}, {b}")
+    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
+
+
+def _outcome(name: str, details: Sequence[str], summary: str) -> Outcome:
+    return Outcome(name, "failed" if details else "ok", tuple(details), summary)
+
+
+def _needs_toolchain(name: str, check: Callable[[], None]) -> Outcome:
+    """Runs a check that compiles; what it prints becomes the details of its failure."""
+    from flashladder.toolchain import find_toolchain, host_compiler
+
+    try:
+        find_toolchain()
+        host_compiler()
+    except FlashladderError as error:
+        return Outcome(name, "skipped", (str(error),))
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed):
+            check()
+    except CheckFailed as error:
+        return Outcome(name, "failed", (*printed.getvalue().splitlines(), str(error)))
+    return Outcome(name, "ok", (), f"{len(printed.getvalue().splitlines())} lines of verdicts")
+
+
+def run_gate() -> list[Outcome]:
+    """Every check that this machine can run, cheapest first."""
+    ladder = collect()
+    return [
+        results_hold(), results_locked(ladder), *published_hold(ladder), report_fresh(ladder), locks_hold(),
+        claims_hold(),
+    ]  # fmt: skip
+
+
+def render(outcomes: Sequence[Outcome]) -> str:
+    """One line per check, and one per failing cell under it."""
+    lines = []
+    for outcome in outcomes:
+        lines.append(f"{outcome.status:8s}{outcome.name}" + (f" ({outcome.summary})" if outcome.summary else ""))
+        lines += [f"        {line}" for line in outcome.details]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the gate; exit code 1 when a check failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flashladder.gate",
+        description="Published against measured, and everything committed against what it was made from.",
+        epilog="example: python -m flashladder.gate --json",
+    )
+    parser.add_argument("--json", action="store_true", help="outcomes as JSON")
+    wants_json = parser.parse_args(argv).json
+    with one_line_errors():
+        outcomes = run_gate()
+    print(dump_json([asdict(outcome) for outcome in outcomes]).rstrip() if wants_json else render(outcomes))
+    return 1 if any(outcome.status == "failed" for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,122 @@
+"""The built iterations as they are installed here: their operator, their manifest and the identity of each kernel.
+
+Why: check, bench and counters must measure the wheel that was built, and say which machine code that was. A wheel
+`flashladder_07` holds the operator `torch.ops.flashladder_07.forward_out` and a `manifest.json` with text hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+from flashladder.config import KernelConfig
+from flashladder.errors import FlashladderError
+from flashladder.iteration import load_iteration
+from flashladder.result_schema import Kernel
+from flashladder.selection import select_configs
+
+Operator = Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """One iteration's wheel: `run(q, k, v, out, short_form)` launches on the current stream."""
+
+    number: int
+    run: Operator
+    manifest: Mapping[str, Any]
+
+    @property
+    def kernels(self) -> Mapping[str, Mapping[str, Any]]:
+        """Per short form what the manifest says about its kernels; builds keep it at the top or under their inputs."""
+        found = self.manifest.get("kernels", self._inputs.get("kernels", {}))
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def _inputs(self) -> Mapping[str, Any]:
+        found = self.manifest.get("inputs", self.manifest)
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def built(self) -> tuple[str, ...]:
+        """Short forms of the configurations in this wheel."""
+        return tuple(self.kernels)
+
+    def require(self, config: KernelConfig) -> None:
+        """Raises `FlashladderError` when the wheel does not hold this configuration."""
+        if config.short_form() not in self.built:
+            raise FlashladderError(
+                f"iteration {self.number} was not built with this configuration",
+                expected="one of " + "; ".join(self.built),
+                found=config.short_form(),
+                hint=f"invoke build {self.number} --configs '{config.short_form()}'",
+            )
+
+    def identity(self, config: KernelConfig, arch: str) -> Kernel:
+        """What a result says about this kernel; a GPU without machine code in the wheel runs JIT-compiled PTX."""
+        entry = self.kernels.get(config.short_form(), {}).get(arch)
+        digest = entry.get("text_sha256") if isinstance(entry, Mapping) else None
+        return Kernel(
+            iteration=self.number,
+            config=config.short_form(),
+            dtype=config.dtype,
+            arch=arch,
+            text_sha256=digest,
+            build=self.manifest.get("inputs_digest"),
+            toolchain=self._toolchain(),
+        )
+
+    def _toolchain(self) -> dict[str, str]:
+        """Versions of all tools, the host compiler's among them, and the flags that nvcc and ptxas were given."""
+        host = self._inputs.get("host", {}).get("versions", {})
+        flags = self._inputs.get("flags", {})
+        found = {str(name): str(version) for name, version in {**self._inputs.get("toolchain", {}), **host}.items()}
+        return found | {f"{tool} flags": " ".join(given) for tool, given in flags.items()}
+
+
+def package_name(number: int) -> str:
+    """``flashladder_07``: the wheel and torch namespace of an iteration."""
+    return f"flashladder_{number:02d}"
+
+
+def load_installed(number: int) -> Installed:
+    """Imports an iteration's wheel and reads its manifest.
+
+    Raises:
+        FlashladderError: the wheel is not installed, or has no readable manifest.
+    """
+    import torch
+
+    name = package_name(number)
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise FlashladderError(
+            f"iteration {number} is not installed here (no module {error.name})",
+            hint=f"nox -s build-iteration-{number}, then install the wheel",
+        ) from error
+    if module.__file__ is None:
+        raise FlashladderError("the wheel has no files", where=name, hint=f"nox -s build-iteration-{number}")
+    path = Path(module.__file__).with_name("manifest.json")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FlashladderError("cannot read the wheel's manifest", where=path, found=error) from error
+    return Installed(number, getattr(torch.ops, name).forward_out, manifest)
+
+
+def chosen_configs(number: int, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:
+    """The configurations that a person means, each once.
+
+    Args:
+        number: the iteration.
+        keys: GPUs (``a100``: its configuration), selection keys (``prog``, ``tune``, ...) or short forms.
+        dtypes: ``fp16``, ``bf16`` or both; a short form has its own.
+    """
+    iteration = load_iteration(number)
+    full = [f"prog:{key}" if key in iteration.configs else key for key in keys]
+    return tuple(dict.fromkeys(config for key in full for config in select_configs(iteration, key, dtypes)))

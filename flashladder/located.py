@@ -1,0 +1,224 @@
+"""YAML with line numbers, and pydantic errors turned into one line that names file, line, expected and found.
+
+Why: a person edits these files by hand, so each mistake must point at its own line. The loader is PyYAML's safe one,
+stricter: duplicate keys, aliases, tags and keys that are not text are refused. Used for iterations, GPUs and grids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+import difflib
+from pathlib import Path
+import re
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+import yaml
+
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
+
+Location = tuple["str | int", ...]
+Model = TypeVar("Model", bound=BaseModel)
+
+_TYPES = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "int_parsing": "an integer",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "finite_number": "a finite number",
+}
+
+
+@dataclass(frozen=True)
+class Located:
+    """The content of one YAML file and the line (from 1) of every key and list item in it."""
+
+    path: Path
+    data: Mapping[str, object]
+    lines: Mapping[Location, int]
+
+    def where(self, location: Location = ()) -> str:
+        """``file:line`` of a location, or of the closest enclosing one that has a line."""
+        while location and location not in self.lines:
+            location = location[:-1]
+        return f"{relative(self.path)}:{self.lines.get(location, 1)}"
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader without aliases, so that a file reads top to bottom and cannot contain itself."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Refuses aliases, composes everything else."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # PyYAML's stub
+            raise yaml.MarkedYAMLError(problem="an alias (*name) is not allowed", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
+def read_located(path: Path) -> Located:
+    """Reads one YAML file whose content is a mapping.
+
+    Raises:
+        FlashladderError: no such file, not UTF-8, not YAML, not a mapping, a duplicate key, an alias or a tag.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FlashladderError(f"cannot read the file ({error.strerror})", where=relative(path)) from error
+    except UnicodeDecodeError as error:
+        raise FlashladderError(
+            "not text", where=relative(path), expected="UTF-8", found=f"byte {error.object[error.start]:#04x}"
+        ) from error
+    lines: dict[Location, int] = {}
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        data = None if node is None else _construct(loader, node, (), lines, path)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise FlashladderError(
+            f"not valid YAML, {error.problem or error.context}",
+            where=f"{relative(path)}:{mark.line + 1 if mark else 1}",
+            hint="indent with spaces, one key per line" if "\\t" in str(error.problem) else None,
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise FlashladderError(f"not valid YAML, {error}", where=f"{relative(path)}:1") from error
+    if not isinstance(data, dict):
+        found = "an empty file" if data is None else _shown(data)
+        line = 1 if node is None else node.start_mark.line + 1
+        raise FlashladderError(
+            "wrong content", where=f"{relative(path)}:{line}", expected="a mapping of keys to values", found=found
+        )
+    return Located(path, data, lines)
+
+
+def _construct(loader: _Loader, node: yaml.Node, location: Location, lines: dict[Location, int], path: Path) -> object:
+    """The value of `node`; notes the line of every location below it."""
+    lines.setdefault(location, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+        result: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            key = _key(key_node, path)
+            line = key_node.start_mark.line + 1
+            if key in result:
+                raise FlashladderError(
+                    f"duplicate key {key!r}",
+                    where=f"{relative(path)}:{line}",
+                    expected="each key once",
+                    found=f"it already on line {lines[(*location, key)]}",
+                )
+            lines[(*location, key)] = line
+            result[key] = _construct(loader, value_node, (*location, key), lines, path)
+        return result
+    if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+        return [_construct(loader, item, (*location, i), lines, path) for i, item in enumerate(node.value)]
+    return cast("object", loader.construct_object(node, deep=True))
+
+
+def _key(node: yaml.Node, path: Path) -> str:
+    """A mapping's key, which must be plain text."""
+    if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:str":
+        return str(node.value)
+    found = node.value if isinstance(node, yaml.ScalarNode) else "a collection"
+    raise FlashladderError(
+        "bad key", where=f"{relative(path)}:{node.start_mark.line + 1}", expected="text", found=found
+    )
+
+
+def closest(name: object, candidates: Sequence[str]) -> str | None:
+    """A hint with the candidate closest to a misspelt `name`, or None when nothing is close."""
+    close = difflib.get_close_matches(str(name).lower(), candidates, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else None
+
+
+def validate(model: type[Model], located: Located) -> Model:
+    """`located` as an instance of `model`.
+
+    Raises:
+        FlashladderError: the file does not fit; the mistake that comes first in the file, and how many more there are.
+    """
+    try:
+        return model.model_validate(located.data)
+    except ValidationError as error:
+        problems = sorted(error.errors(include_url=False), key=lambda e: (_line(located, e), e["type"] == "missing"))
+        raise _explain(model, located, problems[0], len(problems) - 1) from error
+
+
+def _line(located: Located, problem: ErrorDetails) -> int:
+    """The line that a problem belongs to; problems of the whole file come last."""
+    location = tuple(problem["loc"])
+    return int(located.where(location).rpartition(":")[2]) if location and location[0] in located.data else 10**9
+
+
+def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_more: int) -> FlashladderError:
+    """One pydantic problem in this project's words."""
+    location = tuple(problem["loc"])
+    where = located.where(location)
+    name = ".".join(str(step) for step in location if step != "[key]") or "the file"
+    context: Mapping[str, Any] = problem.get("ctx") or {}
+    kind, found = problem["type"], _shown(problem["input"])
+    more = f"{n_more} more mistake{'s' * (n_more > 1)} in this file" if n_more else None
+    if kind == "missing":
+        return FlashladderError(
+            f"missing key {name!r}", where=where, expected=f"a value for {name!r}", found="none", hint=more
+        )
+    if kind == "extra_forbidden":
+        keys = _keys_at(model, location[:-1])
+        hint = closest(location[-1], keys)
+        return FlashladderError(
+            f"unknown key {name!r}",
+            where=where,
+            expected=f"one of {', '.join(keys)}",
+            found=repr(location[-1]),
+            hint=hint or more,
+        )
+    hint = None
+    if kind == "literal_error":
+        expected: object = "one of " + str(context["expected"]).replace("'", "").replace(" or ", ", ")
+        hint = closest(problem["input"], [value.strip() for value in str(expected)[7:].split(",")])
+    elif kind in _TYPES:
+        expected = _TYPES[kind]
+    elif "expected" in context:
+        expected, hint = context["expected"], context.get("hint")
+        found = context.get("found", found)
+    else:
+        expected = re.sub(r"^(Input should be|\w+ should have|Value error,) ", "", problem["msg"])
+    return FlashladderError(f"bad value for {name!r}", where=where, expected=expected, found=found, hint=hint or more)
+
+
+def _keys_at(model: type[BaseModel], location: Location) -> list[str]:
+    """The keys that are allowed in the mapping at `location` of `model`."""
+    current: type[BaseModel] = model
+    for step in location:
+        field = current.model_fields.get(str(step))
+        below = None if field is None else _model_in(field.annotation)
+        current = below or current
+    return [field.alias or name for name, field in current.model_fields.items()]
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The model that an annotation like ``X | None``, ``dict[str, X]`` or ``list[X]`` holds, if any."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    arguments = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
+    return next((found for argument in arguments if (found := _model_in(argument)) is not None), None)
+
+
+def _shown(value: object) -> str:
+    """A value as the message shows it: YAML's words for null and booleans, cut at 60 characters."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value) if isinstance(value, Hashable) else f"{type(value).__name__.replace('dict', 'mapping')} {value}"
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,176 @@
+"""`flashladder.forward`: attention by any iteration of the ladder, with the configuration tuned for this GPU.
+
+The work is done by `torch.ops.flashladder_NN`; this module picks the library and the configuration, and answers what
+is missing with the command that makes it. It traces under `torch.compile` without a graph break. Unlike the rest of the
+package this module needs torch to be imported; `flashladder.forward` imports it at its first use.
+
+    >>> out = flashladder.forward(q, k, v)                 # the last iteration
+    >>> out = flashladder.forward(q, k, v, iteration=7, config="(FP16, 128, 64, 64, 4): async+...")
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from flashladder.config import KernelConfig
+from flashladder.errors import FlashladderError
+
+FALLBACK_GPU = (
+    "a100"  # a GPU without a file in configs/gpus/ gets the configurations of the GPU of the published ladder
+)
+LAST_ITERATION = 16
+LIBRARIES = ("", *(f"flashladder_{number:02d}" for number in range(1, LAST_ITERATION + 1)))
+
+
+def forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    iteration: int = LAST_ITERATION,
+    config: KernelConfig | str | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Scaled dot-product attention, forward, non-causal: softmax(q k^T / sqrt(d_head)) v for every batch and head.
+
+    Args:
+        q: queries, (batch, seq_len, n_heads, d_head = 128), fp16 or bf16, on a CUDA device of compute capability 8.0
+            or later; last dimension contiguous, other strides multiples of 8 elements, seq_len divisible by B_r, B_c.
+        k: keys, as q; iteration 16 also fixes the seq_len stride of all four tensors at 2048 elements (16 heads).
+        v: values, as q.
+        iteration: the step of the ladder, 1 to 16.
+        config: a configuration or its short form; None for the one tuned for q's GPU (the A100's on an unknown GPU).
+        out: where to write, as q, overlapping no input; None for a new contiguous tensor.
+
+    Returns:
+        `out`, or the new tensor: (batch, seq_len, n_heads, d_head) in q's dtype. It is enqueued on the current stream.
+
+    Raises:
+        FlashladderError: the iteration or the configuration is not built (the message lists those that are), an
+            argument is not a tensor, or a gradient would be needed.
+        ValueError: an argument breaks the kernel's contract; the message names it, what was expected and found.
+        RuntimeError: the GPU or the driver refused.
+    """
+    _check_tensors(q=q, k=k, v=v, out=out)
+    library = library_name(iteration)
+    short_form = config.short_form() if isinstance(config, KernelConfig) else config
+    dtype = str(q.dtype).rpartition(".")[2]
+    device = q.device.index if q.device.type == "cuda" else None
+    resolved = _resolve(library, short_form, dtype, device)
+    operators: Any = getattr(torch.ops, library)
+    if out is None:
+        result: torch.Tensor = operators.forward(q, k, v, resolved)
+        return result
+    operators.forward_out(q, k, v, out, resolved)
+    return out
+
+
+def configurations(iteration: int = LAST_ITERATION) -> tuple[KernelConfig, ...]:
+    """The configurations that the installed library of an iteration holds.
+
+    Raises:
+        FlashladderError: the iteration is not built.
+    """
+    return tuple(KernelConfig.parse(line) for line in _built(library_name(iteration)))
+
+
+def _check_tensors(**tensors: torch.Tensor | None) -> None:
+    """Refuses what torch's dispatcher would answer with a page: other types, and gradients that no kernel computes."""
+    for name, tensor in tensors.items():
+        if name == "out" and tensor is None:
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            raise FlashladderError(f"bad argument {name}", expected="a torch.Tensor", found=type(tensor).__name__)
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise FlashladderError(
+                f"bad argument {name}",
+                expected="a tensor without requires_grad (there is no backward kernel)",
+                found="requires_grad=True",
+                hint="call it under torch.no_grad() or pass .detach()",
+            )
+
+
+def _resolve(library: str, short_form: str | None, dtype: str, device: int | None) -> str:
+    """The short form of the configuration to run, known to be built.
+
+    Where q's dtype or device is none that a kernel has, it is left empty: the operator's own check names the argument.
+    """
+    built, number = _built(library), _number(library)
+    if short_form is None:
+        known = {"float16": "fp16", "bfloat16": "bf16"}.get(dtype)
+        if known is None or device is None:
+            return ""
+        wanted = _tuned(number, known, _gpu_name(device))
+    else:
+        wanted = KernelConfig.parse(short_form).short_form()
+    if wanted not in built:
+        raise FlashladderError(
+            "this configuration is not built",
+            where=f"iteration {number}",
+            expected="one of " + " | ".join(built),
+            found=wanted,
+            hint=f"pass one of these as config=, or build more: nox -s build-iteration-{number} -- --configs all",
+        )
+    return wanted
+
+
+# torch.compile calls it while tracing instead of tracing into it. Not as a decorator: torch's has no types.
+_mark_constant: Any = torch.compiler.assume_constant_result
+_mark_constant(_resolve)
+
+
+def library_name(iteration: int) -> str:
+    """The package that an iteration's wheel installs, such as ``flashladder_07``.
+
+    Raises:
+        FlashladderError: there is no such iteration.
+    """
+    if isinstance(iteration, bool) or not isinstance(iteration, int) or not 1 <= iteration <= LAST_ITERATION:
+        raise FlashladderError(
+            "bad argument iteration", expected=f"an integer from 1 to {LAST_ITERATION}", found=repr(iteration)
+        )
+    return LIBRARIES[iteration]  # by index: torch.compile then takes a varying iteration for a constant, not a symbol
+
+
+def _number(library: str) -> int:
+    """The iteration that a library holds."""
+    return LIBRARIES.index(library)
+
+
+@cache
+def _built(library: str) -> tuple[str, ...]:
+    """The short forms in an installed library, which this loads."""
+    number = _number(library)
+    if find_spec(library) is None:
+        raise FlashladderError(
+            "this iteration is not installed here",
+            where=f"iteration {number}",
+            expected=f"the package {library}",
+            hint=f"build it with `nox -s build-iteration-{number}`",
+        )
+    try:
+        built: tuple[str, ...] = import_module(library).configurations()
+    except ImportError as error:
+        raise FlashladderError(str(error), where=f"iteration {number}") from error
+    return built
+
+
+@cache
+def _gpu_name(device: int) -> str:
+    """What the driver calls a GPU."""
+    return torch.cuda.get_device_name(device)
+
+
+@cache
+def _tuned(iteration: int, dtype: str, gpu: str) -> str:
+    """The short form that iterations/*.yaml gives for a GPU by its name, or the fallback's."""
+    from flashladder.gpus import gpu_key
+    from flashladder.iteration import load_iteration
+
+    configs = load_iteration(iteration).configs
+    config = configs.get(gpu_key(gpu) or FALLBACK_GPU) or configs[FALLBACK_GPU]
+    return config.with_dtype(dtype).short_form()

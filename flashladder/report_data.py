@@ -1,0 +1,194 @@
+"""What the report is made from: committed results, locks and published figures, joined per iteration.
+
+Why apart from `flashladder.report`: here is decided which numbers may stand in a table at all. A result counts only
+when its machine code is the one that a lock holds (rule 9 of the measurement protocol); one mode per table (rule 10).
+
+Nothing to run here; `invoke report` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashladder.errors import FlashladderError
+from flashladder.files import RESULTS, relative
+from flashladder.gpus import gpu_key, load_gpus
+from flashladder.iteration import Iteration, load_all
+from flashladder.lock_schema import LockedKernel, LockFile, read_lock
+from flashladder.published import Published, load
+from flashladder.result_schema import BenchResult, Gpu, Kernel, Mean, Summary
+from flashladder.results import load_result
+
+MODE = "event-free"  # of the progression; other modes are other tables
+HEADLINE_LENGTH = 4096
+PUBLISHED_GPU = "a100"  # whose configurations and lock stand in where nothing is measured
+PUBLISHED_ARCH = "sm_80"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One kernel timed on one machine: summaries by sequence length, and the harmonic mean where all lengths exist."""
+
+    kernel: Kernel
+    summaries: Mapping[int, Summary]
+    mean: Mean | None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All that counts of one folder under results/; `floors` are A/A floors per dtype in percentage points."""
+
+    name: str
+    key: str | None
+    gpu: Gpu
+    rungs: tuple[str, ...]
+    floors: Mapping[str, float]
+    measured: Mapping[tuple[int, str], Measured]
+    refused: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The GPU as tables print it."""
+        return load_gpus()[self.key].title if self.key else self.gpu.name
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a progression table; None where there is nothing measured or nothing locked."""
+
+    iteration: Iteration
+    config: str
+    measured: Measured | None
+    locked: LockedKernel | None
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Everything that a report shows."""
+
+    iterations: tuple[Iteration, ...]
+    published: Published
+    machines: tuple[Machine, ...]
+    locks: Mapping[str, LockFile]
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Every result that may not be shown, with the reason."""
+        return tuple(reason for machine in self.machines for reason in machine.refused)
+
+    def rows(self, machine: Machine | None, dtype: str, configs_of: str | None = None) -> tuple[Row, ...]:
+        """One row per iteration.
+
+        Args:
+            machine: where it was measured; None for a table without measurements.
+            dtype: fp16 or bf16.
+            configs_of: GPU key whose configurations are shown; None for those of the machine's own GPU.
+        """
+        key = configs_of or (machine.key if machine else None) or PUBLISHED_GPU
+        default_arch = machine.gpu.arch if machine else PUBLISHED_ARCH
+        rows = []
+        for iteration in self.iterations:
+            config = iteration.configs.get(key, iteration.configs[PUBLISHED_GPU]).with_dtype(dtype).short_form()
+            measured = machine.measured.get((iteration.number, config)) if machine else None
+            arch = measured.kernel.arch if measured else default_arch
+            rows.append(Row(iteration, config, measured, find_locked(self.locks.get(arch), iteration.number, config)))
+        return tuple(rows)
+
+
+def find_locked(lock: LockFile | None, iteration: int, config: str) -> LockedKernel | None:
+    """The locked kernel of an iteration in one configuration; None when it is not locked."""
+    entry = lock.iterations.get(iteration) if lock else None
+    return None if entry is None else entry.kernels.get(config)
+
+
+def collect(folder: Path = RESULTS) -> Ladder:
+    """Reads all results under `folder`.
+
+    Raises:
+        FlashladderError: a file is malformed, one cell was measured twice, or one folder mixes GPUs.
+    """
+    found = list(bench_results(folder))
+    kernels = [kernel for _, results in found for _, result in results for kernel in result.kernels.values()]
+    arches = sorted({PUBLISHED_ARCH, *(kernel.arch for kernel in kernels)})
+    locks = {arch: read_lock(arch, folder / "locks") for arch in arches}
+    published = load(folder / "published")
+    machines = tuple(_machine(name, results, locks, published) for name, results in found)
+    return Ladder(load_all(), published, machines, locks)
+
+
+def bench_files(folder: Path = RESULTS) -> list[Path]:
+    """Committed benchmark files, ``<machine>/bench*.json.gz``, in order."""
+    return sorted(folder.glob("*/bench*.json.gz"))
+
+
+def bench_results(folder: Path) -> Iterator[tuple[str, list[tuple[Path, BenchResult]]]]:
+    """Per machine folder its name and its benchmark results in the mode of the progression."""
+    by_machine: dict[str, list[tuple[Path, BenchResult]]] = {}
+    for path in bench_files(folder):
+        result = load_result(path)
+        if not isinstance(result, BenchResult):
+            raise FlashladderError("not a benchmark", where=relative(path), expected="kind bench", found=result.kind)
+        if result.mode == MODE and result.purpose == "report":  # tuning and reporting use different samples
+            by_machine.setdefault(path.parent.name, []).append((path, result))
+    yield from by_machine.items()
+
+
+def _machine(
+    name: str, results: Sequence[tuple[Path, BenchResult]], locks: Mapping[str, LockFile], published: Published
+) -> Machine:
+    first = results[0][1].gpu
+    measured: dict[tuple[int, str], Measured] = {}
+    refused: list[str] = []
+    floors: dict[str, float] = {}
+    for path, result in results:
+        where = relative(path)
+        if result.gpu.name != first.name:
+            raise FlashladderError(
+                "another GPU in this folder", where=where, expected=first.name, found=result.gpu.name
+            )
+        for dtype, floor in result.floors_pct.items():
+            floors[dtype] = max(floor, floors.get(dtype, 0.0))
+        for kernel in result.kernels.values():
+            if reason := refusal(kernel, locks[kernel.arch]):
+                refused.append(f"{where}: {kernel.key}: {reason}")
+                continue
+            cell = (kernel.iteration, kernel.config)
+            measured[cell] = _measured(kernel, result, published, measured.get(cell), where)
+    rungs = tuple(dict.fromkeys(result.rung for _, result in results))
+    return Machine(name, gpu_key(first.name), first, rungs, floors, measured, tuple(refused))
+
+
+def refusal(kernel: Kernel, lock: LockFile) -> str | None:
+    """Why a kernel's numbers may not be shown; None when its machine code is the locked one."""
+    locked = find_locked(lock, kernel.iteration, kernel.config)
+    if kernel.text_sha256 is None:
+        return "refused: compiled by the driver, so that its machine code is not known"
+    if locked is None:
+        return f"refused: not in results/locks/{kernel.arch}.json; run: invoke lock {kernel.iteration} --reason '...'"
+    if locked.text_sha256 != kernel.text_sha256:
+        found, expected = kernel.text_sha256[:12], locked.text_sha256[:12]
+        return f"refused: measured machine code {found}..., locked {expected}...; run: invoke bench {kernel.iteration}"
+    return None
+
+
+def _measured(
+    kernel: Kernel, result: BenchResult, published: Published, earlier: Measured | None, where: str
+) -> Measured:
+    shape = published.description.shape
+    summaries = dict(earlier.summaries) if earlier else {}
+    for summary in result.summaries:
+        on_grid = (summary.shape.n_heads, summary.shape.d_head, summary.shape.batch) == (
+            shape.n_heads, shape.d_head, shape.batch.get(summary.shape.seq_len),
+        )  # fmt: skip
+        if summary.kernel != kernel.key or not on_grid:
+            continue
+        if summary.shape.seq_len in summaries:
+            raise FlashladderError(
+                f"{kernel.key} at S={summary.shape.seq_len} was measured twice", where=where,
+                hint="keep one of the files that hold it",
+            )  # fmt: skip
+        summaries[summary.shape.seq_len] = summary
+    means = [mean for mean in result.means if mean.kernel == kernel.key and mean.seq_lens == shape.seq_lens]
+    return Measured(kernel, summaries, means[0] if means else (earlier.mean if earlier else None))

@@ -1,0 +1,252 @@
+"""The schema of result files: frozen pydantic models, from one pair of times to a whole document.
+
+Why: a number without its raw samples, machine-code hash and GPU is worth nothing a month later, so that a document that
+lacks one of them is refused. Reading and writing: `flashladder.results`; what is derived: `flashladder.summaries`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from flashladder.result_samples import Accuracy, Block, Group, Pair, Sample, Series, Shape, Strict
+
+__all__ = [
+    "A_A",
+    "PROTOCOL_VERSION",
+    "SCHEMA_VERSION",
+    "Accuracy",
+    "AnyResult",
+    "BenchResult",
+    "Block",
+    "CaseResult",
+    "CheckResult",
+    "CounterResult",
+    "Finding",
+    "Gpu",
+    "Group",
+    "Host",
+    "Kernel",
+    "Mean",
+    "Mode",
+    "Pair",
+    "Process",
+    "Reference",
+    "Result",
+    "Sample",
+    "SanitizerResult",
+    "Series",
+    "Settings",
+    "Shape",
+    "Strict",
+    "Summary",
+    "kernel_key",
+]
+
+SCHEMA_VERSION: Literal[1] = 1
+PROTOCOL_VERSION = "1"  # of the measurement: raise it when the timer, the flush or the statistic changes
+A_A = "reference"  # key of the series that times the reference against itself
+
+Mode = Literal["event-free", "event-locked", "ncu-base"]
+
+
+class Gpu(Strict):
+    """Identity of a GPU as NVML and CUDA tell it; None where the GPU does not answer."""
+
+    name: str
+    uuid: str
+    form_factor: str | None
+    compute_capability: str
+    n_sm: int
+    l2_bytes: int
+    memory_bytes: int
+    power_limit_w: float | None
+    max_sm_clock_mhz: int | None
+    ecc: bool | None
+    mig: bool | None
+    driver: str
+
+    @property
+    def arch(self) -> str:
+        """The machine-code architecture, for example ``sm_90``."""
+        return "sm_" + self.compute_capability.replace(".", "")
+
+
+class Host(Strict):
+    """The machine around the GPU; `digest` tells hosts apart without naming them."""
+
+    digest: str
+    cpu: str
+    n_cpus: int
+    system: str
+    python: str
+
+
+class Kernel(Strict):
+    """One kernel as it was installed: configuration, toolchain, digest of its machine code (None: JIT-compiled).
+
+    `build` is the digest of all inputs of the wheel that held it.
+    """
+
+    iteration: int
+    config: str
+    dtype: str
+    arch: str
+    text_sha256: str | None
+    build: str | None = None
+    toolchain: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        """How series and cases name this kernel."""
+        return kernel_key(self.iteration, self.config)
+
+    def same_code(self, other: Kernel) -> bool:
+        """Whether both are known to be the same machine code."""
+        mine = self.text_sha256 or self.build
+        return mine is not None and (self.arch, mine) == (other.arch, other.text_sha256 or other.build)
+
+
+class Reference(Strict):
+    """What the kernels are compared with; `kernels` maps dtype to the reference's own kernel name, once profiled."""
+
+    op: str
+    torch: str
+    cuda: str | None
+    kernels: dict[str, str]
+
+
+class Process(Strict):
+    """One process that contributed samples; foreign processes are others on the GPU, None where NVML does not tell."""
+
+    index: int
+    started_utc: str
+    foreign_before: int | None
+    foreign_after: int | None = None
+
+
+class Settings(Strict):
+    """How pairs were taken."""
+
+    pairs: int
+    blocks: int
+    min_pairs: int
+    flush_bytes: int
+
+
+class Summary(Strict):
+    """Derived: one kernel at one shape. Percentages are of the reference's speed."""
+
+    kernel: str
+    dtype: str
+    shape: Shape
+    pct: float
+    pct_low: float
+    pct_high: float
+    verdict: Literal["faster", "slower", "same", "ambiguous"]
+    n_pairs: int
+    dropped_share: float
+    readmitted_share: float
+    kernel_us: float
+    reference_us: float
+    tflops: float
+    reference_tflops: float
+    sm_clock_mhz: float | None
+
+
+class Mean(Strict):
+    """Derived: harmonic mean over all lengths of one kernel, in percent of the reference's speed."""
+
+    kernel: str
+    dtype: str
+    seq_lens: tuple[int, ...]
+    pct: float
+    pct_low: float
+    pct_high: float
+
+
+class Result(Strict):
+    """What every result file holds about its origin."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    protocol_version: str = PROTOCOL_VERSION
+    rung: str
+    gpu: Gpu
+    host: Host
+    kernels: dict[str, Kernel]
+
+
+class BenchResult(Result):
+    """Paired timings; `floors_pct` is the A/A floor per dtype, in percentage points.
+
+    `purpose`: samples that chose a configuration (``tune``) are never reported; the winner is timed again.
+    """
+
+    kind: Literal["bench"] = "bench"
+    purpose: Literal["report", "tune"] = "report"
+    mode: Mode = "event-free"
+    reference: Reference
+    settings: Settings
+    processes: tuple[Process, ...]
+    groups: tuple[Group, ...]
+    summaries: tuple[Summary, ...] = ()
+    means: tuple[Mean, ...] = ()
+    floors_pct: dict[str, float] = Field(default_factory=dict)
+
+
+class CaseResult(Strict):
+    """One kernel on one case: `pass`, `fail`, or `not_applicable` (the kernel refuses such tensors, and did)."""
+
+    kernel: str
+    case: str
+    dtype: str
+    shape: Shape
+    status: Literal["pass", "fail", "not_applicable"]
+    reason: str | None = None
+    accuracy: Accuracy | None = None
+    repeats: int = 0
+
+
+class CheckResult(Result):
+    """Numerical checks of kernels on a GPU."""
+
+    kind: Literal["check"] = "check"
+    reference: Reference
+    cases: tuple[CaseResult, ...]
+
+
+class CounterResult(Result):
+    """Hardware counters of one launch per kernel, read by Nsight Compute."""
+
+    kind: Literal["counters"] = "counters"
+    mode: Mode = "ncu-base"
+    shape: Shape
+    ncu: str
+    counters: dict[str, dict[str, int]]
+
+
+class Finding(Strict):
+    """One run of compute-sanitizer over all kernels."""
+
+    tool: str
+    clean: bool
+    errors: int | None
+    seconds: float
+    tail: str
+
+
+class SanitizerResult(Result):
+    """compute-sanitizer over one launch per kernel."""
+
+    kind: Literal["sanitizer"] = "sanitizer"
+    shape: Shape
+    findings: tuple[Finding, ...]
+
+
+AnyResult = Annotated[BenchResult | CheckResult | CounterResult | SanitizerResult, Field(discriminator="kind")]
+
+
+def kernel_key(iteration: int, config: str) -> str:
+    """``"07 (FP16, 64, ...): ..."``: the name of a kernel in result files."""
+    return f"{iteration:02d} {config}"

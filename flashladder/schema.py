@@ -1,0 +1,40 @@
+"""JSON Schema of the YAML files, for editors: ``python -m flashladder.schema`` writes ``configs/schema/*.json``.
+
+Why generated: the pydantic models are the truth; a test checks that the committed files are current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from flashladder.files import CONFIGS, dump_json, relative, write_atomic
+from flashladder.gpus import Gpu
+from flashladder.grid import GridFile
+from flashladder.iteration_schema import IterationFile
+
+FOLDER = CONFIGS / "schema"
+MODELS: Mapping[str, type[BaseModel]] = {"iteration": IterationFile, "gpu": Gpu, "grid": GridFile}
+
+
+def schemas() -> dict[Path, str]:
+    """File to text of every schema, as it should be on disk."""
+    return {
+        FOLDER / f"{name}.json": dump_json(
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(mode="validation")}
+        )
+        for name, model in MODELS.items()
+    }
+
+
+def main() -> None:
+    """Writes all schemas."""
+    for path, text in schemas().items():
+        write_atomic(path, text)
+        print(f"wrote {relative(path)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""From pairs of times to a ratio, its 95 % interval and an honest verdict.
+
+Why: on a power-limited card a time alone means little; the median of pairwise log ratios, taken in turn with the
+reference, does (rules 3 and 4 of the measurement protocol). Everything works on natural logarithms of
+``reference time / kernel time``: above 0 the kernel is the faster one. Nothing here knows about GPUs.
+
+    >>> summary = summarize(log_ratios([2.0] * 20, [1.0] * 20))
+    >>> round(percent(summary.median), 6), verdict(summary, floor=0.01)
+    (200.0, 'faster')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+import math
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flashladder.errors import FlashladderError
+
+Verdict = Literal["faster", "slower", "same", "ambiguous"]
+Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+SEED = 20_240_607  # of the bootstrap: the same samples always give the same interval
+
+
+@dataclass(frozen=True)
+class LogSummary:
+    """Median of log ratios with its bootstrap interval; all three in natural-log units, `n` pairs behind them."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+
+def percent(log_ratio: float) -> float:
+    """A log ratio as a percentage of the reference's speed: 0 is 100 %."""
+    return 100.0 * math.exp(log_ratio)
+
+
+def log_ratios(reference: Sequence[float], kernel: Sequence[float]) -> Floats:
+    """``ln(reference / kernel)`` pair by pair, from two equally long sequences of times in one unit.
+
+    Raises:
+        FlashladderError: no pair, unequal lengths, or a time that is not a finite positive number.
+    """
+    a, b = np.asarray(reference, dtype=np.float64), np.asarray(kernel, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape or a.size == 0:
+        raise FlashladderError(
+            "times do not pair up", expected="two equal, non-empty lists", found=f"{a.shape}, {b.shape}"
+        )
+    if not bool(np.all((a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b))):
+        raise FlashladderError("a time is not a finite positive number", found=f"smallest {min(a.min(), b.min())}")
+    return np.asarray(np.log(a / b), dtype=np.float64)
+
+
+def resampled_medians(
+    values: Floats, clusters: Sequence[int] | None = None, *, resamples: int = RESAMPLES, seed: int = SEED
+) -> Floats:
+    """Medians of `resamples` bootstrap draws of `values`; shape (resamples,).
+
+    With `clusters` (one number per value, the process it came from) whole clusters are drawn: samples of one process
+    share its memory layout and clock history and are no independent evidence. One cluster alone is drawn by value.
+    """
+    random = np.random.default_rng(seed)
+    groups = _by_cluster(values, clusters)
+    if len(groups) == 1:
+        drawn = random.integers(values.size, size=(resamples, values.size))
+        return np.asarray(np.median(values[drawn], axis=1), dtype=np.float64)
+    picks = random.integers(len(groups), size=(resamples, len(groups)))
+    return np.array([np.median(np.concatenate([groups[i] for i in pick])) for pick in picks], dtype=np.float64)
+
+
+def _by_cluster(values: Floats, clusters: Sequence[int] | None) -> list[Floats]:
+    if clusters is None:
+        return [values]
+    if len(clusters) != values.size:
+        raise FlashladderError("clusters do not match the samples", expected=values.size, found=len(clusters))
+    labels = np.asarray(clusters)
+    return [values[labels == label] for label in sorted(set(clusters))]
+
+
+def interval(draws: Floats, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The percentile interval of bootstrap draws."""
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(draws, [tail, 1.0 - tail])
+    return float(low), float(high)
+
+
+def summarize(values: Floats, clusters: Sequence[int] | None = None) -> LogSummary:
+    """Median and 95 % interval of log ratios."""
+    low, high = interval(resampled_medians(values, clusters))
+    return LogSummary(float(np.median(values)), low, high, int(values.size))
+
+
+def floor_of(summaries: Sequence[LogSummary]) -> float:
+    """What the protocol sees between two runs of the reference itself: the farthest end of any A/A interval.
+
+    Log units, at least 0. Raises `FlashladderError` when there is no A/A series: without a floor there is no verdict.
+    """
+    if not summaries:
+        raise FlashladderError("no A/A series, so no noise floor", hint="time the reference against itself as well")
+    return max(max(abs(summary.low), abs(summary.high)) for summary in summaries)
+
+
+def verdict(summary: LogSummary, floor: float, *, enough: int = 1) -> Verdict:
+    """What the interval says once noise of size `floor` (log units) is allowed for.
+
+    `faster` and `slower`: the whole interval lies beyond the floor. `same`: the whole interval lies inside it.
+    Everything else, and anything with fewer than `enough` pairs, is `ambiguous`, which is a valid answer.
+    """
+    if summary.n < enough:
+        return "ambiguous"
+    if summary.low > floor:
+        return "faster"
+    if summary.high < -floor:
+        return "slower"
+    if -floor <= summary.low and summary.high <= floor:
+        return "same"
+    return "ambiguous"
+
+
+def harmonic_mean(ratios: Sequence[float]) -> float:
+    """Harmonic mean of positive ratios."""
+    values = np.asarray(ratios, dtype=np.float64)
+    if values.size == 0 or not bool(np.all(values > 0)):
+        raise FlashladderError("a harmonic mean needs positive ratios", found=list(ratios))
+    return float(values.size / np.sum(1.0 / values))
+
+
+def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> LogSummary:
+    """Harmonic mean of the ratios of several lengths, with its bootstrap interval, as log units.
+
+    Args:
+        series: per length, its log ratios and their clusters (or None). Lengths are resampled independently.
+    """
+    mean = harmonic_mean([math.exp(float(np.median(values))) for values, _ in series])
+    draws = np.stack(
+        [resampled_medians(values, clusters, seed=SEED + index) for index, (values, clusters) in enumerate(series)]
+    )
+    means = len(series) / np.sum(np.exp(-draws), axis=0)
+    low, high = interval(np.log(means))
+    return LogSummary(math.log(mean), low, high, sum(int(values.size) for values, _ in series))

@@ -1,0 +1,35 @@
+// Global access `static_stride` (iteration 16): the distance between two rows is a constant of the kernel.
+//
+// Every row of a tile is then an immediate offset from one pointer: no multiply-add per row, no register for a stride.
+// The host refuses tensors whose sequence stride is another one (launch.cpp).
+#pragma once
+
+#include <cstdint>
+
+namespace flashladder {
+
+template <int seq_stride /* elements */>
+struct StaticStride {
+    static constexpr int row_stride = seq_stride * 2;  // bytes
+    static_assert(seq_stride % 8 == 0, "rows start at 16-byte boundaries");
+
+    const char *const first;  // this thread's first 16 bytes of tile 0
+    const char *pointer;      // the same of the current tile
+
+    // base: first byte of tile 0; thread_row, thread_byte: what this thread copies first.
+    __device__ __forceinline__ StaticStride(const char *base, int /*stride*/, int thread_row, int thread_byte)
+        : first(base + thread_row * row_stride + thread_byte), pointer(first) {}
+
+    __device__ __forceinline__ const char *at(int row) const { return pointer + row * row_stride; }
+
+    // Called before and after a tile is copied; the first alone decides which one.
+    template <int rows>
+    __device__ __forceinline__ void seek(int block) {
+        pointer = first + static_cast<std::int64_t>(block) * (rows * row_stride);
+    }
+
+    template <int rows>
+    __device__ __forceinline__ void next() {}
+};
+
+}  // namespace flashladder

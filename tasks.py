@@ -1,0 +1,157 @@
+"""Verbs for people: each task is one call of one package function; all the work is in `flashladder`.
+
+    nox -s dev && source .venv/bin/activate     # once
+    invoke --list
+    invoke show 7 --help
+Exit codes: 0 done, 1 a check failed, 2 could not run (with one line on stderr).
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
+
+from flashladder import usage
+from flashladder.errors import FlashladderError, one_line_errors
+
+usage.install()
+Flag = str | bool | None
+
+
+def call(module: str, *words: str, **flags: Flag) -> None:
+    """Runs ``flashladder.<module>.main`` with `words` and the flags that are set; leaves with its exit code."""
+    argv = list(words)
+    for name, value in flags.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            argv.append(option)
+        elif value:
+            argv.append(f"{option}={value}")
+    with one_line_errors():
+        code = importlib.import_module(f"flashladder.{module}").main(argv)
+    if code:
+        raise Exit(code=code)
+
+
+def step(text: str) -> str:
+    """`text` if it is the number of an iteration; leaves with one line and exit code 2 otherwise."""
+    with one_line_errors():
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 16):
+            raise FlashladderError("no such iteration", expected="a number from 1 to 16", found=repr(text))
+    return str(int(text))
+
+
+def dtype_of(text: str) -> str:
+    """`text` if it is fp16, bf16 or nothing; leaves with one line and exit code 2 otherwise."""
+    with one_line_errors():
+        if text not in ("", "fp16", "bf16"):
+            raise FlashladderError("no such dtype", expected="fp16 or bf16", found=repr(text))
+    return text
+
+
+JSON = "print JSON, for scripts"
+ARCH = "sm_XX, several separated by commas (default: the GPU present, else sm_80)"
+KEYS = "selection key: prog, prog:a100, prog-all, tune, all, or a tile such as 64,64"
+CONFIGS = f"{KEYS} (default: prog)"
+CONFIG = "a configuration's short form (default: the A100's)"
+DTYPE = "fp16 or bf16 (default: both)"
+OUT = "result file to write (.json or .json.gz)"
+TUNE = "rank the configurations instead, at S = 4096"
+NUMBER = "iteration, 1 to 16"
+STEP = "iteration, or an ablation such as '16 - swizzle'"
+
+
+@task(name="list", help={"json": JSON})
+def list_(_: Context, json: bool = False) -> None:
+    """Prints the ladder: number, title, what each step changes. Example: `invoke list --json`."""
+    call("view", "list", json=json)
+
+
+@task(help={"iteration": STEP, "config": CONFIG, "json": JSON})
+def show(_: Context, iteration: str, config: str = "", json: bool = False) -> None:
+    """Prints an iteration: why, what it changes, and its kernel in reading order. Example: `invoke show 7`."""
+    call("view", "show", iteration, config=config, json=json)
+
+
+@task(help={"before": STEP, "after": STEP, "config": CONFIG, "json": JSON})
+def diff(_: Context, before: str, after: str, config: str = "", json: bool = False) -> None:
+    """Compares two kernels: source in reading order, opcode counts. Example: `invoke diff 7 8`."""
+    call("view", "diff", before, after, config=config, json=json)
+
+
+@task(help={"number": NUMBER, "arch": ARCH, "configs": CONFIGS, "debug": "compile with -G -O0 for cuda-gdb"})
+def build(_: Context, number: str, arch: str = "", configs: str = "", debug: bool = False) -> None:
+    """Builds one iteration's wheel and installs it here. Example: `invoke build 7 --arch sm_90 --configs tune`."""
+    call("build", step(number), arch=arch, configs=configs, debug=debug)
+
+
+@task(
+    help={"number": NUMBER, "configs": CONFIGS, "dtype": DTYPE, "quick": "short lengths only", "out": OUT},
+)
+def check(_: Context, number: str, configs: str = "", dtype: str = "", quick: bool = False, out: str = "") -> None:
+    """Checks one iteration's numerics on the GPU. Example: `invoke check 7 --quick`."""
+    call("check", step(number), configs=configs, dtype=dtype_of(dtype), quick=quick, out=out)
+
+
+@task(help={"number": NUMBER, "configs": f"{KEYS} (default: this GPU's)", "dtype": DTYPE, "tune": TUNE, "out": OUT})
+def bench(_: Context, number: str, configs: str = "", dtype: str = "", tune: bool = False, out: str = "") -> None:
+    """Times one iteration in turn with FA2 on the GPU. Example: `invoke bench 7 --dtype fp16`."""
+    call("bench", step(number), configs=configs, dtype=dtype_of(dtype), tune=tune, out=out)
+
+
+@task(help={"iteration": f"{STEP} (default: all)", "arch": ARCH, "configs": CONFIGS, "json": JSON})
+def ptxas(_: Context, iteration: str = "", arch: str = "", configs: str = "prog", json: bool = False) -> None:
+    """Prints registers, spills and shared memory. Example: `invoke ptxas --iteration 7 --arch sm_80,sm_90`."""
+    with one_line_errors():
+        from flashladder.code_view import show_ptxas
+
+        show_ptxas(iteration or None, arch or None, configs, as_json=json)
+
+
+@task(help={"iteration": STEP, "config": CONFIG, "arch": "sm_XX (default: sm_80)", "counts": "opcode classes only"})
+def sass(_: Context, iteration: str, config: str = "", arch: str = "", counts: bool = False) -> None:
+    """Prints machine code beside its source lines, main loop marked. Example: `invoke sass 8 --counts`."""
+    call("sass_view", iteration, config=config, arch=arch, counts=counts)
+
+
+@task(
+    help={"iteration": STEP, "config": CONFIG, "counts": "opcode counts only",
+          "normalised": "without comments and line numbers, as the lock hashes it"}
+)  # fmt: skip
+def ptx(_: Context, iteration: str, config: str = "", counts: bool = False, normalised: bool = False) -> None:
+    """Prints the PTX that ships. Example: `invoke ptx 7 --counts`."""
+    with one_line_errors():
+        from flashladder.code_view import show_ptx
+
+        show_ptx(iteration, config or None, counts=counts, normalised=normalised)
+
+
+@task(help={"number": NUMBER, "reason": "why it is locked anew; it goes into the lock's history and CHANGELOG.md"})
+def lock(_: Context, number: str, reason: str = "") -> None:
+    """Locks one iteration's machine code anew. Example: `invoke lock 7 --reason 'barrier was missing'`."""
+    number = step(number)
+    with one_line_errors():
+        from flashladder.lock import relock
+
+        relock(int(number), reason)
+
+
+@task(help={"check": "write nothing; exit 1 when a committed file is stale", "json": JSON})
+def report(_: Context, check: bool = False, json: bool = False) -> None:
+    """Renders tables, plot and README's table from committed results. Example: `invoke report --check`."""
+    call("report", check=check, json=json)
+
+
+@task(help={"json": JSON})
+def gate(_: Context, json: bool = False) -> None:
+    """Compares published with measured, and all that is committed with its sources. Example: `invoke gate --json`."""
+    call("gate", json=json)
+
+
+@task(help={"json": JSON})
+def doctor(_: Context, json: bool = False) -> None:
+    """Says what this machine can do, and what to do about what it lacks. Example: `invoke doctor --json`."""
+    call("doctor", json=json)

@@ -1,0 +1,248 @@
+"""The operators on a GPU: opcheck, torch.compile, CUDA graphs, streams, devices, views, out=, and what a GPU refuses.
+
+Every installed iteration is tried (`nox -s build-iteration-N`); one that is not installed is skipped by name. Numerics
+in depth are `flashladder.check`'s; here a result only has to be attention. Run: pytest tests/gpu/test_ops_gpu.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import flashladder
+from flashladder.errors import FlashladderError
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch")
+
+if not torch.cuda.is_available():
+    pytest.skip("no CUDA GPU, or a torch without CUDA", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
+SHAPE = (2, 512, 16, 128)  # batch, seq_len, n_heads, d_head
+TOLERANCE = 2e-2  # absolute, for N(0, 1) inputs in 16 bits: rounding of P and O, some 10 times below a wrong tile
+DTYPES = [pytest.param("float16", id="fp16"), pytest.param("bfloat16", id="bf16")]
+
+
+CAPTURE_FIRST = """
+import sys, torch, flashladder
+q, k, v = (torch.randn(1, 128, 16, 128, device="cuda", dtype=torch.float16) for _ in range(3))
+out = torch.full_like(q, float("nan"))
+torch.cuda.synchronize()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    flashladder.forward(q, k, v, iteration=int(sys.argv[1]), out=out)
+torch.cuda.synchronize()
+assert bool(out.isnan().all()), "the capture ran the kernel"
+graph.replay()
+expected = torch.nn.functional.scaled_dot_product_attention(*(t.float().transpose(1, 2) for t in (q, k, v)))
+assert (out.float() - expected.transpose(1, 2)).abs().max().item() < 2e-2
+print("ok")
+"""
+
+
+INSTALLED = [number for number in range(1, 17) if find_spec(f"flashladder_{number:02d}") is not None]
+
+
+@pytest.fixture(params=INSTALLED)
+def iteration(request: pytest.FixtureRequest) -> int:
+    number: int = request.param
+    return number
+
+
+Triple = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
+
+
+def inputs(dtype: str = "float16", device: str = "cuda") -> Triple:
+    """q, k, v: N(0, 1) from a fixed seed."""
+    generator = torch.Generator(device).manual_seed(20)
+
+    def draw() -> torch.Tensor:
+        return torch.randn(SHAPE, dtype=getattr(torch, dtype), device=device, generator=generator)
+
+    return draw(), draw(), draw()
+
+
+def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention in fp32, of (batch, seq_len, n_heads, d_head)."""
+    heads = [t.float().transpose(1, 2) for t in (q, k, v)]
+    scores = heads[0] @ heads[1].transpose(2, 3) / q.shape[3] ** 0.5
+    out: torch.Tensor = scores.softmax(dim=-1) @ heads[2]
+    return out.transpose(1, 2)
+
+
+def is_attention(out: torch.Tensor, tensors: Triple) -> bool:
+    """NaN anywhere is a no."""
+    difference = (out.float() - reference(*tensors)).abs().max().item()
+    return out.dtype == tensors[0].dtype and difference <= TOLERANCE
+
+
+def operators(iteration: int) -> Any:
+    flashladder.forward(*inputs(), iteration=iteration)  # imports the library
+    return getattr(torch.ops, f"flashladder_{iteration:02d}")
+
+
+def test_every_iteration_is_installed() -> None:
+    missing = [str(number) for number in range(1, 17) if number not in INSTALLED]
+    if missing:
+        pytest.skip(f"not installed, so not tried here: iterations {', '.join(missing)} (nox -s build-iteration-N)")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_forward_is_attention_and_contiguous(iteration: int, dtype: str) -> None:
+    tensors = inputs(dtype)
+    out = flashladder.forward(*tensors, iteration=iteration)
+    assert is_attention(out, tensors)
+    assert out.is_contiguous()
+    assert out.device == tensors[0].device
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_built_configuration_runs(iteration: int, dtype: str) -> None:
+    from flashladder.ops import configurations
+
+    tensors = inputs(dtype)
+    short = {"float16": "fp16", "bfloat16": "bf16"}[dtype]
+    built = [config for config in configurations(iteration) if config.dtype == short]
+    assert built
+    wrong = [
+        config.short_form()
+        for config in built
+        if not is_attention(flashladder.forward(*tensors, iteration=iteration, config=config), tensors)
+    ]
+    assert wrong == []
+
+
+def test_out_is_written_everywhere(iteration: int) -> None:
+    tensors = inputs()
+    out = torch.full_like(tensors[0], float("nan"))
+    assert flashladder.forward(*tensors, iteration=iteration, out=out) is out
+    assert is_attention(out, tensors)
+
+
+def test_views_of_one_packed_buffer(iteration: int) -> None:
+    """q, k, v and out interleaved, 16 heads each; iteration 16 is built for another row stride and must say so."""
+    tensors = inputs()
+    buffer = torch.stack([*tensors, torch.full_like(tensors[0], float("nan"))], dim=2)
+    views = (buffer[:, :, 0], buffer[:, :, 1], buffer[:, :, 2])
+    out = buffer[:, :, 3]
+    if iteration == 16:
+        with pytest.raises(ValueError, match=r"q: expected a seq_len stride of 2048 elements.*found 8192"):
+            flashladder.forward(*views, iteration=iteration, out=out)
+        return
+    flashladder.forward(*views, iteration=iteration, out=out)
+    assert is_attention(out, tensors)
+    assert all(torch.equal(view, tensor) for view, tensor in zip(views, tensors, strict=True))
+
+
+def test_another_order_of_dimensions_in_memory(iteration: int) -> None:
+    """Heads before positions: only strides differ. Iteration 16 fixes the row stride."""
+    if iteration == 16:
+        pytest.skip("iteration 16 fixes the row stride")
+    q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in inputs())
+    tensors = (q, k, v)
+    assert is_attention(flashladder.forward(*tensors, iteration=iteration), tensors)
+
+
+def test_opcheck(iteration: int) -> None:
+    library, tensors = operators(iteration), inputs()
+    torch.library.opcheck(library.forward.default, tuple(tensors))
+    torch.library.opcheck(library.forward_out.default, (*tensors, torch.empty_like(tensors[0])))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
+def test_compile_without_a_graph_break(iteration: int) -> None:
+    tensors = inputs()
+
+    def twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out = flashladder.forward(q + 0, k, v, iteration=iteration)
+        return flashladder.forward(q, k, v, iteration=iteration, out=torch.empty_like(q)) + out
+
+    torch.compiler.reset()
+    compiled: Callable[..., torch.Tensor] = torch.compile(twice, fullgraph=True, backend="aot_eager")
+    assert is_attention(compiled(*tensors) / 2, tensors)
+
+
+def test_cuda_graph_replays_on_new_inputs(iteration: int) -> None:
+    tensors, fresh = inputs(), inputs()
+    out = torch.full_like(tensors[0], float("nan"))
+    flashladder.forward(*tensors, iteration=iteration, out=out)  # loads and warms up
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        flashladder.forward(*tensors, iteration=iteration, out=out)
+    for tensor, new in zip(tensors, fresh, strict=True):
+        tensor.copy_(new.flip(1))
+    out.fill_(float("nan"))
+    graph.replay()
+    assert is_attention(out, tensors)
+
+
+@pytest.mark.skipif(not INSTALLED, reason="no iteration is installed (nox -s build-iteration-N)")
+def test_cuda_graph_at_the_first_use_of_a_process() -> None:
+    """Loading the kernel must not disturb a capture. A process takes 7 s, so only the last iteration is tried."""
+    done = subprocess.run(
+        [sys.executable, "-c", CAPTURE_FIRST, str(INSTALLED[-1])], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "ok\n", done.stderr
+
+
+def test_work_goes_to_the_current_stream(iteration: int) -> None:
+    """q is still zero when the call returns: on any stream but this one the kernel would read zeros."""
+    q, k, v = inputs()
+    late, out = torch.zeros_like(q), torch.full_like(q, float("nan"))
+    flashladder.forward(q, k, v, iteration=iteration)
+    cuda: Any = torch.cuda  # untyped in torch
+    stream = cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        cuda._sleep(50_000_000)  # clock cycles: some 30 ms
+        late.copy_(q)
+        flashladder.forward(late, k, v, iteration=iteration, out=out)
+    stream.synchronize()
+    assert is_attention(out, (q, k, v))
+
+
+def test_first_use_from_several_threads(iteration: int) -> None:
+    tensors = inputs()
+    results: dict[int, torch.Tensor] = {}
+
+    def work(index: int) -> None:
+        results[index] = flashladder.forward(*tensors, iteration=iteration)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == list(range(8))
+    assert all(torch.equal(result, results[0]) for result in results.values())
+    assert is_attention(results[0], tensors)
+
+
+def test_tensors_decide_the_device_and_the_current_one_is_kept(iteration: int) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip(f"one GPU of two: {torch.cuda.get_device_name()}")
+    tensors = inputs(device="cuda:1")
+    assert torch.cuda.current_device() == 0
+    out = flashladder.forward(*tensors, iteration=iteration)
+    assert torch.cuda.current_device() == 0
+    assert out.device == torch.device("cuda:1")
+    assert is_attention(out, tensors)
+    with pytest.raises(ValueError, match="k: expected q's device cuda:1, found cuda:0"):
+        flashladder.forward(tensors[0], tensors[1].to("cuda:0"), tensors[2], iteration=iteration)
+
+
+def test_mixed_devices_and_gradients_are_refused(iteration: int) -> None:
+    q, k, v = inputs()
+    with pytest.raises(ValueError, match="v: expected q's device cuda:0, found cpu"):
+        flashladder.forward(q, k, v.cpu(), iteration=iteration)
+    with pytest.raises(FlashladderError, match=r"bad argument q: .*no backward kernel"):
+        flashladder.forward(q.requires_grad_(), k, v, iteration=iteration)

@@ -1,0 +1,138 @@
+"""A small results/ folder with made-up timings, for tests of report and gate; never committed, always in a tmp_path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+import shutil
+
+from flashladder.files import sha256
+from flashladder.iteration import load_all
+from flashladder.lock_schema import Lock, LockedKernel, LockFile, write_lock
+from flashladder.published import PUBLISHED
+from flashladder.result_schema import (
+    A_A,
+    Accuracy,
+    BenchResult,
+    Block,
+    Gpu,
+    Group,
+    Host,
+    Kernel,
+    Pair,
+    Process,
+    Reference,
+    Sample,
+    Series,
+    Settings,
+    Shape,
+    kernel_key,
+)
+from flashladder.results import write_result
+from flashladder.summaries import derive
+
+LENGTHS = {512: 16, 1024: 16, 2048: 16, 4096: 16, 8192: 8, 16384: 4}
+N_PAIRS = 6
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """Where the made-up results lie, and the bench file in them."""
+
+    folder: Path
+    bench: Path
+
+
+def text_hash(iteration: int, config: str) -> str:
+    """A stand-in for the digest of machine code."""
+    return sha256(f"{iteration} {config}")
+
+
+def make(
+    folder: Path,
+    percent: Callable[[int], float],
+    *,
+    gpu: str = "NVIDIA H200",
+    configs_of: str = "h200",
+    lengths: Iterable[int] = LENGTHS,
+    stale: Mapping[int, str | None] | None = None,
+) -> Fixture:
+    """Writes published figures, locks and one bench file in which iteration n runs at `percent(n)` of FA2.
+
+    Args:
+        folder: an empty folder that becomes results/.
+        percent: percent of FA2 per iteration.
+        gpu: device name as a driver reports it.
+        configs_of: GPU key whose configurations are timed.
+        lengths: sequence lengths.
+        stale: iteration -> another text hash than the locked one (None: compiled by the driver).
+    """
+    shutil.copytree(PUBLISHED, folder / "published")
+    ladder = load_all()
+    configs = {one.number: one.configs[configs_of].short_form() for one in ladder}
+    locks = {one.number: _lock(one.number, {c.short_form() for c in one.configs.values()}) for one in ladder}
+    for arch in ("sm_80", "sm_90"):
+        write_lock(LockFile(arch=arch, iterations=locks), folder / "locks")
+    arch = "sm_90" if "H200" in gpu else "sm_80"
+    kernels = {
+        kernel_key(number, config): Kernel(
+            iteration=number, config=config, dtype="fp16", arch=arch, toolchain={},
+            text_sha256=(stale or {}).get(number, text_hash(number, config)),
+        )
+        for number, config in configs.items()
+    }  # fmt: skip
+    speeds = {kernel_key(number, config): percent(number) for number, config in configs.items()}
+    result = BenchResult(
+        rung="GPU",
+        gpu=_gpu(gpu, "9.0" if arch == "sm_90" else "8.0"),
+        host=Host(digest="0" * 16, cpu="none", n_cpus=1, system="none", python="3.11.0"),
+        kernels=kernels,
+        reference=Reference(op="fa2", torch="2.13.0", cuda="13.0", kernels={}),
+        settings=Settings(pairs=N_PAIRS, blocks=1, min_pairs=1, flush_bytes=1),
+        processes=(Process(index=0, started_utc="2026-01-01T00:00:00Z", foreign_before=0),),
+        groups=tuple(_group(length, speeds) for length in lengths),
+    )
+    path = folder / "machine" / "bench.json.gz"
+    write_result(path, derive(result))
+    return Fixture(folder, path)
+
+
+def _lock(number: int, configs: set[str]) -> Lock:
+    kernels = {
+        config: LockedKernel(
+            text_sha256=text_hash(number, config), ptx_sha256="0" * 64, registers=200 + number, spill_stores=8,
+            spill_loads=12, stack=0, static_smem=0, dynamic_smem=0, counts={}, main_loop={},
+        )
+        for config in configs
+    }  # fmt: skip
+    return Lock(history=("made up",), toolchain={}, flags={}, files={}, kernels=kernels)
+
+
+def _gpu(name: str, capability: str) -> Gpu:
+    return Gpu(
+        name=name, uuid="GPU-0", form_factor=None, compute_capability=capability, n_sm=1, l2_bytes=1, memory_bytes=1,
+        power_limit_w=None, max_sm_clock_mhz=None, ecc=None, mig=None, driver="580",
+    )  # fmt: skip
+
+
+def _group(length: int, speeds: Mapping[str, float]) -> Group:
+    shape = Shape(batch=LENGTHS[length], seq_len=length, n_heads=16, d_head=128)
+    reference_us = shape.flops / 300e6  # 300 TFLOP/s
+    sample = Sample(
+        t_s=0.0, sm_clock_mhz=1500, memory_clock_mhz=None, power_w=None, temperature_c=None, throttle_bits=0
+    )  # fmt: skip
+    fine = Accuracy(max_error=0.0, max_allowed=1.0, rms_error=0.0, rms_allowed=1.0, finite=True)
+
+    def pairs(percent: float) -> tuple[Pair, ...]:
+        jitter = (1 + 0.001 * (index - N_PAIRS / 2) for index in range(N_PAIRS))
+        return tuple(Pair(0, 0, reference_us * wobble, reference_us * 100 / percent) for wobble in jitter)
+
+    return Group(
+        process=0, dtype="fp16", shape=shape, input_seeds=(0,), warm_up_s=0.0,
+        blocks=(Block(index=0, kernel_first=True, order=(A_A, *speeds), samples=(sample, sample)),),
+        series=(
+            Series(kernel=A_A, pairs=pairs(100.0)),
+            *(Series(kernel=key, pairs=pairs(speed), before=fine, after=fine) for key, speed in speeds.items()),
+        ),
+    )  # fmt: skip

@@ -1,0 +1,146 @@
+"""Ablations: what a description means, what hangs on a change, and what cannot be described."""
+
+from __future__ import annotations
+
+import pytest
+
+from flashladder.ablation import nameable
+from flashladder.compose import translation_unit
+from flashladder.errors import FlashladderError
+from flashladder.iteration import load_description, load_iteration
+from flashladder.parts import config_conflicts, contradictions
+
+
+def test_the_example_of_the_architecture() -> None:
+    ablation = load_description("16 - swizzle")
+    assert (ablation.number, ablation.parent, ablation.description) == (16, 16, "16 - swizzle")
+    assert ablation.is_ablation
+    assert ablation.parts.layout == "linear"
+    assert dict(ablation.change) == {"layout": "linear", "k_order": "column_major", "epilogue": "offsets"}
+    assert not any(config.swizzled for config in ablation.configs.values())
+    assert ablation.slug == "static_gmem_stride_without_swizzle"
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("16 - no_allocate", {"store_policy": "write_back"}),
+        ("16 - row_major", {"k_order": "column_major"}),
+        ("16 - reciprocal", {"normalize": "divide"}),
+        ("16 - static_stride", {"gmem": "indexed", "row_stride": 0}),
+        ("16 - tile_d_head", {"layout": "xor_static"}),
+        ("16 - backward", {"schedule": "peeled"}),
+        ("16 - peeled", {"schedule": "eager", "softmax": "exp2_folded"}),
+        ("16 - eager", {"schedule": "lazy", "softmax": "exp2_folded"}),
+        ("16 - indexed", {"schedule": "peeled", "gmem": "advance", "row_stride": 0}),
+        ("9 - xor_static", {"layout": "xor", "k_order": "column_major"}),
+        ("8 + row_major", {"k_order": "row_major"}),
+        ("8 + exp2_peeled", {"schedule": "peeled", "softmax": "exp2_peeled"}),
+        ("12 + static stride", {"gmem": "static_stride", "row_stride": 2048}),
+        ("1+swizzle", {"layout": "xor"}),
+        ("16 - Static-GMEM-stride", {"gmem": "indexed", "row_stride": 0}),
+    ],
+)
+def test_one_change_and_what_hangs_on_it(text: str, change: dict[str, object]) -> None:
+    assert dict(load_description(text).change) == change
+
+
+def test_configurations_follow_the_parts_of_an_ablation() -> None:
+    base = load_iteration(16).configs["a100"]
+    whole = load_description("16 - tiled").configs["a100"]
+    assert (whole.load_tiles, whole.mma_double_buffer_loads) == ((0, 0, 0), False)
+    single = load_description("16 - double_buffer").configs["a100"]
+    assert (single.load_tiles, single.mma_double_buffer_loads) == (base.load_tiles, False)
+    buffered = load_description("3 + double_buffer").configs["a100"]
+    assert (buffered.load_tiles, buffered.mma_double_buffer_loads) == ((2, 2, 2), True)
+
+
+def test_tuning_can_be_taken_back_and_added() -> None:
+    untuned = load_description("9 - tuned")
+    assert dict(untuned.change) == {}
+    assert untuned.configs["a100"].short_form() == (
+        "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer"
+    )
+    tuned = load_description("6 + tuned")
+    assert dict(tuned.configs) == dict(load_iteration(7).configs)
+
+
+def test_a_description_gives_itself_back() -> None:
+    for name in nameable(16)[0]:
+        ablation = load_description(f"16 - {name}")
+        assert load_description(ablation.description) == ablation
+
+
+@pytest.mark.parametrize("number", range(1, 17))
+def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) -> None:
+    names, _ = nameable(number)
+    assert len(names) >= number - 1
+    for name in names:
+        if (number, name) == (7, "tuned"):
+            continue  # that is iteration 6
+        ablation = load_description(f"{number} - {name}")
+        assert contradictions(ablation.parts) == ()
+        assert ablation.parts != load_iteration(number).parts or ablation.configs != load_iteration(number).configs
+        for config in ablation.configs.values():
+            assert config_conflicts(ablation.parts, config) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "sixteen",
+            (
+                "not a description of an iteration: expected a number, or one change to one, such as '16 - swizzle' "
+                "or '7 + row_major', found 'sixteen'"
+            ),
+        ),
+        ("16 - swizzle - eager", "nothing named 'swizzle_eager' can be taken back from iteration 16"),
+        ("16 -", "nothing named '' can be taken back from iteration 16"),
+        ("16 * swizzle", "not a description of an iteration"),
+        ("17 - swizzle", "no such iteration: expected one of 1, 2, 3"),
+        (
+            "3 - backward",
+            (
+                "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, eager_loads, "
+                "xor, eager, found '3 - backward'"
+            ),
+        ),
+        (
+            "1 - swizzle",
+            ("nothing named 'swizzle' can be taken back from iteration 1: expected one of none, found '1 - swizzle'"),
+        ),
+        (
+            "15 + eager",
+            (
+                "nothing named 'eager' can be added to iteration 15: expected one of static_gmem_stride, "
+                "static_stride, found '15 + eager'"
+            ),
+        ),
+        ("16 - swizle", "did you mean 'swizzle'?"),
+        (
+            "7 + backward",
+            (
+                "'7 + backward' is not a possible iteration: expected parts that go together, found schedule "
+                "backward with gmem advance (an advancing pointer only walks forwards)"
+            ),
+        ),
+    ],
+)
+def test_bad_descriptions(text: str, message: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        load_description(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_every_step_taken_back_from_the_last_composes() -> None:
+    texts = set()
+    for name in nameable(16)[0]:
+        ablation = load_description(f"16 - {name}")
+        text = translation_unit(ablation, ablation.configs["a100"])
+        assert "flash_fwd_kernel" in text
+        texts.add(text.partition("#include")[2])
+    last = load_iteration(16)
+    assert translation_unit(last, last.configs["a100"]).partition("#include")[2] not in texts

@@ -1,0 +1,329 @@
+"""Builds without a compiler: arguments, folders, freshness, locks, full disks, missing torch, wheels bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import errno
+import fcntl
+from importlib import metadata
+import json
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+import zipfile
+
+import pytest
+
+from flashladder import artifacts, build, native, wheel
+from flashladder.artifacts import Request, is_fresh
+from flashladder.errors import FlashladderError
+from flashladder.files import dump_json, sha256
+from flashladder.iteration import load_iteration
+
+
+@pytest.fixture
+def build_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(artifacts, "BUILD", tmp_path / "build")
+    return tmp_path / "build"
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "gpu_arch", lambda: None)
+    monkeypatch.setattr(build, "default_arch", lambda: "sm_80")
+
+
+def request_of(arch: str | None = "sm_80", key: str = "prog", *, debug: bool = False) -> Request:
+    return build.make_request(7, arch, key, debug=debug)
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("arch", "key", "debug", "expected"),
+    [
+        (None, "prog", False, "sm_80"),
+        ("sm_90", "prog", False, "sm_90"),
+        ("sm_80, sm_90,sm_80", "prog", False, "sm_80-sm_90"),
+        ("sm_80", "prog:a100", True, "sm_80_prog-a100_debug"),
+        ("sm_86", "128,64", False, "sm_86_128-64"),
+    ],
+)
+def test_each_variant_has_a_folder_of_its_own(
+    build_folder: Path, arch: str | None, key: str, debug: bool, expected: str
+) -> None:
+    assert request_of(arch, key, debug=debug).folder == build_folder / "iteration_07" / expected
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_request_holds_every_configuration_for_every_architecture() -> None:
+    request = request_of("sm_80,sm_90")
+    assert request.name == "flashladder_07"
+    assert {config.dtype for config in request.configs} == {"fp16", "bf16"}
+    assert [(config, arch) for _, config, arch in request.jobs] == [
+        (config, arch) for config in request.configs for arch in ("sm_80", "sm_90")
+    ]
+    assert all(iteration == load_iteration(7) for iteration, _, _ in request.jobs)
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["17"], "no such iteration"),
+        (["7", "--arch", "sm_70"], "unknown GPU architecture: expected one of sm_80, sm_86, sm_89, sm_90, found sm_70"),
+        (["7", "--arch", ""], ""),
+        (["7", "--configs", "nonsense"], "nonsense"),
+    ],
+)
+def test_bad_arguments_are_one_line(
+    build_folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    if arguments == ["7", "--arch", ""]:
+        assert request_of("").arches == ("sm_80",)  # empty means the default, as in a shell variable that is not set
+        return
+    with pytest.raises(SystemExit) as stopped:
+        build.main(arguments)
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not build_folder.exists()
+
+
+def test_machine_code_for_another_gpu_is_a_warning_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "gpu_arch", lambda: "sm_90")
+    build.make_request(7, "sm_80", "prog")
+    assert "the GPU here is sm_90, but the machine code is for sm_80" in (warning := capsys.readouterr().err)
+    assert "--arch sm_80,sm_90" in warning
+    build.make_request(7, "sm_80,sm_90", "prog")
+    assert capsys.readouterr().err == ""
+
+
+def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        build.main(["--help"])
+    assert stopped.value.code == 0
+    assert "python -m flashladder.build 7 --arch sm_90" in capsys.readouterr().out
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    folder = tmp_path / "sm_80"
+    (folder / "kernel").mkdir(parents=True)
+    (folder / "kernel" / "kernel.ptx").write_text("ptx")
+    (folder / "a.whl").write_text("wheel")
+    outputs = {"a.whl": sha256("wheel"), "kernel/kernel.ptx": sha256("ptx")}
+    (folder / "manifest.json").write_text(dump_json({"inputs_digest": "d", "outputs": outputs}))
+    return folder
+
+
+def test_a_whole_build_of_the_same_inputs_is_fresh(finished: Path) -> None:
+    assert is_fresh(finished, "d")
+
+
+def test_other_inputs_are_not_fresh(finished: Path) -> None:
+    assert not is_fresh(finished, "e")
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "no manifest", "broken manifest", "empty manifest"])
+def test_a_damaged_build_is_not_fresh(finished: Path, damage: str) -> None:
+    manifest = finished / "manifest.json"
+    if damage == "changed":
+        (finished / "kernel" / "kernel.ptx").write_text("other")
+    elif damage == "missing":
+        (finished / "a.whl").unlink()
+    elif damage == "no manifest":
+        manifest.unlink()
+    else:
+        manifest.write_text({"broken manifest": "{", "empty manifest": "[]"}[damage])
+    assert not is_fresh(finished, "d")
+
+
+@pytest.mark.usefixtures("no_gpu", "build_folder")
+def test_two_builds_of_one_iteration_are_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = request_of().folder.parent
+    folder.mkdir(parents=True)
+    with (folder / ".lock").open("w") as other:
+        other.write("4711\n")
+        other.flush()
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit) as stopped:
+            build.main(["7", "--no-install"])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert "another build of iteration 7 is running" in error
+    assert "found process 4711" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.usefixtures("no_gpu", "build_folder")
+def test_the_lock_is_given_back_also_after_a_failure() -> None:
+    request = request_of()
+    with pytest.raises(ZeroDivisionError), build._exclusive(request):
+        raise ZeroDivisionError
+    with build._exclusive(request):
+        assert (request.folder.parent / ".lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_too_little_space_is_said_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
+    with (
+        pytest.raises(FlashladderError, match="too little disk space for a build: expected 200 MiB free, found 1 MiB"),
+        build._disk_errors(tmp_path),
+    ):
+        pytest.fail("the build began")
+
+
+@pytest.mark.parametrize(
+    ("number", "message"), [(errno.ENOSPC, "the disk is full"), (errno.EIO, "could not use a file")]
+)
+def test_file_trouble_is_one_line(tmp_path: Path, number: int, message: str) -> None:
+    with pytest.raises(FlashladderError, match=message), build._disk_errors(tmp_path):
+        raise OSError(number, os.strerror(number))
+
+
+def test_torch_missing_or_old_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(FlashladderError, match=r"torch is not installed.*nox -s build-iteration-N"):
+        native.torch_version()
+    monkeypatch.setattr(metadata, "version", lambda _: "2.9.1+cu130")
+    with pytest.raises(FlashladderError, match=r"expected 2\.10 or later, found 2\.9\.1"):
+        native.torch_version()
+    monkeypatch.setattr(metadata, "version", lambda _: "2.10.0+cpu")
+    assert native.torch_version() == "2.10.0+cpu"
+
+
+def test_a_failed_command_keeps_its_output(tmp_path: Path) -> None:
+    log = native.Log([], tmp_path / "failed.log")
+    with pytest.raises(FlashladderError, match=r"failed\.log"):
+        log.run([sys.executable, "-c", "print('what it said'); raise SystemExit(3)"], tmp_path)
+    assert "what it said" in log.failed.read_text()
+
+
+MEMBERS = {"__init__.py": b"value = 1\n", "_C.abi3.so": b"\x7fELF", "manifest.json": b'{"inputs_digest": "d"}\n'}
+
+
+def test_a_wheel_repeats_bit_for_bit_and_its_record_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wheel.wheelfile import WheelFile
+
+    made = []
+    for name, epoch in (("one", None), ("two", "1700000000")):
+        if epoch:
+            monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+        (tmp_path / name).mkdir()
+        made.append(wheel.assemble(tmp_path / name, "flashladder_07", "0.1.0", "step 7", MEMBERS))
+    assert os.environ["SOURCE_DATE_EPOCH"] == "1700000000"
+    assert made[0].name.startswith("flashladder_07-0.1.0-cp310-abi3-linux_")
+    assert made[0].read_bytes() == made[1].read_bytes()
+    assert list((tmp_path / "one").iterdir()) == [made[0]]
+    with WheelFile(made[0]) as archive:  # reading checks every member against RECORD
+        assert {name: archive.read(f"flashladder_07/{name}") for name in MEMBERS} == MEMBERS
+        assert b"Name: flashladder-07\nVersion: 0.1.0\n" in archive.read("flashladder_07-0.1.0.dist-info/METADATA")
+        assert archive.getinfo("flashladder_07/_C.abi3.so").external_attr >> 16 & 0o111
+
+
+def test_other_members_are_another_wheel(tmp_path: Path) -> None:
+    one = wheel.assemble(tmp_path, "flashladder_07", "0.1.0", "step 7", MEMBERS).read_bytes()
+    two = wheel.assemble(tmp_path, "flashladder_07", "0.1.0", "step 7", MEMBERS | {"kernels.csv": b""}).read_bytes()
+    assert one != two
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The members of a wheel unpacked on sys.path, as an installer leaves them."""
+    made = wheel.assemble(tmp_path, "flashladder_77", "0.1.0", "no step", MEMBERS)
+    with zipfile.ZipFile(made) as archive:
+        archive.extractall(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    yield tmp_path / "site" / "flashladder_77"
+    sys.modules.pop("flashladder_77", None)
+
+
+def test_the_installed_digest_is_read_without_importing(installed: Path) -> None:
+    assert wheel.installed_digest("flashladder_77") == "d"
+    assert "flashladder_77" not in sys.modules
+    (installed / "manifest.json").write_text("{")
+    assert wheel.installed_digest("flashladder_77") is None
+    assert wheel.installed_digest("flashladder_78") is None
+
+
+def test_only_what_is_not_installed_is_installed(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Path, ...]] = []
+    monkeypatch.setattr(wheel, "install", lambda *wheels: asked.append(wheels))
+    builds = tmp_path / "builds"
+    for number, digest in ((77, "d"), (78, "e")):
+        folder = builds / f"iteration_{number}" / "sm_80"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text(json.dumps({"inputs_digest": digest}))
+        (folder / "x.whl").touch()
+    assert wheel.install_built(builds, "sm_80") == ["flashladder_77", "flashladder_78"]
+    assert asked == [(builds / "iteration_78" / "sm_80" / "x.whl",)]
+    assert wheel.install_built(builds, "sm_90") == []
+    (builds / "iteration_78" / "sm_80" / "manifest.json").write_text("{}")
+    with pytest.raises(FlashladderError, match=r"manifest is broken.*build that iteration again"):
+        wheel.install_built(builds, "sm_80")
+
+
+def test_nothing_is_installed_outside_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    with pytest.raises(FlashladderError, match=r"not in a virtual environment.*--no-install"):
+        wheel.install(tmp_path / "x.whl")
+
+
+def test_an_installer_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(wheel, "_installer", lambda: [sys.executable, "-c", "raise SystemExit('no such wheel')"])
+    with pytest.raises(FlashladderError, match=r"could not be installed \(no such wheel\)"):
+        wheel.install(tmp_path / "x.whl")
+
+
+def test_a_failing_import_is_one_line() -> None:
+    with pytest.raises(
+        FlashladderError, match="import check failed: ModuleNotFoundError: No module named 'flashladder_99'"
+    ):
+        wheel.check_import("flashladder_99", ["(FP16, ...)"])
+
+
+def test_a_hard_link_falls_back_to_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "source"
+    source.write_text("x")
+    assert artifacts._hard_link(source, tmp_path / "link").samefile(source)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    copy = artifacts._hard_link(source, tmp_path / "copy")
+    assert copy.read_text() == "x"
+    assert not copy.samefile(source)
+
+
+def test_the_wheels_table_has_no_times() -> None:
+    assert artifacts._untimed("kernel,arch,compile_ms\n07,sm_80,3.1\n") == "kernel,arch\n07,sm_80\n"
+
+
+def test_the_revision_names_the_commit_and_says_when_files_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "ROOT", tmp_path)
+    assert artifacts.git_revision() is None
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    (tmp_path / "file").write_text("1")
+    for words in (["init", "-q"], ["add", "file"], [*identity, "commit", "-q", "-m", "one"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    clean = artifacts.git_revision()
+    assert clean is not None
+    assert len(clean) == 40
+    (tmp_path / "file").write_text("2")
+    assert artifacts.git_revision() == f"{clean}+changes"

@@ -1,0 +1,295 @@
+"""The checker against operators that are wrong in one way each; and one that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from flashladder import check
+from flashladder.check import check_iteration
+from flashladder.check_case import Run, Subject, cases_for, check_case
+from flashladder.config import KernelConfig
+from flashladder.errors import FlashladderError
+from flashladder.reference import (
+    Case,
+    References,
+    accuracy,
+    attention_fp64,
+    choose_slices,
+    expect,
+    gather,
+    make_tensors,
+)
+from flashladder.result_schema import CaseResult, Shape
+
+CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
+SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """What a right kernel does: scores and sums in fp32, P rounded to 16 bits before it is normalised."""
+    q32, k32, v32 = (t.float().transpose(1, 2) for t in (q, k, v))
+    scores = q32 @ k32.transpose(2, 3) / math.sqrt(128)
+    p = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return ((p.to(q.dtype).float() @ v32) / p.sum(-1, keepdim=True)).transpose(1, 2)
+
+
+def right(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    out.copy_(attention(q, k, v))
+
+
+def altered(change: Callable[[torch.Tensor], object]) -> Run:
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+        right(q, k, v, out, config)
+        change(out)
+
+    return run
+
+
+def one_nan(out: torch.Tensor) -> None:
+    out[-1, -1, -1, -1] = math.nan
+
+
+def one_infinity(out: torch.Tensor) -> None:
+    out[0, 0, 0, 0] = math.inf
+
+
+def swap_rows(out: torch.Tensor) -> None:
+    out[:, [0, 1]] = out[:, [1, 0]]
+
+
+def write_before(out: torch.Tensor) -> None:
+    storage = torch.empty(0, dtype=out.dtype).set_(out.untyped_storage())
+    storage[0] = 0.0
+
+
+def outcome(run: Run, case: Case | None = None, config: KernelConfig = CONFIG, row_stride: int = 0) -> CaseResult:
+    found = check_case(
+        Subject(7, config, run, row_stride), case or Case("small", SMALL), References(), device="cpu", repeats=3
+    )
+    assert found.kernel == "07 " + config.short_form()
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("view", ["contiguous", "head_slice", "packed", "transposed", "sliced"])
+def test_a_right_operator_passes(dtype: str, view: str) -> None:
+    found = outcome(right, Case("view", SMALL, view), CONFIG.with_dtype(dtype))  # type: ignore[arg-type]  # the Views
+    assert (found.status, found.reason) == ("pass", None)
+    assert found.accuracy is not None
+    assert found.accuracy.ok
+    assert found.repeats == 3
+
+
+def test_large_logits_pass() -> None:
+    assert outcome(right, Case("large", SMALL, scale=30.0)).status == "pass"
+
+
+def unwritten(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    """Writes nothing: stale memory must not pass."""
+
+
+def unscaled(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    out.copy_(attention(q * math.sqrt(128), k, v))
+
+
+def zeros(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    out.zero_()
+
+
+def sloppy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    """Right to bf16 only: three bits of fp16 are lost."""
+    out.copy_(attention(q, k, v).bfloat16())
+
+
+def random_last_bit(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    right(q, k, v, out, config)
+    out.view(torch.int16)[0, 0, 0, 0] ^= int(torch.randint(0, 2, ()))
+
+
+def fails(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    raise RuntimeError("CUDA error: misaligned address\nmore lines")
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (unwritten, "not written"),
+        (altered(one_nan), "1 of 49152 elements of O are NaN"),
+        (altered(one_infinity), "NaN or infinite"),
+        (altered(swap_rows), "max error"),
+        (unscaled, "max error"),
+        (zeros, "max error"),
+        (sloppy, "max error"),
+        (fails, "the launch failed: CUDA error: misaligned address"),
+    ],
+)
+def test_a_wrong_operator_fails(run: Run, reason: str) -> None:
+    found = outcome(run)
+    assert found.status == "fail"
+    assert found.reason is not None
+    assert reason in found.reason
+    assert "\n" not in found.reason
+
+
+def test_varying_bits_fail() -> None:
+    torch.manual_seed(0)
+    found = check_case(Subject(7, CONFIG, random_last_bit), Case("small", SMALL), References(), "cpu", repeats=30)
+    assert found.reason is not None
+    assert "bit for bit" in found.reason
+
+
+def test_writing_outside_the_view_fails() -> None:
+    found = outcome(altered(write_before), Case("slice", SMALL, "sliced"))
+    assert found.reason == "wrote outside O: 1 elements changed"
+
+
+def test_nan_never_compares_as_correct() -> None:
+    tensors = make_tensors(Case("small", SMALL), "fp16", "cpu")
+    expected = expect(tensors, "fp16", choose_slices(SMALL, 0))
+    found = accuracy(tensors.out, expected)  # all poison
+    assert (found.max_error, found.rms_error, found.finite, found.ok) == (None, None, False, False)
+
+
+def strict(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    if {t.stride(1) for t in (q, k, v, out)} != {2048}:
+        raise ValueError("flashladder_16: q: expected a seq_len stride of 2048 elements")
+    right(q, k, v, out, config)
+
+
+def careless(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    out[0, 0, 0, 0] = 1.0
+    raise ValueError("too late")
+
+
+@pytest.mark.parametrize(
+    ("run", "view", "status", "reason"),
+    [
+        (strict, "contiguous", "not_applicable", "expected a seq_len stride"),
+        (strict, "packed", "not_applicable", "expected a seq_len stride"),
+        (strict, "head_slice", "pass", ""),
+        (right, "contiguous", "fail", "expected an error"),
+        (careless, "contiguous", "fail", "but wrote to O"),
+    ],
+)
+def test_a_fixed_row_stride_must_be_kept_or_refused(run: Run, view: str, status: str, reason: str) -> None:
+    found = outcome(run, Case("view", SMALL, view), row_stride=2048)  # type: ignore[arg-type]  # the Views
+    assert found.status == status
+    assert reason in (found.reason or "")
+
+
+def test_cases_cover_the_rule() -> None:
+    for tile in (64, 128):
+        config = KernelConfig("fp16", 128, tile, 64, 4, True, True, True, 2, 2, 2, False, False)
+        cases = cases_for(config)
+        grid = [case.shape for case in cases if case.name.startswith("grid")]
+        assert [(shape.batch, shape.seq_len) for shape in grid] == [
+            (16, 512), (16, 1024), (16, 2048), (16, 4096), (8, 8192), (4, 16384),
+        ]  # fmt: skip
+        assert min(case.shape.seq_len for case in cases) == tile
+        assert all(case.shape.seq_len % tile == 0 for case in cases)
+        assert {(case.shape.batch, case.shape.n_heads) for case in cases} >= {(1, 3), (3, 5)}
+        assert {case.view for case in cases} == {"contiguous", "head_slice", "packed", "transposed", "sliced"}
+        assert max(case.scale for case in cases) == 30.0
+        assert len({case.name for case in cases}) == len(cases)
+        kept = [case for case in cases if make_strides(case) == {2048}]
+        assert {"odd head slice", "sliced", "large logits", "grid"} <= {case.name.rsplit(" ", 1)[0] for case in kept}
+
+
+def make_strides(case: Case) -> set[int]:
+    small = case.shape.model_copy(update={"batch": 1, "seq_len": 4})
+    return make_tensors(Case("strides", small, case.view), "fp16", "cpu").row_strides
+
+
+def test_quick_cases_are_short() -> None:
+    assert max(case.shape.seq_len for case in cases_for(CONFIG, quick=True)) == 1024
+
+
+def test_the_chunked_reference_is_torchs() -> None:
+    q, k, v = torch.randn(3, 2, 40, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ours = attention_fp64(q, k, v)
+    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+def test_slices_are_random_distinct_and_at_least_two() -> None:
+    long = Shape(batch=4, seq_len=16384, n_heads=16, d_head=128)
+    assert len(set(choose_slices(long, 1))) == 2
+    assert choose_slices(long, 1) != choose_slices(long, 2)
+    assert choose_slices(Shape(batch=1, seq_len=64, n_heads=3, d_head=128), 0) == ((0, 0), (0, 1), (0, 2))
+
+
+def test_inputs_repeat_with_their_seed_and_are_normal() -> None:
+    case = Case("inputs", Shape(batch=2, seq_len=256, n_heads=4, d_head=128), seed=5)
+    first, again = (make_tensors(case, "bf16", "cpu") for _ in range(2))
+    assert torch.equal(first.q, again.q)
+    assert not torch.equal(first.q, first.k)
+    assert abs(float(first.q.float().std()) - 1) < 0.02
+    assert torch.isnan(first.out).all()
+    assert gather(first.q, [(1, 3)]).shape == (1, 256, 128)
+
+
+def test_a_reference_is_computed_once() -> None:
+    references = References()
+    case = Case("small", SMALL)
+    tensors = make_tensors(case, "fp16", "cpu")
+    assert references.expected(case, "fp16", tensors) is references.expected(case, "fp16", tensors)
+
+
+def test_unknown_dtype_is_one_line() -> None:
+    with pytest.raises(FlashladderError, match="expected fp16 or bf16"):
+        make_tensors(Case("small", SMALL), "fp8", "cpu")
+
+
+def test_check_iteration_reports_every_case_and_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "cases_for", lambda config, quick: (Case("a", SMALL), Case("b", SMALL, seed=1)))
+    report = check_iteration(7, configs=["a100"], dtypes=["fp16"], device="cpu", run=right)
+    assert report.passed
+    assert [case.case for case in report.cases] == ["a", "b"]
+    assert "2 passed" in report.render()
+    done = frozenset({(report.cases[0].kernel, "a")})
+    assert [
+        c.case for c in check_iteration(7, configs=["a100"], dtypes=["fp16"], device="cpu", run=right, done=done).cases
+    ] == ["b"]
+    wrong = check_iteration(7, configs=["a100"], dtypes=["fp16"], device="cpu", run=zeros)
+    assert not wrong.passed
+    assert wrong.render().count("FAILED") == 2
+
+
+def test_no_case_is_no_pass() -> None:
+    assert not check.CheckReport(()).passed
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        ([], 2, "give iterations, or --all"),
+        (["7", "--all"], 2, "give iterations, or --all"),
+        (["7", "--dtype", "fp8"], 2, "invalid choice"),
+        (["seven"], 2, "invalid int value"),
+    ],
+)
+def test_bad_arguments(argv: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        check.main(argv)
+    assert caught.value.code == code
+    assert message in capsys.readouterr().err
+
+
+def test_the_emulator_is_not_there_yet() -> None:
+    with pytest.raises(FlashladderError, match="not part of this version yet") as caught:
+        check.main(["7", "--backend", "emulator"])
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FlashladderError, match="no GPU that torch can use") as caught:
+        check.main(["7", "--out", str(tmp_path / "check.json")])
+    assert caught.value.exit_code == 2
+    with pytest.raises(FlashladderError, match="iteration"):
+        check.main(["17"])

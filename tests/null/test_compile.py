@@ -1,0 +1,27 @@
+"""The command line of the compiler; compiling itself is tested in tests/nvcc/test_compile.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from flashladder import compile as compiling
+
+
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        compiling.main(["--help"])
+    assert caught.value.code == 0
+    assert "example: python -m flashladder.compile --iteration 7" in capsys.readouterr().out
+
+
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        compiling.main(["--iteration", "7", "--arch", "sm_80,sm_12"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("error: unknown GPU architecture: expected one of sm_80")
+
+
+def test_the_default_arch_is_the_gpus_where_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found, chosen in (("sm_90", "sm_90"), ("sm_120", "sm_80"), (None, "sm_80")):
+        monkeypatch.setattr(compiling, "gpu_arch", lambda found=found: found)
+        assert compiling.default_arch() == chosen

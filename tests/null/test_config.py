@@ -1,0 +1,131 @@
+"""Kernel configurations: names, sizes and the short form, over everything that the ladder can express."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields, replace
+import re
+from typing import Any
+
+import pytest
+
+from flashladder.config import EXAMPLE, KernelConfig
+from flashladder.errors import FlashladderError
+from flashladder.iteration import load_all
+from flashladder.selection import legal_configs
+
+FULL = KernelConfig("fp16", 128, 64, 64, 4, True, True, True, 2, 2, 2, True, True)
+BARE = KernelConfig("bf16", 128, 128, 32, 8, True, False, False, 0, 0, 0, False, False)
+SPACE = {c.with_dtype(d) for step in load_all() for c in legal_configs(step.parts) for d in ("fp16", "bf16")}
+
+
+def test_field_names_are_the_established_ones() -> None:
+    assert " ".join(field.name for field in fields(KernelConfig)) == (
+        "dtype d_head B_r B_c n_warps async_copy eager_load_blocks swizzled Q_mma_load_K_tiles K_mma_load_K_tiles "
+        "V_mma_load_K_tiles mma_double_buffer_loads optimized_softmax"
+    )
+
+
+def test_short_form() -> None:
+    assert FULL.short_form() == EXAMPLE
+    assert str(FULL) == "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
+    assert BARE.short_form() == "(BF16, 128, 128, 32, 8): async+load_0_0_0_tiles"
+
+
+def test_slug() -> None:
+    assert FULL.slug() == "fp16_128_64_64_4_async_eager_swizzled_load_2_2_2_buffer_opt_softmax"
+    assert BARE.slug() == "bf16_128_128_32_8_async_load_0_0_0"
+
+
+def test_round_trip_over_the_whole_space() -> None:
+    assert len(SPACE) > 400
+    for config in SPACE:
+        assert KernelConfig.parse(config.short_form()) == config
+
+
+def test_names_are_unique_and_slugs_safe_over_the_whole_space() -> None:
+    assert len({config.short_form() for config in SPACE}) == len(SPACE)
+    slugs = {config.slug() for config in SPACE}
+    assert len(slugs) == len(SPACE)
+    assert all(re.fullmatch(r"[a-z0-9_]{1,120}", slug) for slug in slugs)
+
+
+def test_round_trip_of_every_combination_of_flags() -> None:
+    flags = ["async_copy", "eager_load_blocks", "swizzled", "mma_double_buffer_loads", "optimized_softmax"]
+    seen = set()
+    for bits in range(2 ** len(flags)):
+        values: dict[str, Any] = {flag: bool(bits >> i & 1) for i, flag in enumerate(flags)}
+        config = replace(FULL, **values)
+        assert KernelConfig.parse(config.short_form()) == config
+        seen.add(config.short_form())
+    assert len(seen) == 32
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "prog",
+        EXAMPLE + " ",
+        " " + EXAMPLE,
+        EXAMPLE + "\n",
+        EXAMPLE.lower(),
+        EXAMPLE.replace("FP16", "FP32"),
+        EXAMPLE.replace("FP16", "fp16"),
+        EXAMPLE.replace(", 128", ",128"),
+        EXAMPLE.replace("128", "0128"),
+        EXAMPLE.replace("64, 64", "64"),
+        EXAMPLE.replace("64, 64", "0, 64"),
+        EXAMPLE.replace("64, 64", "-64, 64"),
+        EXAMPLE.replace("eager+swizzled", "swizzled+eager"),
+        EXAMPLE.replace("buffer+opt_softmax", "opt_softmax+buffer"),
+        EXAMPLE.replace("+buffer", "+buffer+buffer"),
+        EXAMPLE.replace("load_2_2_2_tiles", "load_2_2_tiles"),
+        EXAMPLE.replace("load_2_2_2_tiles", "load_2_2_2"),
+        EXAMPLE.replace("load_2_2_2_tiles", "load_02_2_2_tiles"),
+        EXAMPLE.replace("4)", "\N{ARABIC-INDIC DIGIT FOUR})"),
+    ],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        KernelConfig.parse(text)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    assert "expected" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("dtype", "fp32", "bad kernel configuration, dtype: expected fp16 or bf16, found 'fp32'"),
+        ("dtype", "FP16", "bad kernel configuration, dtype: expected fp16 or bf16, found 'FP16'"),
+        ("B_r", 0, "bad kernel configuration, B_r: expected 1 or more, found 0"),
+        ("B_c", 64.0, "bad kernel configuration, B_c: expected an integer, found 64.0"),
+        ("n_warps", True, "bad kernel configuration, n_warps: expected an integer, found True"),
+        ("V_mma_load_K_tiles", -2, "bad kernel configuration, V_mma_load_K_tiles: expected 0 or more, found -2"),
+        ("swizzled", 1, "bad kernel configuration, swizzled: expected True or False, found 1"),
+    ],
+)
+def test_impossible_fields(field: str, value: Any, message: str) -> None:
+    values: dict[str, Any] = {field: value}
+    with pytest.raises(FlashladderError) as caught:
+        replace(FULL, **values)
+    assert str(caught.value) == message
+
+
+def test_sizes() -> None:
+    assert (FULL.n_threads, FULL.smem_bytes) == (128, 49152)
+    assert (BARE.n_threads, BARE.smem_bytes) == (256, 49152)
+    assert KernelConfig.parse("(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles").smem_bytes == 65536
+    assert BARE.load_tiles == (0, 0, 0)
+
+
+def test_other_dtype_and_nothing_else() -> None:
+    assert FULL.with_dtype("bf16").short_form() == EXAMPLE.replace("FP16", "BF16")
+    assert FULL.with_dtype("bf16").with_dtype("fp16") == FULL
+
+
+def test_frozen_hashable_and_ordered() -> None:
+    with pytest.raises(FrozenInstanceError):
+        FULL.B_r = 128  # type: ignore[misc]  # that is the point
+    assert {FULL: 1}[KernelConfig.parse(EXAMPLE)] == 1
+    assert sorted([FULL, BARE, FULL.with_dtype("bf16")]) == [FULL.with_dtype("bf16"), BARE, FULL]

@@ -1,0 +1,236 @@
+"""ncu's CSV, the comparison with the published kernels, sanitizer summaries and the session's plan, without a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import sys
+
+import pytest
+
+from analysis import gpu_session
+from flashladder import counters, sanitize
+from flashladder.counters import (
+    CONFLICTS,
+    LDSM,
+    REGISTERS,
+    SECTORS,
+    TENSOR,
+    WAVEFRONTS,
+    differences,
+    parse_ncu,
+    read_peer,
+)
+from flashladder.errors import FlashladderError
+from flashladder.launcher import Launches, parse_arguments
+from flashladder.result_schema import Shape
+
+HEADER = '"ID","Process ID","Process Name","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
+
+
+def ncu_text(*rows: tuple[int, str, str]) -> str:
+    lines = [f'"{n}","1","python3","flash_fwd_kernel","metrics","{m}","","{v}"' for n, m, v in rows]
+    return "\n".join(["==PROF== Connected to process 1", HEADER, *lines, "==PROF== Disconnected"])
+
+
+def test_launches_come_in_order_with_their_numbers() -> None:
+    text = ncu_text((10, "a", "3"), (10, "b", "4"), (9, "a", "1,056,768"), (9, "b", "2.000000"))
+    assert parse_ncu(text, ["a", "b"]) == [{"a": 1056768, "b": 2}, {"a": 3, "b": 4}]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "refuses hardware counters"),
+        ("==ERROR== something else", "no table: found ==ERROR== something else"),
+        ("", "no table: found nothing"),
+        (ncu_text((0, "a", "n/a")), "no value for a: found n/a"),
+        (ncu_text((0, "a", "1")), "did not measure a metric: expected b"),
+    ],
+)
+def test_what_ncu_cannot_say_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(FlashladderError, match=message):
+        parse_ncu(text, ["a", "b"])
+
+
+def test_the_published_counters_agree_with_themselves() -> None:
+    peer = read_peer()
+    assert sorted(peer) == list(range(1, 17))
+    for iteration, found in peer.items():
+        assert differences(iteration, found, found) == []
+
+
+@pytest.mark.parametrize("metric", [*SECTORS, LDSM, TENSOR])
+def test_exact_counters_are_exact(metric: str) -> None:
+    peer = read_peer()[16]
+    (line,) = differences(16, peer | {metric: peer[metric] + 1}, peer)
+    assert metric in line
+
+
+def test_noise_of_conflicts_is_allowed_where_the_published_kernels_have_it() -> None:
+    peer = read_peer()
+    load, load_conflicts = WAVEFRONTS.format("ld"), CONFLICTS.format("ld")
+    store, store_conflicts = WAVEFRONTS.format("st"), CONFLICTS.format("st")
+
+    def with_conflicts(iteration: int, loads: int, stores: int) -> dict[str, int]:
+        base = dict(peer[iteration])
+        for wavefronts, conflicts, more in ((load, load_conflicts, loads), (store, store_conflicts, stores)):
+            base[wavefronts] += more
+            base[conflicts] += more
+        return base
+
+    assert differences(5, with_conflicts(5, 400, 3000), peer[5]) == []
+    assert len(differences(5, with_conflicts(5, 40_000, 0), peer[5])) == 1
+    assert len(differences(5, with_conflicts(5, 0, 9000), peer[5])) == 1
+    assert len(differences(8, with_conflicts(8, 0, 400), peer[8])) == 1
+    moved = with_conflicts(8, 0, 0) | {load: peer[8][load] + 1}
+    assert "without conflicts" in differences(8, moved, peer[8])[0]
+
+
+def test_registers_within_sixteen() -> None:
+    peer = read_peer()[3]
+    assert differences(3, peer | {REGISTERS: peer[REGISTERS] + 16}, peer) == []
+    assert len(differences(3, peer | {REGISTERS: peer[REGISTERS] - 17}, peer)) == 1
+
+
+def test_a_missing_table_of_published_counters_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FlashladderError, match="published counters"):
+        read_peer(tmp_path / "none.csv")
+
+
+def test_ncu_leaves_clocks_alone_and_sees_our_kernels_only() -> None:
+    launches = Launches((7, 8), ("a100",), ("fp16",), counters.SHAPE)
+    command = counters.ncu_command(Path("ncu"), ["a", "b"], Path("log.csv"), launches)
+    assert command[command.index("--clock-control") + 1] == "none"
+    assert command[command.index("--metrics") + 1] == "a,b"
+    assert command[command.index("--kernel-name") + 1] == "regex:flash_fwd_kernel"
+
+
+def test_the_launcher_command_parses_back() -> None:
+    launches = Launches(
+        (1, 16), ("a100", "h200"), ("fp16", "bf16"), Shape(batch=1, seq_len=256, n_heads=16, d_head=128)
+    )
+    command = launches.command()
+    assert command[:3] == [sys.executable, "-m", "flashladder.launcher"]
+    assert parse_arguments(command[3:]) == launches
+
+
+def test_keys_follow_launch_order() -> None:
+    keys = Launches((2, 1), ("a100",), ("fp16", "bf16"), counters.SHAPE).keys()
+    assert [key[:8] for key in keys] == ["02 (FP16", "02 (BF16", "01 (FP16", "01 (BF16"]
+
+
+@pytest.mark.parametrize("argv", [["1", "--seq-len", "0"], [], ["1", "--dtype", "fp8"]])
+def test_the_launcher_refuses_bad_arguments(argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments(argv)
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        ("========= ERROR SUMMARY: 0 errors", 0),
+        ("========= ERROR SUMMARY: 1 error", 1),
+        ("========= RACECHECK SUMMARY: 12 hazards displayed (3 errors, 9 warnings)", 12),
+        ("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0),
+        ("Segmentation fault", None),
+    ],
+)
+def test_sanitizer_summaries(text: str, errors: int | None) -> None:
+    assert sanitize.count_errors(text) == errors
+
+
+def tool(folder: Path, script: str) -> Path:
+    path = folder / "compute-sanitizer"
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("script", "clean", "errors"),
+    [
+        ("echo '========= ERROR SUMMARY: 0 errors'", True, 0),
+        ("echo '========= ERROR SUMMARY: 2 errors'; exit 86", False, 2),
+        ("echo 'error: iteration 1 is not installed'; exit 2", False, None),
+        ("echo '========= ERROR SUMMARY: 0 errors'; exit 3", False, 0),
+        ("sleep 60 & wait", False, None),
+    ],
+)
+def test_only_a_clean_summary_and_exit_is_clean(tmp_path: Path, script: str, clean: bool, errors: int | None) -> None:
+    launches = Launches((1,), ("a100",), ("fp16",), sanitize.SHAPE)
+    found = sanitize.run_tool(tool(tmp_path, script), "memcheck", launches, timeout_s=1.0)
+    assert (found.clean, found.errors) == (clean, errors)
+
+
+def test_session_plans_phases_in_order_within_budgets(tmp_path: Path) -> None:
+    options = gpu_session.parse_arguments(
+        ["--out", str(tmp_path), "--phases", "bench", "check", "tune", "--budget", "100", "--iterations", "7", "8"]
+    )
+    phases = gpu_session.plan(options)
+    assert [phase.name for phase in phases] == ["check", "tune", "bench"]
+    assert phases[0].command[1:5] == ["-m", "flashladder.check", "7", "8"]
+    assert "--tune" in phases[1].command
+    assert phases[2].command[-2:] == ["--budget", "100.0"]
+
+
+def test_session_commands_are_ones_that_the_modules_accept(tmp_path: Path) -> None:
+    from flashladder import bench, check
+
+    options = gpu_session.parse_arguments(["--out", str(tmp_path), "--phases", *gpu_session.PHASES, "--quick"])
+    commands = {phase.name: phase.command[3:] for phase in gpu_session.plan(options)}
+    assert check.parse_arguments(commands["check"]).quick
+    assert bench.parse_arguments(commands["bench"]).seq_lens == [512, 1024]
+    assert bench.parse_arguments(commands["tune"]).tune
+
+
+def test_a_failed_phase_is_reported_and_does_not_stop_the_session(tmp_path: Path) -> None:
+    bad = gpu_session.Phase("check", [sys.executable, "-c", "print('one'); print('last'); raise SystemExit(1)"], 10)
+    outcome = gpu_session.run(bad, tmp_path / "session.log")
+    assert (outcome.code, outcome.last) == (1, "last")
+    assert "one" in (tmp_path / "session.log").read_text(encoding="utf-8")
+
+
+def test_a_phase_beyond_its_budget_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_session, "GRACE_S", 0.2)
+    slow = gpu_session.Phase("bench", [sys.executable, "-c", "import time; time.sleep(9)"], 0.2)
+    outcome = gpu_session.run(slow, tmp_path / "session.log")
+    assert outcome.code is None
+    assert outcome.seconds < 5
+
+
+def fake_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int = 0) -> None:
+    """An ncu that writes `text` to its log and ends with `code`."""
+    (folder / "table.csv").write_text(text, encoding="utf-8")
+    path = folder / "ncu"
+    path.write_text(
+        '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" = --log-file ] && log=$2; shift; done\n'
+        f'[ -z "$log" ] && echo "Version 2025.3" && exit 0\ncp "{folder}/table.csv" "$log"\nexit {code}\n',
+        encoding="utf-8",
+    )
+    path.chmod(0o755)
+    monkeypatch.setattr(counters, "find_ncu", lambda: path)
+
+
+def test_counters_are_given_to_the_kernels_in_launch_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_ncu(tmp_path, monkeypatch, ncu_text((0, "a", "1"), (1, "a", "2")))
+    launches = Launches((2, 1), ("a100",), ("fp16",), counters.SHAPE)
+    found, version = counters.read_counters(launches, ["a"], timeout_s=10)
+    assert [(key[:2], own["a"]) for key, own in found.items()] == [("02", 1), ("01", 2)]
+    assert version == "Version 2025.3"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        (ncu_text((0, "a", "1")), 0, "another number of launches: expected 2, found 1"),
+        ("==ERROR== boom", 9, "ncu ended with exit code 9: found ==ERROR== boom"),
+        ("==ERROR== ERR_NVGPUCTRPERM", 9, "GPU without counters"),
+    ],
+)
+def test_an_ncu_that_fails_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int, message: str
+) -> None:
+    fake_ncu(tmp_path, monkeypatch, text, code)
+    with pytest.raises(FlashladderError, match=message):
+        counters.read_counters(Launches((2, 1), ("a100",), ("fp16",), counters.SHAPE), ["a"], timeout_s=10)

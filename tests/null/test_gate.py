@@ -1,0 +1,111 @@
+"""The gate: each way in which a committed number can be wrong fails and is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from flashladder import gate, report_data
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.published import load
+from tests.null.ladder_fixture import make
+
+
+def published_a100(number: int) -> float:
+    return load().cell(number, "a100", "seq4096").value
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    """Replaces the first `old` in a compressed file."""
+    text = gzip.decompress(path.read_bytes()).decode()
+    assert old in text
+    path.write_bytes(gzip.compress(text.replace(old, new, 1).encode()))
+
+
+def test_results_that_follow_from_their_samples_pass(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", lambda number: 50.0 + number, lengths=[4096])
+    assert gate.results_hold(fixture.folder).status == "ok"
+
+
+def test_an_edited_summary_fails_by_name(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", lambda number: 50.0 + number, lengths=[4096])
+    document = json.loads(gzip.decompress(fixture.bench.read_bytes()))
+    document["summaries"][3]["pct"] += 5.0
+    fixture.bench.write_bytes(gzip.compress(json.dumps(document).encode()))
+    outcome = gate.results_hold(fixture.folder)
+    assert outcome.status == "failed"
+    assert "summaries does not follow from the raw samples" in outcome.details[0]
+
+
+def test_another_gpu_passes_by_rank_order(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", lambda number: published_a100(number) + 5.0, lengths=[4096])
+    (outcome,) = gate.published_hold(report_data.collect(fixture.folder))
+    assert outcome.status == "ok"
+    assert "Spearman 1.000" in outcome.summary
+
+
+def test_another_gpu_fails_on_reversed_order(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", lambda number: 200.0 - published_a100(number), lengths=[4096])
+    (outcome,) = gate.published_hold(report_data.collect(fixture.folder))
+    assert outcome.status == "failed"
+    assert "Spearman -1.000" in outcome.details[0]
+
+
+def test_the_same_gpu_is_compared_cell_by_cell(tmp_path: Path) -> None:
+    def percent(number: int) -> float:
+        return published_a100(number) + (2.5 if number == 9 else 0.0)
+
+    fixture = make(tmp_path / "results", percent, gpu="NVIDIA A100-SXM4-80GB", configs_of="a100", lengths=[4096])
+    (outcome,) = gate.published_hold(report_data.collect(fixture.folder))
+    at_4096 = [line for line in outcome.details if "seq4096" in line]
+    assert at_4096 == ["machine, iteration 9, seq4096: expected 95.3 % within 2 points, found 97.8 %"]
+    assert sum("found no measurement" in line for line in outcome.details) == 16  # one length has no harmonic mean
+
+
+def test_spearman_shares_ranks_among_equals() -> None:
+    assert list(gate.ranks([3.0, 1.0, 3.0])) == [2.5, 1.0, 2.5]
+    assert gate.spearman([1, 2, 3, 4], [10, 20, 40, 30]) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("a", "b"), [([1.0], [2.0]), ([1.0, 2.0], [1.0]), ([1.0, 1.0], [1.0, 2.0])])
+def test_no_rank_order_is_an_error(a: list[float], b: list[float]) -> None:
+    with pytest.raises(FlashladderError, match="no rank order"):
+        gate.spearman(a, b)
+
+
+def test_a_failing_check_keeps_what_it_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flashladder import lock
+
+    def broken() -> None:
+        print("iteration 7: IADD3 up by 3")
+        raise CheckFailed("1 kernel differs")
+
+    monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
+    monkeypatch.setattr("flashladder.toolchain.host_compiler", lambda: None)
+    monkeypatch.setattr(lock, "check", broken)
+    outcome = gate.locks_hold()
+    assert outcome.status == "failed"
+    assert outcome.details == ("iteration 7: IADD3 up by 3", "1 kernel differs")
+
+
+def test_without_a_compiler_locks_are_skipped_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise FlashladderError("no C++ compiler found")
+
+    monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
+    monkeypatch.setattr("flashladder.toolchain.host_compiler", missing)
+    assert gate.locks_hold() == gate.Outcome("machine code is the locked one", "skipped", ("no C++ compiler found",))
+
+
+@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("skipped", 0), ("failed", 1)])
+def test_exit_code_and_failing_cells(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: str, code: int
+) -> None:
+    monkeypatch.setattr(gate, "run_gate", lambda: [gate.Outcome("a check", status, ("cell 1", "cell 2"), "2 cells")])
+    assert gate.main([]) == code
+    assert capsys.readouterr().out.split() == [status, *["a", "check", "(2", "cells)", "cell", "1", "cell", "2"]]
+    assert gate.main(["--json"]) == code
+    assert json.loads(capsys.readouterr().out)[0]["details"] == ["cell 1", "cell 2"]

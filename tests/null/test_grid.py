@@ -1,0 +1,161 @@
+"""Grids and the GPUs that they are for: committed files, what they select, and malformed ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.gpus import load_gpus
+from flashladder.grid import grid_names, load_grid
+from flashladder.iteration import GPUS, load_all
+from flashladder.selection import tuning_space
+
+LADDER = load_all()
+
+
+def test_the_grids_that_there_are() -> None:
+    assert grid_names() == ("a100", "ablation", "h200", "rtx3090", "smoke", "tune")
+
+
+@pytest.mark.parametrize("name", ["a100", "rtx3090"])
+def test_the_published_grids_cover_the_published_cells(name: str) -> None:
+    grid = load_grid(name)
+    cells = {(c.iteration.number, c.config, c.shape.seq_len, c.shape.batch) for c in grid.cells}
+    lengths = {512: 16, 1024: 16, 2048: 16, 4096: 16, 8192: 8, 16384: 4}
+    assert cells == {
+        (step.number, step.configs[name].with_dtype(dtype), length, batch)
+        for step in LADDER
+        for dtype in ("fp16", "bf16")
+        for length, batch in lengths.items()
+    }
+    assert len(grid.cells) == len(cells)
+    assert all((cell.shape.n_heads, cell.shape.d_head) == (16, 128) for cell in grid.cells)
+    assert grid.gpu == name
+
+
+def test_smoke_is_small_and_ablation_takes_back_every_step() -> None:
+    assert sum(cell.shape.flops for cell in load_grid("smoke").cells) < 1e12
+    described = {cell.iteration.description for cell in load_grid("ablation").cells}
+    assert described == {"16", *(f"16 - {step.slug}" for step in LADDER[1:] if step.change)}
+
+
+def test_tune_holds_the_tuning_space_of_the_tuned_steps() -> None:
+    grid = load_grid("tune")
+    for step in LADDER[6:]:
+        chosen = {cell.config for cell in grid.cells if cell.iteration == step}
+        assert chosen == set(tuning_space(step.parts))
+
+
+GRID = """\
+why: A grid that is only there to be wrong.
+gpu: any
+iterations:
+  - 1
+  - "16 - swizzle"
+configs: prog
+dtypes: [fp16]
+seq_lens:
+  - {seq_len: 512, batch: 1}
+n_heads: 16
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        (
+            "gpu: any",
+            "gpu: b200",
+            2,
+            (
+                "bad value for 'gpu': expected one of any, a100, rtx3090, rtx4090, h100, h200, found "
+                "'b200'; did you mean 'h200'?"
+            ),
+        ),
+        ("  - 1\n", "  - 17\n", 4, "no such iteration"),
+        ("16 - swizzle", "16 - swizle", 5, "nothing named 'swizle' can be taken back from iteration 16"),
+        (
+            "  - 1\n",
+            "  - [1]\n",
+            4,
+            ("bad value for 'iterations.0': expected a number or an ablation such as '16 - swizzle', found [1]"),
+        ),
+        ("configs: prog", "configs: porg", 6, "unknown selection key"),
+        ("[fp16]", "[fp16, fp16]", 7, "duplicate item in 'dtypes': expected each once, found fp16"),
+        (
+            "[fp16]",
+            "[fp32]",
+            7,
+            "bad value for 'dtypes.0': expected one of fp16, bf16, found 'fp32'; did you mean 'fp16'?",
+        ),
+        (
+            "seq_len: 512",
+            "seq_len: 520",
+            9,
+            (
+                "seq_len is not a multiple of B_r of (FP16, 128, 64, 64, 4): "
+                "async+load_0_0_0_tiles: expected a multiple of 64, found 520"
+            ),
+        ),
+        ("batch: 1", "batch: 0", 9, "bad value for 'seq_lens.0.batch': expected greater than 0, found 0"),
+        ("batch: 1", "bacth: 1", 9, "unknown key 'seq_lens.0.bacth': expected one of seq_len, batch, found 'bacth'"),
+        ("n_heads: 16", "n_heads: 8", 5, "iteration 16 - swizzle has a fixed row stride: expected n_heads 16, found 8"),
+        ("n_heads: 16", "heads: 16", 10, "unknown key 'heads'"),
+    ],
+)
+def test_malformed_grids(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    assert GRID.count(old) == 1
+    (tmp_path / "g.yaml").write_text(GRID.replace(old, new), encoding="utf-8")
+    with pytest.raises(FlashladderError) as caught:
+        load_grid("g", tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / 'g.yaml'}:{line}: {message}")
+    assert caught.value.exit_code == 2
+
+
+def test_unknown_grid() -> None:
+    with pytest.raises(
+        FlashladderError, match=r"unknown grid: expected one of a100, .*, found 'smok'; did you mean 'smoke'"
+    ):
+        load_grid("smok")
+
+
+def test_each_gpu_is_described_in_the_units_that_plausibility_needs() -> None:
+    units = {
+        "fp16_tensor": "TFLOP/s", "fp16_tensor_rate": "FLOP/clock/SM", "sms": "SM", "boost_clock": "MHz",
+        "max_clock": "MHz", "memory_bandwidth": "GB/s", "l2": "MiB", "shared_memory_per_sm": "KiB",
+    }  # fmt: skip
+    gpus = load_gpus()
+    assert set(gpus) == {"a100", "rtx3090", "rtx4090", "h100", "h200"}
+    for key, gpu in gpus.items():
+        assert {name: peak.unit for name, peak in gpu.peaks.items()} == units, key
+        peaks = {name: peak.value for name, peak in gpu.peaks.items()}
+        computed = peaks["fp16_tensor_rate"] * peaks["sms"] * peaks["boost_clock"] * 1e-6
+        assert computed == pytest.approx(peaks["fp16_tensor"], rel=1e-3), key
+        assert peaks["boost_clock"] <= peaks["max_clock"]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("NVIDIA A100-SXM4-40GB", ["a100"]),
+        ("NVIDIA A100 80GB PCIe", ["a100"]),
+        ("NVIDIA GeForce RTX 3090", ["rtx3090"]),
+        ("NVIDIA GeForce RTX 3090 Ti", []),
+        ("NVIDIA GeForce RTX 4090", ["rtx4090"]),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", []),
+        ("NVIDIA H100 80GB HBM3", ["h100"]),
+        ("NVIDIA H200", ["h200"]),
+        ("NVIDIA GH200 480GB", []),
+        ("NVIDIA A10", []),
+    ],
+)
+def test_names_that_drivers_report(name: str, keys: list[str]) -> None:
+    assert [key for key, gpu in load_gpus().items() if gpu.matches(name)] == keys
+
+
+def test_every_tuned_gpu_and_every_grid_is_described() -> None:
+    described = set(load_gpus())
+    assert set(GPUS) <= described
+    assert {load_grid(name).gpu for name in grid_names()} <= described | {"any"}

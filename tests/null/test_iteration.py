@@ -1,0 +1,224 @@
+"""The sixteen iterations: published configurations, inheritance, claims, schemas, and every part file in use."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import FrozenInstanceError, asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashladder.config import KernelConfig
+from flashladder.errors import FlashladderError
+from flashladder.files import ITERATIONS, KERNELS, RESULTS
+from flashladder.iteration import GPUS, Iteration, load_all, load_description, load_iteration
+from flashladder.iteration_schema import IterationFile
+from flashladder.parts import CONCERNS, VALUES, Parts, config_conflicts, contradictions, derived_knobs, fit_config
+
+LADDER = load_all()
+PUBLISHED = RESULTS / "published"
+CHANGES: dict[int, dict[str, object]] = {
+    2: {"layout": "xor"},
+    3: {"schedule": "eager"},
+    4: {"operands": "tiled"},
+    5: {"operands": "double_buffered"},
+    6: {"softmax": "exp2_folded"},
+    7: {},
+    8: {"layout": "xor_static"},
+    9: {"k_order": "row_major"},
+    10: {"schedule": "peeled", "softmax": "exp2_peeled"},
+    11: {"epilogue": "encoded"},
+    12: {"gmem": "indexed", "normalize": "reciprocal"},
+    13: {"schedule": "backward"},
+    14: {"store_policy": "no_allocate"},
+    15: {"layout": "xor_tiled"},
+    16: {"gmem": "static_stride", "row_stride": 2048},
+}
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    """The rows of a table of published figures."""
+    with (PUBLISHED / name).open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def as_config(row: dict[str, str]) -> KernelConfig:
+    """A row of published_configs.csv as a configuration."""
+    knobs: dict[str, Any] = {name: int(row[name]) for name in list(row)[3:]}
+    for name in ("async_copy", "eager_load_blocks", "swizzled", "mma_double_buffer_loads", "optimized_softmax"):
+        knobs[name] = bool(knobs[name])
+    return KernelConfig(dtype=row["dtype"], **knobs)
+
+
+def test_there_are_sixteen_in_a_row() -> None:
+    assert [step.number for step in LADDER] == list(range(1, 17))
+    assert [step.parent for step in LADDER] == [None, *range(1, 16)]
+
+
+def test_each_changes_what_the_ladder_says() -> None:
+    assert {step.number: dict(step.change) for step in LADDER[1:]} == CHANGES
+
+
+@pytest.mark.parametrize("step", LADDER[1:], ids=lambda step: step.slug)
+def test_parts_are_the_parents_plus_the_change(step: Iteration) -> None:
+    parent = asdict(load_iteration(step.parent or 0).parts)
+    assert asdict(step.parts) == parent | dict(step.change)
+
+
+def test_eras() -> None:
+    eras = [step.era for step in LADDER]
+    assert eras == ["runtime_offsets"] * 7 + ["static_offsets"] * 9
+
+
+@pytest.mark.parametrize("row", rows("published_configs.csv"), ids=lambda row: f"{row['iteration']}-{row['gpu']}")
+def test_configurations_are_the_published_winners(row: dict[str, str]) -> None:
+    configs = load_iteration(int(row["iteration"])).configs
+    for gpu in ("a100", "rtx3090") if row["gpu"] == "any" else (row["gpu"].lower(),):
+        assert configs[gpu] == as_config(row)
+
+
+def test_every_published_row_has_an_iteration_and_every_iteration_a_row() -> None:
+    assert {int(row["iteration"]) for row in rows("published_configs.csv")} == set(range(1, 17))
+
+
+@pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)
+def test_every_gpu_has_a_legal_fp16_configuration(step: Iteration) -> None:
+    assert set(step.configs) == set(GPUS)
+    for config in step.configs.values():
+        assert config.dtype == "fp16"
+        assert config_conflicts(step.parts, config) == ()
+        assert fit_config(step.parts, config) == config
+
+
+def test_an_absent_configuration_is_inherited(tmp_path: Path) -> None:
+    for path in ITERATIONS.glob("*.yaml"):
+        (tmp_path / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    (step,) = tmp_path.glob("08_*.yaml")
+    (step.parent / step.name).write_text(
+        "iteration: 8\ntitle: Static\nparent: 7\nwhy: A sentence about the mechanism, long enough to be read.\n"
+        "change: {layout: xor_static}\nconfigs:\n  rtx3090: {load_tiles: [0, 2, 0]}\n",
+        encoding="utf-8",
+    )
+    before, after = load_iteration(7, tmp_path), load_iteration(8, tmp_path)
+    assert after.configs["a100"] == replace(before.configs["a100"], optimized_softmax=False)
+    assert after.configs["rtx3090"].load_tiles == (0, 2, 0)
+    assert after.configs["rtx3090"].mma_double_buffer_loads
+    assert dict(after.own_configs) == {
+        "rtx3090": {"Q_mma_load_K_tiles": 0, "K_mma_load_K_tiles": 2, "V_mma_load_K_tiles": 0}
+    }
+
+
+def test_any_serves_all_gpus_and_a_gpus_own_knobs_win(tmp_path: Path) -> None:
+    text = next(ITERATIONS.glob("01_*.yaml")).read_text(encoding="utf-8")
+    own = text.replace("n_warps: 4}\n", "n_warps: 4}\n  rtx3090: {B_c: 32}\n")
+    (tmp_path / "01_base.yaml").write_text(own, encoding="utf-8")
+    configs = load_iteration(1, tmp_path).configs
+    assert [(configs[gpu].B_r, configs[gpu].B_c) for gpu in GPUS] == [(64, 64), (64, 32), (64, 64)]
+
+
+def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
+    text = next(ITERATIONS.glob("01_*.yaml")).read_text(encoding="utf-8")
+    path = tmp_path / "01_base.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert load_iteration(1, tmp_path).title == "Base implementation"
+    path.write_text(text.replace("Base implementation", "Another title"), encoding="utf-8")
+    assert load_iteration(1, tmp_path).title == "Another title"
+
+
+def test_frozen() -> None:
+    step = load_iteration(8)
+    with pytest.raises(FrozenInstanceError):
+        step.title = "x"  # type: ignore[misc]  # that is the point
+    with pytest.raises(FrozenInstanceError):
+        step.parts.layout = "linear"  # type: ignore[misc]  # that is the point
+    for mapping in (step.change, step.configs, step.own_configs, step.own_configs["a100"], step.expect.at):
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            mapping["x"] = 1  # type: ignore[index]  # that is the point
+    assert {step: 1}[load_iteration(8)] == 1
+    assert step != load_iteration(7)
+
+
+@pytest.mark.parametrize("number", [0, 17, -1])
+def test_unknown_numbers(number: int) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        load_iteration(number)
+    assert str(caught.value) == (
+        f"no such iteration: expected one of {', '.join(map(str, range(1, 17)))}, found {number}"
+    )
+
+
+def test_an_empty_folder_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FlashladderError, match=r"expected one of none, since .* holds no iteration, found 1"):
+        load_iteration(1, tmp_path)
+    assert load_all(tmp_path) == ()
+
+
+@pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)
+def test_prose_is_prose(step: Iteration) -> None:
+    sentences = step.why.count(". ") + 1
+    assert 2 <= sentences <= 6
+    assert step.why.endswith(".")
+    assert "  " not in step.why
+    assert step.path.name == f"{step.number:02d}_{step.slug}.yaml"
+    lines = step.path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 50
+    assert max(map(len, lines)) <= 125
+
+
+def test_values_are_those_of_the_schema() -> None:
+    properties = IterationFile.model_json_schema()["$defs"]["ChangeFile"]["properties"]
+    assert tuple(properties) == CONCERNS
+    for concern, values in VALUES.items():
+        assert tuple(properties[concern]["anyOf"][0]["enum"]) == values
+    assert set(VALUES) | {"row_stride"} == set(CONCERNS)
+
+
+@pytest.mark.parametrize("concern", sorted(VALUES))
+def test_every_value_is_used_by_some_iteration(concern: str) -> None:
+    assert {getattr(step.parts, concern) for step in LADDER} == set(VALUES[concern])
+
+
+@pytest.mark.parametrize("concern", ["layout", "schedule", "operands", "softmax", "gmem", "epilogue"])
+def test_every_value_has_a_part_file(concern: str) -> None:
+    stems = {path.stem for path in (KERNELS / concern).glob("*.cuh")}
+    assert set(VALUES[concern]) <= stems
+
+
+def test_a_number_describes_its_iteration() -> None:
+    assert load_description("16") is load_iteration(16)
+    assert load_description(" 7 ") == load_iteration(7)
+    assert not load_iteration(7).is_ablation
+
+
+def test_derived_knobs_follow_the_parts() -> None:
+    base = load_iteration(1).parts
+    assert derived_knobs(base) == {
+        "async_copy": True, "eager_load_blocks": False, "swizzled": False,
+        "mma_double_buffer_loads": False, "optimized_softmax": False,
+    }  # fmt: skip
+    assert derived_knobs(load_iteration(7).parts)["optimized_softmax"]
+    assert not derived_knobs(load_iteration(8).parts)["optimized_softmax"]
+    assert "optimized_softmax" not in derived_knobs(load_iteration(10).parts)
+    assert "mma_double_buffer_loads" not in derived_knobs(load_iteration(16).parts)
+
+
+def test_tiles_that_the_threads_cannot_copy() -> None:
+    small = "(FP16, 128, 64, 64, 2): async+eager+swizzled+load_2_2_2_tiles"
+    reasons = config_conflicts(load_iteration(9).parts, KernelConfig.parse(small))
+    assert reasons == ("2 warps copy 4 rows at a time: the static swizzle needs a multiple of 8",)
+    many = "(FP16, 128, 256, 32, 16): async+eager+swizzled+load_2_2_2_tiles"
+    assert config_conflicts(load_iteration(15).parts, KernelConfig.parse(many)) == (
+        "B_r 256 and B_c 32: must be multiples of 64, the rows copied at a time",
+    )
+    odd = "(FP16, 128, 256, 16, 16): async+eager+swizzled+load_0_0_0_tiles+opt_softmax"
+    assert config_conflicts(load_iteration(7).parts, KernelConfig.parse(odd)) == (
+        "B_c 16 with 16 warps: each warp copies rows in pairs",
+    )
+
+
+def test_no_step_contradicts_itself() -> None:
+    for step in LADDER:
+        assert contradictions(step.parts) == ()
+    parts: Parts = replace(LADDER[15].parts, schedule="lazy", gmem="advance")
+    assert [found.concerns for found in contradictions(parts)] == [("gmem", "row_stride"), ("softmax", "schedule")]

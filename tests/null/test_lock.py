@@ -1,0 +1,264 @@
+"""The lock without a compiler: schema, comparison, the order of the explanation, re-locking with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import json
+from pathlib import Path
+
+import pytest
+
+from flashladder import lock
+from flashladder.config import EXAMPLE, KernelConfig
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import sha256
+from flashladder.lock_explain import RULE, SHOWN, Difference, compare, count_delta, explain, harmless_edits, what_moved
+from flashladder.lock_schema import LOCK_ARCHES, Lock, LockedKernel, LockFile, lock_path, read_lock, write_lock
+
+CONFIG = KernelConfig.parse(EXAMPLE)
+PART = "kernels/softmax/exp2_folded.cuh"
+
+
+def kernel(code: str = "code", **changes: object) -> LockedKernel:
+    facts: dict[str, object] = {
+        "text_sha256": sha256(code),
+        "ptx_sha256": sha256(f"PTX of {code}"),
+        "registers": 168,
+        "spill_stores": 0,
+        "spill_loads": 0,
+        "stack": 0,
+        "static_smem": 0,
+        "dynamic_smem": CONFIG.smem_bytes,
+        "counts": {"total": 3, "FMUL": 2, "FFMA": 1},
+        "main_loop": {"total": 1, "FFMA": 1},
+    }
+    return LockedKernel.model_validate(facts | changes)
+
+
+def locked(code: str = "code", part: str = "part", **changes: object) -> Lock:
+    return Lock(
+        history=("first lock",),
+        toolchain={"ptxas": "13.0.88", "host compiler": "g++ 12"},
+        flags={"ptxas": ("-v", "-lineinfo")},
+        files={PART: sha256(part), "kernels/args.cuh": sha256("args")},
+        kernels={EXAMPLE: kernel(code, **changes)},
+    )
+
+
+def ladder(**changes: Lock) -> LockFile:
+    """Iterations 6 to 9, all with `PART`; `i7=...` replaces one."""
+    entries = {number: locked(f"code {number}") for number in (6, 7, 8, 9)}
+    entries |= {int(name[1:]): entry for name, entry in changes.items()}
+    return LockFile(arch="sm_80", iterations=entries)
+
+
+def current(**changes: Lock) -> Mapping[int, Lock]:
+    return ladder(**changes).iterations
+
+
+def test_equal_kernels_do_not_differ() -> None:
+    assert compare(ladder(), current(), everything=True) == []
+
+
+def test_an_edited_file_with_equal_machine_code_is_fine_and_is_named() -> None:
+    now = current(i7=locked("code 7", part="part with a comment"))
+    differences = compare(ladder(), now, everything=True)
+    assert differences == []
+    assert harmless_edits(ladder(), now, differences) == [PART]
+
+
+def test_an_edited_part_is_explained_in_order() -> None:
+    moved = locked("other", part="edited", registers=170, spill_stores=8, counts={"total": 4, "FMUL": 4})
+    (difference,) = compare(ladder(), current(i7=moved), everything=True)
+    lines = explain([difference]).splitlines()
+    assert lines[0] == f"iteration 7, sm_80, {EXAMPLE}: is not the locked kernel"
+    assert lines[1].strip() == f"machine code (.text): {sha256('code 7')[:12]} -> {sha256('other')[:12]}"
+    text = "\n".join(lines)
+    order = [
+        "machine code (.text)",
+        "PTX:",
+        "registers: 168 -> 170 (+2)",
+        "spill stores: 0 -> 8 (+8)",
+        "opcode counts, whole kernel: total 3 -> 4 (+1), FMUL 2 -> 4 (+2), FFMA 1 -> 0 (-1)",
+        "why:",
+        f"part {PART} is locked by iterations 6..9: {RULE}",
+        "if this is a true bug fix run: invoke lock 7 --reason '...'",
+    ]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "main loop" not in text
+    assert "args.cuh" not in text
+    assert "toolchain" not in text
+
+
+def test_every_locked_number_is_compared() -> None:
+    for name, value in kernel().model_dump().items():
+        other = sha256("x") if name.endswith("sha256") else {"total": 9} if isinstance(value, dict) else value + 1
+        assert what_moved(kernel(), kernel().model_copy(update={name: other})), name
+
+
+def test_ptx_alone_is_a_difference_because_it_ships() -> None:
+    (line,) = what_moved(kernel(), kernel(ptx_sha256=sha256("x")))
+    assert line.endswith("(same machine code, but the PTX ships too)")
+
+
+def test_equal_counts_are_said_to_be_equal() -> None:
+    assert what_moved(kernel(), kernel("other"))[-1] == "opcode counts: equal, so order, registers or constants moved"
+
+
+def test_another_toolchain_is_named_as_the_cause() -> None:
+    new = locked("other").model_copy(update={"toolchain": {"ptxas": "13.3.21", "host compiler": "g++ 12"}})
+    (difference,) = compare(ladder(), current(i8=new), everything=True)
+    assert [cause.partition(": another")[0] for cause in difference.causes] == ["toolchain: ptxas 13.0.88 -> 13.3.21"]
+    assert "another toolchain makes other machine code" in explain([difference])
+
+
+def test_another_host_compiler_is_a_weak_cause_and_flags_are_a_strong_one() -> None:
+    tools = {"ptxas": "13.0.88", "host compiler": "g++ 13"}
+    new = locked("other").model_copy(update={"toolchain": tools, "flags": {"ptxas": ("-v",)}})
+    (difference,) = compare(ladder(), current(i8=new), everything=True)
+    assert difference.causes == (
+        "toolchain: host compiler g++ 12 -> g++ 13: only its headers reach a kernel, so look for another cause first",
+        "flags of ptxas: -v -lineinfo -> -v",
+    )
+
+
+def test_another_description_is_the_cause_when_nothing_else_changed() -> None:
+    (difference,) = compare(ladder(), current(i8=locked("other")), everything=True)
+    assert difference.causes[0].startswith("no included file, flag or tool changed: the iteration's description")
+
+
+def test_a_newly_included_part_is_not_called_locked() -> None:
+    new = locked("other").model_copy(update={"files": {**locked().files, "kernels/softmax/new.cuh": sha256("new")}})
+    (difference,) = compare(ladder(), current(i8=new), everything=True)
+    assert difference.causes[0].startswith("kernels/softmax/new.cuh is new here")
+
+
+def test_missing_and_surplus_are_differences() -> None:
+    now = dict(current())
+    del now[9]
+    now[10] = locked()
+    assert [(d.iteration, d.kind) for d in compare(ladder(), now, everything=True)] == [(9, "surplus"), (10, "missing")]
+    assert [(d.iteration, d.kind) for d in compare(ladder(), now, everything=False)] == [(10, "missing")]
+    other = EXAMPLE.replace("FP16", "BF16")
+    renamed = locked().model_copy(update={"kernels": {other: kernel()}})
+    found = compare(ladder(), current(i8=renamed), everything=True)
+    assert [(d.config, d.kind) for d in found] == [(other, "missing"), (EXAMPLE, "surplus")]
+    assert "invoke lock 8 --reason" in str(found[0])
+
+
+def test_long_explanations_are_cut_and_causes_told_once() -> None:
+    many = [Difference("sm_80", n, EXAMPLE, "changed", ("PTX: a -> b",), ("the cause",)) for n in range(1, SHOWN + 4)]
+    lines = explain(many).splitlines()
+    assert lines[2 * SHOWN] == f"... and 3 more, of iterations {SHOWN + 1}..{SHOWN + 3}"
+    assert lines[-2:] == ["why:", "  the cause"]
+
+
+def test_count_delta_has_the_total_first_then_the_largest_change() -> None:
+    old, new = {"total": 9, "MOV": 5, "SHF": 1}, {"total": 6, "MOV": 1, "IADD3": 2, "SHF": 1}
+    assert count_delta(old, new) == "total 9 -> 6 (-3), MOV 5 -> 1 (-4), IADD3 0 -> 2 (+2)"
+    assert count_delta(old, old) == ""
+
+
+def test_lock_files_round_trip_and_are_canonical(tmp_path: Path) -> None:
+    path = write_lock(ladder(), tmp_path)
+    first = path.read_bytes()
+    assert read_lock("sm_80", tmp_path) == ladder()
+    write_lock(read_lock("sm_80", tmp_path), tmp_path)
+    assert path.read_bytes() == first
+    assert json.loads(first)["schema"] == 1
+
+
+def test_an_architecture_without_lock_has_an_empty_one(tmp_path: Path) -> None:
+    assert read_lock("sm_90", tmp_path).iterations == {}
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda data: data | {"schema": 2}, "schema"),
+        (lambda data: data | {"extra": 1}, "extra"),
+        (lambda data: data | {"arch": "sm_90"}, "another architecture: expected sm_80, found sm_90"),
+        (lambda data: {"schema": 1}, "arch: Field required"),
+    ],
+)
+def test_a_malformed_lock_is_one_line(tmp_path: Path, edit: object, message: str) -> None:
+    data = json.loads(write_lock(ladder(), tmp_path).read_text(encoding="utf-8"))
+    assert callable(edit)
+    lock_path("sm_80", tmp_path).write_text(json.dumps(edit(data)), encoding="utf-8")
+    with pytest.raises(FlashladderError, match=message) as caught:
+        read_lock("sm_80", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_counts_come_from_the_lock(tmp_path: Path) -> None:
+    write_lock(ladder(), tmp_path)
+    assert lock.opcode_counts(7, CONFIG, folder=tmp_path) == {"total": 3, "FMUL": 2, "FFMA": 1}
+    assert lock.opcode_counts(10, CONFIG, folder=tmp_path) is None
+    assert lock.opcode_counts(7, CONFIG.with_dtype("bf16"), folder=tmp_path) is None
+    assert lock.opcode_counts(7, CONFIG, "sm_90", tmp_path) is None
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> dict[int, Lock]:
+    """Replaces compilation by entries that the test chooses."""
+    compiled = {number: entry.model_copy(update={"history": ("not locked",)}) for number, entry in current().items()}
+
+    def snapshot(_arch: str, iterations: list[int] | None = None, **_: object) -> dict[int, Lock]:
+        return {n: entry for n, entry in compiled.items() if iterations is None or n in iterations}
+
+    monkeypatch.setattr(lock, "snapshot", snapshot)
+    return compiled
+
+
+def test_check_passes_then_fails_with_the_explanation(
+    no_compiler: dict[int, Lock], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock.write("sm_80", None, "first lock", folder=tmp_path)
+    lock.check(["sm_80"], folder=tmp_path)
+    assert capsys.readouterr().out == "sm_80: the machine code is the locked one\n"
+    no_compiler[7] = locked("other", part="edited")
+    with pytest.raises(CheckFailed, match="1 kernel differ") as caught:
+        lock.check(["sm_80"], folder=tmp_path)
+    assert caught.value.exit_code == 1
+    assert "is locked by iterations 6..9" in capsys.readouterr().out
+
+
+def test_relock_touches_one_iteration_and_remembers_why(no_compiler: dict[int, Lock], tmp_path: Path) -> None:
+    for arch in LOCK_ARCHES:
+        lock.write(arch, None, "first lock", folder=tmp_path)
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text("# Changelog\n\n- first\n", encoding="utf-8")
+    for number in (7, 8):
+        no_compiler[number] = locked(f"fixed {number}", part="fixed")
+    lock.relock(7, "masked  a stale\nfragment", folder=tmp_path, changelog=changelog)
+    lines = changelog.read_text(encoding="utf-8").splitlines()
+    assert lines == ["# Changelog", "", "- first", "- re-lock iteration 7: masked a stale fragment"]
+    for arch in LOCK_ARCHES:
+        entries = read_lock(arch, tmp_path).iterations
+        assert entries[7].history == ("first lock", "masked a stale fragment")
+        assert entries[7].kernels[EXAMPLE].text_sha256 == sha256("fixed 7")
+        assert entries[8].history == ("first lock",)
+        assert [d.iteration for d in lock.verify(arch, folder=tmp_path)] == [8]
+
+
+def test_locking_everything_drops_iterations_that_are_gone(no_compiler: dict[int, Lock], tmp_path: Path) -> None:
+    lock.write("sm_80", None, "first lock", folder=tmp_path)
+    del no_compiler[9]
+    assert [d.kind for d in lock.verify("sm_80", folder=tmp_path)] == ["surplus"]
+    lock.write("sm_80", None, "the ladder got shorter", folder=tmp_path)
+    assert sorted(read_lock("sm_80", tmp_path).iterations) == [6, 7, 8]
+
+
+@pytest.mark.parametrize("reason", ["", "  \n"])
+def test_a_lock_needs_a_reason(reason: str, tmp_path: Path) -> None:
+    with pytest.raises(FlashladderError, match="a lock needs a reason"):
+        lock.relock(7, reason, folder=tmp_path, changelog=tmp_path / "CHANGELOG.md")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_command_needs_a_reason_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        lock.main(["write", "--arch", "sm_80", "--iterations", "7"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith("error: a lock needs a reason")

@@ -1,0 +1,167 @@
+"""The noxfile and its pins: sessions with help, environments reused, requirements exact, hashed and free of places."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from pathlib import Path
+import re
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from flashladder.files import ROOT
+
+nox = pytest.importorskip("nox")
+BUILDS = [f"build-iteration-{number}" for number in range(1, 17)]
+REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+@pytest.fixture(scope="module")
+def noxfile() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("noxfile_under_test", ROOT / "noxfile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def sessions(noxfile: ModuleType) -> dict[str, Any]:
+    from nox import registry
+
+    return dict(registry.get())
+
+
+class FakeSession:
+    """Records what a session would run."""
+
+    def __init__(self, venv: Path, *posargs: str) -> None:
+        self.virtualenv = SimpleNamespace(location=str(venv))
+        self.posargs = list(posargs)
+        self.env: dict[str, str] = {}
+        self.ran: list[tuple[str, ...]] = []
+        self.notified: list[tuple[str, tuple[str, ...]]] = []
+
+    def run(self, *command: str, **_: object) -> None:
+        self.ran.append(command)
+
+    def notify(self, name: str, posargs: tuple[str, ...]) -> None:
+        self.notified.append((name, tuple(posargs)))
+
+
+def test_every_session_is_there_with_its_help(sessions: dict[str, Any]) -> None:
+    assert set(sessions) == {*BUILDS, "reproduce", "verify", "tests", "lint", "typecheck", "dev", "relock"}
+    for name, function in sessions.items():
+        assert inspect.getdoc(function.func), name
+
+
+def test_no_function_is_longer_than_thirty_lines(noxfile: ModuleType) -> None:
+    functions = [function for _, function in inspect.getmembers(noxfile, inspect.isfunction)]
+    functions += [session.func for session in nox.registry.get().values()]
+    long = {f.__name__: n for f in functions if (n := len(inspect.getsourcelines(f)[0])) > 30}
+    assert long == {}
+
+
+def test_plain_nox_runs_what_a_contributor_needs(noxfile: ModuleType) -> None:
+    assert nox.options.sessions == ["lint", "typecheck", "tests"]
+
+
+def test_the_script_block_brings_uv(noxfile: ModuleType) -> None:
+    block = re.match(r"# /// script\n((?:#.*\n)+?)# ///\n", (ROOT / "noxfile.py").read_text(encoding="utf-8"))
+    assert block is not None
+    assert '"nox[uv]' in block[1]
+    assert '"pyyaml"' in block[1]
+    assert 'requires-python = ">=3.10"' in block[1]
+
+
+def test_reproduce_runs_every_build_and_then_verifies(sessions: dict[str, Any], tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, "--arch", "sm_90")
+    sessions["reproduce"].func(session)
+    assert session.notified == [*((name, ("--arch", "sm_90")) for name in BUILDS), ("verify", ())]
+
+
+def test_a_build_session_passes_its_arguments_on(sessions: dict[str, Any], tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, "--debug")
+    sessions["build-iteration-7"].func(session)
+    assert session.ran[0][:3] == ("uv", "pip", "install")
+    assert session.ran[-1] == ("python", "-m", "flashladder.build", "7", "--debug")
+
+
+def test_an_environment_that_is_right_is_left_alone(
+    noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    (root / "requirements").mkdir(parents=True)
+    (root / "requirements" / "build.txt").write_text("a==1\n")
+    monkeypatch.setattr(noxfile, "ROOT", root)
+    monkeypatch.setattr(noxfile, "REQUIREMENTS", root / "requirements")
+    monkeypatch.setattr(noxfile, "pins", lambda: {"torch": "2.13.0"})
+    venv = tmp_path / "venv"
+    venv.mkdir()
+
+    def n_installs() -> int:
+        session = FakeSession(venv)
+        noxfile.install(session, "build")
+        return len(session.ran)
+
+    assert [n_installs(), n_installs()] == [1, 0]
+    (root / "requirements" / "build.txt").write_text("a==2\n")
+    assert [n_installs(), n_installs()] == [1, 0]
+    monkeypatch.setattr(noxfile, "pins", lambda: {"torch": "2.14.0"})
+    assert [n_installs(), n_installs()] == [1, 0]
+
+
+def test_uvs_cache_moves_only_to_another_file_system(
+    noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UV_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT))
+    session = FakeSession(tmp_path)
+    noxfile.share_files(session)
+    assert session.env == {}
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc")
+    noxfile.share_files(session)
+    assert session.env == {"UV_CACHE_DIR": str(ROOT / ".nox" / ".uv-cache")}
+
+
+def test_the_toolchain_is_pinned_once(noxfile: ModuleType) -> None:
+    raw = yaml.safe_load((ROOT / "configs" / "toolchain.yaml").read_text(encoding="utf-8"))
+    assert noxfile.pins() == {"torch": raw["torch"], **raw["packages"]}
+    locked = dict(re.findall(r"^(\S+)==(\S+)", (ROOT / "requirements" / "build.txt").read_text(), re.MULTILINE))
+    assert {name: locked.get(name) for name in raw["packages"]} == raw["packages"]
+
+
+def test_every_lock_file_has_its_groups(noxfile: ModuleType) -> None:
+    assert [path.stem for path in REQUIREMENTS] == sorted(noxfile.LOCK_GROUPS)
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    groups = text.partition("[dependency-groups]")[2].partition("\n[tool")[0]
+    named = {group for names in noxfile.LOCK_GROUPS.values() for group in names}
+    assert set(re.findall(r"^([\w-]+) = \[", groups, re.MULTILINE)) == named
+
+
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: path.stem)
+def test_requirements_are_exact_hashed_and_name_no_place(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# Generated by `nox -s relock`")
+    entries = re.split(r"\n(?=[a-zA-Z])", text.partition("\n")[2])
+    for entry in entries:
+        assert re.match(r"[\w.-]+==[\w.+!]+( ;[^\\]*)? \\\n {4}--hash=sha256:[0-9a-f]{64}", entry), entry.splitlines()[
+            0
+        ]
+    assert not re.search(r"https?://|file:|--find-links|--index|(?<![\w.])/\w+/", text)
+    assert not re.search(r"^torch==", text, re.MULTILINE)
+
+
+def test_versions_agree_between_lock_files() -> None:
+    seen: dict[str, set[str]] = {}
+    for path in REQUIREMENTS:
+        for name, rest in re.findall(r"^([\w.-]+)==([^\\\n]*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            if ";" not in rest:
+                seen.setdefault(name, set()).add(rest.strip())
+    assert {name: versions for name, versions in seen.items() if len(versions) > 1} == {}

@@ -1,0 +1,215 @@
+"""flashladder.forward without a GPU and without a compiler: what it picks, and what it answers when it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import importlib
+from pathlib import Path
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import flashladder
+from flashladder.config import KernelConfig
+from flashladder.errors import FlashladderError
+from flashladder.iteration import load_iteration
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch")
+
+NAME = "flashladder_78"  # what iteration 8 is called here: a real flashladder_08 may be loaded in this process
+BUILT = [load_iteration(8).configs["a100"].with_dtype(dtype).short_form() for dtype in ("fp16", "bf16")]
+PACKAGE = f"def configurations():\n    return {tuple(BUILT)!r}\n"
+OTHER = "(FP16, 128, 64, 32, 4): async+load_0_0_0_tiles"
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Iteration 8 "installed": operators on the CPU that add q and v and keep the configuration they were given."""
+    from flashladder import ops
+
+    (tmp_path / f"{NAME}.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(ops, "LIBRARIES", tuple(name.replace("_08", "_78") for name in ops.LIBRARIES))
+    ops._built.cache_clear()
+    seen: list[str] = []
+    make_library: Any = torch.library.Library  # untyped in torch
+    library = make_library(NAME, "DEF")
+    library.define('forward(Tensor q, Tensor k, Tensor v, str config="") -> Tensor')
+    library.define('forward_out(Tensor q, Tensor k, Tensor v, Tensor(a!) out, str config="") -> ()')
+
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, config: str = "") -> torch.Tensor:
+        seen.append(config)
+        return q + v
+
+    def forward_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str = "") -> None:
+        out.copy_(forward(q, k, v, config))
+
+    library.impl("forward", forward, "CPU")
+    library.impl("forward_out", forward_out, "CPU")
+    yield seen
+    library._destroy()
+    sys.modules.pop(NAME, None)
+    ops._built.cache_clear()
+
+
+def tensor(fill: float = 0.0) -> torch.Tensor:
+    return torch.full((1, 128, 1, 128), fill, dtype=torch.float16)
+
+
+def forward(iteration: Any = 8, config: Any = None, out: Any = None, q: Any = None) -> torch.Tensor:
+    return flashladder.forward(tensor(1) if q is None else q, tensor(), tensor(2), iteration, config, out)
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = "import sys, flashladder; print('torch' in sys.modules, flashladder.__version__)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", flashladder.__version__]
+
+
+def test_without_torch_forward_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import flashladder\n"
+        "try: flashladder.forward\n"
+        "except flashladder.errors.FlashladderError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "flashladder.forward needs torch 2.10 or later; pip install torch\n"
+
+
+def test_other_attributes_are_still_missing() -> None:
+    with pytest.raises(AttributeError, match="module 'flashladder' has no attribute 'backward'"):
+        _ = flashladder.backward
+
+
+@pytest.mark.parametrize("iteration", [0, 17, -1, True, 8.0, "8", None, [8]])
+def test_there_is_no_such_iteration(calls: list[str], iteration: object) -> None:
+    with pytest.raises(FlashladderError, match="bad argument iteration: expected an integer from 1 to 16, found"):
+        forward(iteration)
+    assert calls == []
+
+
+def test_an_iteration_that_is_not_installed_names_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flashladder import ops
+
+    ops._built.cache_clear()
+    monkeypatch.setattr(ops, "find_spec", lambda name: None)
+    with pytest.raises(FlashladderError) as caught:
+        forward(9)
+    assert str(caught.value) == (
+        "iteration 9: this iteration is not installed here: expected the package flashladder_09; "
+        "build it with `nox -s build-iteration-9`"
+    )
+
+
+def test_a_library_that_does_not_load_is_one_line(calls: list[str], tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.py").write_text("raise ImportError('the library needs torch 2.10')")
+    importlib.invalidate_caches()
+    with pytest.raises(FlashladderError, match=r"^iteration 8: the library needs torch 2\.10$"):
+        forward()
+
+
+@pytest.mark.parametrize("config", [BUILT[1], KernelConfig.parse(BUILT[1])], ids=["short form", "KernelConfig"])
+def test_a_configuration_goes_to_the_operator_by_its_short_form(calls: list[str], config: object) -> None:
+    assert bool((forward(config=config) == 3).all())
+    assert calls == [BUILT[1]]
+
+
+def test_out_is_written_and_returned(calls: list[str]) -> None:
+    out = tensor(float("nan"))
+    assert forward(config=BUILT[0], out=out) is out
+    assert bool((out == 3).all())
+
+
+def test_an_unbuilt_configuration_lists_those_that_were_built(calls: list[str]) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        forward(config=OTHER)
+    message = str(caught.value)
+    assert message.startswith("iteration 8: this configuration is not built: expected one of ")
+    for piece in (*BUILT, f"found {OTHER}", "nox -s build-iteration-8"):
+        assert piece in message
+    assert calls == []
+
+
+@pytest.mark.parametrize("config", ["fast", 3, BUILT[0] + " "])
+def test_what_is_no_configuration_is_shown_an_example(calls: list[str], config: object) -> None:
+    with pytest.raises(FlashladderError, match="not the short form of a kernel configuration: expected for example"):
+        forward(config=config)
+    assert calls == []
+
+
+@pytest.mark.parametrize(("q", "found"), [([1.0], "list"), (None, "NoneType"), (1.0, "float")])
+def test_an_argument_that_is_no_tensor_is_named(q: Any, found: str) -> None:
+    with pytest.raises(FlashladderError, match=f"^bad argument q: expected a torch.Tensor, found {found}$"):
+        flashladder.forward(q, tensor(), tensor())
+    if q is not None:
+        with pytest.raises(FlashladderError, match=f"^bad argument out: expected a torch.Tensor, found {found}$"):
+            flashladder.forward(tensor(), tensor(), tensor(), out=q)
+
+
+def test_a_gradient_is_refused_and_no_grad_is_not(calls: list[str]) -> None:
+    q = tensor(1).requires_grad_()
+    with pytest.raises(FlashladderError, match=r"bad argument q: .*no backward kernel.* call it under torch.no_grad"):
+        forward(config=BUILT[0], q=q)
+    with torch.no_grad():
+        assert bool((forward(config=BUILT[0], q=q) == 3).all())
+
+
+@pytest.mark.parametrize(
+    ("gpu", "key"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA GeForce RTX 3090", "rtx3090"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA Tomorrow", "a100"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_the_tuned_configuration_follows_the_gpus_name(gpu: str, key: str, dtype: str) -> None:
+    from flashladder import ops
+
+    assert ops._tuned(7, dtype, gpu) == load_iteration(7).configs[key].with_dtype(dtype).short_form()
+
+
+def test_the_gpus_configuration_is_the_default(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from flashladder import ops
+
+    monkeypatch.setattr(ops, "_gpu_name", lambda device: f"NVIDIA Tomorrow {device}")
+    assert ops._resolve(NAME, None, "bfloat16", 1) == BUILT[1]
+    assert ops._resolve(NAME, None, "float32", 1) == ""  # the operator refuses float32 by name
+    assert ops._resolve(NAME, None, "float16", None) == ""  # and the CPU
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
+@pytest.mark.parametrize("config", [BUILT[0], KernelConfig.parse(BUILT[0])], ids=["short form", "KernelConfig"])
+def test_it_traces_whole_even_when_the_iteration_varies(calls: list[str], config: object) -> None:
+    """An int that varies from call to call becomes a symbol in torch.compile, which names no library."""
+    make_library: Any = torch.library.Library  # untyped in torch
+    library = make_library(NAME, "FRAGMENT")
+    library.impl("forward", lambda q, k, v, config="": torch.empty_like(q), "Meta")
+
+    def twice(q: torch.Tensor, v: torch.Tensor, iteration: Any) -> torch.Tensor:
+        return flashladder.forward(q, q, v, iteration=iteration, config=config) * 2  # type: ignore[arg-type]  # object
+
+    torch.compiler.reset()
+    compiled: Any = torch.compile(twice, backend="eager", fullgraph=True)
+    seen = []
+    for iteration in (8, 9, 10):
+        try:
+            seen.append(bool((compiled(tensor(1), tensor(2), iteration) == 6).all()))
+        except Exception as error:  # noqa: BLE001  # torch wraps what is raised while tracing in its own classes
+            seen.append(f"build-iteration-{iteration}" in str(error))
+    assert seen == [True, True, True]
+    assert calls == [BUILT[0]]
+    library._destroy()
+
+
+def test_the_wheels_template_is_inert_in_the_checkout() -> None:
+    module = importlib.import_module("flashladder.wheel_init")
+    assert not module.LIBRARY.exists()
+    assert not hasattr(torch.ops.wheel_init, "forward")

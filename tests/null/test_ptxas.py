@@ -1,0 +1,113 @@
+"""ptxas' own words (13.0.88) become numbers, CSV and a table, and nothing is guessed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+import json
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.ptxas import COLUMNS, PtxasRow, PtxasUsage, format_table, from_csv, parse_log, to_csv, warnings_of
+
+LOG_SM_80 = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'flash_fwd_kernel' for 'sm_80'
+ptxas info    : Function properties for flash_fwd_kernel
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 1 barriers, 256 bytes smem, 360 bytes cmem[0]
+ptxas info    : Compile time = 1.715 ms
+"""
+LOG_SM_90 = LOG_SM_80.replace("sm_80", "sm_90").replace(", 256 bytes smem, 360 bytes cmem[0]", "")
+# From a debug build: a function that was not inlined comes first and has a stack and a time of its own.
+LOG_DEBUG = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Function properties for _Z5twicef
+    16 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
+ptxas info    : Compile time = 1.117 ms
+ptxas info    : Compiling entry function 'flash_fwd_kernel' for 'sm_80'
+ptxas info    : Function properties for flash_fwd_kernel
+    88 bytes stack frame, 88 bytes spill stores, 92 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 88 bytes cumulative stack size, 388 bytes cmem[0], 8 bytes cmem[2]
+ptxas info    : Compile time = 812.944 ms
+"""
+WARNING = "ptxas warning : Registers are spilled to local memory in function 'flash_fwd_kernel', 88 bytes spill stores"
+USAGE = PtxasUsage("sm_80", 255, 88, 88, 92, 1, 0, 396, 812.944)
+
+
+def test_a_release_log() -> None:
+    assert parse_log(LOG_SM_80) == PtxasUsage("sm_80", 10, 0, 0, 0, 1, 256, 360, 1.715)
+
+
+def test_what_ptxas_does_not_report_is_not_zero() -> None:
+    usage = parse_log(LOG_SM_90)
+    assert (usage.arch, usage.smem_static, usage.cmem) == ("sm_90", 0, None)
+
+
+def test_other_functions_do_not_count_and_banks_add_up() -> None:
+    assert parse_log(LOG_DEBUG) == USAGE
+
+
+def test_warnings_are_kept_once_wherever_they_stand() -> None:
+    log = LOG_DEBUG.replace("    88 bytes stack", f"{WARNING}\n    88 bytes stack") + WARNING + "\n"
+    usage = parse_log(log)
+    assert usage.warnings == (WARNING,)
+    assert usage.spill_stores == 88
+    assert warnings_of("x.cu(3): warning #177-D: unused\nfine\n") == ("x.cu(3): warning #177-D: unused",)
+
+
+@pytest.mark.parametrize("lost", ["Used 10", "0 bytes stack", "Compile time", "Compiling entry"])
+def test_a_log_that_lacks_a_line_is_an_error(lost: str) -> None:
+    log = "".join(line for line in LOG_SM_80.splitlines(keepends=True) if lost not in line)
+    with pytest.raises(FlashladderError, match=r"b/ptxas\.log: the ptxas log does not describe the kernel"):
+        parse_log(log, where="b/ptxas.log")
+
+
+def test_another_kernel_is_an_error() -> None:
+    with pytest.raises(FlashladderError, match="does not describe the kernel other"):
+        parse_log(LOG_SM_80, kernel="other")
+    with pytest.raises(FlashladderError, match="an empty log"):
+        parse_log("")
+
+
+def test_json_round_trip() -> None:
+    for usage in (USAGE, parse_log(LOG_SM_90), parse_log(WARNING + "\n" + LOG_SM_80)):
+        assert PtxasUsage.from_json(json.loads(json.dumps(asdict(usage)))) == usage
+
+
+def _rows() -> list[PtxasRow]:
+    config = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
+    return [PtxasRow.of("07", config, 49152, USAGE), PtxasRow.of("07", config, 49152, parse_log(LOG_SM_90))]
+
+
+def test_csv_round_trip() -> None:
+    text = to_csv(_rows())
+    header = (
+        "kernel,config,arch,registers,stack,spill_stores,spill_loads,barriers,smem_static,smem_dynamic,cmem,compile_ms"
+    )
+    assert text.splitlines()[0] == header == ",".join(COLUMNS)
+    assert ",sm_80,255,88,88,92,1,0,49152,396,812.944" in text
+    assert from_csv(text) == _rows()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not a ptxas table"),
+        ("kernel,config\n1,2\n", "not a ptxas table"),
+        (",".join(COLUMNS) + "\n07,c,sm_80,many,0,0,0,0,0,0,0,1.0\n", "line 2"),
+        (",".join(COLUMNS) + "\n07,c,sm_80,1\n", "line 2"),
+    ],
+)
+def test_malformed_csv(text: str, said: str) -> None:
+    with pytest.raises(FlashladderError, match=said):
+        from_csv(text)
+
+
+def test_the_table_is_aligned_and_ends_with_the_warnings() -> None:
+    lines = format_table(_rows(), [WARNING, WARNING]).splitlines()
+    assert lines[0].split()[:4] == ["kernel", "configuration", "arch", "regs"]
+    assert set(lines[1]) == {"-", " "}
+    assert len({len(line) for line in lines[:4]}) == 1
+    assert lines[3].split()[-2:] == ["-", "2"]
+    assert lines[4:] == [WARNING]

@@ -1,0 +1,123 @@
+"""Published figures: taken over unchanged, typed, sourced, with the tolerance that rule and statistic ask for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import shutil
+
+import pytest
+
+from flashladder import published
+from flashladder.errors import FlashladderError
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of results/published that a test may damage."""
+    return Path(shutil.copytree(published.PUBLISHED, tmp_path / "published"))
+
+
+def test_every_cell_has_value_source_and_tolerance() -> None:
+    cells = published.load().cells
+    assert len(cells) == 16 * 4
+    assert {(cell.gpu, cell.statistic) for cell in cells} == {
+        (gpu, statistic) for gpu in ("a100", "rtx3090") for statistic in ("seq4096", "hmean")
+    }
+    assert all(0 < cell.value < 150 and cell.source for cell in cells)
+    assert {cell.tolerance for cell in cells if cell.statistic == "hmean"} == {1.5}
+    assert {cell.tolerance for cell in cells if cell.statistic == "seq4096"} == {2.0}
+
+
+def test_cells_are_the_csv_to_the_digit() -> None:
+    lines = (published.PUBLISHED / published.PROGRESSION).read_text(encoding="utf-8").splitlines()
+    last = [float(text) for text in lines[-1].split(",")[2:]]
+    found = published.load()
+    assert last == [
+        found.cell(16, gpu, statistic).value for gpu in ("a100", "rtx3090") for statistic in ("seq4096", "hmean")
+    ]
+    assert found.column("a100", "seq4096")[0] == float(lines[2].split(",")[2])
+
+
+def test_published_tflops_are_converted_to_our_flop_count() -> None:
+    found = published.load()
+    cell, fa2 = found.cell(16, "a100", "seq4096"), found.fa2_tflops["a100", "seq4096"]
+    assert found.tflops(16, "a100", "seq4096") == pytest.approx(cell.value / 100 * fa2 / (1 + 6 / 512))
+
+
+def test_tolerance_is_wider_at_512() -> None:
+    rules = published.load_description().tolerance
+    assert published.tolerance_points(rules, "seq512") == 3.0
+    assert published.tolerance_points(rules, "seq8192") == 2.0
+
+
+def test_every_csv_of_the_folder_is_described_with_its_digest() -> None:
+    description = published.load_description()
+    found = {path.name for path in published.PUBLISHED.glob("*.csv")}
+    assert found == set(description.files)
+    for name in found:
+        assert published.read_csv(published.PUBLISHED, name, description)  # refuses another digest
+
+
+def test_gpus_are_named_as_in_configs() -> None:
+    assert published.load().gpus == ("a100", "rtx3090")
+
+
+def test_an_unpublished_cell_is_an_error() -> None:
+    with pytest.raises(FlashladderError, match="no published figure for iteration 17 on a100"):
+        published.load().cell(17, "a100", "hmean")
+
+
+def test_sass_counts_cover_both_gpus() -> None:
+    counts = published.sass_counts()
+    assert set(counts) == {(number, gpu) for number in range(1, 17) for gpu in ("a100", "rtx3090")}
+    assert counts[5, "a100"]["FMUL"] == 194
+    assert counts[6, "a100"]["FMUL"] == counts[6, "rtx3090"]["FMUL"] == 132
+    assert counts[9, "a100"]["IMAD.MOV.U32"] + counts[9, "a100"]["MOV"] == 55
+
+
+def test_an_edited_figure_is_refused(copy: Path) -> None:
+    path = copy / published.PROGRESSION
+    path.write_bytes(path.read_bytes().replace(b"99.2", b"109.2"))
+    with pytest.raises(FlashladderError, match="published figures were edited") as error:
+        published.load(copy)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_says_how_to_get_it_back(copy: Path) -> None:
+    (copy / published.SASS_COUNTS).unlink()
+    with pytest.raises(FlashladderError, match="git checkout -- results"):
+        published.sass_counts(copy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("schema: 1", "schema: 2", "schema"),
+        ("default: 2.0", "default: -2.0", "tolerance.same_gpu_points.default"),
+        ("tolerance:\n", "surprise: 1\ntolerance:\n", "surprise"),
+        ("schema: 1", "schema: [1", "not YAML"),
+        ("statistic: hmean}", "statistic: mean}", "columns.a100_hmean_pct_of_fa2.statistic"),
+    ],
+)
+def test_a_malformed_description_names_the_field(copy: Path, old: str, new: str, message: str) -> None:
+    path = copy / published.DESCRIPTION
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(FlashladderError, match=message) as error:
+        published.load_description(copy)
+    assert "progression.yaml" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_cell_that_is_no_number_names_row_and_column() -> None:
+    with pytest.raises(FlashladderError, match="iteration 7, column x: expected a number, found n/a"):
+        published.number({"iteration": "7", "x": "n/a"}, "x", float, "file.csv")
+
+
+def test_command_prints_every_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert published.main(["--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 64
+    assert published.main([]) == 0
+    assert "not measured by this project" in capsys.readouterr().out

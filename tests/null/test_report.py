@@ -1,0 +1,198 @@
+"""The report: same results, same bytes; only locked machine code counts; stale files are named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+import shutil
+
+import pytest
+
+from flashladder import report, report_data, report_plot, report_tables
+from flashladder.errors import FlashladderError
+from flashladder.published import PUBLISHED
+from tests.null.ladder_fixture import Fixture, make
+
+README = f"# x\n\n{report.BEGIN}\nold\n{report.END}\n\nrest\n"
+
+
+def rising(number: int) -> float:
+    """Percent of FA2 of a made-up ladder that gets faster with every step."""
+    return 50.0 + 3.5 * number
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Fixture:
+    return make(tmp_path_factory.mktemp("results"), rising)
+
+
+@pytest.fixture(scope="module")
+def ladder(measured: Fixture) -> report_data.Ladder:
+    return report_data.collect(measured.folder)
+
+
+@pytest.fixture
+def unmeasured(tmp_path: Path) -> report_data.Ladder:
+    shutil.copytree(PUBLISHED, tmp_path / "published")
+    return report_data.collect(tmp_path)
+
+
+def test_a_row_joins_measurement_lock_and_publication(ladder: report_data.Ladder) -> None:
+    machine = ladder.machines[0]
+    row = ladder.rows(machine, "fp16")[15]
+    summary = report_tables.headline(row)
+    assert summary is not None
+    assert summary.pct == pytest.approx(rising(16), rel=0.01)
+    assert row.locked is not None
+    assert row.locked.registers == 216
+    line = report_tables.table(ladder, machine, "fp16").splitlines()[-1]
+    for text in ("Static GMEM stride", f"**{summary.pct:.1f}**", "99.2", "100.4", "100.9", "100.7", " 216 ", " 8 "):
+        assert text in line
+
+
+def test_every_iteration_has_one_row_in_every_table(ladder: report_data.Ladder) -> None:
+    rows = list(csv.DictReader(io.StringIO(report_tables.csv_text(
+        report_tables.PROGRESSION, report_tables.progression(ladder)).decode())))  # fmt: skip
+    own = [row for row in rows if row["configs_of"] == "h200"]
+    assert [int(row["iteration"]) for row in own] == list(range(1, 17))
+    assert {row["verdict_seq4096"] for row in own} <= {"faster", "slower", "same", "ambiguous"}
+    assert all(float(row["pct_low_seq4096"]) <= float(row["pct_of_fa2_seq4096"]) for row in own)
+    assert all(float(row["pct_of_fa2_hmean"]) > 0 and len(row["text_sha256"]) == 64 for row in own)
+
+
+def test_cells_hold_every_length(ladder: report_data.Ladder) -> None:
+    assert len(report_tables.cells(ladder)) == 16 * 6
+    assert all(len(row) == len(report_tables.CELLS) for row in report_tables.cells(ladder))
+
+
+def test_caption_names_gpu_rung_floor_and_what_is_only_published(ladder: report_data.Ladder) -> None:
+    text = report_tables.caption(ladder, ladder.machines[0], "fp16")
+    for part in ("NVIDIA H200", "rung GPU", "SM clock 1500 to 1500 MHz", "A/A floor", "not measured by this project"):
+        assert part in text
+
+
+def test_rendering_twice_gives_the_same_bytes(ladder: report_data.Ladder) -> None:
+    assert report.render(ladder, README) == report.render(ladder, README)
+
+
+def test_pictures_carry_no_date_and_name_their_data(ladder: report_data.Ladder) -> None:
+    files = report.render(ladder, README)
+    svg, png = files[report.REPORT / "progression.svg"], files[report.REPORT / "progression.png"]
+    assert b"<dc:date>" not in svg
+    assert png.startswith(b"\x89PNG")
+    release, digest = report_plot.rendered_by(svg)
+    assert release
+    assert len(digest) == 64
+
+
+def test_a_drawn_number_changes_the_picture() -> None:
+    names = dict.fromkeys(range(1, 17), "step")
+
+    def draw(last: float) -> dict[str, bytes]:
+        points = tuple(report_plot.Point(n, 80.0 + n, 79.0 + n, 81.0 + n) for n in range(1, 16))
+        return report_plot.render(
+            [report_plot.Series("made up", (*points, report_plot.Point(16, last)))], names, "made up"
+        )
+
+    one, other = draw(97.0), draw(99.0)
+    assert one["svg"] != other["svg"]
+    assert one["png"] != other["png"]
+    assert report_plot.rendered_by(one["svg"])[1] != report_plot.rendered_by(other["svg"])[1]
+
+
+def test_without_measurements_the_table_says_so(unmeasured: report_data.Ladder) -> None:
+    block = report_tables.readme_block(unmeasured)
+    assert "Nothing was measured by this project yet" in block
+    assert "TFLOP/s" not in block
+    assert "| 16 | Static GMEM stride" in block
+    assert [line.key for line in report.plot_series(unmeasured)] == ["a100", "rtx3090"]
+
+
+@pytest.mark.parametrize("wrong", ["f" * 64, None])
+def test_a_result_without_locked_machine_code_is_refused_by_name(tmp_path: Path, wrong: str | None) -> None:
+    folder = make(tmp_path / "results", rising, stale={7: wrong}).folder
+    found = report_data.collect(folder)
+    assert len(found.refused) == 1
+    assert "machine/bench.json.gz: 07 (FP16" in found.refused[0]
+    assert "refused" in found.refused[0]
+    rows = found.rows(found.machines[0], "fp16")
+    assert [row.iteration.number for row in rows if row.measured is None] == [7]
+    assert "## Refused" in report_tables.document(found)
+
+
+def test_a_kernel_that_no_lock_names_is_refused(measured: Fixture, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(measured.folder, tmp_path / "results"))
+    lock = json.loads((folder / "locks" / "sm_90.json").read_text())
+    lock["iterations"]["3"]["kernels"] = {}
+    (folder / "locks" / "sm_90.json").write_text(json.dumps(lock))
+    assert "run: invoke lock 3" in report_data.collect(folder).refused[0]
+
+
+def test_the_same_cell_in_two_files_is_an_error(measured: Fixture, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(measured.folder, tmp_path / "results"))
+    shutil.copy(folder / "machine" / "bench.json.gz", folder / "machine" / "bench_again.json.gz")
+    with pytest.raises(FlashladderError, match="was measured twice"):
+        report_data.collect(folder)
+
+
+def test_text_outside_of_the_markers_is_kept() -> None:
+    assert report.between_markers(README, "new") == README.replace("old", "new")
+
+
+@pytest.mark.parametrize("text", ["none", report.BEGIN, f"{report.END} {report.BEGIN}", README + README])
+def test_missing_markers_are_an_error(text: str) -> None:
+    with pytest.raises(FlashladderError, match="markers of the generated table"):
+        report.between_markers(text, "new")
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) -> Path:
+    """A checkout of its own for the command: README and results/report in tmp_path, made-up results."""
+    (tmp_path / "README.md").write_text(README)
+    monkeypatch.setattr(report, "README", tmp_path / "README.md")
+    monkeypatch.setattr(report, "REPORT", tmp_path / "report")
+    monkeypatch.setattr(report, "collect", lambda: report_data.collect(measured.folder))
+    return tmp_path
+
+
+def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--check"]) == 1
+    assert "missing; run: invoke report" in capsys.readouterr().err
+    assert report.main([]) == 0
+    assert "plot    " in capsys.readouterr().out
+    assert report.main(["--check"]) == 0
+    assert "Static GMEM stride" in (place / "README.md").read_text()
+    assert {path.name for path in (place / "report").iterdir()} == {
+        "progression.md", "progression.csv", "cells.csv", "progression.svg", "progression.png",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["README.md", "report/progression.csv", "report/progression.svg", "report/cells.csv"])
+def test_check_names_each_stale_file(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main([]) == 0
+    path = place / name
+    path.write_bytes(path.read_bytes().replace(b"6", b"7"))
+    assert report.main(["--check"]) == 1
+    assert Path(name).name in capsys.readouterr().err
+
+
+def test_pictures_of_another_matplotlib_are_compared_by_their_data(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report.main([]) == 0
+    svg = place / "report" / "progression.svg"
+    release, digest = report_plot.rendered_by(svg.read_bytes())
+    svg.write_bytes(svg.read_bytes().replace(f"v{release}".encode(), b"v0.0.1"))
+    assert report.main(["--check"]) == 0
+    assert "compared by their data" in capsys.readouterr().err
+    svg.write_bytes(svg.read_bytes().replace(digest.encode(), b"0" * 64))
+    assert report.main(["--check"]) == 1
+
+
+def test_json_holds_the_rows(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["refused"] == []
+    assert {row["iteration"] for row in told["rows"]} == set(range(1, 17))

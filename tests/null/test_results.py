@@ -1,0 +1,201 @@
+"""Result files: round trip, refusals with a clear line, and tables that must follow from raw samples."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from flashladder import bench_table, results, summaries
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.result_schema import A_A, BenchResult, Pair, Shape, kernel_key
+from flashladder.results import load_result, write_result
+from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, kernel, result
+
+FAST_KEY = kernel_key(16, FAST)
+
+
+def test_round_trip_plain_and_compressed(tmp_path: Path) -> None:
+    made = summaries.derive(result())
+    for name in ("bench.json", "bench.json.gz"):
+        assert load_result(write_result(tmp_path / name, made)) == made
+    assert gzip.decompress((tmp_path / "bench.json.gz").read_bytes()) == (tmp_path / "bench.json").read_bytes()
+
+
+def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:
+    first = write_result(tmp_path / "a.json.gz", result()).read_bytes()
+    assert write_result(tmp_path / "b.json.gz", result()).read_bytes() == first
+
+
+def edited(tmp_path: Path, edit: str) -> Path:
+    document = json.loads(summaries.derive(result()).model_dump_json())
+    exec(edit, {"d": document})
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("d['schema_version'] = 2", "another schema: expected 1, found 2"),
+        ("d.pop('gpu')", "gpu: Field required"),
+        ("d['colour'] = 1", "colour: Extra inputs are not permitted"),
+        ("d['groups'][0]['shape']['batch'] = 0", "groups.0.shape.batch"),
+        ("d['groups'][0]['series'][0]['pairs'][0][2] = float('nan')", "finite number"),
+        ("d['mode'] = 'fast'", "mode"),
+        ("d['kind'] = 'other'", "found"),
+    ],
+)
+def test_what_breaks_the_schema_is_one_line(tmp_path: Path, edit: str, message: str) -> None:
+    with pytest.raises(FlashladderError, match=message) as caught:
+        load_result(edited(tmp_path, edit))
+    assert "\n" not in str(caught.value)
+
+
+def test_unreadable_files_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
+    (tmp_path / "plain.json.gz").write_text("{}", encoding="utf-8")
+    (tmp_path / "list.json").write_text("[]", encoding="utf-8")
+    for name in ("broken.json", "plain.json.gz", "list.json", "none.json"):
+        with pytest.raises(FlashladderError, match=name.replace(".", r"\.")):
+            load_result(tmp_path / name)
+
+
+def test_summaries_say_what_was_put_in() -> None:
+    made = summaries.derive(result())
+    fast, slow = (next(s for s in made.summaries if s.kernel == key) for key in (FAST_KEY, kernel_key(1, SLOW)))
+    assert fast.pct == pytest.approx(110, abs=0.3)
+    assert fast.verdict == "faster"
+    assert slow.pct == pytest.approx(16, abs=0.1)
+    assert slow.verdict == "slower"
+    assert fast.reference_tflops == pytest.approx(350, abs=1)
+    assert fast.tflops == pytest.approx(385, abs=1)
+    assert fast.n_pairs == 12
+    assert fast.sm_clock_mhz == 1700
+    assert 0 < made.floors_pct["fp16"] < 0.2
+    assert A_A not in {summary.kernel for summary in made.summaries}
+
+
+def test_dropped_blocks_do_not_count_and_are_reported() -> None:
+    made = summaries.derive(result(group(bits=(0, 0x40))))
+    fast = next(s for s in made.summaries if s.kernel == FAST_KEY)
+    assert fast.n_pairs == 9
+    assert fast.dropped_share == 0.25
+    assert len(made.groups[0].series[1].pairs) == 12
+
+
+def test_a_readmitted_block_is_reported() -> None:
+    few = result(group(bits=(0, 0x4)))
+    few = few.model_copy(update={"settings": few.settings.model_copy(update={"min_pairs": 12})})
+    fast = next(s for s in summaries.derive(few).summaries if s.kernel == FAST_KEY)
+    assert (fast.n_pairs, fast.dropped_share, fast.readmitted_share) == (12, 0.0, 0.25)
+
+
+def test_processes_are_joined_as_clusters() -> None:
+    fast = next(s for s in summaries.derive(result(group(0), group(1))).summaries if s.kernel == FAST_KEY)
+    assert fast.n_pairs == 24
+
+
+def test_harmonic_mean_over_lengths() -> None:
+    short = Shape(batch=16, seq_len=512, n_heads=16, d_head=128)
+    mean = next(m for m in summaries.derive(result(group(), group(shape=short))).means if m.kernel == FAST_KEY)
+    assert mean.seq_lens == (512, 4096)
+    assert mean.pct == pytest.approx(110, abs=0.3)
+    assert mean.pct_low < mean.pct < mean.pct_high
+
+
+def test_a_derived_result_has_no_problems(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "bench.json.gz", summaries.derive(result()))
+    assert summaries.verify(path) == load_result(path)
+    assert summaries.main([str(path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("d['summaries'][0]['pct'] += 1", "summaries does not follow"),
+        ("d['means'][0]['pct'] -= 1", "means does not follow"),
+        ("d['floors_pct']['fp16'] = 0.0", "floors_pct does not follow"),
+        ("d['groups'][0]['blocks'][0]['dropped'] = 'because'", "groups does not follow"),
+        ("d['groups'][0]['series'][1]['pairs'] = d['groups'][0]['series'][1]['pairs'][:6]", "does not follow"),
+        ("d['groups'][0]['series'][1]['after'] = None", "not correct after timing"),
+        ("d['groups'][0]['series'][1]['before']['max_error'] = 1.0", "not correct before timing"),
+        ("d['kernels'].popitem()", "which machine code"),
+    ],
+)
+def test_tampering_is_found(tmp_path: Path, edit: str, message: str) -> None:
+    with pytest.raises(CheckFailed, match=message) as caught:
+        summaries.verify(edited(tmp_path, edit))
+    assert caught.value.exit_code == 1
+
+
+def with_gpu(name: str, made: BenchResult) -> BenchResult:
+    return made.model_copy(update={"gpu": GPU.model_copy(update={"name": name})})
+
+
+def test_an_impossible_time_is_an_error_not_a_record() -> None:
+    honest = summaries.derive(with_gpu("NVIDIA H200", result()))
+    assert summaries.problems(honest) == []
+    limit = summaries.fastest_possible_us(SHAPE, "NVIDIA H200")
+    assert limit is not None
+    assert limit == pytest.approx(SHAPE.flops / (4096 * 132 * 1980e6) * 1e6)
+    first = honest.groups[0]
+    series = first.series[1]
+    record = series.pairs[0]._replace(kernel_us=limit * 0.99)
+    cheat = series.model_copy(update={"pairs": (record, *series.pairs[1:])})
+    groups = (first.model_copy(update={"series": (first.series[0], cheat, first.series[2])}),)
+    found = summaries.problems(summaries.derive(honest.model_copy(update={"groups": groups})))
+    assert any("below the" in line and FAST_KEY in line for line in found)
+
+
+def test_an_unknown_gpu_has_no_limit() -> None:
+    assert summaries.fastest_possible_us(SHAPE, "NVIDIA Example 1") is None
+
+
+def test_derive_command_fills_in_what_a_cut_run_left_out(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "bench.json", result())
+    with pytest.raises(CheckFailed, match="summaries"):
+        summaries.main([str(path)])
+    assert summaries.main(["--derive", str(path)]) == 0
+    assert load_result(path) == summaries.derive(result())
+
+
+def test_tables_show_every_kernel_and_the_floor() -> None:
+    made = summaries.derive(result())
+    text = bench_table.table(made)
+    assert "A/A floor" in text
+    assert all(key in text for key in made.kernels)
+    assert "110" in text
+    assert "+" in text
+    one = {key: found.model_copy(update={"iteration": 16}) for key, found in made.kernels.items()}
+    ranked = bench_table.ranking(made.model_copy(update={"kernels": one}))
+    assert "fresh process" in ranked
+    assert ranked.index(FAST) < ranked.index(SLOW)
+
+
+def test_same_code() -> None:
+    assert kernel(1, SLOW).same_code(kernel(1, SLOW))
+    assert not kernel(1, SLOW).same_code(kernel(1, SLOW, text="cd" * 32))
+    assert not kernel(1, SLOW, text=None).same_code(kernel(1, SLOW, text=None))
+
+
+def test_pairs_are_compact() -> None:
+    assert json.loads(result().model_dump_json())["groups"][0]["series"][0]["pairs"][0][:2] == [0, 0]
+    assert Pair(0, 1, 2.0, 3.0).kernel_us == 3.0
+
+
+def test_validator_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert results.main([str(write_result(tmp_path / "bench.json", result()))]) == 0
+    assert "2 kernels on NVIDIA Example 1" in capsys.readouterr().out
+    assert results.main([]) == 2
+
+
+def test_this_host_names_nobody() -> None:
+    import platform
+
+    host = results.this_host()
+    assert platform.node() not in host.model_dump_json() or not platform.node()
+    assert len(host.digest) == 16

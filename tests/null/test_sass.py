@@ -1,0 +1,153 @@
+"""The reader of machine code: classes, counts, source lines, loops, tables, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.published import sass_counts
+from flashladder.sass import Sass, count, opcode_class, parse, run_nvdisasm
+from flashladder.sass_view import COLUMNS, count_table, listing
+
+LISTING = Path(__file__).parent.parent / "data" / "tiny.sm_80.sass"
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Sass:
+    return parse(LISTING.read_text(encoding="utf-8"))
+
+
+def code(*rows: str) -> Sass:
+    """A kernel from rows such as ``.L_x_0:`` or ``@P0 EXIT``."""
+    lines, address = ['.section .text.flash_fwd_kernel,"ax",@progbits'], 0
+    for row in rows:
+        if row.endswith(":"):
+            lines.append(row)
+        else:
+            lines.append(f"        /*{address:04x}*/   {row} ;")
+            address += 16
+    return parse("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "expected"),
+    [
+        ("IADD3", "IADD3"),
+        ("LDSM.16.M88.4", "LDSM"),
+        ("IMAD.MOV.U32", "IMAD.MOV.U32"),
+        ("IMAD.MOV", "IMAD"),
+        ("IMAD.WIDE.U32", "IMAD"),
+        ("MOV", "MOV"),
+    ],
+)
+def test_class_is_the_opcode_up_to_its_first_dot_except_register_moves(opcode: str, expected: str) -> None:
+    assert opcode_class(opcode) == expected
+
+
+def test_counts_of_the_whole_kernel(tiny: Sass) -> None:
+    counts = tiny.counts()
+    assert counts["total"] == len(tiny.instructions) == 0x480 // 16 == sum(counts.values()) - counts["total"]
+    expected = {"HMMA": 2, "CS2R": 4, "IMAD.MOV.U32": 8, "MOV": 7, "IADD3": 4, "LOP3": 3, "STS": 2, "BAR": 2, "NOP": 10}
+    assert {name: counts[name] for name in expected} == expected
+
+
+def test_main_loop_is_the_loop_with_hmma(tiny: Sass) -> None:
+    loop = tiny.main_loop()
+    assert (loop[0].address, loop[-1].address) == (0x210, 0x330)
+    counts = count(loop)
+    expected = {"total": 19, "HMMA": 2, "MOV": 3, "IMAD.MOV.U32": 2, "IADD3": 3, "LDG": 1, "LDS": 1, "UIADD3": 2}
+    assert {name: counts[name] for name in expected} == expected
+    assert [body[0].address for body in tiny.loops()] == [0xA0, 0x210]  # the trap after EXIT is no loop
+
+
+def test_a_kernel_without_hmma_has_no_main_loop() -> None:
+    sass = code(".L_x_0:", "IADD3 R0, R0, 0x1, RZ", "@P0 BRA `(.L_x_0)", "EXIT")
+    assert sass.main_loop() == ()
+    assert len(sass.loops()) == 1
+
+
+def test_out_of_line_code_that_jumps_back_belongs_to_the_loop_but_what_lies_between_does_not() -> None:
+    sass = code(
+        "MOV R0, RZ",
+        ".L_x_0:",
+        "HMMA.16816.F32 R0, R1, R2, R3",
+        "BRA.DIV ~URZ, `(.L_x_2)",
+        ".L_x_1:",
+        "@P0 BRA `(.L_x_0)",
+        "STG.E [R4.64], R0",
+        "EXIT",
+        ".L_x_2:",
+        "SHFL.BFLY PT, R0, R1, 0x1, 0x1f",
+        "BRA `(.L_x_1)",
+    )
+    assert [i.opcode_class for i in sass.main_loop()] == ["HMMA", "BRA", "BRA", "SHFL", "BRA"]
+
+
+def test_nested_loops_count_as_their_outermost() -> None:
+    sass = code(
+        ".L_x_0:",
+        "LDG.E R4, [R2.64]",
+        ".L_x_1:",
+        "HMMA.16816.F32 R0, R1, R2, R3",
+        "@P0 BRA `(.L_x_1)",
+        "@P1 BRA `(.L_x_0)",
+        "EXIT",
+    )
+    assert len(sass.main_loop()) == 4
+    assert len(sass.loops()) == 1
+
+
+def test_a_backward_jump_that_cannot_be_reached_from_its_target_is_no_loop() -> None:
+    assert code("BRA `(.L_x_1)", ".L_x_0:", "EXIT", ".L_x_1:", "BRA `(.L_x_0)").loops() == []
+
+
+def test_instructions_carry_their_source_line(tiny: Sass) -> None:
+    first = tiny.instructions[0]
+    assert (first.file, first.line) == ("tests/data/tiny.cu", 5)
+    mma = next(i for i in tiny.instructions if i.opcode_class == "HMMA")
+    assert mma.line == 23
+
+
+def test_listing_marks_the_main_loop_and_shows_the_source(tiny: Sass) -> None:
+    text = listing(tiny)
+    marked = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(marked) == 19
+    assert "tests/data/tiny.cu:23" in text
+    assert "0330  @!P0 BRA `(.L_x_3)" in marked[-1]
+
+
+def test_table_has_the_published_classes_first() -> None:
+    published = sass_counts()[1, "a100"]
+    assert set(published) == set(COLUMNS)
+    rows = count_table({"published": published, "other": {"total": 3, "HMMA": 2, "ULDC": 1}}).splitlines()
+    assert [row.split()[0] for row in rows] == ["class", *COLUMNS, "ULDC"]
+    assert rows[-1].split() == ["ULDC", "0", "1"]
+
+
+def test_other_functions_of_the_cubin_are_not_counted(tiny: Sass) -> None:
+    helper = '\t.section .text.helper,"ax",@progbits\n        /*0000*/   FMUL R0, R1, R2 ;\n'
+    text = LISTING.read_text(encoding="utf-8")
+    assert parse(helper + text).counts() == parse(text + helper).counts() == tiny.counts()
+
+
+def test_refuses_another_kernel_by_naming_those_it_found() -> None:
+    with pytest.raises(FlashladderError, match=r"expected \.text\.other, found flash_fwd_kernel"):
+        parse(LISTING.read_text(encoding="utf-8"), "other")
+
+
+def test_refuses_a_line_that_it_does_not_understand() -> None:
+    with pytest.raises(FlashladderError, match=r"line 2: unknown line of nvdisasm"):
+        parse('.section .text.flash_fwd_kernel,"ax"\n   /*0000*/   ??? ;')
+
+
+def test_refuses_a_cubin_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FlashladderError, match="no such cubin"):
+        run_nvdisasm(tmp_path / "kernel.cubin", tmp_path / "nvdisasm")
+
+
+def test_says_that_nvdisasm_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "kernel.cubin").write_bytes(b"")
+    with pytest.raises(FlashladderError, match="could not run nvdisasm"):
+        run_nvdisasm(tmp_path / "kernel.cubin", tmp_path / "nvdisasm")

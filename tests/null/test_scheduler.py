@@ -1,0 +1,169 @@
+"""Many entries through ninja (fake compilers): each once, in order, and a failure is one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+import sys
+import tempfile
+
+import pytest
+
+from flashladder import scheduler
+from flashladder.errors import FlashladderError
+from flashladder.scheduler import build_graph, default_jobs, fill_all, missing_entries
+from flashladder.store import CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
+
+NVCC = 'for out; do :; done\necho x >> "$(dirname "$0")/runs"\ncat kernel.cu > "$out"'
+PTXAS = """for out; do :; done
+for arg; do case "$arg" in *.ptx) cat "$arg" > "$out";; esac; done
+cat <<END
+ptxas info    : Compiling entry function 'flash_fwd_kernel' for '${1#-arch=}'
+ptxas info    : Function properties for flash_fwd_kernel
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers
+ptxas info    : Compile time = 1.715 ms
+END
+"""
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(params=["plain", "with space, $dollar, 'quote' and :colon"])
+def root(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return tmp_path / str(request.param)
+
+
+def tools(root: Path) -> Tools:
+    return Tools(
+        root=root,
+        nvcc=script(root / "bin" / "nvcc", NVCC),
+        ptxas=script(root / "bin" / "ptxas", PTXAS),
+        host_compiler=Path("/usr/bin/g++"),
+        nvcc_flags=("-arch=compute_80",),
+        ptxas_flags=("-v",),
+        ptx_versions={"nvcc": "1"},
+        ptxas_version="1",
+    )
+
+
+def entries(root: Path, n_units: int = 3, arches: tuple[str, ...] = ("sm_80", "sm_90")) -> list[CubinEntry]:
+    chosen, kernels = tools(root), root / "kernels"
+    kernels.mkdir(exist_ok=True)
+    units = [ptx_entry(f"int unit_{number};\n", kernels, [], chosen, root / "store") for number in range(n_units)]
+    return [cubin_entry(unit, arch, chosen, root / "store") for unit in units for arch in arches]
+
+
+def runs(root: Path) -> int:
+    return len((root / "bin" / "runs").read_text().splitlines())
+
+
+def test_each_source_is_compiled_once_for_all_architectures(root: Path) -> None:
+    wanted = entries(root)
+    fill_all(wanted + wanted, n_jobs=2)
+    assert runs(root) == 3
+    assert [entry.cubin.read_text() for entry in wanted[::2]] == [f"int unit_{number};\n" for number in range(3)]
+    assert {entry.usage.arch for entry in wanted} == {"sm_80", "sm_90"}
+    assert not list((root / "store").glob(".ninja-*"))
+
+
+def test_nothing_missing_needs_no_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = entries(tmp_path)
+    fill_all(wanted)
+    monkeypatch.setattr(scheduler, "find_ninja", lambda: pytest.fail("asked for ninja"))
+    monkeypatch.setattr(scheduler, "prepare", lambda entry: pytest.fail("prepared an entry"))
+    fill_all(wanted)
+    fill_all([])
+    assert runs(tmp_path) == 3
+
+
+def test_one_kernel_needs_no_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "find_ninja", lambda: pytest.fail("asked for ninja"))
+    wanted = entries(tmp_path, 1, ("sm_80",))
+    fill_all(wanted)
+    assert wanted[0].is_complete
+
+
+def test_only_what_is_missing_is_planned_ptx_first(tmp_path: Path) -> None:
+    first, second, *_ = wanted = entries(tmp_path)
+    assert missing_entries([first, second]) == [first.ptx_entry, first, second]
+    fill_all([first])
+    assert missing_entries([first, second]) == [second]
+    assert "ptx_entry" not in build_graph([second])
+    graph = build_graph(missing_entries(wanted))
+    assert len(re.findall(r"^build .*: ptx$", graph, re.MULTILINE)) == 2
+    assert len(re.findall(r"^build .*: cubin \| .*meta\.json$", graph, re.MULTILINE)) == 5
+
+
+def failing(root: Path, tool: str, text: str) -> FlashladderError:
+    wanted = entries(root)
+    script(root / "bin" / tool, text)
+    with pytest.raises(FlashladderError) as caught:
+        fill_all(wanted, n_jobs=1)
+    assert not any(entry.is_complete for entry in wanted)
+    assert not list((root / "store").glob(".ninja-*"))
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+def test_a_compile_error_comes_through_as_one_line(root: Path) -> None:
+    error = failing(root, "nvcc", "echo 'kernel.cu(4): error: no such thing'; exit 1")
+    assert error.what == "nvcc: no such thing"
+    assert str(error.where).endswith("/kernel.cu:4")
+    assert "nvcc.log" in str(error.hint)
+
+
+def test_a_killed_ptxas_suggests_fewer_jobs(tmp_path: Path) -> None:
+    assert "ptxas was killed (signal 9)" in (said := str(failing(tmp_path, "ptxas", "kill -9 $$")))
+    assert "--jobs 1" in said
+
+
+def test_a_killed_worker_suggests_fewer_jobs(tmp_path: Path) -> None:
+    assert "ran out of memory; use fewer jobs" in str(failing(tmp_path, "nvcc", "kill -9 $PPID"))
+
+
+def test_a_worker_that_cannot_start_is_reported_in_ninjas_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    error = str(failing(tmp_path, "nvcc", "true"))
+    assert error.startswith("the build stopped without a compiler's message: found")
+    assert "/nonexistent/python" in error
+
+
+def test_missing_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = entries(tmp_path)
+    monkeypatch.setitem(sys.modules, "ninja", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FlashladderError, match="ninja, which schedules the compilers, was not found; run: pip install"):
+        fill_all(wanted)
+
+
+def test_a_full_disk_while_the_graph_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(**_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", no_space)
+    with pytest.raises(FlashladderError, match="the disk is full; free space"):
+        fill_all(entries(tmp_path))
+
+
+def test_the_number_of_jobs_is_checked(tmp_path: Path) -> None:
+    assert default_jobs() >= 1
+    with pytest.raises(FlashladderError, match="number of jobs must be positive: expected 1 or more, found 0"):
+        fill_all(entries(tmp_path), n_jobs=0)
+
+
+def test_waiting_for_another_build_is_announced_before_ninja_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted: list[PtxEntry | CubinEntry] = [*entries(tmp_path)]
+    monkeypatch.setattr(scheduler, "lock_holder", lambda folder: "4711" if folder == wanted[0].folder else None)
+    fill_all(wanted)
+    assert capsys.readouterr().err.splitlines() == ["waiting for process 4711, which builds some of the same kernels"]

@@ -1,0 +1,172 @@
+"""Selection keys, the tuning space and its exclusion rules."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from flashladder.config import KernelConfig
+from flashladder.errors import FlashladderError
+from flashladder.iteration import GPUS, Iteration, load_all, load_iteration
+from flashladder.parts import config_conflicts
+from flashladder.selection import (
+    EXCLUSIONS,
+    KEYS,
+    exclusions,
+    legal_configs,
+    live_registers,
+    resident_warps,
+    select_configs,
+    tuning_space,
+)
+
+LADDER = load_all()
+TALL = "(FP16, 128, 128, 64, 4): async+eager+swizzled+load_{}_tiles"
+
+
+def shorts(configs: tuple[KernelConfig, ...]) -> list[str]:
+    """Short forms, in order."""
+    return [config.short_form() for config in configs]
+
+
+def test_prog_is_the_distinct_configurations_of_all_gpus_in_each_dtype() -> None:
+    step = load_iteration(16)
+    chosen = select_configs(step, "prog")
+    assert chosen[: len(chosen) // 2] == tuple(dict.fromkeys(step.configs.values()))
+    assert {config.with_dtype("fp16") for config in chosen if config.dtype == "bf16"} == set(step.configs.values())
+    assert len(set(chosen)) == len(chosen)
+    assert shorts(select_configs(load_iteration(1), "prog", ("fp16",))) == [
+        "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
+    ]
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_prog_of_one_gpu(gpu: str) -> None:
+    for step in LADDER:
+        assert select_configs(step, f"prog:{gpu}", ("bf16",)) == (step.configs[gpu].with_dtype("bf16"),)
+
+
+def test_prog_all_is_what_the_iteration_can_express_of_everybodys() -> None:
+    everybodys = {config for step in LADDER for config in step.configs.values()}
+    for step in LADDER:
+        chosen = select_configs(step, "prog-all", ("fp16",))
+        assert set(chosen) == {config for config in everybodys if config_conflicts(step.parts, config) == ()}
+        assert set(step.configs.values()) <= set(chosen)
+    assert len(select_configs(load_iteration(16), "prog-all", ("fp16",))) > 5
+
+
+@pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)
+def test_all_is_legal_sorted_and_holds_the_winners(step: Iteration) -> None:
+    everything = select_configs(step, "all", ("fp16",))
+    assert list(everything) == sorted(set(everything))
+    assert all(config_conflicts(step.parts, config) == () for config in everything)
+    assert set(step.configs.values()) <= set(everything)
+
+
+@pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)
+def test_tune_is_all_minus_the_exclusions_and_holds_the_winners(step: Iteration) -> None:
+    tune = set(select_configs(step, "tune", ("fp16",)))
+    assert tune == {config for config in legal_configs(step.parts) if not exclusions(config)}
+    assert set(step.configs.values()) <= tune
+    assert tune < set(legal_configs(step.parts))
+
+
+def test_every_rule_excludes_something_and_says_why() -> None:
+    space = legal_configs(load_iteration(16).parts)
+    for rule in EXCLUSIONS:
+        assert any(rule.excludes(config) for config in space), rule.name
+        only = [config for config in space if [r.name for r in exclusions(config)] == [rule.name]]
+        assert only, f"{rule.name} is implied by the others"
+        assert len(rule.why.split()) >= 10
+    assert len({rule.name for rule in EXCLUSIONS}) == len(EXCLUSIONS)
+
+
+@pytest.mark.parametrize(
+    ("loads", "registers"),
+    [
+        ("2_2_2", 128 + 64 + 8 + 16),  # O, S and one k-tile of Q and K
+        ("2_2_2_tiles+buffer", 128 + 64 + 16 + 32),
+        ("2_2_0", 128 + 32 + 128),  # O, P and all of V
+        ("0_2_2", 128 + 64 + 64 + 16),
+        ("0_0_0", 128 + 64 + 64 + 128),
+    ],
+)
+def test_live_registers_of_the_tall_tile(loads: str, registers: int) -> None:
+    text = TALL.format(loads).replace("_tiles+buffer_tiles", "_tiles+buffer")
+    assert live_registers(KernelConfig.parse(text)) == registers
+
+
+def test_resident_warps() -> None:
+    assert resident_warps(KernelConfig.parse(TALL.format("2_2_2"))) == 8
+    assert resident_warps(KernelConfig.parse("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")) == 12
+    assert resident_warps(KernelConfig.parse("(FP16, 128, 128, 128, 4): async+load_0_0_0_tiles")) == 4
+
+
+def test_a_tile_is_a_slice_of_tune() -> None:
+    step = load_iteration(16)
+    chosen = select_configs(step, "128,64", ("fp16",))
+    assert chosen == select_configs(step, "128, 64", ("fp16",))
+    assert set(chosen) == {c for c in tuning_space(step.parts) if (c.B_r, c.B_c) == (128, 64)}
+    tiles = {(c.B_r, c.B_c) for c in tuning_space(step.parts)}
+    assert sum(len(select_configs(step, f"{r},{c}")) for r, c in tiles) == 2 * len(tuning_space(step.parts))
+
+
+def test_a_short_form_selects_itself() -> None:
+    text = TALL.format("2_2_2").replace("FP16", "BF16")
+    assert shorts(select_configs(load_iteration(9), text)) == [text]
+
+
+@pytest.mark.parametrize(
+    ("number", "key", "message"),
+    [
+        (
+            16,
+            "porg",
+            (
+                f"unknown selection key: expected one of {', '.join(KEYS)}, a tile such as 128,64, or a short form, "
+                "found 'porg'; did you mean 'prog'?"
+            ),
+        ),
+        (
+            16,
+            "prog:b200",
+            (
+                f"unknown selection key: expected one of {', '.join(KEYS)}, a tile such as 128,64, or a short "
+                "form, found 'prog:b200'; did you mean 'prog:h200'?"
+            ),
+        ),
+        (
+            16,
+            "96,64",
+            (
+                "no configuration with tile 96,64 in the tuning space of iteration 16: expected one of 64,64 64,128 "
+                "128,32 128,64 128,128, found 96,64"
+            ),
+        ),
+        (
+            1,
+            TALL.format("0_0_0"),
+            (
+                f"iteration 1 cannot express {TALL.format('0_0_0')}: expected a legal combination, found "
+                "eager_load_blocks must be False: schedule lazy decides it"
+            ),
+        ),
+    ],
+)
+def test_bad_keys(number: int, key: str, message: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        select_configs(load_iteration(number), key)
+    assert str(caught.value) == message
+    assert caught.value.exit_code == 2
+
+
+def test_bad_dtype() -> None:
+    with pytest.raises(FlashladderError, match="unknown dtype: expected fp16 or bf16, found 'fp8'"):
+        select_configs(load_iteration(1), "prog", ("fp8",))
+
+
+def test_larger_tiles_never_need_fewer_registers() -> None:
+    tiles = [KernelConfig.parse(TALL.format("2_2_2").replace("128, 64, 4", f"128, {B_c}, 4")) for B_c in (32, 64, 128)]
+    counts = [live_registers(config) for config in tiles]
+    assert all(less < more for less, more in pairwise(counts))

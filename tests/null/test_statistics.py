@@ -1,0 +1,133 @@
+"""Ratios, intervals, floors and verdicts on samples whose answer is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.statistics import (
+    LogSummary,
+    floor_of,
+    harmonic_mean,
+    harmonic_summary,
+    interval,
+    log_ratios,
+    percent,
+    resampled_medians,
+    summarize,
+    verdict,
+)
+
+
+def noisy(center: float, spread: float, n: int = 40, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).normal(center, spread, n)
+
+
+def test_a_kernel_twice_as_fast_is_two_hundred_percent() -> None:
+    ratios = log_ratios([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+    assert percent(summarize(ratios).median) == pytest.approx(200.0)
+
+
+def test_the_median_ignores_an_outlier_pair() -> None:
+    assert percent(summarize(log_ratios([1.0] * 9 + [50.0], [1.0] * 10)).median) == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(
+    ("reference", "kernel"),
+    [([], []), ([1.0], [1.0, 2.0]), ([0.0], [1.0]), ([1.0], [-1.0]), ([math.nan], [1.0]), ([1.0], [math.inf])],
+)
+def test_times_that_mean_nothing_are_refused(reference: list[float], kernel: list[float]) -> None:
+    with pytest.raises(FlashladderError):
+        log_ratios(reference, kernel)
+
+
+def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
+    covered = 0
+    for seed in range(200):
+        found = summarize(noisy(0.05, 0.02, n=24, seed=seed))
+        covered += found.low <= 0.05 <= found.high
+    assert 175 <= covered <= 200  # 95 % of 200 is 190
+
+
+def test_the_same_samples_always_give_the_same_interval() -> None:
+    values = noisy(0.0, 0.01)
+    assert summarize(values) == summarize(values.copy())
+
+
+def test_the_interval_narrows_with_more_pairs() -> None:
+    few, many = summarize(noisy(0.0, 0.02, n=20)), summarize(noisy(0.0, 0.02, n=500))
+    assert many.high - many.low < (few.high - few.low) / 2
+
+
+def test_clusters_widen_the_interval_when_processes_disagree() -> None:
+    values = np.concatenate([noisy(0.00, 0.001, 20, 1), noisy(0.05, 0.001, 20, 2), noisy(0.10, 0.001, 20, 3)])
+    clusters = [0] * 20 + [1] * 20 + [2] * 20
+    alone, clustered = summarize(values), summarize(values, clusters)
+    assert clustered.median == alone.median
+    assert clustered.high - clustered.low > alone.high - alone.low
+    assert clustered.low == pytest.approx(0.0, abs=0.005)
+    assert clustered.high == pytest.approx(0.10, abs=0.005)
+
+
+def test_one_cluster_is_resampled_by_value() -> None:
+    values = noisy(0.0, 0.02)
+    assert np.array_equal(resampled_medians(values, [7] * values.size), resampled_medians(values))
+
+
+def test_clusters_must_match_the_samples() -> None:
+    with pytest.raises(FlashladderError, match="clusters"):
+        resampled_medians(noisy(0, 1, 5), [0, 1])
+
+
+def test_interval_takes_the_tails() -> None:
+    low, high = interval(np.arange(1001.0))
+    assert (low, high) == pytest.approx((25.0, 975.0))
+
+
+@pytest.mark.parametrize(
+    ("low", "median", "high", "expected"),
+    [
+        (0.02, 0.03, 0.04, "faster"),
+        (-0.04, -0.03, -0.02, "slower"),
+        (-0.005, 0.0, 0.005, "same"),
+        (0.002, 0.004, 0.006, "same"),  # a real difference, but one that the reference has with itself
+        (0.005, 0.02, 0.04, "ambiguous"),
+        (-0.05, 0.0, 0.05, "ambiguous"),  # wide, not same
+    ],
+)
+def test_verdicts(low: float, median: float, high: float, expected: str) -> None:
+    assert verdict(LogSummary(median, low, high, 24), floor=0.01) == expected
+
+
+def test_too_few_pairs_are_ambiguous_however_clear() -> None:
+    found = LogSummary(0.5, 0.4, 0.6, 9)
+    assert verdict(found, 0.01, enough=20) == "ambiguous"
+    assert verdict(found, 0.01, enough=9) == "faster"
+
+
+def test_the_floor_is_the_farthest_end_of_any_interval() -> None:
+    assert floor_of([LogSummary(0, -0.003, 0.001, 20), LogSummary(0, -0.001, 0.002, 20)]) == 0.003
+
+
+def test_without_an_a_a_series_there_is_no_floor() -> None:
+    with pytest.raises(FlashladderError, match="A/A"):
+        floor_of([])
+
+
+def test_harmonic_mean() -> None:
+    assert harmonic_mean([1.0, 0.5]) == pytest.approx(2 / 3)
+    with pytest.raises(FlashladderError):
+        harmonic_mean([1.0, 0.0])
+    with pytest.raises(FlashladderError):
+        harmonic_mean([])
+
+
+def test_harmonic_summary_agrees_with_the_mean_and_brackets_it() -> None:
+    series = [(noisy(math.log(ratio), 0.01, seed=i), None) for i, ratio in enumerate((0.9, 1.0, 1.1))]
+    found = harmonic_summary(series)
+    assert percent(found.median) == pytest.approx(100 * harmonic_mean([0.9, 1.0, 1.1]), abs=0.5)
+    assert found.low < found.median < found.high
+    assert found.n == 120

@@ -1,0 +1,300 @@
+"""Keys say what decides the content, entries are whole or absent, and a failed tool becomes one line (fake tools)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import os
+from pathlib import Path
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.files import ROOT
+from flashladder.store import CubinEntry, PtxEntry, Tools, cubin_entry, prepare, ptx_entry
+from flashladder.store_worker import entry_lock, fill, lock_holder, portable_paths
+
+TEXT = '#include "sub/part.cuh"\nint unit;\n'
+# The last argument is the output. The fake nvcc writes .file lines as the real one does: absolute, through "..".
+NVCC = """for out; do :; done
+echo x >> "$(dirname "$0")/nvcc.runs"
+echo 'kernel.cu(3): warning #177-D: unused'
+cat kernel.cu > "$out"
+echo ".file 1 \\"$PWD/kernel.cu\\"" >> "$out"
+echo ".file 2 \\"$PWD/../../kernels/sub/part.cuh\\"" >> "$out"
+"""
+UNSUPPORTED = "h.h:1:2: error: #error -- unsupported GNU version! gcc versions later than 15 are not supported! The"
+PTXAS = """for out; do :; done
+for arg; do case "$arg" in *.ptx) cat "$arg" > "$out";; esac; done
+cat <<END
+ptxas info    : Compiling entry function 'flash_fwd_kernel' for '${1#-arch=}'
+ptxas info    : Function properties for flash_fwd_kernel
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 1 barriers, 256 bytes smem, 360 bytes cmem[0]
+ptxas info    : Compile time = 1.715 ms
+END
+"""
+
+
+class Lab:
+    """A checkout in miniature: kernels, a store, and tools that are shell scripts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.kernels = root / "kernels"
+        self.part = self.kernels / "sub" / "part.cuh"
+        self.part.parent.mkdir(parents=True)
+        self.part.write_text("// part\n")
+        self.store = root / "store"
+        self.tools = Tools(
+            root=root / "cu13",
+            nvcc=self.script("nvcc", NVCC),
+            ptxas=self.script("ptxas", PTXAS),
+            host_compiler=Path("/usr/bin/g++"),
+            nvcc_flags=("-arch=compute_80", "-lineinfo"),
+            ptxas_flags=("-v", "-lineinfo"),
+            ptx_versions={"nvidia-cuda-nvcc": "13.0.88", "host compiler": "g++ 12"},
+            ptxas_version="13.0.88",
+        )
+
+    def script(self, name: str, text: str) -> Path:
+        path = self.root / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def ptx(self, text: str = TEXT, **changes: object) -> PtxEntry:
+        tools = dataclasses.replace(self.tools, **changes)  # type: ignore[arg-type]  # any field, by name
+        return ptx_entry(text, self.kernels, [self.part], tools, self.store)
+
+    def cubin(self, arch: str = "sm_80", **changes: object) -> CubinEntry:
+        tools = dataclasses.replace(self.tools, **changes)  # type: ignore[arg-type]  # any field, by name
+        return cubin_entry(self.ptx(), arch, tools, self.store)
+
+    def build(self, entry: PtxEntry | CubinEntry) -> None:
+        prepare(entry)
+        fill(entry.folder)
+
+    def nvcc_fails(self, text: str) -> FlashladderError:
+        self.script("nvcc", text)
+        with pytest.raises(FlashladderError) as caught:
+            self.build(self.ptx())
+        assert not self.ptx().is_complete
+        assert not list(self.ptx().folder.glob("tmp-*"))
+        assert "\n" not in str(caught.value)
+        assert caught.value.exit_code == 2
+        return caught.value
+
+    def runs(self) -> int:
+        return len((self.root / "bin" / "nvcc.runs").read_text().splitlines())
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def test_keys_do_not_depend_on_where_things_are(tmp_path: Path) -> None:
+    first, second = Lab(tmp_path / "a"), Lab(tmp_path / "b" / "deeper")
+    assert first.ptx().key == second.ptx().key
+    assert first.cubin().key == second.cubin().key
+    assert str(tmp_path) not in str(first.ptx().inputs) + str(first.cubin().inputs)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lab: lab.ptx(TEXT + "// a comment"),
+        lambda lab: lab.part.write_text("// another comment\n") and lab.ptx(),
+        lambda lab: lab.ptx(nvcc_flags=("-arch=compute_80",)),
+        lambda lab: lab.ptx(ptx_versions={"nvidia-cuda-nvcc": "13.0.89", "host compiler": "g++ 12"}),
+        lambda lab: lab.ptx(ptx_versions={"nvidia-cuda-nvcc": "13.0.88", "host compiler": "g++ 13"}),
+        lambda lab: (
+            lab.part.rename(lab.part.with_name("p.cuh"))
+            and ptx_entry(TEXT, lab.kernels, [lab.part.with_name("p.cuh")], lab.tools, lab.store)
+        ),
+    ],
+    ids=["text", "include", "flags", "nvcc", "host", "include's name"],
+)
+def test_each_input_changes_the_key_of_the_ptx(lab: Lab, change: Callable[[Lab], PtxEntry]) -> None:
+    before = lab.ptx().key
+    assert change(lab).key != before
+
+
+def test_each_input_changes_the_key_of_the_machine_code(lab: Lab) -> None:
+    keys = {lab.cubin().key, lab.cubin("sm_90").key, lab.cubin(ptxas_flags=("-v",)).key}
+    keys |= {lab.cubin(ptxas_version="13.0.89").key, lab.ptx().key}
+    lab.part.write_text("// changed\n")
+    keys.add(lab.cubin().key)
+    assert len(keys) == 6
+
+
+def test_an_include_from_outside_is_an_error(lab: Lab) -> None:
+    outside = lab.root / "stray.cuh"
+    outside.touch()
+    with pytest.raises(FlashladderError, match=r"stray\.cuh: a kernel includes a file from outside the include folder"):
+        ptx_entry(TEXT, lab.kernels, [outside], lab.tools, lab.store)
+    with pytest.raises(FlashladderError, match="could not read an included file"):
+        ptx_entry(TEXT, lab.kernels, [lab.kernels / "none.cuh"], lab.tools, lab.store)
+
+
+def test_a_filled_entry_has_everything_and_is_not_filled_again(lab: Lab) -> None:
+    ptx, cubin = lab.ptx(), lab.cubin()
+    assert not ptx.is_complete
+    for entry in (ptx, cubin, ptx, cubin):
+        lab.build(entry)
+        assert entry.is_complete
+    assert lab.runs() == 1
+    assert ptx.source.read_text() == TEXT
+    assert ptx.log.read_text().splitlines()[1:] == ["kernel.cu(3): warning #177-D: unused"]
+    assert ptx.log.read_text().startswith(f"$ {lab.tools.nvcc} -ptx -arch=compute_80 -lineinfo -I ")
+    assert ptx.meta["warnings"] == ["kernel.cu(3): warning #177-D: unused"]
+    assert ptx.meta["inputs"] == ptx.inputs
+    assert ptx.meta["wall_ms"] > 0
+    assert cubin.ptx == ptx.ptx
+    assert cubin.cubin.read_bytes() == ptx.ptx.read_bytes()
+    assert cubin.usage.registers == 10
+    assert "Used 10 registers" in cubin.log.read_text()
+    files = {"kernel.cu", "kernel.ptx", "nvcc.log", "meta.json", "job.json", ".lock"}
+    assert {path.name for path in ptx.folder.iterdir()} == files
+
+
+def test_file_lines_are_the_same_in_every_checkout_except_in_a_debug_build(lab: Lab) -> None:
+    lab.build(lab.ptx())
+    assert '.file 1 "kernel.cu"' in lab.ptx().ptx.read_text()
+    assert '.file 2 "kernels/sub/part.cuh"' in lab.ptx().ptx.read_text()
+    debug = lab.ptx(debug=True, nvcc_flags=("-arch=compute_80", "-G"))
+    lab.build(debug)
+    assert f'.file 1 "{debug.folder}/kernel.cu"' in debug.ptx.read_text()
+
+
+def test_portable_paths_touch_only_known_roots(tmp_path: Path) -> None:
+    ptx = f'.file 1 "{tmp_path}/kernels/a.cuh"\n.file 2 "/usr/include/x.h"\n// .file 3 "{tmp_path}/kernels/b.cuh"\n'
+    said = portable_paths(ptx, [(str(tmp_path / "kernels"), "kernels")], tmp_path)
+    assert said == f'.file 1 "kernels/a.cuh"\n.file 2 "/usr/include/x.h"\n// .file 3 "{tmp_path}/kernels/b.cuh"\n'
+
+
+def test_foreign_cuda_settings_do_not_reach_the_tools(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_HOME", "NVCC_APPEND_FLAGS", "CPATH"):
+        monkeypatch.setenv(name, "/alien/cuda")
+    lab.script("nvcc", NVCC + "env")
+    lab.build(lab.ptx())
+    log = lab.ptx().log.read_text()
+    assert "alien" not in log
+    assert f"TMPDIR={lab.ptx().folder}/tmp-" in log
+    assert "LC_ALL=C" in log
+
+
+@pytest.mark.parametrize(
+    ("says", "ends", "what", "hint"),
+    [
+        ("nvcc fatal : Failed to preprocess host compiler properties.", 1, "could not run the host", "CXX"),
+        (UNSUPPORTED, 1, "not one that nvcc supports.*unsupported GNU version! gcc versions later than 15", "CXX=/"),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_12'", 1, "does not know.*compute_12", "arches"),
+        ("ptxas fatal : Value 'sm_12' is not defined for option 'gpu-name'", 255, "does not know.*sm_12", "arches"),
+        ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)", 9, "ran out of memory", "fewer jobs"),
+        ("", "KILL", "nvcc was killed .signal 9.", "--jobs 1"),
+        ("cc1plus: fatal error: x.s: No space left on device", 1, "the disk is full", "free space"),
+        ("ptxas fatal : Internal error: writing file", 255, "the disk is full", "free space"),
+        ("oh", 7, "nvcc failed with exit code 7: found oh", r"full log is .*nvcc\.log"),
+        ("", 7, "exit code 7: found no output", "full log"),
+        ("", "SEGV", "nvcc failed with signal 11", "full log"),
+    ],
+)
+def test_failures_of_the_machine_are_recognised(lab: Lab, says: str, ends: int | str, what: str, hint: str) -> None:
+    leave = f"exit {ends}" if isinstance(ends, int) else f"kill -{ends} $$"
+    error = str(lab.nvcc_fails(f"cat <<'END'\n{says}\nEND\n{leave}"))
+    assert re.search(f"{what}.*; .*{hint}", error), error
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "what"),
+    [
+        ("../../kernels/sub/part.cuh(12): error: no foo", "kernels/sub/part.cuh:12", "no foo"),
+        ("kernel.cu(4): error #20: no", "kernel.cu:4", "no"),
+        ("kernel.cu(2): catastrophic error: cannot open", "kernel.cu:2", "cannot open"),
+        ("kernel.cu:1:10: fatal error: nothere.cuh: No such file or directory", "kernel.cu:1", "nothere.cuh: No such"),
+        ("ptxas ../x/kernel.ptx, line 39; error   : Unknown modifier '.snc'", "x/kernel.ptx:39", "Unknown modifier"),
+    ],
+)
+def test_an_error_in_the_source_is_shown_with_its_line_and_the_log(lab: Lab, line: str, where: str, what: str) -> None:
+    error = lab.nvcc_fails(f"cat <<'END'\nnote\n{line}\n9.cu(9): error: a later one\nEND\nexit 1")
+    assert str(error.where).endswith(where)
+    assert ".." not in str(error.where)
+    assert error.what.startswith(f"nvcc: {what}")
+    assert str(error.hint) == f"the full log is {lab.ptx().log}"
+    assert "a later one" in lab.ptx().log.read_text()
+
+
+def test_a_full_disk_under_the_worker_itself(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    prepare(lab.ptx())
+    monkeypatch.setattr(Path, "mkdir", no_space)
+    with pytest.raises(FlashladderError, match="the disk is full; free space"):
+        fill(lab.ptx().folder)
+
+
+def worker(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-S", "-m", "flashladder.store_worker", str(folder)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def test_a_killed_build_leaves_nothing_that_looks_finished(lab: Lab) -> None:
+    entry = lab.ptx()
+    lab.script("nvcc", 'for out; do :; done; echo half > "$out"; sleep 60')
+    prepare(entry)
+    with worker(entry.folder) as process:
+        while not list(entry.folder.glob("tmp-*/kernel.ptx")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        assert lock_holder(entry.folder) == str(process.pid)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert not lab.ptx().is_complete
+    assert not entry.ptx.exists()
+    assert lock_holder(entry.folder) is None
+    lab.script("nvcc", NVCC)
+    lab.build(entry)
+    assert entry.is_complete
+    assert not list(entry.folder.glob("tmp-*"))
+
+
+def test_two_processes_on_one_entry_compile_once(lab: Lab) -> None:
+    lab.script("nvcc", "sleep 0.3\n" + NVCC)
+    prepare(lab.ptx())
+    with worker(lab.ptx().folder) as first, worker(lab.ptx().folder) as second:
+        assert (first.wait(30), second.wait(30)) == (0, 0)
+    assert lab.runs() == 1
+    assert lab.ptx().is_complete
+
+
+def test_the_second_build_waits_with_a_message(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    release, held = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with entry_lock(lab.store / "e"):
+            held.set()
+            release.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(30)
+    with pytest.raises(
+        FlashladderError, match=rf"held this entry for 0.05 s: found process {os.getpid()}; wait for that"
+    ):
+        fill(lab.store / "e", timeout_s=0.05)
+    threading.Timer(0.2, release.set).start()
+    with entry_lock(lab.store / "e", timeout_s=30, poll_s=0.01):
+        assert release.is_set()
+    thread.join()
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"waiting for process {os.getpid()}, which builds {lab.store / 'e'}"] * 2

@@ -1,0 +1,59 @@
+"""The generated table: rows in order, values that match the configuration, and names that could not compile refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+import re
+
+import pytest
+
+from flashladder.config import KernelConfig
+from flashladder.errors import FlashladderError
+from flashladder.files import KERNELS
+from flashladder.table import TableRow, table_source
+
+CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax")
+ROW = TableRow(CONFIG, Path("a/kernel.fatbin"), ("sm_90", "sm_80"), 2048)
+
+
+def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
+    source = table_source("flashladder_16", [ROW])
+    row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 2048, flashladder_fatbin_0}},'
+    assert row in source
+    struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "launch.h").read_text(), re.DOTALL)
+    assert struct is not None
+    declared = re.sub(r"//.*", "", struct[1]).replace("*", " ").split(";")
+    names = [name.split()[-1] for line in declared if line.strip() for name in line.split(",")]
+    expected = "config dtype B_r B_c d_head n_threads smem_bytes row_stride fatbin"
+    assert names == expected.split()
+
+
+def test_the_table_says_its_namespace_its_architectures_and_how_many_rows_it_has() -> None:
+    rows = [ROW, replace(ROW, config=CONFIG.with_dtype("bf16"), arches=("sm_80", "sm_100"))]
+    source = table_source("flashladder_16", rows)
+    assert 'flashladder_namespace[] = "flashladder_16";' in source
+    assert 'flashladder_arches[] = "sm_80, sm_90, sm_100";' in source
+    assert "flashladder_n_kernels = 2;" in source
+    assert source.index("(FP16") < source.index("(BF16")
+    assert source.count('.incbin "a/kernel.fatbin"') == 2
+
+
+def test_the_same_rows_give_the_same_text() -> None:
+    assert table_source("flashladder_07", [ROW]) == table_source("flashladder_07", [ROW])
+
+
+@pytest.mark.parametrize(
+    ("namespace", "rows", "message"),
+    [
+        ("flashladder_07", [], "flashladder_07: a library without kernels: expected at least one configuration"),
+        ("flashladder_07", [ROW, ROW], "flashladder_07: a configuration twice in one library: found (FP16, 128"),
+        ("07-flashladder", [ROW], "bad namespace: expected lower-case letters, digits and underscores, found '07-"),
+        ("flashladder_07", [replace(ROW, fatbin=Path('a"b'))], "the assembler cannot read this path"),
+        ("flashladder_07", [replace(ROW, fatbin=Path("a\nb"))], "the assembler cannot read this path"),
+    ],
+)
+def test_what_could_not_compile_is_refused(namespace: str, rows: list[TableRow], message: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        table_source(namespace, rows)
+    assert str(caught.value).startswith(message)

@@ -1,0 +1,161 @@
+"""Tasks for people: thin, with help and an example each, and one line instead of a traceback for bad input."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+from types import ModuleType
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import Task
+import pytest
+
+from flashladder.files import ROOT
+
+EXPECTED = {
+    "list", "show", "diff", "build", "check", "bench", "ptxas", "sass", "ptx", "lock", "report", "gate", "doctor",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tasks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("flashladder_tasks", ROOT / "tasks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def all_tasks(module: ModuleType) -> dict[str, Task]:  # type: ignore[type-arg]  # generic in the stub only
+    return {value.name: value for value in vars(module).values() if isinstance(value, Task)}
+
+
+def invoke(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "invoke", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_there_is_a_task_for_every_verb(tasks: ModuleType) -> None:
+    assert set(all_tasks(tasks)) == EXPECTED
+
+
+def test_every_task_has_an_example_and_help_for_every_argument(tasks: ModuleType) -> None:
+    for name, found in all_tasks(tasks).items():
+        assert f"Example: `invoke {name}" in (found.__doc__ or ""), name
+        for argument in found.get_arguments():
+            assert argument.help, f"{name}: {argument.name}"
+
+
+def examples() -> list[str]:
+    return re.findall(r"Example: `(invoke [^`]+)`", (ROOT / "tasks.py").read_text(encoding="utf-8"))
+
+
+def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: ModuleType) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8") + (ROOT / "docs" / "reading-order.md").read_text()
+    commands = examples() + re.findall(r"invoke [a-z]+[^`#\n]*", text)
+    known = all_tasks(tasks)
+    assert len(commands) > 20
+    for command in commands:
+        _, name, *words = command.split()
+        flags = {flag.strip("-") for argument in known[name].get_arguments() for flag in argument.names}
+        assert {word.strip("-") for word in words if word.startswith("--")} <= flags, command
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["build", "17"], "no such iteration: expected a number from 1 to 16, found '17'"),
+        (["build", "0"], "found '0'"),
+        (["check", "x"], "found 'x'"),
+        (["bench", "-7"], "-7"),
+        (["bench", "7", "--dtype", "fp32"], "no such dtype: expected fp16 or bf16, found 'fp32'"),
+        (["show", "17"], "no such iteration"),
+        (["show", "x"], "x"),
+        (["diff", "7"], "'after'"),
+        (["lock", "7"], "a lock needs a reason"),
+        (["lock", "7", "--reason", " "], "a lock needs a reason"),
+        (["ptxas", "--arch", "sm_12"], "unknown GPU architecture"),
+        (["ptxas", "--iteration", "99"], "no such iteration"),
+        (["ptx", "7", "--config", "wrong"], "not the short form of a kernel configuration"),
+        (["sass", "7", "--arch", "sm_12"], "unknown GPU architecture"),
+        (["build"], "'number'"),
+        (["bench", "7", "--nosuch"], "--nosuch"),
+        (["nosuch"], "nosuch"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(words: list[str], message: str) -> None:
+    reply = invoke(*words)
+    assert reply.returncode == 2, reply.stderr
+    assert message in reply.stderr
+    assert len(reply.stderr.strip().splitlines()) == 1, reply.stderr
+
+
+def test_call_passes_words_and_only_flags_that_are_set(tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    module = importlib.import_module("flashladder.doctor")
+
+    def main(argv: list[str]) -> int:
+        seen.append(argv)
+        return 0
+
+    monkeypatch.setattr(module, "main", main)
+    tasks.call("doctor", "7", json=True, out="", min_pairs="3", config=None, quick=False)
+    assert seen == [["7", "--json", "--min-pairs=3"]]
+
+
+def test_call_leaves_with_the_packages_exit_code(tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("flashladder.doctor")
+    monkeypatch.setattr(module, "main", len)
+    with pytest.raises(Exit) as left:
+        tasks.call("doctor", "x")
+    assert left.value.code == 1
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED - {"ptxas", "ptx", "lock"}))
+def test_flags_of_a_task_are_flags_of_its_command(
+    tasks: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Every flag is set, and the command's own parser has to accept all of them."""
+    parsed: list[argparse.Namespace] = []
+    real = argparse.ArgumentParser.parse_args
+
+    def parse(self: argparse.ArgumentParser, args: list[str] | None = None) -> argparse.Namespace:
+        parsed.append(real(self, args))
+        raise SystemExit(0)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    task = all_tasks(tasks)[name]
+    values = {"number": "7", "iteration": "7", "before": "7", "after": "8", "dtype": "fp16"}
+    arguments: dict[str, object] = {
+        argument.attr_name or str(argument.name): True
+        if argument.kind is bool
+        else values.get(str(argument.name), "sm_80")
+        for argument in task.get_arguments()
+    }
+    with pytest.raises(SystemExit):
+        task(Context(), **arguments)
+    assert len(parsed) == 1
+
+
+@pytest.mark.parametrize("words", [["show", "--help"], ["build", "-h"], ["--help", "lock"], ["diff", "7", "--help"]])
+def test_help_shows_the_example(words: list[str]) -> None:
+    reply = invoke(*words)
+    (name,) = {word for word in words if word in EXPECTED}
+    assert reply.returncode == 0, reply.stderr
+    assert f"Example: `invoke {name} " in " ".join(reply.stdout.split())
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    words = [sys.executable, "-m", "invoke", "show", "16"]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait(timeout=120) == 0

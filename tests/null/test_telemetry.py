@@ -1,0 +1,177 @@
+"""Telemetry on a stand-in for NVML, the GPU lock, and identities read from an installed wheel's manifest."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flashladder.config import KernelConfig
+from flashladder.device import exclusive
+from flashladder.errors import FlashladderError
+from flashladder.installed import Installed, chosen_configs, load_installed
+from flashladder.telemetry import Telemetry, form_factor, reason_names
+from tests.null.bench_fixture import FAST
+
+
+class FakeNvml:
+    """Answers like a GPU; what is in `refused` raises as NVML does."""
+
+    NVMLError = type("NVMLError", (Exception,), {})
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    def __init__(self, refused: tuple[str, ...] = (), pids: tuple[int, ...] = ()) -> None:
+        self.refused = refused
+        self.pids = pids
+        self.answers: dict[str, Any] = {
+            "nvmlDeviceGetPowerUsage": 612_500,
+            "nvmlDeviceGetCurrentClocksEventReasons": 0x4,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": 0x8,
+            "nvmlDeviceGetClockInfo": 1755,
+            "nvmlDeviceGetTemperature": 55,
+            "nvmlDeviceGetName": b"NVIDIA H200",
+            "nvmlDeviceGetUUID": "GPU-1",
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_000_000_000),
+            "nvmlDeviceGetEnforcedPowerLimit": 700_000,
+            "nvmlDeviceGetEccMode": [1, 1],
+            "nvmlDeviceGetMigMode": [0, 0],
+            "nvmlDeviceGetCudaComputeCapability": (9, 0),
+            "nvmlDeviceGetMaxClockInfo": 1980,
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=pid) for pid in pids],
+        }
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580.1"
+
+    def __getattr__(self, name: str) -> Any:
+        def answer(handle: object, *_: object) -> Any:
+            if name in self.refused:
+                raise self.NVMLError(name)
+            return self.answers[name]
+
+        if name not in self.answers:
+            raise AttributeError(name)
+        return answer
+
+
+def telemetry(**options: Any) -> Telemetry:
+    ticks = iter(range(100))
+    return Telemetry(FakeNvml(**options), object(), clock=lambda: float(next(ticks)))
+
+
+def test_sample_has_units_that_people_use() -> None:
+    found = telemetry().sample()
+    assert (found.power_w, found.sm_clock_mhz, found.temperature_c, found.throttle_bits) == (612.5, 1755, 55, 4)
+    assert found.t_s == 1.0
+
+
+def test_older_drivers_tell_throttle_reasons_under_their_old_name() -> None:
+    assert telemetry(refused=("nvmlDeviceGetCurrentClocksEventReasons",)).sample().throttle_bits == 0x8
+
+
+def test_what_a_gpu_does_not_answer_is_none() -> None:
+    found = telemetry(refused=("nvmlDeviceGetPowerUsage", "nvmlDeviceGetClockInfo")).sample()
+    assert (found.power_w, found.sm_clock_mhz) == (None, None)
+
+
+def test_identity() -> None:
+    gpu = telemetry(refused=("nvmlDeviceGetMigMode",)).identity(n_sm=132, l2_bytes=62_914_560)
+    assert (gpu.name, gpu.arch, gpu.form_factor, gpu.driver) == ("NVIDIA H200", "sm_90", "SXM5", "580.1")
+    assert (gpu.ecc, gpu.mig, gpu.power_limit_w) == (True, None, 700.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "SXM4"),
+        ("NVIDIA A100-PCIE-40GB", "PCIe"),
+        ("NVIDIA H100 PCIe", "PCIe"),
+        ("NVIDIA H100 80GB HBM3", "SXM5"),
+        ("NVIDIA H200", "SXM5"),
+        ("NVIDIA H200 NVL", "NVL"),
+        ("NVIDIA GeForce RTX 3090", "PCIe"),
+        ("Something", None),
+    ],
+)
+def test_form_factor(name: str, expected: str | None) -> None:
+    assert form_factor(name) == expected
+
+
+def test_reasons_in_words() -> None:
+    assert reason_names(0x44) == ("power cap", "hardware thermal")
+    assert reason_names(0x10004) == ("power cap", "0x10000")
+    assert reason_names(0) == ()
+
+
+@pytest.mark.parametrize(
+    ("pids", "own_context", "expected"),
+    [
+        ((), False, 0),
+        ((), True, 0),
+        ((4_000_000,), False, 1),
+        ((4_000_000,), True, 0),
+        ((4_000_000, 4_000_001), True, 1),
+    ],
+)
+def test_foreign_processes_where_our_own_id_is_hidden(pids: tuple[int, ...], own_context: bool, expected: int) -> None:
+    assert telemetry(pids=pids).foreign_processes(own_context=own_context) == expected
+
+
+def test_foreign_processes_where_our_own_id_is_seen() -> None:
+    assert telemetry(pids=(os.getpid(), 4_000_000)).foreign_processes(own_context=True) == 1
+    assert telemetry(refused=("nvmlDeviceGetComputeRunningProcesses",)).foreign_processes(own_context=True) is None
+
+
+def test_one_timing_run_per_gpu(tmp_path: Path) -> None:
+    with exclusive("GPU-1", tmp_path):
+        with exclusive("GPU-2", tmp_path):
+            pass
+        with pytest.raises(FlashladderError, match="another flashladder process"), exclusive("GPU-1", tmp_path):
+            pass
+    with exclusive("GPU-1", tmp_path):
+        pass
+
+
+def installed(manifest: dict[str, Any]) -> Installed:
+    return Installed(16, lambda *_: None, manifest)
+
+
+def test_identity_from_the_manifest() -> None:
+    config = KernelConfig.parse(FAST)
+    inputs = {
+        "kernels": {FAST: {"ptx": "key"}},
+        "toolchain": {"nvcc": "13.0.88"},
+        "host": {"versions": {"host_compiler": "g++ 12"}},
+        "flags": {"ptxas": ["-v", "-lineinfo"]},
+    }
+    bare = installed({"inputs": inputs, "inputs_digest": "d"}).identity(config, "sm_90")
+    assert (bare.text_sha256, bare.build) == (None, "d")
+    assert bare.toolchain == {"nvcc": "13.0.88", "host_compiler": "g++ 12", "ptxas flags": "-v -lineinfo"}
+    kernels = {FAST: {"sm_90": {"text_sha256": "ab"}}}
+    full = installed({"inputs": inputs, "kernels": kernels}).identity(config, "sm_90")
+    assert full.text_sha256 == "ab"
+    assert installed({"inputs": inputs, "kernels": kernels}).identity(config, "sm_120").text_sha256 is None
+
+
+def test_a_configuration_that_was_not_built_is_answered_with_those_that_were() -> None:
+    wheel = installed({"kernels": {FAST: {}}})
+    wheel.require(KernelConfig.parse(FAST))
+    with pytest.raises(FlashladderError, match="not built with this configuration") as caught:
+        wheel.require(KernelConfig.parse(FAST).with_dtype("bf16"))
+    assert FAST in str(caught.value)
+    assert "invoke build 16" in str(caught.value)
+
+
+def test_a_missing_wheel_is_answered_with_the_command_that_makes_it() -> None:
+    with pytest.raises(FlashladderError, match="nox -s build-iteration-99"):
+        load_installed(99)
+
+
+def test_gpu_names_select_their_configuration() -> None:
+    both = chosen_configs(7, ["a100", "rtx3090"], ["fp16"])
+    assert len(both) == 2
+    assert chosen_configs(7, ["prog:a100", "a100"], ["fp16"]) == both[:1]
+    assert chosen_configs(7, [both[0].short_form()], ["fp16", "bf16"]) == both[:1]

@@ -1,0 +1,231 @@
+"""The toolchain is the pinned one or an error that says what to install; nothing on PATH is ever taken for it."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from importlib.machinery import ModuleSpec
+import importlib.util
+from pathlib import Path
+import sys
+import types
+
+import pytest
+
+from flashladder import toolchain
+from flashladder.errors import FlashladderError
+from flashladder.toolchain import (
+    demangle,
+    find_ninja,
+    find_toolchain,
+    gpu_arch,
+    host_compiler,
+    host_compiler_version,
+    load_pins,
+    require_arch,
+)
+
+PROGRAMS = ("nvcc", "ptxas", "fatbinary", "cuobjdump", "nvdisasm")
+
+
+def script(path: Path, text: str = "exit 0") -> Path:
+    """An executable shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """An environment with all wheels at their pins; a test changes the versions or removes files."""
+    versions = dict(load_pins().packages)
+    for name in PROGRAMS:
+        script(tmp_path / "nvidia" / "cu13" / "bin" / name)
+    spec = ModuleSpec("nvidia", None, is_package=True)
+    spec.submodule_search_locations = [str(tmp_path / "elsewhere"), str(tmp_path / "nvidia")]
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    return versions
+
+
+def test_the_pins_are_exact_and_the_arches_are_those_of_the_file() -> None:
+    pins = load_pins()
+    assert toolchain.ARCHES == pins.arches == ("sm_80", "sm_86", "sm_89", "sm_90")
+    assert pins.packages["nvidia-cuda-nvcc"] == "13.0.88"
+    assert all(version.replace(".", "").isdigit() for version in pins.packages.values())
+    assert "-lineinfo" in pins.flags("nvcc", debug=False)
+    assert "-lineinfo" in pins.flags("ptxas", debug=False)
+    assert pins.flags("nvcc", debug=True)[-2:] == ("-G", "-O0")
+    assert "-v" in pins.flags("ptxas", debug=True)
+    with pytest.raises(AttributeError, match="no attribute 'ARCHS'"):
+        _ = toolchain.ARCHS
+
+
+@pytest.mark.parametrize("text", ["cuda: [", "cuda: '13.0'", "- 1", "", "cuda: 1\npackages: 2\n"])
+def test_malformed_pins(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "toolchain.yaml"
+    path.write_text(text)
+    with pytest.raises(FlashladderError, match=r"toolchain\.yaml: the toolchain pins are malformed: found"):
+        load_pins(path)
+
+
+def test_missing_pins(tmp_path: Path) -> None:
+    with pytest.raises(FlashladderError, match="could not read the toolchain pins"):
+        load_pins(tmp_path / "none.yaml")
+
+
+def test_the_pinned_wheels_are_found(wheels: dict[str, str], tmp_path: Path) -> None:
+    found = find_toolchain()
+    assert found.root == tmp_path / "nvidia" / "cu13"
+    assert found.nvcc == found.root / "bin" / "nvcc"
+    assert found.nvdisasm == found.root / "bin" / "nvdisasm"
+    assert found.versions == wheels
+
+
+def test_a_missing_wheel_is_not_replaced_by_nvcc_on_path(
+    wheels: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(tmp_path / "path" / "nvcc")
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    del wheels["nvidia-cuda-nvcc"]
+    with pytest.raises(
+        FlashladderError, match=r"found nvidia-cuda-nvcc missing; run: pip install nvidia-cuda-nvcc==13"
+    ):
+        find_toolchain()
+
+
+def test_another_version_is_an_error(wheels: dict[str, str]) -> None:
+    wheels["nvidia-nvvm"] = "13.3.1"
+    with pytest.raises(FlashladderError) as caught:
+        find_toolchain()
+    assert caught.value.expected == "nvidia-nvvm==13.0.88"
+    assert caught.value.found == "nvidia-nvvm 13.3.1"
+    assert caught.value.exit_code == 2
+
+
+def test_a_wheel_without_its_program(wheels: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "nvidia" / "cu13" / "bin" / "ptxas").chmod(0o644)
+    with pytest.raises(FlashladderError, match=r"bin/ptxas, found nothing that can be run; run: pip install --force"):
+        find_toolchain()
+
+
+def test_wheels_whose_files_are_gone(wheels: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nvidia" / "cu13" / "bin" / "nvcc").unlink()
+    with pytest.raises(FlashladderError, match=r"files are missing: expected nvidia/cu13/bin/nvcc, found .*elsewhere"):
+        find_toolchain()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FlashladderError, match="found no such package"):
+        find_toolchain()
+
+
+def test_the_host_compiler_is_cxx_else_the_first_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    clang = script(tmp_path / "clang++")
+    assert host_compiler() == clang
+    gxx = script(tmp_path / "g++")
+    assert host_compiler() == gxx
+    monkeypatch.setenv("CXX", "clang++")
+    assert host_compiler() == clang
+    monkeypatch.setenv("CXX", "g++ -m32")
+    with pytest.raises(FlashladderError, match=r"CXX does not name a C\+\+ compiler: .* found g\+\+ -m32"):
+        host_compiler()
+
+
+def test_no_host_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(FlashladderError, match=r"no C\+\+ compiler found.*apt install g\+\+"):
+        host_compiler()
+
+
+def test_the_version_of_the_host_compiler(tmp_path: Path) -> None:
+    assert host_compiler_version(script(tmp_path / "g++", "echo 'g++ (X) 12.2.0'; echo more")) == "g++ (X) 12.2.0"
+    with pytest.raises(FlashladderError, match=r"c\+\+: the C\+\+ compiler does not run"):
+        host_compiler_version(script(tmp_path / "c++", "exit 1"))
+
+
+def test_ninja_from_its_wheel_then_from_path_then_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = types.ModuleType("ninja")
+    monkeypatch.setattr(wheel, "BIN_DIR", str(tmp_path / "wheel"), raising=False)
+    monkeypatch.setitem(sys.modules, "ninja", wheel)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    in_path, in_wheel = script(tmp_path / "path" / "ninja"), script(tmp_path / "wheel" / "ninja")
+    assert find_ninja() == in_wheel
+    in_wheel.unlink()
+    assert find_ninja() == in_path
+    monkeypatch.setitem(sys.modules, "ninja", None)
+    assert find_ninja() == in_path
+    in_path.unlink()
+    with pytest.raises(FlashladderError, match="was not found; run: pip install ninja"):
+        find_ninja()
+
+
+class FakeNvmlError(Exception):
+    """Stands for pynvml.NVMLError."""
+
+
+def fake_nvml(monkeypatch: pytest.MonkeyPatch, *, works: bool) -> None:
+    def init() -> None:
+        if not works:
+            raise FakeNvmlError
+
+    names = {
+        "NVMLError": FakeNvmlError,
+        "nvmlInit": init,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, handle),
+    }
+    module = types.ModuleType("pynvml")
+    module.__dict__.update(names)
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+
+
+def test_the_gpu_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvml(monkeypatch, works=True)
+    assert gpu_arch() == "sm_90"
+
+
+@pytest.mark.parametrize(
+    ("says", "arch"), [("echo 8.6", "sm_86"), ("echo No devices; exit 6", None), ("echo '[N/A]'", None)]
+)
+def test_the_gpu_from_nvidia_smi(says: str, arch: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(tmp_path / "nvidia-smi", says)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    fake_nvml(monkeypatch, works=False)
+    assert gpu_arch() == arch
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpu_arch() == arch
+
+
+def test_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpu_arch() is None
+
+
+def test_an_unknown_arch() -> None:
+    assert require_arch("sm_89") == "sm_89"
+    with pytest.raises(
+        FlashladderError, match=r"unknown GPU architecture: expected one of sm_80.*, found sm_81; use sm_80"
+    ):
+        require_arch("sm_81")
+
+
+def test_names_are_demangled_or_the_missing_program_is_named(
+    wheels: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    filt = script(tmp_path / "nvidia" / "cu13" / "bin" / "cu++filt", "sed 's/_Z5twicef/twice(float)/'")
+    assert demangle("call _Z5twicef", find_toolchain()).strip() == "call twice(float)"
+    filt.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FlashladderError, match=r"cu\+\+filt: no working demangler; install binutils"):
+        demangle("x", find_toolchain())

@@ -1,0 +1,90 @@
+"""Fixtures of the tests that need a compiler: a real host library with empty fatbins, loaded into torch.
+
+`binding_site` compiles binding.cpp, launch.cpp and two generated tables (3 s the first time, kept under build/tests/),
+so that everything but a launch can be tried on a machine without a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+from pathlib import Path
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from flashladder import host_library
+from flashladder.config import KernelConfig
+from flashladder.files import BUILD, KERNELS, sha256
+from flashladder.host_library import (
+    HOST_SOURCES,
+    LIBRARY_NAME,
+    library_command,
+    object_command,
+    torch_root,
+    wheel_init,
+)
+from flashladder.table import TableRow, table_source
+from flashladder.toolchain import host_compiler
+
+CONFIGS = (
+    KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"),
+    KernelConfig.parse("(BF16, 128, 64, 32, 4): async+eager+swizzled+load_0_2_2_tiles+buffer+opt_softmax"),
+)
+NAMESPACES = {"flashladder_95": 0, "flashladder_96": 2048}  # row stride: any; that of iteration 16
+
+
+def cuda_root() -> Path:
+    spec = importlib.util.find_spec("nvidia")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        if (Path(place) / "cu13" / "include" / "cuda_runtime_api.h").is_file():
+            return Path(place) / "cu13"
+    pytest.skip("the CUDA runtime's headers are not installed (nvidia-cuda-runtime)")
+
+
+def compile_libraries(folder: Path) -> None:
+    tools = {"compiler": host_compiler(), "cuda_root": cuda_root(), "torch": torch_root()}
+    fatbin = folder / "empty.fatbin"
+    fatbin.write_bytes(bytes(64))
+    commands, objects = [], []
+    for source in HOST_SOURCES:
+        objects.append(folder / f"{source.stem}.o")
+        commands.append(object_command(source, objects[-1], **tools))
+    for name, row_stride in NAMESPACES.items():
+        rows = [TableRow(config, fatbin, ("sm_90", "sm_80"), row_stride) for config in CONFIGS]
+        table, package = folder / f"{name}.cpp", folder / name
+        table.write_text(table_source(name, rows))
+        package.mkdir()
+        (package / "__init__.py").write_text(wheel_init())
+        commands.append(object_command(table, table.with_suffix(".o"), **tools))
+        commands.append(library_command([*objects, table.with_suffix(".o")], package / LIBRARY_NAME, **tools))
+    for command in commands:
+        subprocess.run(command, check=True)
+
+
+@pytest.fixture(scope="session")
+def binding_site() -> Path:
+    """A folder with both packages, on sys.path; compiled when their sources, the compiler or torch changed."""
+    torch = pytest.importorskip("torch")
+    package = Path(host_library.__file__).parent
+    sources = [*KERNELS.glob("*.h"), *HOST_SOURCES, KERNELS / "args.cuh", Path(__file__)]
+    sources += [package / name for name in ("host_library.py", "table.py", "wheel_init.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    key = sha256(f"{text}{torch.__version__}{torch_root()}{cuda_root()}{host_compiler()}")
+    folder = BUILD / "tests" / f"binding-{key[:16]}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            made = Path(scratch) / "made"
+            made.mkdir()
+            compile_libraries(made)
+            with contextlib.suppress(OSError):  # another process was faster
+                made.rename(folder)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    for name in NAMESPACES:
+        importlib.import_module(name)
+    return folder

@@ -1,0 +1,183 @@
+"""A whole build of iteration 1: what it leaves, that it repeats bit for bit, that doing it again does nothing.
+
+Kernels come from the shared store, so that only the first run on a machine compiles them; everything else is made in
+temporary folders and this environment is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+
+import pytest
+
+from flashladder import artifacts, native, wheel
+from flashladder.build import BuildResult, build_iteration
+from flashladder.cubin import text_sha256
+from flashladder.errors import FlashladderError
+from flashladder.files import ROOT, sha256
+from flashladder.ptxas import from_csv
+from flashladder.toolchain import find_toolchain
+
+pytestmark = pytest.mark.nvcc
+pytest.importorskip("torch", reason="the torch binding is built against torch")
+
+KEY = "prog:a100"
+ARCHES = "sm_80,sm_90"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toolchain() -> None:
+    try:
+        find_toolchain()
+        native.host_inputs(find_toolchain())
+    except FlashladderError as error:
+        pytest.skip(str(error))
+
+
+def build(folder: Path, **options: object) -> BuildResult:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(artifacts, "BUILD", folder)
+        return build_iteration(1, ARCHES, KEY, install=False, **options)  # type: ignore[arg-type]  # debug or nothing
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> BuildResult:
+    return build(tmp_path_factory.mktemp("build"))
+
+
+@pytest.fixture(scope="module")
+def manifest(built: BuildResult) -> dict[str, object]:
+    data: dict[str, object] = json.loads((built.folder / "manifest.json").read_text())
+    return data
+
+
+def test_everything_that_a_build_leaves_is_there(built: BuildResult) -> None:
+    assert not built.up_to_date
+    top = {path.name for path in built.folder.iterdir() if path.is_file()}
+    assert top == {
+        "_C.abi3.so",
+        "build.log",
+        "build.demangled.log",
+        "kernels.csv",
+        "kernels.txt",
+        "manifest.json",
+        "table.cpp",
+        built.wheel.name,
+    }
+    kernels = [path for path in built.folder.iterdir() if path.is_dir()]
+    assert len(kernels) == 2  # fp16 and bf16
+    for kernel in kernels:
+        names = {path.name for path in kernel.iterdir()}
+        assert names == {"kernel.cu", "kernel.ptx", "kernel.sm_80.cubin", "kernel.sm_90.cubin", "kernel.fatbin"}
+        assert (kernel / "kernel.ptx").stat().st_nlink > 1  # not a copy: the store's own file
+
+
+def test_the_manifest_names_every_file_and_every_kernel(built: BuildResult, manifest: dict[str, object]) -> None:
+    outputs, kernels = manifest["outputs"], manifest["kernels"]
+    assert isinstance(outputs, dict)
+    assert isinstance(kernels, dict)
+    files = {path.relative_to(built.folder).as_posix() for path in built.folder.rglob("*") if path.is_file()}
+    assert set(outputs) == files - {"manifest.json"}
+    assert all(sha256((built.folder / name).read_bytes()) == digest for name, digest in outputs.items())
+    assert {row.config for row in built.rows} == set(kernels)
+    for row in built.rows:
+        assert kernels[row.config][row.arch]["registers"] == row.registers
+    hashes = {facts["text_sha256"] for by_arch in kernels.values() for facts in by_arch.values()}
+    assert hashes == {text_sha256(path) for path in built.folder.glob("*/kernel.*.cubin")}
+
+
+def test_the_ptxas_table_reads_back(built: BuildResult) -> None:
+    assert from_csv((built.folder / "kernels.csv").read_text()) == list(built.rows)
+    assert {row.arch for row in built.rows} == {"sm_80", "sm_90"}
+
+
+def test_the_log_holds_every_command(built: BuildResult) -> None:
+    log = (built.folder / "build.log").read_text()
+    for tool, times in (("nvcc -ptx", 2), ("ptxas -arch=", 4), ("fatbinary", 2), ("-shared", 1), ("binding.cpp", 1)):
+        assert sum(tool in line for line in log.splitlines() if line.startswith("$ ")) == times, tool
+
+
+def test_the_fatbin_holds_machine_code_and_ptx(built: BuildResult) -> None:
+    for fatbin in built.folder.glob("*/kernel.fatbin"):
+        command = [str(find_toolchain().cuobjdump), "--list-elf", "--list-ptx", str(fatbin)]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        for part in ("sm_80.cubin", "sm_90.cubin", "sm_80.ptx"):
+            assert part in listed
+
+
+def test_nothing_in_the_wheel_names_this_machine(built: BuildResult) -> None:
+    places = {str(ROOT), str(built.folder), str(Path(sys.prefix)), str(Path.home())} - {"/"}
+    with zipfile.ZipFile(built.wheel) as archive:
+        for name in archive.namelist():
+            data = archive.read(name)
+            assert [place for place in places if place.encode() in data] == [], name
+
+
+def test_another_build_is_the_same_wheel_bit_for_bit(built: BuildResult, tmp_path: Path) -> None:
+    assert build(tmp_path).wheel.read_bytes() == built.wheel.read_bytes()
+
+
+def test_unchanged_inputs_do_nothing_and_need_no_torch(built: BuildResult) -> None:
+    before = {path: path.stat().st_mtime_ns for path in built.folder.rglob("*")}
+    code = (
+        "import sys; from pathlib import Path; from flashladder import artifacts, build\n"
+        "artifacts.BUILD = Path(sys.argv[1])\n"
+        "result = build.build_iteration(1, sys.argv[2], sys.argv[3], install=False)\n"
+        "assert result.up_to_date and 'torch' not in sys.modules"
+    )
+    started = time.monotonic()
+    folder = built.folder.parent.parent
+    subprocess.run([sys.executable, "-c", code, str(folder), ARCHES, KEY], cwd=ROOT, check=True)
+    assert time.monotonic() - started < 4  # seconds, the interpreter's start included; 0.5 on an idle machine
+    assert {path: path.stat().st_mtime_ns for path in built.folder.rglob("*")} == before
+
+
+def test_a_damaged_build_is_made_again(built: BuildResult, tmp_path: Path) -> None:
+    folder = tmp_path / "iteration_01" / built.folder.name
+    shutil.copytree(built.folder, folder)
+    assert build(tmp_path).up_to_date
+    (folder / "_C.abi3.so").write_bytes(b"")
+    again = build(tmp_path)
+    assert not again.up_to_date
+    assert again.wheel.read_bytes() == built.wheel.read_bytes()
+
+
+def test_a_debug_build_has_its_own_folder_and_flags(tmp_path: Path) -> None:
+    result = build(tmp_path, debug=True)
+    assert result.folder.name.endswith("_debug")
+    log = (result.folder / "build.log").read_text()
+    assert " -G " in log
+    assert " -lineinfo " not in log
+
+
+def test_a_failed_link_leaves_nothing_but_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "table_source", lambda *_: "this is not C++")
+    with pytest.raises(FlashladderError, match=r"table\.cpp:1"):
+        build(tmp_path)
+    left = {path.name for path in (tmp_path / "iteration_01").iterdir()}
+    assert left == {".lock", "sm_80-sm_90_prog-a100.failed.log"}
+
+
+def test_the_unpacked_wheel_imports_and_offers_its_configurations(built: BuildResult, tmp_path: Path) -> None:
+    with zipfile.ZipFile(built.wheel) as archive:
+        archive.extractall(tmp_path)
+    configs = sorted({row.config for row in built.rows})
+
+    def run(expected: list[str]) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", wheel._IMPORT_CHECK, "flashladder_01", json.dumps(expected)]
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+
+    good = run(configs)
+    assert good.returncode == 0, good.stderr
+    assert good.stdout.strip() == str(tmp_path / "flashladder_01" / "__init__.py")
+    bad = run(configs[:1])
+    assert bad.returncode == 1
+    assert "expected the configurations" in bad.stderr

@@ -1,0 +1,133 @@
+"""The committed machine-code locks hold; an edited part breaks them with the explanation, a comment does not.
+
+Also what the lock rests on: the digest of ``.text`` depends neither on line tables, nor on file times or the place of
+the checkout.
+
+Run: pytest tests/nvcc/test_lock_nvcc.py  (compiles what the store lacks: about a minute the first time)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import os
+from pathlib import Path
+import shutil
+
+import pytest
+
+from flashladder.compile import compile_many, tools_of
+from flashladder.config import KernelConfig
+from flashladder.cubin import read_cubin, text_sha256
+from flashladder.errors import CheckFailed
+from flashladder.files import KERNELS
+from flashladder.iteration import Iteration, load_iteration
+from flashladder.lock import check, included_digests, verify
+from flashladder.lock_explain import RULE, explain
+from flashladder.lock_schema import LOCK_ARCHES, read_lock
+from flashladder.ptx import ptx_sha256, read_ptx
+from flashladder.scheduler import fill_all
+from flashladder.store import CubinEntry, cubin_entry, ptx_entry
+
+pytestmark = pytest.mark.nvcc
+
+NUMBER = 7
+PART = Path("softmax") / "exp2_folded.cuh"
+ASCENDING = "for (int n = 0; n < s_tiles; ++n) {"
+DESCENDING = "for (int n = s_tiles - 1; n >= 0; --n) {"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the kernels that a test may edit."""
+    return Path(shutil.copytree(KERNELS, tmp_path / "checkout" / KERNELS.name))
+
+
+def entry_of(kernels: Path = KERNELS, number: int = NUMBER) -> CubinEntry:
+    iteration = load_iteration(number)
+    return compile_many([(iteration, iteration.configs["a100"], "sm_80")], kernels=kernels)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", LOCK_ARCHES)
+def test_the_committed_lock_holds(arch: str) -> None:
+    differences = verify(arch)
+    assert not differences, explain(differences)
+    assert sorted(read_lock(arch).iterations) == list(range(1, 17))
+
+
+def test_locked_counts_are_those_of_the_machine_code() -> None:
+    assert verify("sm_80", [NUMBER], recount=True) == []
+
+
+def test_a_changed_loop_order_fails_with_the_explanation(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = copy / PART
+    text = part.read_text(encoding="utf-8")
+    assert ASCENDING in text
+    part.write_text(text.replace(ASCENDING, DESCENDING), encoding="utf-8")
+    with pytest.raises(CheckFailed) as caught:
+        check(["sm_80"], [NUMBER], kernels=copy)
+    assert caught.value.exit_code == 1
+    said = capsys.readouterr().out
+    config = load_iteration(NUMBER).configs["a100"]
+    holders = [n for n, lock in read_lock("sm_80").iterations.items() if f"kernels/{PART}" in lock.files]
+    assert (min(holders), max(holders)) == (6, 9)
+    for expected in (
+        f"iteration {NUMBER}, sm_80, {config.short_form()}: is not the locked kernel",
+        "machine code (.text): ",
+        f"part kernels/{PART} is locked by iterations 6..9: {RULE}",
+        f"if this is a true bug fix run: invoke lock {NUMBER} --reason '...'",
+    ):
+        assert expected in said
+
+
+def test_a_comment_does_not_matter(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = copy / PART
+    text = part.read_text(encoding="utf-8")
+    part.write_text(f"// A comment that moves every line.\n\n{text}// And one more.\n", encoding="utf-8")
+    check(["sm_80"], [NUMBER], kernels=copy)
+    said = capsys.readouterr().out
+    assert "the machine code is the locked one" in said
+    assert f"without effect on machine code: kernels/{PART}" in said
+    assert included_digests(entry_of(copy)) != included_digests(entry_of())
+
+
+def test_neither_place_nor_time_of_the_sources_matters(copy: Path, tmp_path: Path) -> None:
+    for path in copy.rglob("*.cuh"):
+        os.utime(path, (1, 1))
+    iteration, tools = load_iteration(NUMBER), tools_of()
+    here = entry_of()
+    includes = [copy / name for name in included_digests(here)]
+    unit = ptx_entry(here.ptx_entry.text, copy, includes, tools, tmp_path / "store")
+    there = cubin_entry(unit, "sm_80", tools, tmp_path / "store")
+    fill_all([there])
+    assert text_sha256(there.cubin) == text_sha256(here.cubin)
+    assert ptx_sha256(read_ptx(there.ptx)) == ptx_sha256(read_ptx(here.ptx))
+    assert iteration.number == NUMBER
+
+
+def test_line_tables_do_not_matter(tmp_path: Path) -> None:
+    here, tools = entry_of(), tools_of()
+    assert "-lineinfo" in tools.nvcc_flags
+    assert "-lineinfo" in tools.ptxas_flags
+    bare = replace(
+        tools,
+        nvcc_flags=tuple(flag for flag in tools.nvcc_flags if flag != "-lineinfo"),
+        ptxas_flags=tuple(flag for flag in tools.ptxas_flags if flag != "-lineinfo"),
+    )
+    includes = [KERNELS / name for name in included_digests(here)]
+    unit = ptx_entry(here.ptx_entry.text, KERNELS, includes, bare, tmp_path)
+    entry = cubin_entry(unit, "sm_80", bare, tmp_path)
+    fill_all([entry])
+    assert ".loc" not in read_ptx(entry.ptx)
+    assert text_sha256(entry.cubin) == text_sha256(here.cubin)
+    assert ptx_sha256(read_ptx(entry.ptx)) == ptx_sha256(read_ptx(here.ptx))
+
+
+@pytest.mark.parametrize("arch", LOCK_ARCHES)
+@pytest.mark.parametrize("number", [7, 16])
+def test_cubin_and_ptxas_agree(number: int, arch: str) -> None:
+    iteration: Iteration = load_iteration(number)
+    config: KernelConfig = iteration.configs["a100"]
+    (entry,) = compile_many([(iteration, config, arch)])
+    cubin, usage = read_cubin(entry.cubin), entry.usage
+    assert (cubin.arch, cubin.registers, cubin.frame_bytes) == (arch, usage.registers, usage.stack)

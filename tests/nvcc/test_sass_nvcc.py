@@ -1,0 +1,67 @@
+"""nvdisasm and ptxas as installed: the small kernel of tests/data still reads and compiles as it is kept there.
+
+Run: pytest tests/nvcc/test_sass_nvcc.py  (2 s)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashladder.compile import tools_of
+from flashladder.cubin import text_sha256
+from flashladder.errors import FlashladderError
+from flashladder.ptx import ptx_sha256, read_ptx
+from flashladder.sass import disassemble, main_loop_counts, opcode_counts, parse
+from flashladder.sass_view import main
+from flashladder.scheduler import fill_all
+from flashladder.store import cubin_entry, ptx_entry
+
+pytestmark = pytest.mark.nvcc
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+def test_nvdisasm_prints_what_the_reader_was_tested_with() -> None:
+    kept = parse((DATA / "tiny.sm_80.sass").read_text(encoding="utf-8"))
+    assert [str(i) for i in disassemble(DATA / "tiny.sm_80.cubin").instructions] == [str(i) for i in kept.instructions]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_counts_of_a_cubin(arch: str) -> None:
+    cubin = DATA / f"tiny.{arch}.cubin"
+    assert (opcode_counts(cubin)["HMMA"], main_loop_counts(cubin)["HMMA"]) == (2, 2)
+    assert opcode_counts(cubin)["LDG"] == 2
+    assert main_loop_counts(cubin)["LDG"] == 1
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_the_toolchain_makes_the_kept_machine_code(arch: str, tmp_path: Path) -> None:
+    tools = tools_of()
+    unit = ptx_entry((DATA / "tiny.cu").read_text(encoding="utf-8"), DATA, [], tools, tmp_path)
+    entry = cubin_entry(unit, arch, tools, tmp_path)
+    fill_all([entry])
+    assert text_sha256(entry.cubin) == text_sha256(DATA / f"tiny.{arch}.cubin")
+    assert ptx_sha256(read_ptx(entry.ptx)) == ptx_sha256(read_ptx(DATA / "tiny.ptx"))
+
+
+def test_command_counts_cubins_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(DATA / "tiny.sm_80.cubin"), str(DATA / "tiny.sm_90.cubin")]) == 0
+    header, total, *_ = capsys.readouterr().out.splitlines()
+    assert header.split() == [
+        "class",
+        "data/tiny.sm_80",
+        "data/tiny.sm_80",
+        "loop",
+        "data/tiny.sm_90",
+        "data/tiny.sm_90",
+        "loop",
+    ]
+    assert total.split()[:3] == ["total", "72", "19"]
+
+
+def test_what_is_no_cubin_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "kernel.cubin").write_bytes(b"nothing")
+    with pytest.raises(FlashladderError, match="nvdisasm failed"):
+        disassemble(tmp_path / "kernel.cubin")
