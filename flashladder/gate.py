@@ -84,6 +84,16 @@ def claims_hold() -> Outcome:
     return _needs_toolchain("claims about machine code", claims.check)
 
 
+def counter_claims_hold(folder: Path = RESULTS) -> Outcome:
+    """Claims about hardware counters, in the committed readings; skipped where none is committed."""
+    from flashladder import counter_claims
+
+    name = "claims about counters"
+    if not counter_claims.counter_files(folder):
+        return Outcome(name, "skipped", ("no readings under results/<machine>/counters.json.gz",))
+    return _printed(name, lambda: counter_claims.check(folder))
+
+
 def published_hold(ladder: Ladder) -> list[Outcome]:
     """One outcome per measured machine: its fp16 progression against the published ones."""
     return [_against_published(ladder, machine) for machine in ladder.machines]
@@ -151,7 +161,7 @@ def _outcome(name: str, details: Sequence[str], summary: str) -> Outcome:
 
 
 def _needs_toolchain(name: str, check: Callable[[], None]) -> Outcome:
-    """Runs a check that compiles; what it prints becomes the details of its failure."""
+    """Runs a check that compiles, where it can."""
     from flashladder.toolchain import find_toolchain, host_compiler
 
     try:
@@ -159,6 +169,11 @@ def _needs_toolchain(name: str, check: Callable[[], None]) -> Outcome:
         host_compiler()
     except FlashladderError as error:
         return Outcome(name, "skipped", (str(error),))
+    return _printed(name, check)
+
+
+def _printed(name: str, check: Callable[[], None]) -> Outcome:
+    """Runs a check; what it prints becomes the details of its failure."""
     printed = io.StringIO()
     try:
         with redirect_stdout(printed):
@@ -172,9 +187,14 @@ def run_gate() -> list[Outcome]:
     """Every check that this machine can run, cheapest first."""
     ladder = collect()
     return [
-        results_hold(), results_locked(ladder), *published_hold(ladder), report_fresh(ladder), locks_hold(),
+        results_hold(),
+        results_locked(ladder),
+        counter_claims_hold(),
+        *published_hold(ladder),
+        report_fresh(ladder),
+        locks_hold(),
         claims_hold(),
-    ]  # fmt: skip
+    ]
 
 
 def render(outcomes: Sequence[Outcome]) -> str:

@@ -17,7 +17,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import RESULTS, dump_json, relative, write_atomic
 
 LOCKS = RESULTS / "locks"
-LOCK_ARCHES = ("sm_80", "sm_90")  # the A100 of the published ladder and the H200 of our own measurements
+LOCK_ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90")  # every GPU that machine code is made for; a result needs a lock
 SCHEMA = 1
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

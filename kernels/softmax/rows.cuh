@@ -38,14 +38,14 @@ struct RowStats {
     }
 };
 
-// Maximum of row `half` of one m-tile over the block's columns, agreed within the quad.
+// Maximum of row `half` of one m-tile over the block's columns, agreed within the quad. Pairs first, here and in
+// row_sum: the chain of dependent instructions is half as long.
 template <int n_tiles>
 __device__ __forceinline__ float row_max(const float (&s)[n_tiles][4], int half) {
     float best = fmaxf(s[0][half * 2], s[0][half * 2 + 1]);
 #pragma unroll
     for (int n = 1; n < n_tiles; ++n) {
-        best = fmaxf(best, s[n][half * 2]);
-        best = fmaxf(best, s[n][half * 2 + 1]);
+        best = fmaxf(best, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
     }
     best = fmaxf(best, ptx::shuffle_xor(best, 2));
     return fmaxf(best, ptx::shuffle_xor(best, 1));
@@ -56,8 +56,7 @@ template <int n_tiles>
 __device__ __forceinline__ float row_sum(const float (&p)[n_tiles][4], int half, float sum) {
 #pragma unroll
     for (int n = 0; n < n_tiles; ++n) {
-        sum += p[n][half * 2];
-        sum += p[n][half * 2 + 1];
+        sum += p[n][half * 2] + p[n][half * 2 + 1];
     }
     return sum;
 }

@@ -213,7 +213,7 @@ def test_tiles_that_the_threads_cannot_copy() -> None:
     )
     odd = "(FP16, 128, 256, 16, 16): async+eager+swizzled+load_0_0_0_tiles+opt_softmax"
     assert config_conflicts(load_iteration(7).parts, KernelConfig.parse(odd)) == (
-        "B_c 16 with 16 warps: each warp copies rows in pairs",
+        "B_c 16 with 16 warps: each warp copies four rows at a time",
     )
 
 

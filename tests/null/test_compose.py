@@ -1,0 +1,102 @@
+"""Tests of flashladder.compose: every part is used, symbols are constant, text differs only where kernels do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flashladder.compose import flattened, included_files, part_files, translation_unit
+from flashladder.errors import FlashladderError
+from flashladder.files import KERNELS
+from flashladder.iteration import load_all, load_iteration
+from flashladder.selection import select_configs
+
+CONCERNS = ("layout", "gmem", "operands", "softmax", "schedule", "epilogue")
+
+
+def test_every_part_file_is_used_by_some_iteration() -> None:
+    used = {
+        path
+        for iteration in load_all()
+        for config in select_configs(iteration, "prog")
+        for path in included_files(translation_unit(iteration, config))
+    }
+    assert used == set(KERNELS.rglob("*.cuh"))
+
+
+def test_every_iteration_composes_about_forty_lines_with_the_one_symbol() -> None:
+    for iteration in load_all():
+        for config in select_configs(iteration, "prog"):
+            text = translation_unit(iteration, config)
+            assert len(text.splitlines()) < 50
+            assert text.count("flash_fwd_kernel(") == 1
+            assert text.count("__global__") == 1
+            assert "torch" not in text
+
+
+def test_a_step_changes_only_what_its_yaml_says() -> None:
+    parent, child = load_iteration(11), load_iteration(12)
+    config = child.configs["a100"]
+    before = translation_unit(parent, config).splitlines()[3:]
+    after = translation_unit(child, config).splitlines()[3:]
+    changed = {line.strip() for line in set(before) ^ set(after)}
+    assert changed == {
+        '#include "gmem/advance.cuh"',
+        '#include "gmem/indexed.cuh"',
+        "using Gmem = flashladder::Advance;",
+        "using Gmem = flashladder::Indexed;",
+        "static constexpr bool reciprocal = false;",
+        "static constexpr bool reciprocal = true;",
+    }
+
+
+def test_the_configuration_picks_the_operand_parts() -> None:
+    iteration = load_iteration(16)
+    config = replace(iteration.configs["a100"], V_mma_load_K_tiles=0, mma_double_buffer_loads=True)
+    text = translation_unit(iteration, config)
+    assert "using QOperand = flashladder::DoubleBuffered<" in text
+    assert "using VOperand = flashladder::Whole<" in text
+    assert "using Gmem = flashladder::StaticStride<2048>;" in text
+    assert "operands/tiled.cuh" not in part_files(iteration, config)
+
+
+def test_bf16_differs_from_fp16_in_two_lines() -> None:
+    iteration = load_iteration(10)
+    fp16 = translation_unit(iteration, iteration.configs["a100"]).splitlines()
+    bf16 = translation_unit(iteration, iteration.configs["a100"].with_dtype("bf16")).splitlines()
+    assert [(a.strip(), b.strip()) for a, b in zip(fp16, bf16, strict=True) if a != b] == [
+        (fp16[1], bf16[1]),
+        ("using value_t = __half;", "using value_t = __nv_bfloat16;"),
+    ]
+
+
+def test_a_configuration_that_the_parts_cannot_express_is_refused() -> None:
+    iteration = load_iteration(1)
+    with pytest.raises(FlashladderError, match="iteration 1 cannot express this configuration") as caught:
+        translation_unit(iteration, replace(iteration.configs["a100"], swizzled=True))
+    assert caught.value.exit_code == 2
+
+
+def test_flattened_starts_with_the_composition_and_holds_every_included_file_once() -> None:
+    iteration = load_iteration(8)
+    config = iteration.configs["a100"]
+    text = flattened(iteration, config)
+    titles = [line for line in text.splitlines() if line.startswith("// ==== ")]
+    assert titles[:3] == [
+        "// ==== the composition ====",
+        "// ==== kernels/schedule/eager.cuh ====",
+        "// ==== kernels/flash_fwd_static_offsets.cuh ====",
+    ]
+    included = included_files(translation_unit(iteration, config))
+    assert sorted(titles[1:]) == sorted(f"// ==== kernels/{p.relative_to(KERNELS).as_posix()} ====" for p in included)
+    assert "#include" not in text
+
+
+def test_a_missing_include_names_the_file_that_asks_for_it(tmp_path: Path) -> None:
+    (tmp_path / "a.cuh").write_text('#include "b.cuh"\n', encoding="utf-8")
+    with pytest.raises(FlashladderError) as caught:
+        included_files('#include "a.cuh"\n', tmp_path)
+    assert str(caught.value).endswith(f"expected {tmp_path / 'b.cuh'}, found no such file")
+    assert "a.cuh: an included file is missing" in str(caught.value)

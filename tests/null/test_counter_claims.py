@@ -1,0 +1,86 @@
+"""Tests of flashladder.counter_claims: readings of the published kernels under our claims, and every way to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flashladder import counter_claims
+from flashladder.counters import SHAPE, read_peer
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.iteration import load_all
+from flashladder.report_data import collect
+from flashladder.result_schema import BenchResult, CounterResult
+from flashladder.results import load_result, write_result
+from tests.null.ladder_fixture import Fixture, make
+
+LD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+
+
+def write_readings(fixture: Fixture, edit: Callable[[dict[int, dict[str, int]]], None] = lambda _: None) -> Path:
+    """The published kernels' counters as if they had been read from the fixture's kernels."""
+    bench = load_result(fixture.bench)
+    assert isinstance(bench, BenchResult)
+    counts = read_peer()
+    edit(counts)
+    configs = {iteration.number: iteration.configs["a100"].short_form() for iteration in load_all()}
+    kernels = {k: v for k, v in bench.kernels.items() if configs[v.iteration] == v.config}
+    result = CounterResult(
+        rung=bench.rung,
+        gpu=bench.gpu,
+        host=bench.host,
+        kernels=kernels,
+        shape=SHAPE,
+        ncu="test",
+        counters={key: counts[kernel.iteration] for key, kernel in kernels.items()},
+    )
+    path = fixture.bench.parent / "counters.json.gz"
+    write_result(path, result)
+    return path
+
+
+@pytest.fixture
+def fixture(tmp_path: Path) -> Fixture:
+    return make(tmp_path / "results", lambda number: 50.0 + number, configs_of="a100", lengths=[4096])
+
+
+def test_every_claim_of_the_ladder_is_read(fixture: Fixture) -> None:
+    readings = counter_claims.verify(write_readings(fixture), fixture.folder / "locks")
+    assert len(readings) == sum(len(iteration.expect.counters) for iteration in load_all())
+    conflicts = [r for r in readings if r.claim.metric == LD_CONFLICTS and r.iteration >= 8]
+    assert conflicts
+    assert all(reading.holds and reading.after == 0 for reading in conflicts)
+
+
+def test_a_bank_conflict_where_none_may_be_fails_by_name(fixture: Fixture, capsys: pytest.CaptureFixture[str]) -> None:
+    def edit(counts: dict[int, dict[str, int]]) -> None:
+        counts[9][LD_CONFLICTS] = 7
+
+    write_readings(fixture, edit)
+    with pytest.raises(CheckFailed, match="iteration 9"):
+        counter_claims.check(fixture.folder, fixture.folder / "locks")
+    assert f"FAILS  iteration 9: {LD_CONFLICTS} is 0: 7" in capsys.readouterr().out
+
+
+def test_a_reading_of_other_machine_code_is_refused(tmp_path: Path) -> None:
+    fixture = make(
+        tmp_path / "results", lambda number: 50.0 + number, configs_of="a100", lengths=[4096], stale={5: "0" * 64}
+    )
+    path = write_readings(fixture)
+    assert len(collect(fixture.folder).refused) == 1  # the report refuses the same kernel
+    with pytest.raises(FlashladderError, match="is of machine code that no lock holds"):
+        counter_claims.verify(path, fixture.folder / "locks")
+
+
+def test_a_missing_iteration_is_named(fixture: Fixture) -> None:
+    path = write_readings(fixture)
+    result = load_result(path)
+    assert isinstance(result, CounterResult)
+    key = next(key for key, kernel in result.kernels.items() if kernel.iteration == 3)
+    kernels = {k: v for k, v in result.kernels.items() if k != key}
+    counters = {k: v for k, v in result.counters.items() if k != key}
+    write_result(path, result.model_copy(update={"kernels": kernels, "counters": counters}))
+    with pytest.raises(FlashladderError, match="no reading of iteration 3"):
+        counter_claims.verify(path, fixture.folder / "locks")

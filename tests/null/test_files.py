@@ -1,0 +1,37 @@
+"""Tests of flashladder.files: writes are whole or not there, digests and paths are stable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.files import ROOT, digest_files, dump_json, relative, sha256, write_atomic
+
+
+def test_a_write_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.txt"
+    write_atomic(path, "one")
+    write_atomic(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [entry.name for entry in path.parent.iterdir()] == ["a.txt"]
+
+
+def test_a_failed_write_says_so_and_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.mkdir()  # a folder cannot be replaced by a file
+    with pytest.raises(FlashladderError, match="could not write the file") as caught:
+        write_atomic(path, "x")
+    assert caught.value.exit_code == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_digests_do_not_depend_on_where_the_checkout_is() -> None:
+    assert sha256("abc") == sha256(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert list(digest_files([ROOT / "README.md"])) == ["README.md"]
+    assert relative(Path("/elsewhere/x")) == "/elsewhere/x"
+
+
+def test_json_is_sorted_and_ends_with_a_newline() -> None:
+    assert dump_json({"b": 1, "a": [2]}) == '{\n  "a": [\n    2\n  ],\n  "b": 1\n}\n'
