@@ -13,7 +13,7 @@ Exit code: 0 all correct, 1 a check failed, 2 it could not run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import time
@@ -26,7 +26,7 @@ from flashladder.device import Device, open_device, reference_identity
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.installed import chosen_configs, load_installed
 from flashladder.iteration import load_all, load_iteration
-from flashladder.reference import References
+from flashladder.reference import Case, References
 from flashladder.result_schema import Accuracy, CaseResult, CheckResult, Kernel
 from flashladder.results import load_result, write_result
 
@@ -111,7 +111,21 @@ def check_iteration(
     work = [(s, case) for s in subjects for case in cases_for(s.config, quick=quick) if (s.key, case.name) not in done]
     references = references or References()
     progress = tqdm(work, desc=f"check {number:02d}", unit="case", disable=None, leave=False)
-    return CheckReport(tuple(check_case(subject, case, references, device) for subject, case in progress))
+    return CheckReport(tuple(_outcomes(progress, references, device)))
+
+
+def _outcomes(work: Iterable[tuple[Subject, Case]], references: References, device: str) -> Iterator[CaseResult]:
+    """The result of each case; ends early when a failed launch has broken the CUDA context for those after it."""
+    failed = False
+    for subject, case in work:
+        try:
+            outcome = check_case(subject, case, references, device)
+        except FlashladderError:
+            if not failed:
+                raise
+            return
+        failed = failed or outcome.status == "fail"
+        yield outcome
 
 
 def earlier(path: Path | None, kernels: dict[str, Kernel], gpu_uuid: str) -> tuple[CaseResult, ...]:

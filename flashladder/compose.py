@@ -20,8 +20,8 @@ from flashladder.parts import config_conflicts
 
 VALUE_TYPES = {"fp16": "__half", "bf16": "__nv_bfloat16"}
 
-_INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
-_ANY_INCLUDE = re.compile(r"^\s*#(include|pragma once).*\n", re.MULTILINE)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+_ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(include|pragma once).*\n", re.MULTILINE)
 
 _TEMPLATE = """\
 // {title}

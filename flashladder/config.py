@@ -44,7 +44,8 @@ class KernelConfig:
         K_mma_load_K_tiles: the same for K, along d_head.
         V_mma_load_K_tiles: the same for V, along B_c.
         mma_double_buffer_loads: the next step's fragments are loaded while this step's mma run.
-        optimized_softmax: the softmax variant in which scale and maximum fold into one FFMA before ``ex2``.
+        optimized_softmax: iterations 6 and 7: scale and maximum fold into one FFMA before ``ex2``; from 10 on: the
+            first KV block starts the row statistics instead of correcting -inf and 0.
 
     Raises:
         FlashladderError: a field has a wrong type, or a value that no kernel could have.

@@ -82,6 +82,8 @@ def parse_ncu(text: str, metrics: Sequence[str]) -> list[dict[str, int]]:
         raise FlashladderError("ncu printed no table", found=(lines or ["nothing"])[-1])
     launches: dict[int, dict[str, int]] = {}
     for row in csv.DictReader(line for line in lines[start:] if line.startswith('"')):
+        if not row["Metric Name"]:
+            continue  # advice of a rule, not a metric
         try:
             value = float(row["Metric Value"].replace(",", ""))
         except ValueError as error:

@@ -109,7 +109,7 @@ def reference_kernel(dtype: str) -> str | None:
     q = torch.randn(1, 1024, 16, 128, device="cuda", dtype=torch_dtype(dtype))
     reference_forward(q, q, q)
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
         reference_forward(q, q, q)
         torch.cuda.synchronize()
     names = [event.name for event in seen.events() if str(event.device_type).endswith("CUDA")]

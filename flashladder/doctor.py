@@ -121,7 +121,7 @@ def diagnose() -> Diagnosis:
     counted = counters(find_ncu(), admin=admin)
     clocks = Finding(
         "clocks", bool(found) and admin, "may be locked (not tried)" if found and admin else "not ours to lock",
-        "not needed: ratios are paired; --lock-clocks needs CAP_SYS_ADMIN on a machine with a GPU",
+        "not needed: ratios are paired, and nothing here changes a clock",
     )  # fmt: skip
     uv = "run: pip install 'nox[uv]' (pip is used without it: slower, and no hard links between environments)"
     findings = (

@@ -179,7 +179,11 @@ def _printed(name: str, check: Callable[[], None]) -> Outcome:
         with redirect_stdout(printed):
             check()
     except CheckFailed as error:
-        return Outcome(name, "failed", (*printed.getvalue().splitlines(), str(error)))
+        return Outcome(
+            name,
+            "failed",
+            (*(line for line in printed.getvalue().splitlines() if not line.startswith("holds")), str(error)),
+        )
     return Outcome(name, "ok", (), f"{len(printed.getvalue().splitlines())} lines of verdicts")
 
 

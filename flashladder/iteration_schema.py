@@ -138,7 +138,7 @@ class ChangeFile(_Strict):
     gmem: Literal["advance", "indexed", "static_stride"] | None = None
     epilogue: Literal["offsets", "encoded"] | None = None
     store_policy: Literal["write_back", "no_allocate"] | None = None
-    row_stride: Annotated[int, Field(ge=0, le=2**24)] | None = None
+    row_stride: Annotated[int, Field(ge=0, lt=2**22)] | None = None
 
 
 class KnobsFile(_Strict):
@@ -285,7 +285,7 @@ class IterationFile(_Strict):
     """One file ``iterations/NN_name.yaml``: what differs from the parent, why, and what is expected of it."""
 
     iteration: Annotated[int, Field(ge=1, le=99)]
-    title: Annotated[str, Field(min_length=3, max_length=80)]
+    title: Annotated[str, Field(min_length=3, max_length=80, pattern=r"^[^\\\n]+$")]
     parent: Annotated[int, Field(ge=1, le=99)] | None = None
     why: Annotated[str, Field(min_length=40)]
     change: ChangeFile = ChangeFile()

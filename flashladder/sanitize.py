@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+import os
 from pathlib import Path
 import re
 import shutil
@@ -57,7 +58,10 @@ def run_tool(sanitizer: Path, tool: str, launches: Launches, timeout_s: float) -
     """One tool over all launches; a tool that fails or does not end is a finding, not an exception."""
     command = [str(sanitizer), "--tool", tool, "--error-exitcode", "86", *launches.command()]
     start = time.monotonic()
-    reply = run_bounded(command, timeout_s)
+    env = os.environ | {
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"
+    }  # one allocation a tensor: none hides behind its neighbour
+    reply = run_bounded(command, timeout_s, env=env)
     errors = count_errors(reply.output)
     ended = "" if reply.code is not None else f"\ndid not end within {timeout_s:.0f} s"
     return Finding(

@@ -27,4 +27,7 @@ struct FlashFwdArgs {
     int n_kv_blocks;  // seq_len / B_c, at least 1
 };
 
+// Written by the host's compiler, read by nvcc's: both must lay it out alike.
+static_assert(sizeof(TensorStrides) == 24 && sizeof(FlashFwdArgs) == 136, "the layout that kernels were compiled for");
+
 }  // namespace flashladder

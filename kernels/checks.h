@@ -128,7 +128,7 @@ inline void check_tiles(const TensorFacts &q, const KernelRow &row) {
     }
 }
 
-inline void check_strides(const TensorFacts &t, const KernelRow &row) {
+inline void check_strides(const TensorFacts &t, const KernelRow &row, bool given) {
     static constexpr const char *names[] = {"batch", "seq_len", "n_heads"};
     if (t.strides[3] != 1) {
         bad(t.name, "a contiguous last dimension (stride 1)", "stride " + std::to_string(t.strides[3]),
@@ -151,7 +151,9 @@ inline void check_strides(const TensorFacts &t, const KernelRow &row) {
         bad(t.name,
             "a seq_len stride of " + std::to_string(row.row_stride) + " elements, which this kernel is built for",
             std::to_string(t.strides[1]),
-            "use contiguous tensors with " + std::to_string(row.row_stride / row.d_head) + " heads, or iteration 15");
+            given ? "use contiguous tensors with " + std::to_string(row.row_stride / row.d_head) +
+                        " heads, or iteration 15"
+                  : "pass an out with that stride, or use iteration 15");
     }
 }
 
@@ -227,7 +229,7 @@ inline const KernelRow &check_arguments(const std::array<TensorFacts, 4> &tensor
     const KernelRow &row = select_row(config, q);
     check_tiles(q, row);
     for (const TensorFacts &t : tensors)
-        check_strides(t, row);
+        check_strides(t, row, out_given || &t != &out);
     if (out_given) {
         if (!is_nested(out)) {
             bad("out", "one memory location per element",
@@ -239,8 +241,7 @@ inline const KernelRow &check_arguments(const std::array<TensorFacts, 4> &tensor
     for (const TensorFacts &t : tensors)
         check_device_of(t, q);
     if (!q.is_cuda)
-        bad("q", "a CUDA tensor", "one on " + q.device,
-            "there is no CPU kernel; `invoke emulate` runs the PTX on the CPU");
+        bad("q", "a CUDA tensor", "one on " + q.device, "there is no CPU kernel; call .cuda()");
     return row;
 }
 

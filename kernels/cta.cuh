@@ -61,15 +61,16 @@ struct CtaState : Geometry<Kernel> {
         Kernel::Softmax::template update<first_block>(s, o, stats);
     }
 
-    // O / l, one row of one m-tile.
-    static __device__ __forceinline__ void normalize(float (&row)[G::o_n_tiles][4], int half, float l) {
+    // O / l, row `half` of one m-tile. __fdividef is MUFU.RCP and FMUL whatever the flags; l <= seq_len keeps it exact
+    // enough.
+    static __device__ __forceinline__ void normalize(float (&o_tile)[G::o_n_tiles][4], int half, float l) {
         if constexpr (Kernel::reciprocal) {
-            scale_row(row, half, ptx::rcp(l));
+            scale_row(o_tile, half, ptx::rcp(l));
         } else {
 #pragma unroll
             for (int n = 0; n < G::o_n_tiles; ++n) {
-                row[n][half * 2] = __fdividef(row[n][half * 2], l);
-                row[n][half * 2 + 1] = __fdividef(row[n][half * 2 + 1], l);
+                o_tile[n][half * 2] = __fdividef(o_tile[n][half * 2], l);
+                o_tile[n][half * 2 + 1] = __fdividef(o_tile[n][half * 2 + 1], l);
             }
         }
     }
@@ -90,7 +91,8 @@ struct CtaState : Geometry<Kernel> {
         }
     }
 
-    // 16 bytes of O to global memory, under the kernel's store policy.
+    // 16 bytes of O to global memory, under the kernel's store policy. Gmem's pointers are const for the sake of Q, K,
+    // V.
     static __device__ __forceinline__ void store_global(const char *pointer, uint4 value) {
         if constexpr (Kernel::store_no_allocate) {
             ptx::store_global_16_no_allocate(const_cast<char *>(pointer), value);

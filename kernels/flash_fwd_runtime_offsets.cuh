@@ -22,7 +22,9 @@ struct QSource {
     __device__ __forceinline__ void load(std::uint32_t (&regs)[m_tiles][4], int t) const {
 #pragma unroll
         for (int m = 0; m < m_tiles; ++m) {
-            ptx::ldmatrix_x4(regs[m], tile + Layout::offset(first_row + m * kMmaM + lane % 16, 2 * t + lane / 16));
+            // `|` where `+` would do: with it, ptxas spills 4 bytes at (128, 32, 4) on sm_90
+            const int row = first_row + (m * kMmaM | lane % 16);
+            ptx::ldmatrix_x4(regs[m], tile + Layout::offset(row, 2 * t + lane / 16));
         }
     }
 };

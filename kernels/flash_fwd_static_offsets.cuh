@@ -82,6 +82,9 @@ struct Cta : CtaState<Kernel> {
     static constexpr bool q_resident = QOperand::resident;
     static constexpr int copy_rows = G::n_threads / Layout::threads_per_row;  // rows that the CTA copies at a time
     static constexpr int copy_sides = G::units_per_row / Layout::threads_per_row;
+    static_assert(G::smem_k % 128 == 0 && G::smem_v % 128 == 0 && G::rows_per_warp * Layout::row_bytes % 128 == 0,
+                  "tiles and warps' rows start at multiples of 128 bytes, or LaneAddresses::at is wrong");
+    static_assert(copy_sides * Layout::row_bytes == G::row_bytes, "the sides of a row are the row");
     static_assert(copy_rows % 8 == 0, "a thread's copy rows are equal modulo 8, so one offset serves all of them");
     static_assert(G::B_c % copy_rows == 0 && G::B_r % copy_rows == 0, "every thread copies as much as any other");
 

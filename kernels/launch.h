@@ -45,8 +45,8 @@ struct Grid {
     unsigned int batch;       // z, at most 65535
 };
 
-// Enqueues `row`'s kernel on `stream` of `device`, which must be the current device. Loads the kernel at its first use
-// on a device; safe from several threads and during CUDA graph capture. Throws std::runtime_error with one line.
+// Enqueues `row`'s kernel on `stream` of `device`, made current if it is not and left so. Loads the kernel at its first
+// use on a device; safe from several threads and during CUDA graph capture. Throws std::runtime_error with one line.
 FLASHLADDER_HIDDEN void launch(const KernelRow &row, FlashFwdArgs args, Grid grid, int device, void *stream);
 
 }  // namespace flashladder

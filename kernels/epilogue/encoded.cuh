@@ -26,6 +26,8 @@ struct Encoded {
         const int stride_1 = g & 1 ? -kUnitBytes : kUnitBytes;
         const int stride_2 = g & 2 ? -2 * kUnitBytes : 2 * kUnitBytes;
         const int stride_4 = g & 4 ? -4 * kUnitBytes : 4 * kUnitBytes;
+        static_assert(n_tiles % 8 == 0, "eight 16-byte units in each 128-byte half");
+        // No barrier before the first store: only this warp reads these rows of Q, and it has; no copy is under way.
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
             const std::uint32_t address =

@@ -1,7 +1,7 @@
 // Epilogue `offsets` (iteration 1): O through shared memory, the swizzled address of every access computed at run time.
 //
 // The detour turns 4-byte fragments into 16-byte stores of whole rows. A warp writes and reads only its own rows of the
-// region that held its rows of Q, so a warp barrier is enough.
+// region that held its rows of Q (whoever copied those, it was long before), so a warp barrier is enough.
 #pragma once
 
 #include <cstdint>

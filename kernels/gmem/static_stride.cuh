@@ -1,7 +1,7 @@
 // Global access `static_stride` (iteration 16): the distance between two rows is a constant of the kernel.
 //
-// Every row of a tile is then an immediate offset from one pointer: no multiply-add per row, no register for a stride.
-// The host refuses tensors whose sequence stride is another one (launch.cpp).
+// Every row of a tile is then one pointer plus a constant: no multiply-add per row, no register for a stride. Only the
+// first row of Q and O still asks for the argument. The host refuses tensors with another sequence stride (checks.h).
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@ template <int seq_stride /* elements */>
 struct StaticStride {
     static constexpr int row_stride = seq_stride * 2;  // bytes
     static_assert(seq_stride % 8 == 0, "rows start at 16-byte boundaries");
+    static_assert(seq_stride > 0 && seq_stride < (1 << 22), "256 rows of it, in bytes, fit an int");
 
     const char *const first;  // this thread's first 16 bytes of tile 0
     const char *pointer;      // the same of the current tile

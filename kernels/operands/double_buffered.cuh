@@ -10,6 +10,7 @@ namespace flashladder {
 
 template <int k_tiles, int x4s>
 struct DoubleBuffered {
+    static_assert(k_tiles > 1, "with one k-tile there is nothing to load ahead");
     static constexpr bool resident = false;
     std::uint32_t regs[2][x4s][4];
 

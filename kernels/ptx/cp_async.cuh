@@ -1,6 +1,6 @@
 // cp.async: 16 bytes from global to shared memory without passing through registers (sm_80 and later).
 //
-// Why: a warp issues a whole tile and computes while it arrives. One function per instruction; PTX ISA 9.7.9.25.
+// Why: a warp issues a whole tile and computes while it arrives. One function per instruction; PTX ISA 9.0, 9.7.9.25.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //
 // Lane i gives the address of row i % 8 of matrix i / 8 and receives one 32-bit register of each matrix.
 // A phase reads one matrix: eight 16-byte rows, conflict-free when they fall into eight different 16-byte bank groups.
-// One function per instruction; PTX ISA 9.7.14.5.15.
+// One function per instruction; PTX ISA 9.0, 9.7.14.5.15.
 #pragma once
 
 #include <cstdint>

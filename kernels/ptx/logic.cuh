@@ -1,6 +1,6 @@
 // xor.b32, computed where it is written: `volatile` keeps the compiler from lifting it out of a loop.
 //
-// PTX ISA 9.7.8.3. For values that cost one instruction to make and a register to keep.
+// PTX ISA 9.0, 9.7.8.3. For values that cost one instruction to make and a register to keep.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Approximate fp32 units and the 16-bit conversions; PTX ISA 9.7.3 and 9.7.9.21.
+// Approximate fp32 units and the 16-bit conversions; PTX ISA 9.0, 9.7.3 and 9.7.9.21.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,6 +1,6 @@
 // mma.m16n8k16: D(16x8) += A(16x16) B(16x8), 16-bit inputs, fp32 accumulators, one warp.
 //
-// Fragments (PTX ISA 9.7.14.5.8), lane = 4 * g + t:
+// Fragments (PTX ISA 9.0, 9.7.14.5.8), lane = 4 * g + t:
 //   A: a[0] rows g, a[1] rows g + 8 at k 2t..2t+1; a[2], a[3] the same rows at k + 8
 //   B: b0 at k 2t..2t+1, b1 at k + 8, column g
 //   D: d[0..1] row g, d[2..3] row g + 8, columns 2t..2t+1

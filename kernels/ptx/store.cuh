@@ -1,6 +1,6 @@
 // Stores and loads of the epilogue: 4 bytes to shared memory, 16 bytes from shared and to global memory.
 //
-// One function per instruction; PTX ISA 9.7.9.8 (ld) and 9.7.9.11 (st).
+// One function per instruction; PTX ISA 9.0, 9.7.9.8 (ld) and 9.7.9.11 (st).
 #pragma once
 
 #include <vector_types.h>
@@ -21,7 +21,7 @@ __device__ __forceinline__ uint4 load_shared_16(std::uint32_t shared_address) {
     return v;
 }
 
-// The default policy: the line is written back and may stay in L1.
+// The default policy, write-back: L1 may keep a copy of the line.
 __device__ __forceinline__ void store_global_16(void *pointer, uint4 v) {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");

@@ -10,7 +10,7 @@ namespace flashladder {
 
 template <int d_head>
 struct Exp {
-    // softmax_scale = 1 / sqrt(d_head)
+    // softmax_scale = 1 / sqrt(d_head); rsqrt.approx in PTX, folded to a constant by ptxas
     static __device__ __forceinline__ float scale() { return rsqrtf(static_cast<float>(d_head)); }
 
     static __device__ __forceinline__ float exp(float x) { return ptx::ex2(x * kLog2E); }
@@ -23,6 +23,7 @@ struct Exp {
         for (int m = 0; m < m_tiles; ++m) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
+                // __fmul_rn: the compiler must not contract scale and subtraction into an FFMA, which is iteration 6
 #pragma unroll
                 for (int n = 0; n < s_tiles; ++n) {
                     s[m][n][half * 2] = __fmul_rn(s[m][n][half * 2], scale());

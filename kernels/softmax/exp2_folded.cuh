@@ -10,7 +10,7 @@ namespace flashladder {
 
 template <int d_head>
 struct Exp2Folded {
-    // c = log2(e) / sqrt(d_head)
+    // c = log2(e) / sqrt(d_head); rsqrt.approx in PTX, folded to a constant by ptxas
     static __device__ __forceinline__ float scale() { return rsqrtf(static_cast<float>(d_head)) * kLog2E; }
 
     // S becomes P = 2^(c (S - m)); l and O are brought to the new maximum. `first_block` makes no difference here.

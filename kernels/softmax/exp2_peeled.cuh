@@ -1,6 +1,6 @@
 // Softmax `exp2_peeled` (iteration 10): the first KV block is known to be the first at compile time.
 //
-// O is still zero there, so it needs no rescaling (64 FMUL a lane at B_r / n_warps = 32). With `optimized` the block
+// O is still zero there, so it needs no rescaling (128 FMUL a lane at B_r / n_warps = 32). With `optimized` the block
 // also starts m and l instead of correcting -inf and 0: no exponential, no multiplication for them.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace flashladder {
 
 template <int d_head, bool optimized>
 struct Exp2Peeled {
-    // c = log2(e) / sqrt(d_head)
+    // c = log2(e) / sqrt(d_head); rsqrt.approx in PTX, folded to a constant by ptxas
     static __device__ __forceinline__ float scale() { return rsqrtf(static_cast<float>(d_head)) * kLog2E; }
 
     // S becomes P = 2^(c (S - m)); l and O are brought to the new maximum, or started by the first block.

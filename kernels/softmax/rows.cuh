@@ -16,8 +16,8 @@ constexpr float kLog2E = 1.44269504088896340736f;
 
 template <int m_tiles>
 struct RowStats {
-    float m[m_tiles][2];  // running row maximum, in the units of S as mma left it
-    float l[m_tiles][2];  // running sum of exp(s - m) over this lane's columns
+    float m[m_tiles][2];  // running row maximum of S: scaled in `exp`, as mma left it in the others
+    float l[m_tiles][2];  // running sum of the exponentials over this lane's columns
 
     __device__ __forceinline__ void clear() {
 #pragma unroll

@@ -72,7 +72,7 @@ def case(call: Callable[[], object], *pieces: str) -> Case:
 
 
 BAD: dict[str, Case] = {
-    "CPU tensors": case(lambda: forward(tensor()), "q: expected a CUDA tensor, found one on cpu", "invoke emulate"),
+    "CPU tensors": case(lambda: forward(tensor()), "q: expected a CUDA tensor, found one on cpu", "call .cuda()"),
     "rank 3": case(
         lambda: forward(tensor(128, 16, 128)),
         "q: expected 4 dimensions (batch, seq_len, n_heads, d_head), found 3 dimensions with shape (128, 16, 128)",
