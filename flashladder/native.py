@@ -1,6 +1,6 @@
 """From cubins to the library that torch loads: pack a fatbin per configuration, embed them in a table, link.
 
-Why so: the two host sources cost 20 s (torch's headers) and are the same for all sixteen iterations, so they are
+Why so: the two host sources cost 2 s (torch's stable headers) and are the same for all sixteen iterations, so they are
 compiled once into the store; an iteration adds fatbins, a table that compiles in 0.1 s, and one link. The commands are
 `flashladder.host_library`'s; used by `flashladder.build`.
 """
@@ -96,7 +96,7 @@ def host_inputs(toolchain: Toolchain) -> dict[str, object]:
 
 
 def host_objects(toolchain: Toolchain, store: Path = STORE) -> tuple[list[Path], str]:
-    """binding.o and launch.o from the store, compiled if they are not there yet (about 20 s), and their log.
+    """binding.o and launch.o from the store, compiled if they are not there yet (about 2 s), and their log.
 
     Raises:
         FlashladderError: the compiler is missing or failed.

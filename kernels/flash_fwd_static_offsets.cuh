@@ -19,8 +19,8 @@ constexpr int kTilesPerHalf = 4;  // 16-element tiles in 128 bytes
 // A lane's ldmatrix addresses within a tile of `rows` rows: lane -> (row, unit) by the order of the four matrices.
 //
 // One register per operand. The four XORs are taken in the loop (ptxas shares them between the ldmatrix of a k-tile):
-// kept as twelve registers instead, they are spilled at (128, 64, 4), and on an H200 iteration 16 runs at 104.9 % of
-// FA2 instead of 108.6 % (S = 4096, fp16, 2026-11-20).
+// kept as twelve registers instead, they are spilled at (128, 64, 4), which costs iteration 16 3.7 points of FA2's
+// speed on an H200 (2026-11-20; docs/decisions/007).
 template <typename Layout, int rows>
 struct LaneAddresses {
     std::uint32_t first;  // shared address at row group 0, column tile 0
