@@ -1,4 +1,4 @@
-"""What the committed H200 results must show: kernels correct and clean, as fast as the published ones, faster than FA2."""
+"""What the committed H200 results must show: kernels correct, clean, as fast as the published ones, faster than FA2."""
 
 from __future__ import annotations
 
