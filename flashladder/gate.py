@@ -184,7 +184,11 @@ def _printed(name: str, check: Callable[[], None]) -> Outcome:
             "failed",
             (*(line for line in printed.getvalue().splitlines() if not line.startswith("holds")), str(error)),
         )
-    return Outcome(name, "ok", (), f"{len(printed.getvalue().splitlines())} lines of verdicts")
+    lines = printed.getvalue().splitlines()
+    holding = sum(line.startswith("holds") for line in lines)
+    arches = ", ".join(dict.fromkeys(line.partition(":")[0] for line in lines))
+    edited = tuple(line for line in lines if "edited since the lock" in line)
+    return Outcome(name, "ok", edited, f"{holding} claims hold" if holding else arches)
 
 
 def run_gate() -> list[Outcome]:

@@ -150,7 +150,7 @@ def _built(library: str) -> tuple[str, ...]:
             "this iteration is not installed here",
             where=f"iteration {number}",
             expected=f"the package {library}",
-            hint=f"build it with `nox -s build-iteration-{number}`",
+            hint=f"build it into this environment: invoke build {number}",
         )
     try:
         built: tuple[str, ...] = import_module(library).configurations()

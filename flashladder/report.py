@@ -131,6 +131,8 @@ def report(*, check: bool = False, as_json: bool = False) -> int:
     if as_json:
         rows = [dict(zip(report_tables.PROGRESSION, row, strict=True)) for row in report_tables.progression(ladder)]
         print(json.dumps({"rows": rows, "stale": problems, "refused": ladder.refused}, indent=2))
+    elif check:
+        print("stale" if problems else f"up to date: {len(files)} files")
     else:
         print(report_tables.terminal(ladder))
         print(f"\nplot    {relative(REPORT / PLOT)}.svg, .png\ntables  {relative(REPORT / 'progression.md')}, .csv")

@@ -38,13 +38,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class Machine:
-    """All that counts of one folder under results/; `floors` are A/A floors per dtype in percentage points."""
+    """All that counts of one folder under results/.
+
+    `floors` are A/A floors per dtype in percentage points; `reference` says whose FA2, under which driver, and when.
+    """
 
     name: str
     key: str | None
     gpu: Gpu
     rungs: tuple[str, ...]
     floors: Mapping[str, float]
+    reference: str
     measured: Mapping[tuple[int, str], Measured]
     refused: tuple[str, ...]
 
@@ -157,7 +161,14 @@ def _machine(
             cell = (kernel.iteration, kernel.config)
             measured[cell] = _measured(kernel, result, published, measured.get(cell), where)
     rungs = tuple(dict.fromkeys(result.rung for _, result in results))
-    return Machine(name, gpu_key(first.name), first, rungs, floors, measured, tuple(refused))
+    reference = "; ".join(dict.fromkeys(_reference(result) for _, result in results))
+    return Machine(name, gpu_key(first.name), first, rungs, floors, reference, measured, tuple(refused))
+
+
+def _reference(result: BenchResult) -> str:
+    """Whose FA2 was timed, under which driver, and when."""
+    day = min(process.started_utc for process in result.processes)[:10]
+    return f"FA2 of torch {result.reference.torch}, driver {result.gpu.driver}, {day}"
 
 
 def refusal(kernel: Kernel, lock: LockFile) -> str | None:

@@ -115,11 +115,19 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
             f"{shape.n_heads} heads, d_head {shape.d_head})"
         ),
         f"tile configurations of the {gpu_title(configs_of or machine.key or PUBLISHED_GPU)}",
-        f"mode {MODE}, rung {' and '.join(machine.rungs)}",
-        *([f"SM clock {min(seen):.0f} to {max(seen):.0f} MHz"] if seen else []),
+        machine.reference,
+        f"mode {MODE} (clocks as the card chose them), rung {' and '.join(machine.rungs)}",
+        *([clock_text(min(seen), max(seen))] if seen else []),
         *([f"A/A floor ±{machine.floors[dtype]:.2f} points"] if dtype in machine.floors else []),
     ]
-    return f"{'; '.join(parts)}. {theirs}"
+    lengths = shape.seq_lens
+    means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {machine.gpu.arch}'s."
+    return f"{'; '.join(parts)}. {means} {theirs}"
+
+
+def clock_text(low: float, high: float) -> str:
+    """``SM clock 1845 MHz``, or its range."""
+    return f"SM clock {low:.0f} MHz" if round(low) == round(high) else f"SM clock {low:.0f} to {high:.0f} MHz"
 
 
 def readme_block(ladder: Ladder) -> str:

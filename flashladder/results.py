@@ -33,7 +33,7 @@ def this_host() -> Host:
         lines = (line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name"))
         cpu = next(lines, cpu).split(":")[-1].strip()
     digest = hashlib.sha256(platform.node().encode()).hexdigest()[:16]
-    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    system = f"{platform.system()} {platform.machine()}"
     return Host(digest=digest, cpu=cpu, n_cpus=os.cpu_count() or 1, system=system, python=platform.python_version())
 
 

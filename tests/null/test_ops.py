@@ -103,7 +103,7 @@ def test_an_iteration_that_is_not_installed_names_the_build(monkeypatch: pytest.
         forward(9)
     assert str(caught.value) == (
         "iteration 9: this iteration is not installed here: expected the package flashladder_09; "
-        "build it with `nox -s build-iteration-9`"
+        "build it into this environment: invoke build 9"
     )
 
 
@@ -203,7 +203,7 @@ def test_it_traces_whole_even_when_the_iteration_varies(calls: list[str], config
         try:
             seen.append(bool((compiled(tensor(1), tensor(2), iteration) == 6).all()))
         except Exception as error:  # noqa: BLE001  # torch wraps what is raised while tracing in its own classes
-            seen.append(f"build-iteration-{iteration}" in str(error))
+            seen.append(f"invoke build {iteration}" in str(error))
     assert seen == [True, True, True]
     assert calls == [BUILT[0]]
     library._destroy()
