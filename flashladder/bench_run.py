@@ -7,7 +7,7 @@ Used by `flashladder.bench`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from flashladder.config import KernelConfig
 from flashladder.device import reference_forward
 from flashladder.errors import FlashladderError
 from flashladder.reference import Case, Expected, Tensors, accuracy, choose_slices, expect, gather, make_tensors
-from flashladder.result_schema import A_A, Accuracy, Group, Sample, Series, Shape, kernel_key
+from flashladder.result_schema import A_A, Accuracy, Group, Pair, Sample, Series, Shape, kernel_key
 from flashladder.timing import Arm, Hardware, Plan, time_pairs, warm_up
 
 if TYPE_CHECKING:
@@ -123,15 +123,7 @@ def bench_group(
             raise FlashladderError(
                 f"{kernel.key} wrote other bits after timing than before, at S={shape.seq_len}", exit_code=1
             )
-    series = [
-        Series(
-            kernel=kernel.key,
-            pairs=pairs.get(kernel.key, ()),
-            before=before[kernel.key][0],
-            after=after[kernel.key][0] if kernel.key in after else None,
-        )
-        for kernel in kernels
-    ]
+    series = [_series(kernel.key, pairs, before, after) for kernel in kernels]
     return Group(
         process=process,
         dtype=dtype,
@@ -140,6 +132,18 @@ def bench_group(
         warm_up_s=round(warmed, 3),
         blocks=blocks,
         series=(Series(kernel=A_A, pairs=pairs[A_A]), *series),
+    )
+
+
+def _series(
+    key: str,
+    pairs: Mapping[str, tuple[Pair, ...]],
+    before: Mapping[str, tuple[Accuracy, Fingerprint]],
+    after: Mapping[str, tuple[Accuracy, Fingerprint]],
+) -> Series:
+    """One kernel's pairs, with its accuracy before and after them; a kernel that was wrong before has no pairs."""
+    return Series(
+        kernel=key, pairs=pairs.get(key, ()), before=before[key][0], after=after[key][0] if key in after else None
     )
 
 

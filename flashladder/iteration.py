@@ -123,7 +123,7 @@ def claim_configs(
 
     The parent's is None for the first iteration; knobs that the parent's parts decide differently follow the parent.
     """
-    config = fit_config(iteration.parts, replace(iteration.configs[gpu], **iteration.expect.at))  # type: ignore[arg-type]
+    config = fit_config(iteration.parts, replace(iteration.configs[gpu], **iteration.expect.at))  # type: ignore[arg-type]  # its own
     if iteration.parent is None:
         return config, None
     return config, fit_config(load_iteration(iteration.parent, folder).parts, config)

@@ -288,3 +288,7 @@ def test_check_command_writes_and_resumes(
     assert "FAILED 15" in capsys.readouterr().out
     with pytest.raises(FlashladderError, match="not finished"):
         check.main(["13", "--configs", "a100", "--budget", "0.0000001", "--out", str(out)])
+
+
+def test_flops_are_those_of_the_two_products() -> None:
+    assert Shape(batch=1, seq_len=4, n_heads=2, d_head=8).flops == 4 * 1 * 2 * 4**2 * 8

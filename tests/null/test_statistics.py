@@ -72,6 +72,13 @@ def test_clusters_widen_the_interval_when_processes_disagree() -> None:
     assert clustered.high == pytest.approx(0.10, abs=0.005)
 
 
+def test_every_resample_draws_as_many_clusters_as_there_are() -> None:
+    """Medians of whole draws scatter less than the clusters themselves do."""
+    values = np.concatenate([noisy(0.01 * cluster, 1e-6, 20, cluster) for cluster in range(4)])
+    clusters = [cluster for cluster in range(4) for _ in range(20)]
+    assert resampled_medians(values, clusters).std() < 0.8 * values.std()
+
+
 def test_one_cluster_is_resampled_by_value() -> None:
     values = noisy(0.0, 0.02)
     assert np.array_equal(resampled_medians(values, [7] * values.size), resampled_medians(values))

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+import random
 
 import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.result_schema import Block, Pair, Sample
 from flashladder.telemetry import GPU_IDLE, SW_POWER_CAP
-from flashladder.timing import Arm, Hardware, Plan, changed_state, is_level, settle, time_pairs, warm_up
+from flashladder.timing import Arm, Hardware, Plan, _balanced, changed_state, is_level, settle, time_pairs, warm_up
 
 THERMAL = 0x40
+
+
+def test_the_order_within_pairs_depends_on_the_seed_and_stays_balanced() -> None:
+    seen = set()
+    for seed in range(8):
+        directions = _balanced(random.Random(seed), 8)
+        assert sum(directions) == 4
+        seen.add(tuple(directions))
+    assert len(seen) > 1
 
 
 @dataclass
