@@ -36,6 +36,7 @@ _TYPES = {
     "list_type": "a list",
     "tuple_type": "a list",
     "finite_number": "a finite number",
+    "string_pattern_mismatch": "text on one line without a backslash",
 }
 
 

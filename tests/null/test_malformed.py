@@ -225,6 +225,16 @@ STEPS: dict[str, tuple[str, int, str]] = {
         7,
         "bad value for 'change.row_stride': expected greater than or equal to 0, found -8",
     ),
+    "stride_too_long": (
+        step("layout: xor", "gmem: static_stride\n  row_stride: 4194304"),
+        7,
+        "bad value for 'change.row_stride': expected less than 4194304, found 4194304",
+    ),
+    "title_that_would_swallow_a_line": (
+        step("Swizzling", "Swizzling \\"),
+        2,
+        "bad value for 'title': expected text on one line without a backslash, found 'Swizzling \\\\'",
+    ),
     "stride_without_static_stride": (
         step("layout: xor", "row_stride: 2048"),
         6,
