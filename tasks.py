@@ -15,6 +15,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from flashladder import usage
+from flashladder.config import EXAMPLE
 from flashladder.errors import FlashladderError, one_line_errors
 
 usage.install()
@@ -56,7 +57,11 @@ JSON = "print JSON, for scripts"
 ARCH = "sm_XX, several separated by commas (default: the GPU present, else sm_80)"
 KEYS = "selection key: prog, prog:a100, prog-all, tune, all, or a tile such as 64,64"
 CONFIGS = f"{KEYS} (default: prog)"
-CONFIG = "a configuration's short form (default: the A100's)"
+CONFIG = f"a configuration's short form, for example '{EXAMPLE}' (default: the A100's)"
+DIFF_CONFIG = (
+    f"a configuration of AFTER, for example '{EXAMPLE}'; BEFORE follows it as far as its parts can "
+    "(default for a step and its parent: that of the step's claims, else AFTER's on the A100)"
+)
 DTYPE = "fp16 or bf16 (default: both)"
 OUT = "result file to write (.json or .json.gz)"
 TUNE = "rank the configurations instead, at S = 4096"
@@ -76,7 +81,7 @@ def show(_: Context, iteration: str, config: str = "", json: bool = False) -> No
     call("view", "show", iteration, config=config, json=json)
 
 
-@task(help={"before": STEP, "after": STEP, "config": CONFIG, "json": JSON})
+@task(help={"before": STEP, "after": STEP, "config": DIFF_CONFIG, "json": JSON})
 def diff(_: Context, before: str, after: str, config: str = "", json: bool = False) -> None:
     """Compares two kernels: source in reading order, opcode counts. Example: `invoke diff 7 8`."""
     call("view", "diff", before, after, config=config, json=json)
@@ -102,9 +107,12 @@ def bench(_: Context, number: str, configs: str = "", dtype: str = "", tune: boo
     call("bench", step(number), configs=configs, dtype=dtype_of(dtype), tune=tune, out=out)
 
 
-@task(help={"iteration": f"{STEP} (default: all)", "arch": ARCH, "configs": CONFIGS, "json": JSON})
+@task(
+    positional=["iteration"],
+    help={"iteration": f"{STEP} (default: all)", "arch": ARCH, "configs": CONFIGS, "json": JSON},
+)
 def ptxas(_: Context, iteration: str = "", arch: str = "", configs: str = "prog", json: bool = False) -> None:
-    """Prints registers, spills and shared memory. Example: `invoke ptxas --iteration 7 --arch sm_80,sm_90`."""
+    """Prints registers, spills and shared memory. Example: `invoke ptxas 7 --arch sm_80,sm_90`."""
     with one_line_errors():
         from flashladder.code_view import show_ptxas
 

@@ -36,7 +36,6 @@ _TYPES = {
     "list_type": "a list",
     "tuple_type": "a list",
     "finite_number": "a finite number",
-    "string_pattern_mismatch": "text on one line without a backslash",
 }
 
 
@@ -187,6 +186,8 @@ def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_
     if kind == "literal_error":
         expected: object = "one of " + str(context["expected"]).replace("'", "").replace(" or ", ", ")
         hint = closest(problem["input"], [value.strip() for value in str(expected)[7:].split(",")])
+    elif kind == "string_pattern_mismatch":
+        expected = f"text matching {context['pattern']}"
     elif kind in _TYPES:
         expected = _TYPES[kind]
     elif "expected" in context:

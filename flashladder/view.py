@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 import difflib
 import json
 from pathlib import Path
+import re
 import textwrap
 
-from flashladder.config import KernelConfig
+from flashladder.config import EXAMPLE, KernelConfig
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import ITERATIONS, relative
-from flashladder.iteration import GPUS, Iteration, load_all, load_description
+from flashladder.iteration import GPUS, Claim, Iteration, claim_configs, load_all, load_description
+from flashladder.iteration_schema import COUNTERS
 from flashladder.parts import config_conflicts, fit_config
+from flashladder.view_counts import diff_counts, opcode_counts
 
 WIDTH = 100
 DEFAULT_GPU = "a100"  # whose configuration is shown when none is named
-Counts = Mapping[str, int]
+LEGEND = """\
+Configurations: B_r,B_c,n_warps, then the loads of Q_K_V in units of 8 elements of k (0: all up front).
++buffer: the next step's fragments are loaded while this step's mma run.
++opt: optimized softmax; iterations 6 and 7: scale and maximum fold into one FFMA before ex2;
+      from 10 on: the first KV block starts the row statistics instead of correcting -inf and 0."""
 
 
 def changes(iteration: Iteration) -> str:
@@ -48,8 +55,7 @@ def list_iterations(folder: Path = ITERATIONS) -> str:
         "  ".join((row[0].rjust(widths[0]), *(c.ljust(w) for c, w in zip(row[1:], widths[1:], strict=True)))).rstrip()
         for row in rows
     ]
-    note = "Configurations: B_r,B_c,n_warps, then the loads of Q_K_V in units of 8 elements of k (0: all up front)."
-    return "\n".join([*lines, "", note])
+    return "\n".join([*lines, "", LEGEND])
 
 
 def as_data(iteration: Iteration) -> dict[str, object]:
@@ -97,22 +103,43 @@ def show_iteration(iteration: Iteration, config: KernelConfig) -> str:
     Raises:
         FlashladderError: the kernel cannot be composed.
     """
+    return f"{header(iteration)}\n\n// {config.short_form()}\n{kernel_text(iteration, config)}"
+
+
+def kernel_text(iteration: Iteration, config: KernelConfig) -> str:
+    """The composed kernel in reading order, with at most one blank line in a row.
+
+    Raises:
+        FlashladderError: the kernel cannot be composed.
+    """
     from flashladder.compose import flattened
 
-    return f"{header(iteration)}\n\n// {config.short_form()}\n{flattened(iteration, config)}"
+    return re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", flattened(iteration, config))
+
+
+def expectation(claim: Claim) -> str:
+    """A claim as a line that needs no legend: where it is counted, what, and what becomes of it."""
+    counters = {name: short for short, name in COUNTERS.items()}
+    words = str(replace(claim, metric="", scope="kernel")).strip()
+    short = re.sub(r"[^+/]+", lambda match: counters.get(match[0], match[0]), claim.metric)
+    if short != claim.metric:
+        return f"counter {short} ({claim.metric}) {words}"
+    metric = re.sub(r"\btotal\b", "total instructions", claim.metric)
+    place = "main loop" if claim.scope == "main_loop" else "SASS"
+    return f"{place}: {metric} {words.replace('is unchanged', 'unchanged')}"
 
 
 def header(iteration: Iteration) -> str:
     """The page's head, as lines of at most 100 characters."""
     parent = "the first iteration" if iteration.parent is None else f"from iteration {iteration.parent}"
-    claims = (*iteration.expect.sass, *iteration.expect.counters)
+    claims = [f"  {expectation(claim)}" for claim in (*iteration.expect.sass, *iteration.expect.counters)]
     sections = [
         f"Iteration {iteration.description}: {iteration.title} ({parent})",
         textwrap.fill(iteration.why, WIDTH),
         _section("changes", iteration.change.items()),
         _section("parts", asdict(iteration.parts).items(), marked=iteration.change),
         _section("configurations", ((gpu, config.short_form()) for gpu, config in iteration.configs.items())),
-        _section("expected", ((str(i), claim) for i, claim in enumerate(claims, 1))),
+        "\n".join(["expected:", *claims] if claims else []),
     ]
     return "\n\n".join(section for section in sections if section)
 
@@ -128,18 +155,41 @@ def _section(title: str, items: Iterable[tuple[str, object]], marked: Mapping[st
 
 
 def equal_configs(before: Iteration, after: Iteration, text: str | None = None) -> tuple[KernelConfig, KernelConfig]:
-    """Configurations at which two iterations differ in their parts only, as far as they can express that.
+    """Configurations at which two iterations differ in their parts only: one of them, fitted to the parts of each.
 
-    Iterations of the same parts (7 and its parent) are compared in their own configurations.
+    That is `text`, which is one of `after`; else, for a parent and its child, the one that the child's claims are made
+    at; else the A100's of `after`, or of `before`. Iterations of the same parts (7 and its parent) differ only in their
+    configurations and keep their own, as do those that can share none (`caveat` says so).
 
     Raises:
         FlashladderError: `text` names a configuration that `after` cannot express.
     """
-    if not text and before.parts == after.parts:
-        return before.configs[DEFAULT_GPU], after.configs[DEFAULT_GPU]
-    config = pick_config(after, text)
-    same = fit_config(before.parts, config)
-    return (before.configs[DEFAULT_GPU] if config_conflicts(before.parts, same) else same), config
+    own = before.configs[DEFAULT_GPU], after.configs[DEFAULT_GPU]
+    if text:
+        wanted = [pick_config(after, text)]
+        own = own[0].with_dtype(wanted[0].dtype), wanted[0]
+    elif before.parts == after.parts:
+        return own
+    else:
+        pairs = ((before, after), (after, before))
+        children = [child for parent, child in pairs if not parent.is_ablation and child.parent == parent.number]
+        wanted = [*(claim_configs(child)[0] for child in children), own[1], own[0]]
+    for config in wanted:
+        old, new = fit_config(before.parts, config), fit_config(after.parts, config)
+        if not config_conflicts(before.parts, old) and not config_conflicts(after.parts, new):
+            return old, new
+    return own
+
+
+def caveat(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
+    """What to know before reading a difference at `configs`; empty when they differ only as the parts decide."""
+    old, new = configs
+    if fit_config(before.parts, new) == old or fit_config(after.parts, old) == new:
+        return ""
+    if before.parts == after.parts:
+        return "the parts are equal: the step is its configuration, and each side has its own"
+    tiles = [(config.B_r, config.B_c, config.n_warps) for config in configs]
+    return f"different {'loads' if tiles[0] == tiles[1] else 'tiles'}: not the effect of this step alone"
 
 
 def diff_iterations(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
@@ -148,49 +198,12 @@ def diff_iterations(before: Iteration, after: Iteration, configs: tuple[KernelCo
     Raises:
         FlashladderError: a kernel cannot be composed.
     """
-    from flashladder.compose import flattened
-
     pages = []
     for iteration, config in zip((before, after), configs, strict=True):
         head = f"{_section('parts', asdict(iteration.parts).items())}\n\nconfiguration: {config.short_form()}\n\n"
-        pages.append((head + flattened(iteration, config)).splitlines())
+        pages.append((head + kernel_text(iteration, config)).splitlines())
     old, new = (f"iteration {iteration.description}" for iteration in (before, after))
     return "\n".join(difflib.unified_diff(pages[0], pages[1], old, new, lineterm=""))
-
-
-def count_changes(before: Counts, after: Counts) -> str:
-    """A table of the opcode classes whose static count differs, largest change first."""
-    rows = []
-    for name in sorted({*before, *after}, key=lambda n: (n != "total", -abs(after.get(n, 0) - before.get(n, 0)), n)):
-        old, new = before.get(name, 0), after.get(name, 0)
-        if old != new:
-            rows.append((name, str(old), str(new), f"{100 * (new - old) / old:+.1f} %" if old else "new"))
-    if not rows:
-        return "no opcode class changes its count"
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join((row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))))
-        for row in rows
-    )
-
-
-def locked_counts(iteration: Iteration, config: KernelConfig) -> Counts | None:
-    """Opcode counts of a kernel from the committed lock of sm_80; None for what is not locked (ablations never are)."""
-    from flashladder.lock import opcode_counts
-
-    return None if iteration.is_ablation else opcode_counts(iteration.number, config)
-
-
-def diff_counts(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
-    """The opcode counts' changes from the lock, at `configs`, or at the A100's own where these are not locked."""
-    own = (before.configs[DEFAULT_GPU], after.configs[DEFAULT_GPU])
-    for pair in dict.fromkeys((configs, own)):
-        counts = [locked_counts(iteration, config) for iteration, config in zip((before, after), pair, strict=True)]
-        if counts[0] is not None and counts[1] is not None:
-            return f"opcode counts (sm_80), {pair[0].short_form()} -> {pair[1].short_form()}\n" + count_changes(
-                counts[0], counts[1]
-            )
-    return "opcode counts: not in results/locks/sm_80.json for these two"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -212,25 +225,26 @@ def _show(iteration: Iteration, config: KernelConfig, *, as_json: bool) -> None:
     if not as_json:
         print(show_iteration(iteration, config))
         return
-    from flashladder.compose import flattened
-
-    kernel = {"config": config.short_form(), "kernel": flattened(iteration, config)}
+    kernel = {"config": config.short_form(), "kernel": kernel_text(iteration, config)}
     print(json.dumps(as_data(iteration) | kernel, indent=2))
 
 
 def _diff(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig], *, as_json: bool) -> None:
     """Prints the difference of two iterations."""
-    text = diff_iterations(before, after, configs)
+    text, note = diff_iterations(before, after, configs), caveat(before, after, configs)
     if not as_json:
+        if note:
+            print(f"{note}\n")
         print(text or "the kernels are the same")
         print()
         print(diff_counts(before, after, configs))
         return
     sides = [
-        {"description": i.description, "config": c.short_form(), "opcode_counts": locked_counts(i, c)}
+        {"description": i.description, "config": c.short_form(), "opcode_counts": opcode_counts(i, c)}
         for i, c in zip((before, after), configs, strict=True)
     ]
-    print(json.dumps({"before": sides[0], "after": sides[1], "diff": text.splitlines()}, indent=2, default=dict))
+    page = {"before": sides[0], "after": sides[1], "caveat": note, "diff": text.splitlines()}
+    print(json.dumps(page, indent=2, default=dict))
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -245,8 +259,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     differ.add_argument("after")
     for verb in (lister, shower, differ):
         verb.add_argument("--json", action="store_true", help="print JSON")
-    for verb in (shower, differ):
-        verb.add_argument("--config", help="a configuration's short form (default: the A100's)")
+    shower.add_argument("--config", help=f"a configuration, as in {EXAMPLE!r} (default: the A100's)")
+    differ.add_argument(
+        "--config",
+        help=f"a configuration of AFTER, as in {EXAMPLE!r}; BEFORE follows it as far as its parts can "
+        "(default: that of the child's claims, or else AFTER's on the A100)",
+    )
     return parser.parse_args(argv)
 
 

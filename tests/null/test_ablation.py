@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from flashladder.ablation import nameable
@@ -98,7 +100,8 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
         ("16 - swizzle - eager", "nothing named 'swizzle_eager' can be taken back from iteration 16"),
         ("16 -", "nothing named '' can be taken back from iteration 16"),
         ("16 * swizzle", "not a description of an iteration"),
-        ("17 - swizzle", "no such iteration: expected one of 1, 2, 3"),
+        ("17 - swizzle", "no such iteration: expected a number from 1 to 16, found 17"),
+        ("0", "no such iteration: expected a number from 1 to 16, found 0"),
         (
             "3 - backward",
             (
@@ -106,10 +109,8 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
                 "xor, eager, found '3 - backward'"
             ),
         ),
-        (
-            "1 - swizzle",
-            ("nothing named 'swizzle' can be taken back from iteration 1: expected one of none, found '1 - swizzle'"),
-        ),
+        ("1 - swizzle", "iteration 1 has no change to take back: found '1 - swizzle'"),
+        ("16 + xor", "iteration 16 has every change of the ladder: there is none to add: found '16 + xor'"),
         (
             "15 + eager",
             (
@@ -133,6 +134,13 @@ def test_bad_descriptions(text: str, message: str) -> None:
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_a_ladder_with_gaps_lists_its_numbers(tmp_path: Path) -> None:
+    for number in (1, 2, 4):
+        (tmp_path / f"{number:02d}_step.yaml").touch()
+    with pytest.raises(FlashladderError, match=r"no such iteration: expected one of 1, 2, 4, found 3"):
+        load_description("3", tmp_path)
 
 
 def test_every_step_taken_back_from_the_last_composes() -> None:

@@ -233,7 +233,7 @@ STEPS: dict[str, tuple[str, int, str]] = {
     "title_that_would_swallow_a_line": (
         step("Swizzling", "Swizzling \\"),
         2,
-        "bad value for 'title': expected text on one line without a backslash, found 'Swizzling \\\\'",
+        r"bad value for 'title': expected text matching ^[^\\\n]+$, found 'Swizzling \\'",
     ),
     "stride_without_static_stride": (
         step("layout: xor", "row_stride: 2048"),

@@ -12,9 +12,12 @@ from types import ModuleType
 
 from invoke.context import Context
 from invoke.exceptions import Exit
+from invoke.parser.context import ParserContext
+from invoke.parser.parser import Parser
 from invoke.tasks import Task
 import pytest
 
+from flashladder.config import EXAMPLE
 from flashladder.files import ROOT
 
 EXPECTED = {
@@ -75,13 +78,15 @@ def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: Modu
         (["check", "x"], "found 'x'"),
         (["bench", "-7"], "-7"),
         (["bench", "7", "--dtype", "fp32"], "no such dtype: expected fp16 or bf16, found 'fp32'"),
-        (["show", "17"], "no such iteration"),
+        (["show", "17"], "expected a number from 1 to 16, found 17"),
         (["show", "x"], "x"),
         (["diff", "7"], "'after'"),
         (["lock", "7"], "a lock needs a reason"),
         (["lock", "7", "--reason", " "], "a lock needs a reason"),
         (["ptxas", "--arch", "sm_12"], "unknown GPU architecture"),
         (["ptxas", "--iteration", "99"], "no such iteration"),
+        (["ptxas", "99"], "no such iteration: expected a number from 1 to 16, found 99"),
+        (["ptxas", "7", "8"], "No idea what '8' is!"),
         (["ptx", "7", "--config", "wrong"], "not the short form of a kernel configuration"),
         (["sass", "7", "--arch", "sm_12"], "unknown GPU architecture"),
         (["build"], "'number'"),
@@ -141,6 +146,30 @@ def test_flags_of_a_task_are_flags_of_its_command(
     with pytest.raises(SystemExit):
         task(Context(), **arguments)
     assert len(parsed) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "iterations"),
+    [
+        (["ptxas", "7"], ["7"]),
+        (["ptxas", "--arch", "sm_80", "16 - swizzle", "--json"], ["16 - swizzle"]),
+        (["ptxas", "--iteration", "7"], ["7"]),
+        (["ptxas", "-i=7"], ["7"]),
+        (["ptxas"], [""]),
+        (["ptxas", "doctor"], [""]),
+        (["ptxas", "7", "ptxas", "8"], ["7", "8"]),
+    ],
+)
+def test_the_iteration_of_ptxas_needs_no_flag(tasks: ModuleType, words: list[str], iterations: list[str]) -> None:
+    contexts = [ParserContext(name, args=task.get_arguments()) for name, task in all_tasks(tasks).items()]
+    result = Parser(contexts=contexts).parse_argv(words)
+    assert [found.args["iteration"].value for found in result if found.name == "ptxas"] == iterations
+
+
+def test_help_of_config_shows_a_short_form_and_whose_it_is() -> None:
+    for name in ("show", "diff", "ptx", "sass"):
+        assert EXAMPLE.replace(" ", "") in "".join(invoke(name, "--help").stdout.split()), name
+    assert "a configuration of AFTER" in " ".join(invoke("diff", "--help").stdout.split())
 
 
 @pytest.mark.parametrize("words", [["show", "--help"], ["build", "-h"], ["--help", "lock"], ["diff", "7", "--help"]])

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 from pathlib import Path
 
 import pytest
 
-from flashladder import lock, view
+from flashladder import lock, view, view_counts
+from flashladder.compose import flattened
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.files import ITERATIONS
-from flashladder.iteration import load_all, load_description, load_iteration
+from flashladder.iteration import Iteration, claim_configs, load_all, load_description, load_iteration
+from flashladder.iteration_schema import COUNTERS, Claim
 
 SIXTEEN = load_iteration(16)
+
+
+@pytest.fixture(autouse=True)
+def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled in this file, on any machine."""
+    monkeypatch.setattr(view_counts, "missing_tools", lambda: "install it")
 
 
 def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,6 +40,14 @@ def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "layout: xor_static" in rows[7]
     assert "configurations only" in rows[6]
     assert not any(line.endswith(" ") for line in lines)
+
+
+def test_every_word_of_the_lists_configurations_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    view.main(["list"])
+    table, legend = capsys.readouterr().out.split("\n\n")
+    for word in ("+buffer", "+opt"):
+        assert word in table
+        assert f"\n{word}: " in legend
 
 
 def test_list_as_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +77,9 @@ def test_show_tells_why_then_what_then_the_kernel(capsys: pytest.CaptureFixture[
         "changes:\n  layout  xor_static",
         "parts:",
         "configurations:\n  a100     (FP16, 128, 128, 64, 4)",
-        "expected:\n  1  IADD3 falls by at least 10.3 %",
+        "expected:\n  SASS: IADD3 falls by at least 10.3 %\n",
+        "  main loop: IADD3+LOP3+SHF falls\n",
+        f"  counter shared_ld_conflicts ({COUNTERS['shared_ld_conflicts']}) is 0\n",
         "// (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles",
         "flash_fwd_kernel",
     ]
@@ -103,15 +122,64 @@ def test_show_refuses_a_configuration_that_the_iteration_lacks() -> None:
     assert caught.value.exit_code == 2
 
 
-def test_diff_is_at_equal_tiles(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("claim", "line"),
+    [
+        (Claim("total", "kernel", "equals"), "SASS: total instructions unchanged"),
+        (Claim("total", "main_loop", "falls", at_least=0.1), "main loop: total instructions falls by at least 10 %"),
+        (Claim("IMAD.MOV.U32+MOV", "kernel", "equals", value=0), "SASS: IMAD.MOV.U32+MOV is 0"),
+        (
+            Claim(f"{COUNTERS['registers']}/{COUNTERS['ldsm']}", "kernel", "equals", within=0.01),
+            f"counter registers/ldsm ({COUNTERS['registers']}/{COUNTERS['ldsm']}) is unchanged within 1 %",
+        ),
+    ],
+)
+def test_expectations_need_no_legend(claim: Claim, line: str) -> None:
+    assert view.expectation(claim) == line
+
+
+@pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)
+def test_the_kernel_has_no_runs_of_blank_lines(step: Iteration) -> None:
+    config = step.configs["a100"]
+    text, raw = view.kernel_text(step, config), flattened(step, config)
+    assert "\n\n\n" not in text
+    assert [line for line in text.splitlines() if line.strip()] == [line for line in raw.splitlines() if line.strip()]
+
+
+def test_diff_is_at_the_configuration_of_the_childs_claims(capsys: pytest.CaptureFixture[str]) -> None:
     view.main(["diff", "7", "8"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["--- iteration 7", "+++ iteration 8"]
     assert "-  layout        xor" in lines
     assert "+  layout        xor_static" in lines
-    assert "-configuration: (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+opt_softmax" in lines
-    assert "+configuration: (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles" in lines
-    assert any(line.startswith("opcode counts") for line in lines)
+    assert "-configuration: (FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax" in lines
+    assert "+configuration: (FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles" in lines
+    nothing = "opcode counts: not locked at this configuration and no toolchain here to compile it: install it"
+    assert lines[-1] == nothing
+
+
+@pytest.mark.parametrize("step", load_all()[1:], ids=lambda step: step.slug)
+def test_every_step_is_compared_with_its_parent_at_one_configuration(step: Iteration) -> None:
+    assert step.parent is not None
+    parent = load_iteration(step.parent)
+    pair = view.equal_configs(parent, step)
+    if step.change:
+        child, fitted = claim_configs(step)
+        assert pair == (fitted, child)
+        assert view.equal_configs(step, parent) == pair[::-1]
+        assert view.caveat(parent, step, pair) == ""
+    else:
+        assert pair == (parent.configs["a100"], step.configs["a100"])
+        assert view.caveat(parent, step, pair).startswith("the parts are equal")
+
+
+def test_a_named_configuration_is_that_of_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
+    text = load_iteration(8).configs["rtx3090"].with_dtype("bf16").short_form()
+    view.main(["diff", "7", "8", f"--config={text}", "--json"])
+    data = json.loads(capsys.readouterr().out)
+    assert data["after"]["config"] == text
+    assert data["before"]["config"] == f"{text}+opt_softmax"
+    assert data["caveat"] == ""
 
 
 def test_diff_of_a_switch_is_small() -> None:
@@ -133,9 +201,15 @@ def test_diff_of_a_step_that_only_tunes_shows_its_configurations() -> None:
     assert configs == (before.configs["a100"], after.configs["a100"])
 
 
-def test_diff_of_steps_that_cannot_share_a_configuration_falls_back() -> None:
-    before, after = load_iteration(4), load_iteration(3)
-    assert view.equal_configs(before, after) == (before.configs["a100"], after.configs["a100"])
+def test_what_is_not_the_effect_of_the_step_alone_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    tiled, whole, tuned = load_iteration(4), load_iteration(3), load_iteration(7)
+    config = replace(tuned.configs["a100"], Q_mma_load_K_tiles=0, K_mma_load_K_tiles=0, V_mma_load_K_tiles=0)
+    view.main(["diff", "4", "7", f"--config={config}"])  # iteration 4 cannot load everything up front
+    assert capsys.readouterr().out.startswith("different loads: not the effect of this step alone\n\n--- iteration 4\n")
+    tall = replace(whole.configs["a100"], B_r=128, dtype="bf16")
+    assert view.equal_configs(tiled, whole, str(tall)) == (tiled.configs["a100"].with_dtype("bf16"), tall)
+    view.main(["diff", "4", "3", f"--config={tall}"])
+    assert capsys.readouterr().out.startswith("different tiles: not the effect of this step alone\n\n")
 
 
 def test_diff_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +221,7 @@ def test_diff_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_counts_table() -> None:
-    table = view.count_changes(
+    table = view_counts.count_changes(
         {"LOP3": 140, "MOV": 5, "HMMA": 128, "total": 273}, {"LOP3": 81, "HMMA": 128, "SHF": 5, "total": 214}
     )
     assert table.splitlines() == [
@@ -156,30 +230,39 @@ def test_counts_table() -> None:
         "MOV      5    0  -100.0 %",
         "SHF      0    5       new",
     ]
-    assert view.count_changes({"A": 1}, {"A": 1}) == "no opcode class changes its count"
+    assert view_counts.count_changes({"A": 1}, {"A": 1}) == "no opcode class changes its count"
 
 
-def test_counts_come_from_the_lock_first_at_equal_tiles_then_at_the_own_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def counts(number: int, config: KernelConfig) -> dict[str, int] | None:
-        asked.append((number, config))
-        return {"LOP3": 10 * number} if config == load_iteration(number).configs["a100"] else None
-
-    monkeypatch.setattr(lock, "opcode_counts", counts)
+def test_counts_come_from_the_lock_or_else_from_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = load_iteration(7), load_iteration(8)
-    text = view.diff_counts(before, after, view.equal_configs(before, after))
-    assert "LOP3" in text
-    assert "+14.3 %" in text
-    assert f"{before.configs['a100']} -> {after.configs['a100']}" in text
-    assert len(asked) == 4
+    pair = view.equal_configs(before, after)
+
+    def locked(number: int, config: KernelConfig, arch: str) -> dict[str, int] | None:
+        assert arch == "sm_80"
+        return {"LOP3": 70} if (number, config) == (7, pair[0]) else None
+
+    def compiled(iteration: Iteration, config: KernelConfig) -> dict[str, int]:
+        assert (iteration, config) == (after, pair[1])
+        return {"LOP3": 35}
+
+    monkeypatch.setattr(lock, "opcode_counts", locked)
+    monkeypatch.setattr(view_counts, "compiled_counts", compiled)
+    assert view_counts.opcode_counts(after, pair[1]) is None  # no tools
+    monkeypatch.setattr(view_counts, "missing_tools", str)
+    assert view_counts.diff_counts(before, after, pair).splitlines() == [
+        f"opcode counts (sm_80), {pair[0]} -> {pair[1]}",
+        "LOP3  70  35  -50.0 %",
+    ]
+
+
+def test_an_ablation_is_never_locked() -> None:
     ablation = load_description("16 - store_policy")
-    nothing = view.diff_counts(SIXTEEN, ablation, view.equal_configs(SIXTEEN, ablation))
-    assert nothing == "opcode counts: not in results/locks/sm_80.json for these two"
+    assert view_counts.locked_counts(SIXTEEN, SIXTEEN.configs["a100"]) is not None
+    assert view_counts.locked_counts(ablation, ablation.configs["a100"]) is None
 
 
 def test_unknown_iteration_is_one_line() -> None:
-    with pytest.raises(FlashladderError, match=r"no such iteration: expected one of 1, 2, .*, found 99"):
+    with pytest.raises(FlashladderError, match=r"no such iteration: expected a number from 1 to 16, found 99"):
         view.main(["show", "99"])
 
 
@@ -193,4 +276,4 @@ def test_usage_errors_leave_with_2(capsys: pytest.CaptureFixture[str]) -> None:
 def test_another_folder(tmp_path: Path) -> None:
     for path in sorted(ITERATIONS.glob("0[1-3]_*.yaml")):
         (tmp_path / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
-    assert len(view.list_iterations(tmp_path).splitlines()) == 1 + 3 + 2
+    assert len(view.list_iterations(tmp_path).splitlines()) == 1 + 3 + 1 + len(view.LEGEND.splitlines())
