@@ -1,7 +1,7 @@
 """What a build of one iteration is made from and what it leaves: inputs, digests, files, manifest.
 
 Everything is made in a scratch folder and renamed into ``build/iteration_07/sm_80/``: a build is whole or not there.
-PTX and machine code are hard links into the store. Used by `flashladder.build`.
+PTX and machine code are copies, so that an edit there cannot reach the store. Used by `flashladder.build`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import csv
 from dataclasses import dataclass
 import io
 import json
-import os
 from pathlib import Path
 import re
 import shutil
@@ -134,7 +133,8 @@ def make(
         write_atomic(scratch / "build.demangled.log", demangle(text, toolchain))
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
         write_atomic(scratch / "kernels.txt", format_table(*table))
-        manifest = _manifest(request, entries, toolchain, inputs)
+        library = sha256((scratch / LIBRARY_NAME).read_bytes())
+        manifest = _manifest(request, entries, toolchain, inputs) | {wheel.LIBRARY_DIGEST: library}
         _assemble(scratch, request, manifest, table[0])
         manifest |= _outputs(scratch) | {"git": git_revision()}
         write_atomic(scratch / "manifest.json", dump_json(manifest))
@@ -151,7 +151,7 @@ def _logs(entries: Sequence[CubinEntry]) -> list[str]:
     logs: dict[Path, None] = {}
     for entry in entries:
         logs |= {entry.ptx_entry.log: None, entry.log: None}
-    return [path.read_text(encoding="utf-8") for path in logs]
+    return [path.read_text(encoding="utf-8", errors="replace") for path in logs]
 
 
 def _kernel(
@@ -162,25 +162,16 @@ def _kernel(
     toolchain: Toolchain,
     log: native.Log,
 ) -> TableRow:
-    """Links one configuration's files from the store into its folder, packs its fatbin, and gives its table row."""
+    """Copies one configuration's files from the store into its folder, packs its fatbin, and gives its table row."""
     mine = [entry for (_, other, _), entry in zip(request.jobs, entries, strict=True) if other == config]
     unit: PtxEntry = mine[0].ptx_entry
     folder = scratch / config.slug()
     folder.mkdir()
-    _hard_link(unit.source, folder / "kernel.cu")
-    ptx = _hard_link(unit.ptx, folder / "kernel.ptx")
-    cubins = {entry.arch: _hard_link(entry.cubin, folder / f"kernel.{entry.arch}.cubin") for entry in mine}
+    shutil.copyfile(unit.source, folder / "kernel.cu")
+    ptx = Path(shutil.copyfile(unit.ptx, folder / "kernel.ptx"))
+    cubins = {e.arch: Path(shutil.copyfile(e.cubin, folder / f"kernel.{e.arch}.cubin")) for e in mine}
     packed = native.fatbin(folder, ptx, cubins, toolchain, log)
     return TableRow(config, packed.relative_to(scratch), request.arches, request.iteration.parts.row_stride)
-
-
-def _hard_link(source: Path, target: Path) -> Path:
-    """`target` as another name of `source`, or a copy where the file system has no hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-    return target
 
 
 def _assemble(scratch: Path, request: Request, manifest: Mapping[str, object], rows: Sequence[PtxasRow]) -> None:

@@ -26,7 +26,7 @@ from flashladder import __version__, native, wheel
 from flashladder.artifacts import Request, inputs_of, is_fresh, make
 from flashladder.compile import compile_many, default_arch, table_rows
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import dump_json, relative, sha256
+from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.iteration import load_iteration
 from flashladder.ptxas import PtxasRow, format_table
 from flashladder.selection import select_configs
@@ -80,7 +80,7 @@ def build_iteration(
     """
     started = time.monotonic()
     request = make_request(number, arch, configs, debug=debug)
-    with _exclusive(request), _disk_errors(request.folder.parent):
+    with _disk_errors(request.folder.parent), _exclusive(request):
         toolchain, torch = find_toolchain(), native.torch_version()
         entries = compile_many(request.jobs, n_jobs, toolchain=toolchain, debug=debug)
         inputs = inputs_of(request, entries, toolchain, torch)
@@ -90,10 +90,25 @@ def build_iteration(
         if not up_to_date:
             make(request, entries, toolchain, inputs, (rows, warnings))
         made = request.folder / wheel.wheel_name(request.name, __version__)
-        if install and wheel.installed_digest(request.name) != digest:
-            wheel.install(made)
-            wheel.check_import(request.name, [config.short_form() for config in request.configs])
+        if install:
+            _install(request, made, digest)
     return BuildResult(request.folder, made, tuple(rows), up_to_date, time.monotonic() - started)
+
+
+def _install(request: Request, made: Path, digest: str) -> None:
+    """Installs the wheel unless it is, and checks that it imports unless a check of it has passed in this environment.
+
+    What passed is noted beside the builds, in a file per interpreter: a check that failed is made again.
+    """
+    interpreter = sha256(f"{sys.executable}\n{sys.version}")
+    passed = request.folder.parent / f".imports-{interpreter[:12]}"
+    if wheel.installed_digest(request.name) != digest:
+        passed.unlink(missing_ok=True)
+        wheel.install(made)
+    elif passed.is_file() and passed.read_bytes() == digest.encode():
+        return
+    wheel.check_import(request.name, [config.short_form() for config in request.configs])
+    write_atomic(passed, digest)
 
 
 def make_request(number: int, arch: str | None, key: str, *, debug: bool = False) -> Request:
@@ -128,7 +143,6 @@ def _exclusive(request: Request) -> Iterator[None]:
         FlashladderError: another build of this iteration is running.
     """
     folder = request.folder.parent
-    folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a+", encoding="utf-8") as stream:
         try:
             fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,21 +162,29 @@ def _exclusive(request: Request) -> Iterator[None]:
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    """Turns a full disk, before and while building, and any other trouble with files, into one line."""
-    free = shutil.disk_usage(folder).free
-    if free < NEEDED_BYTES:
-        raise FlashladderError(
-            "too little disk space for a build",
-            where=relative(folder),
-            expected=f"{NEEDED_BYTES // 2**20} MiB free",
-            found=f"{free // 2**20} MiB",
-            hint="free space, or set FLASHLADDER_ROOT to a checkout on another disk",
-        )
+    """Makes `folder`; turns a full disk, before and while building, and other trouble with files into one line."""
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if free < NEEDED_BYTES:
+            raise FlashladderError(
+                "too little disk space for a build",
+                where=relative(folder),
+                expected=f"{NEEDED_BYTES // 2**20} MiB free",
+                found=f"{free // 2**20} MiB",
+                hint="free space, or set FLASHLADDER_ROOT to a checkout on another disk",
+            )
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise disk_full(folder) from error
+        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+            raise FlashladderError(
+                f"the build folder cannot be written ({error.strerror})",
+                where=relative(folder),
+                found=error.filename,
+                hint="fix its permissions, or set FLASHLADDER_ROOT to a checkout that you can write",
+            ) from error
         raise FlashladderError(f"the build could not use a file ({error})", where=relative(folder)) from error
 
 

@@ -158,6 +158,11 @@ def to_csv(result: CounterResult) -> str:
     return out.getvalue()
 
 
+def csv_beside(path: Path) -> Path:
+    """Where the table of a result file goes: ``counters.csv`` beside ``counters.json.gz``."""
+    return path.with_name(path.name.split(".")[0] + ".csv")
+
+
 def table(counters: Mapping[str, Counters]) -> str:
     """Counters for people."""
     head = f"{'registers':>9s} {'ld wavefr.':>10s} {'conflicts':>9s} {'st wavefr.':>10s} {'ld sectors':>10s}"
@@ -193,7 +198,7 @@ def measure(numbers: Sequence[int], out: Path | None, timeout_s: float) -> tuple
     )
     if out:
         write_result(out, result)
-        write_atomic(out.with_name(out.name.split(".")[0] + ".csv"), to_csv(result))
+        write_atomic(csv_beside(out), to_csv(result))
     found = [
         f"{key}: {line}"
         for key, own in counters.items()

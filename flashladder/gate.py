@@ -1,8 +1,9 @@
 """The gate: published against measured, and everything committed against what it was made from.
 
-Why: numbers rot. Committed results are derived again from their raw samples, tables and plot are rendered again byte
-for byte, machine-code locks and claims are verified, and measured progressions are compared with the published ones:
-cell by cell within tolerance on the same GPU model, by rank order on any other. None of this needs a GPU.
+Why: numbers rot. Committed files are the sealed ones, results are derived again from their raw samples, every timed
+kernel was checked and passed, sanitizers found nothing, tables and plot are rendered again byte for byte, machine-code
+locks and claims are verified, and measured progressions are compared with the published ones: cell by cell within
+tolerance on the same GPU model, by rank order on any other. None of this needs a GPU.
 
 Run:
     invoke gate
@@ -12,21 +13,28 @@ Run:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
+from importlib import metadata
 import io
 from itertools import product
+import os
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder import counter_claims, gate_results
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import RESULTS, dump_json, relative
-from flashladder.published import Statistic
-from flashladder.report_data import PUBLISHED_GPU, Ladder, Machine, bench_files, collect
+from flashladder.published import PUBLISHED, Statistic
+from flashladder.published import problems as published_problems
+from flashladder.report_data import PUBLISHED_GPU, Ladder, Machine, collect
 from flashladder.report_tables import headline
+from flashladder.results import seal_problems
+
+BROUGHT_BY_TORCH = {"nvidia-cuda-runtime"}  # a CUDA build of torch needs it as well: no sign of a toolchain
 
 
 @dataclass(frozen=True)
@@ -39,21 +47,36 @@ class Outcome:
     summary: str = ""
 
 
-def results_hold(folder: Path = RESULTS) -> Outcome:
-    """Summaries of every committed benchmark follow from its raw samples."""
-    from flashladder.result_schema import BenchResult
-    from flashladder.results import load_result
-    from flashladder.summaries import problems
+def published_intact(folder: Path = PUBLISHED) -> Outcome:
+    """Every published CSV is the bytes that were taken over."""
+    return _over("published figures are as taken over", [folder], published_problems)
 
-    details: list[str] = []
-    files = bench_files(folder)
-    for path in files:
-        result = load_result(path)
-        if not isinstance(result, BenchResult):
-            details.append(f"{relative(path)}: expected kind bench, found {result.kind}")
-            continue
-        details += (f"{relative(path)}: {line}" for line in problems(result))
-    return _outcome("results follow from their raw samples", details, f"{len(files)} files")
+
+def results_sealed(folder: Path = RESULTS) -> Outcome:
+    """Every file of a machine's folder is the one that was sealed."""
+    return _over("result files are as sealed", gate_results.machine_folders(folder), seal_problems)
+
+
+def results_hold(folder: Path = RESULTS) -> Outcome:
+    """Summaries of every committed benchmark and tuning run follow from its raw samples."""
+    files = gate_results.sampled_files(folder)
+    return _over("results follow from their raw samples", files, gate_results.sample_problems)
+
+
+def checks_passed(folder: Path = RESULTS) -> Outcome:
+    """Every timed kernel passed every numerical check, in locked machine code."""
+    return _over("checks passed", gate_results.checked_folders(folder), gate_results.check_problems)
+
+
+def sanitizers_clean(folder: Path = RESULTS) -> Outcome:
+    """All four sanitizers found nothing, in locked machine code."""
+    return _over("sanitizers clean", sorted(folder.glob("*/sanitizer.json.gz")), gate_results.sanitizer_problems)
+
+
+def counter_tables_fresh(folder: Path = RESULTS) -> Outcome:
+    """Tables of counters are what the readings give."""
+    files = counter_claims.counter_files(folder)
+    return _over("tables of counters are up to date", files, gate_results.counter_table_problems)
 
 
 def results_locked(ladder: Ladder) -> Outcome:
@@ -86,8 +109,6 @@ def claims_hold() -> Outcome:
 
 def counter_claims_hold(folder: Path = RESULTS) -> Outcome:
     """Claims about hardware counters, in the committed readings; skipped where none is committed."""
-    from flashladder import counter_claims
-
     name = "claims about counters"
     if not counter_claims.counter_files(folder):
         return Outcome(name, "skipped", ("no readings under results/<machine>/counters.json.gz",))
@@ -160,16 +181,43 @@ def _outcome(name: str, details: Sequence[str], summary: str) -> Outcome:
     return Outcome(name, "failed" if details else "ok", tuple(details), summary)
 
 
+def _over(name: str, paths: Sequence[Path], problems: Callable[[Path], Iterable[str]]) -> Outcome:
+    """One check over files or folders: skipped where there are none; one that cannot be read is a failure."""
+    if not paths:
+        return Outcome(name, "skipped", ("nothing of this kind under results/",))
+    details: list[str] = []
+    for path in paths:
+        try:
+            details += problems(path)
+        except FlashladderError as error:
+            details.append(str(error))
+    return _outcome(name, details, ", ".join(relative(path).removeprefix("results/") for path in paths))
+
+
 def _needs_toolchain(name: str, check: Callable[[], None]) -> Outcome:
-    """Runs a check that compiles, where it can."""
-    from flashladder.toolchain import find_toolchain, host_compiler
+    """Runs a check that compiles; skipped where nothing was installed for it, failed where the wrong thing was."""
+    from flashladder import toolchain
 
     try:
-        find_toolchain()
-        host_compiler()
+        toolchain.find_toolchain()
     except FlashladderError as error:
-        return Outcome(name, "skipped", (str(error),))
+        return Outcome(name, "failed" if _has_toolchain() else "skipped", (str(error),))
+    try:
+        toolchain.host_compiler()
+    except FlashladderError as error:
+        return Outcome(name, "failed" if os.environ.get("CXX", "").strip() else "skipped", (str(error),))
     return _printed(name, check)
+
+
+def _has_toolchain() -> bool:
+    """Whether any wheel of the toolchain is installed, of whatever version."""
+    from flashladder.toolchain import load_pins
+
+    try:
+        wanted = load_pins().packages.keys() - BROUGHT_BY_TORCH
+    except FlashladderError:
+        return True  # malformed pins are no reason to skip
+    return any(next(iter(metadata.distributions(name=name)), None) for name in wanted)
 
 
 def _printed(name: str, check: Callable[[], None]) -> Outcome:
@@ -178,7 +226,7 @@ def _printed(name: str, check: Callable[[], None]) -> Outcome:
     try:
         with redirect_stdout(printed):
             check()
-    except CheckFailed as error:
+    except FlashladderError as error:  # it said no, or it could not be done
         return Outcome(
             name,
             "failed",
@@ -193,16 +241,27 @@ def _printed(name: str, check: Callable[[], None]) -> Outcome:
 
 def run_gate() -> list[Outcome]:
     """Every check that this machine can run, cheapest first."""
-    ladder = collect()
     return [
+        published_intact(),
+        results_sealed(),
         results_hold(),
-        results_locked(ladder),
+        checks_passed(),
+        sanitizers_clean(),
+        counter_tables_fresh(),
         counter_claims_hold(),
-        *published_hold(ladder),
-        report_fresh(ladder),
+        *_report_holds(),
         locks_hold(),
         claims_hold(),
     ]
+
+
+def _report_holds() -> list[Outcome]:
+    """What follows from all results together; one failure where they cannot be put together."""
+    try:
+        ladder = collect()
+        return [results_locked(ladder), *published_hold(ladder), report_fresh(ladder)]
+    except FlashladderError as error:
+        return [Outcome("results make a report", "failed", (str(error),))]
 
 
 def render(outcomes: Sequence[Outcome]) -> str:

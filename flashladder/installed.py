@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from flashladder import wheel
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.iteration import load_iteration
@@ -84,29 +85,54 @@ def package_name(number: int) -> str:
 
 
 def load_installed(number: int) -> Installed:
-    """Imports an iteration's wheel and reads its manifest.
+    """Reads the manifest of an iteration's wheel, checks the library against it and imports the wheel.
 
     Raises:
-        FlashladderError: the wheel is not installed, or has no readable manifest.
+        FlashladderError: the wheel is not installed, is damaged, was built before libraries were checked, or cannot be
+            loaded.
     """
+    name = package_name(number)
+    folder = wheel.package_folder(name)
+    if folder is None:
+        raise FlashladderError(
+            f"iteration {number} is not installed here (no module {name})",
+            hint=f"nox -s build-iteration-{number}, then install the wheel",
+        )
+    manifest = _checked_manifest(folder, f"build it again: nox -s build-iteration-{number}")
     import torch
 
-    name = package_name(number)
     try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
+        importlib.import_module(name)
+    except ImportError as error:
         raise FlashladderError(
-            f"iteration {number} is not installed here (no module {error.name})",
-            hint=f"nox -s build-iteration-{number}, then install the wheel",
+            "the installed wheel cannot be loaded", where=name, found=error, hint=f"nox -s build-iteration-{number}"
         ) from error
-    if module.__file__ is None:
-        raise FlashladderError("the wheel has no files", where=name, hint=f"nox -s build-iteration-{number}")
-    path = Path(module.__file__).with_name("manifest.json")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FlashladderError("cannot read the wheel's manifest", where=path, found=error) from error
     return Installed(number, getattr(torch.ops, name).forward_out, manifest)
+
+
+def _checked_manifest(folder: Path, hint: str) -> dict[str, Any]:
+    """The manifest in the folder of an installed wheel whose library has the digest that it names."""
+    path = folder / "manifest.json"
+    try:
+        manifest: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise FlashladderError("cannot read the wheel's manifest", where=path, found=error, hint=hint) from error
+    expected = manifest.get(wheel.LIBRARY_DIGEST)
+    if expected is None:
+        raise FlashladderError("the wheel is older than the digest of its library", where=path, hint=hint)
+    try:
+        found = wheel.library_digest(folder)
+    except OSError as error:
+        raise FlashladderError("cannot read the wheel's library", where=folder, found=error, hint=hint) from error
+    if found != expected:
+        raise FlashladderError(
+            "the installed library is damaged: its digest is not the manifest's",
+            where=folder / wheel.LIBRARY,
+            expected=str(expected)[:12],
+            found=found[:12],
+            hint=hint,
+        )
+    return manifest
 
 
 def chosen_configs(number: int, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+import json
 import os
 from pathlib import Path
 import subprocess
@@ -105,7 +106,7 @@ def host_objects(toolchain: Toolchain, store: Path = STORE) -> tuple[list[Path],
     folder = store / sha256(dump_json(inputs))
     objects = [folder / f"{source.stem}.o" for source in host_library.HOST_SOURCES]
     with entry_lock(folder):
-        if not (folder / "meta.json").is_file():
+        if not _has_objects(folder, objects):
             log = Log([], folder / "host.failed.log")
             with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
                 for source, target in zip(host_library.HOST_SOURCES, objects, strict=True):
@@ -114,7 +115,18 @@ def host_objects(toolchain: Toolchain, store: Path = STORE) -> tuple[list[Path],
                     made.replace(target)
             write_atomic(folder / "host.log", "".join(log.parts))
             write_atomic(folder / "meta.json", dump_json({"inputs": inputs, "outputs": digest_files(objects)}))
-    return objects, (folder / "host.log").read_text(encoding="utf-8")
+    return objects, (folder / "host.log").read_text(encoding="utf-8", errors="replace")
+
+
+def _has_objects(folder: Path, objects: Sequence[Path]) -> bool:
+    """Whether the host objects are in `folder` with the digests that they had when they were made, and their log."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        made = {Path(path).name: digest for path, digest in meta["outputs"].items()}
+        whole = made == {path.name: sha256(path.read_bytes()) for path in objects}
+        return whole and (folder / "host.log").is_file()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _object(source: Path, target: Path, toolchain: Toolchain) -> list[str]:

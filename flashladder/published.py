@@ -238,6 +238,22 @@ def read_csv(folder: Path, name: str, description: Description) -> list[dict[str
     return list(csv.DictReader(io.StringIO(text)))
 
 
+def problems(folder: Path = PUBLISHED) -> list[str]:
+    """One line per CSV that is missing, not described, or not the bytes that were taken over.
+
+    Raises:
+        FlashladderError: the description itself is missing or malformed.
+    """
+    description = load_description(folder)
+    found = []
+    for name in sorted({path.name for path in folder.glob("*.csv")} | description.files.keys()):
+        try:
+            read_csv(folder, name, description)
+        except FlashladderError as error:
+            found.append(str(error))
+    return found
+
+
 def number(row: Mapping[str, str], column: str, kind: Callable[[str], T], where: str) -> T:
     """A cell of a CSV row as `kind`; FlashladderError names file, row and column."""
     text = row.get(column)
@@ -254,6 +270,8 @@ def _read(path: Path) -> str:
         return path.read_bytes().decode("utf-8")  # bytes as they are: text mode would rewrite CRLF and the digest
     except FileNotFoundError as error:
         raise FlashladderError("file is missing", where=relative(path), hint="git checkout -- results") from error
+    except UnicodeDecodeError as error:
+        raise FlashladderError("not UTF-8 text", where=relative(path), hint="git checkout -- results") from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -63,10 +63,12 @@ def measure() -> str:
         return "no GPU here: kernels were built and their machine code is verified, but nothing was run or timed"
     from flashladder import bench, check, report
     from flashladder.device import open_device
+    from flashladder.results import seal
 
     folder = machine_folder(open_device().gpu.name)
     check.main(["--all", f"--budget={SECONDS_OF_CHECKS:g}", f"--out={folder / 'check.json.gz'}"])
     bench.main(["--all", f"--out={folder / 'bench.json.gz'}"])
+    seal(folder)
     report.report()
     return f"checked and timed on this GPU: {relative(folder)}"
 

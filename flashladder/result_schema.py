@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flashladder.result_samples import Accuracy, Block, Group, Pair, Sample, Series, Shape, Strict
 
@@ -207,6 +207,14 @@ class CaseResult(Strict):
     accuracy: Accuracy | None = None
     repeats: int = 0
 
+    @model_validator(mode="after")
+    def _a_pass_is_accurate(self) -> CaseResult:
+        """A case passes only with errors within its own limits."""
+        if self.status == "pass" and not (self.accuracy and self.accuracy.ok):
+            msg = f"case {self.case} of {self.kernel} passes, but its errors are not within what is allowed"
+            raise ValueError(msg)
+        return self
+
 
 class CheckResult(Result):
     """Numerical checks of kernels on a GPU."""
@@ -225,6 +233,17 @@ class CounterResult(Result):
     ncu: str
     counters: dict[str, dict[str, int]]
 
+    @model_validator(mode="after")
+    def _one_table(self) -> CounterResult:
+        """Every kernel that was read is described, and all were read for the same metrics."""
+        if not self.counters or not self.counters.keys() <= self.kernels.keys():
+            msg = "counters without a kernel"
+            raise ValueError(msg)
+        if len({frozenset(found) for found in self.counters.values()}) != 1:
+            msg = "kernels with different metrics"
+            raise ValueError(msg)
+        return self
+
 
 class Finding(Strict):
     """One run of compute-sanitizer over all kernels."""
@@ -234,6 +253,14 @@ class Finding(Strict):
     errors: int | None
     seconds: float
     tail: str
+
+    @model_validator(mode="after")
+    def _clean_is_without_errors(self) -> Finding:
+        """A clean run counted no error; one that counted none is not clean when the tool itself failed."""
+        if self.clean and self.errors != 0:
+            msg = f"{self.tool} is called clean, but its errors are {self.errors}"
+            raise ValueError(msg)
+        return self
 
 
 class SanitizerResult(Result):

@@ -4,6 +4,7 @@ Each file is one JSON document (``.json`` or ``.json.gz``) that follows `flashla
 
 Run:
     python -m flashladder.results results/h200/bench.json.gz     # validates; exit 1 when the file does not hold
+    python -m flashladder.results --seal results/h200            # writes SHA256SUMS over the folder's files
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import dump_json, relative, write_atomic
+from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.result_schema import SCHEMA_VERSION, AnyResult, Host, Result
+
+SEAL = "SHA256SUMS"  # of a machine's folder: raw samples cannot be derived again, so that their bytes are noted
 
 
 def this_host() -> Host:
@@ -77,11 +80,58 @@ def load_result(path: Path) -> AnyResult:
         raise CheckFailed(f"{key}: {first['msg']}", where=relative(path), found=first.get("input")) from error
 
 
-def main(paths: list[str]) -> int:
-    """Validates result files; exit code 1 when one does not hold."""
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file under `folder` by its path from there, but for the seal itself."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: sha256(files[name].read_bytes()) for name in sorted(files) if name != SEAL}
+
+
+def _seal_text(digests: Mapping[str, str]) -> str:
+    return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+
+
+def seal(folder: Path) -> Path:
+    """Writes the digests of all files in `folder`, as ``sha256sum -c`` reads them.
+
+    Raises:
+        FlashladderError: no such folder.
+    """
+    if not folder.is_dir():
+        raise FlashladderError("no such folder to seal", where=relative(folder))
+    return write_atomic(folder / SEAL, _seal_text(_digests(folder)))
+
+
+def seal_problems(folder: Path) -> list[str]:
+    """One line per file of `folder` that its seal does not hold, or holds otherwise; empty when all is as sealed."""
+    path, hint = folder / SEAL, f"if that is meant: python -m flashladder.results --seal {relative(folder)}"
+    if not path.is_file():
+        return [f"{relative(path)}: is missing; {hint}"]
+    text = path.read_text(encoding="utf-8", errors="replace")
+    noted = {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
+    found = _digests(folder)
+    edited = {name for name in noted.keys() & found.keys() if noted[name] != found[name]}
+    problems = [
+        f"{relative(folder / name)}: {what}; {hint}"
+        for names, what in (
+            (noted.keys() - found.keys(), "is sealed, but missing"),
+            (found.keys() - noted.keys(), "is not sealed"),
+            (edited, "edited since it was sealed"),
+        )
+        for name in sorted(names)
+    ]
+    return problems or ([] if text == _seal_text(found) else [f"{relative(path)}: not sorted sha256sum lines; {hint}"])
+
+
+def main(arguments: list[str]) -> int:
+    """Validates result files (exit code 1 when one does not hold), or seals folders of them."""
+    paths = [argument for argument in arguments if argument != "--seal"]
     if not paths or "--help" in paths:
-        print("usage: python -m flashladder.results FILE...   example: ... results/h200/bench.json.gz")
+        print("usage: python -m flashladder.results FILE... | --seal FOLDER...   example: ... --seal results/h200")
         return 0 if paths else 2
+    if "--seal" in arguments:
+        for name in paths:
+            print(f"sealed: {relative(seal(Path(name)))}")
+        return 0
     for name in paths:
         result = load_result(Path(name))
         print(f"{name}: {result.kind}, {len(result.kernels)} kernels on {result.gpu.name}")

@@ -35,15 +35,13 @@ def default_jobs() -> int:
 
 
 def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
-    """Those of `entries` that are not filled, each once, and the PTX that they need, before them."""
-    missing: dict[str, AnyEntry] = {}
+    """Those of `entries` that are not filled or are damaged, each once, and the PTX of all, before them."""
+    wanted: dict[str, AnyEntry] = {}
     for entry in entries:
-        if entry.is_complete:
-            continue
-        if isinstance(entry, CubinEntry) and not entry.ptx_entry.is_complete:
-            missing.setdefault(entry.ptx_entry.key, entry.ptx_entry)
-        missing.setdefault(entry.key, entry)
-    return list(missing.values())
+        if isinstance(entry, CubinEntry):
+            wanted.setdefault(entry.ptx_entry.key, entry.ptx_entry)
+        wanted.setdefault(entry.key, entry)
+    return [entry for entry in wanted.values() if not entry.is_complete]
 
 
 def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
@@ -114,8 +112,9 @@ def _shell(text: str) -> str:
 def _run_ninja(missing: Sequence[AnyEntry], n_jobs: int) -> None:
     ninja = find_ninja()
     store = missing[0].folder.parent
+    _remove_leftovers(store)
     try:  # a folder per run: two ninjas must not share one .ninja_log
-        folder = Path(tempfile.mkdtemp(prefix=".ninja-", dir=store))
+        folder = Path(tempfile.mkdtemp(prefix=f".ninja-{os.getpid()}-", dir=store))
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise disk_full(store) from error
@@ -132,6 +131,18 @@ def _run_ninja(missing: Sequence[AnyEntry], n_jobs: int) -> None:
             raise _failure(output, missing)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_leftovers(store: Path) -> None:
+    """Removes the folders of builds that were killed: those named after a process that is no more."""
+    for folder in store.glob(".ninja-*-*"):
+        pid = folder.name.split("-")[1]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except (ValueError, OverflowError, OSError):  # not one of ours, or another user's process
+            continue
 
 
 def _watch(command: Sequence[str], environment: dict[str, str], total: int) -> tuple[int, list[str]]:

@@ -2,7 +2,8 @@
 
 One entry per translation unit holds its PTX, one per PTX and architecture its machine code. A key is the SHA-256 of
 everything that decides the content (text, included files, flags, versions) and of no path, so unchanged inputs find
-their entry and nothing is ever invalidated. ``meta.json`` is written last: an entry that has it is whole.
+their entry and nothing is ever invalidated. ``meta.json`` is written last and holds the output's digest: an entry is
+whole when its bytes still have it, and a damaged one is filled again.
 
 `ptx_entry` and `cubin_entry` say where an entry is and what would fill it; `prepare` writes that down in the entry;
 `flashladder.store_worker.fill` does it. People use ``python -m flashladder.compile``.
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from flashladder.errors import FlashladderError
 from flashladder.files import BUILD, dump_json, relative, sha256, write_atomic
@@ -55,16 +56,36 @@ class Entry:
     command: tuple[str, ...]
     inputs: Mapping[str, object]
 
+    OUTPUT: ClassVar[str]
+    LOG: ClassVar[str]
+
     @property
     def is_complete(self) -> bool:
-        """Whether everything is there."""
-        return (self.folder / "meta.json").is_file()
+        """Whether everything is there, undamaged."""
+        return is_whole(self.folder, self.OUTPUT, self.LOG)
 
     @property
     def meta(self) -> dict[str, Any]:
-        """``meta.json``: inputs, digests, warnings, times in milliseconds; read anew each time."""
-        data: dict[str, Any] = json.loads((self.folder / "meta.json").read_text(encoding="utf-8"))
+        """``meta.json``: inputs, digests, warnings, times in milliseconds; read anew each time.
+
+        Raises:
+            FlashladderError: it is missing or broken.
+        """
+        path = self.folder / "meta.json"
+        try:
+            data: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise FlashladderError(
+                f"the record of a compiled kernel is missing or broken ({error})",
+                where=relative(path),
+                hint="run the same command again: a damaged entry is compiled again",
+            ) from error
         return data
+
+    @property
+    def log(self) -> Path:
+        """What the tool was asked and all that it printed."""
+        return self.folder / self.LOG
 
 
 @dataclass(frozen=True)
@@ -74,6 +95,17 @@ class PtxEntry(Entry):
     text: str
     roots: tuple[tuple[str, str], ...]  # (folder, the name that stands for it in .file lines)
 
+    OUTPUT = "kernel.ptx"
+    LOG = "nvcc.log"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is there, undamaged, the translation unit included."""
+        try:
+            return self.source.read_bytes() == self.text.encode() and super().is_complete
+        except OSError:
+            return False
+
     @property
     def source(self) -> Path:
         """The translation unit."""
@@ -82,12 +114,7 @@ class PtxEntry(Entry):
     @property
     def ptx(self) -> Path:
         """The PTX."""
-        return self.folder / "kernel.ptx"
-
-    @property
-    def log(self) -> Path:
-        """What nvcc was asked and all that it printed."""
-        return self.folder / "nvcc.log"
+        return self.folder / self.OUTPUT
 
 
 @dataclass(frozen=True)
@@ -97,6 +124,9 @@ class CubinEntry(Entry):
     arch: str
     ptx_entry: PtxEntry
 
+    OUTPUT = "kernel.cubin"
+    LOG = "ptxas.log"
+
     @property
     def ptx(self) -> Path:
         """The PTX that it was made from."""
@@ -105,17 +135,24 @@ class CubinEntry(Entry):
     @property
     def cubin(self) -> Path:
         """The machine code."""
-        return self.folder / "kernel.cubin"
-
-    @property
-    def log(self) -> Path:
-        """What ptxas was asked and all that it printed."""
-        return self.folder / "ptxas.log"
+        return self.folder / self.OUTPUT
 
     @property
     def usage(self) -> PtxasUsage:
         """Registers, spills, shared memory, as ptxas reported them."""
         return PtxasUsage.from_json(self.meta)
+
+
+def is_whole(folder: Path, output: str, log: str) -> bool:
+    """Whether the entry in `folder` is as it was filled: its `log`, its record, and `output` with the digest it had."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        if output == CubinEntry.OUTPUT:
+            PtxasUsage.from_json(meta)
+        whole: bool = meta["key"] == folder.name and meta["sha256"] == sha256((folder / output).read_bytes())
+        return whole and (folder / log).is_file()
+    except (OSError, ValueError, KeyError, TypeError, FlashladderError):
+        return False
 
 
 def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Tools, store: Path = STORE) -> PtxEntry:
@@ -200,9 +237,10 @@ def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> 
 def prepare(entry: PtxEntry | CubinEntry) -> None:
     """Writes what `fill` needs into the entry's folder: the job and, for PTX, the translation unit."""
     job: dict[str, object] = {"key": entry.key, "command": entry.command, "inputs": entry.inputs}
+    job |= {"output": entry.OUTPUT, "log": entry.LOG}
     if isinstance(entry, PtxEntry):
         write_atomic(entry.source, entry.text)
-        job |= {"tool": "nvcc", "output": entry.ptx.name, "log": entry.log.name, "roots": entry.roots}
+        job |= {"tool": "nvcc", "roots": entry.roots}
     else:
-        job |= {"tool": "ptxas", "output": entry.cubin.name, "log": entry.log.name, "roots": ()}
+        job |= {"tool": "ptxas", "roots": ()}
     write_atomic(entry.folder / "job.json", dump_json(job))

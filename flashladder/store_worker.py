@@ -24,6 +24,7 @@ from typing import Any
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ptxas import parse_log, warnings_of
+from flashladder.store import is_whole
 from flashladder.tool_errors import Failure, diagnose, disk_full
 
 LOCK_TIMEOUT_S = 600.0
@@ -44,8 +45,9 @@ def fill(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> None:
     """
     try:
         with entry_lock(folder, timeout_s):
-            if not (folder / "meta.json").is_file():
-                _run(folder, json.loads((folder / "job.json").read_text(encoding="utf-8")))
+            job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+            if not is_whole(folder, job["output"], job["log"]):
+                _run(folder, job)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise disk_full(folder) from error

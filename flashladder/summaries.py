@@ -9,10 +9,11 @@ Run:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import math
 from pathlib import Path
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -212,22 +213,47 @@ def problems(result: BenchResult) -> list[str]:
 
 
 def _differences(written: BenchResult, derived: BenchResult) -> list[str]:
+    """One line per value that does not follow from the samples: cell, field, as written, as derived."""
     found = []
     for name in ("groups", "summaries", "means", "floors_pct"):
-        old, new = (one.model_dump(mode="json")[name] for one in (written, derived))
-        if not _close(old, new):
-            found.append(f"{name} does not follow from the raw samples")
+        old, new = (_labelled(one.model_dump(mode="json")[name]) for one in (written, derived))
+        told = f"{name} does not follow from the raw samples"
+        labels, expected = [label for label, _ in old], [label for label, _ in new]
+        if labels != expected:
+            found += [f"{told}: {label}: not written" for label in expected if label not in labels]
+            found += [f"{told}: {label}: written, not derived" for label in labels if label not in expected]
+            found += [] if set(labels) ^ set(expected) else [f"{told}: cells repeated or in another order"]
+            continue
+        for (label, a), (_, b) in zip(old, new, strict=True):
+            found += [f"{told}: {label}{field}: written {x}, derived {y}" for field, x, y in _unequal(a, b)]
     return found
 
 
-def _close(a: object, b: object) -> bool:
-    if isinstance(a, float) and isinstance(b, float):
-        return math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_close(a[key], b[key]) for key in a)
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(_close(x, y) for x, y in zip(a, b, strict=True))
-    return a == b
+def _labelled(part: Mapping[str, float] | Sequence[Mapping[str, Any]]) -> list[tuple[str, object]]:
+    """Dumped groups, summaries, means or floors, each beside its cell: kernel or process, dtype, shape."""
+    if isinstance(part, Mapping):
+        return sorted(part.items())
+    labelled: list[tuple[str, object]] = []
+    for one in part:
+        shape = one.get("shape")
+        where = f"S={shape['seq_len']} B={shape['batch']} H={shape['n_heads']}" if shape else "all S"
+        labelled.append((f"{one.get('kernel') or 'process ' + str(one['process'])} {one['dtype']} {where}", one))
+    return labelled
+
+
+def _unequal(a: object, b: object, field: str = "") -> Iterator[tuple[str, object, object]]:
+    """Values that differ by more than rounding: `` field.0.field``, and both."""
+    if isinstance(a, dict) and isinstance(b, dict):  # of one model: the same keys
+        for key in a:
+            yield from _unequal(a[key], b[key], f"{field}.{key}" if field else f" {key}")
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for index, (x, y) in enumerate(zip(a, b, strict=True)):
+            yield from _unequal(x, y, f"{field}.{index}")
+    elif isinstance(a, float) and isinstance(b, float):
+        if not math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+            yield field, a, b
+    elif a != b:
+        yield field, a, b
 
 
 def verify(path: Path) -> BenchResult:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 import re
+import shutil
 import signal
 
 from flashladder.errors import FlashladderError
@@ -16,6 +17,7 @@ from flashladder.files import relative
 
 FEWER_JOBS = "use fewer jobs (--jobs 1), or a machine with more memory"
 FREE_SPACE = "free space on the disk of build/ and run the same command again: finished entries are kept"
+LEAST_FREE_BYTES = 16 * 2**20  # with less, a tool that fails most likely failed to write, whatever it says
 OTHER_COMPILER = "install an older one and name it: CXX=/usr/bin/g++-14"
 
 _DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|Internal error: writing file", re.IGNORECASE)
@@ -74,7 +76,8 @@ def disk_full(where: Path) -> FlashladderError:
 
 
 def _disk_full(failure: Failure) -> FlashladderError | None:
-    return disk_full(failure.folder) if _DISK_FULL.search(failure.text) else None
+    full = _DISK_FULL.search(failure.text) or shutil.disk_usage(failure.folder).free < LEAST_FREE_BYTES
+    return disk_full(failure.folder) if full else None
 
 
 def _killed(failure: Failure) -> FlashladderError | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+import importlib
 import importlib.util
 import json
 import os
@@ -25,11 +26,12 @@ import zipfile
 
 from flashladder.compile import default_arch
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import BUILD, relative
+from flashladder.files import BUILD, relative, sha256
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
 EPOCH_SECONDS = "315532800"
 LIBRARY = "_C.abi3.so"
+LIBRARY_DIGEST = "library_sha256"  # its key in the manifest
 
 # Runs in a process of its own: the operator exists, and the library offers exactly the configurations that were built.
 _IMPORT_CHECK = """
@@ -111,20 +113,34 @@ def _fixed_epoch() -> Iterator[None]:
 
 
 def installed_digest(name: str) -> str | None:
-    """Digest of the inputs that the installed package `name` was built from; None where it is not installed."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
+    """Digest of the inputs that the installed package `name` was built from; None where it is missing or damaged."""
+    folder = package_folder(name)
+    if folder is None:
         return None
     try:
-        manifest = json.loads((Path(spec.origin).parent / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        digest = manifest["inputs_digest"] if manifest[LIBRARY_DIGEST] == library_digest(folder) else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    digest = manifest.get("inputs_digest") if isinstance(manifest, dict) else None
     return digest if isinstance(digest, str) else None
+
+
+def package_folder(name: str) -> Path | None:
+    """The folder of the installed package `name`, found without importing it; None where it is not installed."""
+    importlib.invalidate_caches()  # it may have been installed a moment ago
+    spec = importlib.util.find_spec(name)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def library_digest(folder: Path) -> str:
+    """SHA-256 of the library in the folder of an installed package; `OSError` where it is missing."""
+    return sha256((folder / LIBRARY).read_bytes())
 
 
 def install(*wheels: Path) -> None:
     """Installs `wheels` into the environment of this Python, without dependencies and without a network.
+
+    uv's cache is left out: an environment's files are hard links into it, so that it repeats what was damaged in one.
 
     Raises:
         FlashladderError: this Python is not in a virtual environment, has no installer, or the installer failed.
@@ -145,7 +161,7 @@ def _installer() -> list[str]:
     options = ["--no-deps", "--no-index"]
     uv = [sys.executable, "-m", "uv"] if importlib.util.find_spec("uv") else [shutil.which("uv") or ""]
     if uv != [""]:
-        return [*uv, "pip", "install", "--python", sys.executable, "--reinstall", *options]
+        return [*uv, "pip", "install", "--python", sys.executable, "--reinstall", "--no-cache", *options]
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip", "install", "--force-reinstall", *options]
     raise FlashladderError("neither uv nor pip is in this environment", hint="run: pip install uv")

@@ -7,15 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 import shutil
 
+from flashladder.check_case import cases_for
+from flashladder.config import KernelConfig
+from flashladder.counters import csv_beside, to_csv
 from flashladder.files import sha256
 from flashladder.iteration import load_all
 from flashladder.lock_schema import Lock, LockedKernel, LockFile, write_lock
 from flashladder.published import PUBLISHED
+from flashladder.reference import Case
 from flashladder.result_schema import (
     A_A,
     Accuracy,
     BenchResult,
     Block,
+    CaseResult,
+    CheckResult,
+    CounterResult,
+    Finding,
     Gpu,
     Group,
     Host,
@@ -24,16 +32,19 @@ from flashladder.result_schema import (
     Process,
     Reference,
     Sample,
+    SanitizerResult,
     Series,
     Settings,
     Shape,
     kernel_key,
 )
-from flashladder.results import write_result
+from flashladder.results import load_result, seal, write_result
+from flashladder.sanitize import TOOLS
 from flashladder.summaries import derive
 
 LENGTHS = {512: 16, 1024: 16, 2048: 16, 4096: 16, 8192: 8, 16384: 4}
 N_PAIRS = 6
+FINE = Accuracy(max_error=0.0, max_allowed=1.0, rms_error=0.0, rms_allowed=1.0, finite=True)
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,45 @@ def make(
     return Fixture(folder, path)
 
 
+def complete(fixture: Fixture) -> Fixture:
+    """Adds to the machine's folder what belongs beside a benchmark: checks, sanitizers, counters, tuning, the seal."""
+    bench = load_result(fixture.bench)
+    assert isinstance(bench, BenchResult)
+    machine, kernels = fixture.bench.parent, bench.kernels
+    shape = Shape(batch=1, seq_len=1024, n_heads=16, d_head=128)
+    cases = tuple(
+        _case(kernel, case)
+        for kernel in kernels.values()
+        for case in cases_for(KernelConfig.parse(kernel.config))
+    )  # fmt: skip
+    check = CheckResult(
+        rung=bench.rung, gpu=bench.gpu, host=bench.host, kernels=kernels, reference=bench.reference, cases=cases
+    )
+    findings = tuple(Finding(tool=tool, clean=True, errors=0, seconds=1.0, tail="") for tool in TOOLS)
+    sanitizer = SanitizerResult(
+        rung=bench.rung, gpu=bench.gpu, host=bench.host, kernels=kernels, shape=shape, findings=findings
+    )
+    counters = CounterResult(
+        rung=bench.rung, gpu=bench.gpu, host=bench.host, kernels=kernels, shape=shape, ncu="test",
+        counters={key: {"a": index, "b": 1} for index, key in enumerate(kernels)},
+    )  # fmt: skip
+    write_result(machine / "check.json.gz", check)
+    write_result(machine / "sanitizer.json.gz", sanitizer)
+    csv_beside(write_result(machine / "counters.json.gz", counters)).write_text(to_csv(counters), encoding="utf-8")
+    unlocked = {key: kernel.model_copy(update={"text_sha256": "1" * 64}) for key, kernel in kernels.items()}
+    write_result(machine / "tune.json.gz", bench.model_copy(update={"purpose": "tune", "kernels": unlocked}))
+    seal(machine)
+    return fixture
+
+
+def _case(kernel: Kernel, case: Case) -> CaseResult:
+    refused = kernel.iteration == 16 and case.name.startswith(("odd 1", "odd 3", "qkv", "transposed"))
+    return CaseResult(
+        kernel=kernel.key, case=case.name, dtype=kernel.dtype, shape=case.shape,
+        status="not_applicable" if refused else "pass", accuracy=None if refused else FINE,
+    )  # fmt: skip
+
+
 def _lock(number: int, configs: set[str]) -> Lock:
     kernels = {
         config: LockedKernel(
@@ -122,7 +172,6 @@ def _group(length: int, speeds: Mapping[str, float]) -> Group:
     sample = Sample(
         t_s=0.0, sm_clock_mhz=1500, memory_clock_mhz=None, power_w=None, temperature_c=None, throttle_bits=0
     )  # fmt: skip
-    fine = Accuracy(max_error=0.0, max_allowed=1.0, rms_error=0.0, rms_allowed=1.0, finite=True)
 
     def pairs(percent: float) -> tuple[Pair, ...]:
         jitter = (1 + 0.001 * (index - N_PAIRS / 2) for index in range(N_PAIRS))
@@ -133,6 +182,6 @@ def _group(length: int, speeds: Mapping[str, float]) -> Group:
         blocks=(Block(index=0, kernel_first=True, order=(A_A, *speeds), samples=(sample, sample)),),
         series=(
             Series(kernel=A_A, pairs=pairs(100.0)),
-            *(Series(kernel=key, pairs=pairs(speed), before=fine, after=fine) for key, speed in speeds.items()),
+            *(Series(kernel=key, pairs=pairs(speed), before=FINE, after=FINE) for key, speed in speeds.items()),
         ),
     )  # fmt: skip

@@ -1,26 +1,24 @@
-"""Builds without a compiler: arguments, folders, freshness, locks, full disks, missing torch, wheels bit for bit."""
+"""Builds without a compiler: arguments, folders, freshness, locks, full disks, missing torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import errno
 import fcntl
 from importlib import metadata
-import json
 import os
 from pathlib import Path
+import re
 import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
-import zipfile
 
 import pytest
 
-from flashladder import artifacts, build, native, wheel
+from flashladder import artifacts, build, native
 from flashladder.artifacts import Request, is_fresh
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, sha256
+from flashladder.files import digest_files, dump_json, sha256
 from flashladder.iteration import load_iteration
 
 
@@ -165,6 +163,7 @@ def test_two_builds_of_one_iteration_are_one_clear_line(capsys: pytest.CaptureFi
 @pytest.mark.usefixtures("no_gpu", "build_folder")
 def test_the_lock_is_given_back_also_after_a_failure() -> None:
     request = request_of()
+    request.folder.parent.mkdir(parents=True)
     with pytest.raises(ZeroDivisionError), build._exclusive(request):
         raise ZeroDivisionError
     with build._exclusive(request):
@@ -180,8 +179,31 @@ def test_too_little_space_is_said_before_anything_is_made(tmp_path: Path, monkey
         pytest.fail("the build began")
 
 
+@pytest.mark.usefixtures("no_gpu")
+def test_a_build_folder_that_cannot_be_written_is_one_line(
+    build_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    for place in ("mkdir", "open"):  # there is no folder; there is one, without a lock file
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+            patch.setattr(Path, place, refuse)
+            build.main(["7", "--no-install"])
+        assert stopped.value.code == 2
+        error = capsys.readouterr().err
+        assert re.fullmatch(r"error: .*iteration_07: the build folder cannot be written \(Read-only file .*\n", error)
+        (build_folder / "iteration_07").mkdir(parents=True, exist_ok=True)
+    assert not list((build_folder / "iteration_07").iterdir())
+
+
 @pytest.mark.parametrize(
-    ("number", "message"), [(errno.ENOSPC, "the disk is full"), (errno.EIO, "could not use a file")]
+    ("number", "message"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EACCES, r"cannot be written \(Permission denied\)"),
+        (errno.EIO, "could not use a file"),
+    ],
 )
 def test_file_trouble_is_one_line(tmp_path: Path, number: int, message: str) -> None:
     with pytest.raises(FlashladderError, match=message), build._disk_errors(tmp_path):
@@ -209,104 +231,25 @@ def test_a_failed_command_keeps_its_output(tmp_path: Path) -> None:
     assert "what it said" in log.failed.read_text()
 
 
-MEMBERS = {"__init__.py": b"value = 1\n", "_C.abi3.so": b"\x7fELF", "manifest.json": b'{"inputs_digest": "d"}\n'}
-
-
-def test_a_wheel_repeats_bit_for_bit_and_its_record_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wheel.wheelfile import WheelFile
-
-    made = []
-    for name, epoch in (("one", None), ("two", "1700000000")):
-        if epoch:
-            monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
-        (tmp_path / name).mkdir()
-        made.append(wheel.assemble(tmp_path / name, "flashladder_07", "0.1.0", "step 7", MEMBERS))
-    assert os.environ["SOURCE_DATE_EPOCH"] == "1700000000"
-    assert made[0].name.startswith("flashladder_07-0.1.0-cp310-abi3-linux_")
-    assert made[0].read_bytes() == made[1].read_bytes()
-    assert list((tmp_path / "one").iterdir()) == [made[0]]
-    with WheelFile(made[0]) as archive:  # reading checks every member against RECORD
-        assert {name: archive.read(f"flashladder_07/{name}") for name in MEMBERS} == MEMBERS
-        assert b"Name: flashladder-07\nVersion: 0.1.0\n" in archive.read("flashladder_07-0.1.0.dist-info/METADATA")
-        assert archive.getinfo("flashladder_07/_C.abi3.so").external_attr >> 16 & 0o111
-
-
-def test_other_members_are_another_wheel(tmp_path: Path) -> None:
-    one = wheel.assemble(tmp_path, "flashladder_07", "0.1.0", "step 7", MEMBERS).read_bytes()
-    two = wheel.assemble(tmp_path, "flashladder_07", "0.1.0", "step 7", MEMBERS | {"kernels.csv": b""}).read_bytes()
-    assert one != two
-
-
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The members of a wheel unpacked on sys.path, as an installer leaves them."""
-    made = wheel.assemble(tmp_path, "flashladder_77", "0.1.0", "no step", MEMBERS)
-    with zipfile.ZipFile(made) as archive:
-        archive.extractall(tmp_path / "site")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    yield tmp_path / "site" / "flashladder_77"
-    sys.modules.pop("flashladder_77", None)
-
-
-def test_the_installed_digest_is_read_without_importing(installed: Path) -> None:
-    assert wheel.installed_digest("flashladder_77") == "d"
-    assert "flashladder_77" not in sys.modules
-    (installed / "manifest.json").write_text("{")
-    assert wheel.installed_digest("flashladder_77") is None
-    assert wheel.installed_digest("flashladder_78") is None
-
-
-def test_only_what_is_not_installed_is_installed(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Path, ...]] = []
-    monkeypatch.setattr(wheel, "install", lambda *wheels: asked.append(wheels))
-    builds = tmp_path / "builds"
-    for number, digest in ((77, "d"), (78, "e")):
-        folder = builds / f"iteration_{number}" / "sm_80"
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text(json.dumps({"inputs_digest": digest}))
-        (folder / "x.whl").touch()
-    assert wheel.install_built(builds, "sm_80") == ["flashladder_77", "flashladder_78"]
-    assert asked == [(builds / "iteration_78" / "sm_80" / "x.whl",)]
-    assert wheel.install_built(builds, "sm_90") == []
-    (builds / "iteration_78" / "sm_80" / "manifest.json").write_text("{}")
-    with pytest.raises(FlashladderError, match=r"manifest is broken.*build that iteration again"):
-        wheel.install_built(builds, "sm_80")
-
-
-def test_nothing_is_installed_outside_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    with pytest.raises(FlashladderError, match=r"not in a virtual environment.*--no-install"):
-        wheel.install(tmp_path / "x.whl")
-
-
-def test_an_installer_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(wheel, "_installer", lambda: [sys.executable, "-c", "raise SystemExit('no such wheel')"])
-    with pytest.raises(FlashladderError, match=r"could not be installed \(no such wheel\)"):
-        wheel.install(tmp_path / "x.whl")
-
-
-def test_a_failing_import_is_one_line() -> None:
-    with pytest.raises(
-        FlashladderError, match="import check failed: ModuleNotFoundError: No module named 'flashladder_99'"
-    ):
-        wheel.check_import("flashladder_99", ["(FP16, ...)"])
-
-
-def test_a_hard_link_falls_back_to_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "source"
-    source.write_text("x")
-    assert artifacts._hard_link(source, tmp_path / "link").samefile(source)
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EXDEV, "cross-device link")
-
-    monkeypatch.setattr(os, "link", refuse)
-    copy = artifacts._hard_link(source, tmp_path / "copy")
-    assert copy.read_text() == "x"
-    assert not copy.samefile(source)
+@pytest.mark.parametrize("damage", ["changed", "missing", "broken record", "no record", "no log", "foreign record"])
+def test_damaged_host_objects_are_not_used(tmp_path: Path, damage: str) -> None:
+    objects = [tmp_path / "binding.o", tmp_path / "launch.o"]
+    for path in (*objects, tmp_path / "host.log"):
+        path.write_text(path.name)
+    record = tmp_path / "meta.json"
+    record.write_text(dump_json({"outputs": digest_files(objects)}))
+    assert native._has_objects(tmp_path, objects)
+    if damage == "changed":
+        objects[1].write_text("launch.O")
+    elif damage == "missing":
+        objects[0].unlink()
+    elif damage == "no record":
+        record.unlink()
+    elif damage == "no log":
+        (tmp_path / "host.log").unlink()
+    else:
+        record.write_text({"broken record": "{", "foreign record": "[]"}[damage])
+    assert not native._has_objects(tmp_path, objects)
 
 
 def test_the_wheels_table_has_no_times() -> None:

@@ -37,7 +37,12 @@ def test_an_edited_summary_fails_by_name(tmp_path: Path) -> None:
     fixture.bench.write_bytes(gzip.compress(json.dumps(document).encode()))
     outcome = gate.results_hold(fixture.folder)
     assert outcome.status == "failed"
-    assert "summaries does not follow from the raw samples" in outcome.details[0]
+    edited = document["summaries"][3]
+    told = f"summaries does not follow from the raw samples: {edited['kernel']} fp16 S=4096 B=16 H=16 pct: written "
+    (line,) = outcome.details
+    written, derived = line.partition(told)[2].split(", derived ")
+    assert float(written) == edited["pct"]
+    assert float(derived) == pytest.approx(edited["pct"] - 5.0)
 
 
 def test_another_gpu_passes_by_rank_order(tmp_path: Path) -> None:
@@ -91,13 +96,117 @@ def test_a_failing_check_keeps_what_it_printed(monkeypatch: pytest.MonkeyPatch) 
     assert outcome.details == ("iteration 7: IADD3 up by 3", "1 kernel differs")
 
 
-def test_without_a_compiler_locks_are_skipped_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
-        raise FlashladderError("no C++ compiler found")
+@pytest.mark.parametrize(("compiler", "status"), [("", "skipped"), ("/no/such/compiler", "failed")])
+def test_no_compiler_is_skipped_and_a_wrong_one_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: str, status: str
+) -> None:
+    monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", compiler)
+    outcome = gate.locks_hold()
+    assert (outcome.name, outcome.status) == ("machine code is the locked one", status)
+    assert ("no C++ compiler found" if status == "skipped" else compiler) in outcome.details[0]
+
+
+@pytest.mark.parametrize(
+    ("installed", "status"),
+    [
+        ((), "skipped"),
+        (("nvidia-cuda-runtime",), "skipped"),  # torch brings it
+        (("nvidia-cuda-nvcc",), "failed"),
+        (("nvidia-cuda-nvdisasm",), "failed"),
+    ],
+)
+def test_only_the_absence_of_every_toolchain_wheel_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...], status: str
+) -> None:
+    monkeypatch.setattr("flashladder.toolchain._installed", lambda name: "1.2" if name in installed else None)
+    monkeypatch.setattr("importlib.metadata.distributions", lambda name: [name] if name in installed else [])
+    outcome = gate.claims_hold()
+    assert outcome.status == status
+    assert "is not the pinned one" in outcome.details[0]
+
+
+def test_malformed_pins_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def malformed() -> None:
+        raise FlashladderError("the toolchain pins are malformed")
+
+    monkeypatch.setattr("flashladder.toolchain.load_pins", malformed)
+    assert gate.locks_hold().status == "failed"
+
+
+def test_a_check_that_cannot_be_done_fails_without_ending_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise FlashladderError("the C++ compiler does not run")
 
     monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
-    monkeypatch.setattr("flashladder.toolchain.host_compiler", missing)
-    assert gate.locks_hold() == gate.Outcome("machine code is the locked one", "skipped", ("no C++ compiler found",))
+    monkeypatch.setattr("flashladder.toolchain.host_compiler", lambda: None)
+    monkeypatch.setattr("flashladder.lock.check", broken)
+    assert gate.locks_hold().details == ("the C++ compiler does not run",)
+
+
+BEFORE_REPORT = [
+    "published figures are as taken over",
+    "result files are as sealed",
+    "results follow from their raw samples",
+    "checks passed",
+    "sanitizers clean",
+    "tables of counters are up to date",
+    "claims about counters",
+]
+OF_REPORT = ["results belong to locked machine code", "machine against published", "tables and plot are up to date"]
+AFTER_REPORT = ["machine code is the locked one", "claims about machine code"]
+
+
+@pytest.fixture
+def stubbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that find nothing, at once."""
+    monkeypatch.setattr(gate, "_over", lambda name, *_: gate.Outcome(name, "ok"))
+    monkeypatch.setattr(gate, "_printed", lambda name, _: gate.Outcome(name, "ok"))
+    monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
+    monkeypatch.setattr("flashladder.toolchain.host_compiler", lambda: None)
+
+
+@pytest.mark.usefixtures("stubbed")
+def test_the_gate_is_these_checks_in_this_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", published_a100, lengths=[4096])
+    ladder = report_data.collect(fixture.folder)
+    monkeypatch.setattr(gate, "collect", lambda: ladder)
+    monkeypatch.setattr("flashladder.report.render", lambda *_: {})
+    monkeypatch.setattr("flashladder.report.stale", lambda _: [])
+    outcomes = gate.run_gate()
+    assert [outcome.name for outcome in outcomes] == [*BEFORE_REPORT, *OF_REPORT, *AFTER_REPORT]
+    assert {outcome.status for outcome in outcomes} == {"ok"}
+
+
+@pytest.mark.usefixtures("stubbed")
+def test_results_that_make_no_report_fail_and_the_rest_is_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def edited() -> None:
+        raise FlashladderError("published figures were edited")
+
+    monkeypatch.setattr(gate, "collect", edited)
+    outcomes = gate.run_gate()
+    assert [outcome.name for outcome in outcomes] == [*BEFORE_REPORT, "results make a report", *AFTER_REPORT]
+    assert [outcome.details for outcome in outcomes if outcome.status == "failed"] == [
+        ("published figures were edited",)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        (["ok", "failed", "ok"], 1),
+        (["failed", "ok", "skipped"], 1),
+        (["ok", "skipped", "failed"], 1),
+        (["ok", "skipped", "ok"], 0),
+        (["ok", "ok"], 0),
+    ],
+)
+def test_one_failure_among_many_is_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, statuses: list[str], code: int
+) -> None:
+    monkeypatch.setattr(gate, "run_gate", lambda: [gate.Outcome("a check", status) for status in statuses])
+    assert gate.main([]) == gate.main(["--json"]) == code
 
 
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("skipped", 0), ("failed", 1)])

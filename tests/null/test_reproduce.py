@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import bench, check, gate, installed, report, report_data, reproduce, toolchain
+from flashladder import bench, check, gate, installed, report, report_data, reproduce, results, toolchain
 from flashladder.errors import FlashladderError
 from tests.null.ladder_fixture import make
 
@@ -37,9 +37,11 @@ def test_with_a_gpu_every_iteration_is_checked_before_it_is_timed(monkeypatch: p
     monkeypatch.setattr("flashladder.device.open_device", Device)
     monkeypatch.setattr(check, "main", lambda argv: calls.append(("check", argv)))
     monkeypatch.setattr(bench, "main", lambda argv: calls.append(("bench", argv)))
+    monkeypatch.setattr(results, "seal", lambda folder: calls.append(("seal", [folder.name])))
     monkeypatch.setattr(report, "report", lambda: calls.append(("report", [])))
     assert reproduce.measure().endswith("results/h200")
-    assert [name for name, _ in calls] == ["check", "bench", "report"]
+    assert [name for name, _ in calls] == ["check", "bench", "seal", "report"]
+    assert calls[2][1] == ["h200"]
     assert calls[0][1][0] == calls[1][1][0] == "--all"
 
 

@@ -76,7 +76,7 @@ def test_everything_that_a_build_leaves_is_there(built: BuildResult) -> None:
     for kernel in kernels:
         names = {path.name for path in kernel.iterdir()}
         assert names == {"kernel.cu", "kernel.ptx", "kernel.sm_80.cubin", "kernel.sm_90.cubin", "kernel.fatbin"}
-        assert (kernel / "kernel.ptx").stat().st_nlink > 1  # not a copy: the store's own file
+        assert {path.stat().st_nlink for path in kernel.iterdir()} == {1}  # an edit here cannot reach the store
 
 
 def test_the_manifest_names_every_file_and_every_kernel(built: BuildResult, manifest: dict[str, object]) -> None:
@@ -86,6 +86,9 @@ def test_the_manifest_names_every_file_and_every_kernel(built: BuildResult, mani
     files = {path.relative_to(built.folder).as_posix() for path in built.folder.rglob("*") if path.is_file()}
     assert set(outputs) == files - {"manifest.json"}
     assert all(sha256((built.folder / name).read_bytes()) == digest for name, digest in outputs.items())
+    with zipfile.ZipFile(built.wheel) as archive:
+        inside = json.loads(archive.read("flashladder_01/manifest.json"))
+        assert inside["library_sha256"] == sha256(archive.read("flashladder_01/_C.abi3.so")) == outputs["_C.abi3.so"]
     assert {row.config for row in built.rows} == set(kernels)
     for row in built.rows:
         assert kernels[row.config][row.arch]["registers"] == row.registers
@@ -144,6 +147,8 @@ def test_a_damaged_build_is_made_again(built: BuildResult, tmp_path: Path) -> No
     shutil.copytree(built.folder, folder)
     assert build(tmp_path).up_to_date
     (folder / "_C.abi3.so").write_bytes(b"")
+    for kernel in folder.glob("*/kernel.*"):
+        kernel.write_bytes(b"edited")
     again = build(tmp_path)
     assert not again.up_to_date
     assert again.wheel.read_bytes() == built.wheel.read_bytes()

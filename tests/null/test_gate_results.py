@@ -1,0 +1,199 @@
+"""What the gate asks of result files: one damaged thing at a time, and the line that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import gzip
+import json
+from pathlib import Path
+import shutil
+from typing import Any
+
+import pytest
+
+from flashladder import gate, results
+from flashladder.published import PUBLISHED
+from tests.null.ladder_fixture import Fixture, complete, make
+
+SEALED = gate.results_sealed
+Document = dict[str, Any]
+Check = Callable[[Path], gate.Outcome]
+OVER_FILES: list[Check] = [
+    gate.results_hold, gate.checks_passed, gate.sanitizers_clean, gate.counter_tables_fresh, gate.results_sealed,
+]  # fmt: skip
+
+
+@pytest.fixture
+def fixture(tmp_path: Path) -> Fixture:
+    return complete(make(tmp_path / "results", lambda number: 50.0 + number, lengths=[4096]))
+
+
+def edit(fixture: Fixture, name: str, change: Callable[[Document], object]) -> None:
+    """Changes one JSON document of the machine's folder."""
+    path = fixture.bench.parent / name
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    change(document)
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+
+
+def case(document: Document, iteration: int, index: int) -> Document:
+    """The case of an iteration at an index."""
+    found: Document = [one for one in document["cases"] if one["kernel"].startswith(f"{iteration:02d} ")][index]
+    return found
+
+
+def one_detail(outcome: gate.Outcome) -> str:
+    assert outcome.status == "failed"
+    (line,) = outcome.details
+    return line
+
+
+@pytest.mark.parametrize("check", OVER_FILES)
+def test_a_complete_folder_passes(fixture: Fixture, check: Check) -> None:
+    assert check(fixture.folder).details == ()
+    assert check(fixture.folder).status == "ok"
+
+
+@pytest.mark.parametrize("check", OVER_FILES)
+def test_no_files_are_said_to_be_skipped(tmp_path: Path, check: Check) -> None:
+    assert check(tmp_path).status == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: case(d, 7, 2).update(status="fail", reason="wrote outside O"), "failed: wrote outside O"),
+        (lambda d: case(d, 7, 2)["accuracy"].update(max_error=1.5), "not within what is allowed"),
+        (lambda d: case(d, 7, 2)["accuracy"].update(finite=False), "not within what is allowed"),
+        (lambda d: case(d, 7, 2).update(accuracy=None), "not within what is allowed"),
+        (lambda d: d["cases"].remove(case(d, 7, 2)), "case grid 16x2048x16 is missing"),
+        (lambda d: d["cases"].append(case(d, 7, 2)), "case grid 16x2048x16 is unknown or repeated"),
+        (lambda d: case(d, 7, 2).update(status="not_applicable"), "grid 16x2048x16 was refused, expected pass"),
+        (lambda d: case(d, 16, 2).update(status="not_applicable"), "grid 16x2048x16 was refused, expected pass"),
+        (lambda d: next(iter(d["kernels"].values())).update(text_sha256="0" * 64), "measured machine code 000000"),
+        (lambda d: d["kernels"].pop(case(d, 7, 2)["kernel"]), "timed in bench.json.gz, but not checked"),
+        (lambda d: d.update(kind="other"), "other"),
+    ],
+)
+def test_a_check_that_proves_nothing_fails(
+    fixture: Fixture, change: Callable[[Document], object], message: str
+) -> None:
+    edit(fixture, "check.json.gz", change)
+    assert message in one_detail(gate.checks_passed(fixture.folder))
+
+
+def test_a_benchmark_without_checks_fails(fixture: Fixture) -> None:
+    (fixture.bench.parent / "check.json.gz").unlink()
+    assert "check.json.gz" in one_detail(gate.checks_passed(fixture.folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["findings"][1].update(clean=False, errors=3), "racecheck: not clean, errors 3"),
+        (lambda d: d["findings"][1].update(clean=False), "racecheck: not clean, errors 0"),
+        (lambda d: d["findings"][1].update(errors=3), "racecheck is called clean, but its errors are 3"),
+        (lambda d: d["findings"][1].update(errors=None), "racecheck is called clean, but its errors are None"),
+        (lambda d: d["findings"].pop(), "found memcheck, racecheck, synccheck"),
+        (lambda d: d["findings"].append(d["findings"][0]), "once each"),
+        (lambda d: next(iter(d["kernels"].values())).update(text_sha256=None), "compiled by the driver"),
+        (lambda d: d["kernels"].clear(), "no kernel was run"),
+    ],
+)
+def test_a_sanitizer_run_that_is_not_clean_fails(
+    fixture: Fixture, change: Callable[[Document], object], message: str
+) -> None:
+    edit(fixture, "sanitizer.json.gz", change)
+    assert message in one_detail(gate.sanitizers_clean(fixture.folder))
+
+
+def test_an_edited_tuning_run_fails(fixture: Fixture) -> None:
+    edit(fixture, "tune.json.gz", lambda d: d["summaries"][3].update(pct=99.0))
+    line = one_detail(gate.results_hold(fixture.folder))
+    assert "tune.json.gz" in line
+    assert " S=4096 B=16 H=16 pct: written 99.0, derived " in line
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["summaries"].pop(3), "fp16 S=4096 B=16 H=16: not written"),
+        (lambda d: d["summaries"].append(d["summaries"][3]), "summaries does not follow from the raw samples: cells"),
+        (lambda d: d["summaries"][3].update(dtype="bf16"), "bf16 S=4096 B=16 H=16: written, not derived"),
+        (lambda d: d["means"][3].update(pct=99.0), "fp16 all S pct: written 99.0, derived "),
+        (lambda d: d["floors_pct"].update(fp16=99.0), "floors_pct does not follow from the raw samples: fp16: written"),
+        (lambda d: d["groups"][0]["blocks"][0].update(dropped="x"), "process 0 fp16 S=4096 B=16 H=16 blocks.0.dropped"),
+    ],
+)  # fmt: skip
+def test_what_does_not_follow_from_the_samples_is_named(
+    fixture: Fixture, change: Callable[[Document], object], message: str
+) -> None:
+    edit(fixture, "bench.json.gz", change)
+    assert any(message in line for line in gate.results_hold(fixture.folder).details)
+
+
+def test_an_edited_or_missing_table_of_counters_fails(fixture: Fixture) -> None:
+    table = fixture.bench.parent / "counters.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace(",1\n", ",2\n", 1), encoding="utf-8")
+    assert "counters.csv: differs from what counters.json.gz gives" in one_detail(
+        gate.counter_tables_fresh(fixture.folder)
+    )
+    table.unlink()
+    assert "counters.csv: is missing" in one_detail(gate.counter_tables_fresh(fixture.folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["counters"].clear(), "counters without a kernel"),
+        (lambda d: d["kernels"].popitem(), "counters without a kernel"),
+        (lambda d: next(iter(d["counters"].values())).pop("a"), "different metrics"),
+    ],
+)
+def test_counters_that_make_no_table_fail(fixture: Fixture, change: Callable[[Document], object], message: str) -> None:
+    edit(fixture, "counters.json.gz", change)
+    assert message in one_detail(gate.counter_tables_fresh(fixture.folder))
+
+
+def test_each_changed_file_of_a_sealed_folder_is_named(fixture: Fixture) -> None:
+    machine = fixture.bench.parent
+    edit(fixture, "bench.json.gz", lambda d: d["groups"][0]["series"][0]["pairs"][0].__setitem__(3, 1.0))
+    assert "bench.json.gz: edited since it was sealed" in one_detail(SEALED(fixture.folder))
+    (machine / "counters.csv").unlink()
+    (machine / "more.log").write_text("", encoding="utf-8")
+    lines = SEALED(fixture.folder).details
+    told = ("counters.csv: is sealed, but missing", "more.log: is not sealed", "bench.json.gz: edited")
+    for line, expected in zip(lines, told, strict=True):
+        assert expected in line
+        assert "python -m flashladder.results --seal" in line
+    assert results.main(["--seal", str(machine)]) == 0
+    assert SEALED(fixture.folder).status == "ok"
+
+
+def test_a_folder_without_a_seal_or_with_another_order_fails(fixture: Fixture) -> None:
+    path = fixture.bench.parent / results.SEAL
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(reversed(lines)), encoding="utf-8")
+    assert "not sorted sha256sum lines" in one_detail(SEALED(fixture.folder))
+    path.unlink()
+    assert "SHA256SUMS: is missing" in one_detail(SEALED(fixture.folder))
+
+
+def test_every_published_csv_is_compared_and_named(tmp_path: Path) -> None:
+    assert gate.published_intact().status == "ok"
+    folder = Path(shutil.copytree(PUBLISHED, tmp_path / "published"))
+    names = sorted(path.name for path in folder.glob("*.csv"))
+    assert len(names) > 4
+    for name in names:
+        (folder / name).chmod(0o644)
+        (folder / name).write_bytes((folder / name).read_bytes() + b"\n")
+    (folder / names[0]).unlink()
+    (folder / names[1]).write_bytes(b"\xff")
+    (folder / "more.csv").write_text("", encoding="utf-8")
+    lines = gate.published_intact(folder).details
+    assert len(lines) == len(names) + 1
+    expected = ("file is missing", "not UTF-8", *["published figures were edited"] * (len(names) - 2))
+    for name, what in [*zip(names, expected, strict=True), ("more.csv", "is not described")]:
+        assert any(name in line and what in line for line in lines), (name, lines)
+    (folder / "progression.yaml").unlink()
+    assert "progression.yaml" in one_detail(gate.published_intact(folder))

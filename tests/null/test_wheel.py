@@ -1,0 +1,179 @@
+"""Wheels without a compiler: the same bit for bit, installed once, and a damaged or failing one noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import importlib.util
+import json
+import os
+from pathlib import Path
+import sys
+import zipfile
+
+import pytest
+
+from flashladder import artifacts, build, wheel
+from flashladder.artifacts import Request
+from flashladder.errors import FlashladderError
+from flashladder.files import dump_json, sha256
+
+MANIFEST = {"inputs_digest": "d", "library_sha256": sha256(b"\x7fELF")}
+MEMBERS = {"__init__.py": b"value = 1\n", "_C.abi3.so": b"\x7fELF", "manifest.json": dump_json(MANIFEST).encode()}
+
+
+def test_a_wheel_repeats_bit_for_bit_and_its_record_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wheel.wheelfile import WheelFile
+
+    made = []
+    for name, epoch in (("one", None), ("two", "1700000000")):
+        if epoch:
+            monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+        (tmp_path / name).mkdir()
+        made.append(wheel.assemble(tmp_path / name, "flashladder_07", "0.1.0", "step 7", MEMBERS))
+    assert os.environ["SOURCE_DATE_EPOCH"] == "1700000000"
+    assert made[0].name.startswith("flashladder_07-0.1.0-cp310-abi3-linux_")
+    assert made[0].read_bytes() == made[1].read_bytes()
+    assert list((tmp_path / "one").iterdir()) == [made[0]]
+    with WheelFile(made[0]) as archive:  # reading checks every member against RECORD
+        assert {name: archive.read(f"flashladder_07/{name}") for name in MEMBERS} == MEMBERS
+        assert b"Name: flashladder-07\nVersion: 0.1.0\n" in archive.read("flashladder_07-0.1.0.dist-info/METADATA")
+        assert archive.getinfo("flashladder_07/_C.abi3.so").external_attr >> 16 & 0o111
+
+
+def test_other_members_are_another_wheel(tmp_path: Path) -> None:
+    one = wheel.assemble(tmp_path, "flashladder_07", "0.1.0", "step 7", MEMBERS).read_bytes()
+    two = wheel.assemble(tmp_path, "flashladder_07", "0.1.0", "step 7", MEMBERS | {"kernels.csv": b""}).read_bytes()
+    assert one != two
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The members of a wheel unpacked on sys.path, as an installer leaves them."""
+    made = wheel.assemble(tmp_path, "flashladder_77", "0.1.0", "no step", MEMBERS)
+    with zipfile.ZipFile(made) as archive:
+        archive.extractall(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    yield tmp_path / "site" / "flashladder_77"
+    sys.modules.pop("flashladder_77", None)
+
+
+def test_the_installed_digest_is_read_without_importing(installed: Path) -> None:
+    assert wheel.installed_digest("flashladder_77") == "d"
+    assert "flashladder_77" not in sys.modules
+    for text in ("{", "[]", "{}", '{"inputs_digest": "d"}'):  # the last: of a build that did not record its library
+        (installed / "manifest.json").write_text(text)
+        assert wheel.installed_digest("flashladder_77") is None
+    assert wheel.installed_digest("flashladder_78") is None
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_a_damaged_library_counts_as_not_installed(installed: Path, damage: str) -> None:
+    library = installed / wheel.LIBRARY
+    library.write_bytes(b"\x7fELG") if damage == "changed" else library.unlink()
+    assert wheel.installed_digest("flashladder_77") is None
+
+
+class Environment:
+    """What `build._install` asks of an environment, counted."""
+
+    def __init__(self) -> None:
+        self.digest: str | None = None
+        self.good = True
+        self.done: list[str] = []
+
+    def install(self, made: Path) -> None:
+        self.digest = made.name
+        self.done.append("install")
+
+    def check_import(self, name: str, configs: object) -> str:
+        self.done.append("check")
+        if not self.good:
+            raise FlashladderError("the import check failed")
+        return name
+
+    def run(self, request: Request, digest: str) -> list[str]:
+        self.done = []
+        build._install(request, Path(digest), digest)
+        return self.done
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Environment, Request]:
+    made = Environment()
+    monkeypatch.setattr(artifacts, "BUILD", tmp_path)
+    monkeypatch.setattr(wheel, "installed_digest", lambda _: made.digest)
+    monkeypatch.setattr(wheel, "install", made.install)
+    monkeypatch.setattr(wheel, "check_import", made.check_import)
+    monkeypatch.setattr(build, "gpu_arch", lambda: None)
+    return made, build.make_request(7, "sm_80", "prog:a100")
+
+
+def test_an_import_is_checked_until_it_passes_and_then_no_more(environment: tuple[Environment, Request]) -> None:
+    place, request = environment
+    place.good = False
+    for steps in (["install", "check"], ["check"]):
+        with pytest.raises(FlashladderError, match="import check failed"):
+            place.run(request, "d")
+        assert place.done == steps
+    place.good = True
+    assert place.run(request, "d") == ["check"]
+    assert place.run(request, "d") == []
+
+
+def test_an_import_is_checked_for_each_build_and_interpreter(
+    environment: tuple[Environment, Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, request = environment
+    assert place.run(request, "d") == ["install", "check"]
+    assert place.run(request, "e") == ["install", "check"]
+    place.digest = None  # damaged
+    assert place.run(request, "e") == ["install", "check"]
+    assert place.run(request, "e") == []
+    monkeypatch.setattr(sys, "executable", "/another/python")
+    assert place.run(request, "e") == ["check"]
+    assert place.run(request, "e") == []
+
+
+def test_only_what_is_not_installed_is_installed(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Path, ...]] = []
+    monkeypatch.setattr(wheel, "install", lambda *wheels: asked.append(wheels))
+    builds = tmp_path / "builds"
+    for number, digest in ((77, "d"), (78, "e")):
+        folder = builds / f"iteration_{number}" / "sm_80"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text(json.dumps({"inputs_digest": digest}))
+        (folder / "x.whl").touch()
+    assert wheel.install_built(builds, "sm_80") == ["flashladder_77", "flashladder_78"]
+    assert asked == [(builds / "iteration_78" / "sm_80" / "x.whl",)]
+    assert wheel.install_built(builds, "sm_90") == []
+    (builds / "iteration_78" / "sm_80" / "manifest.json").write_text("{}")
+    with pytest.raises(FlashladderError, match=r"manifest is broken.*build that iteration again"):
+        wheel.install_built(builds, "sm_80")
+
+
+def test_nothing_is_installed_outside_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    with pytest.raises(FlashladderError, match=r"not in a virtual environment.*--no-install"):
+        wheel.install(tmp_path / "x.whl")
+
+
+def test_an_installer_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(wheel, "_installer", lambda: [sys.executable, "-c", "raise SystemExit('no such wheel')"])
+    with pytest.raises(FlashladderError, match=r"could not be installed \(no such wheel\)"):
+        wheel.install(tmp_path / "x.whl")
+
+
+def test_a_failing_import_is_one_line() -> None:
+    with pytest.raises(
+        FlashladderError, match="import check failed: ModuleNotFoundError: No module named 'flashladder_99'"
+    ):
+        wheel.check_import("flashladder_99", ["(FP16, ...)"])
+
+
+def test_uvs_cache_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shares its files with the environments by hard links, and would install a damaged one again."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "uv")
+    assert {"--reinstall", "--no-cache"} <= set(wheel._installer())
