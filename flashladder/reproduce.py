@@ -1,9 +1,9 @@
 """The last step of `nox -s reproduce`: everything this machine can prove about the sixteen wheels that were just built.
 
-With a GPU: each kernel is checked against a high-precision reference and timed beside FA2; both results go to
-`results/<machine>/` and the report. With and without: results follow from their raw samples, tables and plot from
-the results, machine code is the locked one, claims about it hold, progressions fit the published ones. Ends with the
-table, where the plot is, and one line per check.
+With a GPU: each kernel is checked against a high-precision reference and timed beside FA2; results, table and plot go
+to `build/reproduce/` and never touch the committed ones. With and without: results follow from their raw samples,
+tables and plot from the results, machine code is the locked one, claims about it hold, progressions fit the published
+ones. Ends with the table, where the plot is, and one line per check.
 
 Run: ``nox -s reproduce``, or, in an environment that has the wheels, ``python -m flashladder.reproduce``.
 """
@@ -12,15 +12,38 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 import re
+import shutil
 import sys
+from typing import TYPE_CHECKING
 
 from flashladder.errors import CheckFailed, one_line_errors
-from flashladder.files import RESULTS, relative
+from flashladder.files import BUILD, RESULTS, relative, sha256, write_atomic
 from flashladder.iteration import load_all
 
+if TYPE_CHECKING:
+    from flashladder.gate import Outcome
+
+OWN = BUILD / "reproduce"
 SECONDS_OF_CHECKS = 900.0  # no iteration is started after this; what is done by then is kept, and a rerun goes on
+NO_GPU = "no GPU here: kernels were built and their machine code is verified, but nothing was run or timed"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was done on this machine's GPU.
+
+    Attributes:
+        line: one line about it.
+        folder: results of this machine, with the locks and published figures they are held against; None without a GPU.
+        outcomes: the gate's checks of these results.
+    """
+
+    line: str
+    folder: Path | None = None
+    outcomes: tuple[Outcome, ...] = ()
 
 
 def require_wheels() -> list[str]:
@@ -41,18 +64,24 @@ def require_wheels() -> list[str]:
     return lines
 
 
-def machine_folder(gpu_name: str) -> Path:
-    """Where results of this GPU model go: ``results/h200`` for a known one, else its name made safe for a path."""
+def machine_name(gpu_name: str) -> str:
+    """How this GPU model's folder is called: ``h200`` for a known one, else its name made safe for a path."""
     from flashladder.gpus import gpu_key
 
-    return RESULTS / (gpu_key(gpu_name) or re.sub(r"[^a-z0-9]+", "_", gpu_name.lower()).strip("_"))
+    return gpu_key(gpu_name) or re.sub(r"[^a-z0-9]+", "_", gpu_name.lower()).strip("_")
 
 
-def measure() -> str:
-    """Checks and times every iteration on this machine's GPU, and renders the report anew.
+def own_folder(uuid: str, results: Path = RESULTS) -> Path:
+    """A results folder for one card and one state of the locks, so that a rerun goes on and a change starts afresh."""
+    locks = sorted((results / "locks").glob("*.json"))
+    folder = OWN / sha256(uuid + "".join(sha256(path.read_bytes()) for path in locks))[:12]
+    for name in ("locks", "published"):
+        shutil.copytree(results / name, folder / name, dirs_exist_ok=True)
+    return folder
 
-    Returns:
-        One line that says what was done, or why nothing was.
+
+def measure() -> Measured:
+    """Checks and times every iteration on this machine's GPU, and renders its own report.
 
     Raises:
         CheckFailed: a kernel computes something wrong.
@@ -60,17 +89,30 @@ def measure() -> str:
     from flashladder.toolchain import gpu_arch
 
     if gpu_arch() is None:
-        return "no GPU here: kernels were built and their machine code is verified, but nothing was run or timed"
-    from flashladder import bench, check, report
+        return Measured(NO_GPU)
+    from flashladder import bench, check, gate, report
     from flashladder.device import open_device
+    from flashladder.report_data import collect
     from flashladder.results import seal
 
-    folder = machine_folder(open_device().gpu.name)
-    check.main(["--all", f"--budget={SECONDS_OF_CHECKS:g}", f"--out={folder / 'check.json.gz'}"])
-    bench.main(["--all", f"--out={folder / 'bench.json.gz'}"])
-    seal(folder)
-    report.report()
-    return f"checked and timed on this GPU: {relative(folder)}"
+    gpu = open_device().gpu
+    folder = own_folder(gpu.uuid)
+    machine = folder / machine_name(gpu.name)
+    check.main(["--all", f"--budget={SECONDS_OF_CHECKS:g}", f"--out={machine / 'check.json.gz'}"])
+    bench.main(["--all", f"--out={machine / 'bench.json.gz'}"])
+    seal(machine)
+    ladder = collect(folder)
+    for path, data in report.render(ladder, report.read_readme()).items():
+        if path.parent == report.REPORT:
+            write_atomic(folder / path.name, data)
+    outcomes = (
+        gate.results_hold(folder),
+        gate.checks_passed(folder),
+        gate.results_locked(ladder),
+        *gate.published_hold(ladder),
+    )
+    named = tuple(replace(outcome, name=f"this machine: {outcome.name}") for outcome in outcomes)
+    return Measured(f"checked and timed on this GPU: {relative(machine)}", folder, named)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,10 +130,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     with one_line_errors():
         wheels = require_wheels()
         measured = measure()
-        outcomes = gate.run_gate()
-        print(report_tables.terminal(collect()))
-        print(f"\nplot    {relative(REPORT / PLOT)}.svg, .png\ntables  {relative(REPORT / 'progression.md')}, .csv")
-        print(f"\n{len(wheels)} wheels loaded; {measured}\n{gate.render(outcomes)}")
+        outcomes = [*gate.run_gate(), *measured.outcomes]
+        print(report_tables.terminal(collect(measured.folder or RESULTS)))
+        where = measured.folder or REPORT
+        print(f"\nplot    {relative(where / PLOT)}.svg, .png\ntables  {relative(where / 'progression.md')}, .csv")
+        print(f"\n{len(wheels)} wheels loaded; {measured.line}\n{gate.render(outcomes)}")
         failed = [outcome.name for outcome in outcomes if outcome.status == "failed"]
         if failed:
             raise CheckFailed("not reproduced: " + ", ".join(failed), hint="the lines above say which cell and why")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+import shutil
+from types import SimpleNamespace
 
 import pytest
 
-from flashladder import bench, check, gate, installed, report, report_data, reproduce, results, toolchain
+from flashladder import bench, check, gate, installed, report_data, reproduce, toolchain
 from flashladder.errors import FlashladderError
 from tests.null.ladder_fixture import make
 
@@ -23,31 +25,59 @@ def test_a_missing_wheel_is_named_with_the_session_that_builds_it(monkeypatch: p
 def test_without_a_gpu_nothing_is_run_and_the_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "gpu_arch", lambda: None)
     monkeypatch.setattr(check, "main", lambda _: pytest.fail("nothing can be checked"))
-    assert reproduce.measure().startswith("no GPU here")
+    assert reproduce.measure() == reproduce.Measured(reproduce.NO_GPU)
 
 
-def test_with_a_gpu_every_iteration_is_checked_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[str, list[str]]] = []
+def test_with_a_gpu_every_iteration_is_checked_then_timed_and_reported_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fixture = make(tmp_path / "results", lambda number: 50.0 + number)
+    gpu = report_data.collect(fixture.folder).machines[0].gpu
+    calls: list[str] = []
 
-    class Device:
-        class gpu:  # noqa: N801  stands in for an attribute
-            name = "NVIDIA H200"
+    def timed(argv: list[str]) -> None:
+        calls.append("bench")
+        assert argv[0] == "--all"
+        shutil.copyfile(fixture.bench, Path(argv[1].removeprefix("--out=")))
 
+    def checked(argv: list[str]) -> None:
+        calls.append("check")
+        assert argv[0] == "--all"
+        Path(argv[2].removeprefix("--out=")).parent.mkdir(parents=True)
+
+    monkeypatch.setattr(reproduce, "OWN", tmp_path / "own")
+    monkeypatch.setattr(reproduce, "own_folder", lambda uuid, own=reproduce.own_folder: own(uuid, fixture.folder))
     monkeypatch.setattr(toolchain, "gpu_arch", lambda: "sm_90")
-    monkeypatch.setattr("flashladder.device.open_device", Device)
-    monkeypatch.setattr(check, "main", lambda argv: calls.append(("check", argv)))
-    monkeypatch.setattr(bench, "main", lambda argv: calls.append(("bench", argv)))
-    monkeypatch.setattr(results, "seal", lambda folder: calls.append(("seal", [folder.name])))
-    monkeypatch.setattr(report, "report", lambda: calls.append(("report", [])))
-    assert reproduce.measure().endswith("results/h200")
-    assert [name for name, _ in calls] == ["check", "bench", "seal", "report"]
-    assert calls[2][1] == ["h200"]
-    assert calls[0][1][0] == calls[1][1][0] == "--all"
+    monkeypatch.setattr("flashladder.device.open_device", lambda: SimpleNamespace(gpu=gpu))
+    monkeypatch.setattr(check, "main", checked)
+    monkeypatch.setattr(bench, "main", timed)
+    measured = reproduce.measure()
+    assert calls == ["check", "bench"]
+    assert measured.folder is not None
+    assert measured.folder.parent == tmp_path / "own"
+    assert {path.name for path in measured.folder.iterdir()} >= {"h200", "locks", "progression.md", "progression.png"}
+    assert (measured.folder / "h200" / "SHA256SUMS").is_file()
+    status = {outcome.name: outcome.status for outcome in measured.outcomes}
+    assert status["this machine: results follow from their raw samples"] == "ok"
+    assert status["this machine: checks passed"] == "failed"  # the stand-in wrote no check.json.gz
 
 
-def test_an_unknown_gpu_gets_a_folder_of_its_own() -> None:
-    assert reproduce.machine_folder("NVIDIA H200").name == "h200"
-    assert reproduce.machine_folder("NVIDIA Tesla T4 (16 GB)").name == "nvidia_tesla_t4_16_gb"
+def test_another_card_or_another_lock_gets_another_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(reproduce, "OWN", tmp_path / "own")
+    results = tmp_path / "results"
+    for name in ("locks", "published"):
+        (results / name).mkdir(parents=True)
+    (results / "locks" / "sm_90.json").write_text("1", encoding="utf-8")
+    first = reproduce.own_folder("GPU-1", results)
+    assert reproduce.own_folder("GPU-1", results) == first
+    assert reproduce.own_folder("GPU-2", results) != first
+    (results / "locks" / "sm_90.json").write_text("2", encoding="utf-8")
+    assert reproduce.own_folder("GPU-1", results) != first
+
+
+def test_an_unknown_gpu_gets_a_name_of_its_own() -> None:
+    assert reproduce.machine_name("NVIDIA H200") == "h200"
+    assert reproduce.machine_name("NVIDIA Tesla T4 (16 GB)") == "nvidia_tesla_t4_16_gb"
 
 
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("skipped", 0), ("failed", 1)])
@@ -57,8 +87,8 @@ def test_it_ends_with_the_table_the_plot_and_one_line_per_check(
     fixture = make(tmp_path / "results", lambda number: 50.0 + number, lengths=[4096])
     ladder = report_data.collect(fixture.folder)
     monkeypatch.setattr(reproduce, "require_wheels", lambda: ["iteration 1: 2 kernels"])
-    monkeypatch.setattr(reproduce, "measure", lambda: "no GPU here")
-    monkeypatch.setattr(report_data, "collect", lambda: ladder)
+    monkeypatch.setattr(reproduce, "measure", lambda: reproduce.Measured("no GPU here"))
+    monkeypatch.setattr(report_data, "collect", lambda _: ladder)
     monkeypatch.setattr(gate, "run_gate", lambda: [gate.Outcome("locks", status, ("iteration 7: moved",))])
     if code:
         with pytest.raises(SystemExit) as caught:
