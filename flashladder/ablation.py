@@ -114,7 +114,7 @@ def _taken_back(parts: Parts, step: Iteration, concerns: Iterable[str], lineage:
 
 def _added(parts: Parts, step: Iteration, concerns: Iterable[str]) -> Parts:
     """`parts` with the step's change, wholly where a part of it cannot stand alone."""
-    result = replace(parts, **{concern: step.change[concern] for concern in concerns})  # type: ignore[arg-type]
+    result = replace(parts, **{concern: step.change[concern] for concern in concerns})  # type: ignore[arg-type]  # as below
     if contradictions(result):
         result = replace(parts, **step.change)  # type: ignore[arg-type]  # typed by the model of the file
     return result
