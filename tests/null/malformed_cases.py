@@ -1,4 +1,4 @@
-"""Malformed iteration files as data: what is edited, the line that is named, and the rest of the one line that is said."""
+"""Malformed iteration files as data: what is edited, the line that is named, and the one line that is said of it."""
 
 from __future__ import annotations
 
