@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from flashladder.config import KernelConfig
-from flashladder.counter_claims import verify as verify_counters
+from flashladder.counter_claims import Reading, verify
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import ITERATIONS, RESULTS, relative, write_atomic
 from flashladder.iteration import Iteration, load_iteration
@@ -68,9 +68,8 @@ def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     yield f"- Published, A100: {cell.value:g} % at S = 4096."
 
 
-def render(iteration: Iteration, ladder: Ladder) -> str:
+def render(iteration: Iteration, ladder: Ladder, counters: Sequence[Reading]) -> str:
     """One note."""
-    counters = verify_counters(RESULTS / "h200" / "counters.json.gz")
     lines = [f"# {iteration.number}. {iteration.title}", "", iteration.why.strip(), "", "## Prediction", ""]
     lines += [f"- {claim}." for claim in iteration.expect.sass]
     lines += [
@@ -90,9 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     check = parser.parse_args(argv).check
     with one_line_errors():
         ladder = collect()
+        counters = verify(RESULTS / "h200" / "counters.json.gz")
         for iteration in ladder.iterations:
             path = NOTES / f"{iteration.number:02d}.md"
-            text = render(iteration, ladder)
+            text = render(iteration, ladder, counters)
             if check and (not path.is_file() or path.read_text(encoding="utf-8") != text):
                 raise CheckFailed("stale note", where=relative(path), hint="run: python analysis/render_notes.py")
             if not check:

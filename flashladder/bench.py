@@ -30,7 +30,7 @@ from flashladder.gpus import gpu_key
 from flashladder.installed import chosen_configs, load_installed
 from flashladder.iteration import load_all, load_iteration
 from flashladder.result_schema import BenchResult, Group, Kernel, Process, Settings, Shape
-from flashladder.results import load_result, write_result
+from flashladder.results import OTHER_FILE, load_as, write_result
 from flashladder.summaries import derive, problems
 from flashladder.timing import Plan
 
@@ -70,9 +70,7 @@ def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
     """`fresh`, with the groups of an earlier file that still hold: same GPU, settings and machine code."""
     if path is None or not path.is_file():
         return fresh
-    old = load_result(path)
-    if not isinstance(old, BenchResult):
-        raise FlashladderError("not a bench result", where=path, found=old.kind, hint="choose another --out")
+    old = load_as(path, BenchResult, hint=OTHER_FILE)
     comparable = (old.gpu.uuid, old.settings, old.purpose, old.protocol_version, old.reference.torch) == (
         fresh.gpu.uuid, fresh.settings, fresh.purpose, fresh.protocol_version, fresh.reference.torch,
     )  # fmt: skip

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 import sys
 
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import one_line_errors
 from flashladder.result_schema import BenchResult, Summary
-from flashladder.results import load_result
+from flashladder.results import load_as
 
 MARKS = {"faster": "+", "slower": "-", "same": "=", "ambiguous": "?"}
 HEADLINE = 4096
@@ -85,9 +85,7 @@ def main(paths: Sequence[str]) -> int:
         print("usage: python -m flashladder.bench_table FILE...   example: ... results/h200/bench.json.gz")
         return 0 if paths else 2
     for name in paths:
-        result = load_result(Path(name))
-        if not isinstance(result, BenchResult):
-            raise FlashladderError("not a bench result", where=name, found=result.kind)
+        result = load_as(Path(name), BenchResult)
         print(ranking(result) if result.purpose == "tune" else table(result))
     return 0
 

@@ -28,7 +28,7 @@ from flashladder.installed import chosen_configs, load_installed
 from flashladder.iteration import load_all, load_iteration
 from flashladder.reference import Case, References
 from flashladder.result_schema import Accuracy, CaseResult, CheckResult, Kernel
-from flashladder.results import load_result, write_result
+from flashladder.results import OTHER_FILE, load_as, write_result
 
 BACKENDS = ("gpu", "emulator")
 
@@ -132,9 +132,7 @@ def earlier(path: Path | None, kernels: dict[str, Kernel], gpu_uuid: str) -> tup
     """Cases in an earlier file that still hold: not failed, same GPU, same machine code behind the kernel."""
     if path is None or not path.is_file():
         return ()
-    result = load_result(path)
-    if not isinstance(result, CheckResult):
-        raise FlashladderError("not a check result", where=path, found=result.kind, hint="choose another --out")
+    result = load_as(path, CheckResult, hint=OTHER_FILE)
     if result.gpu.uuid != gpu_uuid:
         return ()
     same = {key for key, kernel in result.kernels.items() if key in kernels and kernels[key].same_code(kernel)}

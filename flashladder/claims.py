@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from flashladder.compile import compile_many
 from flashladder.config import KernelConfig
@@ -106,15 +107,35 @@ def check(numbers: Sequence[int] | None = None, arch: str = ARCH) -> None:
     Raises:
         CheckFailed: a claim does not hold.
     """
-    verdicts = verify(numbers, arch)
+    tell("machine code", verify(numbers, arch), hint="compare with: invoke diff PARENT CHILD")
+
+
+class Told(Protocol):
+    """What `tell` needs of a verdict on a claim, whose text is its line."""
+
+    @property
+    def iteration(self) -> int:
+        """The number of the iteration that claims it."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the claim holds."""
+
+
+def tell(about: str, verdicts: Sequence[Told], hint: str | None = None) -> None:
+    """Prints every verdict on claims `about` something.
+
+    Raises:
+        CheckFailed: a claim does not hold.
+    """
     for verdict in verdicts:
         print(verdict)
     broken = [verdict for verdict in verdicts if not verdict.holds]
     if broken:
         raise CheckFailed(
-            f"{len(broken)} of {len(verdicts)} claims about machine code do not hold",
+            f"{len(broken)} of {len(verdicts)} claims about {about} do not hold",
             where=", ".join(sorted({f"iteration {verdict.iteration}" for verdict in broken})),
-            hint="compare with: invoke diff PARENT CHILD",
+            hint=hint,
         )
 
 

@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.claims import tell
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import RESULTS, relative
 from flashladder.iteration import Claim, load_all
 from flashladder.lock_schema import LOCKS, read_lock
+from flashladder.report_data import refusal
 from flashladder.result_schema import CounterResult, Kernel
-from flashladder.results import load_result
+from flashladder.results import load_as
 
 CONFIG_OF = "a100"  # the GPU whose configurations the readings were taken with
 
@@ -58,9 +60,7 @@ def verify(path: Path, locks: Path = LOCKS) -> list[Reading]:
     Raises:
         FlashladderError: the file holds something else, lacks an iteration, or was read from other machine code.
     """
-    result = load_result(path)
-    if not isinstance(result, CounterResult):
-        raise FlashladderError("not counters", where=relative(path), expected="kind counters", found=result.kind)
+    result = load_as(path, CounterResult)
     counts: dict[int, dict[str, int]] = {}
     for iteration in load_all():
         short_form = iteration.configs[CONFIG_OF].short_form()
@@ -85,14 +85,11 @@ def verify(path: Path, locks: Path = LOCKS) -> list[Reading]:
 
 def _require_lock(path: Path, kernel: Kernel, locks: Path) -> None:
     """Raises `FlashladderError` unless the machine code of the reading is the locked one."""
-    iteration = read_lock(kernel.arch, locks).iterations.get(kernel.iteration)
-    locked = iteration.kernels.get(kernel.config) if iteration else None
-    if locked is None or locked.text_sha256 != kernel.text_sha256:
+    if reason := refusal(kernel, read_lock(kernel.arch, locks)):
         raise FlashladderError(
             f"the reading of {kernel.key} is of machine code that no lock holds",
             where=relative(path),
-            expected=locked.text_sha256 if locked else f"a lock for {kernel.arch}",
-            found=kernel.text_sha256,
+            found=reason,
             hint="read the counters again: python -m flashladder.counters --all",
         )
 
@@ -114,15 +111,7 @@ def check(folder: Path = RESULTS, locks: Path = LOCKS) -> None:
     Raises:
         CheckFailed: a claim does not hold.
     """
-    readings = [reading for path in counter_files(folder) for reading in verify(path, locks)]
-    for reading in readings:
-        print(reading)
-    broken = [reading for reading in readings if not reading.holds]
-    if broken:
-        raise CheckFailed(
-            f"{len(broken)} of {len(readings)} claims about counters do not hold",
-            where=", ".join(sorted({f"iteration {reading.iteration}" for reading in broken})),
-        )
+    tell("counters", [reading for path in counter_files(folder) for reading in verify(path, locks)])
 
 
 if __name__ == "__main__":

@@ -11,20 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from flashladder.check_case import cases_for
 from flashladder.config import KernelConfig
-from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.iteration import load_iteration
 from flashladder.lock_schema import read_lock
 from flashladder.report_data import refusal
 from flashladder.result_schema import BenchResult, CaseResult, CheckResult, CounterResult, Kernel, SanitizerResult
-from flashladder.results import load_result
+from flashladder.results import load_as
 
 CHECK = "check.json.gz"
-Kind = TypeVar("Kind", BenchResult, CheckResult, CounterResult, SanitizerResult)
 
 
 def sampled_files(folder: Path) -> list[Path]:
@@ -46,18 +43,18 @@ def sample_problems(path: Path) -> list[str]:
     """Impossible times, and summaries that do not follow from the raw samples (a tuning run needs no lock)."""
     from flashladder.summaries import problems
 
-    return _led(path, problems(_load(path, BenchResult)))
+    return _led(path, problems(load_as(path, BenchResult)))
 
 
 def check_problems(folder: Path) -> list[str]:
     """Failed cases, machine code that is not locked, and timed kernels without their full set of cases."""
     path = folder / CHECK
-    result = _load(path, CheckResult)
+    result = load_as(path, CheckResult)
     checked = {kernel.key for kernel in result.kernels.values()}
     found = _unlocked(path, result.kernels.values())
     found += [f"{case.kernel} {case.case}: failed: {case.reason}" for case in result.cases if case.status == "fail"]
     for timed in sorted(folder.glob("bench*.json.gz")):
-        for kernel in _load(timed, BenchResult).kernels.values():
+        for kernel in load_as(timed, BenchResult).kernels.values():
             if kernel.key not in checked:
                 found.append(f"{kernel.key}: timed in {timed.name}, but not checked")
                 continue
@@ -85,7 +82,7 @@ def sanitizer_problems(path: Path) -> list[str]:
     """Tools that were not run or are not clean, and machine code that is not locked."""
     from flashladder.sanitize import TOOLS
 
-    result = _load(path, SanitizerResult)
+    result = load_as(path, SanitizerResult)
     found = [] if result.kernels else ["no kernel was run"]
     ran = [finding.tool for finding in result.findings]
     if sorted(ran) != sorted(TOOLS):
@@ -100,17 +97,9 @@ def counter_table_problems(path: Path) -> list[str]:
 
     table = csv_beside(path)
     found = table.read_bytes() if table.is_file() else None
-    if found == to_csv(_load(path, CounterResult)).encode():
+    if found == to_csv(load_as(path, CounterResult)).encode():
         return []
     return [f"{relative(table)}: {'is missing' if found is None else 'differs from what ' + path.name + ' gives'}"]
-
-
-def _load(path: Path, kind: type[Kind]) -> Kind:
-    result = load_result(path)
-    if not isinstance(result, kind):
-        expected = kind.model_fields["kind"].default
-        raise FlashladderError("a result of another kind", where=relative(path), expected=expected, found=result.kind)
-    return result
 
 
 def _unlocked(path: Path, kernels: Iterable[Kernel]) -> list[str]:

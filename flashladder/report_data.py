@@ -19,7 +19,7 @@ from flashladder.iteration import Iteration, load_all
 from flashladder.lock_schema import LockedKernel, LockFile, read_lock
 from flashladder.published import Published, load
 from flashladder.result_schema import BenchResult, Gpu, Kernel, Mean, Summary
-from flashladder.results import load_result
+from flashladder.results import load_as
 
 MODE = "event-free"  # of the progression; other modes are other tables
 HEADLINE_LENGTH = 4096
@@ -131,9 +131,7 @@ def bench_results(folder: Path) -> Iterator[tuple[str, list[tuple[Path, BenchRes
     """Per machine folder its name and its benchmark results in the mode of the progression."""
     by_machine: dict[str, list[tuple[Path, BenchResult]]] = {}
     for path in bench_files(folder):
-        result = load_result(path)
-        if not isinstance(result, BenchResult):
-            raise FlashladderError("not a benchmark", where=relative(path), expected="kind bench", found=result.kind)
+        result = load_as(path, BenchResult)
         if result.mode == MODE and result.purpose == "report":  # tuning and reporting use different samples
             by_machine.setdefault(path.parent.name, []).append((path, result))
     yield from by_machine.items()

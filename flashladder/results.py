@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 import platform
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -25,6 +25,9 @@ from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.result_schema import SCHEMA_VERSION, AnyResult, Host, Result
 
+Kind = TypeVar("Kind", bound=Result)
+
+OTHER_FILE = "choose another --out"
 SEAL = "SHA256SUMS"  # of a machine's folder: raw samples cannot be derived again, so that their bytes are noted
 
 
@@ -78,6 +81,24 @@ def load_result(path: Path) -> AnyResult:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise CheckFailed(f"{key}: {first['msg']}", where=relative(path), found=first.get("input")) from error
+
+
+def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:
+    """Reads a result file that must be of one kind.
+
+    Raises:
+        FlashladderError: as `load_result`, and a result of another kind.
+    """
+    result = load_result(path)
+    if not isinstance(result, kind):
+        raise FlashladderError(
+            "a result of another kind",
+            where=relative(path),
+            expected=kind.model_fields["kind"].default,
+            found=result.kind,
+            hint=hint,
+        )
+    return result
 
 
 def _digests(folder: Path) -> dict[str, str]:

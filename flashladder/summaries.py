@@ -20,7 +20,7 @@ import numpy as np
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpus import Quantity, gpu_key, load_gpus
 from flashladder.result_schema import A_A, BenchResult, Block, Group, Mean, Series, Shape, Summary
-from flashladder.results import load_result, write_result
+from flashladder.results import load_as, write_result
 from flashladder.statistics import (
     Floats,
     LogSummary,
@@ -262,16 +262,9 @@ def verify(path: Path) -> BenchResult:
     Raises:
         CheckFailed: it is malformed, implausible or does not follow from its samples.
     """
-    result = _bench(path)
+    result = load_as(path, BenchResult)
     if found := problems(result):
         raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=path)
-    return result
-
-
-def _bench(path: Path) -> BenchResult:
-    result = load_result(path)
-    if not isinstance(result, BenchResult):
-        raise FlashladderError("not a bench result", where=path, found=result.kind)
     return result
 
 
@@ -284,7 +277,7 @@ def main(paths: Sequence[str]) -> int:
         return 0 if names else 2
     for name in names:
         if again:
-            write_result(Path(name), derive(_bench(Path(name))))
+            write_result(Path(name), derive(load_as(Path(name), BenchResult)))
         result = verify(Path(name))
         print(f"{name}: {len(result.summaries)} cells follow from {len(result.groups)} groups of samples")
     return 0

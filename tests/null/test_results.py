@@ -10,8 +10,9 @@ import pytest
 
 from flashladder import bench_table, results, summaries
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import RESULTS
 from flashladder.result_schema import A_A, BenchResult, Pair, Shape, kernel_key
-from flashladder.results import load_result, write_result
+from flashladder.results import load_as, load_result, write_result
 from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, kernel, result
 
 FAST_KEY = kernel_key(16, FAST)
@@ -217,3 +218,12 @@ def test_only_a_folder_can_be_sealed(tmp_path: Path) -> None:
     with pytest.raises(FlashladderError, match="no such folder to seal"):
         results.main(["--seal", str(tmp_path / "none")])
     assert results.main(["--seal"]) == 2
+
+
+def test_a_result_of_another_kind_is_one_line_with_the_hint() -> None:
+    path = RESULTS / "h200" / "check.json.gz"
+    with pytest.raises(FlashladderError) as caught:
+        load_as(path, BenchResult, hint="choose another --out")
+    assert str(caught.value) == (
+        "results/h200/check.json.gz: a result of another kind: expected bench, found check; choose another --out"
+    )

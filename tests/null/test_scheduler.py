@@ -13,18 +13,9 @@ from flashladder import scheduler
 from flashladder.errors import FlashladderError
 from flashladder.scheduler import build_graph, default_jobs, fill_all, missing_entries
 from flashladder.store import CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
+from tests.null.store_fixture import PTXAS
 
 NVCC = 'for out; do :; done\necho x >> "$(dirname "$0")/runs"\ncat kernel.cu > "$out"'
-PTXAS = """for out; do :; done
-for arg; do case "$arg" in *.ptx) cat "$arg" > "$out";; esac; done
-cat <<END
-ptxas info    : Compiling entry function 'flash_fwd_kernel' for '${1#-arch=}'
-ptxas info    : Function properties for flash_fwd_kernel
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 10 registers
-ptxas info    : Compile time = 1.715 ms
-END
-"""
 
 
 def script(path: Path, text: str) -> Path:
