@@ -1,0 +1,12 @@
+"""PTX on the CPU: load a module, launch its kernels with NumPy arrays, read counters and hazards.
+
+Why: most machines that build kernels have no GPU. The emulator runs the PTX that nvcc wrote, instruction by instruction
+for all threads of the grid at once, counts what Nsight Compute counts, and reports races and missing waits.
+"""
+
+from flashladder.emulator.counters import Counters
+from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.hazards import Hazards
+from flashladder.emulator.launch import Kernel, Program, Result, load
+
+__all__ = ["Counters", "EmulationError", "Hazards", "Kernel", "Program", "Result", "load"]

@@ -1,0 +1,214 @@
+"""Instructions as Python closures: operands are bound to register slots once; running one is little but a NumPy call.
+
+Why: a lane row is a pure function of arrays. Binding its sources and its destination ahead of time leaves about a
+microsecond of Python per instruction, however many lanes run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from flashladder.emulator.control import Block
+from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.machine import Machine, Step, fitted, merged
+from flashladder.emulator.nearest import unsupported
+from flashladder.emulator.syntax import Instruction, Operand, Pair, Register, Symbol
+from flashladder.emulator.table import CARRY, ROWS, Row
+from flashladder.emulator.values import DTYPES, Array, BoolArray
+
+Run: TypeAlias = Callable[["BoolArray | None"], None]
+UNWRITTEN = {size: np.full((1, 1, 1), -1).astype(f"i{size}").view(f"u{size}") for size in (1, 2, 4, 8)}
+
+
+def row_of(instruction: Instruction, path: str) -> Row:
+    """The table's row of an instruction.
+
+    Raises:
+        EmulationError: (unsupported) there is none; the message names the nearest forms.
+    """
+    row = ROWS.get(instruction.opcode)
+    if row is None:
+        raise EmulationError(
+            "unsupported",
+            f"instruction {instruction.opcode} is not supported",
+            path=path,
+            instruction=instruction,
+            hint=unsupported(instruction.opcode),
+        )
+    return row
+
+
+def unwritten(bytes_wide: int, predicate: bool) -> Array:
+    """What a register holds before anything wrote it: all bits set, which is NaN, -1 or true."""
+    return np.ones((1, 1, 1), dtype=np.bool_) if predicate else UNWRITTEN[bytes_wide]
+
+
+def compile_block(machine: Machine, block: Block) -> list[Run]:
+    """One closure per instruction of a block, without its terminator."""
+    body = block.instructions if block.terminator is None else block.instructions[:-1]
+    return [
+        _freeing(machine, _guarded(machine, instruction, compile_instruction(machine, instruction)), dying)
+        for instruction, dying in zip(body, block.dying, strict=False)
+    ]
+
+
+def compile_instruction(machine: Machine, instruction: Instruction) -> Run:
+    """An instruction without its guard as a closure that takes the mask of executing lanes."""
+    row = row_of(instruction, machine.path)
+    if row.kind == "machine":
+        step = Step(machine, instruction)
+
+        def run_machine(mask: BoolArray | None) -> None:
+            step.mask = mask
+            row.function(step)
+
+        return run_machine
+    return _lane(machine, instruction, row)
+
+
+def _lane(machine: Machine, instruction: Instruction, row: Row) -> Run:
+    step = Step(machine, instruction)
+    if not instruction.operands:
+        step.fail("syntax", f"{row.form} needs a destination")
+    sources = instruction.operands[1:]
+    if len(sources) != len(row.sources):
+        step.fail("syntax", f"{row.form} takes {len(row.sources)} sources", found=f"{len(sources)}")
+    fetch = [_fetcher(step, operand, kind) for operand, kind in zip(sources, row.sources, strict=True)]
+    if row.reads_carry:
+        fetch.append(_fetcher(step, Register(CARRY), "pred"))
+    names = _destinations(instruction, row)
+    if len(names) == 1 and len(row.results) == 1 and not row.writes_carry and isinstance(names[0], Register):
+        return _single(machine, step, row, fetch, names[0])
+
+    def run(mask: BoolArray | None) -> None:
+        step.mask = mask
+        values = row.function(*[get() for get in fetch])
+        for name, value in zip(names, values, strict=True):
+            if name is not None:
+                step.assign(name, value)
+
+    if len(row.results) == 1 and not row.writes_carry:
+        single = row.function
+
+        def run_sink(mask: BoolArray | None) -> None:
+            step.mask = mask
+            step.assign(instruction.operands[0], single(*[get() for get in fetch]))
+
+        return run_sink
+    return run
+
+
+def _destinations(instruction: Instruction, row: Row) -> list[Operand | None]:
+    """Where each result of a lane row goes; None for a second result that the instruction does not name."""
+    first = instruction.operands[0]
+    names: list[Operand | None] = [first]
+    if len(row.results) == 2:
+        names = [first.first, first.second] if isinstance(first, Pair) else [first, None]
+    if row.writes_carry:
+        names.append(Register(CARRY))
+    return names
+
+
+def _single(machine: Machine, step: Step, row: Row, fetch: Sequence[Callable[[], Array]], name: Register) -> Run:
+    """The common case: one result into one register."""
+    registers = machine.registers
+    slot = _slot(step, name)
+    function = row.function
+    if DTYPES[row.results[0]].itemsize < machine.widths[slot]:
+
+        def run_narrow(mask: BoolArray | None) -> None:
+            step.mask = mask
+            step.assign(name, function(*[get() for get in fetch]))
+
+        return run_narrow
+    if len(fetch) == 2:
+        first, second = fetch
+
+        def run_two(mask: BoolArray | None) -> None:
+            value = function(first(), second())
+            registers[slot] = value if mask is None else merged(registers[slot], value, mask)
+
+        return run_two
+
+    def run(mask: BoolArray | None) -> None:
+        value = function(*[get() for get in fetch])
+        registers[slot] = value if mask is None else merged(registers[slot], value, mask)
+
+    return run
+
+
+def _slot(step: Step, register: Register) -> int:
+    if register.name not in step.machine.slots:
+        step.fail("unsupported", f"undeclared register {register}")
+    return step.machine.slots[register.name]
+
+
+def _fetcher(step: Step, operand: Operand, ptx_type: str) -> Callable[[], Array]:
+    """A function that returns an operand as an array of the wanted type."""
+    if not isinstance(operand, Register):
+        if isinstance(operand, Symbol) and operand.name == "_":
+            step.fail("syntax", "the sink _ is read")
+        from flashladder.emulator.syntax import Negated
+
+        if isinstance(operand, Negated):
+            return lambda: step.value(operand, ptx_type)
+        known = step.value(operand, ptx_type)
+        return lambda: known
+    registers = step.machine.registers
+    slot = _slot(step, operand)
+    dtype = DTYPES[ptx_type]
+
+    def get() -> Array:
+        value = registers[slot]
+        return value if value.dtype is dtype else fitted(value, ptx_type)
+
+    return get
+
+
+def guard_mask(machine: Machine, instruction: Instruction, mask: BoolArray | None) -> tuple[BoolArray | None, bool]:
+    """Lanes of `mask` whose guard holds, and whether there are any (where that is cheap to know)."""
+    guard = instruction.guard
+    if guard is None:
+        return mask, True
+    value = machine.registers[machine.slots[guard.register.name]]
+    holds: BoolArray = ~value if guard.negated else value
+    if holds.size == 1:
+        return mask, bool(holds.item())
+    if mask is None:
+        return (None, True) if holds.all() else (holds, bool(holds.any()))
+    chosen = mask & holds
+    return chosen, bool(chosen.any())
+
+
+def _guarded(machine: Machine, instruction: Instruction, run: Run) -> Run:
+    if instruction.guard is None:
+        return run
+    if instruction.guard.register.name not in machine.slots:
+        Step(machine, instruction).fail("unsupported", f"undeclared register {instruction.guard.register}")
+
+    def run_guarded(mask: BoolArray | None) -> None:
+        chosen, some = guard_mask(machine, instruction, mask)
+        if some:
+            run(chosen)
+
+    return run_guarded
+
+
+def _freeing(machine: Machine, run: Run, dying: tuple[str, ...]) -> Run:
+    """Drops registers that nothing reads any more, when all lanes agree: memory stays small and caches warm."""
+    slots = [machine.slots[name] for name in dying if name in machine.slots]
+    if not slots:
+        return run
+    registers = machine.registers
+    empty = UNWRITTEN[1]
+
+    def run_and_free(mask: BoolArray | None) -> None:
+        run(mask)
+        if mask is None:
+            for slot in slots:
+                registers[slot] = empty
+
+    return run_and_free

@@ -1,0 +1,69 @@
+"""What an emulated program can do wrong, as an error that names the place: PTX line, source line, block, lane, address.
+
+`kind` is one of `KINDS`, so that a test or a script can tell the cases apart without reading the sentence.
+"""
+
+from __future__ import annotations
+
+from flashladder.emulator.syntax import Instruction
+from flashladder.errors import FlashladderError
+
+KINDS = {
+    "syntax": "the PTX text could not be read",
+    "unsupported": "an instruction or directive that the emulator does not know",
+    "arguments": "the launch does not fit the kernel: arguments, grid, block, shared memory",
+    "out-of-bounds": "an address outside every buffer of its state space",
+    "misaligned": "an address that is not a multiple of the access's width",
+    "uninitialised": "shared or local memory that nobody wrote was read",
+    "divergent-barrier": "a warp reached an aligned barrier with some of its lanes elsewhere, or after some had exited",
+    "divergent-warp": "a warp-wide instruction whose member lanes are not all there",
+    "deadlock": "threads wait at a barrier that the others never reach",
+    "budget": "more instructions than the budget allows: an endless loop",
+    "trap": "the program executed trap or brkpt",
+}
+
+
+class EmulationError(FlashladderError):
+    """A program that may not run as it is written.
+
+    Attributes:
+        kind: a key of `KINDS`.
+        instruction: the offending instruction, None where there is none (syntax, arguments).
+        block: (x, y, z) of the first offending block, None when it does not apply.
+        lane: linear thread index within the block of the first offending lane.
+        address: the first offending address, in bytes of its state space.
+        line: line in the PTX file, 0 when unknown.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        what: str,
+        *,
+        path: str = "<ptx>",
+        instruction: Instruction | None = None,
+        line: int = 0,
+        block: tuple[int, int, int] | None = None,
+        lane: int | None = None,
+        address: int | None = None,
+        expected: object | None = None,
+        found: object | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.kind = kind
+        self.instruction = instruction
+        self.block = block
+        self.lane = lane
+        self.address = address
+        self.line = instruction.line if instruction else line
+        facts = [what]
+        if address is not None:
+            facts.append(f"address {address:#x}")
+        if lane is not None:
+            facts.append(f"thread {lane} (warp {lane // 32}, lane {lane % 32})")
+        if block is not None:
+            facts.append(f"block {block}")
+        if instruction is not None:
+            facts.append(f"in `{instruction}`" + (f" from {instruction.source}" if instruction.source else ""))
+        where = f"{path}:{self.line}" if self.line else path
+        super().__init__(", ".join(facts), where=where, expected=expected, found=found, hint=hint)

@@ -1,0 +1,232 @@
+"""Loading PTX and launching its kernels on the CPU: the public face of the emulator.
+
+from flashladder import emulator
+kernel = emulator.load("vector_add.ptx").kernel()
+counters = emulator.Counters()
+kernel.launch((4,), (256,), (x, y, out, np.int32(1000)), observers=(counters,))
+# `out` holds the result; counters.as_dict() what Nsight Compute would count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+import time
+
+import numpy as np
+
+from flashladder.emulator import opcodes  # noqa: F401 - fills the table of instructions
+from flashladder.emulator.arguments import Argument, offsets, pack
+from flashladder.emulator.control import Flow, build_flow
+from flashladder.emulator.engine import Engine, Progress
+from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.layout import Layout
+from flashladder.emulator.memory import GlobalMemory
+from flashladder.emulator.observer import Observer
+from flashladder.emulator.parser import parse
+from flashladder.emulator.syntax import Function, Immediate, Module, Symbol, Variable
+from flashladder.emulator.values import DTYPES, Array
+from flashladder.errors import FlashladderError
+
+MEMORY_BUDGET = 1 << 30  # bytes that registers and shared memory of a slice may take
+MAX_INSTRUCTIONS = 5_000_000  # instructions that a slice issues in lockstep before it counts as endless
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a launch went.
+
+    Attributes:
+        blocks: thread blocks that ran.
+        slices: parts into which the memory budget cut the grid.
+        instructions: issued in lockstep, summed over slices.
+        seconds: wall-clock time.
+    """
+
+    blocks: int
+    slices: int
+    instructions: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An entry of a module, ready to be launched any number of times."""
+
+    module: Module
+    function: Function
+    flow: Flow
+
+    @property
+    def name(self) -> str:
+        """The entry's name."""
+        return self.function.name
+
+    def launch(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Argument] = (),
+        *,
+        shared_bytes: int = 0,
+        observers: Sequence[Observer] = (),
+        memory_budget: int = MEMORY_BUDGET,
+        max_instructions: int = MAX_INSTRUCTIONS,
+        progress: Progress | None = None,
+    ) -> Result:
+        """Runs the kernel on a grid and writes what it stored back into the arrays among `args`.
+
+        Args:
+            grid: blocks along x, y, z; missing axes count 1.
+            block: threads along x, y, z.
+            args: one per parameter: C-contiguous NumPy arrays (pointers; updated in place unless read-only), numbers
+                of the parameter's type, tuples (by-value structures of arrays, NumPy numbers and tuples) or bytes.
+            shared_bytes: dynamic shared memory per block.
+            observers: `Counters()`, `Hazards()`; they see everything and change nothing.
+            memory_budget: bytes for registers and shared memory; a larger grid is run in several slices.
+            max_instructions: instructions that one slice may issue.
+            progress: told the number of warp instructions after each basic block.
+
+        Raises:
+            EmulationError: the launch does not fit the kernel, or the program does something it may not.
+        """
+        start = time.perf_counter()
+        layout = Layout(self.module, self.function, _three(grid, "grid"), _three(block, "block"), shared_bytes)
+        memory = GlobalMemory()
+        arrays = _Pointers(memory, self.module.path)
+        data = pack(self.function, args, arrays.address_of, self.module.path)
+        symbols = {**layout.symbols, **_allocate_globals(self.module, memory), **offsets(self.function)[0]}
+        ids = layout.block_ids()
+        size = layout.slice_size(memory_budget, self.flow.peak)
+        parts = [ids[first : first + size] for first in range(0, len(ids), size)]
+        issued = 0
+        for part in parts:
+            machine = layout.machine(part, data, symbols, memory, tuple(observers))
+            for observer in observers:
+                observer.start(machine)
+            Engine(machine, self.flow, max_instructions, progress).run()
+            for observer in observers:
+                observer.finish(machine)
+            issued += machine.issued
+        arrays.copy_back()
+        return Result(len(ids), len(parts), issued, time.perf_counter() - start)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A parsed module."""
+
+    module: Module
+
+    def kernel(self, name: str | None = None) -> Kernel:
+        """An entry by name; without a name the only one.
+
+        Raises:
+            EmulationError: (arguments) no such entry, or several and no name.
+        """
+        entries = {function.name: function for function in self.module.functions if function.is_entry}
+        if name is None and len(entries) == 1:
+            name = next(iter(entries))
+        if name not in entries:
+            raise EmulationError(
+                "arguments",
+                "which kernel",
+                path=self.module.path,
+                expected=f"one of {', '.join(sorted(entries)) or 'no entries'}",
+                found=name or "no name",
+            )
+        return Kernel(self.module, entries[name], build_flow(entries[name], self.module.path))
+
+
+def load(source: str | Path, *, path: str | None = None) -> Program:
+    """Reads a PTX file, or PTX text (recognised by its newlines); `path` is its name in messages.
+
+    Raises:
+        EmulationError: (syntax) the text is not understood.
+        FlashladderError: the file cannot be read.
+    """
+    text = str(source)
+    if isinstance(source, Path) or "\n" not in text:
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FlashladderError("cannot read the PTX", where=source, found=error) from error
+        return Program(parse(text, path or str(source)))
+    return Program(parse(text, path or "<ptx>"))
+
+
+def _three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
+    if not 1 <= len(sizes) <= 3 or any(int(size) < 1 for size in sizes):
+        raise EmulationError("arguments", f"{what} size", expected="one to three positive numbers", found=tuple(sizes))
+    x, y, z = (*(int(size) for size in sizes), 1, 1, 1)[:3]
+    return x, y, z
+
+
+class _Pointers:
+    """Device addresses of the arrays among a launch's arguments.
+
+    A view is a pointer into the array that owns its memory: Q, K and V may be three views of one tensor.
+    """
+
+    def __init__(self, memory: GlobalMemory, path: str) -> None:
+        self.memory = memory
+        self.path = path
+        self.owners: list[tuple[int, Array]] = []
+        self.written: set[int] = set()  # base addresses of owners that some writable argument points into
+
+    def address_of(self, array: Array) -> int:
+        """The address of the array's first element; its owner is allocated and filled at first use."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        if not owner.flags.c_contiguous:
+            raise EmulationError(
+                "arguments",
+                "the memory behind an array",
+                path=self.path,
+                expected="C-contiguous",
+                found=f"strides {owner.strides} of shape {owner.shape}",
+            )
+        base = next((address for address, known in self.owners if known is owner), None)
+        if base is None:
+            base = self.memory.allocate(owner, f"argument {len(self.owners)}")
+            self.owners.append((base, owner))
+        if array.flags.writeable:
+            self.written.add(base)
+        return base + array.ctypes.data - owner.ctypes.data
+
+    def copy_back(self) -> None:
+        """Writes what the kernel stored into the arrays that it may write to."""
+        for address, owner in self.owners:
+            if address in self.written:
+                self.memory.read_back(address, owner)
+
+
+def _allocate_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
+    """Addresses of the module's ``.global`` and ``.const`` variables, filled with their initialisers.
+
+    Every launch starts from the initialisers: nothing is carried from one launch to the next.
+    """
+    found: dict[str, int] = {}
+    pointers: list[tuple[Variable, Array]] = []
+    for variable in module.variables:
+        if variable.space not in ("global", "const"):
+            continue
+        dtype = DTYPES[variable.type]
+        contents = np.zeros(max(variable.count * variable.vector, len(variable.initial), 1), dtype=dtype)
+        for index, item in enumerate(variable.initial):
+            contents[index] = _initial(item, variable, found, module.path)
+        pointers.append((variable, contents))
+        found[variable.name] = memory.allocate(contents, variable.name)
+    return found
+
+
+def _initial(item: object, variable: Variable, known: dict[str, int], path: str) -> object:
+    from flashladder.emulator.machine import immediate
+
+    if isinstance(item, Immediate):
+        return immediate(item, variable.type)[0, 0, 0]
+    if isinstance(item, Symbol) and item.name in known:
+        return known[item.name]
+    raise EmulationError("unsupported", f"initialiser {item} of {variable.name}", path=path, line=variable.line)

@@ -1,0 +1,132 @@
+"""Where a launch's data lie: shared, local and parameter offsets, register slots, blocks of the grid, slices of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flashladder.emulator.arguments import size_of
+from flashladder.emulator.compiled import unwritten
+from flashladder.emulator.copies import AsyncCopies
+from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.machine import Machine
+from flashladder.emulator.memory import GlobalMemory
+from flashladder.emulator.moves import specials
+from flashladder.emulator.observer import Observer
+from flashladder.emulator.scratch import LocalMemory, SharedMemory
+from flashladder.emulator.syntax import Function, Module, Variable
+from flashladder.emulator.table import CARRY
+from flashladder.emulator.values import DTYPES, WARP, Array, width
+
+MAX_THREADS = 1024  # threads of a block
+MAX_SHARED = 227 * 1024  # bytes of shared memory that a block may have on any GPU up to sm_90
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+
+
+def aligned(offset: int, alignment: int) -> int:
+    """The first multiple of `alignment` at or after `offset`."""
+    return -(-offset // alignment) * alignment
+
+
+def alignment(variable: Variable) -> int:
+    """Alignment of a variable in bytes: declared, or that of its type."""
+    return variable.align or width(variable.type) * variable.vector
+
+
+class Layout:
+    """Where everything of a launch lies, apart from the arguments."""
+
+    def __init__(
+        self, module: Module, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], dynamic: int
+    ) -> None:
+        self.module, self.function = module, function
+        self.path = module.path
+        self.grid, self.block = grid, block
+        self.threads = block[0] * block[1] * block[2]
+        self.warps = -(-self.threads // WARP)
+        self.dynamic = dynamic
+        self.symbols: dict[str, int] = {}
+        self.shared_bytes = self._place_shared(dynamic)
+        self.local_bytes = self._place(("local",), 0)
+        registers = function.registers
+        self.slots = {name: slot for slot, name in enumerate([*registers, CARRY])}
+        self.types = [*registers.values(), "pred"]
+        self._check()
+
+    def _variables(self, spaces: tuple[str, ...]) -> list[Variable]:
+        return [v for v in (*self.module.variables, *self.function.variables) if v.space in spaces]
+
+    def _place(self, spaces: tuple[str, ...], offset: int) -> int:
+        for variable in self._variables(spaces):
+            if variable.linkage == "extern" or (variable.array and variable.count == 0):
+                continue
+            offset = aligned(offset, alignment(variable))
+            self.symbols[variable.name] = offset
+            offset += size_of(variable)
+        return offset
+
+    def _place_shared(self, dynamic: int) -> int:
+        """Static variables first; all ``extern`` arrays share the dynamic memory behind them."""
+        static = self._place(("shared",), 0)
+        outer = [v for v in self._variables(("shared",)) if v.linkage == "extern" or (v.array and v.count == 0)]
+        begin = aligned(static, max([16, *(alignment(v) for v in outer)])) if outer or dynamic else static
+        self.symbols.update({variable.name: begin for variable in outer})
+        return begin + dynamic
+
+    def _check(self) -> None:
+        limits = [
+            (self.threads <= MAX_THREADS, "threads of a block", f"at most {MAX_THREADS}", self.threads),
+            (
+                self.shared_bytes <= MAX_SHARED,
+                "shared memory of a block",
+                f"at most {MAX_SHARED} bytes",
+                self.shared_bytes,
+            ),
+            (all(n <= most for n, most in zip(self.grid, GRID_LIMITS, strict=True)), "grid", GRID_LIMITS, self.grid),
+        ]
+        for name, sizes in self.function.directives:
+            wanted = (*sizes, 1, 1, 1)[:3]
+            if name == "reqntid":
+                limits.append((self.block == wanted, "block (.reqntid)", wanted, self.block))
+            if name == "maxntid":
+                most = wanted[0] * wanted[1] * wanted[2]
+                limits.append((self.threads <= most, "threads of a block (.maxntid)", f"at most {most}", self.threads))
+        for holds, what, expected, found in limits:
+            if not holds:
+                raise EmulationError("arguments", what, path=self.path, expected=expected, found=found)
+
+    def block_ids(self) -> Array:
+        """``%ctaid`` (x, y, z) of every block, x fastest: (blocks, 3)."""
+        nx, ny, nz = self.grid
+        linear = np.arange(nx * ny * nz, dtype=np.int64)
+        return np.stack([linear % nx, linear // nx % ny, linear // (nx * ny)], axis=1)
+
+    def slice_size(self, budget: int, live_registers: int) -> int:
+        """Blocks that fit the budget at once: their live registers (8 bytes each at most) and shared memory, twice."""
+        per_block = self.warps * WARP * (8 * live_registers + 2 * self.local_bytes) + 2 * self.shared_bytes
+        return max(1, budget // max(1, per_block))
+
+    def machine(
+        self, ids: Array, data: bytes, symbols: dict[str, int], memory: GlobalMemory, observers: tuple[Observer, ...]
+    ) -> Machine:
+        """A fresh machine for some blocks."""
+        shape = (len(ids), self.warps, WARP)
+        exists = np.broadcast_to((np.arange(self.warps * WARP) < self.threads).reshape(1, self.warps, WARP), shape)
+        widths = [DTYPES[name].itemsize for name in self.types]
+        return Machine(
+            path=self.path,
+            blocks=ids,
+            shape=shape,
+            exists=exists,
+            live=exists,
+            slots=self.slots,
+            widths=widths,
+            registers=[unwritten(DTYPES[name].itemsize, name == "pred") for name in self.types],
+            specials=specials(self.grid, self.block, ids, self.dynamic),
+            symbols=symbols,
+            parameters=data,
+            memory=memory,
+            shared=SharedMemory(len(ids), self.shared_bytes),
+            local=LocalMemory(shape, self.local_bytes),
+            copies=AsyncCopies(),
+            observers=observers,
+        )

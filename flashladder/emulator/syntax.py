@@ -1,0 +1,199 @@
+"""The parts of a PTX module as frozen data: what the parser makes and everything else reads.
+
+`str()` of each part is PTX again, so that a module can be printed, changed (a mutation test deletes a barrier) and
+parsed once more. Source: PTX ISA 9.0, chapters 4 (syntax) and 5 (state spaces, types, variables).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Register:
+    """A declared register such as ``%r1``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register such as ``%tid.x`` or ``%laneid``; also ``WARP_SZ``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A constant. `kind` is ``int`` (`value`: the number), ``f32`` or ``f64`` (the bits of ``0f…``, ``0d…``)."""
+
+    value: int
+    kind: str = "int"
+
+    def __str__(self) -> str:
+        if self.kind == "int":
+            return str(self.value)
+        return f"0f{self.value:08X}" if self.kind == "f32" else f"0d{self.value:016X}"
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """The name of a variable, parameter, label or function."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Negated:
+    """A predicate operand read as its complement: ``!%p1``."""
+
+    operand: Register
+
+    def __str__(self) -> str:
+        return f"!{self.operand}"
+
+
+@dataclass(frozen=True)
+class Vector:
+    """``{%r1, %r2}``; an item may be the sink ``_``, which is Symbol("_")."""
+
+    items: tuple[Operand, ...]
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(map(str, self.items)) + "}"
+
+
+@dataclass(frozen=True)
+class Address:
+    """``[%rd1+16]``, ``[smem+4]``, ``[param_0]``: base and offset in bytes; without brackets ``smem+4`` as a value."""
+
+    base: Register | Symbol | Immediate
+    offset: int = 0
+    brackets: bool = True
+
+    def __str__(self) -> str:
+        text = f"{self.base}" + (f"+{self.offset}" if self.offset else "")
+        return f"[{text}]" if self.brackets else text
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two destinations, ``%p1|%p2`` (setp, shfl, match); either may be the sink ``_``."""
+
+    first: Operand
+    second: Operand
+
+    def __str__(self) -> str:
+        return f"{self.first}|{self.second}"
+
+
+Operand: TypeAlias = Register | Special | Immediate | Symbol | Negated | Vector | Address | Pair
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """Where an instruction comes from, by ``.loc``: file as ``.file`` names it, and the call it was inlined into."""
+
+    file: str
+    line: int
+    inlined_at: SourceLine | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """``@%p1`` or ``@!%p1``."""
+
+    register: Register
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"@{'!' if self.negated else ''}{self.register}"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One statement. `opcode` is the full dotted text (``mma.sync.aligned…``); `line` counts from 1 in the PTX file."""
+
+    opcode: str
+    operands: tuple[Operand, ...] = ()
+    guard: Guard | None = None
+    line: int = 0
+    source: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        guard = f"{self.guard} " if self.guard else ""
+        operands = " " + ", ".join(map(str, self.operands)) if self.operands else ""
+        return f"{guard}{self.opcode}{operands};"
+
+
+@dataclass(frozen=True)
+class Label:
+    """A branch target."""
+
+    name: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}:"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A declared variable or parameter: state space, type, length in elements (0: ``[]``, of unknown length), contents.
+
+    `count` is 1 for a scalar; `vector` 2 or 4 for ``.v2``/``.v4``; `initial` the initialiser's elements, flattened.
+    """
+
+    space: str  # param, shared, global, const, local
+    type: str  # b8, u32, f32, ...
+    name: str
+    count: int = 1
+    align: int | None = None
+    vector: int = 1
+    array: bool = False
+    initial: tuple[Operand, ...] = ()
+    linkage: str = ""  # "", "extern", "visible", "weak"
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Function:
+    """An ``.entry`` (kernel) or ``.func``: parameters, registers (name -> type), variables and body."""
+
+    name: str
+    parameters: tuple[Variable, ...]
+    registers: Mapping[str, str]
+    variables: tuple[Variable, ...]
+    body: tuple[Instruction | Label, ...]
+    directives: tuple[tuple[str, tuple[int, ...]], ...] = ()  # ("maxntid", (128, 1, 1))
+    is_entry: bool = True
+    linkage: str = "visible"
+    line: int = 0
+    returns: tuple[Variable, ...] = ()  # of a .func
+
+
+@dataclass(frozen=True)
+class Module:
+    """A whole PTX file."""
+
+    version: str
+    target: str
+    address_size: int
+    variables: tuple[Variable, ...]
+    functions: tuple[Function, ...]
+    files: Mapping[int, str] = field(default_factory=dict)  # the index in `.loc` -> path
+    path: str = "<ptx>"

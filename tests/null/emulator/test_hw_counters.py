@@ -1,0 +1,57 @@
+"""Bank conflicts, wavefronts, sectors and requests are those that Nsight Compute read on a GPU, pattern by pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from flashladder.files import RESULTS, sha256
+from tests.emulator_cases.patterns import METRICS, Pattern, emulate, patterns, ptx_of
+
+READINGS = RESULTS / "h200" / "emulator_patterns.json.gz"
+
+
+@pytest.fixture(scope="module")
+def document() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(gzip.decompress(READINGS.read_bytes()))
+    return found
+
+
+def test_the_readings_are_of_these_patterns(document: Mapping[str, Any]) -> None:
+    assert document["ptx_sha256"] == sha256(ptx_of(patterns()))
+    assert list(document["readings"]) == [pattern.name for pattern in patterns()]
+    assert len(document["readings"]) > 700
+    assert document["machine"]["gpu"].startswith("NVIDIA")
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_pattern_counts_as_on_the_chip(document: Mapping[str, Any], part: int) -> None:
+    every = patterns()
+    size = -(-len(every) // 4)
+    chosen = every[part * size : (part + 1) * size]
+    wrong = [
+        f"{pattern.name}: {metric}: chip {document['readings'][pattern.name][metric]}, emulator {found[metric]}"
+        for pattern, found in zip(chosen, emulate(chosen), strict=True)
+        for metric in METRICS
+        if found[metric] != document["readings"][pattern.name][metric]
+    ]
+    assert not wrong
+
+
+def test_the_patterns_tell_rules_apart(document: Mapping[str, Any]) -> None:
+    """The readings themselves hold conflicts, merged phases and lines of pairs: a constant would not pass above."""
+    conflicts = METRICS[0]
+    readings = document["readings"]
+    assert readings["shared ld 4 bytes, stride 32"][conflicts] == 31
+    assert readings["shared ld 8 bytes, pairs"][METRICS[2]] < readings["shared ld 8 bytes, stride 1"][METRICS[2]]
+    sectors = METRICS[4]
+    assert readings["cp.async.cg 16 bytes, stride 2"][sectors] < readings["cp.async.ca 16 bytes, stride 2"][sectors]
+
+
+def test_a_pattern_knows_its_threads() -> None:
+    assert {pattern.threads for pattern in patterns()} == {32, 64}
+    assert isinstance(patterns()[0], Pattern)

@@ -1,0 +1,82 @@
+"""The race detector and the adversarial copies are proven by deletion: every barrier, wait and commit is missed.
+
+Run: pytest tests/nvcc/test_mutation.py  (0.2 s a mutant, 238 of them)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flashladder import mutation
+from flashladder.emulator import EmulationError
+from flashladder.errors import FlashladderError
+from flashladder.iteration import load_all, load_iteration
+from flashladder.mutation import CONFIG_OF, DELETED, SWIZZLE, Equivalent, judge, mutants_of, observe, read_equivalent
+
+pytestmark = pytest.mark.nvcc
+NUMBERS = [iteration.number for iteration in load_all()]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_deletion_is_caught_and_the_kernel_itself_is_clean(number: int) -> None:
+    verdicts = list(mutation.verify([number]))
+    assert not [str(verdict) for verdict in verdicts if not verdict.as_listed]
+    deleted = {verdict.mutant.instruction.opcode for verdict in verdicts}
+    assert deleted == {*DELETED, *([SWIZZLE] if number == mutation.SWIZZLED_ITERATION else [])}
+    for verdict in verdicts:
+        assert verdict.mutant.instruction.line > 0
+        if verdict.caught in ("error", "race"):
+            assert "kernel.ptx:" in verdict.evidence
+
+
+def test_the_list_of_equivalent_mutants_names_only_mutants_that_exist() -> None:
+    for entry in read_equivalent():
+        for number in entry.iterations:
+            found = [(mutant.instruction.opcode, mutant.nth) for mutant in mutants_of(load_iteration(number))]
+            assert (entry.opcode, entry.nth) in found
+
+
+def test_a_mutant_listed_by_mistake_is_reported() -> None:
+    iteration = load_iteration(1)
+    mutant = next(m for m in mutants_of(iteration) if m.instruction.opcode == "bar.sync")
+    listed = [Equivalent(iterations=(1,), opcode="bar.sync", nth=1, reason="a wrong claim")]
+    verdict = judge(mutant, observe(iteration, iteration.configs[CONFIG_OF]), listed)
+    assert verdict.caught == "race"
+    assert not verdict.as_listed
+    assert str(verdict).startswith("WRONG")
+
+
+def test_a_mutant_that_nothing_catches_is_reported() -> None:
+    iteration = load_iteration(4)
+    mutant = next(iter(mutants_of(iteration)))
+    assert mutant.instruction.opcode == "cp.async.commit_group"
+    verdict = judge(mutant, observe(iteration, iteration.configs[CONFIG_OF]), [])
+    assert verdict.caught is None
+    assert "not caught" in str(verdict)
+
+
+def test_without_the_swizzle_the_bank_conflicts_of_iteration_1_appear() -> None:
+    linear, swizzled = (observe(load_iteration(n), load_iteration(n).configs[CONFIG_OF]) for n in (1, 2))
+    assert swizzled.conflicts == 0
+    assert linear.conflicts > 100_000
+    assert (linear.out == swizzled.out).all()
+
+
+def test_a_launch_that_does_not_fit_is_an_error_of_its_own() -> None:
+    iteration = load_iteration(1)
+    config = replace(iteration.configs[CONFIG_OF], B_r=128)
+    mutant = next(iter(mutants_of(iteration)))
+    with pytest.raises((EmulationError, FlashladderError)):
+        observe(iteration, config, mutant.kernel)
+
+
+def test_a_malformed_list_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "equivalent_mutants.yaml"
+    broken.write_text("- iterations: [1]\n  opcode: bar.sync\n")
+    monkeypatch.setattr(mutation, "EQUIVALENT", broken)
+    with pytest.raises(FlashladderError) as caught:
+        read_equivalent()
+    assert "\n" not in str(caught.value)
