@@ -1,8 +1,12 @@
-"""Every instruction on its edge values: what the emulator computes is what an independent reference says."""
+"""Every instruction on its edge values: what the emulator computes is what an independent reference says.
+
+With `--hw` the same cases run on this machine's GPU: pytest tests/null/emulator/test_cases.py --hw
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -10,6 +14,7 @@ import numpy as np
 import pytest
 
 from flashladder import emulator
+from flashladder.emulator.gpu import Gpu
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import BFLOAT16
 from tests.emulator_cases.harness import Case, collect, compare, edge, entry_name, launch_case, pairs, ptx_of, run_case
@@ -25,6 +30,19 @@ def program(module: str) -> emulator.Program:
     return emulator.load(ptx_of(MODULES[module]))
 
 
+@pytest.fixture
+def run_one(hardware: Gpu | None) -> Callable[[str, int], str | None]:
+    """Runs a case on the emulator, or with `--hw` on the GPU; what differs from its expectation."""
+
+    def run(module: str, index: int) -> str | None:
+        case = MODULES[module][index]
+        if hardware is not None:
+            return compare(case, run_case(case, hardware.load))
+        return compare(case, launch_case(case, program(module).kernel(entry_name(index))))
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("module", "index"),
     [
@@ -33,10 +51,8 @@ def program(module: str) -> emulator.Program:
         for index, case in enumerate(cases)
     ],
 )
-def test_case(module: str, index: int) -> None:
-    case = MODULES[module][index]
-    outputs = launch_case(case, program(module).kernel(entry_name(index)))
-    assert compare(case, outputs) is None
+def test_case(module: str, index: int, run_one: Callable[[str, int], str | None]) -> None:
+    assert run_one(module, index) is None
 
 
 def test_every_lane_row_has_a_case() -> None:

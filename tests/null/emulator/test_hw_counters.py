@@ -1,4 +1,7 @@
-"""Bank conflicts, wavefronts, sectors and requests are those that Nsight Compute read on a GPU, pattern by pattern."""
+"""Bank conflicts, wavefronts, sectors and requests are those that Nsight Compute read on a GPU, pattern by pattern.
+
+With `--hw` they are read again, on this machine's GPU: pytest tests/null/emulator/test_hw_counters.py --hw
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from flashladder.emulator.gpu import Gpu
 from flashladder.files import RESULTS, sha256
 from tests.emulator_cases.patterns import METRICS, Pattern, emulate, patterns, ptx_of
 
@@ -16,8 +20,13 @@ READINGS = RESULTS / "h200" / "emulator_patterns.json.gz"
 
 
 @pytest.fixture(scope="module")
-def document() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(gzip.decompress(READINGS.read_bytes()))
+def document(hardware: Gpu | None) -> Mapping[str, Any]:
+    found: dict[str, Any] = json.loads(gzip.decompress(READINGS.read_bytes()))
+    if hardware is not None:
+        from analysis.emulator_hw_counters import measure
+
+        found["machine"]["gpu"] = hardware.name
+        found["readings"] = {pattern.name: read for pattern, read in zip(patterns(), measure()[0], strict=True)}
     return found
 
 

@@ -1,0 +1,35 @@
+"""The option that all tests of the emulator share: `--hw` asks the chip instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--hw",
+        action="store_true",
+        help="run the emulator's instruction cases on this machine's GPU, and read the counters of its access patterns "
+        "with Nsight Compute, instead of emulating and reading the committed file",
+    )
+
+
+@pytest.fixture(scope="session")
+def hardware(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The machine's GPU with `--hw`, else None."""
+    if not request.config.getoption("--hw"):
+        yield None
+        return
+    from flashladder.emulator.gpu import open_gpu
+    from flashladder.errors import FlashladderError
+
+    with ExitStack() as stack:
+        try:
+            gpu = stack.enter_context(open_gpu())
+        except FlashladderError as error:
+            pytest.exit(f"--hw: {error}", returncode=2)
+        yield gpu

@@ -1,0 +1,47 @@
+"""How fast the emulator is, with counters on, and how its time grows with the sequence length.
+
+In the test suite every case runs once (pyproject disables the timing: a slow machine is not a failure, and nothing is
+gated on time). `analysis/emulator_speed.py` runs them as benchmarks and keeps the figures for docs/emulator-speed.md.
+
+Run: pytest tests/nvcc/test_emulator_speed.py --benchmark-enable -n 0
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from flashladder.emulated import forward, kernel_of, make_inputs
+from flashladder.emulator import Counters
+from flashladder.iteration import load_iteration
+
+pytestmark = pytest.mark.nvcc
+
+ROUNDS = 5
+LENGTHS = (256, 512, 1024, 2048)
+CASES = [(number, length, 1) for number in (1, 16) for length in LENGTHS] + [(1, 1024, 16), (16, 1024, 16)]
+
+
+@pytest.mark.parametrize(("number", "seq_len", "heads"), CASES)
+def test_speed(benchmark: BenchmarkFixture, number: int, seq_len: int, heads: int) -> None:
+    iteration = load_iteration(number)
+    config = iteration.configs["a100"]
+    kernel_of(iteration, config)  # compiled and parsed before the clock starts
+    shape = (1, seq_len, max(heads, iteration.parts.row_stride // config.d_head), config.d_head)
+    q, k, v = make_inputs(shape, "fp16")
+    out = np.full(shape, np.nan, dtype=q.dtype)
+    chosen = slice(0, heads)
+    tensors = (q[:, :, chosen], k[:, :, chosen], v[:, :, chosen], out[:, :, chosen])
+    counted: list[Counters] = []
+
+    def once() -> None:
+        counted.append(Counters())
+        forward(iteration, config, tensors, observers=(counted[-1],))
+
+    benchmark.pedantic(once, rounds=ROUNDS, warmup_rounds=1)
+    assert np.isfinite(tensors[3].astype(np.float32)).all()
+    assert len({counters.lane_instructions for counters in counted}) == 1
+    benchmark.extra_info.update(
+        iteration=number, seq_len=seq_len, heads=heads, lane_instructions=counted[-1].lane_instructions
+    )
