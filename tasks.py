@@ -53,6 +53,14 @@ def dtype_of(text: str) -> str:
     return text
 
 
+def backend_of(text: str) -> str:
+    """`text` if it is gpu, emulator or nothing; leaves with one line and exit code 2 otherwise."""
+    with one_line_errors():
+        if text not in ("", "gpu", "emulator"):
+            raise FlashladderError("no such backend", expected="gpu or emulator", found=repr(text))
+    return text
+
+
 JSON = "print JSON, for scripts"
 ARCH = "sm_XX, several separated by commas (default: the GPU present, else sm_80)"
 KEYS = "selection key: prog, prog:a100, prog-all, tune, all, or a tile such as 64,64"
@@ -66,6 +74,7 @@ DTYPE = "fp16 or bf16 (default: both)"
 OUT = "result file to write (.json or .json.gz)"
 TUNE = "rank the configurations instead, at S = 4096"
 NUMBER = "iteration, 1 to 16"
+BACKEND = "gpu (default), or emulator: the PTX on this CPU, with small shapes"
 STEP = "iteration, or an ablation such as '16 - swizzle'"
 
 
@@ -94,11 +103,51 @@ def build(_: Context, number: str, arch: str = "", configs: str = "", debug: boo
 
 
 @task(
-    help={"number": NUMBER, "configs": CONFIGS, "dtype": DTYPE, "quick": "short lengths only", "out": OUT},
-)
-def check(_: Context, number: str, configs: str = "", dtype: str = "", quick: bool = False, out: str = "") -> None:
-    """Checks one iteration's numerics on the GPU. Example: `invoke check 7 --quick`."""
-    call("check", step(number), configs=configs, dtype=dtype_of(dtype), quick=quick, out=out)
+    help={"number": NUMBER, "configs": f"{CONFIGS[:-1]}; on the emulator a100)", "dtype": DTYPE,
+          "quick": "short lengths only", "out": OUT, "backend": BACKEND}
+)  # fmt: skip
+def check(
+    _: Context,
+    number: str,
+    configs: str = "",
+    dtype: str = "",
+    quick: bool = False,
+    out: str = "",
+    backend: str = "",
+) -> None:
+    """Checks one iteration's numerics on the GPU or on this CPU. Example: `invoke check 7 --backend emulator`."""
+    how: dict[str, Flag] = {"quick": quick, "out": out, "backend": backend_of(backend)}
+    call("check", step(number), configs=configs, dtype=dtype_of(dtype), **how)
+
+
+@task(
+    auto_shortflags=False,  # -h is for help, not for heads
+    help={"iteration": STEP, "seq_len": "positions (default: 256)", "batch": "samples (default: 1)",
+          "heads": "default: 1", "dtype": "fp16 or bf16 (default: the configuration's)",
+          "config": "a GPU's key such as h200, or a short form (default: a100)",
+          "counters": "Nsight Compute's counters, and the source lines with bank conflicts",
+          "hazards": "look for races and missing waits", "memory_budget": "registers and shared memory (default: 1GiB)",
+          "seed": "of the inputs (default: 0)", "json": JSON}
+)  # fmt: skip
+def emulate(
+    _: Context,
+    iteration: str,
+    *,
+    seq_len: str = "",
+    batch: str = "",
+    heads: str = "",
+    dtype: str = "",
+    config: str = "",
+    counters: bool = False,
+    hazards: bool = False,
+    memory_budget: str = "",
+    seed: str = "",
+    json: bool = False,
+) -> None:
+    """Runs an iteration's PTX on this CPU. Example: `invoke emulate 1 --counters`."""
+    shape = {"seq_len": seq_len, "batch": batch, "heads": heads}
+    how: dict[str, Flag] = {"config": config, "memory_budget": memory_budget, "seed": seed}
+    call("emulate", iteration, dtype=dtype_of(dtype), counters=counters, hazards=hazards, json=json, **shape, **how)
 
 
 @task(help={"number": NUMBER, "configs": f"{KEYS} (default: this GPU's)", "dtype": DTYPE, "tune": TUNE, "out": OUT})

@@ -7,21 +7,23 @@ measurement protocol). A kernel that cannot take a tensor (iteration 16 fixes it
 Run on a machine with a GPU:
     python -m flashladder.check 7                        # one iteration, all its configurations, fp16 and bf16
     python -m flashladder.check --all --out check.json.gz      # resumes when the file exists
+and on any other, small shapes on the PTX that ships (`flashladder.check_emulator`):
+    python -m flashladder.check 7 --backend emulator
 Exit code: 0 all correct, 1 a check failed, 2 it could not run.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import time
 
 from tqdm import tqdm
 
-from flashladder.check_case import Run, Subject, cases_for, check_case
-from flashladder.config import DTYPES
+from flashladder.check_case import REPEATS, Run, Subject, cases_for, check_case
+from flashladder.config import DTYPES, KernelConfig
 from flashladder.device import Device, open_device, reference_identity
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.installed import chosen_configs, load_installed
@@ -84,6 +86,9 @@ def check_iteration(
     device: str = "cuda",
     run: Run | None = None,
     done: frozenset[tuple[str, str]] = frozenset(),
+    cases: Callable[[KernelConfig], Sequence[Case]] | None = None,
+    repeats: int = REPEATS,
+    bar: bool = True,
 ) -> CheckReport:
     """Checks every selected configuration of an iteration.
 
@@ -96,6 +101,9 @@ def check_iteration(
         device: torch device of the tensors.
         run: the operator; None for the installed wheel's.
         done: (kernel key, case name) pairs to skip, from an earlier run.
+        cases: the cases of a configuration; None for the GPU's.
+        repeats: runs that must agree bit for bit.
+        bar: show progress on a terminal.
 
     Raises:
         FlashladderError: no such iteration, wheel or configuration.
@@ -108,18 +116,21 @@ def check_iteration(
             installed.require(config)
         run = installed.run
     subjects = [Subject(number, config, run, row_stride) for config in chosen]
-    work = [(s, case) for s in subjects for case in cases_for(s.config, quick=quick) if (s.key, case.name) not in done]
+    listed = cases or (lambda config: cases_for(config, quick=quick))
+    work = [(s, case) for s in subjects for case in listed(s.config) if (s.key, case.name) not in done]
     references = references or References()
-    progress = tqdm(work, desc=f"check {number:02d}", unit="case", disable=None, leave=False)
-    return CheckReport(tuple(_outcomes(progress, references, device)))
+    progress = tqdm(work, desc=f"check {number:02d}", unit="case", disable=None if bar else True, leave=False)
+    return CheckReport(tuple(_outcomes(progress, references, device, repeats)))
 
 
-def _outcomes(work: Iterable[tuple[Subject, Case]], references: References, device: str) -> Iterator[CaseResult]:
+def _outcomes(
+    work: Iterable[tuple[Subject, Case]], references: References, device: str, repeats: int
+) -> Iterator[CaseResult]:
     """The result of each case; ends early when a failed launch has broken the CUDA context for those after it."""
     failed = False
     for subject, case in work:
         try:
-            outcome = check_case(subject, case, references, device)
+            outcome = check_case(subject, case, references, device, repeats)
         except FlashladderError:
             if not failed:
                 raise
@@ -187,29 +198,46 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="iterations, 1 to 16")
     parser.add_argument("--all", action="store_true", help="all sixteen")
-    parser.add_argument("--configs", nargs="+", default=["prog"], help="GPUs, selection keys or short forms")
+    parser.add_argument(
+        "--configs", nargs="+", help="GPUs, selection keys or short forms (default: prog; on the emulator a100)"
+    )
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--quick", action="store_true", help="short lengths only")
     parser.add_argument("--out", type=Path, help="result file (.json or .json.gz); resumes when it exists")
     parser.add_argument("--budget", type=float, default=0.0, help="start no iteration after this many seconds")
-    parser.add_argument("--backend", choices=BACKENDS, default="gpu")
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default="gpu", help="emulator: the PTX on this CPU, small shapes (default: gpu)"
+    )
     options = parser.parse_args(argv)
     if bool(options.numbers) == options.all:
         parser.error("give iterations, or --all")
     return options
 
 
+def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckReport:
+    """Checks iterations on this CPU, several at a time.
+
+    Raises:
+        FlashladderError: options that need a GPU.
+    """
+    from flashladder.check_emulator import CONFIGS, check_many
+
+    if options.out or options.budget:
+        raise FlashladderError("--out and --budget need a GPU", hint="leave them out, or use --backend gpu")
+    return check_many(numbers, options.configs or CONFIGS, options.dtypes, quick=options.quick)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Checks and prints a table; raises `CheckFailed` (exit code 1) when a case failed."""
     options = parse_arguments(argv)
-    if options.backend == "emulator":
-        raise FlashladderError(
-            "the emulator is not part of this version yet", hint="use --backend gpu on a machine with a GPU"
-        )
     numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     for number in numbers:
         load_iteration(number)  # a wrong number is answered before a GPU is looked for
-    report = run_checks(numbers, options, open_device())
+    if options.backend == "emulator":
+        report = run_emulated(numbers, options)
+    else:
+        options.configs = options.configs or ["prog"]
+        report = run_checks(numbers, options, open_device())
     print(report.render())
     if not report.passed:
         raise CheckFailed(f"{len(report.failures)} of {len(report.cases)} cases failed")

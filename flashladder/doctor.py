@@ -105,6 +105,13 @@ def torch(gpu: bool) -> Finding:
     return Finding("torch", ok, f"{version}, " + (f"CUDA {cuda[1]}" if cuda else "CPU only"), remedy)
 
 
+def emulator() -> Finding:
+    """What runs PTX on the CPU: this package with bfloat16 for NumPy."""
+    found = importlib.util.find_spec("ml_dtypes") is not None
+    text = f"ml_dtypes {importlib.metadata.version('ml_dtypes')}" if found else "ml_dtypes is not installed"
+    return Finding("emulator", found, text, "run: pip install ml-dtypes")
+
+
 def disk(folder: Path = ROOT, needed_gb: float = DISK_GB) -> Finding:
     """Free space where builds go."""
     place = BUILD if folder == ROOT and BUILD.is_dir() else folder
@@ -125,12 +132,13 @@ def diagnose() -> Diagnosis:
     )  # fmt: skip
     uv = "run: pip install 'nox[uv]' (pip is used without it: slower, and no hard links between environments)"
     findings = (
-        python_version(), compiler(), toolchain(), ninja(), torch(bool(found)),
+        python_version(), compiler(), toolchain(), ninja(), torch(bool(found)), emulator(),
         tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counted, clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
     can = {
         "compile kernels, verify locks": ok["compiler"] and ok["toolchain"] and ok["ninja"],
+        "emulate kernels": ok["compiler"] and ok["toolchain"] and ok["ninja"] and ok["emulator"],
         "build and load torch operators": ok["compiler"] and ok["toolchain"] and ok["ninja"] and ok["torch"],
         "check and time kernels": bool(found) and ok["torch"],
         "profile with ncu": bool(found) and ok["counters"],

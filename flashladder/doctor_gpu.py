@@ -79,7 +79,7 @@ def gpus() -> tuple[list[Gpu], Finding, Finding]:
 def gpu_finding(found: Sequence[Gpu]) -> Finding:
     """What the GPUs are worth for timing: one must be whole, free and of sm_80 or newer."""
     if not found:
-        return Finding("gpu", False, "none", "compiling, locks and reports work without one; check and bench need one")
+        return Finding("gpu", False, "none", "compiling, emulating and reports work without one; bench needs one")
     text = "; ".join(
         f"{gpu.index}: {gpu.name} ({gpu.arch}, {gpu.memory_gib:.0f} GiB"
         + (f", {gpu.power_w:.0f} W" if gpu.power_w else "")

@@ -2,12 +2,10 @@
 
 Why: numbers rot. Committed files are the sealed ones, results are derived again from their raw samples, every timed
 kernel was checked and passed, sanitizers found nothing, tables and plot are rendered again byte for byte, machine-code
-locks and claims are verified, and measured progressions are compared with the published ones: cell by cell within
-tolerance on the same GPU model, by rank order on any other. None of this needs a GPU.
+locks, claims and the emulator's counters are verified, and measured progressions are compared with the published ones:
+cell by cell within tolerance on the same GPU model, by rank order on any other. None of this needs a GPU.
 
-Run:
-    invoke gate
-    python -m flashladder.gate --json
+Run: ``invoke gate``, or ``python -m flashladder.gate --json``.
 """
 
 from __future__ import annotations
@@ -22,10 +20,8 @@ from itertools import product
 import os
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from flashladder import counter_claims, gate_results
+from flashladder import counter_claims, emulator_agreement, gate_results
+from flashladder.emulator_reading import NAME
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import RESULTS, dump_json, relative
 from flashladder.published import PUBLISHED, Statistic
@@ -33,6 +29,7 @@ from flashladder.published import problems as published_problems
 from flashladder.report_data import PUBLISHED_GPU, Ladder, Machine, collect
 from flashladder.report_tables import headline
 from flashladder.results import seal_problems
+from flashladder.statistics import spearman
 
 BROUGHT_BY_TORCH = {"nvidia-cuda-runtime"}  # a CUDA build of torch needs it as well: no sign of a toolchain
 
@@ -115,6 +112,29 @@ def counter_claims_hold(folder: Path = RESULTS) -> Outcome:
     return _printed(name, lambda: counter_claims.check(folder))
 
 
+def emulator_agrees(folder: Path = RESULTS) -> Outcome:
+    """The emulator counts what Nsight Compute counted on GPUs, in the published kernels and in ours."""
+    name, files = "the emulator counts what GPUs count", emulator_agreement.hardware_files(folder)
+    return _over(name, files, emulator_agreement.problems)
+
+
+def emulated_claims_hold() -> Outcome:
+    """Claims about counters, in the emulator's."""
+    return _printed("claims about counters, emulated", emulator_agreement.check_claims)
+
+
+def emulated_kernels_sound(folder: Path = RESULTS) -> Outcome:
+    """The emulator found no race, in the locked PTX."""
+    return _over("emulated kernels are locked and free of races", [folder / NAME], emulator_agreement.reading_problems)
+
+
+def emulated_current() -> Outcome:
+    """Emulated counters and races are what the PTX gives; skipped without a compiler."""
+    from flashladder import emulator_counters
+
+    return _needs_toolchain("emulated counters are up to date", emulator_counters.check)
+
+
 def published_hold(ladder: Ladder) -> list[Outcome]:
     """One outcome per measured machine: its fp16 progression against the published ones."""
     return [_against_published(ladder, machine) for machine in ladder.machines]
@@ -158,23 +178,6 @@ def _cells(ladder: Ladder, machine: Machine, name: str, key: str) -> Outcome:
         elif not abs(one.pct - cell.value) <= cell.tolerance:
             details.append(f"{where}: {expected}, found {one.pct:.1f} %")
     return _outcome(name, details, f"{len(rows) * len(statistics)} cells")
-
-
-def ranks(values: Sequence[float]) -> NDArray[np.float64]:
-    """Ranks from 1, equal values sharing the mean of theirs."""
-    array = np.asarray(values, dtype=np.float64)
-    return np.array([(array < value).sum() + ((array == value).sum() + 1) / 2 for value in array], dtype=np.float64)
-
-
-def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's rank correlation of two equally long sequences.
-
-    Raises:
-        FlashladderError: fewer than two values, unequal lengths, or all values of one sequence equal.
-    """
-    if len(a) != len(b) or len(a) < 2 or len(set(a)) == 1 or len(set(b)) == 1:
-        raise FlashladderError("no rank order", expected="two varying sequences of equal length", found=f"{a}, {b}")
-    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
 
 
 def _outcome(name: str, details: Sequence[str], summary: str) -> Outcome:
@@ -249,9 +252,13 @@ def run_gate() -> list[Outcome]:
         sanitizers_clean(),
         counter_tables_fresh(),
         counter_claims_hold(),
+        emulator_agrees(),
+        emulated_claims_hold(),
+        emulated_kernels_sound(),
         *_report_holds(),
         locks_hold(),
         claims_hold(),
+        emulated_current(),
     ]
 
 

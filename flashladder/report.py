@@ -1,4 +1,4 @@
-"""The report: progression tables (Markdown, CSV) and plot (SVG, PNG), and README's table between its markers.
+"""The report: progression and counter tables (Markdown, CSV), plot (SVG, PNG), and README's table between its markers.
 
 Everything is made from committed files (`flashladder.report_data`) and always gives the same bytes, so that a stale
 table is an error and not a matter of taste. Where nothing was measured yet, the tables hold published figures only
@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 import sys
 
-from flashladder import report_plot, report_tables
+from flashladder import report_counters, report_plot, report_tables
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import RESULTS, ROOT, relative, write_atomic
 from flashladder.report_data import Ladder, collect
@@ -43,6 +43,11 @@ def render(ladder: Ladder, readme: str) -> dict[Path, bytes]:
         REPORT / "cells.csv": report_tables.csv_text(report_tables.CELLS, report_tables.cells(ladder)),
         README: between_markers(readme, report_tables.readme_block(ladder)).encode(),
     }
+    if ladder.emulated:
+        files[REPORT / "counters.md"] = report_counters.document(ladder, ladder.emulated).encode()
+        files[REPORT / "counters.csv"] = report_tables.csv_text(
+            report_counters.COLUMNS, report_counters.csv_rows(ladder, ladder.emulated)
+        )
     names = {iteration.number: short_name(iteration.slug) for iteration in ladder.iterations}
     plot = report_plot.render(plot_series(ladder), names, report_tables.plot_subtitle(ladder))
     return {**files, **{REPORT / f"{PLOT}.{suffix}": data for suffix, data in plot.items()}}

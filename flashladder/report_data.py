@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flashladder.emulator_reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.files import RESULTS, relative
 from flashladder.gpus import gpu_key, load_gpus
@@ -70,12 +71,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Everything that a report shows."""
+    """Everything that a report shows; `emulated` is None where no reading of the emulator is committed."""
 
     iterations: tuple[Iteration, ...]
     published: Published
     machines: tuple[Machine, ...]
     locks: Mapping[str, LockFile]
+    emulated: EmulatedCounters | None = None
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -119,7 +121,8 @@ def collect(folder: Path = RESULTS) -> Ladder:
     locks = {arch: read_lock(arch, folder / "locks") for arch in arches}
     published = load(folder / "published")
     machines = tuple(_machine(name, results, locks, published) for name, results in found)
-    return Ladder(load_all(), published, machines, locks)
+    reading = folder / NAME
+    return Ladder(load_all(), published, machines, locks, load_reading(reading) if reading.is_file() else None)
 
 
 def bench_files(folder: Path = RESULTS) -> list[Path]:

@@ -134,6 +134,8 @@ def readme_block(ladder: Ladder) -> str:
     """What stands between README's markers: fp16 on the headline machine, and the plot."""
     machine = headline_machine(ladder)
     more = "More: [all tables](results/report/progression.md), [CSV](results/report/progression.csv)"
+    if ladder.emulated:
+        more += ", [counters and races](results/report/counters.md)"
     plot = "![Percent of FA2 over the sixteen iterations](results/report/progression.svg)"
     return "\n\n".join((table(ladder, machine, "fp16"), f"{caption(ladder, machine, 'fp16')} {more}.", plot))
 

@@ -1,9 +1,10 @@
 """The last step of `nox -s reproduce`: everything this machine can prove about the sixteen wheels that were just built.
 
 With a GPU: each kernel is checked against a high-precision reference and timed beside FA2; results, table and plot go
-to `build/reproduce/` and never touch the committed ones. With and without: results follow from their raw samples,
-tables and plot from the results, machine code is the locked one, claims about it hold, progressions fit the published
-ones. Ends with the table, where the plot is, and one line per check.
+to `build/reproduce/` and never touch the committed ones. Without one, the emulator checks the PTX of each kernel on
+this CPU by the same rule. With and without: results follow from their raw samples, tables and plot from the results,
+machine code is the locked one, claims about it hold, the emulator finds the committed counters and no race, and
+progressions fit the published ones. Ends with the table, where the plot is, and one line per check.
 
 Run: ``nox -s reproduce``, or, in an environment that has the wheels, ``python -m flashladder.reproduce``.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 import re
 import shutil
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from flashladder.errors import CheckFailed, one_line_errors
@@ -28,17 +30,17 @@ if TYPE_CHECKING:
 
 OWN = BUILD / "reproduce"
 SECONDS_OF_CHECKS = 900.0  # no iteration is started after this; what is done by then is kept, and a rerun goes on
-NO_GPU = "no GPU here: kernels were built and their machine code is verified, but nothing was run or timed"
+NO_GPU = "no GPU here: {} cases were checked on the emulator, nothing was timed"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was done on this machine's GPU.
+    """What was done with the kernels on this machine.
 
     Attributes:
         line: one line about it.
         folder: results of this machine, with the locks and published figures they are held against; None without a GPU.
-        outcomes: the gate's checks of these results.
+        outcomes: checks of these results, as the gate makes them.
     """
 
     line: str
@@ -89,7 +91,7 @@ def measure() -> Measured:
     from flashladder.toolchain import gpu_arch
 
     if gpu_arch() is None:
-        return Measured(NO_GPU)
+        return emulate()
     from flashladder import bench, check, gate, report
     from flashladder.device import open_device
     from flashladder.report_data import collect
@@ -113,6 +115,21 @@ def measure() -> Measured:
     )
     named = tuple(replace(outcome, name=f"this machine: {outcome.name}") for outcome in outcomes)
     return Measured(f"checked and timed on this GPU: {relative(machine)}", folder, named)
+
+
+def emulate() -> Measured:
+    """Checks the PTX of every iteration on this CPU: fp16 and bf16, the published A100 configurations, small shapes."""
+    from flashladder.check_emulator import check_many
+    from flashladder.gate import Outcome
+
+    start = time.monotonic()
+    report = check_many([iteration.number for iteration in load_all()])
+    kernels = {case.kernel for case in report.cases}
+    failures = [f"{case.kernel} {case.case}: {case.reason}" for case in report.failures]
+    summary = f"{len(kernels)} kernels, {len(report.cases)} cases, {time.monotonic() - start:.0f} s"
+    status = "ok" if report.passed else "failed"
+    outcome = Outcome("this CPU: checks passed on the emulator", status, tuple(failures), summary)
+    return Measured(NO_GPU.format(len(report.cases)), outcomes=(outcome,))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -147,3 +147,20 @@ def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> L
     means = len(series) / np.sum(np.exp(-draws), axis=0)
     low, high = interval(np.log(means))
     return LogSummary(math.log(mean), low, high, sum(int(values.size) for values, _ in series))
+
+
+def ranks(values: Sequence[float]) -> Floats:
+    """Ranks from 1, equal values sharing the mean of theirs."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.array([(array < value).sum() + ((array == value).sum() + 1) / 2 for value in array], dtype=np.float64)
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's rank correlation of two equally long sequences.
+
+    Raises:
+        FlashladderError: fewer than two values, unequal lengths, or all values of one sequence equal.
+    """
+    if len(a) != len(b) or len(a) < 2 or len(set(a)) == 1 or len(set(b)) == 1:
+        raise FlashladderError("no rank order", expected="two varying sequences of equal length", found=f"{a}, {b}")
+    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])

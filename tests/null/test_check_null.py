@@ -280,9 +280,9 @@ def test_bad_arguments(argv: list[str], code: int, message: str, capsys: pytest.
     assert message in capsys.readouterr().err
 
 
-def test_the_emulator_is_not_there_yet() -> None:
-    with pytest.raises(FlashladderError, match="not part of this version yet") as caught:
-        check.main(["7", "--backend", "emulator"])
+def test_the_emulators_check_writes_no_result_file() -> None:
+    with pytest.raises(FlashladderError, match="--out and --budget need a GPU") as caught:
+        check.main(["7", "--backend", "emulator", "--out", "check.json"])
     assert caught.value.exit_code == 2
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import gate, report_data
+from flashladder import gate, report_data, statistics
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.published import load
 from tests.null.ladder_fixture import make
@@ -71,14 +71,14 @@ def test_the_same_gpu_is_compared_cell_by_cell(tmp_path: Path) -> None:
 
 
 def test_spearman_shares_ranks_among_equals() -> None:
-    assert list(gate.ranks([3.0, 1.0, 3.0])) == [2.5, 1.0, 2.5]
-    assert gate.spearman([1, 2, 3, 4], [10, 20, 40, 30]) == pytest.approx(0.8)
+    assert list(statistics.ranks([3.0, 1.0, 3.0])) == [2.5, 1.0, 2.5]
+    assert statistics.spearman([1, 2, 3, 4], [10, 20, 40, 30]) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(("a", "b"), [([1.0], [2.0]), ([1.0, 2.0], [1.0]), ([1.0, 1.0], [1.0, 2.0])])
 def test_no_rank_order_is_an_error(a: list[float], b: list[float]) -> None:
     with pytest.raises(FlashladderError, match="no rank order"):
-        gate.spearman(a, b)
+        statistics.spearman(a, b)
 
 
 def test_a_failing_check_keeps_what_it_printed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,9 +153,12 @@ BEFORE_REPORT = [
     "sanitizers clean",
     "tables of counters are up to date",
     "claims about counters",
+    "the emulator counts what GPUs count",
+    "claims about counters, emulated",
+    "emulated kernels are locked and free of races",
 ]
 OF_REPORT = ["results belong to locked machine code", "machine against published", "tables and plot are up to date"]
-AFTER_REPORT = ["machine code is the locked one", "claims about machine code"]
+AFTER_REPORT = ["machine code is the locked one", "claims about machine code", "emulated counters are up to date"]
 
 
 @pytest.fixture

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 import shutil
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 
 from flashladder import bench, check, gate, installed, report_data, reproduce, toolchain
 from flashladder.errors import FlashladderError
+from flashladder.result_schema import Accuracy, CaseResult, Shape
 from tests.null.ladder_fixture import make
 
 
@@ -22,10 +24,31 @@ def test_a_missing_wheel_is_named_with_the_session_that_builds_it(monkeypatch: p
         reproduce.require_wheels()
 
 
-def test_without_a_gpu_nothing_is_run_and_the_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("status", ["pass", "fail"])
+def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
+    monkeypatch: pytest.MonkeyPatch, status: Literal["pass", "fail"]
+) -> None:
+    shape = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
+    fine = Accuracy(max_error=0.0, max_allowed=1.0, rms_error=0.0, rms_allowed=1.0, finite=True)
+    case = CaseResult(
+        kernel="07 ...", case="small", dtype="fp16", shape=shape, status=status, reason="off by one", accuracy=fine
+    )
+    asked: list[list[int]] = []
+
+    def check_many(numbers: list[int]) -> check.CheckReport:
+        asked.append(numbers)
+        return check.CheckReport((case,))
+
     monkeypatch.setattr(toolchain, "gpu_arch", lambda: None)
-    monkeypatch.setattr(check, "main", lambda _: pytest.fail("nothing can be checked"))
-    assert reproduce.measure() == reproduce.Measured(reproduce.NO_GPU)
+    monkeypatch.setattr(check, "main", lambda _: pytest.fail("there is no GPU"))
+    monkeypatch.setattr("flashladder.check_emulator.check_many", check_many)
+    measured = reproduce.measure()
+    assert asked == [list(range(1, 17))]
+    assert measured.folder is None
+    assert measured.line == reproduce.NO_GPU.format(1)
+    (outcome,) = measured.outcomes
+    assert outcome.status == {"pass": "ok", "fail": "failed"}[status]
+    assert outcome.details == (() if status == "pass" else ("07 ... small: off by one",))
 
 
 def test_with_a_gpu_every_iteration_is_checked_then_timed_and_reported_apart(

@@ -21,7 +21,8 @@ from flashladder.config import EXAMPLE
 from flashladder.files import ROOT
 
 EXPECTED = {
-    "list", "show", "diff", "build", "check", "bench", "ptxas", "sass", "ptx", "lock", "report", "gate", "doctor",
+    "list", "show", "diff", "build", "check", "emulate", "bench", "ptxas", "sass", "ptx", "lock", "report", "gate",
+    "doctor",
 }  # fmt: skip
 
 
@@ -76,6 +77,13 @@ def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: Modu
         (["build", "17"], "no such iteration: expected a number from 1 to 16, found '17'"),
         (["build", "0"], "found '0'"),
         (["check", "x"], "found 'x'"),
+        (["check", "7", "--backend", "cuda"], "no such backend: expected gpu or emulator, found 'cuda'"),
+        (["check", "7", "--backend", "emulator", "--out", "x.json"], "--out and --budget need a GPU"),
+        (["emulate", "17"], "expected a number from 1 to 16, found 17"),
+        (["emulate", "1", "--heads", "0"], "bad --heads: expected a whole number from 1, found '0'"),
+        (["emulate", "1", "--seq-len", "100"], "expected a multiple of B_r = 64, found 100"),
+        (["emulate", "1", "--memory-budget", "much"], "not a memory budget"),
+        (["emulate", "1", "--dtype", "fp8"], "no such dtype"),
         (["bench", "-7"], "-7"),
         (["bench", "7", "--dtype", "fp32"], "no such dtype: expected fp16 or bf16, found 'fp32'"),
         (["show", "17"], "expected a number from 1 to 16, found 17"),
@@ -136,7 +144,7 @@ def test_flags_of_a_task_are_flags_of_its_command(
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
     task = all_tasks(tasks)[name]
-    values = {"number": "7", "iteration": "7", "before": "7", "after": "8", "dtype": "fp16"}
+    values = {"number": "7", "iteration": "7", "before": "7", "after": "8", "dtype": "fp16", "backend": "gpu"}
     arguments: dict[str, object] = {
         argument.attr_name or str(argument.name): True
         if argument.kind is bool

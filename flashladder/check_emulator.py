@@ -1,0 +1,189 @@
+"""The numerical check on a machine without a GPU: the same rule, the same poison, on the PTX that ships.
+
+Why: `flashladder.check` says what a correct kernel is; only the machine behind `run` differs here. The emulator gets
+NumPy views of torch's CPU tensors with their real strides, so that packed, transposed and sliced tensors, the NaN
+around O and the refusals are tested as on a GPU. Shapes are small, and two runs instead of ten must agree bit for bit:
+the emulator has no thread of its own that could differ, so that the second run only proves that no state is left over.
+
+Run:
+    python -m flashladder.check 7 --backend emulator           # its A100 configuration, fp16 and bf16
+    python -m flashladder.check --all --backend emulator
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flashladder import parallel
+from flashladder.check_case import D_HEAD, LARGE_LOGITS, Run
+from flashladder.compile import ptx_many
+from flashladder.config import DTYPES, KernelConfig
+from flashladder.emulated import forward, kernel_of, require
+from flashladder.emulator.launch import MEMORY_BUDGET
+from flashladder.emulator.values import Array
+from flashladder.errors import FlashladderError
+from flashladder.installed import chosen_configs
+from flashladder.iteration import Iteration, load_iteration
+from flashladder.reference import FULL_HEADS, Case, References, View
+from flashladder.result_schema import Shape
+
+if TYPE_CHECKING:
+    import torch
+
+    from flashladder.check import CheckReport
+
+REPEATS = 2  # runs that must agree bit for bit, the first included
+CONFIGS = ("a100",)  # what is checked unless something else is asked for: the published configurations
+ELEMENT = np.dtype(np.uint16)  # bits of either dtype: the kernel's configuration says which it is
+_REFERENCES = References()  # of this process: iterations with equal tiles have equal cases
+
+
+def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False) -> tuple[Case, ...]:
+    """The emulator's cases of a configuration: small shapes, odd counts, strided views, large logits.
+
+    Args:
+        config: whose tiles the lengths are multiples of.
+        row_stride: the only one that the kernel takes, in elements (0: any). Such a kernel gets its heads as slices of
+            tensors with that row stride, and the other layouts to refuse.
+        quick: one length and one refusal.
+    """
+    tile = max(config.B_r, config.B_c)
+    own: View = "head_slice" if row_stride == FULL_HEADS * D_HEAD else "contiguous"
+
+    def case(name: str, shape: tuple[int, int, int], view: View = own, scale: float = 1.0) -> Case:
+        batch, length, heads = shape
+        text = f"{name} {batch}x{length}x{heads}"
+        size = Shape(batch=batch, seq_len=length, n_heads=heads, d_head=D_HEAD)
+        return Case(text, size, view, scale, seed=length + heads)
+
+    main = case("small", (2, 256, 2))
+    if quick:
+        return (main, case("transposed", (1, tile, 2), "transposed"))
+    return (
+        main,
+        case("long", (1, 1024, 1)),
+        case("one block", (1, tile, 1)),
+        case("odd", (3, tile * 3, 1)),
+        case("odd", (1, tile * 2, 3)),
+        case("head slice", (2, tile, 3), "head_slice"),
+        case("qkv packed", (2, tile * 2, 2), "packed"),
+        case("transposed", (2, tile * 2, 2), "transposed"),
+        case("sliced", (2, tile * 2, 2), "sliced"),
+        case("large logits", (1, tile * 2, 1), scale=LARGE_LOGITS),
+    )
+
+
+def as_array(tensor: torch.Tensor, storages: dict[int, Array]) -> Array:
+    """A view of a CPU tensor of 16-bit elements as their bits, with its shape, strides and the memory around it.
+
+    Args:
+        tensor: any strided view.
+        storages: the whole of each storage by its address; filled here, so that views of one storage share it.
+    """
+    import torch
+
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in storages:
+        flat = torch.empty(0, dtype=torch.int16).set_(storage)
+        storages[storage.data_ptr()] = flat.numpy().view(ELEMENT)
+    base = storages[storage.data_ptr()]
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    size = ELEMENT.itemsize
+    strides = tuple(stride * size for stride in tensor.stride())
+    return np.ndarray(tuple(tensor.shape), ELEMENT, base, tensor.storage_offset() * size, strides)
+
+
+def emulated_run(iteration: Iteration, *, memory_budget: int = MEMORY_BUDGET) -> Run:
+    """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
+
+    The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
+    does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
+    """
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
+        config = KernelConfig.parse(short_form)
+        kernel = kernel_of(iteration, config)
+        storages: dict[int, Array] = {}
+        arrays = tuple(as_array(tensor, storages) for tensor in (q, k, v, out))
+        tensors = (arrays[0], arrays[1], arrays[2], arrays[3])
+        try:
+            require(iteration, config, tensors)
+        except FlashladderError as error:
+            raise ValueError(str(error)) from error
+        try:
+            forward(iteration, config, tensors, kernel=kernel, memory_budget=memory_budget)
+        except FlashladderError as error:
+            raise RuntimeError(str(error)) from error
+
+    return run
+
+
+def check_emulated(
+    number: int,
+    *,
+    configs: Sequence[str] = CONFIGS,
+    dtypes: Sequence[str] = DTYPES,
+    quick: bool = False,
+    bar: bool = True,
+) -> CheckReport:
+    """Checks an iteration's PTX on this CPU; arguments as of `flashladder.check.check_iteration`.
+
+    Raises:
+        FlashladderError: no such iteration or configuration, or nothing here can compile it.
+    """
+    from flashladder.check import check_iteration
+
+    iteration = load_iteration(number)
+    stride = iteration.parts.row_stride
+    return check_iteration(
+        number,
+        configs=configs,
+        dtypes=dtypes,
+        references=_REFERENCES,
+        device="cpu",
+        run=emulated_run(iteration),
+        cases=lambda config: cases_for(config, stride, quick=quick),
+        repeats=REPEATS,
+        bar=bar,
+    )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One iteration for `check_many`."""
+
+    number: int
+    configs: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    quick: bool
+
+    def run(self) -> CheckReport:
+        return check_emulated(self.number, configs=self.configs, dtypes=self.dtypes, quick=self.quick, bar=False)
+
+
+def check_many(
+    numbers: Sequence[int],
+    configs: Sequence[str] = CONFIGS,
+    dtypes: Sequence[str] = DTYPES,
+    *,
+    quick: bool = False,
+) -> CheckReport:
+    """`check_emulated` of several iterations, a process per CPU."""
+    from flashladder.check import CheckReport
+
+    if len(numbers) == 1:
+        return check_emulated(numbers[0], configs=configs, dtypes=dtypes, quick=quick)
+    pairs = [
+        (iteration, config)
+        for iteration in map(load_iteration, numbers)
+        for config in chosen_configs(iteration.number, configs, dtypes)
+    ]
+    ptx_many(pairs)  # each is compiled once, before the processes ask for it
+    jobs = [_Job(number, tuple(configs), tuple(dtypes), quick) for number in numbers]
+    reports = parallel.over(_Job.run, jobs, "check")
+    return CheckReport(tuple(case for report in reports for case in report.cases))

@@ -1,0 +1,271 @@
+"""``invoke emulate N``: an iteration's kernel on this CPU, its numbers, what it costs, and whether it races.
+
+Why: what Nsight Compute, compute-sanitizer and a test say about a kernel on a GPU, on one screen and on any machine:
+`invoke emulate 1 --counters` names the source lines whose bank conflicts iteration 2 removes.
+
+Run:
+    invoke emulate 1 --counters
+    python -m flashladder.emulate 16 --seq-len 512 --heads 2 --dtype bf16 --hazards --json
+Exit code: 0 right and no hazards, 1 wrong numbers, hazards or a forbidden access, 2 it could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+import re
+import sys
+
+import numpy as np
+from tqdm import tqdm
+
+from flashladder import emulate_view, emulator
+from flashladder.config import DTYPES, KernelConfig
+from flashladder.emulated import ELEMENT, attention_fp64, forward, kernel_of, make_inputs
+from flashladder.emulator.launch import MEMORY_BUDGET
+from flashladder.emulator.values import Array
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.iteration import Iteration, load_description
+from flashladder.reference import UNIT_ROUNDOFF
+from flashladder.result_schema import Shape
+from flashladder.view import DEFAULT_GPU, pick_config
+
+D_HEAD = 128
+ROWS = 1024  # query rows of the fp64 reference at a time
+LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
+OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` that say nothing against the kernel
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B?|B)?", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Distance of O from an fp64 reference, and what a right kernel may have.
+
+    Attributes:
+        max_error: largest absolute difference; NaN when O is not finite.
+        max_allowed: 2 u max|V| for unit roundoff u: P and O are each rounded once to 16 bits, and rows of P sum to 1.
+        rms_error: root mean square of the difference, relative to that of the reference.
+        rms_allowed: u.
+    """
+
+    max_error: float
+    max_allowed: float
+    rms_error: float
+    rms_allowed: float
+
+    @property
+    def right(self) -> bool:
+        """Whether both are within what is allowed; NaN is not."""
+        return self.max_error <= self.max_allowed and self.rms_error <= self.rms_allowed
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """One forward pass on the CPU: what ran, and what it showed; `hazards` is None when nobody looked for them."""
+
+    iteration: Iteration
+    config: KernelConfig
+    shape: Shape
+    result: emulator.Result
+    errors: Errors
+    counters: emulator.Counters
+    hazards: emulator.Hazards | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Right numbers and no hazard found."""
+        return self.errors.right and not (self.hazards and self.hazards.reports)
+
+    @property
+    def speed(self) -> float:
+        """Lane-instructions per second: one instruction executed by one lane counts one."""
+        return self.counters.lane_instructions / max(self.result.seconds, 1e-9)
+
+
+def emulate(
+    iteration: Iteration,
+    config: KernelConfig,
+    shape: Shape,
+    *,
+    hazards: bool = False,
+    seed: int = 0,
+    memory_budget: int = MEMORY_BUDGET,
+    progress: bool = False,
+) -> Emulation:
+    """Runs a kernel on N(0, 1) inputs and compares O with fp64.
+
+    Args:
+        iteration: the kernel; one with a fixed row stride gets heads of a tensor that has it.
+        config: its configuration, which decides the dtype.
+        shape: of Q, K, V and O.
+        hazards: also look for races, in a second run, so that the first one's time is the emulator's own.
+        seed: of the inputs.
+        memory_budget: bytes for registers and shared memory at a time.
+        progress: show a bar on a terminal.
+
+    Raises:
+        FlashladderError: a shape that the kernel cannot take, or nothing here can compile it.
+        EmulationError: the kernel does something it may not.
+    """
+    q, k, v, out = _tensors(iteration, config, shape, seed)
+    counters = emulator.Counters()
+    kernel = kernel_of(iteration, config)
+
+    def run(observer: emulator.Counters | emulator.Hazards, what: str) -> emulator.Result:
+        bar = tqdm(desc=what, unit=" instructions", unit_scale=True, leave=False, disable=None if progress else True)
+
+        def tick(count: int) -> None:
+            bar.update(count)
+
+        with bar:
+            return forward(
+                iteration,
+                config,
+                (q, k, v, out),
+                kernel=kernel,
+                observers=(observer,),
+                memory_budget=memory_budget,
+                progress=tick,
+            )
+
+    result = run(counters, f"emulate {iteration.description}")
+    errors = distance(q, k, v, out, UNIT_ROUNDOFF[config.dtype])
+    races = emulator.Hazards() if hazards else None
+    if races is not None:
+        run(races, "look for races")
+    return Emulation(iteration, config, shape, result, errors, counters, races)
+
+
+def _tensors(iteration: Iteration, config: KernelConfig, shape: Shape, seed: int) -> tuple[Array, Array, Array, Array]:
+    """Q, K, V and an O full of NaN; with a fixed row stride they are the first heads of wider tensors."""
+    row_stride = iteration.parts.row_stride
+    widest = row_stride // shape.d_head if row_stride else shape.n_heads
+    if shape.n_heads > widest:
+        raise FlashladderError(
+            f"too many heads for iteration {iteration.description}, whose row stride of {row_stride} is compiled in",
+            expected=f"at most {widest}",
+            found=shape.n_heads,
+        )
+    for tile, size in (("B_r", config.B_r), ("B_c", config.B_c)):
+        if shape.seq_len % size:
+            raise FlashladderError(
+                "seq_len does not fit the tiles", expected=f"a multiple of {tile} = {size}", found=shape.seq_len
+            )
+    full = (shape.batch, shape.seq_len, widest, shape.d_head)
+    wanted = 4 * ELEMENT * shape.batch * shape.seq_len * widest * shape.d_head
+    if wanted > LARGEST:
+        raise FlashladderError(
+            "the tensors are too large to emulate", expected=f"at most {LARGEST >> 30} GiB", found=f"{wanted} bytes"
+        )
+    q, k, v = make_inputs(full, config.dtype, seed)
+    out = np.full(full, np.nan, dtype=q.dtype)
+    q, k, v, out = (tensor[:, :, : shape.n_heads] for tensor in (q, k, v, out))
+    return q, k, v, out
+
+
+def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float) -> Errors:
+    """Compares O with an fp64 reference, a head and `ROWS` query rows at a time."""
+    largest = squares = reference = 0.0
+    for batch in range(q.shape[0]):
+        for head in range(q.shape[2]):
+            one = (slice(batch, batch + 1), slice(None), slice(head, head + 1))
+            for start in range(0, q.shape[1], ROWS):
+                rows = (one[0], slice(start, start + ROWS), one[2])
+                exact = attention_fp64(q[rows], k[one], v[one])
+                off = out[rows].astype(np.float64) - exact
+                largest = float(np.maximum(largest, np.abs(off).max()))  # keeps NaN, unlike max()
+                squares += float(np.square(off).sum())
+                reference += float(np.square(exact).sum())
+    bound = 2 * roundoff * float(np.abs(v.astype(np.float64)).max())
+    return Errors(largest, bound, float(np.sqrt(squares / reference)), roundoff)
+
+
+def parse_bytes(text: str) -> int:
+    """``1GiB``, ``512 MiB``, ``2G`` or a plain number of bytes.
+
+    Raises:
+        FlashladderError: something else, or less than one byte.
+    """
+    match = _BYTES.fullmatch(text.strip())
+    if match is None or (size := _size(match)) < 1:
+        raise FlashladderError("not a memory budget", expected="for example 1GiB or 512MiB", found=repr(text))
+    return size
+
+
+def _size(match: re.Match[str]) -> int:
+    """``GB`` is 1000^3; ``GiB`` and a bare ``G`` are 1024^3."""
+    letter, binary = (match[2] or "").upper(), bool(match[3]) or not match[0].upper().endswith("B")
+    return int(float(match[1]) * (1024 if binary else 1000) ** " KMGT".index(letter or " "))
+
+
+def choose_config(iteration: Iteration, text: str, dtype: str) -> KernelConfig:
+    """The configuration that a GPU's key or a short form names; the A100's when there is none.
+
+    Raises:
+        FlashladderError: neither, or one that the iteration cannot express.
+    """
+    keys = ", ".join(iteration.configs)
+    if text and text not in iteration.configs and not text.startswith("("):
+        raise FlashladderError("no such configuration", expected=f"{keys} or a short form", found=repr(text))
+    config = iteration.configs.get(text or DEFAULT_GPU) or pick_config(iteration, text)
+    return config.with_dtype(dtype) if dtype else config
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line as a namespace."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flashladder.emulate",
+        description="Runs an iteration's PTX on this CPU: numbers, counters, races.",
+        epilog="example: python -m flashladder.emulate 1 --counters",
+    )
+    parser.add_argument("iteration", help="number, or an ablation such as '16 - swizzle'")
+    parser.add_argument("--seq-len", default="256", help="positions (default: 256)")
+    parser.add_argument("--batch", default="1", help="samples (default: 1)")
+    parser.add_argument("--heads", default="1", help="heads (default: 1)")
+    parser.add_argument("--dtype", default="", choices=("", *DTYPES), help="default: that of the configuration")
+    parser.add_argument("--config", default="", help="a GPU's key such as h200, or a short form (default: a100)")
+    parser.add_argument("--counters", action="store_true", help="Nsight Compute's counters, and who conflicts")
+    parser.add_argument("--hazards", action="store_true", help="look for races and missing waits")
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    parser.add_argument("--memory-budget", default=f"{MEMORY_BUDGET >> 30}GiB", help="registers and shared memory")
+    parser.add_argument("--seed", default="0", help="of the inputs (default: 0)")
+    return parser.parse_args(argv)
+
+
+def _number(options: argparse.Namespace, name: str, least: int = 1) -> int:
+    text = str(getattr(options, name))
+    if not (text.isascii() and text.isdigit() and least <= int(text) < 1 << 31):
+        option = f"--{name.replace('_', '-')}"
+        raise FlashladderError(f"bad {option}", expected=f"a whole number from {least}", found=repr(text))
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs and prints; exit code 1 when the numbers are wrong or a hazard was found."""
+    options = parse_arguments(argv)
+    iteration = load_description(options.iteration)
+    batch, seq_len, n_heads = (_number(options, name) for name in ("batch", "seq_len", "heads"))
+    try:
+        found = emulate(
+            iteration,
+            choose_config(iteration, options.config, options.dtype),
+            Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=D_HEAD),
+            hazards=options.hazards,
+            seed=_number(options, "seed", 0),
+            memory_budget=parse_bytes(options.memory_budget),
+            progress=True,
+        )
+    except emulator.EmulationError as error:
+        if error.kind in OUR_FAULT:
+            raise
+        raise CheckFailed(f"iteration {iteration.description} may not do this: {error}") from error
+    except MemoryError as error:
+        raise FlashladderError("not enough memory", hint="a smaller shape, or a smaller --memory-budget") from error
+    print(emulate_view.as_json(found, options) if options.json else emulate_view.render(found, options))
+    return 0 if found.passed else 1
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        sys.exit(main())

@@ -1,0 +1,142 @@
+"""Counters and races of every iteration, as the emulator finds them in the PTX that ships, beside a GPU's own counters.
+
+Why: sectors, wavefronts, ldsm and tensor instructions follow from the program and its addresses. Where the emulator
+agrees with Nsight Compute (`flashladder.emulator_agreement`), a machine without a GPU can hold an iteration to its
+claims. The committed reading (results/emulator/) follows from the PTX alone: the gate makes it anew and compares.
+
+Run:
+    python -m flashladder.emulator_counters            # compares the committed reading with the PTX, prints the table
+    python -m flashladder.emulator_counters --write    # writes results/emulator/counters.json and counters.csv
+Exit code: 0 current, 1 stale or a race, 2 it could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from flashladder import emulator, parallel
+from flashladder.compile import ptx_for, ptx_many
+from flashladder.config import DTYPES
+from flashladder.counter_claims import CONFIG_OF
+from flashladder.counters import SHAPE
+from flashladder.emulated import forward, make_inputs
+from flashladder.emulator.observer import Observer
+from flashladder.emulator_reading import SHARED, EmulatedCounters, EmulatedKernel, files_of, stale, table
+from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.files import BUILD, dump_json, sha256, write_atomic
+from flashladder.iteration import Iteration, load_all, load_iteration
+from flashladder.ptx import ptx_sha256, read_ptx
+from flashladder.result_schema import Shape, kernel_key
+
+CACHE = BUILD / "emulator"
+RACE_SHAPE = Shape(batch=1, seq_len=256, n_heads=2, d_head=128)  # several CTAs, and rounds of the main loop, in each
+
+
+def launch(iteration: Iteration, dtype: str, shape: Shape, observer: Observer) -> None:
+    """Runs an iteration's published A100 kernel on N(0, 1) inputs for an observer.
+
+    Raises:
+        FlashladderError: nothing here can compile it.
+        EmulationError: the kernel does something it may not.
+    """
+    config = iteration.configs[CONFIG_OF].with_dtype(dtype)
+    stride = iteration.parts.row_stride
+    heads = stride // shape.d_head if stride else shape.n_heads
+    full = (shape.batch, shape.seq_len, heads, shape.d_head)
+    q, k, v = make_inputs(full, dtype)
+    one = (slice(None), slice(None), slice(0, shape.n_heads))
+    forward(iteration, config, (q[one], k[one], v[one], np.zeros_like(q)[one]), observers=(observer,))
+
+
+def read_kernel(number: int) -> EmulatedKernel:
+    """Counters and races of an iteration; kept under build/ for as long as neither PTX nor emulator changes."""
+    iteration = load_iteration(number)
+    configs = {dtype: iteration.configs[CONFIG_OF].with_dtype(dtype) for dtype in DTYPES}
+    digests = {dtype: ptx_sha256(read_ptx(ptx_for(iteration, config).ptx)) for dtype, config in configs.items()}
+    cached = CACHE / f"{sha256(_version() + repr((number, digests, SHAPE, RACE_SHAPE)))}.json"
+    with suppress(FileNotFoundError, ValidationError):
+        return EmulatedKernel.model_validate_json(cached.read_bytes())
+    counters = emulator.Counters()
+    launch(iteration, "fp16", SHAPE, counters)
+    races = {}
+    for dtype in DTYPES:
+        hazards = emulator.Hazards()
+        launch(iteration, dtype, RACE_SHAPE, hazards)
+        races[dtype] = len(hazards.reports)
+    found = EmulatedKernel(
+        iteration=number,
+        config=configs["fp16"].short_form(),
+        ptx_sha256=digests,
+        counters={name: value for name, value in counters.as_dict().items() if "_op_atom" not in name},
+        ideal_wavefronts={operation: counters.traffic("shared", operation).phases for operation in SHARED},
+        copied_bytes=counters.copied_bytes,
+        warp_instructions=counters.warp_instructions,
+        lane_instructions=counters.lane_instructions,
+        races=races,
+    )
+    write_atomic(cached, dump_json(found.model_dump(mode="json")))
+    return found
+
+
+def _version() -> str:
+    """A digest of all that a reading depends on besides the PTX: the emulator's code and this file."""
+    folder = Path(emulator.__file__).parent
+    files = [*sorted(folder.glob("*.py")), folder.parent / "emulated.py", Path(__file__)]
+    return sha256("".join(sha256(path.read_bytes()) for path in files) + np.__version__)
+
+
+def read_all() -> EmulatedCounters:
+    """The reading of all sixteen iterations, a process per CPU.
+
+    Raises:
+        FlashladderError: nothing here can compile them.
+    """
+    ladder = load_all()
+    ptx_many([(one, one.configs[CONFIG_OF].with_dtype(dtype)) for one in ladder for dtype in DTYPES])
+    kernels = parallel.over(read_kernel, [iteration.number for iteration in ladder], "counters")
+    named = {kernel_key(kernel.iteration, kernel.config): kernel for kernel in kernels}
+    return EmulatedCounters(shape=SHAPE, race_shape=RACE_SHAPE, kernels=named)
+
+
+def check() -> None:
+    """Makes the reading anew and compares.
+
+    Raises:
+        CheckFailed: the committed files are stale.
+    """
+    reading = read_all()
+    if problems := stale(reading):
+        raise CheckFailed("; ".join(problems))
+    print(f"{len(reading.kernels)} kernels")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Makes the reading, writes or compares it, prints it; exit code 1 when it is stale or a race was found."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flashladder.emulator_counters",
+        description="Counters and races of every iteration, from the PTX that ships.",
+        epilog="example: python -m flashladder.emulator_counters --write",
+    )
+    parser.add_argument("--write", action="store_true", help="write the committed files")
+    wants_write = parser.parse_args(argv).write
+    reading = read_all()
+    if wants_write:
+        for path, text in files_of(reading).items():
+            write_atomic(path, text)
+    print(table(reading))
+    if any(count for kernel in reading.kernels.values() for count in kernel.races.values()):
+        raise CheckFailed("races were found", hint="invoke emulate N --hazards tells where")
+    if problems := stale(reading):
+        raise CheckFailed("; ".join(problems))
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

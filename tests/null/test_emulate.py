@@ -1,0 +1,222 @@
+"""``invoke emulate``: arguments that cannot be, errors that must be noticed, and the screen, on a small kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+from pathlib import Path
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from flashladder import emulate, emulate_view, emulator
+from flashladder.emulate import Emulation, Errors
+from flashladder.emulated import attention_fp64, make_inputs
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.iteration import load_description, load_iteration
+from flashladder.reference import UNIT_ROUNDOFF
+from flashladder.result_schema import Shape
+
+SHAPE = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)
+# Thread i stores to shared byte 8 i of one word (2-way conflicts) from three source lines, and reads its neighbour's.
+PTX = """\
+.version 9.0
+.target sm_80
+.address_size 64
+.file 1 "kernels/ptx/store.cuh"
+.file 2 "kernels/epilogue/offsets.cuh"
+.visible .entry toy()
+{
+  .reg .b32 %r<5>;
+  .shared .align 16 .b8 tile[1024];
+  mov.u32 %r1, %tid.x;
+  shl.b32 %r2, %r1, 3;
+  mov.u32 %r3, tile;
+  add.s32 %r2, %r2, %r3;
+  .loc 2 29 1
+  st.shared.b32 [%r2], %r1;
+  xor.b32 %r4, %r2, 256;
+  .loc 2 31 1
+  ld.shared.b32 %r1, [%r4];
+  ret;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> Emulation:
+    """A right run of iteration 1, whose counters and hazards are those of the toy: 64 threads without a barrier."""
+    iteration = load_iteration(1)
+    counters, hazards = emulator.Counters(), emulator.Hazards()
+    result = emulator.load(PTX, path="toy.ptx").kernel().launch((2,), (64,), observers=(counters, hazards))
+    errors = Errors(1e-4, 4e-3, 2e-4, 5e-4)
+    return Emulation(iteration, iteration.configs["a100"], SHAPE, result, errors, counters, hazards)
+
+
+@pytest.fixture(autouse=True)
+def stored_ptx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "kernel.ptx").write_text(PTX, encoding="utf-8")
+    monkeypatch.setattr(emulate_view, "ptx_for", lambda *_: SimpleNamespace(ptx=tmp_path / "kernel.ptx"))
+
+
+def wanted(counters: bool = False, hazards: bool = False) -> emulate_view.Wanted:
+    return SimpleNamespace(counters=counters, hazards=hazards)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1GiB", 1 << 30), ("512 MiB", 1 << 29), ("2g", 2 << 30), ("1GB", 10**9), ("0.5KiB", 512), ("77", 77), ("9B", 9)],
+)
+def test_a_memory_budget_is_read_with_its_unit(text: str, size: int) -> None:
+    assert emulate.parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GiB", "0", "0.1", "1GiBs", "1 XB", "1e9", "١GiB"])
+def test_what_is_no_memory_budget_is_refused(text: str) -> None:
+    with pytest.raises(FlashladderError, match="not a memory budget"):
+        emulate.parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["17"], "no such iteration"),
+        (["1", "--batch", "-1"], "bad --batch"),
+        (["1", "--heads", "two"], "bad --heads"),
+        (["1", "--seed", "1.5"], "bad --seed"),
+        (["1", "--seq-len", "96"], "seq_len does not fit the tiles: expected a multiple of B_r = 64, found 96"),
+        (["16", "--seq-len", "192"], "expected a multiple of B_r = 128"),
+        (["16", "--heads", "17"], "row stride of 2048 is compiled in: expected at most 16, found 17"),
+        (["1", "--seq-len", "64000000"], "too large to emulate: expected at most 4 GiB"),
+        (["1", "--config", "h100"], "no such configuration: expected a100, rtx3090, h200 or a short form"),
+        (["1", "--config", "(FP16"], "not the short form"),
+    ],
+)
+def test_bad_arguments_could_not_run(argv: list[str], message: str) -> None:
+    with pytest.raises(FlashladderError, match=re.escape(message)) as caught:
+        emulate.main(argv)
+    assert caught.value.exit_code == 2
+
+
+def test_a_configuration_is_a_gpus_or_a_short_form_in_any_dtype() -> None:
+    step = load_iteration(7)
+    assert emulate.choose_config(step, "", "") == step.configs["a100"]
+    assert emulate.choose_config(step, "h200", "bf16") == step.configs["h200"].with_dtype("bf16")
+    assert emulate.choose_config(step, step.configs["h200"].short_form(), "") == step.configs["h200"]
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_rounded_attention_is_right_and_a_hole_or_a_shifted_row_is_not(dtype: str) -> None:
+    q, k, v = make_inputs((2, 64, 2, 128), dtype, seed=3)
+    roundoff = UNIT_ROUNDOFF[dtype]
+    out = attention_fp64(q, k, v).astype(q.dtype)
+    assert emulate.distance(q, k, v, out, roundoff).right
+    hole = out.copy()
+    hole[1, 63, 1, 127] = np.nan
+    assert not emulate.distance(q, k, v, hole, roundoff).right
+    shifted = out.copy()
+    shifted[1, 5, 1] = out[1, 6, 1]
+    assert not emulate.distance(q, k, v, shifted, roundoff).right
+
+
+def test_counters_carry_both_names_and_places_their_source_line(found: Emulation) -> None:
+    short = emulate_view.short_counters(found.counters)
+    assert short["shared_st_conflicts"] == (4, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum")
+    assert short["shared_st_ideal"][0] == 4
+    assert short["shared_st_wavefronts"][0] == 8
+    places = emulate_view.conflicting_places(found.counters)
+    assert [(place.opcode, place.chain, place.traffic.conflicts) for place in places] == [
+        ("st.shared.b32", ("kernels/epilogue/offsets.cuh:29",), 4),
+        ("ld.shared.b32", ("kernels/epilogue/offsets.cuh:31",), 4),
+    ]
+
+
+def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
+    page = emulate_view.render(found, wanted(counters=True, hazards=True))
+    for text in (
+        "iteration 1: Base implementation",
+        "batch 1, seq_len 128, heads 1, d_head 128: 2 CTAs of 4 warps, 48 KiB",
+        "right: max error 0.0001 (allowed 0.004)",
+        "shared_ld_conflicts",
+        "executed most, by warps:",
+        "2.0x  st.shared.b32, PTX line 15",
+        "epilogue/offsets.cuh:29",
+        "HAZARDS: 1",
+        "RAW",
+    ):
+        assert text in page, text
+    plain = emulate_view.render(replace(found, hazards=None), wanted())
+    assert "shared_ld" not in plain
+    assert "hazards" not in plain.lower()
+    assert "no hazards" in emulate_view.render(replace(found, hazards=emulator.Hazards()), wanted())
+    wrong = emulate_view.render(replace(found, errors=Errors(1.0, 4e-3, 0.5, 5e-4)), wanted())
+    assert "WRONG: max error 1 " in wrong
+
+
+def test_more_hazards_than_a_screen_holds_are_counted(found: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulate_view, "TOP_HAZARDS", 0)
+    monkeypatch.setattr(emulate_view, "TOP_PLACES", 1)
+    page = emulate_view.render(found, wanted(counters=True))
+    assert "... 1 more" in page
+    assert "4  in 1 more places" in page
+
+
+def test_json_holds_the_facts_of_the_screen(found: Emulation) -> None:
+    facts = json.loads(emulate_view.as_json(found, wanted(counters=True)))
+    assert facts["schema_version"] == 1
+    assert facts["right"] is True
+    assert facts["counters"]["short"]["shared_ld_conflicts"] == 4
+    assert facts["counters"]["opcodes"]["st.shared.b32"] == 4
+    assert facts["counters"]["bank_conflicts"][0]["ptx_lines"] == [15]
+    assert len(facts["hazards"]) == 1
+    holes = replace(found, errors=Errors(float("nan"), 4e-3, float("nan"), 5e-4), hazards=None)
+    facts = json.loads(emulate_view.as_json(holes, wanted()))
+    assert (facts["right"], facts["errors"]["max_error"]) == (False, None)
+    assert facts["counters"] is None
+    assert facts["hazards"] is None
+
+
+@pytest.mark.parametrize(
+    ("errors", "race", "code"), [(0.0, False, 0), (1.0, False, 1), (float("nan"), False, 1), (0.0, True, 1)]
+)
+def test_the_exit_code_is_the_verdict(
+    found: Emulation, monkeypatch: pytest.MonkeyPatch, errors: float, race: bool, code: int
+) -> None:
+    seen = replace(found, errors=Errors(errors, 0.5, errors, 0.5), hazards=found.hazards if race else None)
+    monkeypatch.setattr(emulate, "emulate", lambda *_, **__: seen)
+    assert emulate.main(["1"]) == code
+    assert emulate.main(["1", "--json"]) == code
+
+
+@pytest.mark.parametrize(("kind", "kinder"), [("out-of-bounds", 1), ("deadlock", 1), ("unsupported", 2), ("syntax", 2)])
+def test_a_forbidden_access_fails_and_an_unknown_opcode_could_not_run(
+    monkeypatch: pytest.MonkeyPatch, kind: str, kinder: int
+) -> None:
+    def broken(*_: object, **__: object) -> Emulation:
+        raise emulator.EmulationError(kind, "an address outside every buffer", path="kernel.ptx", line=7)
+
+    monkeypatch.setattr(emulate, "emulate", broken)
+    with pytest.raises(FlashladderError, match=r"kernel\.ptx:7") as caught:
+        emulate.main(["16 - swizzle"])
+    assert caught.value.exit_code == kinder
+    assert isinstance(caught.value, CheckFailed) == (kinder == 1)
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def huge(*_: object, **__: object) -> Emulation:
+        raise MemoryError
+
+    monkeypatch.setattr(emulate, "emulate", huge)
+    with pytest.raises(FlashladderError, match="a smaller shape"):
+        emulate.main(["1"])
+
+
+def test_heads_of_a_fixed_row_stride_are_cut_from_a_wider_tensor() -> None:
+    step = load_description("16")
+    shape = Shape(batch=1, seq_len=128, n_heads=2, d_head=128)
+    q, _, _, out = emulate._tensors(step, step.configs["a100"], shape, 0)
+    assert q.shape == out.shape == (1, 128, 2, 128)
+    assert out.strides[1] == 2 * 2048
+    assert np.isnan(out.astype(np.float32)).all()

@@ -1,0 +1,186 @@
+"""The committed counters of the emulator: complete, current in form, as on hardware, and able to fail."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+import shutil
+
+import pytest
+
+from flashladder import emulator, emulator_agreement, emulator_counters, emulator_reading, gate
+from flashladder.counter_claims import counter_files
+from flashladder.counters import CONFLICTS, LDSM, PEER, SECTORS, TENSOR, WAVEFRONTS, read_peer
+from flashladder.emulator_reading import READING, EmulatedCounters, load_reading
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import RESULTS
+from flashladder.iteration import load_all
+
+LD, ST = WAVEFRONTS.format("ld"), WAVEFRONTS.format("st")
+
+
+@pytest.fixture(scope="module")
+def reading() -> EmulatedCounters:
+    return load_reading()
+
+
+def changed(reading: EmulatedCounters, number: int, **counters: int) -> EmulatedCounters:
+    key, kernel = next((key, one) for key, one in reading.kernels.items() if one.iteration == number)
+    other = kernel.model_copy(update={"counters": {**kernel.counters, **counters}})
+    return reading.model_copy(update={"kernels": {**reading.kernels, key: other}})
+
+
+def test_every_iteration_is_read_in_its_published_configuration(reading: EmulatedCounters) -> None:
+    for iteration in load_all():
+        assert reading.of(iteration.number).config == iteration.configs["a100"].short_form()
+    assert len(reading.kernels) == 16
+
+
+def test_the_committed_bytes_are_what_the_reading_gives(reading: EmulatedCounters) -> None:
+    assert emulator_reading.stale(reading) == []
+    rows = list(csv.DictReader(io.StringIO(emulator_reading.to_csv(reading))))
+    assert [int(row["iteration"]) for row in rows] == list(range(1, 17))
+    assert rows[0][CONFLICTS.format("ld")] == "29589504"
+    assert {row["races_fp16"] + row["races_bf16"] for row in rows} == {"00"}
+
+
+def test_a_counter_that_moved_is_stale(reading: EmulatedCounters) -> None:
+    problems = emulator_reading.stale(changed(reading, 7, **{LD: 1}))
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "results/emulator/counters.json",
+        "results/emulator/counters.csv",
+    ]
+    assert all("python -m flashladder.emulator_counters --write" in problem for problem in problems)
+
+
+def test_check_makes_the_reading_anew(monkeypatch: pytest.MonkeyPatch, reading: EmulatedCounters) -> None:
+    monkeypatch.setattr(emulator_counters, "read_all", lambda: reading)
+    emulator_counters.check()
+    assert emulator_counters.main([]) == 0
+    monkeypatch.setattr(emulator_counters, "read_all", lambda: changed(reading, 16, **{LDSM: 0}))
+    with pytest.raises(CheckFailed, match="differs from what the PTX gives"):
+        emulator_counters.check()
+    with pytest.raises(CheckFailed, match=r"counters\.csv: differs"):
+        emulator_counters.main([])
+
+
+def test_a_race_fails_the_command_and_the_gate(
+    monkeypatch: pytest.MonkeyPatch, reading: EmulatedCounters, tmp_path: Path
+) -> None:
+    key, kernel = next(iter(reading.kernels.items()))
+    racy = kernel.model_copy(update={"races": {"fp16": 0, "bf16": 3}})
+    found = reading.model_copy(update={"kernels": {**reading.kernels, key: racy}})
+    monkeypatch.setattr(emulator_counters, "read_all", lambda: found)
+    with pytest.raises(CheckFailed, match="races were found"):
+        emulator_counters.main([])
+    shutil.copytree(RESULTS / "locks", tmp_path / "locks")
+    path = tmp_path / "emulator" / "counters.json"
+    path.parent.mkdir()
+    path.write_text(emulator_reading.files_of(found, path)[path], encoding="utf-8")
+    outcome = gate.emulated_kernels_sound(tmp_path)
+    assert outcome.status == "failed"
+    assert outcome.details[0].endswith(f"{key}: 3 races in bf16")
+
+
+def test_a_reading_of_other_ptx_is_refused(reading: EmulatedCounters, tmp_path: Path) -> None:
+    shutil.copytree(RESULTS / "locks", tmp_path / "locks")
+    document = json.loads(READING.read_text(encoding="utf-8"))
+    document["kernels"][next(iter(reading.kernels))]["ptx_sha256"]["bf16"] = "0" * 64
+    path = tmp_path / "emulator" / "counters.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(document), encoding="utf-8")
+    (problem,) = emulator_agreement.reading_problems(path)
+    assert "its PTX (bf16) is not the locked one" in problem
+
+
+def test_a_missing_or_malformed_reading_says_how_to_make_it(tmp_path: Path, reading: EmulatedCounters) -> None:
+    with pytest.raises(FlashladderError, match=r"no emulated counters.*--write"):
+        load_reading(tmp_path / "counters.json")
+    (tmp_path / "counters.json").write_text('{"schema_version": 2}', encoding="utf-8")
+    with pytest.raises(FlashladderError, match="schema_version"):
+        load_reading(tmp_path / "counters.json")
+    with pytest.raises(FlashladderError, match="no emulated counters of iteration 17"):
+        reading.of(17)
+
+
+def test_the_emulator_agrees_with_the_published_kernels_and_with_ours() -> None:
+    assert emulator_agreement.hardware_files() == [PEER, *counter_files()]
+    for path in emulator_agreement.hardware_files():
+        assert emulator_agreement.problems(path) == []
+    assert emulator_agreement.main() == 0
+
+
+@pytest.mark.parametrize("name", [*SECTORS, LDSM, TENSOR])
+def test_one_sector_or_instruction_off_is_a_difference(reading: EmulatedCounters, name: str) -> None:
+    wrong = changed(reading, 9, **{name: reading.of(9).counters[name] + 1})
+    (problem,) = emulator_agreement.problems(PEER, wrong)
+    assert problem.startswith(f"iteration 9: {name}: ")
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "share", "agrees"),
+    [
+        (9, LD, 0.0009, True),
+        (9, LD, 0.0011, False),
+        (1, LD, 0.0011, False),
+        (9, ST, 0.0001, False),
+        (8, ST, 0.0001, False),
+        (1, ST, 0.15, True),
+        (1, ST, 0.17, False),
+    ],
+)
+def test_wavefronts_may_differ_by_the_hardwares_noise(number: int, name: str, share: float, agrees: bool) -> None:
+    hardware = read_peer()[number]
+    extra = round(share * hardware[name])
+    conflicts = name.replace("pipe_lsu_wavefronts_mem", "bank_conflicts_pipe_lsu_mem")
+    conflicts = conflicts.replace("l1tex__data_pipe", "l1tex__data")
+    assert conflicts in hardware
+    emulated = {**hardware, name: hardware[name] + extra, conflicts: hardware[conflicts] + extra}
+    found = emulator_agreement.differences(number, emulated, hardware)
+    assert (not found) == agrees, found
+
+
+def test_conflicts_hidden_among_wavefronts_are_a_difference() -> None:
+    hardware = read_peer()[9]
+    emulated = {**hardware, CONFLICTS.format("ld"): 10}
+    assert "without conflicts" in emulator_agreement.differences(9, emulated, hardware)[0]
+
+
+def test_claims_are_judged_but_for_those_about_machine_code(reading: EmulatedCounters) -> None:
+    judged = emulator_agreement.claims(reading)
+    assert len(judged) > 40
+    assert all(one.holds for one in judged)
+    left = [c for i in load_all() for c in i.expect.counters if not emulator_agreement.countable(c)]
+    assert left
+    assert all("inst_executed.sum" in claim.metric or "registers" in claim.metric for claim in left)
+    broken = emulator_agreement.claims(changed(reading, 8, **{CONFLICTS.format("ld"): 5}))
+    assert [one.iteration for one in broken if not one.holds] == [8]
+
+
+def test_a_broken_claim_fails_the_check(reading: EmulatedCounters, tmp_path: Path) -> None:
+    path = tmp_path / "counters.json"
+    path.write_text(emulator_reading.files_of(changed(reading, 2, **{LD: 33849344}), path)[path], encoding="utf-8")
+    with pytest.raises(CheckFailed, match="iteration 2"):
+        emulator_agreement.check_claims(path)
+
+
+def test_a_hardware_file_without_an_iteration_is_an_error(tmp_path: Path) -> None:
+    lines = PEER.read_text(encoding="utf-8").splitlines()
+    (tmp_path / "peer.csv").write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
+    with pytest.raises(FlashladderError, match="no counters of iteration 16"):
+        emulator_agreement.problems(tmp_path / "peer.csv")
+
+
+def test_a_kept_reading_is_void_when_the_emulators_code_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = emulator_counters._version()
+    package = Path(shutil.copytree(Path(emulator.__file__).parent, tmp_path / "emulator"))
+    shutil.copy(Path(emulator.__file__).parent.parent / "emulated.py", tmp_path)
+    monkeypatch.setattr(emulator, "__file__", str(package / "__init__.py"))
+    assert emulator_counters._version() == before
+    with (package / "banks.py").open("a", encoding="utf-8") as file:
+        file.write("# another rule\n")
+    assert emulator_counters._version() != before

@@ -1,0 +1,109 @@
+"""``invoke emulate`` and the emulator's check on the PTX that ships: what they show, and that they can say no."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from flashladder import check, check_emulator, emulate, emulator
+from flashladder.errors import CheckFailed
+from flashladder.iteration import Iteration, load_iteration
+from flashladder.mutation import mutants_of
+
+pytestmark = pytest.mark.nvcc
+
+
+def facts(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
+    assert emulate.main([*words, "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_iteration_1_has_the_conflicts_that_iteration_2_removes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate.main(["1", "--counters", "--hazards"]) == 0
+    page = capsys.readouterr().out
+    assert "8.0x  ldmatrix" in page
+    assert "operands/whole.cuh" in page
+    assert "no hazards" in page
+    assert emulate.main(["2", "--counters"]) == 0
+    assert "no bank conflicts" in capsys.readouterr().out
+
+
+def test_an_ablation_brings_the_conflicts_back(capsys: pytest.CaptureFixture[str]) -> None:
+    with_swizzle = facts(capsys, "16", "--counters")
+    without = facts(capsys, "16 - swizzle", "--counters")
+    assert with_swizzle["counters"]["short"]["shared_ld_conflicts"] == 0
+    assert without["counters"]["short"]["shared_ld_conflicts"] > 0
+    assert without["right"]
+
+
+def test_counters_grow_with_the_grid_and_do_not_depend_on_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    one = facts(capsys, "16", "--counters", "--dtype", "bf16")
+    four = facts(capsys, "16", "--counters", "--dtype=bf16", "--batch=2", "--heads=2", "--memory-budget=2MiB")
+    assert four["slices"] > 1
+    assert four["right"]
+    for name, value in one["counters"]["short"].items():
+        assert four["counters"]["short"][name] == 4 * value, name
+
+
+def test_a_missing_barrier_is_told_with_its_source_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iteration = load_iteration(16)
+    mutant = [one for one in mutants_of(iteration) if one.instruction.opcode == "bar.sync"][-1]
+    monkeypatch.setattr(emulate, "kernel_of", lambda *_: mutant.kernel)
+    assert emulate.main(["16", "--hazards"]) == 1
+    page = capsys.readouterr().out
+    assert "HAZARDS: " in page
+    assert "RAW" in page
+    assert "kernels/ptx/store.cuh" in page
+
+
+def broken_kernel(iteration: Iteration, replaced: str, by: str) -> emulator.Kernel:
+    """The iteration's A100 kernel with one line of its PTX changed wherever it stands."""
+    from flashladder.compile import ptx_for
+
+    text = ptx_for(iteration, iteration.configs["a100"]).ptx.read_text(encoding="utf-8")
+    assert replaced in text
+    return emulator.load(text.replace(replaced, by)).kernel()
+
+
+def test_wrong_numbers_fail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    iteration = load_iteration(1)
+    wrong = broken_kernel(iteration, "ex2.approx.ftz.f32", "lg2.approx.ftz.f32")
+    monkeypatch.setattr(emulate, "kernel_of", lambda *_: wrong)
+    assert emulate.main(["1"]) == 1
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_the_check_refuses_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = broken_kernel(load_iteration(1), "ex2.approx.ftz.f32", "lg2.approx.ftz.f32")
+    monkeypatch.setattr(check_emulator, "kernel_of", lambda *_: wrong)
+    with pytest.raises(CheckFailed, match="2 of 2 cases failed"):
+        check.main(["1", "--backend", "emulator", "--dtype", "fp16", "--quick"])
+
+
+@pytest.mark.parametrize("number", range(1, 17))
+def test_every_iteration_is_right_in_both_dtypes(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Short lengths; `nox -s reproduce` runs all cases of all iterations, S = 1024 among them."""
+    assert check.main([str(number), "--backend", "emulator", "--quick"]) == 0
+    printed = capsys.readouterr().out
+    refused = 2 if number == 16 else 0
+    assert "4 cases, 0 failed" in printed
+    assert printed.count("1 refused") == refused
+
+
+@pytest.mark.parametrize("number", [1, 16])
+def test_the_first_and_the_last_iteration_pass_every_case(number: int) -> None:
+    report = check_emulator.check_emulated(number, dtypes=["fp16"], bar=False)
+    assert report.passed, report.render()
+    assert len(report.cases) == 10
+    assert {case.shape.seq_len for case in report.cases if case.status == "pass"} >= {256, 1024}
+
+
+def test_other_configurations_are_checked_on_request() -> None:
+    report = check_emulator.check_emulated(7, configs=["prog"], dtypes=["bf16"], quick=True, bar=False)
+    assert report.passed, report.render()
+    assert len({case.kernel for case in report.cases}) == len(set(load_iteration(7).configs.values()))
