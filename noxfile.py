@@ -118,7 +118,8 @@ def lint(session: nox.Session) -> None:
     """Check style: ruff, clang-format, codespell (nox -s lint -- --fix repairs what can be repaired)."""
     install(session, "lint", torch=False)
     fix = "--fix" in session.posargs
-    sources = sorted(str(path) for path in Path("kernels").rglob("*") if path.suffix in CXX_SUFFIXES)
+    folders = [Path("kernels"), Path("tests", "broken"), Path("tests", "nvcc")]
+    sources = sorted(str(path) for folder in folders for path in folder.rglob("*") if path.suffix in CXX_SUFFIXES)
     session.run("ruff", "check", *(["--fix"] if fix else []), ".")
     session.run("ruff", "format", *([] if fix else ["--check"]), ".")
     if sources:

@@ -22,7 +22,7 @@ import matplotlib as mpl
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from flashladder.files import RESULTS, ROOT, dump_json, write_atomic  # noqa: E402 - after the path is set
+from flashladder.files import RESULTS, ROOT, dump_json, write_atomic
 
 SAMPLES = RESULTS / "emulator" / "speed.json"
 PAGE, PLOT = ROOT / "docs" / "emulator-speed.md", ROOT / "docs" / "emulator-speed.svg"

@@ -1,7 +1,9 @@
 """CTA barriers: who has arrived, when a block's threads go on, and the errors of barriers that cannot complete.
 
 ``bar.sync a{, b}``, ``barrier{.cta}.sync{.aligned} a{, b}``, ``bar.arrive a, b``, ``bar.red``: PTX ISA 9.0, 9.7.13.1.
-Sixteen barriers per block; without a thread count all threads of the block take part. Threads that exited never
+Sixteen barriers per block; without a thread count all threads of the block take part. Warps arrive as 32 threads, the
+last one of a block too, whose size need not be a multiple of 32. Warps and blocks may name different barriers in one
+instruction (a register as the number), as warps with different tasks do. Threads that exited never
 arrive here: what hardware lets pass by accident of an implementation, the ISA does not promise.
 """
 
@@ -12,8 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flashladder.emulator.machine import Machine, Step
-from flashladder.emulator.syntax import Instruction
-from flashladder.emulator.values import WARP, Array, BoolArray
+from flashladder.emulator.values import WARP, Array, BoolArray, constant
 
 N_BARRIERS = 16
 
@@ -39,44 +40,60 @@ class Barriers:
 
     def reach(self, step: Step, following: int) -> list[tuple[int, BoolArray | None]]:
         """Threads of `step.mask` arrive; returns (basic block, lanes) for everybody who may go on now."""
-        opcode = step.instruction.opcode
-        number, count = self._operands(step)
         self._check_alignment(step)
-        if step.mask is None and not self.waiting and not self.arrived and ".sync" in opcode and count is None:
+        number, count = self._operands(step)
+        if number.size == 1 and count.size == 1:
+            return self._meet(step, following, int(number.item()), int(count.item()))
+        active = step.lanes()
+        numbers, counts = step.machine.full(number), step.machine.full(count)
+        released: list[tuple[int, BoolArray | None]] = []
+        for pair in np.unique(np.stack([numbers[active], counts[active]]), axis=1).T:
+            part = Step(step.machine, step.instruction)
+            part.mask = active & (numbers == pair[0]) & (counts == pair[1])
+            self._check_alignment(part)
+            released += self._meet(part, following, int(pair[0]), int(pair[1]))
+        return released
+
+    def _meet(self, step: Step, following: int, number: int, count: int) -> list[tuple[int, BoolArray | None]]:
+        """Threads arrive at one barrier; `count` 0 stands for all threads of the block."""
+        opcode = step.instruction.opcode
+        if not 0 <= number < N_BARRIERS:
+            step.fail("unsupported", "no such barrier", expected=f"0 to {N_BARRIERS - 1}", found=number)
+        if step.mask is None and not self.waiting and not self.arrived and ".sync" in opcode and count == 0:
             for observer in self.machine.observers:
-                observer.barrier(step, step.lanes())
+                observer.barrier(step, number, step.lanes())
             return [(following, None)]
         lanes = step.lanes().copy()
         self._expect(step, number, count, lanes)
+        signalled = self.arrived.get(number)
+        if signalled is not None and (signalled & lanes).any():
+            step.fail(
+                "divergent-barrier",
+                f"a thread that has arrived at barrier {number} comes again before the barrier is complete",
+                lanes=signalled & lanes,
+            )
         if ".arrive" in opcode:
-            self.arrived[number] = self.arrived.get(number, np.zeros(self.machine.shape, np.bool_)) | lanes
+            self.arrived[number] = lanes if signalled is None else signalled | lanes
             for observer in self.machine.observers:
                 observer.barrier_arrive(step, number, lanes)
             return [(following, step.mask), *self._release(step, number)]
-        predicate = self._predicate(step)
-        self.waiting.setdefault(number, []).append(Waiting(step, lanes, following, predicate))
+        self.waiting.setdefault(number, []).append(Waiting(step, lanes, following, self._predicate(step)))
         return self._release(step, number)
 
-    def _operands(self, step: Step) -> tuple[int, int | None]:
-        """Barrier number and thread count (None: all threads of the block)."""
-        operands = step.instruction.operands
-        first = 1 if ".red" in step.instruction.opcode else 0
-        last = len(operands) - (1 if first else 0)
-        numbers = [self._uniform(step, index) for index in range(first, last)]
-        if not numbers:
-            return 0, None
-        if not 0 <= numbers[0] < N_BARRIERS:
-            step.fail("unsupported", "no such barrier", expected=f"0 to {N_BARRIERS - 1}", found=numbers[0])
-        if len(numbers) > 1 and (numbers[1] % WARP or numbers[1] <= 0):
-            step.fail("unsupported", "thread count of a barrier", expected="a multiple of 32", found=numbers[1])
-        return numbers[0], numbers[1] if len(numbers) > 1 else None
-
     @staticmethod
-    def _uniform(step: Step, index: int) -> int:
-        value = step.machine.full(step.source(index, "u32"))[step.lanes()]
-        if (value != value[0]).any():
-            step.fail("unsupported", "a barrier number or count that differs between threads")
-        return int(value[0])
+    def _operands(step: Step) -> tuple[Array, Array]:
+        """Barrier number and thread count (0: all threads of the block), which may differ between warps and blocks."""
+        reduces = ".red" in step.instruction.opcode
+        end = len(step.instruction.operands) - (1 if reduces else 0)
+        values = [step.source(index, "u32") for index in range(1 if reduces else 0, end)]
+        if len(values) == 1 or not values:
+            return values[0] if values else constant(0, "u32"), constant(0, "u32")
+        wrong = (values[1] % WARP != 0) | (values[1] == 0)
+        lanes = step.lanes() & wrong
+        if lanes.any():
+            found = int(step.machine.full(values[1])[lanes][0])
+            step.fail("unsupported", "thread count of a barrier", expected="a multiple of 32", lanes=wrong, found=found)
+        return values[0], values[1]
 
     def _predicate(self, step: Step) -> BoolArray | None:
         if ".red" not in step.instruction.opcode:
@@ -94,16 +111,16 @@ class Barriers:
         if missing.any():
             gone = missing & ~self.machine.live
             b, w, i = (int(axis) for axis in np.argwhere(missing)[0])
-            state = "had exited" if gone[b, w, i] else "is elsewhere"
+            state = "has exited" if gone[b, w, i] else "took another path"
             step.fail(
                 "divergent-barrier",
                 f"barrier reached by part of a warp: lane {i} of warp {w} {state}",
-                lanes=lanes & (np.arange(self.machine.shape[0])[:, None, None] == b),
-                hint="every thread of a warp must reach an aligned barrier together",
+                lanes=_one_warp(lanes, b, w),
+                hint="every thread of a warp must reach an aligned barrier together: move it out of the branch",
             )
 
-    def _expect(self, step: Step, number: int, count: int | None, lanes: BoolArray) -> None:
-        threads = int(self.machine.exists[0].sum()) if count is None else count
+    def _expect(self, step: Step, number: int, count: int, lanes: BoolArray) -> None:
+        threads = count or WARP * self.machine.shape[1]
         known = self.expected.setdefault(number, np.zeros(self.machine.shape[0], dtype=np.int64))
         here = lanes.any(axis=(1, 2))
         other = here & (known != 0) & (known != threads)
@@ -124,7 +141,7 @@ class Barriers:
         everyone = np.zeros(self.machine.shape, np.bool_) if signalled is None else signalled.copy()
         for group in groups:
             everyone |= group.lanes
-        arrived = everyone.sum(axis=(1, 2))
+        arrived = self._threads(everyone)
         expected = self.expected[number]
         too_many = (expected > 0) & (arrived > expected)
         if too_many.any():
@@ -140,24 +157,31 @@ class Barriers:
             return []
         chosen = done[:, None, None]
         expected[done] = 0
-        released = [self._resume(group, chosen, everyone) for group in groups if (group.lanes & chosen).any()]
+        released = [self._resume(group, groups, chosen, everyone) for group in groups if (group.lanes & chosen).any()]
         going = np.zeros(self.machine.shape, np.bool_)
         for _, lanes in released:
             going |= lanes
         for observer in self.machine.observers:
-            observer.barrier(step, going)
+            observer.barrier(step, number, going)
         self._forget(number, chosen)
         return [(block, lanes) for block, lanes in released]
 
-    def _resume(self, group: Waiting, chosen: BoolArray, everyone: BoolArray) -> tuple[int, BoolArray]:
+    def _threads(self, lanes: BoolArray) -> Array:
+        """How many threads of each block have arrived, (blocks,): a complete warp counts 32 even if it has fewer."""
+        whole = (lanes | ~self.machine.exists).all(axis=2) & lanes.any(axis=2)
+        threads: Array = np.where(whole, WARP, lanes.sum(axis=2)).sum(axis=1)
+        return threads
+
+    def _resume(
+        self, group: Waiting, groups: list[Waiting], chosen: BoolArray, everyone: BoolArray
+    ) -> tuple[int, BoolArray]:
+        """Where a group goes on, and which of its lanes; gives them the result of ``bar.red`` over all groups."""
         lanes = group.lanes & chosen
         if group.predicate is not None:
-            members = [
-                other for other in self.waiting.get(self._operands(group.step)[0], []) if other.predicate is not None
-            ]
             true = np.zeros(self.machine.shape, np.bool_)
-            for other in members:
-                true |= other.lanes & (other.predicate if other.predicate is not None else False)
+            for other in groups:
+                if other.predicate is not None:
+                    true |= other.lanes & other.predicate
             count = true.sum(axis=(1, 2), keepdims=True)
             total = everyone.sum(axis=(1, 2), keepdims=True)
             opcode = group.step.instruction.opcode
@@ -183,32 +207,40 @@ class Barriers:
             if rest.any():
                 self.arrived[number] = rest
 
-    def blocked(self) -> Waiting | None:
-        """Somebody who waits, None when nobody does."""
-        for groups in self.waiting.values():
-            for group in groups:
-                return group
-        return None
-
     def deadlock(self) -> None:
         """Raises the error of threads that wait while nobody is left who could arrive."""
-        group = self.blocked()
-        if group is None:
+        if not self.waiting:
             return
-        number, _ = self._operands(group.step)
+        number, groups = next(iter(self.waiting.items()))
+        group = groups[0]
         b = int(np.argwhere(group.lanes)[0][0])
-        arrived = sum(int(other.lanes[b].sum()) for other in self.waiting[number])
-        arrived += int(self.arrived[number][b].sum()) if number in self.arrived else 0
+        arrived = self.arrived.get(number, np.zeros(self.machine.shape, np.bool_)).copy()
+        for other in groups:
+            arrived |= other.lanes
         group.step.mask = group.lanes
         exited = int((self.machine.exists[b] & ~self.machine.live[b]).sum())
         group.step.fail(
             "deadlock",
             f"threads wait at barrier {number} for others that never reach it",
             expected=f"{int(self.expected[number][b])} threads",
-            found=f"{arrived} arrived, {exited} exited",
+            found=", ".join(
+                [f"{int(self._threads(arrived)[b])} arrived, {exited} exited", *self._elsewhere(number, b)]
+            ),
+            hint="every thread that the barrier counts has to come to it; one that exited never does",
         )
 
+    def _elsewhere(self, number: int, block: int) -> list[str]:
+        """Who of a block waits at other barriers, for messages."""
+        return [
+            f"{int(self._threads(group.lanes)[block])} at barrier {other} (line {group.step.instruction.line})"
+            for other, groups in self.waiting.items()
+            for group in groups
+            if other != number and group.lanes[block].any()
+        ]
 
-def barrier_instruction(instruction: Instruction) -> bool:
-    """Whether an instruction is a CTA barrier (``bar.warp.sync`` is not)."""
-    return instruction.opcode.startswith(("bar.", "barrier.")) and not instruction.opcode.startswith("bar.warp")
+
+def _one_warp(lanes: BoolArray, block: int, warp: int) -> BoolArray:
+    """The part of a full-shape mask that lies in one warp."""
+    part = np.zeros_like(lanes)
+    part[block, warp] = lanes[block, warp]
+    return part

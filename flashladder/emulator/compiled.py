@@ -7,6 +7,7 @@ microsecond of Python per instruction, however many lanes run it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -15,12 +16,27 @@ from flashladder.emulator.control import Block
 from flashladder.emulator.errors import EmulationError
 from flashladder.emulator.machine import Machine, Step, fitted, merged
 from flashladder.emulator.nearest import unsupported
-from flashladder.emulator.syntax import Instruction, Operand, Pair, Register, Symbol
+from flashladder.emulator.syntax import Instruction, Negated, Operand, Pair, Register, Symbol
 from flashladder.emulator.table import CARRY, ROWS, Row
 from flashladder.emulator.values import DTYPES, Array, BoolArray
 
 Run: TypeAlias = Callable[["BoolArray | None"], None]
 UNWRITTEN = {size: np.full((1, 1, 1), -1).astype(f"i{size}").view(f"u{size}") for size in (1, 2, 4, 8)}
+
+OPERANDS = {  # beginning of an opcode: fewest and most operands; the first that fits counts
+    **dict.fromkeys(("ld", "ldu", "st", "red", "ldmatrix", "movmatrix", "mov"), (2, 2)),
+    **dict.fromkeys(("vote", "match", "redux"), (3, 3)),
+    **dict.fromkeys(
+        ("prefetch", "prefetchu", "activemask", "bar.warp.sync", "cp.async.wait_group", "bra", "nanosleep"), (1, 1)
+    ),
+    **dict.fromkeys(("membar", "fence", "ret", "exit", "trap", "brkpt"), (0, 0)),
+    **dict.fromkeys(("cp.async.commit_group", "cp.async.wait_all"), (0, 0)),
+    **dict.fromkeys(("bar.red", "barrier.red", "barrier.cta.red"), (3, 4)),
+    **dict.fromkeys(("bar", "barrier"), (1, 2)),
+    **dict.fromkeys(("mma",), (4, 4)),
+    **dict.fromkeys(("cp.async", "atom"), (3, 4)),
+    **dict.fromkeys(("shfl",), (5, 5)),
+}
 
 
 def row_of(instruction: Instruction, path: str) -> Row:
@@ -46,20 +62,59 @@ def unwritten(bytes_wide: int, predicate: bool) -> Array:
     return np.ones((1, 1, 1), dtype=np.bool_) if predicate else UNWRITTEN[bytes_wide]
 
 
-def compile_block(machine: Machine, block: Block) -> list[Run]:
-    """One closure per instruction of a block, without its terminator."""
+@dataclass(frozen=True)
+class Operation:
+    """An instruction of a basic block, ready to run.
+
+    Attributes:
+        run: executes it for the lanes of a mask.
+        pure: whether it changes nothing but registers, so that lanes which have exited may run it as well.
+        dying: slots of the registers that nothing reads after it, each with the value of an unwritten register.
+    """
+
+    run: Run
+    pure: bool
+    dying: tuple[tuple[int, Array], ...]
+
+
+def compile_block(machine: Machine, block: Block) -> list[Operation]:
+    """One operation per instruction of a block, without its terminator.
+
+    Raises:
+        EmulationError: (unsupported, syntax) an instruction that is not known or not well formed.
+    """
+    if block.terminator is not None:
+        row_of(block.terminator, machine.path)
+        _check_guard(machine, block.terminator)
+        _check_operands(Step(machine, block.terminator))
     body = block.instructions if block.terminator is None else block.instructions[:-1]
     return [
-        _freeing(machine, _guarded(machine, instruction, compile_instruction(machine, instruction)), dying)
+        Operation(
+            _guarded(machine, instruction, compile_instruction(machine, instruction)),
+            row_of(instruction, machine.path).kind == "lane",
+            tuple((slot, machine.unwritten[slot]) for slot in map(machine.slots.get, dying) if slot is not None),
+        )
         for instruction, dying in zip(body, block.dying, strict=False)
     ]
+
+
+def _check_operands(step: Step) -> None:
+    """Refuses an instruction that is not a lane row's with fewer or more operands than its form has."""
+    opcode = step.instruction.opcode
+    for name, (least, most) in OPERANDS.items():
+        if opcode == name or opcode.startswith(f"{name}."):
+            found = len(step.instruction.operands)
+            if not least <= found <= most:
+                step.fail("syntax", f"operands of {opcode}", expected=" to ".join(map(str, {least, most})), found=found)
+            return
 
 
 def compile_instruction(machine: Machine, instruction: Instruction) -> Run:
     """An instruction without its guard as a closure that takes the mask of executing lanes."""
     row = row_of(instruction, machine.path)
-    if row.kind == "machine":
+    if row.kind != "lane":
         step = Step(machine, instruction)
+        _check_operands(step)
 
         def run_machine(mask: BoolArray | None) -> None:
             step.mask = mask
@@ -117,7 +172,7 @@ def _single(machine: Machine, step: Step, row: Row, fetch: Sequence[Callable[[],
     registers = machine.registers
     slot = _slot(step, name)
     function = row.function
-    if DTYPES[row.results[0]].itemsize < machine.widths[slot]:
+    if DTYPES[row.results[0]].itemsize != machine.widths[slot]:
 
         def run_narrow(mask: BoolArray | None) -> None:
             step.mask = mask
@@ -151,8 +206,6 @@ def _fetcher(step: Step, operand: Operand, ptx_type: str) -> Callable[[], Array]
     if not isinstance(operand, Register):
         if isinstance(operand, Symbol) and operand.name == "_":
             step.fail("syntax", "the sink _ is read")
-        from flashladder.emulator.syntax import Negated
-
         if isinstance(operand, Negated):
             return lambda: step.value(operand, ptx_type)
         known = step.value(operand, ptx_type)
@@ -183,11 +236,16 @@ def guard_mask(machine: Machine, instruction: Instruction, mask: BoolArray | Non
     return chosen, bool(chosen.any())
 
 
+def _check_guard(machine: Machine, instruction: Instruction) -> None:
+    guard = instruction.guard
+    if guard is not None and machine.unwritten[_slot(Step(machine, instruction), guard.register)].dtype != np.bool_:
+        Step(machine, instruction).fail("syntax", f"the guard {guard.register} is no predicate")
+
+
 def _guarded(machine: Machine, instruction: Instruction, run: Run) -> Run:
     if instruction.guard is None:
         return run
-    if instruction.guard.register.name not in machine.slots:
-        Step(machine, instruction).fail("unsupported", f"undeclared register {instruction.guard.register}")
+    _check_guard(machine, instruction)
 
     def run_guarded(mask: BoolArray | None) -> None:
         chosen, some = guard_mask(machine, instruction, mask)
@@ -195,20 +253,3 @@ def _guarded(machine: Machine, instruction: Instruction, run: Run) -> Run:
             run(chosen)
 
     return run_guarded
-
-
-def _freeing(machine: Machine, run: Run, dying: tuple[str, ...]) -> Run:
-    """Drops registers that nothing reads any more, when all lanes agree: memory stays small and caches warm."""
-    slots = [machine.slots[name] for name in dying if name in machine.slots]
-    if not slots:
-        return run
-    registers = machine.registers
-    empty = UNWRITTEN[1]
-
-    def run_and_free(mask: BoolArray | None) -> None:
-        run(mask)
-        if mask is None:
-            for slot in slots:
-                registers[slot] = empty
-
-    return run_and_free

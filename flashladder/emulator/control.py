@@ -4,7 +4,9 @@ Why an order and no stack: lanes (of one warp or of different blocks) that stand
 other by one rule: the pending block that comes first in `Flow.blocks` runs first. The order is a weak topological one
 (every loop contiguous, everything that can lead to a block before it, back edges aside), so lanes that diverged meet
 again at the immediate post-dominator of the branch at the latest, and lanes that left a loop early wait behind it for
-the others. The same rule groups all warps of the grid slice into one NumPy call wherever they agree.
+the others. A loop that goes back from several places gets an empty block at its end, the latch, through which all of
+them pass: lanes that begin the next round early (``continue``) wait there and meet the others before the header.
+The same rule groups all warps of the grid slice into one NumPy call wherever they agree.
 Source of the idea: "SIMD re-convergence at thread frontiers" (Diamos et al., MICRO 2011); the order is Bourdoncle's.
 """
 
@@ -41,7 +43,7 @@ class Block:
         instructions: everything, the terminator included.
         terminator: the branch, barrier or exit at its end; None where it falls through to the next block.
         target: index of the block that a taken branch goes to, None otherwise.
-        following: index of the block after it in the text, None at the end of the program.
+        following: index of the block after it in the text, of a latch the loop's header; None: the program ends.
         dying: for each instruction, registers that nothing reads after it.
     """
 
@@ -79,20 +81,31 @@ def build_flow(function: Function, path: str) -> Flow:
         EmulationError: (unsupported) a branch to a label that does not exist.
     """
     pieces, labels = _pieces(function)
+    if not pieces:
+        return Flow((), 0)
     edges = [_edges(piece, index, len(pieces), labels, path) for index, piece in enumerate(pieces)]
     successors = [[to for to in pair if to is not None] for pair in edges]
     order = execution_order(successors)
     place = {old: new for new, old in enumerate(order)}
-    outputs = _live_out(pieces, successors, order)
+    outputs = _live_out(pieces, successors, [old for old in order if old >= 0])
     blocks, peak = [], 0
     for new, old in enumerate(order):
+        if old < 0:
+            blocks.append(Block(new, (), None, None, place[~old], ()))
+            continue
         piece = pieces[old]
         dying, most = _deaths(piece, outputs[old])
         peak = max(peak, most)
-        target, following = (None if to is None else place[to] for to in edges[old])
+        target, following = (None if to is None else _through_latch(place, old, to) for to in edges[old])
         terminator = piece[-1] if piece and ends_block(piece[-1]) else None
         blocks.append(Block(new, tuple(piece), terminator, target, following, dying))
     return Flow(tuple(blocks), peak)
+
+
+def _through_latch(place: Mapping[int, int], old: int, to: int) -> int:
+    """Where an edge leads in the order: from within a loop to its header it goes by the latch, if there is one."""
+    latch = place.get(~to)
+    return latch if latch is not None and place[to] <= place[old] < latch else place[to]
 
 
 def _pieces(function: Function) -> tuple[list[list[Instruction]], dict[str, int]]:
@@ -133,7 +146,11 @@ def _edges(
 
 
 def execution_order(successors: Sequence[Sequence[int]]) -> list[int]:
-    """A weak topological order of the nodes reachable from node 0: loops stay contiguous, their headers first."""
+    """A weak topological order of the nodes reachable from node 0: loops stay contiguous, their headers first.
+
+    ``~h`` stands for the latch of the loop with header h, behind all other blocks of the loop. A loop that goes back
+    from its last block alone has none.
+    """
     reachable, stack = {0}, [0]
     while stack:
         for to in successors[stack.pop()]:
@@ -158,6 +175,8 @@ def _order_into(nodes: Sequence[int], entry: int, successors: Sequence[Sequence[
         order.append(header)
         rest = [node for node in component if node != header]
         _order_into(rest, min(rest), successors, order)
+        if [node for node in component if header in successors[node]] != order[-1:]:
+            order.append(~header)
 
 
 def _components(nodes: Sequence[int], entry: int, successors: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -210,14 +229,17 @@ def registers_in(operand: Operand) -> list[str]:
     return []
 
 
-NO_RESULT = ("st", "red", "bra", "bar", "barrier", "ret", "exit", "cp", "membar", "fence", "prefetch", "trap", "brkpt")
-
-
 def uses_and_defines(instruction: Instruction) -> tuple[list[str], list[str]]:
-    """(registers read, registers surely written); a guarded write keeps the old value elsewhere: it reads it too."""
+    """(registers read, registers surely written); a guarded write keeps the old value elsewhere: it reads it too.
+
+    The first operand is the result, unless it is an address (``st [a], b``), a barrier's number or a time; a call's
+    results are no registers.
+    """
     row = ROWS.get(instruction.opcode)
-    first = word(instruction.opcode)
-    no_result = first in NO_RESULT and not instruction.opcode.startswith(("bar.red", "barrier.red", "barrier.cta.red"))
+    reduces = instruction.opcode.startswith(("bar.red", "barrier.red", "barrier.cta.red"))
+    first = instruction.operands[0] if instruction.operands else None
+    named = word(instruction.opcode) in (*BARRIERS, "nanosleep", "call")
+    no_result = isinstance(first, Address) or (named and not reduces)
     split = 0 if no_result else 1
     written = [name for operand in instruction.operands[:split] for name in registers_in(operand)]
     read = [name for operand in instruction.operands[split:] for name in registers_in(operand)]

@@ -112,6 +112,10 @@ class _Visits:
 class Counters(Observer):
     """Counts while a kernel runs; read it after the launch. Several launches add up.
 
+    `as_dict` has what Nsight Compute counts too, by its names; `lines` the memory traffic by PTX instruction, `traffic`
+    the sum of a state space and an operation; `opcodes` the executed instructions, `warp_instructions` and
+    `lane_instructions` their sums.
+
     Attributes:
         copied_bytes: bytes written to shared memory by ``cp.async``, zero-filled ones included.
     """

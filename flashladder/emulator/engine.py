@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flashladder.emulator.barriers import Barriers
-from flashladder.emulator.compiled import Run, compile_block, guard_mask, row_of
+from flashladder.emulator.compiled import Operation, compile_block, guard_mask
 from flashladder.emulator.control import BARRIERS, Block, Flow, word
 from flashladder.emulator.machine import Machine, Step
 from flashladder.emulator.table import machine as row
@@ -49,7 +49,7 @@ class Engine:
         self.progress = progress
         self.barriers = Barriers(machine)
         self.pending: dict[int, BoolArray | None] = {}
-        self._compiled: dict[int, list[Run]] = {}
+        self._compiled: dict[int, list[Operation]] = {}
         self._terminators: dict[int, Step] = {}
 
     def run(self) -> None:
@@ -91,15 +91,19 @@ class Engine:
         machine = self.machine
         for observer in machine.observers:
             observer.block(block, mask)
-        runs = self._compiled.get(block.index)
-        if runs is None:
-            runs = self._compiled[block.index] = compile_block(machine, block)
-        for run in runs:
-            run(mask)
+        operations = self._compiled.get(block.index)
+        if operations is None:
+            operations = self._compiled[block.index] = compile_block(machine, block)
+        everyone = mask is None or not (machine.live & ~mask).any()
+        lanes = None if everyone else mask  # exited lanes may hold anything: no need to keep what they had
+        for operation in operations:
+            operation.run(lanes if operation.pure else mask)
+            if everyone:  # nobody is elsewhere who might still read the register: memory stays small and caches warm
+                for slot, blank in operation.dying:
+                    machine.registers[slot] = blank
         machine.issued += len(block.instructions)
         if self.progress is not None:
-            lanes = machine.shape[0] * machine.shape[1]
-            self.progress(len(block.instructions) * lanes)
+            self.progress(len(block.instructions) * machine.shape[0] * machine.shape[1])
         if machine.issued > self.max_instructions:
             self._over_budget(block, mask)
         self._leave(block, mask)
@@ -112,7 +116,7 @@ class Engine:
             "the instruction budget is spent: an endless loop, or a launch larger than foreseen",
             expected=f"at most {self.max_instructions} instructions",
             found=f"{self.machine.issued}",
-            hint="raise max_instructions if the program is known to end",
+            hint="raise max_instructions if the program is known to end; no thread may spin until another one stores",
         )
 
     def _leave(self, block: Block, mask: BoolArray | None) -> None:
@@ -121,7 +125,6 @@ class Engine:
         if terminator is None:
             self._arrive(block.following, mask)
             return
-        row_of(terminator, self.machine.path)
         chosen, some = guard_mask(self.machine, terminator, mask)
         rest, others = self._others(mask, chosen, some=some)
         if others:

@@ -14,7 +14,7 @@ KINDS = {
     "arguments": "the launch does not fit the kernel: arguments, grid, block, shared memory",
     "out-of-bounds": "an address outside every buffer of its state space",
     "misaligned": "an address that is not a multiple of the access's width",
-    "uninitialised": "shared or local memory that nobody wrote was read",
+    "uninitialised": "shared memory that nobody wrote was read",
     "divergent-barrier": "a warp reached an aligned barrier with some of its lanes elsewhere, or after some had exited",
     "divergent-warp": "a warp-wide instruction whose member lanes are not all there",
     "deadlock": "threads wait at a barrier that the others never reach",
@@ -64,6 +64,6 @@ class EmulationError(FlashladderError):
         if block is not None:
             facts.append(f"block {block}")
         if instruction is not None:
-            facts.append(f"in `{instruction}`" + (f" from {instruction.source}" if instruction.source else ""))
+            facts.append(f"in `{instruction}`" + (f" from {instruction.source.chain}" if instruction.source else ""))
         where = f"{path}:{self.line}" if self.line else path
         super().__init__(", ".join(facts), where=where, expected=expected, found=found, hint=hint)

@@ -40,7 +40,7 @@ KINDS = {
     "in-flight write": "write to bytes that a cp.async still writes: a wait is missing",
     "same-instruction write": "two lanes of one instruction write the same byte",
 }
-CALLS = 3  # CUDA lines that a report shows of an inlined call chain
+STRONG = frozenset({"volatile", "relaxed", "acquire", "release"})
 
 
 @dataclass(frozen=True)
@@ -72,22 +72,25 @@ class Hazard:
 
     def render(self) -> str:
         """One readable line."""
+        times = "once" if self.count == 1 else f"{self.count} times"
         elsewhere = "" if self.first_block == self.block else f" of block {self.first_block}"
         return (
             f"{self.path}:{self.second.line}: {self.space} {self.kind} ({KINDS[self.kind]}) at {self.address:#x}, "
             f"block {self.block}: thread {self.second_thread} in {_place(self.second)}, not ordered after "
-            f"thread {self.first_thread}{elsewhere} in {_place(self.first)}; {self.count} times"
+            f"thread {self.first_thread}{elsewhere} in {_place(self.first)}; {times}"
         )
+
+
+def _strength(kind: str, opcode: str) -> str:
+    """A global access's kind as `GlobalRaces` takes it: strong loads and stores do not race with atomics."""
+    if kind in {"ld", "st"} and not STRONG.isdisjoint(opcode.split(".")):
+        return "strong ld" if kind == "ld" else "atom"
+    return kind
 
 
 def _place(instruction: Instruction) -> str:
     """An instruction with its PTX line and its CUDA lines, innermost call first."""
-    calls: list[str] = []
-    source = instruction.source
-    while source is not None and len(calls) < CALLS:
-        calls.append(str(source))
-        source = source.inlined_at
-    where = f" from {' < '.join(calls)}" if calls else ""
+    where = f" from {instruction.source.chain}" if instruction.source else ""
     return f"`{instruction}` (line {instruction.line}{where})"
 
 
@@ -153,8 +156,9 @@ class Hazards(Observer):
         site = self._site(step.instruction)
         if access.space == "global":
             if self.global_memory:
+                kind = _strength(access.kind, step.instruction.opcode)
                 found = self._memory.access(
-                    access.kind, access.address, access.width, access.mask, self._shape, self._first_block, site
+                    kind, access.address, access.width, access.mask, self._shape, self._first_block, site
                 )
                 self._report("global", found, step.instruction, None)
             return
@@ -178,12 +182,11 @@ class Hazards(Observer):
         for group, address, chosen in self._by_group(copy.address, mask):
             group.races.land(address, copy.width, chosen, site)
 
-    def barrier(self, step: Step, lanes: BoolArray) -> None:
+    def barrier(self, step: Step, number: int, lanes: BoolArray) -> None:  # noqa: ARG002 - the observer's signature
         """Threads that met at a CTA barrier know of each other."""
         for group, chosen in self._masks(lanes):
             if chosen is not None and chosen.any():
-                number = _barrier_number(step) if group.races.clocks.signals else None
-                group.races.barrier(chosen, number)
+                group.races.barrier(chosen, number if group.races.clocks.signals else None)
 
     def barrier_arrive(self, step: Step, number: int, lanes: BoolArray) -> None:  # noqa: ARG002 - the observer's signature
         """Those who will meet at the barrier will know what these lanes have done until now."""
@@ -269,11 +272,3 @@ def _row(value: Array, group: _Group) -> Array:
     """The (warps, lanes) part of a value in the group's blocks."""
     row: Array = value[0] if value.shape[0] == 1 else value[group.members[0]]
     return row
-
-
-def _barrier_number(step: Step) -> int:
-    """The number of the barrier that `step` completed: its first operand, behind the result of ``bar.red``."""
-    first = 1 if ".red" in step.instruction.opcode else 0
-    if len(step.instruction.operands) <= 2 * first:
-        return 0
-    return int(step.source(first, "u32").reshape(-1)[0])

@@ -1,11 +1,12 @@
 """Global-memory races between the blocks of a grid, which are always concurrent.
 
-One byte touched by two blocks, at least one of them writing, is a race, unless both accesses are atomic. What blocks
-tell each other through fences and atomics (a ticket taken with ``atom``, then plain loads of other blocks' results) is
-not followed: such a protocol is reported. Within one block global accesses are not checked.
+One byte touched by two blocks, at least one of them writing, is a race, unless both accesses are atomic or strong
+(``.volatile``, ``.relaxed``, ``.acquire``, ``.release``; PTX ISA 9.0, 8.2). What blocks tell each other through fences
+and atomics (a ticket taken with ``atom``, then plain loads of other blocks' results) is not followed: such a protocol
+is reported. Within one block global accesses are not checked.
 
 For each unit of memory the last writer is kept, and of readers and atomics two that belong to different blocks: whoever
-comes next differs from at least one of them.
+comes next differs from at least one of them. A strong store counts as an atomic.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class GlobalRaces:
         """Checks and records an instruction.
 
         Args:
-            kind: ``ld``, ``cp.async``, ``st`` or ``atom``.
+            kind: ``ld``, ``cp.async``, ``st``, ``atom``; a strong load is ``strong ld``, a strong store ``atom``.
             address: bytes, broadcastable to `shape`.
             width: bytes per lane.
             mask: lanes that take part, broadcastable to `shape`; None for all.
@@ -85,14 +86,15 @@ class GlobalRaces:
     def _check(self, kind: str, units: Array, threads: Array, addresses: Array, site: int) -> list[Finding]:
         writes = kind in {"st", "atom"}
         found = self._against("writer", "WAW" if writes else "RAW", units, threads, addresses)
-        if kind != "atom":
+        if kind not in {"atom", "strong ld"}:
             found += self._against_pair("atomic", "WAW" if writes else "RAW", units, threads, addresses)
         if writes:
             found += self._against_pair("reader", "WAR", units, threads, addresses)
         if kind == "st":
+            found += self._against_pair("strong", "WAR", units, threads, addresses)
             found += self._write(units, threads, addresses, site)
         else:
-            self._join("atomic" if kind == "atom" else "reader", units, threads, site)
+            self._join({"atom": "atomic", "strong ld": "strong"}.get(kind, "reader"), units, threads, site)
         return found
 
     def _against(self, name: str, kind: str, units: Array, threads: Array, addresses: Array) -> list[Finding]:

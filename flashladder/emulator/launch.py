@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import time
+from typing import NoReturn
 
 import numpy as np
 
 from flashladder.emulator import opcodes  # noqa: F401 - fills the table of instructions
 from flashladder.emulator.arguments import Argument, offsets, pack
+from flashladder.emulator.calls import addresses, inlined
 from flashladder.emulator.control import Flow, build_flow
 from flashladder.emulator.engine import Engine, Progress
 from flashladder.emulator.errors import EmulationError
@@ -25,7 +27,7 @@ from flashladder.emulator.layout import Layout
 from flashladder.emulator.memory import GlobalMemory
 from flashladder.emulator.observer import Observer
 from flashladder.emulator.parser import parse
-from flashladder.emulator.syntax import Function, Immediate, Module, Symbol, Variable
+from flashladder.emulator.syntax import Address, Function, Immediate, Module, Symbol, Variable
 from flashladder.emulator.values import DTYPES, Array
 from flashladder.errors import FlashladderError
 
@@ -52,7 +54,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Kernel:
-    """An entry of a module, ready to be launched any number of times."""
+    """An entry of a module, ready to be launched any number of times; `Program.kernel` makes it.
+
+    Attributes:
+        module: the module that it belongs to.
+        function: its parameters, registers and instructions, device functions copied in.
+        flow: its basic blocks in execution order.
+    """
 
     module: Module
     function: Function
@@ -85,8 +93,11 @@ class Kernel:
             shared_bytes: dynamic shared memory per block.
             observers: `Counters()`, `Hazards()`; they see everything and change nothing.
             memory_budget: bytes for registers and shared memory; a larger grid is run in several slices.
-            max_instructions: instructions that one slice may issue.
+            max_instructions: instructions that one slice may issue, all of its lanes together counting once.
             progress: told the number of warp instructions after each basic block.
+
+        Returns:
+            How many blocks, slices and instructions ran, and for how long.
 
         Raises:
             EmulationError: the launch does not fit the kernel, or the program does something it may not.
@@ -115,7 +126,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Program:
-    """A parsed module."""
+    """A parsed module (`load` makes it); `module` holds its variables and functions as data."""
 
     module: Module
 
@@ -136,7 +147,8 @@ class Program:
                 expected=f"one of {', '.join(sorted(entries)) or 'no entries'}",
                 found=name or "no name",
             )
-        return Kernel(self.module, entries[name], build_flow(entries[name], self.module.path))
+        function = inlined(self.module, entries[name])
+        return Kernel(self.module, function, build_flow(function, self.module.path))
 
 
 def load(source: str | Path, *, path: str | None = None) -> Program:
@@ -157,7 +169,7 @@ def load(source: str | Path, *, path: str | None = None) -> Program:
 
 
 def _three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
-    if not 1 <= len(sizes) <= 3 or any(int(size) < 1 for size in sizes):
+    if not 1 <= len(sizes) <= 3 or any(int(size) < 1 or int(size) != size for size in sizes):
         raise EmulationError("arguments", f"{what} size", expected="one to three positive numbers", found=tuple(sizes))
     x, y, z = (*(int(size) for size in sizes), 1, 1, 1)[:3]
     return x, y, z
@@ -181,20 +193,34 @@ class _Pointers:
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         if not owner.flags.c_contiguous:
-            raise EmulationError(
-                "arguments",
-                "the memory behind an array",
-                path=self.path,
-                expected="C-contiguous",
-                found=f"strides {owner.strides} of shape {owner.shape}",
-            )
-        base = next((address for address, known in self.owners if known is owner), None)
-        if base is None:
-            base = self.memory.allocate(owner, f"argument {len(self.owners)}")
-            self.owners.append((base, owner))
+            self._refuse("C-contiguous", f"strides {owner.strides} of shape {owner.shape}")
+        if owner.dtype.hasobject:
+            self._refuse("numbers", f"dtype {owner.dtype}")
+        base, owner = self._place(owner)
         if array.flags.writeable:
+            if not owner.flags.writeable:
+                self._refuse("writable as the view of it is", "read-only")
             self.written.add(base)
         return base + array.ctypes.data - owner.ctypes.data
+
+    def _place(self, owner: Array) -> tuple[int, Array]:
+        """The allocation that holds an array's memory and the array it was made from, perhaps another one.
+
+        Two arrays may share memory without a common owner: those that ``torch.Tensor.numpy`` returns do.
+        """
+        first, end = owner.ctypes.data, owner.ctypes.data + owner.nbytes
+        for address, known in self.owners:
+            begin, behind = known.ctypes.data, known.ctypes.data + known.nbytes
+            if known is owner or begin <= first < end <= behind:
+                return address, known
+            if max(begin, first) < min(behind, end):
+                self._refuse("no part of another argument's, or passed after it", "an array around another one")
+        base = self.memory.allocate(owner, f"array {len(self.owners)}: {owner.dtype} {owner.shape}")
+        self.owners.append((base, owner))
+        return base, owner
+
+    def _refuse(self, expected: str, found: str) -> NoReturn:
+        raise EmulationError("arguments", "the memory behind an array", path=self.path, expected=expected, found=found)
 
     def copy_back(self) -> None:
         """Writes what the kernel stored into the arrays that it may write to."""
@@ -204,14 +230,14 @@ class _Pointers:
 
 
 def _allocate_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
-    """Addresses of the module's ``.global`` and ``.const`` variables, filled with their initialisers.
+    """Addresses of the module's functions, and of its ``.global`` and ``.const`` variables with their initialisers.
 
     Every launch starts from the initialisers: nothing is carried from one launch to the next.
     """
-    found: dict[str, int] = {}
+    found = addresses(module)
     pointers: list[tuple[Variable, Array]] = []
     for variable in module.variables:
-        if variable.space not in ("global", "const"):
+        if variable.space not in ("global", "const") or variable.linkage == "extern":  # defined in another module
             continue
         dtype = DTYPES[variable.type]
         contents = np.zeros(max(variable.count * variable.vector, len(variable.initial), 1), dtype=dtype)
@@ -227,6 +253,7 @@ def _initial(item: object, variable: Variable, known: dict[str, int], path: str)
 
     if isinstance(item, Immediate):
         return immediate(item, variable.type)[0, 0, 0]
-    if isinstance(item, Symbol) and item.name in known:
-        return known[item.name]
+    base, offset = (item.base, item.offset) if isinstance(item, Address) else (item, 0)
+    if isinstance(base, Symbol) and base.name in known:
+        return known[base.name] + offset
     raise EmulationError("unsupported", f"initialiser {item} of {variable.name}", path=path, line=variable.line)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from flashladder.emulator.arguments import size_of
@@ -9,17 +11,19 @@ from flashladder.emulator.compiled import unwritten
 from flashladder.emulator.copies import AsyncCopies
 from flashladder.emulator.errors import EmulationError
 from flashladder.emulator.machine import Machine
+from flashladder.emulator.matrix import OPERAND_BYTES
 from flashladder.emulator.memory import GlobalMemory
 from flashladder.emulator.moves import specials
 from flashladder.emulator.observer import Observer
 from flashladder.emulator.scratch import LocalMemory, SharedMemory
-from flashladder.emulator.syntax import Function, Module, Variable
+from flashladder.emulator.syntax import Address, Function, Instruction, Module, Symbol, Variable, Vector
 from flashladder.emulator.table import CARRY
 from flashladder.emulator.values import DTYPES, WARP, Array, width
 
 MAX_THREADS = 1024  # threads of a block
 MAX_SHARED = 227 * 1024  # bytes of shared memory that a block may have on any GPU up to sm_90
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
+BLOCK_LIMITS = (1024, 1024, 64)
 
 
 def aligned(offset: int, alignment: int) -> int:
@@ -30,6 +34,19 @@ def aligned(offset: int, alignment: int) -> int:
 def alignment(variable: Variable) -> int:
     """Alignment of a variable in bytes: declared, or that of its type."""
     return variable.align or width(variable.type) * variable.vector
+
+
+def symbols_in(instruction: Instruction) -> Iterator[str]:
+    """Names of the variables (and labels) that an instruction mentions."""
+    operands = list(instruction.operands)
+    while operands:
+        operand = operands.pop()
+        if isinstance(operand, Vector):
+            operands += operand.items
+        elif isinstance(operand, Address):
+            operands.append(operand.base)
+        elif isinstance(operand, Symbol):
+            yield operand.name
 
 
 class Layout:
@@ -44,19 +61,24 @@ class Layout:
         self.threads = block[0] * block[1] * block[2]
         self.warps = -(-self.threads // WARP)
         self.dynamic = dynamic
+        self.mentioned = {name for item in function.body if isinstance(item, Instruction) for name in symbols_in(item)}
         self.symbols: dict[str, int] = {}
         self.shared_bytes = self._place_shared(dynamic)
-        self.local_bytes = self._place(("local",), 0)
+        self.local_bytes = self._place("local")
         registers = function.registers
         self.slots = {name: slot for slot, name in enumerate([*registers, CARRY])}
         self.types = [*registers.values(), "pred"]
         self._check()
 
-    def _variables(self, spaces: tuple[str, ...]) -> list[Variable]:
-        return [v for v in (*self.module.variables, *self.function.variables) if v.space in spaces]
+    def _variables(self, space: str) -> list[Variable]:
+        """The function's own variables of a state space, after those of the module that it mentions."""
+        module = [v for v in self.module.variables if v.name in self.mentioned]
+        return [v for v in (*module, *self.function.variables) if v.space == space]
 
-    def _place(self, spaces: tuple[str, ...], offset: int) -> int:
-        for variable in self._variables(spaces):
+    def _place(self, space: str) -> int:
+        """Places the variables of a space whose size is known one behind the other; returns where they end."""
+        offset = 0
+        for variable in self._variables(space):
             if variable.linkage == "extern" or (variable.array and variable.count == 0):
                 continue
             offset = aligned(offset, alignment(variable))
@@ -66,8 +88,8 @@ class Layout:
 
     def _place_shared(self, dynamic: int) -> int:
         """Static variables first; all ``extern`` arrays share the dynamic memory behind them."""
-        static = self._place(("shared",), 0)
-        outer = [v for v in self._variables(("shared",)) if v.linkage == "extern" or (v.array and v.count == 0)]
+        static = self._place("shared")
+        outer = [v for v in self._variables("shared") if v.linkage == "extern" or (v.array and v.count == 0)]
         begin = aligned(static, max([16, *(alignment(v) for v in outer)])) if outer or dynamic else static
         self.symbols.update({variable.name: begin for variable in outer})
         return begin + dynamic
@@ -82,6 +104,13 @@ class Layout:
                 self.shared_bytes,
             ),
             (all(n <= most for n, most in zip(self.grid, GRID_LIMITS, strict=True)), "grid", GRID_LIMITS, self.grid),
+            (
+                all(n <= most for n, most in zip(self.block, BLOCK_LIMITS, strict=True)),
+                "block",
+                BLOCK_LIMITS,
+                self.block,
+            ),
+            (self.dynamic >= 0, "dynamic shared memory of a block", "0 bytes or more", self.dynamic),
         ]
         for name, sizes in self.function.directives:
             wanted = (*sizes, 1, 1, 1)[:3]
@@ -101,9 +130,15 @@ class Layout:
         return np.stack([linear % nx, linear // nx % ny, linear // (nx * ny)], axis=1)
 
     def slice_size(self, budget: int, live_registers: int) -> int:
-        """Blocks that fit the budget at once: their live registers (8 bytes each at most) and shared memory, twice."""
-        per_block = self.warps * WARP * (8 * live_registers + 2 * self.local_bytes) + 2 * self.shared_bytes
-        return max(1, budget // max(1, per_block))
+        """Blocks that fit the budget at once.
+
+        A register takes 8 bytes at most, most take 4; what is left is room for an instruction's temporary arrays.
+        Shared and local memory have a map of written bytes. Matrices that `mma` keeps count as if none were shared.
+        """
+        per_warp = WARP * (8 * live_registers + 2 * self.local_bytes)
+        if any(isinstance(item, Instruction) and item.opcode.startswith("mma.") for item in self.function.body):
+            per_warp += OPERAND_BYTES
+        return max(1, budget // max(1, self.warps * per_warp + 2 * self.shared_bytes))
 
     def machine(
         self, ids: Array, data: bytes, symbols: dict[str, int], memory: GlobalMemory, observers: tuple[Observer, ...]
@@ -112,6 +147,7 @@ class Layout:
         shape = (len(ids), self.warps, WARP)
         exists = np.broadcast_to((np.arange(self.warps * WARP) < self.threads).reshape(1, self.warps, WARP), shape)
         widths = [DTYPES[name].itemsize for name in self.types]
+        blank = [unwritten(bytes_wide, name == "pred") for bytes_wide, name in zip(widths, self.types, strict=True)]
         return Machine(
             path=self.path,
             blocks=ids,
@@ -120,8 +156,9 @@ class Layout:
             live=exists,
             slots=self.slots,
             widths=widths,
-            registers=[unwritten(DTYPES[name].itemsize, name == "pred") for name in self.types],
-            specials=specials(self.grid, self.block, ids, self.dynamic),
+            unwritten=blank,
+            registers=list(blank),
+            specials=specials(self.grid, self.block, ids, self.dynamic, self.shared_bytes - self.dynamic),
             symbols=symbols,
             parameters=data,
             memory=memory,

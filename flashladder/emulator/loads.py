@@ -25,8 +25,8 @@ from flashladder.emulator.table import machine
 from flashladder.emulator.values import DTYPES, Array, BoolArray, as_type, width
 
 SPACES = ("global", "shared", "local", "const", "param")
-_WINDOWS = {"global": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
-_TAGS = {0: "global", 1: "shared", 2: "local"}  # bits 56 and up of a generic address
+_WINDOWS = {"global": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": SHARED_WINDOW | LOCAL_WINDOW}
+_TAGS = {0: "global", 1: "shared", 2: "local", 3: "param"}  # bits 56 and up of a generic address
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ def read(step: Step, space: str, address: Array, nbytes: int, kind: str = "ld") 
 def write(step: Step, space: str, address: Array, nbytes: int, values: Array) -> None:
     """Writes `nbytes` per executing lane (values as `read` returns them) and tells the observers."""
     for where, offset, mask in split(step, address) if space == "" else [(space, address, None)]:
+        if where == "param":
+            step.fail("unsupported", "store to the kernel's parameters", lanes=mask, hint="they can only be read")
         _state(step, where).store(step, offset, nbytes, values, mask)
         report(step, where, "st", offset, nbytes, mask)
 
@@ -173,8 +175,10 @@ def load(step: Step) -> None:
 def store(step: Step) -> None:
     """``st [a], b``: the low bits of a register that is wider than the type."""
     form = form_of(step.instruction.opcode)
-    values = packed(step.vector(1, form.type), form.width)
-    write(step, form.space, step.address(0), form.width, values)
+    values = step.vector(1, form.type)
+    if len(values) != form.count:
+        step.fail("syntax", "registers of the source", expected=form.count, found=len(values))
+    write(step, form.space, step.address(0), form.width, packed(values, form.width))
 
 
 @machine("prefetch{,.global,.local}{.L1,.L2}", "nothing: there is no cache")

@@ -47,6 +47,7 @@ class Machine:
         live: those of them that have not exited.
         registers: value of each register by slot; one that nobody wrote has all bits set (NaN, -1, true).
         slots, widths: slot of each register name; bytes of each slot (predicates: 1).
+        unwritten: what each slot holds before anything wrote it.
         specials: values of special registers (``%tid.x``, ...).
         symbols: address of each variable in its own state space (kernel parameters: offset in `parameters`).
         parameters: the kernel's parameter bytes.
@@ -71,6 +72,7 @@ class Machine:
     local: LocalMemory
     copies: AsyncCopies
     observers: tuple[Observer, ...] = ()
+    unwritten: Sequence[Array] = ()
     issued: int = 0  # instructions issued in lockstep so far, for the budget
 
     def full(self, value: Array) -> Array:
@@ -141,7 +143,7 @@ class Step:
     def address(self, index: int) -> Array:
         """The address that operand `index` (``[base+offset]``) names, as ``u64``, in bytes of its state space.
 
-        A 32-bit base is zero-extended; the sum wraps as the hardware's does.
+        The sum wraps in the width of the base, as the hardware's does; 32 bits are then zero-extended.
         """
         operand = self.instruction.operands[index]
         if not isinstance(operand, Address):
@@ -149,9 +151,10 @@ class Step:
         base = operand.base
         if isinstance(base, Register):
             value = self.register(base)
-            unsigned = value.view(f"u{value.dtype.itemsize}")
-            wide: Array = unsigned.astype(np.uint64)
-            return wide + np.uint64(operand.offset % (1 << 64)) if operand.offset else wide
+            unsigned: Array = value.view(f"u{value.dtype.itemsize}")
+            if operand.offset:
+                unsigned = unsigned + unsigned.dtype.type(operand.offset % (1 << (8 * unsigned.itemsize)))
+            return unsigned.astype(np.uint64)
         number = base.value if isinstance(base, Immediate) else self.symbol(base)
         return constant(number + operand.offset, "u64")
 
@@ -163,6 +166,8 @@ class Step:
         """Sets the items of a ``{...}`` destination (or a single register)."""
         operand = self.instruction.operands[index]
         items = operand.items if isinstance(operand, Vector) else (operand,)
+        if len(items) != len(values):
+            self.fail("syntax", "registers of the destination", expected=len(values), found=len(items))
         for item, value in zip(items, values, strict=True):
             self.assign(item, value)
 
@@ -183,8 +188,15 @@ class Step:
             self.fail("unsupported", f"destination {operand}")
         slot = self.machine.slots[operand.name]
         bytes_wide = self.machine.widths[slot]
+        if value.dtype.itemsize > bytes_wide:
+            self.fail(
+                "syntax", f"{operand} is narrower than the result", expected=value.dtype.itemsize, found=bytes_wide
+            )
         if value.dtype.itemsize < bytes_wide:  # ld.s8 into a 32-bit register: extended by the value's own sign
-            value = value.astype(f"{'i' if value.dtype.kind == 'i' else 'u'}{bytes_wide}")
+            signed = value.dtype.kind == "i"
+            value = (value if signed else value.view(f"u{value.dtype.itemsize}")).astype(
+                f"{'iu'[not signed]}{bytes_wide}"
+            )
         self.machine.registers[slot] = merged(self.machine.registers[slot], value, self.mask)
 
     def fail(

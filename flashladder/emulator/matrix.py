@@ -220,3 +220,4 @@ class Operands:
 
 LEFT = Operands(height=2, limit=48)
 RIGHT = Operands(height=1, limit=16)
+OPERAND_BYTES = 48 * (1024 + 512) + 16 * (512 + 256)  # of the matrices kept and of their registers, per warp, at most

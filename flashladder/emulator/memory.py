@@ -218,13 +218,21 @@ class GlobalMemory:
             self._out_of_bounds(step, address, width, wrong if mask is None else wrong & mask)
         odd = active & ((address & np.uint64(width - 1)) != 0)
         if odd.any():
-            step.fail(
-                "misaligned",
-                f"{width}-byte access at an address that is not a multiple of {width}",
-                lanes=odd if mask is None else odd & mask,
-                address=address,
-            )
+            self._misaligned(step, address, width, odd if mask is None else odd & mask)
         return owner, active
+
+    def _misaligned(self, step: Step, address: Array, width: int, wrong: BoolArray) -> NoReturn:
+        """Fails for the first wrong lane, which lies in a buffer, naming that."""
+        first = int(step.machine.full(address)[step.lanes() & step.machine.full(wrong)][0])
+        buffer = self._buffers[bisect_right(self._bases, first) - 1]
+        step.fail(
+            "misaligned",
+            f"{width}-byte access of global memory at an address that is not a multiple of {width}, "
+            f"{first - buffer.base} bytes into `{buffer.name}`",
+            lanes=wrong,
+            address=address,
+            hint=f"align the pointer and every stride of it to {width} bytes, or use a narrower access",
+        )
 
     def _out_of_bounds(self, step: Step, address: Array, width: int, wrong: BoolArray) -> NoReturn:
         """Fails for the first wrong lane, naming the nearest buffer."""
@@ -239,7 +247,10 @@ class GlobalMemory:
                 f"{width}-byte access of global memory {distance} bytes {side} of the nearest buffer, "
                 f"`{nearest.name}` ({nearest.nbytes} bytes at {nearest.base:#x})"
             )
-        step.fail("out-of-bounds", what, lanes=wrong, address=address)
+        hint = (
+            "check the index against the array's size, and the launch's grid against the shape that the kernel expects"
+        )
+        step.fail("out-of-bounds", what, lanes=wrong, address=address, hint=hint)
 
 
 def _outside(buffer: Buffer, address: int, width: int) -> int:

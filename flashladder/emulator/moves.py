@@ -18,7 +18,8 @@ from flashladder.emulator.table import lane, machine
 from flashladder.emulator.values import DTYPES, WARP, Array, constant
 
 SCALARS = ("pred", "u16", "s16", "u32", "s32", "f32", "u64", "s64", "f64")
-WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}  # what cvta adds; global and const are generic already
+# What cvta adds; global and const are generic already.
+WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": SHARED_WINDOW | LOCAL_WINDOW}
 WINDOW_BITS = np.uint64(SHARED_WINDOW | LOCAL_WINDOW)
 
 
@@ -84,7 +85,7 @@ def in_space(address: Array, space: str) -> Array:
 
 
 def _address_rows() -> None:
-    for space in ("global", "const", "shared", "local"):
+    for space in ("global", "const", "shared", "local", "param"):
         window = np.uint64(WINDOWS.get(space, 0))
         for name in (space, f"{space}::cta") if space == "shared" else (space,):
             if window:
@@ -94,16 +95,22 @@ def _address_rows() -> None:
                 )
             else:
                 lane(f"cvta{{,.to}}.{name}.u64", "u64", "u64", same, f"{space} addresses are generic as they are")
-            if space != "const":
+            if space not in {"const", "param"}:
                 lane(f"isspacep.{name}", "pred", "u64", lambda a, s=space: in_space(a, s), f"is it a {space} address?")
 
 
 _address_rows()
 
 
+@machine("nanosleep.u32", "nothing: time stands still")
+def sleep(_step: Step) -> None:
+    """A hint to the scheduler (9.7.20.6)."""
+
+
 # --- special registers ------------------------------------------------------------------------------------------------
 
 
+RESERVED = 1 << 20  # offset of reserved shared memory: beyond what a block can have
 STILL = {
     **dict.fromkeys(("%smid", "%clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi"), "u32"),
     **dict.fromkeys(("%clock64", "%globaltimer", "%gridid"), "u64"),
@@ -123,7 +130,8 @@ def specials(
         static_bytes: its static shared memory, in bytes.
 
     Clocks and timers stand still at 0, ``%gridid`` is 0, every block runs on ``%smid`` 0: programs may read them, and a
-    result that depends on them is no result.
+    result that depends on them is no result. The shared memory that the driver reserves is not there: programs may take
+    its address (cooperative groups do), which lies beyond the window; using it is an out-of-bounds error.
     """
     threads = int(np.prod(block))
     warps = -(-threads // WARP)
@@ -144,6 +152,7 @@ def specials(
         "%dynamic_smem_size": shared_bytes,
         "%total_smem_size": shared_bytes + static_bytes,
         "WARP_SZ": WARP,
+        **{f"%reserved_smem_offset_{name}": RESERVED for name in ("begin", "end", "0", "1")},
         **{f"%ntid.{name}": size for name, size in zip("xyz", block, strict=True)},
         **{f"%nctaid.{name}": size for name, size in zip("xyz", grid, strict=True)},
     }

@@ -57,8 +57,8 @@ class Observer:
     def copy_landed(self, step: Step, copy: Copy, lanes: BoolArray | None) -> None:
         """A wait (`step`) guarantees the copy of these lanes: its bytes are written now."""
 
-    def barrier(self, step: Step, lanes: BoolArray) -> None:
-        """These lanes, of the full shape, have met at a CTA barrier and go on: everything before is ordered."""
+    def barrier(self, step: Step, number: int, lanes: BoolArray) -> None:
+        """These lanes, of the full shape, have met at CTA barrier `number` and go on: everything before is ordered."""
 
     def barrier_arrive(self, step: Step, number: int, lanes: BoolArray) -> None:
         """These lanes signalled barrier `number` with ``bar.arrive`` and go on without waiting."""

@@ -4,6 +4,7 @@ from flashladder.emulator import (
     approximate,
     atomics,
     bits,
+    calls,
     convert,
     copies,
     engine,
@@ -14,14 +15,17 @@ from flashladder.emulator import (
     logic,
     matrix,
     moves,
+    simd,
     warp,
 )
 
 GROUPS = (
     engine,
+    calls,
     moves,
     integer,
     bits,
+    simd,
     logic,
     floating,
     approximate,

@@ -2,8 +2,9 @@
 
     module = parse(Path("kernel.ptx").read_text(), path="kernel.ptx")
 
-What is left out on purpose because it is no part of the program: comments, ``.section`` blocks (debug data) and
-``.pragma`` (hints). ``.loc`` and ``.file`` become each instruction's `SourceLine`, with the calls it was inlined into.
+What is left out on purpose because it is no part of the program: comments, ``.section`` blocks (debug data),
+``.pragma`` (hints) and ``.callprototype`` (calls through pointers know their parameters themselves). ``.loc`` and
+``.file`` become each instruction's `SourceLine`, with the calls it was inlined into.
 Nested ``{ ... }`` scopes (inline asm opens them) are flattened: what they declare gets a name of its own.
 Source: PTX ISA 9.0, chapters 4, 5, 11.
 """
@@ -182,6 +183,8 @@ class _Body:
 
     def _declare(self, statement: Statement) -> None:
         at = Place(self.path, statement.line)
+        if statement.text.startswith(".callprototype"):
+            return
         if statement.text.startswith(".reg"):
             for name, ptx_type in registers(statement, at):
                 self.names.add_register(name, ptx_type, statement.line)

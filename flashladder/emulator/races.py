@@ -191,15 +191,22 @@ class SharedRaces:
         return self._found(kind, touch, which[bad], sites, others)
 
     def _twice(self, touch: _Touch, site: int) -> list[Finding]:
-        """Lanes of one instruction that write the same byte; which of them wins is not defined."""
+        """Threads that write one byte in the same instruction, which all warps run at once: any may win."""
         order = np.argsort(touch.units, kind="stable")
         units = touch.units[order]
         again = np.flatnonzero(units[1:] == units[:-1])
         if not again.size:
             return []
-        first, second = int(touch.threads[order[again[0]]]), touch.threads[order[again + 1]]
-        address = int(units[again[0]]) * self.shadow.unit
-        return [Finding("same-instruction write", site, address, first, int(second[0]), len(set(second.tolist())))]
+        first, second = touch.threads[order[again]], touch.threads[order[again + 1]]
+        same_warp = first // WARP == second // WARP
+        found = []
+        for kind, chosen in (("same-instruction write", same_warp), ("WAW", ~same_warp)):
+            if chosen.any():
+                at = int(chosen.argmax())
+                address = int(units[again[at]]) * self.shadow.unit
+                count = np.unique(second[chosen]).size
+                found.append(Finding(kind, site, address, int(first[at]), int(second[at]), count))
+        return found
 
     def _write(self, touch: _Touch, site: int) -> None:
         """The units have a new writer; what was ordered before it need not be remembered."""

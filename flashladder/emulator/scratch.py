@@ -1,9 +1,10 @@
 """Shared memory of every block and local memory of every thread: rows of bytes, and a map of what was written.
 
 Why the map: on a GPU, reading shared memory that nobody wrote gives whatever the previous kernel left, which is often
-the right numbers of the previous launch. Here it is an error. The map has one bit per byte, 16 bits for each aligned
-chunk of 16 bytes, and one row for all blocks while they agree (addresses rarely depend on the block), so that checking
-one ``ldmatrix`` of a slice costs a look-up of 128 numbers. When everything is written nothing is looked up any more.
+the right numbers of the previous launch. Here it is an error. (Local memory starts with all bits set.) The map has one
+bit per byte, 16 bits for each aligned chunk of 16 bytes, and one row for all blocks while they agree (addresses rarely
+depend on the block), so that checking one ``ldmatrix`` of a slice costs a look-up of 128 numbers. When everything is
+written nothing is looked up any more.
 
 Source: PTX ISA 9.0, 5.1.5 (local), 5.1.7 (shared), 6.4.1 (alignment).
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from flashladder.emulator.memory import SHIFTS, WORDS, per_address, scatter, values_of, words_of
+from flashladder.emulator.syntax import Instruction
 from flashladder.emulator.values import WARP, Array, BoolArray, Shape3
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 CHUNK = 16  # bytes that one entry of the map stands for
 ALL = 0xFFFF  # every byte of a chunk is written
+HINTS = {
+    "misaligned": "align the array and the pitch of its rows to the access's width, or use a narrower access",
+    "uninitialised": "store it before it is read; a GPU shows what was there before the launch",
+}
 
 
 class _Rows:
@@ -131,6 +137,7 @@ class _Window:
     """What shared and local memory have in common: valid addresses, then rows of bytes."""
 
     space: str
+    owner: str
     hint: str
 
     def __init__(self, rows: tuple[int, ...], nbytes: int) -> None:
@@ -174,13 +181,8 @@ class _Window:
             wrong = self._untable(missing, address)
             wrong = wrong if mask is None else wrong & mask
             if wrong.any():
-                self._fail(
-                    step,
-                    "uninitialised",
-                    f"{width}-byte read of {self.space} memory not written before",
-                    wrong,
-                    address,
-                )
+                what = f"{width}-byte read of {self.space} memory not written before"
+                self._fail(step, "uninitialised", what, wrong, address, width)
         return values_of(self._untable(self._rows.gather(table, width), address), width)
 
     def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
@@ -209,23 +211,41 @@ class _Window:
         room = np.uint64(max(0, self.nbytes - width + 1))
         wrong = address >= room if mask is None else (address >= room) & mask
         if wrong.any():
-            what = f"{width}-byte access outside the {self.nbytes} bytes of {self.space} memory"
-            self._fail(step, "out-of-bounds", what, wrong, address)
+            self._fail(step, "out-of-bounds", f"{width}-byte access", wrong, address, width)
         odd = (address & np.uint64(width - 1)) != 0
         odd = odd if mask is None else odd & mask
         if odd.any():
             what = f"{width}-byte access of {self.space} memory at an address that is not a multiple of {width}"
-            self._fail(step, "misaligned", what, odd, address)
+            self._fail(step, "misaligned", what, odd, address, width)
         active = np.True_ if mask is None else per_address(mask, address.shape)
         return np.where(active, address, np.uint64(0))
 
-    def _fail(self, step: Step, kind: str, what: str, wrong: BoolArray, address: Array) -> NoReturn:
+    def _fail(self, step: Step, kind: str, what: str, wrong: BoolArray, address: Array, width: int) -> NoReturn:
         """Fails for the first wrong lane; row i of a matrix load is lane i's."""
         rows = address.shape[-1]
         if rows not in {1, WARP}:
             padding = [(0, 0), (0, 0), (0, WARP - rows)]
             address, wrong = np.pad(address, padding), np.pad(wrong, padding)
-        step.fail(kind, what, lanes=wrong, address=address, hint=self.hint if kind == "out-of-bounds" else None)
+        lanes = step.lanes() & step.machine.full(wrong)
+        first = int(step.machine.full(address)[lanes][0])
+        if kind == "out-of-bounds":
+            what += f" {self._distance(first, width)} the {self.owner}'s {self.nbytes} bytes of {self.space} memory"
+        hint = HINTS.get(kind, self.hint)
+        copy = self._in_flight(step, int(np.argwhere(lanes)[0][0]), first, width) if kind == "uninitialised" else None
+        if copy is not None:
+            what += f", which the cp.async of line {copy.line} is still to write"
+            hint = "wait for the copy with cp.async.wait_group or wait_all before the barrier that the reader passes"
+        step.fail(kind, what, lanes=wrong, address=address, hint=hint)
+
+    def _distance(self, address: int, width: int) -> str:
+        """How far outside an access lies; the upper half of the 32-bit range is taken for negative numbers."""
+        if 1 << 31 <= address < 1 << 32:
+            return f"{(1 << 32) - address} bytes before the start of"
+        return f"{address + width - self.nbytes} bytes past the end of"
+
+    def _in_flight(self, step: Step, block: int, address: int, width: int) -> Instruction | None:  # noqa: ARG002 - shared memory's signature
+        """The asynchronous copy that will write these bytes of a block, if there is one."""
+        return None
 
 
 def _mask(step: Step, address: Array, mask: BoolArray | None) -> BoolArray | None:
@@ -236,29 +256,43 @@ def _mask(step: Step, address: Array, mask: BoolArray | None) -> BoolArray | Non
 class SharedMemory(_Window):
     """The shared window of every block of a slice: static and dynamic variables, `nbytes` in all, addresses from 0."""
 
-    space = "shared"
-    hint = (
-        "shared variables of the kernel plus the dynamic shared memory of the launch (`shared_bytes`) make the window"
-    )
+    space, owner = "shared", "block"
+    hint = "the window is the kernel's shared variables and the launch's dynamic shared memory (`shared_bytes`)"
 
     def __init__(self, blocks: int, nbytes: int) -> None:
         super().__init__((blocks,), nbytes)
 
+    def _in_flight(self, step: Step, block: int, address: int, width: int) -> Instruction | None:
+        """The first ``cp.async`` that will write any of these bytes."""
+        for copy in step.machine.copies.in_flight:
+            mine = step.machine.full(copy.address)[block].astype(np.int64)
+            meets = (mine < address + width) & (mine + copy.width > address)
+            if copy.mask is not None:
+                meets &= step.machine.full(copy.mask)[block]
+            if meets.any():
+                return copy.instruction
+        return None
+
 
 class LocalMemory(_Window):
-    """The local memory of every thread of a slice, `nbytes` per thread, addresses from 0."""
+    """The local memory of every thread of a slice, `nbytes` per thread, addresses from 0.
 
-    space = "local"
+    What nobody wrote has all bits set, as in registers, and may be read: unoptimised code copies whole structures with
+    their padding, and cooperative groups set bit fields of a word that holds nothing yet.
+    """
+
+    space, owner = "local", "thread"
     hint = "an index past the end of one of the thread's own arrays"
 
     def __init__(self, shape: Shape3, nbytes: int) -> None:
         super().__init__(shape, nbytes)
+        self._rows.fill(b"\xff" * nbytes)
 
 
 class Parameters(_Window):
     """A kernel's parameter bytes: one window for all blocks, fully written."""
 
-    space = "param"
+    space, owner = "param", "kernel"
     hint = "the kernel's parameters end before this address"
 
     def __init__(self, contents: bytes) -> None:

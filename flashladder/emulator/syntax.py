@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+SHOWN_CALLS = 3  # CUDA lines that a message shows of an inlined call chain, the innermost first
+
 
 @dataclass(frozen=True)
 class Register:
@@ -111,6 +113,16 @@ class SourceLine:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+    @property
+    def chain(self) -> str:
+        """The place, then those of the calls that it was inlined through: ``copy.cuh:12 < kernel.cu:40``."""
+        places: list[str] = []
+        place: SourceLine | None = self
+        while place is not None and len(places) < SHOWN_CALLS:
+            places.append(str(place))
+            place = place.inlined_at
+        return " < ".join(places)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def meet(step: Step, index: int) -> Array:
     for lane in range(WARP):  # each pair of lanes that is to meet has to agree on who does
         differs = active & (((together >> lane) & 1) == 1) & (named[..., lane : lane + 1] != named)
         _refuse(step, differs, named, f"lane {lane} is there with another membermask")
-    for group in np.unique(named[np.broadcast_to(active, np.broadcast_shapes(active.shape, named.shape))]):
+    for group in np.unique(np.broadcast_to(named, active.shape)[active]):
         for observer in step.machine.observers:
             observer.warp_sync(step, active & (named == group))
     return together

@@ -121,6 +121,9 @@ def _addresses() -> None:
         for form in (f"cvta.{space}.u64", f"cvta.to.{space}.u64"):
             text = there_and_back.format(space)
             CASES.append(Case(form, text, {"a": ("u64", offset)}, {"d": "u64"}, {"d": offset * 0}))
+    text = ".reg .b64 generic;\ncvta.param.u64 generic, a;\ncvta.to.param.u64 d, generic;"
+    forms = ("cvta.param.u64", "cvta.to.param.u64")
+    CASES.extend(Case(form, text, {"a": ("u64", offset)}, {"d": "u64"}, {"d": offset}) for form in forms)
 
 
 _copies()

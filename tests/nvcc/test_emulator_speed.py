@@ -8,6 +8,8 @@ Run: pytest tests/nvcc/test_emulator_speed.py --benchmark-enable -n 0
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -39,7 +41,8 @@ def test_speed(benchmark: BenchmarkFixture, number: int, seq_len: int, heads: in
         counted.append(Counters())
         forward(iteration, config, tensors, observers=(counted[-1],))
 
-    benchmark.pedantic(once, rounds=ROUNDS, warmup_rounds=1)
+    pedantic: Callable[..., None] = benchmark.pedantic
+    pedantic(once, rounds=ROUNDS, warmup_rounds=1)
     assert np.isfinite(tensors[3].astype(np.float32)).all()
     assert len({counters.lane_instructions for counters in counted}) == 1
     benchmark.extra_info.update(

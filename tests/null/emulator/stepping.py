@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flashladder.emulator.copies import AsyncCopies
 from flashladder.emulator.machine import Machine, Step
 from flashladder.emulator.observer import Access, Observer
 from flashladder.emulator.syntax import Address, Immediate, Instruction, Operand, Register, Vector
@@ -57,7 +58,7 @@ class Bench:
             memory=absent,
             shared=absent if shared is None else shared,
             local=absent,
-            copies=absent,
+            copies=AsyncCopies(),
             observers=(self.ears,),
         )
         self.slots: dict[str, int] = {}

@@ -88,7 +88,7 @@ class Stream:
     def barrier(self, line: int = 99, lanes: Any = True, number: int = 0) -> None:
         """``bar.sync number`` completes for these lanes."""
         step = self.step(f"bar.sync.{number}", line, Immediate(number))
-        self.observer.barrier(step, np.broadcast_to(np.asarray(lanes), self.machine.shape))
+        self.observer.barrier(step, number, np.broadcast_to(np.asarray(lanes), self.machine.shape))
 
     def arrive(self, number: int, lanes: Any, line: int = 98) -> None:
         """``bar.arrive number``."""

@@ -7,9 +7,10 @@ import pytest
 
 from flashladder.emulator.control import Block, build_flow, execution_order
 from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.launch import load
 from flashladder.emulator.observer import Observer
 from flashladder.emulator.values import BoolArray
-from tests.null.emulator.programs import program, run
+from tests.null.emulator.programs import HEADER, program, run
 
 
 class Visits(Observer):
@@ -195,3 +196,76 @@ def test_registers_die_where_nothing_reads_them() -> None:
 def test_a_register_stays_while_a_guarded_write_may_keep_it() -> None:
     kernel = program("mov.u32 %r1, 1; @%p1 mov.u32 %r1, 2; st.global.u32 [%rd1], %r1;")
     assert kernel.flow.blocks[0].dying[0] == ()
+
+
+def test_a_loop_with_two_ways_back_gets_a_latch_behind_its_blocks() -> None:
+    # 0 -> 1 (header) -> 2 -> 1 (continue), 2 -> 3 -> 1, 1 -> 4
+    assert execution_order([[1], [2, 4], [1, 3], [1], []]) == [0, 1, 2, 3, ~1, 4]
+
+
+def test_an_inner_loop_that_continues_the_outer_one_has_its_latch_outside() -> None:
+    # 1 outer header, 2 inner header -> 3 or 1 (continue the outer loop), 3 -> 2 (again) or 4 (leave both)
+    assert execution_order([[1], [2], [1, 3], [2, 4], []]) == [0, 1, 2, 3, ~1, 4]
+
+
+def test_lanes_that_continue_a_loop_early_meet_the_others_before_its_header() -> None:
+    # `continue` goes straight to the header: an H200 passes this barrier, whose warps are whole in every round
+    out = run(
+        """
+        mov.u32 %r1, 0;
+        loop:
+        bar.sync 0;
+        setp.ge.u32 %p1, %r1, 4;
+        @%p1 bra done;
+        add.u32 %r1, %r1, 1;
+        and.b32 %r2, %r0, 1;
+        setp.eq.u32 %p2, %r2, 0;
+        @%p2 bra loop;
+        add.u32 %r3, %r1, 7;
+        bra loop;
+        done:
+        st.global.u32 [%rd0], %r1;
+        """,
+        threads=64,
+    )
+    assert (out == 4).all()
+
+
+def test_a_loop_entered_at_two_places_ends_for_every_lane() -> None:
+    out = run(
+        """
+        mov.u32 %r1, 0;
+        mov.u32 %r2, 0;
+        and.b32 %r3, %r0, 1;
+        setp.eq.u32 %p1, %r3, 0;
+        @%p1 bra second;
+        first:
+        add.u32 %r1, %r1, 1;
+        second:
+        add.u32 %r2, %r2, 1;
+        setp.lt.u32 %p2, %r2, %r0;
+        @%p2 bra first;
+        mad.lo.u32 %r4, %r2, 100, %r1;
+        st.global.u32 [%rd0], %r4;
+        """
+    )
+    lanes = np.arange(32)
+    seconds = np.maximum(lanes, 1)
+    assert (out[0] == 100 * seconds + seconds - 1 + lanes % 2).all()
+
+
+def test_an_address_is_read_even_where_the_instruction_begins_with_it() -> None:
+    out = run(
+        """
+        add.s64 %rd5, %rd0, 0;
+        mov.u32 %r9, 3;
+        prefetchu.L1 [%rd5];
+        st.global.u32 [%rd5], %r9;
+        """
+    )
+    assert (out == 3).all()
+
+
+def test_a_kernel_without_instructions_runs() -> None:
+    kernel = load(HEADER + ".visible .entry k()\n{\n}\n").kernel()
+    assert kernel.launch((2,), (32,)).instructions == 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.hazards import Hazards
+from tests.null.emulator.programs import run
 from tests.null.emulator.streams import Stream, found, u64
 
 
@@ -87,3 +88,25 @@ def test_global_pages_and_widths() -> None:
     assert [(report.kind, report.address, report.block) for report in hazards.reports] == [
         ("RAW", (1 << 50) + 60, (1, 0, 0))
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        ("atom.global.add.u32 %r2, [%rd3], 1;", "ld.volatile.global.u32 %r2, [%rd3];", None),
+        ("ld.relaxed.gpu.global.u32 %r2, [%rd3];", "atom.global.add.u32 %r2, [%rd3], 1;", None),
+        ("st.release.gpu.global.u32 [%rd3], 1;", "ld.acquire.gpu.global.u32 %r2, [%rd3];", None),
+        ("st.volatile.global.u32 [%rd3], 1;", "st.volatile.global.u32 [%rd3], 1;", None),
+        ("st.global.u32 [%rd3], 1;", "ld.volatile.global.u32 %r2, [%rd3];", "RAW"),
+        ("ld.volatile.global.u32 %r2, [%rd3];", "st.global.u32 [%rd3], 1;", "WAR"),
+        ("ld.global.u32 %r2, [%rd3];", "st.volatile.global.u32 [%rd3], 1;", "WAR"),
+        ("st.volatile.global.u32 [%rd3], 1;", "ld.global.u32 %r2, [%rd3];", "RAW"),
+        ("ld.volatile.global.u32 %r2, [%rd3];", "ld.global.u32 %r2, [%rd3];", None),
+    ],
+)
+def test_strong_accesses_race_with_weak_ones_only(first: str, second: str, kind: str | None) -> None:
+    body = f"""mov.u64 %rd3, word; setp.eq.u32 %p2, %r60, 1; setp.ne.u32 %p3, %r0, 0;
+    @%p3 bra done; @%p2 bra two; {first} bra done; two: {second} done:"""
+    hazards = Hazards()
+    run(body, blocks=2, module=".global .align 4 .u32 word;", observers=(hazards,))
+    assert [report.kind for report in hazards.reports] == ([kind] if kind else [])

@@ -164,7 +164,7 @@ def test_observers_hear_of_global_and_shared_memory_only() -> None:
 
 def test_an_access_that_fails_is_not_heard() -> None:
     made = bench()
-    made.set("a", np.zeros((1, 1, 1), np.uint64))
+    made.set("a", np.full((1, 1, 1), 1 << 40, np.uint64))
     for opcode in ("ld.global.u32", "ld.shared.u32", "ld.local.u32"):
         with pytest.raises(EmulationError):
             made.run(opcode, made.destination("d"), at(Register("a")))
@@ -180,7 +180,7 @@ def test_parameters() -> None:
     made.set("a", np.full((1, 1, 1), 4, np.uint64))
     made.run("ld.param.v2.u32", registers(made, "e", 2, 4), at(Register("a"), 4))
     assert (made.get("e0").item(), made.get("e1").item()) == (33, 44)
-    with pytest.raises(EmulationError, match="outside the 16 bytes of param memory") as caught:
+    with pytest.raises(EmulationError, match="8 bytes past the end of the kernel's 16 bytes of param memory") as caught:
         made.run("ld.param.u64", made.destination("d"), Address(Symbol("p"), 12))
     assert caught.value.kind == "out-of-bounds"
     with pytest.raises(EmulationError, match="multiple of 8"):
@@ -275,8 +275,24 @@ def test_a_whole_program() -> None:
     assert (found == thread + 100 + thread % 16 * 10 + 7).all()
 
 
-def test_uninitialised_local_memory_is_an_error() -> None:
-    body = "mov.u64 %rd2, box; ld.local.u32 %r1, [%rd2+4]; st.global.u32 [%rd0], %r1;"
-    with pytest.raises(EmulationError, match="not written before") as caught:
-        programs.run(body, declarations=".local .align 4 .b8 box[64];")
-    assert (caught.value.kind, caught.value.address) == ("uninitialised", 4)
+def test_uninitialised_local_memory_has_all_bits_set() -> None:
+    body = "mov.u64 %rd2, box; st.local.u16 [%rd2+4], 0; ld.local.u32 %r1, [%rd2+4]; st.global.u32 [%rd0], %r1;"
+    assert (programs.run(body, declarations=".local .align 4 .b8 box[64];") == 0xFFFF0000).all()
+
+
+def test_parameters_have_generic_addresses_and_cannot_be_written() -> None:
+    body = "mov.u64 %rd2, out; cvta.param.u64 %rd3, %rd2; ld.u64 %rd4, [%rd3]; cvt.u32.u64 %r1, %rd4;"
+    body += "ld.param.u32 %r2, [out]; sub.u32 %r1, %r1, %r2; nanosleep.u32 %r2; add.u32 %r1, %r1, %r0;"
+    assert (programs.run(body + "st.global.u32 [%rd0], %r1;") == np.arange(32)).all()
+    with pytest.raises(EmulationError, match="store to the kernel's parameters"):
+        programs.run(body + "st.u32 [%rd3], %r1;")
+
+
+def test_initialisers_hold_addresses_of_variables_and_functions() -> None:
+    module = """.global .align 4 .u32 numbers[4] = {1, 20, 300, 4000};
+    .global .align 8 .u64 places[3] = {numbers+8, generic(numbers)+4, skip};
+    .func skip() { ret; }"""
+    body = """mov.u64 %rd2, places; ld.global.u64 %rd3, [%rd2]; ld.global.u32 %r1, [%rd3]; ld.global.u64 %rd3, [%rd2+8];
+    ld.global.u32 %r2, [%rd3]; add.u32 %r1, %r1, %r2; ld.global.u64 %rd3, [%rd2+16]; mov.u64 %rd4, skip;
+    setp.eq.u64 %p1, %rd3, %rd4; @%p1 add.u32 %r1, %r1, 1; st.global.u32 [%rd0], %r1;"""
+    assert (programs.run(body, module=module) == 321).all()

@@ -125,7 +125,6 @@ SYNTAX = [
 UNSUPPORTED = [
     ("branch-targets", inside("ret;", "T: .branchtargets L1, L2;"), 7, ".branchtargets L1, L2"),
     ("call-targets", inside("T:", ".calltargets f;"), 7, ".calltargets f"),
-    ("call-prototype", inside("T: .callprototype (.param .b32 _) _ (.param .b32 _);"), 6, ".callprototype"),
     ("loc", inside("ret;", ".loc 1 x 3", "ret;"), 7, "directive that the emulator does not know"),
     ("alias", HEADER + ".alias f, g;\n", 4, ".alias f, g"),
     ("texture", HEADER + ".tex .u32 x;\n", 4, ".tex .u32 x"),

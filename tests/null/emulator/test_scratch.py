@@ -41,13 +41,13 @@ def random_mask(rng: Any) -> BoolArray | None:
 
 
 class Model:
-    """Bytes and flags of every row, one lane at a time; a row is a block's window or a thread's."""
+    """Bytes and flags of every row, one lane at a time; a row is a block's window or a thread's, which begins as -1."""
 
     def __init__(self, per_thread: bool) -> None:
         self.per_thread = per_thread
         rows = SHAPE if per_thread else (BLOCKS,)
-        self.bytes = np.zeros((*rows, NBYTES), np.uint8)
-        self.written = np.zeros((*rows, NBYTES), np.bool_)
+        self.bytes = np.full((*rows, NBYTES), 0xFF if per_thread else 0, np.uint8)
+        self.written = np.full((*rows, NBYTES), per_thread)
 
     def row(self, lane: tuple[int, ...]) -> tuple[int, ...]:
         return lane if self.per_thread else lane[:1]
@@ -180,7 +180,7 @@ def test_an_empty_window_has_no_address_but_no_lane_needs_one() -> None:
     nobody = np.zeros((1, 1, 1), np.bool_)
     for memory in (SharedMemory(BLOCKS, 0), LocalMemory(SHAPE, 0)):
         assert memory.load(a_step(nobody), np.full((1, 1, 1), 7, np.uint64), 4).size
-        with pytest.raises(EmulationError, match="outside the 0 bytes"):
+        with pytest.raises(EmulationError, match=r"4 bytes past the end of the \w+'s 0 bytes"):
             memory.load(a_step(), np.zeros((1, 1, 1), np.uint64), 4)
 
 

@@ -177,7 +177,7 @@ def test_every_meeting_is_heard_once(opcode: str) -> None:
     d = bench.destination("d", np.bool_ if ".pred" in opcode else np.uint32)
     bench.run(opcode, d, bench.set("a", np.ones((1, 1, 1), kind)), number(-1))
     assert bench.ears.synced == [None]
-    bench.run("activemask.b32", bench.destination("d"))
+    bench.run("activemask.b32", bench.destination("e"))
     assert len(bench.ears.synced) == 1
 
 
@@ -238,3 +238,9 @@ def test_bits_are_in_the_order_of_lanes(value: int) -> None:
     flags = np.array([value >> lane & 1 == 1 for lane in range(32)]).reshape(1, 1, 32)
     assert bits(flags).item() == value
     assert bits(np.broadcast_to(flags, (3, 2, 32))).tolist() == [[[value]] * 2] * 3
+
+
+def test_membermasks_of_lanes_in_several_blocks() -> None:
+    body = "and.b32 %r1, %r0, 1; shl.b32 %r2, 0x55555555, %r1; shfl.sync.bfly.b32 %r3, %r0, 2, 31, %r2;"
+    found = run(body + "st.global.u32 [%rd0], %r3;", blocks=2)
+    assert (found == np.arange(32) ^ 2).all()

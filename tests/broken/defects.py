@@ -1,0 +1,255 @@
+"""Kernels that fail while they run: how each is launched, what is caught where, what its correct twin computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flashladder.emulator.arguments import Argument
+from flashladder.emulator.values import Array
+from tests.broken.harness import Broken, Launch, floats, ramp, zeros
+
+
+def _addresses(kernel: str, arguments: Callable[[], tuple[Argument, ...]], result: Array, **options: int) -> Launch:
+    return Launch("addresses.cu", kernel, arguments, result, **options)  # type: ignore[arg-type]  # numbers all of them
+
+
+ADDRESSES = (
+    Broken(
+        _addresses("read_past_end", lambda: (floats(63), ramp(63), 63), 2 * ramp(63)),
+        *("out-of-bounds", "ld.global", "4 bytes past the end of the nearest buffer, `array 1: float32 (63,)`"),
+        thread=63,
+        address=252,
+    ),
+    Broken(
+        _addresses("write_past_end", lambda: (floats(64), ramp(64), 64), np.roll(ramp(64), 1)),
+        *("out-of-bounds", "st.global", "4 bytes past the end of the nearest buffer, `array 0: float32 (64,)`"),
+        thread=63,
+        address=256,
+    ),
+    Broken(
+        _addresses("negative_index", lambda: (floats(64), ramp(64)), np.maximum(ramp(64) - 1, 0)),
+        *("out-of-bounds", "ld.global", "4 bytes before the start of the nearest buffer, `array 1: float32 (64,)`"),
+        thread=0,
+        address=-4,
+    ),
+    Broken(
+        _addresses("far_away", lambda: (floats(64), ramp(64), ramp(64)), ramp(64)),
+        *("out-of-bounds", "ld.global", "past the end of the nearest buffer, `array 1: float32 (64,)`"),
+        thread=1,
+        address=4 * 0x3F800000,
+    ),
+    Broken(
+        _addresses(
+            "neighbours_buffer",
+            lambda: (floats(256), ramp(128), ramp(128), 1),
+            2 * np.tile(ramp(128), 2),
+            threads=128,
+            blocks=2,
+        ),
+        *("out-of-bounds", "ld.global", "4 bytes past the end of the nearest buffer, `array 1: float32 (128,)`"),
+        thread=0,
+        block=(1, 0, 0),
+        address=512,
+    ),
+    Broken(
+        _addresses("misaligned_global", lambda: (floats(256), ramp(260)), ramp(260)[4:]),
+        *(
+            "misaligned",
+            "ld.global.v4",
+            "16-byte access of global memory at an address that is not a multiple of 16, 4 bytes into `array 1: ",
+        ),
+        thread=0,
+        address=4,
+    ),
+    Broken(
+        _addresses("misaligned_shared", lambda: (floats(32),), 32 * ramp(32) + 6, threads=32),
+        *("misaligned", "ld.shared.v4", "16-byte access of shared memory at an address that is not a multiple of 16"),
+        thread=1,
+        address=20,
+    ),
+    Broken(
+        _addresses("shared_static", lambda: (floats(64), ramp(64)), np.roll(ramp(64), -1)),
+        *("out-of-bounds", "ld.shared", "4 bytes past the end of the block's 256 bytes of shared memory"),
+        thread=63,
+        address=256,
+    ),
+    Broken(
+        _addresses("shared_dynamic", lambda: (floats(64), ramp(64), 48), ramp(64) % 48, shared_bytes=192),
+        *("out-of-bounds", "st.shared", "4 bytes past the end of the block's 192 bytes of shared memory"),
+        thread=48,
+        address=192,
+    ),
+    Broken(
+        _addresses(
+            "local_index", lambda: (zeros(4), np.array([3, 8, 9, 2], np.int32)), np.array([5, 140, 140, 1]), threads=4
+        ),
+        *("out-of-bounds", "st.local", "4 bytes past the end of the thread's 32 bytes of local memory"),
+        thread=2,
+        address=32,
+    ),
+)
+
+INITIAL = (
+    Broken(
+        Launch("initial.cu", "half_filled_tile", lambda: (floats(64), ramp(64)), ramp(64)[::-1]),
+        *("uninitialised", "ld.shared", "4-byte read of shared memory not written before"),
+        thread=0,
+        address=252,
+    ),
+    Broken(
+        Launch("copies.cu", "no_wait", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
+        *("uninitialised", "ld.shared", "not written before, which the cp.async of line "),
+        thread=0,
+        address=1020,
+    ),
+)
+
+BARRIERS = (
+    Broken(
+        Launch("barriers.cu", "barrier_in_a_branch", lambda: (floats(32), ramp(32)), ramp(32) % 16, threads=32),
+        *("divergent-barrier", "bar.sync", "lane 16 of warp 0 took another path"),
+        thread=0,
+    ),
+    Broken(
+        Launch(
+            "barriers.cu",
+            "exit_before_barrier",
+            lambda: (floats(64), ramp(64), 40),
+            np.r_[ramp(40)[::-1], np.zeros(24)],
+            name="lanes_exit_before_barrier",
+        ),
+        *("divergent-barrier", "bar.sync", "lane 8 of warp 1 took another path"),
+        thread=32,
+    ),
+    Broken(
+        Launch(
+            "barriers.cu",
+            "exit_before_barrier",
+            lambda: (floats(64), ramp(64), 32),
+            np.r_[ramp(32)[::-1], np.zeros(32)],
+            name="warp_exits_before_barrier",
+        ),
+        *("deadlock", "bar.sync", "expected 64 threads, found 32 arrived, 32 exited"),
+        thread=0,
+    ),
+    Broken(
+        Launch("barriers.cu", "two_barriers", lambda: (zeros(64),), np.arange(64)[::-1]),
+        *("deadlock", "bar.sync", "wait at barrier 1 for others that never reach it"),
+        also="found 32 arrived, 0 exited, 32 at barrier 2 (line ",
+        thread=0,
+    ),
+    Broken(
+        Launch("barriers.cu", "too_few_threads", lambda: (zeros(64), 96), np.arange(64)[::-1]),
+        *("deadlock", "bar.sync", "wait at barrier 2 for others that never reach it"),
+        also="expected 96 threads, found 64 arrived, 0 exited",
+        thread=0,
+    ),
+    Broken(
+        Launch("barriers.cu", "unequal_rounds", lambda: (zeros(96),), np.full(96, 3), threads=96),
+        *("deadlock", "bar.sync", "expected 96 threads, found 64 arrived, 32 exited"),
+        thread=32,
+    ),
+    Broken(
+        Launch("barriers.ptx", "guarded_barrier", lambda: (zeros(64),), np.arange(64)),
+        *("divergent-barrier", "bar.sync", "lane 1 of warp 0 took another path"),
+        thread=0,
+    ),
+    Broken(
+        Launch("barriers.ptx", "two_counts", lambda: (zeros(64),), np.arange(64)),
+        *("divergent-barrier", "barrier.sync", "barrier 3 with another thread count than those who wait at it"),
+        also="expected 64, found 96",
+        thread=32,
+    ),
+    Broken(
+        Launch("barriers.ptx", "signal_to_another_barrier", lambda: (zeros(64),), np.arange(64)),
+        *("deadlock", "bar.sync", "wait at barrier 2 for others that never reach it"),
+        thread=32,
+    ),
+)
+
+ENDLESS = (
+    Broken(
+        Launch("endless.cu", "stride_of_zero", lambda: (zeros(100), 100), np.arange(100), threads=32),
+        *("budget", "", "the instruction budget is spent"),
+        thread=0,
+    ),
+    Broken(
+        Launch(
+            "endless.cu", "spin_on_a_flag", lambda: (zeros(64), zeros(2)), np.arange(64) // 32, threads=32, blocks=2
+        ),
+        *("budget", "", "the instruction budget is spent"),
+        thread=0,
+    ),
+)
+
+WARPS = (
+    Broken(
+        Launch(
+            "warps.cu",
+            "absent_lanes",
+            lambda: (zeros(32),),
+            np.where(np.arange(32) < 16, np.arange(32) + (np.arange(32) ^ 8), np.arange(32)),
+            threads=32,
+        ),
+        *("divergent-warp", "shfl.sync", "lanes that the membermask names are not there"),
+        also="found lanes 0xffff0000",
+        thread=0,
+    ),
+    Broken(
+        Launch("warps.cu", "misaligned_row", lambda: (zeros(32),), np.arange(32) // 4 * 0x10001, threads=32),
+        *("misaligned", "ldmatrix", "16-byte access of shared memory at an address that is not a multiple of 16"),
+        thread=1,
+        address=20,
+    ),
+    Broken(
+        Launch(
+            "warps.cu",
+            "matrix_in_a_branch",
+            lambda: (zeros(32),),
+            2 * np.arange(32) % 32 + (2 * np.arange(32) + 1) % 32 * 0x10000,
+            threads=32,
+        ),
+        *("divergent-warp", "ldmatrix", ".aligned: all 32 lanes of a warp execute it together"),
+        thread=0,
+    ),
+)
+
+REFUSED = (
+    Broken(
+        Launch("refused.cu", "recurses", lambda: (zeros(8),), np.array([0, 1, 1, 2, 3, 5, 8, 13]), threads=8),
+        *("unsupported", "call", "call of _Z9fibonaccii"),
+        thread=2,
+    ),
+    Broken(
+        Launch("refused.cu", "prints", lambda: (zeros(32),), np.arange(32), threads=32),
+        *("unsupported", "call", "call of vprintf"),
+        thread=0,
+    ),
+    Broken(
+        Launch("refused.cu", "binary_mma", lambda: (zeros(32),), np.full(32, 64), threads=32),
+        *("unsupported", "mma.sync.aligned.m8n8k128", "nearest supported: "),
+        block=None,
+    ),
+    Broken(
+        Launch("refused.cu", "traps", lambda: (zeros(64), 40), np.arange(64)),
+        *("trap", "trap", "the program executed trap"),
+        thread=40,
+    ),
+    Broken(
+        Launch("refused.cu", "asserts", lambda: (zeros(64), 40), np.arange(64)),
+        *("trap", "call", "assertion failed: FIXED || i < n"),
+        thread=40,
+    ),
+)
+
+BROKEN = (*ADDRESSES, *INITIAL, *BARRIERS, *ENDLESS, *WARPS, *REFUSED)
+
+LOCAL_HOLE = Launch(  # not an error: unoptimised code copies whole structures, holes included
+    "initial.cu",
+    "local_hole",
+    lambda: (zeros(4), np.array([0, 4, 5, 1], np.int32), 5),
+    np.array([100, 104, 105, 101]),
+    threads=4,
+)

@@ -1,0 +1,142 @@
+"""Kernels that must be caught: each defect with its kind, place and words, and its correct twin without any complaint.
+
+The CUDA files of `kernels` hold one template per defect, compiled as the iterations are (PTX with a line table); the
+PTX files are written by hand. Run: pytest tests/broken
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from flashladder import emulator
+from flashladder.errors import FlashladderError
+from tests.broken.defects import BROKEN, LOCAL_HOLE
+from tests.broken.harness import KERNELS, Broken, Launch, Race, compile_all, lines_of, load, marked, text_of
+from tests.broken.races import RACES
+
+pytestmark = pytest.mark.nvcc
+LAUNCHES = (*(case.launch for case in (*BROKEN, *RACES)), LOCAL_HOLE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    try:
+        compile_all({launch.file for launch in LAUNCHES if launch.file.endswith(".cu")})
+    except FlashladderError as error:
+        pytest.skip(f"needs the toolchain: {error}")
+
+
+def caught(case: Broken) -> emulator.EmulationError:
+    with pytest.raises(emulator.EmulationError) as raised:
+        case.launch.run(load(case.launch, fixed=False), emulator.Counters(), emulator.Hazards())
+    return raised.value
+
+
+def base_of(address: int, message: str) -> int:
+    """The address of the buffer that a message about global memory names; buffers begin at multiples of 512."""
+    found = re.search(r"\(\d+ bytes at (0x[0-9a-f]+)\)", message)
+    return int(found[1], 16) if found else address - address % 512
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=lambda case: str(case.launch))
+def test_the_defect_is_caught(case: Broken) -> None:
+    error = caught(case)
+    message = str(error)
+    assert error.kind == case.kind, message
+    assert case.says in message
+    assert case.also in message
+    assert error.instruction is not None
+    assert error.instruction.opcode.startswith(case.opcode)
+    assert error.instruction.opcode in text_of(case.launch.file).splitlines()[error.line - 1]
+    assert lines_of(error.instruction, case.launch.file) & marked(case.launch.file, "BROKEN", case.launch.kernel)
+    assert (error.lane, error.block) == (case.thread, case.block)
+    if case.address is None:
+        assert error.address is None
+    else:
+        assert error.address is not None
+        base = base_of(error.address, message) if "global" in case.says or "buffer" in case.says else 0
+        assert error.address - base == case.address
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=lambda case: str(case.launch))
+def test_the_message_names_the_place_in_one_line(case: Broken) -> None:
+    error, file = caught(case), case.launch.file
+    message = str(error)
+    assert message.startswith(f"{file.replace('.cu', '.ptx')}:{error.line}: ")
+    assert "\n" not in message
+    assert f"`{error.instruction}`" in message
+    if file.endswith(".cu"):
+        assert any(f"kernels/{file}:{line}" in message for line in marked(file, "BROKEN", case.launch.kernel))
+    if case.thread is not None:
+        assert f"thread {case.thread} (warp {case.thread // 32}, lane {case.thread % 32})" in message
+        assert f"block {case.block}" in message
+
+
+@pytest.mark.parametrize("case", RACES, ids=lambda case: str(case.launch))
+def test_the_race_is_reported(case: Race) -> None:
+    hazards, launch = emulator.Hazards(), case.launch
+    numbers = launch.run(load(launch, fixed=False), hazards)
+    hazard = next(report for report in hazards.reports if report.kind == case.kind)
+    assert (hazard.space, hazard.count > 0) == (case.space, True)
+    for instruction, opcode, mark in ((hazard.first, case.first, "FIRST"), (hazard.second, case.second, "BROKEN")):
+        assert instruction.opcode.startswith(opcode)
+        assert instruction.opcode in text_of(launch.file).splitlines()[instruction.line - 1]
+        assert lines_of(instruction, launch.file) & marked(launch.file, mark, launch.kernel)
+        assert f"line {instruction.line} from kernels/" in hazard.render()
+    assert (hazard.first_thread, hazard.second_thread) == case.threads
+    assert (hazard.first_block[0], hazard.block[0]) == case.blocks
+    if case.space == "shared":
+        assert hazard.address == case.address
+    assert bool((numbers == launch.result).all()) == case.numbers_right
+
+
+def test_local_memory_that_nobody_wrote_has_all_bits_set() -> None:
+    numbers = LOCAL_HOLE.run(load(LOCAL_HOLE, fixed=False))
+    assert numbers.tolist() == [100, 104, -1, 101]
+
+
+@pytest.mark.parametrize("launch", LAUNCHES, ids=str)
+def test_the_correct_twin_is_clean(launch: Launch) -> None:
+    counters, hazards = emulator.Counters(), emulator.Hazards()
+    numbers = launch.run(load(launch, fixed=True), counters, hazards)
+    np.testing.assert_array_equal(numbers, launch.result)
+    assert hazards.render() == ""
+    assert counters.lane_instructions > 0
+
+
+def test_every_kernel_of_the_folder_is_tried() -> None:
+    tried = {launch.kernel for launch in LAUNCHES}
+    for path in KERNELS.iterdir():
+        names = re.findall(r"^PAIR\((\w+)\)|^\.visible \.entry (\w+)_fixed\(", path.read_text(), re.MULTILINE)
+        assert {first or second for first, second in names} <= tried
+        for first, second in names:
+            assert marked(path.name, "BROKEN", first or second)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"threads": 1025}, "threads of a block: expected at most 1024, found 1025"),
+        ({"shared_bytes": 1 << 20}, "shared memory of a block: expected at most 232448 bytes, found 1048576"),
+        ({"blocks": 0}, "grid size: expected one to three positive numbers, found (0,)"),
+    ],
+)
+def test_a_launch_that_no_gpu_takes(options: dict[str, int], says: str) -> None:
+    case = next(case for case in BROKEN if case.launch.kernel == "shared_dynamic")
+    values = {"threads": 64, "blocks": 1, "shared_bytes": 192, **options}
+    launch = Launch(case.launch.file, case.launch.kernel, case.launch.arguments, case.launch.result, **values)  # type: ignore[arg-type]  # numbers all of them
+    with pytest.raises(emulator.EmulationError) as raised:
+        launch.run(load(case.launch, fixed=True))
+    assert raised.value.kind == "arguments"
+    assert says in str(raised.value)
+
+
+def test_another_number_of_arguments() -> None:
+    launch = next(case.launch for case in BROKEN if case.launch.kernel == "read_past_end")
+    with pytest.raises(
+        emulator.EmulationError, match=r"number of arguments of _Z13read_past_end.*expected 3: .*found 2"
+    ):
+        load(launch, fixed=True).launch((1,), (64,), launch.arguments()[:2])
