@@ -3,8 +3,10 @@
 ``bar.sync a{, b}``, ``barrier{.cta}.sync{.aligned} a{, b}``, ``bar.arrive a, b``, ``bar.red``: PTX ISA 9.0, 9.7.13.1.
 Sixteen barriers per block; without a thread count all threads of the block take part. Warps arrive as 32 threads, the
 last one of a block too, whose size need not be a multiple of 32. Warps and blocks may name different barriers in one
-instruction (a register as the number), as warps with different tasks do. Threads that exited never
-arrive here: what hardware lets pass by accident of an implementation, the ISA does not promise.
+instruction (a register as the number), as warps with different tasks do.
+
+The ISA counts all threads of the block, and so does the emulator: one that has exited never arrives. GPUs from sm_70 on
+wait for those that are left; `Machine.exited_arrive` does as they do.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from flashladder.emulator.machine import Machine, Step
 from flashladder.emulator.values import WARP, Array, BoolArray, constant
 
 N_BARRIERS = 16
+EXITED = "; one that exited never does, unless launch(exited_arrive=True) asks for what GPUs from sm_70 on do"
 
 
 @dataclass
@@ -37,6 +40,7 @@ class Barriers:
     waiting: dict[int, list[Waiting]] = field(default_factory=dict)
     arrived: dict[int, BoolArray] = field(default_factory=dict)  # threads that signalled with bar.arrive, full shape
     expected: dict[int, Array] = field(default_factory=dict)  # threads that complete it, per block; 0: nobody came yet
+    counted: set[int] = field(default_factory=set)  # barriers whose last arrival named a thread count
 
     def reach(self, step: Step, following: int) -> list[tuple[int, BoolArray | None]]:
         """Threads of `step.mask` arrive; returns (basic block, lanes) for everybody who may go on now."""
@@ -107,7 +111,8 @@ class Barriers:
         if step.mask is None:
             return
         lanes = step.lanes()
-        missing = self.machine.exists & ~lanes & lanes.any(axis=2, keepdims=True)
+        needed = self.machine.live if self.machine.exited_arrive else self.machine.exists
+        missing = needed & ~lanes & lanes.any(axis=2, keepdims=True)
         if missing.any():
             gone = missing & ~self.machine.live
             b, w, i = (int(axis) for axis in np.argwhere(missing)[0])
@@ -116,7 +121,8 @@ class Barriers:
                 "divergent-barrier",
                 f"barrier reached by part of a warp: lane {i} of warp {w} {state}",
                 lanes=_one_warp(lanes, b, w),
-                hint="every thread of a warp must reach an aligned barrier together: move it out of the branch",
+                hint="every thread of a warp must reach an aligned barrier together: move it out of the branch"
+                + (EXITED if gone[b, w, i] else ""),
             )
 
     def _expect(self, step: Step, number: int, count: int, lanes: BoolArray) -> None:
@@ -133,6 +139,7 @@ class Barriers:
                 found=threads,
             )
         known[here] = threads
+        (self.counted.add if count else self.counted.discard)(number)
 
     def _release(self, step: Step, number: int) -> list[tuple[int, BoolArray | None]]:
         """Blocks whose barrier is complete: their threads go on, the barrier starts afresh."""
@@ -141,7 +148,8 @@ class Barriers:
         everyone = np.zeros(self.machine.shape, np.bool_) if signalled is None else signalled.copy()
         for group in groups:
             everyone |= group.lanes
-        arrived = self._threads(everyone)
+        absent = self._absent(number)
+        arrived = self._threads(everyone | absent)
         expected = self.expected[number]
         too_many = (expected > 0) & (arrived > expected)
         if too_many.any():
@@ -162,9 +170,27 @@ class Barriers:
         for _, lanes in released:
             going |= lanes
         for observer in self.machine.observers:
+            if (absent & chosen).any():
+                observer.barrier_arrive(step, number, absent & chosen)
             observer.barrier(step, number, going)
         self._forget(number, chosen)
         return [(block, lanes) for block, lanes in released]
+
+    def _absent(self, number: int) -> BoolArray:
+        """Exited threads that count as arrived: none, unless GPUs are to be followed and the barrier is the block's."""
+        if not self.machine.exited_arrive or number in self.counted:
+            return np.zeros(self.machine.shape, np.bool_)
+        return self.machine.exists & ~self.machine.live
+
+    def after_exit(self) -> list[tuple[int, BoolArray | None]]:
+        """Threads have exited: who may go on now because nobody else is left to wait for."""
+        if not self.machine.exited_arrive:
+            return []
+        return [
+            released
+            for number in list(self.waiting)
+            for released in self._release(self.waiting[number][0].step, number)
+        ]
 
     def _threads(self, lanes: BoolArray) -> Array:
         """How many threads of each block have arrived, (blocks,): a complete warp counts 32 even if it has fewer."""
@@ -226,7 +252,7 @@ class Barriers:
             found=", ".join(
                 [f"{int(self._threads(arrived)[b])} arrived, {exited} exited", *self._elsewhere(number, b)]
             ),
-            hint="every thread that the barrier counts has to come to it; one that exited never does",
+            hint="every thread that the barrier counts has to come to it" + (EXITED if exited else ""),
         )
 
     def _elsewhere(self, number: int, block: int) -> list[str]:

@@ -86,6 +86,8 @@ class Engine:
     def _exit(self, mask: BoolArray | None) -> None:
         gone = self.machine.exists if mask is None else mask
         self.machine.live = self.machine.live & ~gone
+        for index, lanes in self.barriers.after_exit():
+            self._go_on(index, lanes)
 
     def _visit(self, block: Block, mask: BoolArray | None) -> None:
         machine = self.machine
@@ -162,4 +164,8 @@ class Engine:
         step.mask = mask
         following = len(self.flow.blocks) if block.following is None else block.following
         for index, lanes in self.barriers.reach(step, following):
-            self._arrive(index if index < len(self.flow.blocks) else None, lanes)
+            self._go_on(index, lanes)
+
+    def _go_on(self, index: int, lanes: BoolArray | None) -> None:
+        """Lanes that a barrier has let go reach the block after it (behind the last one: the end)."""
+        self._arrive(index if index < len(self.flow.blocks) else None, lanes)

@@ -82,6 +82,7 @@ class Kernel:
         memory_budget: int = MEMORY_BUDGET,
         max_instructions: int = MAX_INSTRUCTIONS,
         progress: Progress | None = None,
+        exited_arrive: bool = False,
     ) -> Result:
         """Runs the kernel on a grid and writes what it stored back into the arrays among `args`.
 
@@ -95,6 +96,8 @@ class Kernel:
             memory_budget: bytes for registers and shared memory; a larger grid is run in several slices.
             max_instructions: instructions that one slice may issue, all of its lanes together counting once.
             progress: told the number of warp instructions after each basic block.
+            exited_arrive: whether threads that have exited count as arrived at a barrier of the whole block, as they
+                do on GPUs from sm_70 on; the ISA does not say so, and by default they are missed.
 
         Returns:
             How many blocks, slices and instructions ran, and for how long.
@@ -113,7 +116,7 @@ class Kernel:
         parts = [ids[first : first + size] for first in range(0, len(ids), size)]
         issued = 0
         for part in parts:
-            machine = layout.machine(part, data, symbols, memory, tuple(observers))
+            machine = layout.machine(part, data, symbols, memory, tuple(observers), exited_arrive=exited_arrive)
             for observer in observers:
                 observer.start(machine)
             Engine(machine, self.flow, max_instructions, progress).run()

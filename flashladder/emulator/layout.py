@@ -141,7 +141,14 @@ class Layout:
         return max(1, budget // max(1, self.warps * per_warp + 2 * self.shared_bytes))
 
     def machine(
-        self, ids: Array, data: bytes, symbols: dict[str, int], memory: GlobalMemory, observers: tuple[Observer, ...]
+        self,
+        ids: Array,
+        data: bytes,
+        symbols: dict[str, int],
+        memory: GlobalMemory,
+        observers: tuple[Observer, ...],
+        *,
+        exited_arrive: bool = False,
     ) -> Machine:
         """A fresh machine for some blocks."""
         shape = (len(ids), self.warps, WARP)
@@ -166,4 +173,5 @@ class Layout:
             local=LocalMemory(shape, self.local_bytes),
             copies=AsyncCopies(),
             observers=observers,
+            exited_arrive=exited_arrive,
         )

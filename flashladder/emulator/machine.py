@@ -54,6 +54,7 @@ class Machine:
         memory, shared, local: the state spaces.
         copies: asynchronous copies in flight.
         observers: counters, race detector.
+        exited_arrive: whether exited threads count as arrived at a barrier of the whole block.
     """
 
     path: str
@@ -72,6 +73,7 @@ class Machine:
     local: LocalMemory
     copies: AsyncCopies
     observers: tuple[Observer, ...] = ()
+    exited_arrive: bool = False
     unwritten: Sequence[Array] = ()
     issued: int = 0  # instructions issued in lockstep so far, for the budget
 

@@ -41,6 +41,7 @@ def run(
     observers: tuple[Observer, ...] = (),
     max_instructions: int = 20_000,
     memory_budget: int = 1 << 30,
+    exited_arrive: bool = False,
 ) -> Array:
     """Runs `OUT` and a body that stores to [%rd0]; returns what each thread stored, as (blocks, threads) of u32."""
     out = np.full((blocks, threads), 0xDEAD, dtype=np.uint32)
@@ -53,6 +54,7 @@ def run(
         observers=observers,
         max_instructions=max_instructions,
         memory_budget=memory_budget,
+        exited_arrive=exited_arrive,
     )
     return out
 

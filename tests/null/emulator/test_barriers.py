@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.hazards import Hazards
 from tests.null.emulator.programs import run
 
 SHARED = ".shared .align 16 .b8 tile[4096];"
@@ -173,3 +174,70 @@ def test_trap_is_an_error_with_its_lane() -> None:
     found = error("setp.eq.u32 %p1, %r0, 9; @%p1 trap;")
     assert found.kind == "trap"
     assert found.lane == 9
+
+
+# --- threads that have exited ---------------------------------------------------------------------------------------
+
+LEAVE = "setp.ge.u32 %p1, %r0, {first}; @%p1 ret;"
+EXCHANGE = (
+    PUT
+    + """
+    bar.sync 0;
+    xor.b32 %r12, %r0, 1;
+    shl.b32 %r12, %r12, 2;
+    add.u32 %r12, %r10, %r12;
+    ld.shared.u32 %r13, [%r12];
+    st.global.u32 [%rd0], %r13;
+    """
+)
+
+
+@pytest.mark.parametrize("first", [32, 40, 64])
+def test_exited_threads_arrive_where_gpus_are_followed(first: int) -> None:
+    hazards = Hazards()
+    body = LEAVE.format(first=first) + EXCHANGE
+    out = run(body, threads=96, blocks=2, declarations=SHARED, observers=(hazards,), exited_arrive=True)
+    assert (out[:, :first] == np.arange(first) ^ 1).all()
+    assert (out[:, first:] == 0xDEAD).all()
+    assert not hazards.reports
+
+
+def test_threads_that_exit_later_let_those_who_wait_go_on() -> None:
+    body = """
+    setp.lt.u32 %p1, %r0, 32;
+    @%p1 bra wait;
+    mov.u32 %r5, 0;
+    spin: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 50; @%p2 bra spin;
+    ret;
+    wait: bar.sync 0;
+    st.global.u32 [%rd0], 7;
+    """
+    out = run(body, threads=64, exited_arrive=True)
+    assert out[0].tolist() == [7] * 32 + [0xDEAD] * 32
+
+
+def test_what_an_exited_thread_wrote_is_ordered_before_the_barrier() -> None:
+    hazards = Hazards()
+    body = (
+        PUT
+        + LEAVE.format(first=32)
+        + "bar.sync 0; ld.shared.u32 %r13, [%r10+200]; st.global.u32 [%rd0], %r13;"  # written by thread 50
+    )
+    out = run(body, threads=64, declarations=SHARED, observers=(hazards,), exited_arrive=True)
+    assert (out[0, :32] == 50).all()
+    assert not hazards.reports
+
+
+def test_a_thread_count_is_not_met_by_exited_threads() -> None:
+    found = error(LEAVE.format(first=32) + "bar.sync 1, 64;", threads=64, exited_arrive=True)
+    assert found.kind == "deadlock"
+
+
+def test_half_a_warp_elsewhere_stays_an_error() -> None:
+    body = "setp.lt.u32 %p1, %r0, 16; @%p1 bra half; st.global.u32 [%rd0], 1; bar.sync 1; half: bar.sync 0;"
+    assert error(body, exited_arrive=True).kind == "divergent-barrier"
+
+
+def test_the_message_says_how_to_follow_gpus() -> None:
+    assert "exited_arrive=True" in str(error(LEAVE.format(first=16) + "bar.sync 0;"))
+    assert "exited_arrive" not in str(error("setp.lt.u32 %p1, %r0, 16; @%p1 bra half; bar.sync 1; half: bar.sync 0;"))
