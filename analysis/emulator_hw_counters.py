@@ -31,7 +31,7 @@ from flashladder.doctor_gpu import find_ncu  # noqa: E402
 from flashladder.emulator.gpu import open_gpu  # noqa: E402
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors  # noqa: E402
 from flashladder.files import sha256, write_atomic  # noqa: E402
-from tests.emulator_cases.patterns import METRICS, arguments, emulate, entry_name, patterns, ptx_of  # noqa: E402
+from tests.emulator_cases.patterns import METRICS, arguments, differences, entry_name, patterns, ptx_of  # noqa: E402
 
 TIMEOUT_S = 540.0
 
@@ -86,18 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "readings": {pattern.name: reading for pattern, reading in zip(chosen, readings, strict=True)},
     }
     write_atomic(options.out, gzip.compress(json.dumps(document, indent=1).encode(), mtime=0))
-    differing = 0
-    for pattern, hardware, ours in zip(chosen, readings, emulate(chosen), strict=True):
-        wrong = {name: (hardware[name], ours[name]) for name in METRICS if hardware[name] != ours[name]}
-        if wrong:
-            differing += 1
-            listed = ", ".join(
-                f"{name.removesuffix('.sum')} {theirs} (emulator {mine})" for name, (theirs, mine) in wrong.items()
-            )
-            print(f"{pattern.name}: {listed}")
-    print(f"{len(chosen)} patterns, {differing} differ")
-    if differing:
-        raise CheckFailed(f"{differing} patterns count differently on the emulator")
+    found = differences(chosen, readings)
+    print("\n".join([*found, f"{len(chosen)} patterns, {len(found)} differ"]))
+    if found:
+        raise CheckFailed(f"{len(found)} patterns count differently on the emulator")
     return 0
 
 

@@ -8,6 +8,7 @@ and stores something that depends on it, so that no compiler drops it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -206,3 +207,17 @@ def emulate(chosen: tuple[Pattern, ...]) -> list[dict[str, int]]:
         found = counters.as_dict()
         readings.append({metric: int(found[metric]) for metric in METRICS})
     return readings
+
+
+def differences(chosen: tuple[Pattern, ...], readings: Sequence[Mapping[str, int]]) -> list[str]:
+    """One line for each pattern whose readings on a GPU are not the emulator's."""
+    found = []
+    for pattern, hardware, ours in zip(chosen, readings, emulate(chosen), strict=True):
+        wrong = [
+            f"{metric} {hardware[metric]} (emulator {ours[metric]})"
+            for metric in METRICS
+            if hardware[metric] != ours[metric]
+        ]
+        if wrong:
+            found.append(f"{pattern.name}: {', '.join(wrong)}")
+    return found
