@@ -4,6 +4,8 @@ Why: `flashladder.check` says what a correct kernel is; only the machine behind 
 NumPy views of torch's CPU tensors with their real strides, so that packed, transposed and sliced tensors, the NaN
 around O and the refusals are tested as on a GPU. Shapes are small, and two runs instead of ten must agree bit for bit:
 the emulator has no thread of its own that could differ, so that the second run only proves that no state is left over.
+A missing barrier may give right numbers in the emulator's order of threads: each kernel's first launch is watched for
+races and missing waits, and one that is found fails the case.
 
 Run:
     python -m flashladder.check 7 --backend emulator           # its A100 configuration, fp16 and bf16
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flashladder import parallel
+from flashladder import emulator, parallel
 from flashladder.check_case import D_HEAD, LARGE_LOGITS, Run
 from flashladder.compile import ptx_many
 from flashladder.config import DTYPES, KernelConfig
@@ -101,9 +103,12 @@ def as_array(tensor: torch.Tensor, storages: dict[int, Array]) -> Array:
 def emulated_run(iteration: Iteration, *, memory_budget: int = MEMORY_BUDGET) -> Run:
     """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
 
+    The first launch of each configuration is watched for races.
+
     The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
-    does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
+    races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
     """
+    watched: set[str] = set()
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
         config = KernelConfig.parse(short_form)
@@ -115,10 +120,16 @@ def emulated_run(iteration: Iteration, *, memory_budget: int = MEMORY_BUDGET) ->
             require(iteration, config, tensors)
         except FlashladderError as error:
             raise ValueError(str(error)) from error
+        hazards = emulator.Hazards()
+        observers = () if short_form in watched else (hazards,)
+        watched.add(short_form)
         try:
-            forward(iteration, config, tensors, kernel=kernel, memory_budget=memory_budget)
+            forward(iteration, config, tensors, kernel=kernel, observers=observers, memory_budget=memory_budget)
         except FlashladderError as error:
             raise RuntimeError(str(error)) from error
+        if hazards.reports:
+            more = f" ({len(hazards.reports) - 1 + hazards.dropped} more)" if len(hazards.reports) > 1 else ""
+            raise RuntimeError(f"{hazards.reports[0].render()}{more}")
 
     return run
 

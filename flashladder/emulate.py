@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from flashladder import emulate_view, emulator
 from flashladder.config import DTYPES, KernelConfig
-from flashladder.emulated import ELEMENT, attention_fp64, forward, kernel_of, make_inputs
+from flashladder.emulated import ELEMENT, attention_fp64, forward, kernel_of, make_tensors
 from flashladder.emulator.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
@@ -32,8 +32,9 @@ from flashladder.result_schema import Shape
 from flashladder.view import DEFAULT_GPU, pick_config
 
 D_HEAD = 128
-ROWS = 1024  # query rows of the fp64 reference at a time
+SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
+AXIS = 65535  # CTAs along y (heads) and z (batch) of a grid, on a GPU as here
 OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` that say nothing against the kernel
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B?|B)?", re.ASCII | re.IGNORECASE)
 
@@ -138,7 +139,11 @@ def emulate(
 
 
 def _tensors(iteration: Iteration, config: KernelConfig, shape: Shape, seed: int) -> tuple[Array, Array, Array, Array]:
-    """Q, K, V and an O full of NaN; with a fixed row stride they are the first heads of wider tensors."""
+    """Q, K, V and O.
+
+    Raises:
+        FlashladderError: the kernel cannot take this shape, or it is too large.
+    """
     row_stride = iteration.parts.row_stride
     widest = row_stride // shape.d_head if row_stride else shape.n_heads
     if shape.n_heads > widest:
@@ -152,26 +157,23 @@ def _tensors(iteration: Iteration, config: KernelConfig, shape: Shape, seed: int
             raise FlashladderError(
                 "seq_len does not fit the tiles", expected=f"a multiple of {tile} = {size}", found=shape.seq_len
             )
-    full = (shape.batch, shape.seq_len, widest, shape.d_head)
     wanted = 4 * ELEMENT * shape.batch * shape.seq_len * widest * shape.d_head
     if wanted > LARGEST:
         raise FlashladderError(
             "the tensors are too large to emulate", expected=f"at most {LARGEST >> 30} GiB", found=f"{wanted} bytes"
         )
-    q, k, v = make_inputs(full, config.dtype, seed)
-    out = np.full(full, np.nan, dtype=q.dtype)
-    q, k, v, out = (tensor[:, :, : shape.n_heads] for tensor in (q, k, v, out))
-    return q, k, v, out
+    return make_tensors(iteration, config, shape, seed)
 
 
 def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float) -> Errors:
-    """Compares O with an fp64 reference, a head and `ROWS` query rows at a time."""
+    """Compares O with an fp64 reference, a head and some query rows (`SCORES`) at a time."""
+    n_rows = max(1, SCORES // q.shape[1])
     largest = squares = reference = 0.0
     for batch in range(q.shape[0]):
         for head in range(q.shape[2]):
             one = (slice(batch, batch + 1), slice(None), slice(head, head + 1))
-            for start in range(0, q.shape[1], ROWS):
-                rows = (one[0], slice(start, start + ROWS), one[2])
+            for start in range(0, q.shape[1], n_rows):
+                rows = (one[0], slice(start, start + n_rows), one[2])
                 exact = attention_fp64(q[rows], k[one], v[one])
                 off = out[rows].astype(np.float64) - exact
                 largest = float(np.maximum(largest, np.abs(off).max()))  # keeps NaN, unlike max()
@@ -223,7 +225,13 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seq-len", default="256", help="positions (default: 256)")
     parser.add_argument("--batch", default="1", help="samples (default: 1)")
     parser.add_argument("--heads", default="1", help="heads (default: 1)")
-    parser.add_argument("--dtype", default="", choices=("", *DTYPES), help="default: that of the configuration")
+    parser.add_argument(
+        "--dtype",
+        default="",
+        choices=("", *DTYPES),
+        metavar="|".join(DTYPES),
+        help="default: that of the configuration",
+    )
     parser.add_argument("--config", default="", help="a GPU's key such as h200, or a short form (default: a100)")
     parser.add_argument("--counters", action="store_true", help="Nsight Compute's counters, and who conflicts")
     parser.add_argument("--hazards", action="store_true", help="look for races and missing waits")
@@ -233,11 +241,11 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _number(options: argparse.Namespace, name: str, least: int = 1) -> int:
+def _number(options: argparse.Namespace, name: str, least: int = 1, most: int = (1 << 31) - 1) -> int:
     text = str(getattr(options, name))
-    if not (text.isascii() and text.isdigit() and least <= int(text) < 1 << 31):
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= most):
         option = f"--{name.replace('_', '-')}"
-        raise FlashladderError(f"bad {option}", expected=f"a whole number from {least}", found=repr(text))
+        raise FlashladderError(f"bad {option}", expected=f"a whole number from {least} to {most}", found=repr(text))
     return int(text)
 
 
@@ -245,7 +253,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs and prints; exit code 1 when the numbers are wrong or a hazard was found."""
     options = parse_arguments(argv)
     iteration = load_description(options.iteration)
-    batch, seq_len, n_heads = (_number(options, name) for name in ("batch", "seq_len", "heads"))
+    batch, n_heads = (_number(options, name, most=AXIS) for name in ("batch", "heads"))
+    seq_len = _number(options, "seq_len")
     try:
         found = emulate(
             iteration,

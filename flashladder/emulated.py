@@ -25,6 +25,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.iteration import Iteration
 from flashladder.launcher import KERNEL
+from flashladder.result_schema import Shape
 
 ELEMENT = 2  # bytes
 VECTOR = 8  # elements of one 16-byte cp.async
@@ -45,6 +46,18 @@ def make_inputs(
     rng = np.random.default_rng(seed)
     q, k, v = (rng.standard_normal(shape, dtype=np.float32).astype(NUMPY_DTYPES[dtype]) for _ in range(3))
     return (q * NUMPY_DTYPES[dtype].type(scale)), k, v
+
+
+def make_tensors(
+    iteration: Iteration, config: KernelConfig, shape: Shape, seed: int = 0
+) -> tuple[Array, Array, Array, Array]:
+    """Q, K, V drawn from N(0, 1) and an O full of NaN; with a fixed row stride, the first heads of wider tensors."""
+    row_stride = iteration.parts.row_stride
+    full = (shape.batch, shape.seq_len, row_stride // shape.d_head if row_stride else shape.n_heads, shape.d_head)
+    q, k, v = make_inputs(full, config.dtype, seed)
+    out = np.full(full, np.nan, dtype=q.dtype)
+    chosen = (slice(None), slice(None), slice(0, shape.n_heads))
+    return q[chosen], k[chosen], v[chosen], out[chosen]
 
 
 def attention_fp64(q: Array, k: Array, v: Array) -> Array:

@@ -9,7 +9,8 @@ Run: ``python -m flashladder.emulator_agreement``; exit code 1 when something di
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flashladder.claims import tell
@@ -128,8 +129,14 @@ def reading_problems(path: Path) -> list[str]:
     return [f"{relative(path)}: {line}" for line in found]
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compares and prints; exit code 1 when something differs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flashladder.emulator_agreement",
+        description="Holds the emulator's committed counters to a GPU's, and to the iterations' claims.",
+        epilog="example: python -m flashladder.emulator_agreement",
+    )
+    parser.parse_args(argv)
     reading = load_reading()
     found = [line for path in hardware_files() for line in problems(path, reading)] + reading_problems(READING)
     print("\n".join(found) or f"as on hardware: {', '.join(map(relative, hardware_files()))}")

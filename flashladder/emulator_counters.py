@@ -25,10 +25,10 @@ from flashladder.compile import ptx_for, ptx_many
 from flashladder.config import DTYPES
 from flashladder.counter_claims import CONFIG_OF
 from flashladder.counters import SHAPE
-from flashladder.emulated import forward, make_inputs
+from flashladder.emulated import forward, make_tensors
 from flashladder.emulator.observer import Observer
 from flashladder.emulator_reading import SHARED, EmulatedCounters, EmulatedKernel, files_of, stale, table
-from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import BUILD, dump_json, sha256, write_atomic
 from flashladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ptx import ptx_sha256, read_ptx
@@ -46,12 +46,7 @@ def launch(iteration: Iteration, dtype: str, shape: Shape, observer: Observer) -
         EmulationError: the kernel does something it may not.
     """
     config = iteration.configs[CONFIG_OF].with_dtype(dtype)
-    stride = iteration.parts.row_stride
-    heads = stride // shape.d_head if stride else shape.n_heads
-    full = (shape.batch, shape.seq_len, heads, shape.d_head)
-    q, k, v = make_inputs(full, dtype)
-    one = (slice(None), slice(None), slice(0, shape.n_heads))
-    forward(iteration, config, (q[one], k[one], v[one], np.zeros_like(q)[one]), observers=(observer,))
+    forward(iteration, config, make_tensors(iteration, config, shape), observers=(observer,))
 
 
 def read_kernel(number: int) -> EmulatedKernel:
@@ -80,7 +75,8 @@ def read_kernel(number: int) -> EmulatedKernel:
         lane_instructions=counters.lane_instructions,
         races=races,
     )
-    write_atomic(cached, dump_json(found.model_dump(mode="json")))
+    with suppress(FlashladderError):  # a folder that cannot be written costs time, not the reading
+        write_atomic(cached, dump_json(found.model_dump(mode="json")))
     return found
 
 
@@ -108,12 +104,21 @@ def check() -> None:
     """Makes the reading anew and compares.
 
     Raises:
-        CheckFailed: the committed files are stale.
+        CheckFailed: races were found, or the committed files are stale.
     """
     reading = read_all()
+    require_sound(reading)
+    print(f"{len(reading.kernels)} kernels")
+
+
+def require_sound(reading: EmulatedCounters) -> None:
+    """Raises `CheckFailed` for the races of a reading, else for committed files that differ from it."""
+    if raced := [key for key, kernel in reading.kernels.items() if any(kernel.races.values())]:
+        numbers = sorted({reading.kernels[key].iteration for key in raced})
+        hint = f"invoke emulate {numbers[0]} --hazards tells where"
+        raise CheckFailed("races were found", where=", ".join(f"iteration {number}" for number in numbers), hint=hint)
     if problems := stale(reading):
         raise CheckFailed("; ".join(problems))
-    print(f"{len(reading.kernels)} kernels")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -130,10 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for path, text in files_of(reading).items():
             write_atomic(path, text)
     print(table(reading))
-    if any(count for kernel in reading.kernels.values() for count in kernel.races.values()):
-        raise CheckFailed("races were found", hint="invoke emulate N --hazards tells where")
-    if problems := stale(reading):
-        raise CheckFailed("; ".join(problems))
+    require_sound(reading)
     return 0
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 import os
 from pathlib import Path
+import signal
 import sys
 
 
@@ -69,7 +70,8 @@ class CheckFailed(FlashladderError):
 def one_line_errors() -> Iterator[None]:
     """Turns a `FlashladderError` into its one line on stderr and its exit code; for the edges of commands.
 
-    A reader that has seen enough (``invoke ptx 7 | head``) ends the command quietly.
+    A reader that has seen enough (``invoke ptx 7 | head``) ends the command quietly; Ctrl-C ends it with 130, and
+    a file that cannot be read or written (a full disk behind stdout) with 2.
     """
     try:
         yield
@@ -77,6 +79,19 @@ def one_line_errors() -> Iterator[None]:
     except FlashladderError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGINT) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at exit
+        _drop_stdout()
         raise SystemExit(0) from None
+    except OSError as error:
+        _drop_stdout()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _drop_stdout() -> None:
+    """Sends what is left in the buffer nowhere: the interpreter flushes once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

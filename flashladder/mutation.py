@@ -23,13 +23,14 @@ import yaml
 
 from flashladder import emulator
 from flashladder.config import KernelConfig
-from flashladder.emulated import forward, kernel_of, make_inputs
+from flashladder.emulated import forward, kernel_of, make_tensors
 from flashladder.emulator.control import build_flow
 from flashladder.emulator.syntax import Instruction, Label
 from flashladder.emulator.values import Array
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import ROOT, relative
 from flashladder.iteration import Iteration, load_all, load_iteration
+from flashladder.result_schema import Shape
 
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
 DELETED = ("bar.sync", "cp.async.wait_group", "cp.async.commit_group")
@@ -139,23 +140,13 @@ def _changed(kernel: emulator.Kernel, place: int) -> emulator.Kernel:
 
 def observe(iteration: Iteration, config: KernelConfig, kernel: emulator.Kernel | None = None) -> Observed:
     """Runs a kernel (None: the iteration's own) on one head of `BLOCKS` tiles, with counters and the race detector."""
-    seq_len = max(config.B_r, BLOCKS * config.B_c)
-    heads = max(1, iteration.parts.row_stride // config.d_head)
-    shape = (1, seq_len, heads, config.d_head)
-    q, k, v = make_inputs(shape, config.dtype, seed=1)
-    out = np.full(shape, np.nan, dtype=q.dtype)
+    shape = Shape(batch=1, seq_len=max(config.B_r, BLOCKS * config.B_c), n_heads=1, d_head=config.d_head)
+    tensors = make_tensors(iteration, config, shape, seed=1)
     counters, hazards = emulator.Counters(), emulator.Hazards()
-    one = slice(0, 1)  # one head of the fixed row stride
-    forward(
-        iteration,
-        config,
-        (q[:, :, one], k[:, :, one], v[:, :, one], out[:, :, one]),
-        kernel=kernel,
-        observers=(counters, hazards),
-    )
+    forward(iteration, config, tensors, kernel=kernel, observers=(counters, hazards))
     found = counters.as_dict()
     conflicts = sum(int(found[CONFLICTS.format(kind)]) for kind in ("ld", "st"))
-    return Observed(out[:, :, one].view(np.uint16), conflicts, tuple(report.render() for report in hazards.reports))
+    return Observed(tensors[3].view(np.uint16), conflicts, tuple(report.render() for report in hazards.reports))
 
 
 def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> Verdict:

@@ -7,9 +7,14 @@ forked, because torch's threads do not survive a fork.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 import multiprocessing
+from multiprocessing import resource_tracker
 import os
+import signal
+import threading
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -18,11 +23,15 @@ from flashladder.errors import FlashladderError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+POLL = 0.1  # seconds between two looks for Ctrl-C
 MOST = 8  # processes: each may take a gigabyte
+ONE_PROCESS = "`taskset -c 0` before the command makes it use one process"
 
 
 def over(function: Callable[[Item], Answer], items: Sequence[Item], what: str) -> list[Answer]:
     """``[function(item) for item in items]``, with a progress bar on a terminal.
+
+    After an error, or Ctrl-C, no process is left behind: those that still work are ended.
 
     Args:
         function: of a module's top level, so that another process can import it.
@@ -30,7 +39,7 @@ def over(function: Callable[[Item], Answer], items: Sequence[Item], what: str) -
         what: the bar's title.
 
     Raises:
-        FlashladderError: the first item's, in order, for which `function` raised one.
+        FlashladderError: the first item's, in order, for which `function` raised one; or a process was killed.
     """
     n_processes = min(len(items), len(os.sched_getaffinity(0)), MOST)
     bar = tqdm(total=len(items), desc=what, disable=None, leave=False)
@@ -38,14 +47,27 @@ def over(function: Callable[[Item], Answer], items: Sequence[Item], what: str) -
         with bar:
             return list(_ticking(map(function, items), bar.update))
     context = multiprocessing.get_context("spawn")
-    with bar, ProcessPoolExecutor(n_processes, mp_context=context) as pool:
-        futures = [pool.submit(_portable, function, item) for item in items]
+    others = set(multiprocessing.active_children())
+    with bar, _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, mp_context=context) as pool:
         try:
-            return list(_ticking((future.result() for future in futures), bar.update))
+            with _interrupts_not_inherited():
+                futures = [pool.submit(_portable, function, item) for item in items]
+            return list(_ticking(_answers(futures, interrupts), bar.update))
+        except BrokenProcessPool as error:
+            hint = f"most likely the machine ran out of memory; {ONE_PROCESS}"
+            raise FlashladderError(f"{what}: a process was killed", hint=hint) from error
         except BaseException:
-            for future in futures:
-                future.cancel()
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()  # with them the pool gives up what is still waiting
             raise
+
+
+def _answers(futures: Iterable[Future[Answer]], interrupts: Sequence[int]) -> Iterator[Answer]:
+    for future in futures:
+        while not wait([future], timeout=POLL).done:
+            if interrupts:
+                raise KeyboardInterrupt
+        yield future.result()
 
 
 def _ticking(answers: Iterable[Answer], tick: Callable[[], object]) -> Iterator[Answer]:
@@ -53,6 +75,31 @@ def _ticking(answers: Iterable[Answer], tick: Callable[[], object]) -> Iterator[
     for answer in answers:
         tick()
         yield answer
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[Sequence[int]]:
+    """Ctrl-C is noted, not raised: in the middle of the executor's code it can leave a lock behind, and a hang."""
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # where Python raises no KeyboardInterrupt
+        yield seen
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _interrupts_not_inherited() -> Iterator[None]:
+    """Processes that start here never see Ctrl-C: it is for the one that can end them all."""
+    resource_tracker.ensure_running()  # it would let interrupts through again where it starts
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _portable(function: Callable[[Item], Answer], item: Item) -> Answer:
@@ -68,3 +115,5 @@ def _portable(function: Callable[[Item], Answer], item: Item) -> Answer:
             hint=error.hint,
             exit_code=error.exit_code,
         ) from None
+    except MemoryError:
+        raise FlashladderError("not enough memory", hint=ONE_PROCESS) from None

@@ -85,6 +85,8 @@ def test_what_is_no_memory_budget_is_refused(text: str) -> None:
         (["17"], "no such iteration"),
         (["1", "--batch", "-1"], "bad --batch"),
         (["1", "--heads", "two"], "bad --heads"),
+        (["1", "--batch", "65536"], "bad --batch: expected a whole number from 1 to 65535, found '65536'"),
+        (["1", "--seq-len", "9" * 5000], "bad --seq-len: expected a whole number from 1 to 2147483647"),
         (["1", "--seed", "1.5"], "bad --seed"),
         (["1", "--seq-len", "96"], "seq_len does not fit the tiles: expected a multiple of B_r = 64, found 96"),
         (["16", "--seq-len", "192"], "expected a multiple of B_r = 128"),

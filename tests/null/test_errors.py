@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 import subprocess
 import sys
 
@@ -35,6 +36,22 @@ def test_the_edge_prints_one_line_and_leaves(
 def test_other_exceptions_pass() -> None:
     with pytest.raises(ZeroDivisionError), one_line_errors():
         raise ZeroDivisionError
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_answer_that_cannot_be_written_is_one_line() -> None:
+    program = "from flashladder.errors import one_line_errors\nwith one_line_errors():\n    print('an answer')\n"
+    with Path("/dev/full").open("wb") as full:
+        found = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert found.returncode == 2
+    assert found.stderr == b"error: No space left on device\n"
+
+
+def test_an_interrupt_is_one_word(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught, one_line_errors():
+        raise KeyboardInterrupt
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_a_reader_that_leaves_early_ends_the_command_quietly() -> None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 
 from flashladder import parallel
@@ -33,3 +39,53 @@ def test_an_emulation_error_becomes_one_that_every_process_can_read() -> None:
     with pytest.raises(FlashladderError, match=r"kernel\.ptx:3: stopped.*a trap") as caught:
         parallel._portable(broken, 1)
     assert type(caught.value) is FlashladderError
+
+
+def test_a_killed_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    with pytest.raises(FlashladderError, match=r"numbers: a process was killed.*memory"):
+        parallel.over(os._exit, [9, 9], "numbers")
+
+
+def test_too_little_memory_is_one_line() -> None:
+    def huge(_: int) -> int:
+        raise MemoryError
+
+    with pytest.raises(FlashladderError, match="not enough memory"):
+        parallel._portable(huge, 1)
+
+
+def _lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_interrupt_ends_every_process_at_once() -> None:
+    """Ctrl-C reaches a terminal's whole process group: the workers too, possibly before they have started."""
+    program = (
+        "import os, time\n"
+        "os.sched_getaffinity = lambda _: {0, 1}\n"
+        "from flashladder import errors, parallel\n"
+        "print('ready', flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    with errors.one_line_errors():\n"
+        "        parallel.over(time.sleep, [120.0] * 4, 'naps')\n"
+    )
+    start = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.decode().splitlines()[-1] == "interrupted"
+    assert "Traceback" not in said.decode()
+    while _lives(process.pid):
+        assert time.monotonic() - start < 60, "a process was left behind"
+        time.sleep(0.05)

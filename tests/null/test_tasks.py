@@ -80,7 +80,7 @@ def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: Modu
         (["check", "7", "--backend", "cuda"], "no such backend: expected gpu or emulator, found 'cuda'"),
         (["check", "7", "--backend", "emulator", "--out", "x.json"], "--out and --budget need a GPU"),
         (["emulate", "17"], "expected a number from 1 to 16, found 17"),
-        (["emulate", "1", "--heads", "0"], "bad --heads: expected a whole number from 1, found '0'"),
+        (["emulate", "1", "--heads", "0"], "bad --heads: expected a whole number from 1 to 65535, found '0'"),
         (["emulate", "1", "--seq-len", "100"], "expected a multiple of B_r = 64, found 100"),
         (["emulate", "1", "--memory-budget", "much"], "not a memory budget"),
         (["emulate", "1", "--dtype", "fp8"], "no such dtype"),

@@ -85,6 +85,19 @@ def test_the_check_refuses_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> No
         check.main(["1", "--backend", "emulator", "--dtype", "fp16", "--quick"])
 
 
+def test_the_check_refuses_a_missing_barrier_that_gives_right_numbers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iteration = load_iteration(1)
+    mutant = next(one for one in mutants_of(iteration) if one.instruction.opcode == "bar.sync")
+    monkeypatch.setattr(emulate, "kernel_of", lambda *_: mutant.kernel)
+    assert emulate.main(["1"]) == 0
+    monkeypatch.setattr(check_emulator, "kernel_of", lambda *_: mutant.kernel)
+    with pytest.raises(CheckFailed, match="1 of 2 cases failed"):
+        check.main(["1", "--backend", "emulator", "--dtype", "fp16", "--quick"])
+    assert "shared RAW (read after write by another thread)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("number", range(1, 17))
 def test_every_iteration_is_right_in_both_dtypes(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Short lengths; `nox -s reproduce` runs all cases of all iterations, S = 1024 among them."""

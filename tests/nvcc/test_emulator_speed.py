@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from flashladder.emulated import forward, kernel_of, make_inputs
+from flashladder.emulated import forward, kernel_of, make_tensors
 from flashladder.emulator import Counters
 from flashladder.iteration import load_iteration
+from flashladder.result_schema import Shape
 
 pytestmark = pytest.mark.nvcc
 
@@ -30,11 +31,7 @@ def test_speed(benchmark: BenchmarkFixture, number: int, seq_len: int, heads: in
     iteration = load_iteration(number)
     config = iteration.configs["a100"]
     kernel_of(iteration, config)  # compiled and parsed before the clock starts
-    shape = (1, seq_len, max(heads, iteration.parts.row_stride // config.d_head), config.d_head)
-    q, k, v = make_inputs(shape, "fp16")
-    out = np.full(shape, np.nan, dtype=q.dtype)
-    chosen = slice(0, heads)
-    tensors = (q[:, :, chosen], k[:, :, chosen], v[:, :, chosen], out[:, :, chosen])
+    tensors = make_tensors(iteration, config, Shape(batch=1, seq_len=seq_len, n_heads=heads, d_head=config.d_head))
     counted: list[Counters] = []
 
     def once() -> None:

@@ -1,0 +1,53 @@
+"""What README.md says about commands, files and counts is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+
+from invoke.collection import Collection
+import pytest
+
+from flashladder.check_emulator import cases_for
+from flashladder.config import DTYPES
+from flashladder.files import ROOT
+from flashladder.iteration import load_all
+import tasks
+
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_every_command_exists() -> None:
+    verbs = Collection.from_module(tasks).task_names
+    named = {
+        name for run in re.findall(r"invoke ((?:[a-z]+`?, `?)*[a-z]+)", TEXT) for name in re.findall("[a-z]+", run)
+    }
+    assert named >= {"emulate", "check", "list"}
+    assert named <= set(verbs)
+
+
+def test_every_session_exists() -> None:
+    noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    for name in re.findall(r"nox -s ([a-z-]+)", TEXT):
+        assert f"\ndef {name}(session" in noxfile or name == "build-iteration-", name
+
+
+def test_options_of_commands_exist() -> None:
+    for verb, options in re.findall(r"^invoke ([a-z]+) ?([^#\n]*)", TEXT, re.MULTILINE):
+        flags = {flag for argument in Collection.from_module(tasks)[verb].get_arguments() for flag in argument.names}
+        for option in re.findall(r"--([a-z-]+)", options):
+            assert option.replace("-", "_") in flags, f"invoke {verb} --{option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link
+
+
+def test_the_emulator_checks_as_many_cases_as_it_says() -> None:
+    cases = sum(
+        len(cases_for(iteration.configs["a100"], iteration.parts.row_stride)) * len(DTYPES) for iteration in load_all()
+    )
+    assert f"({cases} cases," in TEXT
