@@ -141,3 +141,59 @@ class _Packer:
             expected=expected,
             found=found,
         )
+
+
+class Pointers:
+    """Device addresses of the arrays among a launch's arguments.
+
+    A view is a pointer into the array that owns its memory: Q, K and V may be three views of one tensor.
+
+    Args:
+        allocate: makes a copy of an array, the n-th of the launch, on the machine that runs the kernel; its address.
+        path: the PTX file, for messages.
+    """
+
+    def __init__(self, allocate: Callable[[Array, int], int], path: str) -> None:
+        self.allocate = allocate
+        self.path = path
+        self.owners: list[tuple[int, Array]] = []
+        self.written: set[int] = set()  # base addresses of owners that some writable argument points into
+
+    def address_of(self, array: Array) -> int:
+        """The address of the array's first element; its owner is allocated and filled at first use."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        if not owner.flags.c_contiguous:
+            self._refuse("C-contiguous", f"strides {owner.strides} of shape {owner.shape}")
+        if owner.dtype.hasobject:
+            self._refuse("numbers", f"dtype {owner.dtype}")
+        base, owner = self._place(owner)
+        if array.flags.writeable:
+            if not owner.flags.writeable:
+                self._refuse("writable as the view of it is", "read-only")
+            self.written.add(base)
+        return base + array.ctypes.data - owner.ctypes.data
+
+    def _place(self, owner: Array) -> tuple[int, Array]:
+        """The allocation that holds an array's memory and the array it was made from, perhaps another one.
+
+        Two arrays may share memory without a common owner: those that ``torch.Tensor.numpy`` returns do.
+        """
+        first, end = owner.ctypes.data, owner.ctypes.data + owner.nbytes
+        for address, known in self.owners:
+            begin, behind = known.ctypes.data, known.ctypes.data + known.nbytes
+            if known is owner or begin <= first < end <= behind:
+                return address, known
+            if max(begin, first) < min(behind, end):
+                self._refuse("no part of another argument's, or passed after it", "an array around another one")
+        base = self.allocate(owner, len(self.owners))
+        self.owners.append((base, owner))
+        return base, owner
+
+    def _refuse(self, expected: str, found: str) -> NoReturn:
+        raise EmulationError("arguments", "the memory behind an array", path=self.path, expected=expected, found=found)
+
+    def changed(self) -> list[tuple[int, Array]]:
+        """Copies that the kernel may have written to, with the arrays that want them back."""
+        return [(address, owner) for address, owner in self.owners if address in self.written]

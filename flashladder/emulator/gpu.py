@@ -15,12 +15,9 @@ import ctypes
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
-from flashladder.emulator.arguments import Argument, pack
+from flashladder.emulator.arguments import Argument, Pointers, pack
 from flashladder.emulator.driver import Driver, load_driver
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.parser import parse
+from flashladder.emulator.parser import parse, text_of
 from flashladder.emulator.syntax import Function
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
@@ -71,7 +68,7 @@ class Gpu:
             FlashladderError: the driver's compiler refused; the message holds its log.
             EmulationError: the parser could not read the text.
         """
-        text, path = read_ptx(path_or_text)
+        text, path = text_of(path_or_text)
         entries = {function.name: function for function in parse(text, path).functions if function.is_entry}
         module, log = ctypes.c_void_p(), ctypes.create_string_buffer(LOG_BYTES)
         options = (ctypes.c_int * 2)(_JIT_ERROR_LOG, _JIT_ERROR_BYTES)
@@ -139,8 +136,9 @@ class GpuKernel:
                 lost, see `Gpu.reset`.
         """
         call = self.program.gpu.call
-        with _allocations(call, self.program.path) as memory:
-            space = pack(self.entry, args, memory.address_of, self.program.path)
+        with _buffers(call) as memory:
+            arrays = Pointers(memory.allocate, self.program.path)
+            space = pack(self.entry, args, arrays.address_of, self.program.path)
             if shared_bytes > DEFAULT_SHARED:
                 call("cuFuncSetAttribute", self.function, _MAX_DYNAMIC_SHARED, shared_bytes)
             data, size = ctypes.create_string_buffer(space, max(len(space), 1)), ctypes.c_size_t(len(space))
@@ -148,7 +146,8 @@ class GpuKernel:
             extra = (ctypes.c_void_p * len(ends))(*ends)
             call("cuLaunchKernel", self.function, *_three(grid), *_three(block), shared_bytes, None, None, extra)
             call("cuCtxSynchronize")
-            memory.copy_back()
+            for address, owner in arrays.changed():
+                memory.fetch(address, owner)
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
@@ -156,68 +155,37 @@ def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-class _Allocations:
-    """Copies of a launch's arrays on the GPU; a view is a pointer into the copy of the array that owns its memory."""
+class _Buffers:
+    """Memory on the GPU that one launch holds."""
 
-    def __init__(self, call: Driver, path: str) -> None:
+    def __init__(self, call: Driver) -> None:
         self.call = call
-        self.path = path
-        self.held: list[tuple[Array, int]] = []
-        self.written: set[int] = set()  # addresses of the copies that some writable argument points into
+        self.addresses: list[int] = []
 
-    def address_of(self, array: Array) -> int:
-        """Where the array's first byte lies; its owner is copied at the first question."""
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-        base = next((address for known, address in self.held if known is owner), None)
-        if base is None:
-            base = self._copy(owner)
-        if array.flags.writeable:
-            self.written.add(base)
-        return base + array.ctypes.data - owner.ctypes.data
-
-    def _copy(self, owner: Array) -> int:
-        if not owner.flags.c_contiguous:
-            what, found = "the memory behind an array", f"strides {owner.strides} of shape {owner.shape}"
-            raise EmulationError("arguments", what, path=self.path, expected="C-contiguous", found=found)
+    def allocate(self, owner: Array, number: int) -> int:  # noqa: ARG002 - the signature that `Pointers` calls
+        """A copy of an array; its address."""
         place = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(place), max(owner.nbytes, 1))
-        self.held.append((owner, place.value))
+        self.addresses.append(place.value)
         if owner.nbytes:
             self.call("cuMemcpyHtoD_v2", place.value, owner.ctypes.data, owner.nbytes)
         return place.value
 
-    def copy_back(self) -> None:
-        """Fetches what the kernel may have written."""
-        for owner, address in self.held:
-            if owner.nbytes and address in self.written:
-                self.call("cuMemcpyDtoH_v2", owner.ctypes.data, address, owner.nbytes)
+    def fetch(self, address: int, owner: Array) -> None:
+        """Copies back what the kernel may have written."""
+        if owner.nbytes:
+            self.call("cuMemcpyDtoH_v2", owner.ctypes.data, address, owner.nbytes)
 
 
 @contextmanager
-def _allocations(call: Driver, path: str) -> Iterator[_Allocations]:
+def _buffers(call: Driver) -> Iterator[_Buffers]:
     """Buffers that are freed at the end, whatever happened."""
-    memory = _Allocations(call, path)
+    memory = _Buffers(call)
     try:
         yield memory
     finally:
-        for _, address in memory.held:
+        for address in memory.addresses:
             call.functions["cuMemFree_v2"](address)  # a lost context refuses, having freed it already: no second error
-
-
-def read_ptx(path_or_text: str | Path) -> tuple[str, str]:
-    """PTX text and what to call it in messages: a string with a line break is the text itself, anything else a path.
-
-    Raises:
-        FlashladderError: the file cannot be read.
-    """
-    if isinstance(path_or_text, str) and "\n" in path_or_text:
-        return path_or_text, "<ptx>"
-    try:
-        return Path(path_or_text).read_text(encoding="utf-8"), str(path_or_text)
-    except OSError as error:
-        raise FlashladderError(f"could not read the PTX ({error.strerror})", where=path_or_text) from error
 
 
 @contextmanager

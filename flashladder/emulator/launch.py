@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import time
-from typing import NoReturn
 
 import numpy as np
 
 from flashladder.emulator import opcodes  # noqa: F401 - fills the table of instructions
-from flashladder.emulator.arguments import Argument, offsets, pack
+from flashladder.emulator.arguments import Argument, Pointers, offsets, pack
 from flashladder.emulator.calls import addresses, inlined
 from flashladder.emulator.control import Flow, build_flow
 from flashladder.emulator.engine import Engine, Progress
@@ -26,10 +25,9 @@ from flashladder.emulator.errors import EmulationError
 from flashladder.emulator.layout import Layout
 from flashladder.emulator.memory import GlobalMemory
 from flashladder.emulator.observer import Observer
-from flashladder.emulator.parser import parse
+from flashladder.emulator.parser import parse, text_of
 from flashladder.emulator.syntax import Address, Function, Immediate, Module, Symbol, Variable
-from flashladder.emulator.values import DTYPES, Array
-from flashladder.errors import FlashladderError
+from flashladder.emulator.values import DTYPES
 
 MEMORY_BUDGET = 1 << 30  # bytes that registers and shared memory of a slice may take
 MAX_INSTRUCTIONS = 5_000_000  # instructions that a slice issues in lockstep before it counts as endless
@@ -108,7 +106,10 @@ class Kernel:
         start = time.perf_counter()
         layout = Layout(self.module, self.function, _three(grid, "grid"), _three(block, "block"), shared_bytes)
         memory = GlobalMemory()
-        arrays = _Pointers(memory, self.module.path)
+        arrays = Pointers(
+            lambda owner, number: memory.allocate(owner, f"array {number}: {owner.dtype} {owner.shape}"),
+            self.module.path,
+        )
         data = pack(self.function, args, arrays.address_of, self.module.path)
         symbols = {**layout.symbols, **_allocate_globals(self.module, memory), **offsets(self.function)[0]}
         ids = layout.block_ids()
@@ -123,7 +124,8 @@ class Kernel:
             for observer in observers:
                 observer.finish(machine)
             issued += machine.issued
-        arrays.copy_back()
+        for address, owner in arrays.changed():
+            memory.read_back(address, owner)
         return Result(len(ids), len(parts), issued, time.perf_counter() - start)
 
 
@@ -161,14 +163,8 @@ def load(source: str | Path, *, path: str | None = None) -> Program:
         EmulationError: (syntax) the text is not understood.
         FlashladderError: the file cannot be read.
     """
-    text = str(source)
-    if isinstance(source, Path) or "\n" not in text:
-        try:
-            text = Path(source).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise FlashladderError("cannot read the PTX", where=source, found=error) from error
-        return Program(parse(text, path or str(source)))
-    return Program(parse(text, path or "<ptx>"))
+    text, name = text_of(source)
+    return Program(parse(text, path or name))
 
 
 def _three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
@@ -178,67 +174,12 @@ def _three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
     return x, y, z
 
 
-class _Pointers:
-    """Device addresses of the arrays among a launch's arguments.
-
-    A view is a pointer into the array that owns its memory: Q, K and V may be three views of one tensor.
-    """
-
-    def __init__(self, memory: GlobalMemory, path: str) -> None:
-        self.memory = memory
-        self.path = path
-        self.owners: list[tuple[int, Array]] = []
-        self.written: set[int] = set()  # base addresses of owners that some writable argument points into
-
-    def address_of(self, array: Array) -> int:
-        """The address of the array's first element; its owner is allocated and filled at first use."""
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-        if not owner.flags.c_contiguous:
-            self._refuse("C-contiguous", f"strides {owner.strides} of shape {owner.shape}")
-        if owner.dtype.hasobject:
-            self._refuse("numbers", f"dtype {owner.dtype}")
-        base, owner = self._place(owner)
-        if array.flags.writeable:
-            if not owner.flags.writeable:
-                self._refuse("writable as the view of it is", "read-only")
-            self.written.add(base)
-        return base + array.ctypes.data - owner.ctypes.data
-
-    def _place(self, owner: Array) -> tuple[int, Array]:
-        """The allocation that holds an array's memory and the array it was made from, perhaps another one.
-
-        Two arrays may share memory without a common owner: those that ``torch.Tensor.numpy`` returns do.
-        """
-        first, end = owner.ctypes.data, owner.ctypes.data + owner.nbytes
-        for address, known in self.owners:
-            begin, behind = known.ctypes.data, known.ctypes.data + known.nbytes
-            if known is owner or begin <= first < end <= behind:
-                return address, known
-            if max(begin, first) < min(behind, end):
-                self._refuse("no part of another argument's, or passed after it", "an array around another one")
-        base = self.memory.allocate(owner, f"array {len(self.owners)}: {owner.dtype} {owner.shape}")
-        self.owners.append((base, owner))
-        return base, owner
-
-    def _refuse(self, expected: str, found: str) -> NoReturn:
-        raise EmulationError("arguments", "the memory behind an array", path=self.path, expected=expected, found=found)
-
-    def copy_back(self) -> None:
-        """Writes what the kernel stored into the arrays that it may write to."""
-        for address, owner in self.owners:
-            if address in self.written:
-                self.memory.read_back(address, owner)
-
-
 def _allocate_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
     """Addresses of the module's functions, and of its ``.global`` and ``.const`` variables with their initialisers.
 
     Every launch starts from the initialisers: nothing is carried from one launch to the next.
     """
     found = addresses(module)
-    pointers: list[tuple[Variable, Array]] = []
     for variable in module.variables:
         if variable.space not in ("global", "const") or variable.linkage == "extern":  # defined in another module
             continue
@@ -246,7 +187,6 @@ def _allocate_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
         contents = np.zeros(max(variable.count * variable.vector, len(variable.initial), 1), dtype=dtype)
         for index, item in enumerate(variable.initial):
             contents[index] = _initial(item, variable, found, module.path)
-        pointers.append((variable, contents))
         found[variable.name] = memory.allocate(contents, variable.name)
     return found
 

@@ -11,12 +11,14 @@ Source: PTX ISA 9.0, chapters 4, 5, 11.
 
 from __future__ import annotations
 
+from pathlib import Path
 import re
 
 from flashladder.emulator.declarations import Head, head, registers, variables
 from flashladder.emulator.lexer import IDENTIFIER, Place, Statement, split, statements, without_comments
 from flashladder.emulator.operands import Names
 from flashladder.emulator.syntax import Function, Guard, Instruction, Label, Module, SourceLine, Symbol, Variable
+from flashladder.errors import FlashladderError
 
 _INSTRUCTION = re.compile(
     rf"(?:@\s*(?P<negated>!?)\s*(?P<guard>{IDENTIFIER})\s+)?"
@@ -227,3 +229,18 @@ class _Body:
         known, operand = self.names.cache.get, self.names.operand
         operands = tuple([known(piece) or operand(piece, line) for piece in pieces])
         return Instruction(opcode, operands, guard, line, self.source)
+
+
+def text_of(source: str | Path) -> tuple[str, str]:
+    """PTX text and what to call it in messages: a string with a line break is the text itself, anything else a path.
+
+    Raises:
+        FlashladderError: the file cannot be read.
+    """
+    if isinstance(source, str) and "\n" in source:
+        return source, "<ptx>"
+    try:
+        return Path(source).read_text(encoding="utf-8"), str(source)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise FlashladderError(f"could not read the PTX ({reason})", where=source) from error
