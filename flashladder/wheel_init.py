@@ -11,6 +11,7 @@ The same text is `__init__.py` of every `flashladder_NN` wheel (flashladder/whee
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = ["LIBRARY", "NAMESPACE", "configurations"]
 NAMESPACE = __name__.rpartition(".")[2]
 LIBRARY = Path(__file__).with_name("_C.abi3.so")
 OLDEST_TORCH = (2, 10)
+STORAGE = 2**58  # bytes between the made-up addresses of two storages in a trace: more than any tensor is long
 
 
 def configurations() -> tuple[str, ...]:
@@ -31,12 +33,57 @@ def configurations() -> tuple[str, ...]:
 
 def _forward_fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, config: str = "") -> torch.Tensor:
     """What `forward` returns, without running it: a contiguous tensor of q's shape, dtype and device."""
-    del k, v, config
-    return q.new_empty(q.shape)
+    out = q.new_empty(q.shape)
+    _check((q, k, v, out), config, out_given=False)
+    return out
 
 
 def _forward_out_fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str = "") -> None:
     """`forward_out` returns nothing: it writes to `out`."""
+    _check((q, k, v, out), config, out_given=True)
+
+
+def _check(tensors: tuple[torch.Tensor, ...], config: str, *, out_given: bool) -> None:
+    """The operator's own check of its arguments, in the library, on what is known of tensors that have no memory.
+
+    A dimension that is a symbol counts with the value that it has in this trace and is not pinned to it: the operator
+    checks again when it runs. Where a symbol has no value yet, nothing is checked.
+
+    Raises:
+        ValueError: an argument breaks the kernel's contract, in the words of the operator.
+    """
+    known = [_known((*t.shape, *t.stride(), t.storage_offset())) for t in tensors]
+    if any(numbers is None for numbers in known):
+        return
+    facts = [numbers for numbers in known if numbers is not None]
+    ranks = [t.dim() for t in tensors]
+    storages = [t.untyped_storage()._cdata for t in tensors]  # noqa: SLF001 - torch has no public name for a storage
+    getattr(torch.ops, NAMESPACE).check(
+        ranks,
+        [size for rank, numbers in zip(ranks, facts, strict=True) for size in numbers[:rank]],
+        [stride for rank, numbers in zip(ranks, facts, strict=True) for stride in numbers[rank:-1]],
+        [
+            (storages.index(storage) + 1) * STORAGE + numbers[-1] * tensor.element_size()
+            for storage, numbers, tensor in zip(storages, facts, tensors, strict=True)
+        ],
+        [_name(tensor.dtype) for tensor in tensors],
+        # A meta tensor may be moved to any device: it counts as being on the right one.
+        ["cuda" if tensor.device.type == "meta" else str(tensor.device) for tensor in tensors],
+        out_given,
+        config,
+    )
+
+
+def _known(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
+    """Sizes, strides and offsets as plain numbers; None where one of them is a symbol without a value."""
+    if any(isinstance(number, torch.SymInt) and not number.node.has_hint() for number in numbers):
+        return None
+    return [int(number.node.hint) if isinstance(number, torch.SymInt) else number for number in numbers]
+
+
+def _name(dtype: torch.dtype) -> str:
+    """``fp16``, ``bf16``, or torch's name of another dtype."""
+    return {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 def _load() -> None:

@@ -144,6 +144,30 @@ void forward_out(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor
     run(row, q, k, v, out);
 }
 
+// The same conditions on facts alone, for tensors without memory: the fake implementations call it while a graph is
+// traced. Four tensors in the order q, k, v, out; `sizes` and `strides` (elements) hold `ranks[i]` numbers of each.
+// `addresses` (bytes) lie far apart for tensors of different storages; a device that begins with "cuda" is a GPU.
+void check(const std::vector<std::int64_t> &ranks, const std::vector<std::int64_t> &sizes,
+           const std::vector<std::int64_t> &strides, const std::vector<std::int64_t> &addresses,
+           const std::vector<std::string> &dtypes, const std::vector<std::string> &devices, bool out_given,
+           const std::string &config) {
+    static constexpr std::array<const char *, 4> names{"q", "k", "v", "out"};
+    std::array<TensorFacts, 4> facts;
+    std::int64_t begin = 0;
+    for (std::size_t i = 0; i < facts.size(); ++i) {
+        const std::int64_t end = begin + ranks.at(i);
+        facts[i] = {names[i],
+                    {sizes.begin() + begin, sizes.begin() + end},
+                    {strides.begin() + begin, strides.begin() + end},
+                    dtypes.at(i),
+                    devices.at(i),
+                    devices.at(i).rfind("cuda", 0) == 0,
+                    static_cast<std::uintptr_t>(addresses.at(i))};
+        begin = end;
+    }
+    check_arguments(facts, out_given, config);
+}
+
 // The short forms of this library's kernels, one per line.
 std::string configurations() {
     std::string lines;
@@ -164,11 +188,15 @@ struct Registration {
         schemas.def("forward(Tensor q, Tensor k, Tensor v, str config=\"\") -> Tensor");
         schemas.def("forward_out(Tensor q, Tensor k, Tensor v, Tensor(a!) out, str config=\"\") -> ()");
         schemas.def("configurations() -> str");
+        schemas.def(
+            "check(int[] ranks, int[] sizes, int[] strides, int[] addresses, str[] dtypes, str[] devices, "
+            "bool out_given, str config) -> ()");
         for (StableLibrary *library : {&cpu, &cuda}) {
             library->impl("forward", TORCH_BOX(&forward));
             library->impl("forward_out", TORCH_BOX(&forward_out));
         }
         any.impl("configurations", TORCH_BOX(&configurations));
+        any.impl("check", TORCH_BOX(&check));
     }
 };
 

@@ -25,7 +25,7 @@ SHAPE = (2, 128, 16, 128)  # batch, seq_len, n_heads, d_head
 
 
 def tensor(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
-    return torch.zeros(shape or SHAPE, dtype=dtype)
+    return torch.zeros(shape or SHAPE, dtype=dtype)  # on the default device
 
 
 def wide(*shape: int) -> torch.Tensor:
@@ -171,6 +171,16 @@ def test_one_clear_line(binding_site: Path, name: str) -> None:
     assert [piece for piece in pieces if piece not in message] == [], message
 
 
+@pytest.mark.parametrize("name", [name for name in BAD if name != "CPU tensors"])
+def test_tracing_fails_as_running_would(binding_site: Path, name: str) -> None:
+    """The fake implementations, here on meta tensors: the same line from shapes, dtypes, strides and storages."""
+    call, pieces = BAD[name]
+    with torch.device("meta"), pytest.raises(ValueError, match=r"^flashladder_9[56]: ") as caught:
+        call()
+    wanted = [piece for piece in pieces if piece != "found another one"]  # here torch's name of the dtype is known
+    assert [piece for piece in wanted if piece not in str(caught.value)] == [], str(caught.value)
+
+
 def test_row_stride_that_overflows_an_int(binding_site: Path, tmp_path: Path) -> None:
     try:  # a sparse file of 256 GiB takes no space
         buffer = torch.from_file(str(tmp_path / "sparse"), shared=True, size=128 * 2**30, dtype=torch.float16)
@@ -183,22 +193,40 @@ def test_row_stride_that_overflows_an_int(binding_site: Path, tmp_path: Path) ->
         forward(q)
 
 
-EVERY_SECOND_ROW = tensor(2, 256, 16, 128)[:, ::2]
+def every_second_row() -> list[torch.Tensor]:
+    row = tensor(2, 256, 16, 128)[:, ::2]
+    return [row, row, row, tensor()]
 
 
-@pytest.mark.parametrize(
+GOOD = pytest.mark.parametrize(
     "views",
     [
-        pytest.param([tensor() for _ in range(4)], id="separate"),
-        pytest.param(packed(4), id="packed in one buffer"),
-        pytest.param([*packed(3), tensor()], id="packed inputs"),
-        pytest.param([EVERY_SECOND_ROW] * 3 + [tensor()], id="every second row, all the same"),
-        pytest.param([tensor(), wide(*SHAPE), wide(*SHAPE), tensor()], id="expanded keys and values"),
-        pytest.param([tensor(2, 16, 128, 128).transpose(1, 2)] * 3 + [tensor()], id="heads before positions"),
-        pytest.param([tensor(1, 128, 16, 128).as_strided((1, 128, 16, 128), (3, 2048, 128, 1))] * 3, id="batch of one"),
+        pytest.param(lambda: [tensor() for _ in range(4)], id="separate"),
+        pytest.param(lambda: packed(4), id="packed in one buffer"),
+        pytest.param(lambda: [*packed(3), tensor()], id="packed inputs"),
+        pytest.param(every_second_row, id="every second row, all the same"),
+        pytest.param(lambda: [tensor(), wide(*SHAPE), wide(*SHAPE), tensor()], id="expanded keys and values"),
+        pytest.param(lambda: [tensor(2, 16, 128, 128).transpose(1, 2)] * 3 + [tensor()], id="heads before positions"),
+        pytest.param(
+            lambda: [tensor(1, 128, 16, 128).as_strided((1, 128, 16, 128), (3, 2048, 128, 1))] * 3, id="batch of one"
+        ),
     ],
 )
-def test_good_arguments_pass_every_check_but_the_device(binding_site: Path, views: list[torch.Tensor]) -> None:
+
+
+@GOOD
+def test_good_arguments_pass_every_check_but_the_device(
+    binding_site: Path, views: Callable[[], list[torch.Tensor]]
+) -> None:
     """The stride of a dimension of one element is never used, so a batch of one may have any."""
+    q, k, v, *out = views()
     with pytest.raises(ValueError, match="q: expected a CUDA tensor, found one on cpu"):
-        forward(views[0], views[1], views[2], out=views[3] if len(views) == 4 else None)
+        forward(q, k, v, out=out[0] if out else None)
+
+
+@GOOD
+def test_good_arguments_trace(binding_site: Path, views: Callable[[], list[torch.Tensor]]) -> None:
+    with torch.device("meta"):
+        q, k, v, *out = views()
+        result = forward(q, k, v, out=out[0] if out else None)
+    assert (result is None) if out else (isinstance(result, torch.Tensor) and result.shape == q.shape)

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import os
 from pathlib import Path
+import re
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -81,14 +82,35 @@ def test_no_machine_path_inside(binding_site: Path) -> None:
 
 
 def test_fake_output_is_contiguous_in_qs_shape_dtype_and_device(binding_site: Path) -> None:
+    q = torch.empty(2, 128, 3, 16, 128, dtype=torch.bfloat16, device="meta")[:, :, 1]
+    out = torch.ops.flashladder_95.forward(q, q, q)
+    assert torch.ops.flashladder_95.forward_out(q, q, q, torch.empty_like(q)) is None
+    assert (out.shape, out.dtype, str(out.device)) == (q.shape, torch.bfloat16, "meta")
+    assert out.is_contiguous()
+
+
+def test_fake_tensors_on_the_cpu_are_refused_as_real_ones_are(binding_site: Path) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode():
-        q = torch.empty(2, 128, 3, 16, 128, dtype=torch.bfloat16, device="cpu")[:, :, 1]
-        out = torch.ops.flashladder_95.forward(q, q, q)
-        assert torch.ops.flashladder_95.forward_out(q, q, q, torch.empty_like(q)) is None
-    assert (out.shape, out.dtype, str(out.device)) == (q.shape, torch.bfloat16, "cpu")
-    assert out.is_contiguous()
+    with FakeTensorMode(), pytest.raises(ValueError, match="q: expected a CUDA tensor, found one on cpu"):
+        torch.ops.flashladder_95.forward(tensor(), tensor(), tensor())
+
+
+def trace(seq_len: int) -> torch.fx.GraphModule:
+    """The operator traced for any batch and length, on tensors without memory."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    q = tensor(2, seq_len, 16, 128, device="meta")
+    return make_fx(torch.ops.flashladder_95.forward, tracing_mode="symbolic")(q, q, q)
+
+
+def test_a_symbolic_length_is_checked_and_not_pinned(binding_site: Path) -> None:
+    graph = trace(256)
+    other = tensor(3, 512, 16, 128, device="meta")
+    assert graph(other, other, other).shape == other.shape
+    assert not re.search(r"\b(256|512)\b", graph.code)
+    with pytest.raises(ValueError, match=r"seq_len divisible by B_r = 128, found 192"):
+        trace(192)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
@@ -101,9 +123,10 @@ def test_operator_traces_without_a_graph_break(binding_site: Path) -> None:
         return run
 
     compiled = torch.compile(lambda q: torch.ops.flashladder_95.forward(q, q, q) * 2, backend=backend, fullgraph=True)
-    with pytest.raises(ValueError, match="expected a CUDA tensor"):  # traced whole, refused only when run
-        compiled(tensor())
+    assert compiled(tensor(device="meta")).shape == (2, 128, 16, 128)
     assert any(node.target is torch.ops.flashladder_95.forward for node in graphs[0].graph.nodes)
+    with pytest.raises(Exception, match="seq_len divisible by B_r = 128, found 130"):  # of torch's compiler's own types
+        compiled(tensor(2, 130, 16, 128, device="meta"))
 
 
 def test_python_forward_lists_what_was_built(binding_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
