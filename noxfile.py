@@ -2,13 +2,15 @@
 # requires-python = ">=3.10"
 # dependencies = ["nox[uv]>=2025.2.9", "pyyaml"]
 # ///
-"""Isolation: every job of this repository in an environment of its own, with exact versions.
+"""Isolation: every job of this repository in an environment of its own.
 
-Why: sixteen builds must not see each other, the machine's CUDA or its Python packages. uv makes that cheap: all
-environments share one copy of torch and of the CUDA toolchain by hard links.
+Why: sixteen builds must not see each other, the machine's CUDA or its Python
+packages. uv makes that cheap: all environments share one copy of torch and of
+the CUDA toolchain by hard links. uv itself comes with the block above.
 
-    pip install nox && nox -s reproduce     # the main job; the block above fetches uv and the rest by itself
-    nox -l                                  # every session with its help
+    pip install nox && nox -s reproduce     # the main job
+    pip install nox && nox -s tests         # every test of this machine
+    nox -s build-iteration-7 -- --arch sm_90 --configs prog --debug
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable
 import hashlib
 import os
 from pathlib import Path
+import re
 import sys
 
 import nox
@@ -30,7 +33,7 @@ nox.options.sessions = ["lint", "typecheck", "tests"]
 
 ROOT = Path(__file__).resolve().parent
 REQUIREMENTS = ROOT / "requirements"
-NUMBERS = range(1, 17)
+TITLE = re.compile(r"^title: (.+)$", re.MULTILINE)
 CXX_SUFFIXES = {".cuh", ".cu", ".h", ".cpp"}
 # A toolkit or compiler setting of the machine must not leak into a session.
 os.environ.pop("CUDA_HOME", None)
@@ -71,35 +74,41 @@ def install(session: nox.Session, *names: str, torch: bool = True, venv: Path | 
     stamp.write_text(digest.hexdigest(), encoding="utf-8")
 
 
-def build_session(number: int) -> Callable[[nox.Session], None]:
-    """The session that builds iteration `number` in an environment that serves nothing else."""
+def titles() -> dict[int, str]:
+    """Number and title of every iteration, without reading more of a file that may be broken."""
+    found = {}
+    for path in sorted((ROOT / "iterations").glob("[0-9][0-9]_*.yaml")):
+        title = TITLE.search(path.read_text(encoding="utf-8", errors="replace"))
+        found[int(path.name[:2])] = title[1] if title else path.name
+    return found
+
+
+def build_session(number: int, title: str) -> Callable[[nox.Session], None]:
+    """The session that builds iteration `number` in an environment that serves nothing else; its help is the title."""
 
     def build(session: nox.Session) -> None:
         install(session, "build")
         session.run("python", "-m", "flashladder.build", str(number), *session.posargs)
 
-    build.__doc__ = (
-        f"Build iteration {number}: wheel, logs, ptxas table, import check "
-        f"(nox -s build-iteration-{number} -- --arch sm_90 --configs prog --debug)."
-    )
+    build.__doc__ = title
     return build
 
 
-for _number in NUMBERS:
-    nox.session(name=f"build-iteration-{_number}")(build_session(_number))
+for _number, _title in titles().items():
+    nox.session(name=f"build-iteration-{_number}")(build_session(_number, _title))
 
 
 @nox.session(venv_backend="none")
 def reproduce(session: nox.Session) -> None:
-    """Do the main job: build all sixteen iterations, check and time them, verify locks, print the table."""
-    for number in NUMBERS:
+    """The main job: build every iteration, check, time, verify, print."""
+    for number in titles():
         session.notify(f"build-iteration-{number}", posargs=session.posargs)
     session.notify("verify", posargs=())
 
 
 @nox.session
 def verify(session: nox.Session) -> None:
-    """Verify what was built: locks, claims, check and bench where there is a GPU, report, gate."""
+    """What reproduce does after the builds: check, time, locks, gate."""
     install(session, "build", "analysis")
     session.run("python", "-m", "flashladder.wheel")
     session.run("python", "-m", "flashladder.reproduce", *session.posargs)
@@ -107,15 +116,19 @@ def verify(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run every test that this machine can run (nox -s tests -- tests/null -k lock)."""
+    """Every test that this machine can run (-- tests/null -k lock).
+
+    A process per CPU, each with one thread; ``-- -n0`` runs them in one, for a debugger.
+    """
     install(session, "build", "analysis", "test")
     session.run("python", "-m", "flashladder.wheel")
-    session.run("python", "-m", "pytest", *session.posargs)
+    spread = ("-n", "auto", "--dist", "worksteal")
+    session.run("python", "-m", "pytest", *spread, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style: ruff, clang-format, codespell (nox -s lint -- --fix repairs what can be repaired)."""
+    """ruff, clang-format, codespell (-- --fix repairs what it can)."""
     install(session, "lint", torch=False)
     fix = "--fix" in session.posargs
     folders = [Path("kernels"), Path("tests", "broken"), Path("tests", "nvcc")]
@@ -129,14 +142,14 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def typecheck(session: nox.Session) -> None:
-    """Check types: mypy --strict on the package, the scripts, the tasks and the tests."""
+    """Types: mypy --strict on package, scripts, tasks and tests."""
     install(session, "build", "analysis", "test", "typecheck")
     session.run("mypy", *session.posargs)
 
 
 @nox.session
 def dev(session: nox.Session) -> None:
-    """Make .venv to work in: the package editable, invoke, torch, the toolchain and every checker."""
+    """Make .venv to work in: package, invoke, torch, toolchain, checkers."""
     venv = ROOT / ".venv"
     if not (venv / "bin" / "python").exists():
         session.run("uv", "venv", "--python", sys.executable, str(venv))
@@ -148,7 +161,7 @@ def dev(session: nox.Session) -> None:
 
 @nox.session
 def relock(session: nox.Session) -> None:
-    """Regenerate requirements/*.txt from pyproject.toml's groups and configs/toolchain.yaml (needs a network)."""
+    """Make requirements/*.txt anew from pyproject.toml, toolchain.yaml."""
     exact = Path(session.create_tmp()) / "toolchain.txt"
     exact.write_text("".join(f"{name}=={version}\n" for name, version in pins().items()), encoding="utf-8")
     done = [exact]

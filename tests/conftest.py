@@ -1,4 +1,4 @@
-"""The option that all tests of the emulator share: `--hw` asks the chip instead."""
+"""What all tests share: the longest begin first, and `--hw` asks the chip instead of the emulator."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the emulator's instruction cases on this machine's GPU, and read the counters of its access patterns "
         "with Nsight Compute, instead of emulating and reading the committed file",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests to the front: where each CPU has a process, none is left with a long one at the end."""
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("slow", "nvcc")])
 
 
 @pytest.fixture(scope="session")

@@ -61,6 +61,35 @@ def test_every_session_is_there_with_its_help(sessions: dict[str, Any]) -> None:
         assert inspect.getdoc(function.func), name
 
 
+def test_the_list_of_sessions_fits_a_terminal(noxfile: ModuleType, sessions: dict[str, Any]) -> None:
+    """`nox -l` prints the module's docstring and a line per session."""
+    lines = [
+        f"* {name} -> {(inspect.getdoc(session.func) or '').splitlines()[0]}" for name, session in sessions.items()
+    ]
+    assert [line for line in [*lines, *str(noxfile.__doc__).splitlines()] if len(line) > 80] == []
+    assert len({line.partition(" -> ")[2] for line in lines}) == len(lines)
+    assert "* build-iteration-7 -> Auto-tuning" in lines
+
+
+def test_a_new_iteration_gets_its_session_and_a_broken_file_does_no_harm(
+    noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "iterations").mkdir()
+    (tmp_path / "iterations" / "17_lazy.yaml").write_text("iteration: 17\ntitle: Lazy rescale\n")
+    (tmp_path / "iterations" / "18_broken.yaml").write_bytes(b"\xff{")
+    (tmp_path / "iterations" / "notes.yaml").write_text("title: no iteration\n")
+    monkeypatch.setattr(noxfile, "ROOT", tmp_path)
+    assert noxfile.titles() == {17: "Lazy rescale", 18: "18_broken.yaml"}
+
+
+def test_tests_run_in_a_process_per_cpu(sessions: dict[str, Any], tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, "-n0", "-k", "lock")
+    sessions["tests"].func(session)
+    command = session.ran[-1]
+    assert command[:5] == ("python", "-m", "pytest", "-n", "auto")
+    assert command[-3:] == ("-n0", "-k", "lock")  # the last -n counts
+
+
 def test_no_function_is_longer_than_thirty_lines(noxfile: ModuleType) -> None:
     functions = [function for _, function in inspect.getmembers(noxfile, inspect.isfunction)]
     functions += [session.func for session in nox.registry.get().values()]

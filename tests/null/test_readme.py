@@ -7,6 +7,7 @@ import re
 
 from invoke.collection import Collection
 import pytest
+import yaml
 
 from flashladder.check_emulator import cases_for
 from flashladder.config import DTYPES
@@ -15,13 +16,16 @@ from flashladder.iteration import load_all
 import tasks
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_every_command_exists() -> None:
     verbs = Collection.from_module(tasks).task_names
     named = {
-        name for run in re.findall(r"invoke ((?:[a-z]+`?, `?)*[a-z]+)", TEXT) for name in re.findall("[a-z]+", run)
+        name
+        for run in re.findall(r"invoke ((?:[a-z]+`?, `?)*[a-z]+)", TEXT + CONTRIBUTING)
+        for name in re.findall("[a-z]+", run)
     }
     assert named >= {"emulate", "check", "list"}
     assert named <= set(verbs)
@@ -29,8 +33,21 @@ def test_every_command_exists() -> None:
 
 def test_every_session_exists() -> None:
     noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
-    for name in re.findall(r"nox -s ([a-z-]+)", TEXT):
+    for name in re.findall(r"nox -s ([a-z-]+)", TEXT + CONTRIBUTING):
         assert f"\ndef {name}(session" in noxfile or name == "build-iteration-", name
+
+
+def test_each_line_of_the_set_up_works_alone() -> None:
+    """On a machine that has Python and git, pasted by itself."""
+    for session in ("reproduce", "tests"):
+        assert re.search(rf"^pip install nox && nox -s {session}\b", TEXT, re.MULTILINE)
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for key in ("version", "license"):
+        assert re.findall(rf'^{key} = "(.+)"$', project, re.MULTILINE) == [citation[key]]
 
 
 def test_options_of_commands_exist() -> None:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.nvcc
 NUMBERS = [iteration.number for iteration in load_all()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 def test_every_deletion_is_caught_and_the_kernel_itself_is_clean(number: int) -> None:
     verdicts = list(mutation.verify([number]))
