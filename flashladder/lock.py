@@ -24,11 +24,13 @@ from flashladder.iteration import load_all, load_iteration
 from flashladder.lock_explain import Difference, compare, explain, harmless_edits
 from flashladder.lock_schema import LOCK_ARCHES, LOCKS, Lock, LockedKernel, LockFile, read_lock, write_lock
 from flashladder.ptx import ptx_sha256, read_ptx
-from flashladder.sass import count, disassemble
+from flashladder.recount import Counts, recount
 from flashladder.selection import select_configs
 
 if TYPE_CHECKING:
     from flashladder.store import CubinEntry
+
+    Compiled = tuple[KernelConfig, CubinEntry, Counts]
 
 CHANGELOG = ROOT / "CHANGELOG.md"
 KEY = "prog"  # the selection key whose configurations are locked
@@ -54,27 +56,19 @@ def verify(
     *,
     kernels: Path = KERNELS,
     folder: Path = LOCKS,
-    recount: bool = False,
 ) -> list[Difference]:
     """Compiles what the lock of `arch` names (cached in the store) and returns every kernel that differs.
+
+    Every number of the lock is made anew from the machine code, opcode counts included.
 
     Args:
         arch: ``sm_80`` or another one that has a lock.
         iterations: numbers; None for the whole ladder, in which case locked iterations that no longer exist count too.
         kernels: the folder with the CUDA sources.
         folder: the folder of the locks.
-        recount: disassemble kernels whose machine code is the locked one, too (the counts of equal bytes are equal).
     """
-    return _verify(arch, iterations, kernels=kernels, folder=folder, recount=recount)[0]
-
-
-def _verify(
-    arch: str, iterations: Sequence[int] | None, *, kernels: Path, folder: Path, recount: bool
-) -> tuple[list[Difference], list[str]]:
     locked = read_lock(arch, folder)
-    current = snapshot(arch, iterations, kernels=kernels, known={} if recount else locked.iterations)
-    differences = compare(locked, current, everything=iterations is None)
-    return differences, harmless_edits(locked, current, differences)
+    return compare(locked, snapshot(arch, iterations, kernels=kernels), everything=iterations is None)
 
 
 def check(
@@ -91,12 +85,14 @@ def check(
     """
     found: list[Difference] = []
     for arch in arches:
-        differences, harmless = _verify(arch, iterations, kernels=kernels, folder=folder, recount=False)
+        locked, current = read_lock(arch, folder), snapshot(arch, iterations, kernels=kernels)
+        differences = compare(locked, current, everything=iterations is None)
         found += differences
-        if harmless:
+        if harmless := harmless_edits(locked, current, differences):
             print(f"{arch}: edited since the lock without effect on machine code: {', '.join(harmless)}")
         if not differences:
-            print(f"{arch}: the machine code is the locked one")
+            n = sum(len(lock.kernels) for lock in current.values())
+            print(f"{arch}: the machine code is the locked one, {n} kernels counted anew")
     if found:
         print(explain(found))
         raise CheckFailed(
@@ -159,44 +155,34 @@ def snapshot(
     iterations: Sequence[int] | None = None,
     *,
     kernels: Path = KERNELS,
-    known: Mapping[int, Lock] | None = None,
 ) -> dict[int, Lock]:
-    """Compiles the locked configurations of `iterations` (None: all) and measures them.
-
-    `known` locks lend their opcode counts to kernels with the same machine code, which need no disassembly then.
-    """
+    """Compiles the locked configurations of `iterations` (None: all) and measures them."""
     from flashladder.compile import compile_many
 
     ladder = load_all() if iterations is None else [load_iteration(number) for number in iterations]
     jobs = [(iteration, config) for iteration in ladder for config in select_configs(iteration, KEY)]
     entries = compile_many([(iteration, config, arch) for iteration, config in jobs], kernels=kernels)
-    made: dict[int, list[tuple[KernelConfig, CubinEntry]]] = {iteration.number: [] for iteration in ladder}
-    for (iteration, config), entry in zip(jobs, entries, strict=True):
-        made[iteration.number].append((config, entry))
-    return {n: _lock(rows, (known or {}).get(n)) for n, rows in made.items()}
+    made: dict[int, list[Compiled]] = {iteration.number: [] for iteration in ladder}
+    for (iteration, config), entry, counts in zip(jobs, entries, recount(entries), strict=True):
+        made[iteration.number].append((config, entry, counts))
+    return {number: _lock(rows) for number, rows in made.items()}
 
 
-def _lock(rows: Sequence[tuple[KernelConfig, CubinEntry]], known: Lock | None) -> Lock:
+def _lock(rows: Sequence[Compiled]) -> Lock:
     """One iteration's lock, without history (`write` adds it)."""
     files: dict[str, str] = {}
     kernels: dict[str, LockedKernel] = {}
-    for config, entry in rows:
-        name = config.short_form()
+    for config, entry, counts in rows:
         files |= {f"{KERNELS.name}/{path}": digest for path, digest in included_digests(entry).items()}
-        kernels[name] = _measure(config, entry, known.kernels.get(name) if known else None)
+        kernels[config.short_form()] = _measure(config, entry, counts)
     unit = rows[0][1]
     versions = {**_mapping(unit.ptx_entry.inputs["versions"]), **_mapping(unit.inputs["versions"])}
     flags = {"nvcc": _words(unit.ptx_entry.inputs["flags"]), "ptxas": _words(unit.inputs["flags"])}
     return Lock(history=("not locked",), toolchain=versions, flags=flags, files=files, kernels=kernels)
 
 
-def _measure(config: KernelConfig, entry: CubinEntry, known: LockedKernel | None) -> LockedKernel:
+def _measure(config: KernelConfig, entry: CubinEntry, counts: Counts) -> LockedKernel:
     cubin, usage = read_cubin(entry.cubin), entry.usage
-    if known is not None and known.text_sha256 == cubin.text_sha256:
-        counts, main_loop = known.counts, known.main_loop
-    else:
-        sass = disassemble(entry.cubin)
-        counts, main_loop = sass.counts(), count(sass.main_loop())
     return LockedKernel(
         text_sha256=cubin.text_sha256,
         ptx_sha256=ptx_sha256(read_ptx(entry.ptx)),
@@ -206,8 +192,8 @@ def _measure(config: KernelConfig, entry: CubinEntry, known: LockedKernel | None
         stack=usage.stack,
         static_smem=usage.smem_static,
         dynamic_smem=config.smem_bytes,
-        counts=counts,
-        main_loop=main_loop,
+        counts=counts.counts,
+        main_loop=counts.main_loop,
     )
 
 

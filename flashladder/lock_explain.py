@@ -31,7 +31,8 @@ class Difference:
     """One kernel that is not as it was locked.
 
     Attributes:
-        kind: ``changed``, ``missing`` (compiled, but not locked) or ``surplus`` (locked, but no longer selected).
+        kind: ``changed``, ``missing`` (compiled, but not locked), ``surplus`` (locked, but no longer selected) or
+            ``record`` (the machine code is the locked one, but not made as the lock says).
         config: the configuration's short form; empty when the whole iteration is missing or surplus.
         moved: what moved, one line each (empty unless `changed`).
         causes: why, one line each: edited files and who locks them, toolchain, flags.
@@ -50,6 +51,7 @@ class Difference:
         verdict = {
             "changed": "is not the locked kernel",
             "missing": f"has no lock; to lock it: invoke lock {self.iteration} --reason '...'",
+            "record": f"was not made as its lock says; to correct it: invoke lock {self.iteration} --reason '...'",
             "surplus": f"is locked but no longer built; to drop it: invoke lock {self.iteration} --reason '...'",
         }
         return f"{name}: {verdict[self.kind]}"
@@ -87,6 +89,8 @@ def _compare_iteration(locked: LockFile, number: int, old: Lock, new: Lock) -> l
         elif moved := what_moved(before, after):
             causes = _causes(locked, number, old, new)
             found.append(Difference(locked.arch, number, config, "changed", tuple(moved), tuple(causes)))
+    if not found and (wrong := [line for line in toolchain_causes(old, new) if HOST_COMPILER not in line]):
+        found.append(Difference(locked.arch, number, "", "record", tuple(wrong)))
     return found
 
 

@@ -113,6 +113,20 @@ def test_another_toolchain_is_named_as_the_cause() -> None:
     assert "another toolchain makes other machine code" in explain([difference])
 
 
+@pytest.mark.parametrize("changed", [{"toolchain": {"ptxas": "13.3.21"}}, {"flags": {"ptxas": ("-v",)}}])
+def test_the_locked_machine_code_made_otherwise_is_a_difference(changed: dict[str, object]) -> None:
+    new = locked("code 8").model_copy(update=changed)
+    (difference,) = compare(ladder(), current(i8=new), everything=True)
+    assert (difference.kind, difference.iteration, len(difference.moved)) == ("record", 8, 1)
+    assert difference.headline().startswith("iteration 8, sm_80: was not made as its lock says")
+
+
+def test_another_host_compiler_with_the_locked_machine_code_is_none() -> None:
+    tools = locked().toolchain | {"host compiler": "g++ 13"}
+    now = current(i8=locked("code 8").model_copy(update={"toolchain": tools}))
+    assert compare(ladder(), now, everything=True) == []
+
+
 def test_another_host_compiler_is_a_weak_cause_and_flags_are_a_strong_one() -> None:
     tools = {"ptxas": "13.0.88", "host compiler": "g++ 13"}
     new = locked("other").model_copy(update={"toolchain": tools, "flags": {"ptxas": ("-v",)}})
@@ -216,7 +230,7 @@ def test_check_passes_then_fails_with_the_explanation(
 ) -> None:
     lock.write("sm_80", None, "first lock", folder=tmp_path)
     lock.check(["sm_80"], folder=tmp_path)
-    assert capsys.readouterr().out == "sm_80: the machine code is the locked one\n"
+    assert capsys.readouterr().out == "sm_80: the machine code is the locked one, 4 kernels counted anew\n"
     no_compiler[7] = locked("other", part="edited")
     with pytest.raises(CheckFailed, match="1 kernel differ") as caught:
         lock.check(["sm_80"], folder=tmp_path)

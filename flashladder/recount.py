@@ -1,0 +1,71 @@
+"""Opcode counts of compiled kernels, whole and main loop, as nvdisasm reads them; kept by the digest of the code.
+
+Why: the counts of a lock are checked against machine code and never against the lock itself. A kernel takes a quarter
+of a second to disassemble, 256 of them are locked: counts are kept under ``build/counts/`` by everything that decides
+them (machine code, architecture, disassembler, reader), so that they are made once. Nothing to run here; `invoke gate`
+and ``python -m flashladder.lock verify`` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from tqdm import tqdm
+
+from flashladder import sass
+from flashladder.cubin import read_cubin
+from flashladder.errors import FlashladderError
+from flashladder.files import BUILD, dump_json, sha256, write_atomic
+from flashladder.store import CubinEntry
+from flashladder.toolchain import find_toolchain, load_pins
+
+KEPT = BUILD / "counts"
+DISASSEMBLER = "nvidia-cuda-nvdisasm"
+
+
+class Counts(BaseModel):
+    """Instructions per opcode class and ``total``, in the whole kernel and within its loop over KV blocks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    counts: dict[str, NonNegativeInt]
+    main_loop: dict[str, NonNegativeInt]
+
+
+def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
+    """The counts of each kernel, in order; those not kept yet are made, one disassembler per CPU.
+
+    Raises:
+        FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
+    """
+    made = find_toolchain().nvdisasm
+    reader = sha256(Path(sass.__file__).read_bytes()) + load_pins().packages[DISASSEMBLER]
+    with (
+        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
+        tqdm(total=len(entries), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
+    ):
+
+        def one(entry: CubinEntry) -> Counts:
+            found = _counts(entry, made, reader, kept)
+            bar.update()
+            return found
+
+        return list(pool.map(one, entries))
+
+
+def _counts(entry: CubinEntry, nvdisasm: Path, reader: str, kept: Path) -> Counts:
+    path = kept / f"{sha256(read_cubin(entry.cubin).text_sha256 + entry.arch + reader)}.json"
+    try:
+        return Counts.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        code = sass.disassemble(entry.cubin, nvdisasm)
+    found = Counts(counts=code.counts(), main_loop=sass.count(code.main_loop()))
+    try:
+        write_atomic(path, dump_json(found.model_dump()))
+    except FlashladderError:
+        return found  # a folder that cannot be written costs time, not the counts
+    return found
