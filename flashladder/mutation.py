@@ -1,10 +1,10 @@
 """Mutation of the shipped kernels: delete one barrier, wait or commit at a time, and see whether the emulator notices.
 
-Why: a race detector that never fires proves nothing. For every iteration each ``bar.sync``, ``cp.async.wait_group`` and
-``cp.async.commit_group`` of its PTX is removed alone, and in iteration 2 each XOR of the swizzle replaced by a plain
-copy. A mutant counts as caught when the program stops with an error, a race is reported, or a number changes; mutants
-of the swizzle also when bank conflicts appear. Those that change nothing the ISA guarantees are listed, with the
-reason, in ``configs/equivalent_mutants.yaml``, and must stay uncaught.
+Why: a race detector that never fires proves nothing. For every iteration each ``bar.sync``, ``bar.warp.sync``,
+``cp.async.wait_group`` and ``cp.async.commit_group`` of its PTX is removed alone, and in iteration 2 each XOR of the
+swizzle replaced by a plain copy. A mutant counts as caught when the program stops with an error, a race is reported, or
+a number changes; mutants of the swizzle also when bank conflicts appear. Those that change nothing the ISA guarantees
+are listed, with the reason, in ``configs/equivalent_mutants.yaml``, and must stay uncaught.
 
 Run: ``python -m flashladder.mutation [N ...]`` (0.2 s a mutant); exit code 1 when a verdict is not as listed.
 """
@@ -33,7 +33,7 @@ from flashladder.iteration import Iteration, load_all, load_iteration
 from flashladder.result_schema import Shape
 
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
-DELETED = ("bar.sync", "cp.async.wait_group", "cp.async.commit_group")
+DELETED = ("bar.sync", "bar.warp.sync", "cp.async.wait_group", "cp.async.commit_group")
 SWIZZLE, SWIZZLED_ITERATION = "xor.b32", 2
 CONFIG_OF = "a100"
 BLOCKS = 4  # key/value tiles: prologue, two rounds of the main loop and the last tile are all reached

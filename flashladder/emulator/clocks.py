@@ -5,7 +5,7 @@ happens to run them. Time counts the accesses of the block. ``known[i, j]`` is t
 did comes before whatever i does next. A barrier joins its members: each then knows what any of them knew, and all that
 they did until now.
 
-Whole warps share one row and column: as long as every barrier and warp-wide instruction takes all threads of the warps
+Whole warps share one row and column: as long as every barrier and ``bar.warp.sync`` takes all threads of the warps
 that it takes at all, the clocks of a warp's lanes are equal, and the diagonal holds the time of the warp's last
 convergence. The first one that takes part of a warp switches to a row and column for each thread.
 """

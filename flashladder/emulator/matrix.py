@@ -36,7 +36,8 @@ def ldmatrix(step: Step) -> None:
     """``ldmatrix.sync.aligned.m8n8.num{.trans}.shared.b16 {d0, ..}, [p]`` (PTX ISA 9.0, 9.7.14.5.15).
 
     Addresses: lanes 0 to 7 give those of the 8 rows (16 bytes each, aligned to 16) of the first matrix, lanes 8 to 15
-    of the second, and so on; what the lanes beyond hold is ignored.
+    of the second, and so on; what the lanes beyond hold is ignored. Each row counts as read by the lane that names it:
+    the lanes meet here, but nothing orders their memory, so what another lane wrote takes a ``bar.warp.sync`` first.
 
     Fragments: register j receives matrix j. Lane 4 g + t gets the two numbers in row g, columns 2 t and 2 t + 1
     (the lower column in the low half); with ``.trans`` those in rows 2 t and 2 t + 1 of column g, that is, the
@@ -56,18 +57,15 @@ def ldmatrix(step: Step) -> None:
         tiles = np.ascontiguousarray(tiles.view(np.uint16).swapaxes(-1, -2)).view(np.uint32)
     for observer in step.machine.observers:
         observer.access(step, Access("shared", "ldmatrix", rows, 16, warps))
-        observer.warp_sync(step, warps)
     step.write_vector(0, [tiles[:, :, j].reshape(*tiles.shape[:2], WARP) for j in range(count)])
 
 
 @machine("movmatrix.sync.aligned.m8n8.trans.b16", "the fragment of the transposed 8 x 8 matrix")
 def movmatrix(step: Step) -> None:
     """``movmatrix.sync.aligned.m8n8.trans.b16 d, a``: a tile in registers, transposed (PTX ISA 9.0, 9.7.14.5.17)."""
-    warps = whole_warps(step)
+    whole_warps(step)
     tile = tile_rows(step.source(1, "b32")).view(np.uint16)
     tile = tile.reshape(*tile.shape[:2], 8, 8).swapaxes(-1, -2)
-    for observer in step.machine.observers:
-        observer.warp_sync(step, warps)
     step.write(0, np.ascontiguousarray(tile).view(np.uint32).reshape(*tile.shape[:2], WARP))
 
 
@@ -96,15 +94,14 @@ def mma(step: Step) -> None:
     parts = step.instruction.opcode.split(".")
     d_type, a_type, b_type = parts[-4:-1]
     wide = int(parts[3].partition("k")[2]) * BYTES[a_type] // 16  # tiles along K
-    warps, left, right, old = whole_warps(step), step.vector(1, "b32"), step.vector(2, "b32"), step.vector(3, "b32")
+    whole_warps(step)
+    left, right, old = step.vector(1, "b32"), step.vector(2, "b32"), step.vector(3, "b32")
     sizes = len(left), len(right), len(old)
     if sizes != (2 * wide, wide, RESULTS[d_type]):
         step.fail("syntax", "registers of A, B, C", expected=(2 * wide, wide, RESULTS[d_type]), found=sizes)
     a = LEFT.matrix(step.machine, left, a_type)  # (blocks, warps, 16, K)
     b = RIGHT.matrix(step.machine, right, b_type)  # (blocks, warps, 8, K)
     product = np.matmul(a, b.swapaxes(-1, -2))  # (blocks, warps, 16, 8)
-    for observer in step.machine.observers:
-        observer.warp_sync(step, warps)
     step.write_vector(0, added(product, old, d_type, saturate="satfinite" in parts))
 
 

@@ -64,4 +64,4 @@ class Observer:
         """These lanes signalled barrier `number` with ``bar.arrive`` and go on without waiting."""
 
     def warp_sync(self, step: Step, lanes: BoolArray | None) -> None:
-        """In each warp these lanes (None: all) have met at a warp-wide instruction."""
+        """In each warp these lanes (None: all) have met at ``bar.warp.sync``: everything before is ordered."""

@@ -65,7 +65,7 @@ class SharedRaces:
         for name, fill in (("writer", NOBODY), ("write_time", 0), ("write_site", 0), ("owner", NOBODY), ("copy", 0)):
             self.shadow.add(name, fill)
         self._add_set("readers")
-        self._met: bytes | None = None  # the warp-wide meeting since which nothing happened
+        self._met: bytes | None = None  # the ``bar.warp.sync`` since which nothing happened
 
     def _add_set(self, name: str) -> None:
         for part, dtype in (("time", np.int32), ("lanes", np.uint32), ("site", np.int32)):
@@ -81,7 +81,7 @@ class SharedRaces:
         self.clocks.signal(lanes, self.now, number)
 
     def warp_sync(self, lanes: BoolArray | None) -> None:
-        """In each warp these lanes, (warps, 32), meet; None: all."""
+        """In each warp these lanes, (warps, 32), meet at ``bar.warp.sync``; None: all."""
         key = b"all" if lanes is None else lanes.tobytes()
         if key != self._met:
             self.clocks.join_warps(lanes, self.now)
@@ -100,8 +100,6 @@ class SharedRaces:
         touch = self._touch(address, width, mask, whole_warps=kind == "ldmatrix")
         if not touch.units.size:
             return []
-        if kind == "ldmatrix":  # the lanes meet, before the read and after it
-            self.clocks.join_warps(None if mask is None else mask & self.clocks.exists, self.now + 1)
         self.now += 1
         self._met = None
         writes = kind in {"st", "atom"}
@@ -146,7 +144,7 @@ class SharedRaces:
         self._write(touch, site)
 
     def _touch(self, address: Array, width: int, mask: BoolArray | None, *, whole_warps: bool = False) -> _Touch:
-        """The active accesses; those of ``ldmatrix`` count as lane 0's, which has met all others of its warp."""
+        """The active accesses; a row of ``ldmatrix`` counts as read by the lane that names it: row i by lane i."""
         warps = self.clocks.warps
         lanes = address.shape[1] if whole_warps else WARP
         active = np.broadcast_to(self.clocks.exists[:, :1] if whole_warps else self.clocks.exists, (warps, lanes))
@@ -154,7 +152,7 @@ class SharedRaces:
             active = active & mask
         warp, lane = np.nonzero(active)
         where = np.broadcast_to(address, (warps, lanes))[warp, lane].astype(np.int64)
-        threads = warp * WARP if whole_warps else warp * WARP + lane
+        threads = warp * WARP + lane
         if not where.size:
             return _Touch(threads, where)
         self.shadow.fit(where, width)

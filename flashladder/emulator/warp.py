@@ -6,6 +6,10 @@ be in its own mask, and each named lane that has not exited must be executing th
 One consequence is stricter than Volta and its successors: the two sides of a divergent branch cannot meet at two
 different ``bar.warp.sync``.
 
+To meet is not to see: only ``bar.warp.sync`` orders the memory accesses of those who meet, and it alone is told to the
+observers. "These intrinsics do not imply a memory barrier" (CUDA C++ Programming Guide, Warp Vote, Match, Reduce and
+Shuffle Functions).
+
 Sets of lanes are 32-bit numbers, bit i for lane i, as in PTX itself. A result that is the same for all lanes of a warp
 has a last axis of length 1.
 """
@@ -59,7 +63,7 @@ def whole_warps(step: Step) -> BoolArray | None:
 
 
 def meet(step: Step, index: int) -> Array:
-    """Brings the lanes of a membermask (operand `index`) together and tells the observers.
+    """Brings the lanes of a membermask (operand `index`) together; orders no memory.
 
     Returns:
         For each lane the set of lanes that it meets (named, executing), ``u32`` of shape (blocks|1, warps|1, 32|1).
@@ -68,10 +72,7 @@ def meet(step: Step, index: int) -> Array:
         EmulationError: ``divergent-warp``, naming the lanes that are not there.
     """
     named, mask = step.source(index, "b32"), step.mask
-    whole = mask is None or mask.shape[-1] == 1
-    if whole and named.size == 1 and named.item() == ALL:
-        for observer in step.machine.observers:
-            observer.warp_sync(step, mask)
+    if (mask is None or mask.shape[-1] == 1) and named.size == 1 and named.item() == ALL:
         return EVERYONE
     active = step.lanes()
     present = bits(active)
@@ -79,16 +80,10 @@ def meet(step: Step, index: int) -> Array:
     missing = named & bits(step.machine.live) & ~present
     _refuse(step, active & (missing != 0), missing, "lanes that the membermask names are not there")
     together = named & present
-    if named.shape[-1] == 1:
-        for observer in step.machine.observers:
-            observer.warp_sync(step, mask)
-        return together
-    for lane in range(WARP):  # each pair of lanes that is to meet has to agree on who does
-        differs = active & (((together >> lane) & 1) == 1) & (named[..., lane : lane + 1] != named)
-        _refuse(step, differs, named, f"lane {lane} is there with another membermask")
-    for group in np.unique(np.broadcast_to(named, active.shape)[active]):
-        for observer in step.machine.observers:
-            observer.warp_sync(step, active & (named == group))
+    if named.shape[-1] > 1:
+        for lane in range(WARP):  # each pair of lanes that is to meet has to agree on who does
+            differs = active & (((together >> lane) & 1) == 1) & (named[..., lane : lane + 1] != named)
+            _refuse(step, differs, named, f"lane {lane} is there with another membermask")
     return together
 
 
@@ -257,5 +252,12 @@ def redux(step: Step) -> None:
 
 @machine("bar.warp.sync", "waits for the lanes of the membermask; orders their memory accesses")
 def bar_warp_sync(step: Step) -> None:
-    """``bar.warp.sync membermask`` (PTX ISA 9.0, 9.7.13.2)."""
-    meet(step, 0)
+    """``bar.warp.sync membermask`` (PTX ISA 9.0, 9.7.13.2): each set of lanes that meets knows of each other's past."""
+    together, mask = meet(step, 0), step.mask
+    groups: list[BoolArray | None] = [mask]
+    if together.shape[-1] > 1:  # lanes of one warp that meet in several groups
+        active = step.lanes()
+        groups = [active & (together == group) for group in np.unique(np.broadcast_to(together, active.shape)[active])]
+    for lanes in groups:
+        for observer in step.machine.observers:
+            observer.warp_sync(step, lanes)

@@ -37,6 +37,36 @@ RACES = (
         address=4,
     ),
     Race(
+        Launch("fences.cu", "shuffle_as_fence", lambda: (floats(32), ramp(32)), 2 * (np.arange(32) ^ 1), 32),
+        *("RAW", "shared", "st.shared", "ld.shared"),
+        threads=(1, 0),
+        address=4,
+    ),
+    Race(
+        Launch("fences.cu", "vote_as_fence", lambda: (floats(32), ramp(32)), 32 + (np.arange(32) ^ 1), 32),
+        *("RAW", "shared", "st.shared", "ld.shared"),
+        threads=(1, 0),
+        address=4,
+    ),
+    Race(
+        Launch("fences.cu", "matrix_of_others", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.arange(32), 32),
+        *("RAW", "shared", "st.shared", "ldmatrix"),
+        threads=(1, 0),
+        address=4,
+    ),
+    Race(
+        Launch(
+            "fences.cu",
+            "matrix_overwritten",
+            lambda: (zeros(32), np.arange(32, dtype=np.int32)),
+            np.arange(32) + 1,
+            32,
+        ),
+        *("WAR", "shared", "ldmatrix", "st.shared"),
+        threads=(0, 1),
+        address=4,
+    ),
+    Race(
         Launch("races.cu", "lanes_collide", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.full(32, 3), 32),
         *("same-instruction write", "shared", "st.shared", "st.shared"),
         threads=(3, 4),

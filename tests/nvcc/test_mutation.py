@@ -1,6 +1,6 @@
 """The race detector and the adversarial copies are proven by deletion: every barrier, wait and commit is missed.
 
-Run: pytest tests/nvcc/test_mutation.py  (0.2 s a mutant, 238 of them)
+Run: pytest tests/nvcc/test_mutation.py  (0.2 s a mutant, 252 of them)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from flashladder.mutation import CONFIG_OF, DELETED, SWIZZLE, Equivalent, judge,
 
 pytestmark = pytest.mark.nvcc
 NUMBERS = [iteration.number for iteration in load_all()]
+LAST_SYNCWARP = 10  # from iteration 11 on the epilogue waits for the whole block instead
 
 
 @pytest.mark.slow
@@ -26,11 +27,21 @@ def test_every_deletion_is_caught_and_the_kernel_itself_is_clean(number: int) ->
     verdicts = list(mutation.verify([number]))
     assert not [str(verdict) for verdict in verdicts if not verdict.as_listed]
     deleted = {verdict.mutant.instruction.opcode for verdict in verdicts}
-    assert deleted == {*DELETED, *([SWIZZLE] if number == mutation.SWIZZLED_ITERATION else [])}
+    assert deleted == {*DELETED, *([SWIZZLE] if number == mutation.SWIZZLED_ITERATION else [])} - (
+        {"bar.warp.sync"} if number > LAST_SYNCWARP else set()
+    )
     for verdict in verdicts:
         assert verdict.mutant.instruction.line > 0
         if verdict.caught in ("error", "race"):
             assert "kernel.ptx:" in verdict.evidence
+
+
+def test_without_the_syncwarp_before_q_iteration_1_races() -> None:
+    mutant = next(m for m in mutants_of(load_iteration(1)) if m.instruction.opcode == "bar.warp.sync")
+    race = mutation.observe(mutant.iteration, mutant.config, mutant.kernel).races[0]
+    assert "RAW" in race
+    assert "ldmatrix" in race
+    assert "flash_fwd_runtime_offsets.cuh" in race
 
 
 def test_the_list_of_equivalent_mutants_names_only_mutants_that_exist() -> None:

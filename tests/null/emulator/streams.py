@@ -96,7 +96,7 @@ class Stream:
         self.observer.barrier_arrive(step, number, np.broadcast_to(lanes, self.machine.shape))
 
     def warp_sync(self, line: int = 97, lanes: Any = None) -> None:
-        """``bar.warp.sync``, or any warp-wide instruction."""
+        """``bar.warp.sync``."""
         self.observer.warp_sync(self.step("bar.warp.sync", line), lanes)
 
     def block(self, *opcodes: str, mask: Any = None, times: int = 1) -> None:

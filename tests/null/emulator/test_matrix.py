@@ -80,7 +80,7 @@ def test_mma_broadcasts_and_stays_as_small_as_its_inputs(a_shape: tuple[int, int
     assert bench.get("d0").shape == (*np.broadcast_shapes(a_shape, b_shape), 32)
     expected = np.broadcast_to(a.astype(np.float32) @ b.astype(np.float32), (3, 4, 16, 8))
     assert np.array_equal(result(bench, 3, 4), expected)
-    assert bench.ears.synced == [None]
+    assert bench.ears.synced == []
 
 
 def test_mma_takes_one_number_for_all_lanes() -> None:
@@ -107,9 +107,7 @@ def test_mma_under_a_mask_leaves_other_warps_alone() -> None:
     multiply(bench, tiles_of_a(a), tiles_of_b(b), ZERO, mask=mask)
     assert np.array_equal(result(bench, 1, 3)[0, 1], a[0, 1].astype(np.float32) @ b[0, 1].astype(np.float32))
     assert (bench.get("d0").view(np.uint32)[0, [0, 2]] == 0xFFFFFFFF).all()
-    (heard,) = bench.ears.synced
-    assert heard is not None
-    assert heard.reshape(3).tolist() == [False, True, False]
+    assert bench.ears.synced == []
 
 
 @pytest.mark.parametrize("opcode", [MMA, LDMATRIX.format("x4"), "movmatrix.sync.aligned.m8n8.trans.b16"])

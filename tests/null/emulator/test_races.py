@@ -145,13 +145,29 @@ def test_a_warp_sync_orders_no_other_warp() -> None:
     assert found(hazards) == {("shared", "RAW", 1, 2)}
 
 
-def test_ldmatrix_orders_the_lanes_of_its_warp() -> None:
+@pytest.mark.parametrize("synced", [set(), {1}, {2}, {1, 2}])
+def test_ldmatrix_orders_no_memory(synced: set[int]) -> None:
     hazards = Hazards()
     stream = Stream(hazards)
+    own_row, others_row = stream.tid * np.uint64(16), (stream.tid ^ np.uint64(1)) * np.uint64(16)
+    for line, (kind, address) in enumerate([("st", own_row), ("ldmatrix", others_row), ("st", own_row)], start=1):
+        stream.access(kind, address, line, 16)
+        if line in synced:
+            stream.warp_sync()
+    expected = {("shared", "RAW", 1, 2), ("shared", "WAR", 2, 3)}
+    assert found(hazards) == {race for race in expected if race[2] not in synced}
+
+
+def test_a_row_of_ldmatrix_is_read_by_the_lane_that_names_it() -> None:
+    hazards = Hazards()
+    stream = Stream(hazards, warps=2)
+    rows = stream.tid[:, :, :16] * np.uint64(16)  # of .x2: lanes 0 to 15 name their own bytes
     stream.access("st", stream.tid * np.uint64(16), 1, 16)
-    stream.access("ldmatrix", stream.tid[:, :, ::-1] * np.uint64(16), 2, 16)  # other lanes' rows, same warp
-    stream.access("st", stream.tid * np.uint64(16), 3, 16)
+    stream.access("ldmatrix", rows, 2, 16)
     assert not hazards.reports
+    stream.access("ldmatrix", rows + np.uint64(16), 3, 16, mask=stream.only(1))
+    (race,) = hazards.reports
+    assert (race.first_thread, race.second_thread, race.address, race.count) == (33, 32, 33 * 16, 16)
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -171,14 +171,16 @@ def test_groups_with_masks_of_their_own_meet_separately() -> None:
         "redux.sync.min.s32",
     ],
 )
-def test_every_meeting_is_heard_once(opcode: str) -> None:
+def test_only_bar_warp_sync_is_told_to_observers(opcode: str) -> None:
     bench = Bench()
     kind = np.bool_ if "vote" in opcode else np.uint64 if "b64" in opcode else np.uint32
     d = bench.destination("d", np.bool_ if ".pred" in opcode else np.uint32)
     bench.run(opcode, d, bench.set("a", np.ones((1, 1, 1), kind)), number(-1))
-    assert bench.ears.synced == [None]
+    bench.run("shfl.sync.bfly.b32", bench.destination("s"), bench.set("a", lanes()), number(1), number(31), number(-1))
     bench.run("activemask.b32", bench.destination("e"))
-    assert len(bench.ears.synced) == 1
+    assert bench.ears.synced == []
+    bench.run("bar.warp.sync", number(-1))
+    assert bench.ears.synced == [None]
 
 
 @pytest.mark.parametrize(
