@@ -38,7 +38,7 @@ def load_ablation(text: str, folder: Path = ITERATIONS) -> Iteration:
             expected="a number, or one change to one, such as '16 - swizzle' or '7 + row_major'",
             found=repr(text),
         )
-    base = _step(int(match[1]), folder)
+    base = load_iteration(int(match[1]), folder)
     if match[2] is None:
         return base
     name = re.sub(r"[ -]+", "_", match[3].lower())
@@ -59,14 +59,6 @@ def load_ablation(text: str, folder: Path = ITERATIONS) -> Iteration:
     back = match[2] == "-"
     parts = _taken_back(base.parts, step, concerns, lineage) if back else _added(base.parts, step, concerns)
     return _ablation(base, parts, step, f"{base.number} {match[2]} {name}", folder)
-
-
-def _step(number: int, folder: Path) -> Iteration:
-    """A step of the ladder; where the folder holds all from 1 on, a wrong number is told the range."""
-    known = sorted(int(path.name[:2]) for path in folder.glob("[0-9][0-9]_*.yaml"))
-    if number not in known and known == list(range(1, len(known) + 1)) and known:
-        raise FlashladderError("no such iteration", expected=f"a number from 1 to {len(known)}", found=number)
-    return load_iteration(number, folder)
 
 
 def nameable(number: int, folder: Path = ITERATIONS) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -23,7 +23,7 @@ import shutil
 import sys
 
 from flashladder.doctor_gpu import Finding, counters, find_ncu, gpus, privileged, rung
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import BUILD, ROOT, dump_json
 
 DISK_GB = 8.0  # one torch and toolchain environment is 1.1 GB, sixteen build environments and the store fit in the rest
@@ -176,4 +176,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    with one_line_errors():
+        raise SystemExit(main())

@@ -71,9 +71,13 @@ def one_line_errors() -> Iterator[None]:
     """Turns a `FlashladderError` into its one line on stderr and its exit code; for the edges of commands.
 
     A reader that has seen enough (``invoke ptx 7 | head``) ends the command quietly; Ctrl-C ends it with 130, and
-    a file that cannot be read or written (a full disk behind stdout) with 2.
+    a file that cannot be read or written (a full disk behind stdout), and a FLASHLADDER_ROOT that is no checkout,
+    with 2.
     """
+    from flashladder.files import require_checkout  # whose errors are this module's
+
     try:
+        require_checkout()
         yield
         sys.stdout.flush()
     except FlashladderError as error:

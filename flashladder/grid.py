@@ -16,10 +16,12 @@ from pydantic_core import PydanticCustomError
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.files import CONFIGS
+from flashladder.gpus import require_fit
 from flashladder.iteration import Iteration, load_description
 from flashladder.located import Located, closest, read_located, validate
 from flashladder.parts import D_HEAD
 from flashladder.selection import select_configs
+from flashladder.yaml_text import yaml_files
 
 FOLDER = CONFIGS / "grids"
 GridGpu = Literal["any", "a100", "rtx3090", "rtx4090", "h100", "h200"]
@@ -115,7 +117,7 @@ class Grid:
 
 def grid_names(folder: Path = FOLDER) -> tuple[str, ...]:
     """The names of the grids in a folder."""
-    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+    return tuple(path.stem for path in yaml_files(folder))
 
 
 def load_grid(name: str, folder: Path = FOLDER) -> Grid:
@@ -154,11 +156,14 @@ def _selected(located: Located, i: int, description: str, file: GridFile) -> tup
     try:
         iteration = load_description(description)
         location = ("configs",)
-        return iteration, select_configs(iteration, file.configs, file.dtypes)
+        configs = select_configs(iteration, file.configs, file.dtypes)
+        for config in configs if file.gpu != "any" else ():
+            require_fit(file.gpu, config)
     except FlashladderError as error:
         raise FlashladderError(
             error.what, where=located.where(location), expected=error.expected, found=error.found, hint=error.hint
         ) from error
+    return iteration, configs
 
 
 def _cell(located: Located, i: int, j: int, cell: Cell) -> Cell:

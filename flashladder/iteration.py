@@ -19,6 +19,7 @@ from flashladder.iteration_schema import GPUS, Claim, Expect, IterationFile
 from flashladder.located import Located, read_located, validate
 from flashladder.parts import Parts, fit_config
 from flashladder.resolve import frozen, own_configs, resolve_config, resolve_expect, resolve_parts, wrong
+from flashladder.yaml_text import yaml_files
 
 __all__ = [
     "GPUS",
@@ -90,8 +91,9 @@ def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
     """
     files = _files(folder)
     if number not in files:
-        known = ", ".join(map(str, files)) or f"none, since {relative(folder)} holds no iteration"
-        raise FlashladderError("no such iteration", expected=f"one of {known}", found=number)
+        gapless = list(files) == list(range(1, len(files) + 1))
+        expected = f"a number from 1 to {len(files)}" if gapless else f"one of {', '.join(map(str, files))}"
+        raise FlashladderError("no such iteration", expected=expected, found=number)
     stat = files[number].stat()
     return _load(files[number], folder, (stat.st_mtime_ns, stat.st_size))
 
@@ -100,7 +102,7 @@ def load_all(folder: Path = ITERATIONS) -> tuple[Iteration, ...]:
     """Every iteration of the ladder, in order.
 
     Raises:
-        FlashladderError: a file is wrong, or two claim one number.
+        FlashladderError: there is none, a file is wrong, or two claim one number.
     """
     return tuple(load_iteration(number, folder) for number in _files(folder))
 
@@ -130,9 +132,9 @@ def claim_configs(
 
 
 def _files(folder: Path) -> dict[int, Path]:
-    """Number to file, in order of the numbers."""
+    """Number to file, in order of the numbers; at least one."""
     files: dict[int, Path] = {}
-    for path in sorted(folder.glob("*.yaml")):
+    for path in yaml_files(folder):
         match = _FILE_NAME.fullmatch(path.name)
         if match is None:
             raise FlashladderError(
@@ -147,6 +149,8 @@ def _files(folder: Path) -> dict[int, Path]:
                 found=files[number].name,
             )
         files[number] = path
+    if not files:
+        raise FlashladderError("no iterations found", where=relative(folder), expected="files named NN_name.yaml")
     return files
 
 

@@ -1,7 +1,7 @@
 """YAML with line numbers, and pydantic errors turned into one line that names file, line, expected and found.
 
-Why: a person edits these files by hand, so each mistake must point at its own line. The loader is PyYAML's safe one,
-stricter: duplicate keys, aliases, tags and keys that are not text are refused. Used for iterations, GPUs and grids.
+Why: a person edits these files by hand, so each mistake must point at its own line. `flashladder.yaml_text` reads them.
+Used for iterations, GPUs and grids.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from dataclasses import dataclass
 import difflib
 from pathlib import Path
 import re
-from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
-import yaml
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
+from flashladder.yaml_text import Location, read_document
 
-Location = tuple["str | int", ...]
 Model = TypeVar("Model", bound=BaseModel)
 
 _TYPES = {
@@ -54,85 +53,20 @@ class Located:
         return f"{relative(self.path)}:{self.lines.get(location, 1)}"
 
 
-class _Loader(yaml.SafeLoader):
-    """The safe loader without aliases, so that a file reads top to bottom and cannot contain itself."""
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Refuses aliases, composes everything else."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # PyYAML's stub
-            raise yaml.MarkedYAMLError(problem="an alias (*name) is not allowed", problem_mark=mark)
-        return super().compose_node(parent, index)
-
-
 def read_located(path: Path) -> Located:
     """Reads one YAML file whose content is a mapping.
 
     Raises:
-        FlashladderError: no such file, not UTF-8, not YAML, not a mapping, a duplicate key, an alias or a tag.
+        FlashladderError: as `flashladder.yaml_text.read_document`; or the content is not a mapping.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FlashladderError(f"cannot read the file ({error.strerror})", where=relative(path)) from error
-    except UnicodeDecodeError as error:
-        raise FlashladderError(
-            "not text", where=relative(path), expected="UTF-8", found=f"byte {error.object[error.start]:#04x}"
-        ) from error
-    lines: dict[Location, int] = {}
-    try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        data = None if node is None else _construct(loader, node, (), lines, path)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise FlashladderError(
-            f"not valid YAML, {error.problem or error.context}",
-            where=f"{relative(path)}:{mark.line + 1 if mark else 1}",
-            hint="indent with spaces, one key per line" if "\\t" in str(error.problem) else None,
-        ) from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise FlashladderError(f"not valid YAML, {error}", where=f"{relative(path)}:1") from error
-    if not isinstance(data, dict):
-        found = "an empty file" if data is None else _shown(data)
-        line = 1 if node is None else node.start_mark.line + 1
+    document = read_document(path)
+    if not isinstance(document.data, dict):
+        found = "an empty file" if document.data is None else _shown(document.data)
+        line = document.lines.get((), 1)
         raise FlashladderError(
             "wrong content", where=f"{relative(path)}:{line}", expected="a mapping of keys to values", found=found
         )
-    return Located(path, data, lines)
-
-
-def _construct(loader: _Loader, node: yaml.Node, location: Location, lines: dict[Location, int], path: Path) -> object:
-    """The value of `node`; notes the line of every location below it."""
-    lines.setdefault(location, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
-        result: dict[str, object] = {}
-        for key_node, value_node in node.value:
-            key = _key(key_node, path)
-            line = key_node.start_mark.line + 1
-            if key in result:
-                raise FlashladderError(
-                    f"duplicate key {key!r}",
-                    where=f"{relative(path)}:{line}",
-                    expected="each key once",
-                    found=f"it already on line {lines[(*location, key)]}",
-                )
-            lines[(*location, key)] = line
-            result[key] = _construct(loader, value_node, (*location, key), lines, path)
-        return result
-    if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
-        return [_construct(loader, item, (*location, i), lines, path) for i, item in enumerate(node.value)]
-    return cast("object", loader.construct_object(node, deep=True))
-
-
-def _key(node: yaml.Node, path: Path) -> str:
-    """A mapping's key, which must be plain text."""
-    if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:str":
-        return str(node.value)
-    found = node.value if isinstance(node, yaml.ScalarNode) else "a collection"
-    raise FlashladderError(
-        "bad key", where=f"{relative(path)}:{node.start_mark.line + 1}", expected="text", found=found
-    )
+    return Located(path, document.data, document.lines)
 
 
 def closest(name: object, candidates: Sequence[str]) -> str | None:

@@ -19,7 +19,6 @@ from typing import Literal
 import numpy as np
 import pydantic
 from tqdm import tqdm
-import yaml
 
 from flashladder import emulator
 from flashladder.config import KernelConfig
@@ -31,6 +30,7 @@ from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import ROOT, relative
 from flashladder.iteration import Iteration, load_all, load_iteration
 from flashladder.result_schema import Shape
+from flashladder.yaml_text import read_yaml
 
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
 DELETED = ("bar.sync", "bar.warp.sync", "cp.async.wait_group", "cp.async.commit_group")
@@ -101,9 +101,10 @@ def read_equivalent() -> tuple[Equivalent, ...]:
         FlashladderError: it cannot be read.
     """
     try:
-        entries = yaml.safe_load(EQUIVALENT.read_text(encoding="utf-8"))
-        return tuple(Equivalent.model_validate(entry) for entry in entries or ())
-    except (OSError, yaml.YAMLError, pydantic.ValidationError) as error:
+        entries = read_yaml(EQUIVALENT)
+        listed = entries if isinstance(entries, list) else [entries] if entries else []
+        return tuple(Equivalent.model_validate(entry) for entry in listed)
+    except pydantic.ValidationError as error:
         raise FlashladderError(
             "cannot read the list of equivalent mutants", where=relative(EQUIVALENT), found=error
         ) from error

@@ -12,9 +12,11 @@ from typing import TypeVar
 
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
+from flashladder.gpus import require_fit
 from flashladder.iteration_schema import GPUS, Expect, IterationFile
-from flashladder.located import Located, Location
+from flashladder.located import Located
 from flashladder.parts import CONCERNS, D_HEAD, Parts, config_conflicts, contradictions, fit_config
+from flashladder.yaml_text import Location
 
 _KNOB_KEYS = {
     "Q_mma_load_K_tiles": "load_tiles",
@@ -81,7 +83,8 @@ def resolve_config(
     """The fp16 configuration on one GPU: the parent's, then what the file says, then what the parts decide.
 
     Raises:
-        FlashladderError: the file says something that the parts decide otherwise, or the result is not legal.
+        FlashladderError: the file says something that the parts decide otherwise, or the result is not legal or too
+            large for that GPU.
     """
     at: Location = next((at for at in (("configs", gpu), ("configs", "any")) if at in located.lines), ("change",))
     if parent is None:
@@ -100,6 +103,10 @@ def resolve_config(
             raise wrong(located, places[0], f"the parts contradict {key!r} on {gpu}", reason, said[name])
     if conflicts := config_conflicts(parts, config):
         raise wrong(located, at, f"illegal configuration for {gpu}", "a legal combination", conflicts[0])
+    try:
+        require_fit(gpu, config)
+    except FlashladderError as error:
+        raise wrong(located, at, error.what, error.expected, error.found) from error
     return config
 
 

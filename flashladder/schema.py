@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from flashladder.errors import one_line_errors
 from flashladder.files import CONFIGS, dump_json, relative, write_atomic
 from flashladder.gpus import Gpu
 from flashladder.grid import GridFile
@@ -37,4 +38,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors():
+        main()

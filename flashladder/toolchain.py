@@ -18,7 +18,7 @@ import os
 from pathlib import Path
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import CONFIGS, relative
@@ -85,10 +85,11 @@ def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
     Raises:
         FlashladderError: the file is missing, is not YAML, or lacks a key.
     """
-    import yaml
+    from flashladder.located import read_located
 
+    located = read_located(path)
+    data: Mapping[str, Any] = located.data
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
         return Pins(
             cuda=str(data["cuda"]),
             packages={str(name): str(version) for name, version in data["packages"].items()},
@@ -98,9 +99,7 @@ def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
             nvcc_flags={kind: tuple(data["nvcc_flags"][kind]) for kind in ("all", "release", "debug")},
             ptxas_flags={kind: tuple(data["ptxas_flags"][kind]) for kind in ("all", "release", "debug")},
         )
-    except OSError as error:
-        raise FlashladderError(f"could not read the toolchain pins ({error.strerror})", where=relative(path)) from error
-    except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise FlashladderError("the toolchain pins are malformed", where=relative(path), found=repr(error)) from error
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
@@ -35,3 +38,15 @@ def test_digests_do_not_depend_on_where_the_checkout_is() -> None:
 
 def test_json_is_sorted_and_ends_with_a_newline() -> None:
     assert dump_json({"b": 1, "a": [2]}) == '{\n  "a": [\n    2\n  ],\n  "b": 1\n}\n'
+
+
+@pytest.mark.parametrize("module", ["view list", "report --check", "doctor", "gate", "bench 7", "schema", "ptx 7"])
+def test_a_wrong_root_is_one_line_in_every_command(module: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", *f"flashladder.{module}".split()]
+    environment = os.environ | {"FLASHLADDER_ROOT": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: FLASHLADDER_ROOT does not name a checkout: expected a folder that holds iterations/, kernels/ and "
+        f"configs/, found {str(tmp_path)!r}; unset it to use the checkout of this package\n"
+    )

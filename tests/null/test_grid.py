@@ -103,6 +103,8 @@ n_heads: 16
         ("batch: 1", "bacth: 1", 9, "unknown key 'seq_lens.0.bacth': expected one of seq_len, batch, found 'bacth'"),
         ("n_heads: 16", "n_heads: 8", 5, "iteration 16 - swizzle has a fixed row stride: expected n_heads 16, found 8"),
         ("n_heads: 16", "heads: 16", 10, "unknown key 'heads'"),
+        ("n_heads: 16", "n_heads: 020", 10, "a value that programs read differently: expected a whole number"),
+        ("n_heads: 16", f"n_heads: {'[' * 500}{']' * 500}", 10, "not valid YAML, it nests deeper than 24 levels"),
     ],
 )
 def test_malformed_grids(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
@@ -112,6 +114,26 @@ def test_malformed_grids(tmp_path: Path, old: str, new: str, line: int, message:
         load_grid("g", tmp_path)
     assert str(caught.value).startswith(f"{tmp_path / 'g.yaml'}:{line}: {message}")
     assert caught.value.exit_code == 2
+
+
+def test_a_configuration_of_a_grid_fits_the_grids_gpu(tmp_path: Path) -> None:
+    tall = "(FP16, 128, 256, 128, 8): async+load_0_0_0_tiles"
+    text = GRID.replace('  - "16 - swizzle"\n', "").replace("prog", f'"{tall}"')
+    (tmp_path / "large.yaml").write_text(text.replace("any", "rtx3090"), encoding="utf-8")
+    (tmp_path / "fits.yaml").write_text(text.replace("any", "h200"), encoding="utf-8")
+    assert len(load_grid("fits", tmp_path).cells) == 1
+    with pytest.raises(FlashladderError) as caught:
+        load_grid("large", tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path / 'large.yaml'}:5: the configuration is too large for rtx3090: expected at most 101376 bytes of "
+        "shared memory per CTA, as RTX 3090 has, found 131072"
+    )
+
+
+def test_a_grid_that_nobody_reads(tmp_path: Path) -> None:
+    (tmp_path / "g.yml").write_text(GRID, encoding="utf-8")
+    with pytest.raises(FlashladderError, match=r"g\.yml: the file is not read; rename it to g\.yaml, or remove it$"):
+        load_grid("g", tmp_path)
 
 
 def test_unknown_grid() -> None:
@@ -125,6 +147,8 @@ def test_each_gpu_is_described_in_the_units_that_plausibility_needs() -> None:
     units = {
         "fp16_tensor": "TFLOP/s", "fp16_tensor_rate": "FLOP/clock/SM", "sms": "SM", "boost_clock": "MHz",
         "max_clock": "MHz", "memory_bandwidth": "GB/s", "l2": "MiB", "shared_memory_per_sm": "KiB",
+        "shared_memory_per_block": "KiB", "threads_per_block": "thread/block",
+        "registers_per_block": "register/block", "registers_per_thread": "register/thread",
     }  # fmt: skip
     gpus = load_gpus()
     assert set(gpus) == {"a100", "rtx3090", "rtx4090", "h100", "h200"}
@@ -134,6 +158,7 @@ def test_each_gpu_is_described_in_the_units_that_plausibility_needs() -> None:
         computed = peaks["fp16_tensor_rate"] * peaks["sms"] * peaks["boost_clock"] * 1e-6
         assert computed == pytest.approx(peaks["fp16_tensor"], rel=1e-3), key
         assert peaks["boost_clock"] <= peaks["max_clock"]
+        assert peaks["shared_memory_per_block"] == peaks["shared_memory_per_sm"] - 1  # KiB; one is the system's
 
 
 @pytest.mark.parametrize(

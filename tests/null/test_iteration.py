@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import FrozenInstanceError, asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,15 +144,17 @@ def test_frozen() -> None:
 def test_unknown_numbers(number: int) -> None:
     with pytest.raises(FlashladderError) as caught:
         load_iteration(number)
-    assert str(caught.value) == (
-        f"no such iteration: expected one of {', '.join(map(str, range(1, 17)))}, found {number}"
-    )
+    assert str(caught.value) == (f"no such iteration: expected a number from 1 to 16, found {number}")
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match=r"expected one of none, since .* holds no iteration, found 1"):
-        load_iteration(1, tmp_path)
-    assert load_all(tmp_path) == ()
+    for load in (load_all, partial(load_iteration, 1), partial(load_description, "1")):
+        with pytest.raises(FlashladderError) as caught:
+            load(folder=tmp_path)
+        assert str(caught.value) == f"{tmp_path}: no iterations found: expected files named NN_name.yaml"
+        assert caught.value.exit_code == 2
+    with pytest.raises(FlashladderError, match=r"nowhere: cannot read the folder \(No such file or directory\)$"):
+        load_all(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 import textwrap
 
@@ -9,7 +10,8 @@ import pytest
 
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.iteration import load_all
-from tests.null.malformed_cases import CASES, ROOT, STEP
+from tests.null.malformed_cases import CASES
+from tests.null.malformed_templates import ROOT, STEP
 
 
 def fill(folder: Path, files: dict[str, str]) -> Path:
@@ -58,6 +60,31 @@ def test_bad_files(tmp_path: Path, name: str, data: bytes, message: str) -> None
 def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "01_base.yaml").mkdir()
     with pytest.raises(FlashladderError, match=r"01_base\.yaml: cannot read the file \(Is a directory\)$"):
+        load_all(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["17_mine.yml", "17_mine.YAML", "17_mine.Yml"])
+def test_a_file_that_nobody_reads(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, {"01_base.yaml": ROOT, name: STEP})
+    with pytest.raises(FlashladderError) as caught:
+        load_all(tmp_path)
+    hint = "rename it to 17_mine.yaml, or remove it"
+    assert str(caught.value) == f"{tmp_path / name}: the file is not read; {hint}"
+    assert caught.value.exit_code == 2
+
+
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "01_base.yaml")
+    with pytest.raises(FlashladderError, match=r"01_base\.yaml: not a regular file; put a text file there$"):
+        load_all(tmp_path)
+
+
+def test_a_file_of_thirty_megabytes_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    with (tmp_path / "01_base.yaml").open("wb") as stream:
+        stream.truncate(30 << 20)  # sparse
+    with pytest.raises(
+        FlashladderError, match=r"01_base\.yaml: the file is too large: expected at most 256 KiB, found"
+    ):
         load_all(tmp_path)
 
 

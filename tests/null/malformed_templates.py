@@ -1,0 +1,47 @@
+"""Two well-formed iteration files, and the means to edit one place of them, for tables of malformed ones."""
+
+from __future__ import annotations
+
+ROOT = """\
+iteration: 1
+title: Base
+why: >
+  A kernel with everything that a tensor core needs and nothing that makes it fast.
+change:
+  layout: linear
+  schedule: lazy
+  operands: whole
+  k_order: column_major
+  softmax: exp
+  normalize: divide
+  gmem: advance
+  epilogue: offsets
+  store_policy: write_back
+  row_stride: 0
+configs:
+  any: {B_r: 64, B_c: 64, n_warps: 4}
+"""
+STEP = """\
+iteration: 2
+title: Swizzling
+parent: 1
+why: Units of sixteen bytes are permuted, so that rows spread over the banks.
+change:
+  layout: xor
+configs:
+  a100: {B_r: 128}
+expect:
+  sass: {LOP3: rises}
+"""
+
+
+def step(old: str, new: str) -> str:
+    """STEP with one edit."""
+    assert STEP.count(old) == 1, old
+    return STEP.replace(old, new)
+
+
+def root(old: str, new: str) -> str:
+    """ROOT with one edit."""
+    assert ROOT.count(old) == 1, old
+    return ROOT.replace(old, new)
