@@ -67,13 +67,17 @@ class Operation:
     """An instruction of a basic block, ready to run.
 
     Attributes:
+        instruction: what it executes.
         run: executes it for the lanes of a mask.
         pure: whether it changes nothing but registers, so that lanes which have exited may run it as well.
-        dying: slots of the registers that nothing reads after it, each with the value of an unwritten register.
+        dead: registers that nothing reads after it.
+        dying: their slots, each with the value of an unwritten register.
     """
 
+    instruction: Instruction
     run: Run
     pure: bool
+    dead: tuple[str, ...]
     dying: tuple[tuple[int, Array], ...]
 
 
@@ -90,8 +94,10 @@ def compile_block(machine: Machine, block: Block) -> list[Operation]:
     body = block.instructions if block.terminator is None else block.instructions[:-1]
     return [
         Operation(
+            instruction,
             _guarded(machine, instruction, compile_instruction(machine, instruction)),
             row_of(instruction, machine.path).kind == "lane",
+            dying,
             tuple((slot, machine.unwritten[slot]) for slot in map(machine.slots.get, dying) if slot is not None),
         )
         for instruction, dying in zip(body, block.dying, strict=False)

@@ -14,6 +14,7 @@ from flashladder.emulator.compiled import Operation, compile_block, guard_mask
 from flashladder.emulator.control import BARRIERS, Block, Flow, word
 from flashladder.emulator.machine import Machine, Step
 from flashladder.emulator.table import machine as row
+from flashladder.emulator.undefined import Interruption, Undefined
 from flashladder.emulator.values import BoolArray
 
 Progress = Callable[[int], None]  # told how many warp instructions have just been executed
@@ -42,8 +43,17 @@ def control(step: Step) -> None:
 class Engine:
     """One slice of the grid on its way through the program."""
 
-    def __init__(self, machine: Machine, flow: Flow, max_instructions: int, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        flow: Flow,
+        max_instructions: int,
+        progress: Progress | None,
+        *,
+        track_undefined: bool = True,
+    ) -> None:
         self.machine = machine
+        machine.undefined = Undefined(machine) if track_undefined else None
         self.flow = flow
         self.max_instructions = max_instructions
         self.progress = progress
@@ -96,19 +106,42 @@ class Engine:
         operations = self._compiled.get(block.index)
         if operations is None:
             operations = self._compiled[block.index] = compile_block(machine, block)
-        everyone = mask is None or not (machine.live & ~mask).any()
-        lanes = None if everyone else mask  # exited lanes may hold anything: no need to keep what they had
-        for operation in operations:
-            operation.run(lanes if operation.pure else mask)
-            if everyone:  # nobody is elsewhere who might still read the register: memory stays small and caches warm
-                for slot, blank in operation.dying:
-                    machine.registers[slot] = blank
+        self._run(operations, mask)
         machine.issued += len(block.instructions)
         if self.progress is not None:
             self.progress(len(block.instructions) * machine.shape[0] * machine.shape[1])
         if machine.issued > self.max_instructions:
             self._over_budget(block, mask)
+        if machine.undefined is None or not machine.undefined.tracking:
+            self._leave(block, mask)
+            return
+        machine.undefined.leave(block.terminator, mask)
         self._leave(block, mask)
+        machine.undefined.settle()
+
+    def _run(self, operations: list[Operation], mask: BoolArray | None) -> None:
+        """Runs a block's instructions; those after the first undefined value, if there is one, with its marks."""
+        machine, undefined = self.machine, self.machine.undefined
+        everyone = mask is None or not (machine.live & ~mask).any()
+        lanes = None if everyone else mask  # exited lanes may hold anything: no need to keep what they had
+        rest = iter(operations)
+        if undefined is None or not undefined.tracking:
+            try:
+                for operation in rest:
+                    operation.run(lanes if operation.pure else mask)
+                    if everyone:  # nobody is elsewhere who might still read it: memory stays small and caches warm
+                        for slot, blank in operation.dying:
+                            machine.registers[slot] = blank
+            except Interruption as interruption:
+                interruption.begin()
+        if undefined is None:
+            return
+        for operation in rest:
+            undefined.follow(operation, lanes, mask)
+            if everyone:
+                undefined.bury(operation)
+                for slot, blank in operation.dying:
+                    machine.registers[slot] = blank
 
     def _over_budget(self, block: Block, mask: BoolArray | None) -> None:
         step = Step(self.machine, block.instructions[-1])

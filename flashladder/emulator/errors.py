@@ -17,6 +17,7 @@ KINDS = {
     "uninitialised": "shared memory that nobody wrote was read",
     "divergent-barrier": "a warp reached an aligned barrier with some of its lanes elsewhere, or after some had exited",
     "divergent-warp": "a warp-wide instruction whose member lanes are not all there",
+    "undefined": "a value that a shuffle read from an absent lane is stored, is an address or decides a branch",
     "deadlock": "threads wait at a barrier that the others never reach",
     "budget": "more instructions than the budget allows: an endless loop",
     "trap": "the program executed trap or brkpt",

@@ -76,8 +76,8 @@ class Hazard:
         elsewhere = "" if self.first_block == self.block else f" of block {self.first_block}"
         return (
             f"{self.path}:{self.second.line}: {self.space} {self.kind} ({KINDS[self.kind]}) at {self.address:#x}, "
-            f"block {self.block}: thread {self.second_thread} in {_place(self.second)}, not ordered after "
-            f"thread {self.first_thread}{elsewhere} in {_place(self.first)}; {times}"
+            f"block {self.block}: thread {self.second_thread} in {self.second.place}, not ordered after "
+            f"thread {self.first_thread}{elsewhere} in {self.first.place}; {times}"
         )
 
 
@@ -86,12 +86,6 @@ def _strength(kind: str, opcode: str) -> str:
     if kind in {"ld", "st"} and not STRONG.isdisjoint(opcode.split(".")):
         return "strong ld" if kind == "ld" else "atom"
     return kind
-
-
-def _place(instruction: Instruction) -> str:
-    """An instruction with its PTX line and its CUDA lines, innermost call first."""
-    where = f" from {instruction.source.chain}" if instruction.source else ""
-    return f"`{instruction}` (line {instruction.line}{where})"
 
 
 @dataclass

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import time
+from typing import Literal
 
 import numpy as np
 
@@ -81,6 +82,7 @@ class Kernel:
         max_instructions: int = MAX_INSTRUCTIONS,
         progress: Progress | None = None,
         exited_arrive: bool = False,
+        undefined: Literal["track", "error"] = "track",
     ) -> Result:
         """Runs the kernel on a grid and writes what it stored back into the arrays among `args`.
 
@@ -96,6 +98,8 @@ class Kernel:
             progress: told the number of warp instructions after each basic block.
             exited_arrive: whether threads that have exited count as arrived at a barrier of the whole block, as they
                 do on GPUs from sm_70 on; the ISA does not say so, and by default they are missed.
+            undefined: what becomes of a value that ``shfl`` reads from a lane outside its membermask. ``track``: it is
+                followed, and an error where it is stored, is an address or decides a branch; ``error``: one at once.
 
         Returns:
             How many blocks, slices and instructions ran, and for how long.
@@ -104,6 +108,10 @@ class Kernel:
             EmulationError: the launch does not fit the kernel, or the program does something it may not.
         """
         start = time.perf_counter()
+        if undefined not in ("track", "error"):
+            raise EmulationError(
+                "arguments", "undefined", path=self.module.path, expected="'track' or 'error'", found=repr(undefined)
+            )
         layout = Layout(self.module, self.function, _three(grid, "grid"), _three(block, "block"), shared_bytes)
         memory = GlobalMemory()
         arrays = Pointers(
@@ -120,7 +128,7 @@ class Kernel:
             machine = layout.machine(part, data, symbols, memory, tuple(observers), exited_arrive=exited_arrive)
             for observer in observers:
                 observer.start(machine)
-            Engine(machine, self.flow, max_instructions, progress).run()
+            Engine(machine, self.flow, max_instructions, progress, track_undefined=undefined == "track").run()
             for observer in observers:
                 observer.finish(machine)
             issued += machine.issued

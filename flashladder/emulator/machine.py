@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flashladder.emulator.copies import AsyncCopies
     from flashladder.emulator.memory import GlobalMemory
     from flashladder.emulator.scratch import LocalMemory, SharedMemory
+    from flashladder.emulator.undefined import Undefined
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Machine:
         copies: asynchronous copies in flight.
         observers: counters, race detector.
         exited_arrive: whether exited threads count as arrived at a barrier of the whole block.
+        undefined: follows what shuffles read from absent lanes; None: such a shuffle is an error.
     """
 
     path: str
@@ -75,6 +77,7 @@ class Machine:
     observers: tuple[Observer, ...] = ()
     exited_arrive: bool = False
     unwritten: Sequence[Array] = ()
+    undefined: Undefined | None = None
     issued: int = 0  # instructions issued in lockstep so far, for the budget
 
     def full(self, value: Array) -> Array:

@@ -151,6 +151,12 @@ class Instruction:
         operands = " " + ", ".join(map(str, self.operands)) if self.operands else ""
         return f"{guard}{self.opcode}{operands};"
 
+    @property
+    def place(self) -> str:
+        """The instruction with its PTX line and its CUDA lines, innermost call first."""
+        where = f" from {self.source.chain}" if self.source else ""
+        return f"`{self}` (line {self.line}{where})"
+
 
 @dataclass(frozen=True)
 class Label:

@@ -148,7 +148,7 @@ def shfl(step: Step) -> None:
     """``shfl.sync.mode.b32 d|p, a, b, c, membermask`` (PTX ISA 9.0, 9.7.9.6).
 
     A lane whose p is false keeps its own a. Where p is true but the source lane is not among the lanes that meet, the
-    ISA leaves d open: ``divergent-warp`` here, since no correct program can use that value.
+    ISA leaves d open: all bits set here, and `Undefined` follows the value; without it the error ``divergent-warp``.
     """
     together = meet(step, 4)
     mode = step.instruction.opcode.split(".")[2]
@@ -165,7 +165,13 @@ def shfl(step: Step) -> None:
         )
     if together is not EVERYONE:
         absent = valid & (((together >> lane.astype(np.uint32)) & 1) == 0) & step.lanes()
-        _refuse(step, absent, np.uint32(1) << lane.astype(np.uint32), "shfl reads a lane that does not take part")
+        tracker = step.machine.undefined
+        if tracker is None:
+            _refuse(step, absent, np.uint32(1) << lane.astype(np.uint32), "shfl reads a lane that does not take part")
+        elif absent.any():
+            step.write_pair(0, np.where(absent, ALL, moved), valid)
+            tracker.born(step, absent)
+            return
     step.write_pair(0, moved, valid)
 
 

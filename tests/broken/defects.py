@@ -216,6 +216,32 @@ WARPS = (
     ),
 )
 
+UNDEFINED = (
+    Broken(
+        Launch("undefined.cu", "partial_sums", lambda: (floats(8), ramp(8)), np.array([28] + 7 * [0]), threads=32),
+        *("undefined", "st.global", "an undefined value is stored"),
+        also="what `shfl.sync.down.b32",
+        thread=1,
+    ),
+    Broken(
+        Launch("undefined.cu", "handed_on", lambda: (floats(1), ramp(8)), np.array([7]), threads=32),
+        *("undefined", "st.global", "an undefined value is stored"),
+        also="kernels/undefined.cu:30) read from a lane that does not take part",
+        thread=0,
+    ),
+    Broken(
+        Launch(
+            "undefined.cu",
+            "chosen_by_nobody",
+            lambda: (floats(8), ramp(8), np.arange(8, dtype=np.int32)),
+            np.array([1, 2, 3, 4, 5, 6, 7, 0]),
+            threads=32,
+        ),
+        *("undefined", "ld.global", "an undefined value is an address"),
+        thread=7,
+    ),
+)
+
 REFUSED = (
     Broken(
         Launch("refused.cu", "recurses", lambda: (zeros(8),), np.array([0, 1, 1, 2, 3, 5, 8, 13]), threads=8),
@@ -244,7 +270,7 @@ REFUSED = (
     ),
 )
 
-BROKEN = (*ADDRESSES, *INITIAL, *BARRIERS, *ENDLESS, *WARPS, *REFUSED)
+BROKEN = (*ADDRESSES, *INITIAL, *BARRIERS, *ENDLESS, *WARPS, *UNDEFINED, *REFUSED)
 
 LOCAL_HOLE = Launch(  # not an error: unoptimised code copies whole structures, holes included
     "initial.cu",

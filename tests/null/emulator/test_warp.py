@@ -12,6 +12,7 @@ import pytest
 
 from flashladder.emulator.errors import EmulationError
 from flashladder.emulator.syntax import Operand, Pair
+from flashladder.emulator.undefined import Undefined
 from flashladder.emulator.values import Array, BoolArray
 from flashladder.emulator.warp import ALL, bits, route, whole_warps
 from tests.emulator_cases.warp import source_lane
@@ -140,6 +141,14 @@ def test_shfl_from_a_lane_that_takes_no_part_is_an_error() -> None:
         bench.run(BFLY, d, a, number(1), number(31), number(0x55555555), mask=EVEN)
     assert (caught.value.kind, caught.value.lane) == ("divergent-warp", 0)
     assert "lanes 0x00000002" in str(caught.value)
+
+
+def test_what_shfl_reads_from_an_absent_lane_has_all_bits_set() -> None:
+    bench = Bench()
+    bench.machine.undefined = Undefined(bench.machine)
+    bench.machine.undefined.tracking = True
+    bench.run(BFLY, bench.destination("d"), bench.set("a", lanes()), number(16), number(31), number(0xFFFF), mask=LOW)
+    assert (bench.get("d")[LOW] == ALL).all()
 
 
 def test_shfl_out_of_range_reads_nobody() -> None:

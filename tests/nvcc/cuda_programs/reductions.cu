@@ -222,3 +222,53 @@ extern "C" __global__ void named_barriers(const int *in, int *out) {
         out[t - 64] = box[127 - t];
     }
 }
+
+// Sum of a block of eight warps as everybody writes it: the first warp adds the warps' sums with shuffles among eight
+// lanes, of which the upper ones read lanes that take no part; their sums are not used.
+extern "C" __global__ void block_reduction(const float *in, float *out) {
+    __shared__ float partial[8];
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    float sum = in[blockIdx.x * blockDim.x + threadIdx.x];
+    for (int offset = 16; offset > 0; offset /= 2) {
+        sum += __shfl_down_sync(full, sum, offset);
+    }
+    if (lane == 0) {
+        partial[warp] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < 8) {
+        sum = partial[lane];
+        for (int offset = 4; offset > 0; offset /= 2) {
+            sum += __shfl_down_sync(0xff, sum, offset);
+        }
+        if (threadIdx.x == 0) {
+            out[blockIdx.x] = sum;
+        }
+    }
+}
+
+// The maximum and where it stands, both in one 64-bit key.
+extern "C" __global__ void block_maximum(const int *in, int *out) {
+    __shared__ long long best[8];
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    long long key = (static_cast<long long>(in[threadIdx.x]) << 32) + threadIdx.x;
+    for (int offset = 16; offset > 0; offset /= 2) {
+        key = max(key, __shfl_down_sync(full, key, offset));
+    }
+    if (lane == 0) {
+        best[warp] = key;
+    }
+    __syncthreads();
+    if (warp == 0 && lane < 8) {
+        key = best[lane];
+        for (int offset = 4; offset > 0; offset /= 2) {
+            key = max(key, __shfl_down_sync(0xff, key, offset));
+        }
+        if (lane == 0) {
+            out[0] = key >> 32;
+            out[1] = key & 0xffffffff;
+        }
+    }
+}

@@ -115,6 +115,18 @@ def _named_barriers() -> Program:
     return Program("named_barriers", (1,), (128,), (values, np.zeros_like(values)), {1: 3 * values[::-1]})
 
 
+def _block_reduction() -> Program:
+    values = _rng.integers(-99, 99, (3, 256)).astype(np.float32)  # sums are exact
+    sums = values.sum(axis=1, dtype=np.float32)
+    return Program("block_reduction", (3,), (256,), (values, np.zeros(3, np.float32)), {1: sums})
+
+
+def _block_maximum() -> Program:
+    values = _rng.permutation(256).astype(np.int32)
+    best = np.array([255, values.argmax()], np.int32)
+    return Program("block_maximum", (1,), (256,), (values, np.zeros(2, np.int32)), {1: best})
+
+
 PROGRAMS = [
     _warp_sum(),
     _warp_scan(),
@@ -127,4 +139,6 @@ PROGRAMS = [
     _votes(),
     _tiles(),
     _named_barriers(),
+    _block_reduction(),
+    _block_maximum(),
 ]
