@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 import sys
 
 from flashladder.errors import one_line_errors
@@ -32,6 +33,7 @@ def table(result: BenchResult) -> str:
         lengths = sorted({summary.shape.seq_len for summary in mine})
         means = {mean.kernel: mean for mean in result.means if mean.dtype == dtype}
         head = HEADLINE if HEADLINE in lengths else lengths[-1]
+        fa2 = median(summary.reference_tflops for summary in mine if summary.shape.seq_len == head)
         lines += [
             f"{result.gpu.name}, {dtype}, {result.mode}, rung: {result.rung}",
             f"percent of FA2 (torch {result.reference.torch}), A/A floor {result.floors_pct[dtype]:.2f} points",
@@ -42,11 +44,12 @@ def table(result: BenchResult) -> str:
             by_length = {summary.shape.seq_len: summary for summary in mine if summary.kernel == kernel}
             cells = "".join(_cell(by_length.get(length)) for length in lengths)
             mean = means[kernel]
-            tail = _headline(by_length.get(head))
+            tail = _headline(by_length.get(head), fa2)
             lines.append(f"{cells}{mean.pct:8.1f} {mean.pct_low:6.1f}-{mean.pct_high:5.1f} {tail}  {kernel}")
         dropped = sum(summary.dropped_share for summary in mine) / len(mine)
         again = sum(summary.readmitted_share for summary in mine) / len(mine)
         lines.append(f"blocks dropped {dropped:.1%}; counted although the power-cap bit flickered {again:.1%}")
+        lines.append(f"TF/s@{head}: the ratio times one figure for FA2, {fa2:.1f}: its median beside these kernels")
         lines.append("+ faster, - slower, = same within the floor, ? ambiguous")
     return "\n".join(lines)
 
@@ -55,11 +58,11 @@ def _cell(summary: Summary | None) -> str:
     return f"{'':8s}" if summary is None else f"{summary.pct:7.1f}{MARKS[summary.verdict]}"
 
 
-def _headline(summary: Summary | None) -> str:
+def _headline(summary: Summary | None, fa2: float) -> str:
     if summary is None:
         return f"{'':11s} {'':5s} {'':5s}"
     clock = f"{summary.sm_clock_mhz:5.0f}" if summary.sm_clock_mhz is not None else f"{'':5s}"
-    return f"{summary.tflops:11.1f} {_half(summary):5.2f} {clock}"
+    return f"{summary.pct / 100 * fa2:11.1f} {_half(summary):5.2f} {clock}"
 
 
 def ranking(result: BenchResult, most: int = 8) -> str:
@@ -72,9 +75,10 @@ def ranking(result: BenchResult, most: int = 8) -> str:
     for (number, dtype, seq_len), found in groups.items():
         lines.append(f"iteration {number}, {dtype}, S={seq_len}: best {min(most, len(found))} of {len(found)}")
         best = sorted(found, key=lambda summary: -summary.pct)[:most]
+        fa2 = median(summary.reference_tflops for summary in found)
         lines += [
-            f"  {summary.pct:6.1f} % +- {_half(summary):4.2f}  {summary.tflops:6.1f} TFLOP/s  {summary.kernel[3:]}"
-            for summary in best
+            f"  {one.pct:6.1f} % +- {_half(one):4.2f}  {one.pct / 100 * fa2:6.1f} TFLOP/s  {one.kernel[3:]}"
+            for one in best
         ]
     return "\n".join(lines)
 

@@ -53,7 +53,7 @@ def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
     try:
         rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
         return {int(row["iteration"]): {k: int(v) for k, v in row.items() if k != "iteration"} for row in rows}
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise FlashladderError("cannot read the published counters", where=relative(path), found=error) from error
 
 

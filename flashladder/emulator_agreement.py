@@ -86,7 +86,7 @@ def _own(path: Path) -> dict[int, dict[str, int]]:
 
 def hardware_files(folder: Path = RESULTS) -> list[Path]:
     """Hardware counters that are committed: the published kernels' and our own."""
-    return [PEER, *counter_files(folder)]
+    return [folder / "published" / PEER.name, *counter_files(folder)]
 
 
 def countable(claim: Claim) -> bool:

@@ -1,9 +1,10 @@
 """The gate: published against measured, and everything committed against what it was made from.
 
 Why: numbers rot. Committed files are the sealed ones, results are derived again from their raw samples, every timed
-kernel was checked and passed, sanitizers found nothing, tables and plot are rendered again byte for byte, machine-code
-locks, claims and the emulator's counters are verified, and measured progressions are compared with the published ones:
-cell by cell within tolerance on the same GPU model, by rank order on any other. None of this needs a GPU.
+kernel was checked and passed, sanitizers found nothing, tables, plot and the figures in texts are rendered again byte
+for byte, machine-code locks, claims and the emulator's counters are verified, and measured progressions are compared
+with the published ones. None of this needs a GPU. Each check is independent: what one finds, or cannot do, hides no
+other.
 
 Run: ``invoke gate``, or ``python -m flashladder.gate --json``.
 """
@@ -11,97 +12,67 @@ Run: ``invoke gate``, or ``python -m flashladder.gate --json``.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
-from importlib import metadata
-import io
-from itertools import product
-import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from flashladder import counter_claims, emulator_agreement, gate_results
+from flashladder import (
+    counter_claims,
+    emulator_agreement,
+    figures,
+    gate_limits,
+    gate_published,
+    gate_results,
+)
 from flashladder.emulator_reading import NAME
-from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import RESULTS, dump_json, relative
-from flashladder.published import PUBLISHED, Statistic
-from flashladder.published import problems as published_problems
-from flashladder.report_data import PUBLISHED_GPU, Ladder, Machine, collect
-from flashladder.report_tables import headline
-from flashladder.results import seal_problems
-from flashladder.statistics import spearman
+from flashladder.errors import one_line_errors
+from flashladder.files import RESULTS, dump_json
+from flashladder.gate_outcome import Check, Outcome, needs_toolchain, outcome, over, printed, run_all
+from flashladder.published import PUBLISHED
+from flashladder.report_data import Ladder, collect
 
-BROUGHT_BY_TORCH = {"nvidia-cuda-runtime"}  # a CUDA build of torch needs it as well: no sign of a toolchain
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One check: ``ok``, ``failed`` or ``skipped``, and a line per failing cell (or why it was skipped)."""
-
-    name: str
-    status: str
-    details: tuple[str, ...] = ()
-    summary: str = ""
+__all__ = ["Outcome", "main", "render", "run_gate"]
 
 
 def published_intact(folder: Path = PUBLISHED) -> Outcome:
     """Every published CSV is the bytes that were taken over."""
-    return _over("published figures are as taken over", [folder], published_problems)
+    return over("published figures are as taken over", [folder], gate_results.published_problems, "files")
 
 
 def results_sealed(folder: Path = RESULTS) -> Outcome:
     """Every file of a machine's folder is the one that was sealed."""
-    return _over("result files are as sealed", gate_results.machine_folders(folder), seal_problems)
+    folders = gate_results.machine_folders(folder)
+    return over("result files are as sealed", folders, gate_results.sealed_problems, "files")
 
 
 def results_hold(folder: Path = RESULTS) -> Outcome:
     """Summaries of every committed benchmark and tuning run follow from its raw samples."""
     files = gate_results.sampled_files(folder)
-    return _over("results follow from their raw samples", files, gate_results.sample_problems)
+    return over("results follow from their raw samples", files, gate_results.sample_problems, "cells")
 
 
 def checks_passed(folder: Path = RESULTS) -> Outcome:
     """Every timed kernel passed every numerical check, in locked machine code."""
-    return _over("checks passed", gate_results.checked_folders(folder), gate_results.check_problems)
+    folders = gate_results.checked_folders(folder)
+    return over("checks passed", folders, gate_results.check_problems, "cases")
+
+
+def checks_complete(folder: Path = RESULTS) -> Outcome:
+    """Every configuration of every GPU was checked, in both dtypes."""
+    folders = gate_results.checked_folders(folder)
+    return over("every configuration was checked", folders, gate_limits.unchecked, "kernels")
 
 
 def sanitizers_clean(folder: Path = RESULTS) -> Outcome:
-    """All four sanitizers found nothing, in locked machine code."""
-    return _over("sanitizers clean", sorted(folder.glob("*/sanitizer.json.gz")), gate_results.sanitizer_problems)
+    """All four sanitizers found nothing, in locked machine code of every iteration."""
+    files = sorted(folder.glob("*/sanitizer.json.gz"))
+    return over("sanitizers clean", files, gate_results.sanitizer_problems, "kernels")
 
 
 def counter_tables_fresh(folder: Path = RESULTS) -> Outcome:
     """Tables of counters are what the readings give."""
     files = counter_claims.counter_files(folder)
-    return _over("tables of counters are up to date", files, gate_results.counter_table_problems)
-
-
-def results_locked(ladder: Ladder) -> Outcome:
-    """Every committed timing belongs to locked machine code."""
-    n = sum(len(machine.measured) for machine in ladder.machines)
-    return _outcome("results belong to locked machine code", ladder.refused, f"{n} kernels")
-
-
-def report_fresh(ladder: Ladder) -> Outcome:
-    """Tables and plot are what the committed results give."""
-    from flashladder import report
-
-    files = report.render(ladder, report.read_readme())
-    return _outcome("tables and plot are up to date", report.stale(files), f"{len(files)} files")
-
-
-def locks_hold() -> Outcome:
-    """Every locked kernel still compiles to the locked machine code; skipped without a compiler."""
-    from flashladder import lock
-
-    return _needs_toolchain("machine code is the locked one", lock.check)
-
-
-def claims_hold() -> Outcome:
-    """Claims about machine code in iterations/*.yaml; skipped without a compiler."""
-    from flashladder import claims
-
-    return _needs_toolchain("claims about machine code", claims.check)
+    return over("tables of counters are up to date", files, gate_results.counter_table_problems, "kernels")
 
 
 def counter_claims_hold(folder: Path = RESULTS) -> Outcome:
@@ -109,174 +80,154 @@ def counter_claims_hold(folder: Path = RESULTS) -> Outcome:
     name = "claims about counters"
     if not counter_claims.counter_files(folder):
         return Outcome(name, "skipped", ("no readings under results/<machine>/counters.json.gz",))
-    return _printed(name, lambda: counter_claims.check(folder))
+    return printed(name, lambda: counter_claims.check(folder, folder / "locks"))
 
 
 def emulator_agrees(folder: Path = RESULTS) -> Outcome:
     """The emulator counts what Nsight Compute counted on GPUs, in the published kernels and in ours."""
-    name, files = "the emulator counts what GPUs count", emulator_agreement.hardware_files(folder)
-    return _over(name, files, emulator_agreement.problems)
+    files = emulator_agreement.hardware_files(folder)
+    return over("the emulator counts what GPUs count", files, gate_results.agreement_problems, "kernels")
 
 
-def emulated_claims_hold() -> Outcome:
+def emulated_claims_hold(folder: Path = RESULTS) -> Outcome:
     """Claims about counters, in the emulator's."""
-    return _printed("claims about counters, emulated", emulator_agreement.check_claims)
+    return printed("claims about counters, emulated", lambda: emulator_agreement.check_claims(folder / NAME))
 
 
 def emulated_kernels_sound(folder: Path = RESULTS) -> Outcome:
     """The emulator found no race, in the locked PTX."""
-    return _over("emulated kernels are locked and free of races", [folder / NAME], emulator_agreement.reading_problems)
+    name = "emulated kernels are locked and free of races"
+    return over(name, [folder / NAME], gate_results.reading_problems, "kernels")
+
+
+def locks_within_limits(folder: Path = RESULTS) -> Outcome:
+    """Locked kernels are all there, and keep the published ones' registers and spills."""
+    files = gate_limits.lock_files(folder)
+    return over("locked kernels are complete and within limits", files, gate_limits.lock_problems, "kernels")
+
+
+def peaks_hold(ladder: Ladder) -> Outcome:
+    """The peaks of configs/gpus, by which an impossible time is known, agree with each other and the measured GPUs."""
+    found = gate_limits.peak_problems([machine.gpu for machine in ladder.machines])
+    return outcome("peaks of GPUs hold", found.problems, f"{found.n} peaks")
+
+
+def results_locked(ladder: Ladder) -> Outcome:
+    """Every committed timing belongs to locked machine code."""
+    n = sum(len(machine.measured) for machine in ladder.machines)
+    return outcome("results belong to locked machine code", ladder.refused, f"{n} kernels")
+
+
+def published_hold(ladder: Ladder) -> Outcome:
+    """Measured fp16 progressions against the published ones: by cell on the same GPU model, by rank on another."""
+    return gate_published.against_published(ladder)
+
+
+def peers_reached(ladder: Ladder) -> Outcome:
+    """No kernel of ours is slower than the published one on the same GPU, and the best one outruns FA2."""
+    return gate_published.against_peers(ladder)
+
+
+def report_fresh(ladder: Ladder) -> Outcome:
+    """Tables and plot are what the committed results give."""
+    from flashladder import report
+
+    files = report.render(ladder) | report.texts(ladder, figures.pages())
+    return outcome("tables and plot are up to date", report.stale(files), f"{len(files)} files")
+
+
+def figures_hold(ladder: Ladder) -> Outcome:
+    """Figures in README, CHANGELOG and docs are those that the committed data give."""
+    found = figures.problems(ladder)
+    return outcome("figures in texts are those of the data", found.problems, f"{found.n} figures")
+
+
+def locks_hold() -> Outcome:
+    """Every locked kernel still compiles to the locked machine code; skipped without a compiler."""
+    from flashladder import lock
+
+    return needs_toolchain("machine code is the locked one", lock.check)
+
+
+def claims_hold() -> Outcome:
+    """Claims about machine code in iterations/*.yaml; skipped without a compiler."""
+    from flashladder import claims
+
+    return needs_toolchain("claims about machine code", claims.check)
 
 
 def emulated_current() -> Outcome:
     """Emulated counters and races are what the PTX gives; skipped without a compiler."""
     from flashladder import emulator_counters
 
-    return _needs_toolchain("emulated counters are up to date", emulator_counters.check)
+    return needs_toolchain("emulated counters are up to date", emulator_counters.check)
 
 
-def published_hold(ladder: Ladder) -> list[Outcome]:
-    """One outcome per measured machine: its fp16 progression against the published ones."""
-    return [_against_published(ladder, machine) for machine in ladder.machines]
+class Joined:
+    """What follows from all results together: put together once, however many checks ask."""
+
+    NAME = "results make a report"
+
+    def __init__(self) -> None:
+        self.ladder: Ladder | None = None
+
+    def join(self) -> Outcome:
+        """Reads all results."""
+        self.ladder = collect()
+        n = sum(len(measured.summaries) for machine in self.ladder.machines for measured in machine.measured.values())
+        return outcome(self.NAME, (), f"{n} cells of {len(self.ladder.machines)} machines")
+
+    def check(self, name: str, look: Callable[[Ladder], Outcome]) -> Check:
+        """A check of the results together; skipped where they could not be put together."""
+
+        def run() -> Outcome:
+            if self.ladder is None:
+                return Outcome(name, "skipped", (f"needs what failed above: {self.NAME}",))
+            return look(self.ladder)
+
+        return Check(name, run)
 
 
-def _against_published(ladder: Ladder, machine: Machine) -> Outcome:
-    name = f"{machine.name} against published"
-    if machine.key in ladder.published.gpus:
-        return _cells(ladder, machine, name, machine.key)
-    # Another GPU runs the published A100 kernels where they were timed, so that code is compared with like code.
-    theirs, own = (_headline_percents(ladder, machine, configs_of) for configs_of in (PUBLISHED_GPU, None))
-    measured = theirs if len(theirs) == len(ladder.iterations) else own
-    if len(measured) != len(ladder.iterations):
-        return Outcome(name, "failed", (f"{machine.name}: only {len(measured)} iterations have a figure at S=4096",))
-    published = ladder.published.column(PUBLISHED_GPU, "seq4096")
-    found = spearman([measured[number] for number in sorted(measured)], published)
-    bound = ladder.published.description.tolerance.other_gpu_spearman_at_least
-    text = f"rank order of the iterations: Spearman {found:.3f} with the published {PUBLISHED_GPU}, at least {bound:g}"
-    return _outcome(name, [] if found >= bound else [f"{machine.name}: {text}"], text)
-
-
-def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None) -> dict[int, float]:
-    """Percent of FA2 at S=4096, fp16, of every iteration that has one."""
-    timings = {row.iteration.number: headline(row) for row in ladder.rows(machine, "fp16", configs_of)}
-    return {number: summary.pct for number, summary in timings.items() if summary}
-
-
-def _cells(ladder: Ladder, machine: Machine, name: str, key: str) -> Outcome:
-    """Cell by cell on the GPU model that the figures were published for."""
-    details = []
-    statistics: tuple[Statistic, ...] = ("seq4096", "hmean")
-    rows = ladder.rows(machine, "fp16", key)
-    for row, statistic in product(rows, statistics):
-        cell = ladder.published.cell(row.iteration.number, key, statistic)
-        mean = row.measured.mean if row.measured else None
-        one = mean if statistic == "hmean" else headline(row)
-        where = f"{machine.name}, iteration {row.iteration.number}, {statistic}"
-        expected = f"expected {cell.value:g} % within {cell.tolerance:g} points"
-        if one is None:
-            details.append(f"{where}: {expected}, found no measurement")
-        elif not abs(one.pct - cell.value) <= cell.tolerance:
-            details.append(f"{where}: {expected}, found {one.pct:.1f} %")
-    return _outcome(name, details, f"{len(rows) * len(statistics)} cells")
-
-
-def _outcome(name: str, details: Sequence[str], summary: str) -> Outcome:
-    return Outcome(name, "failed" if details else "ok", tuple(details), summary)
-
-
-def _over(name: str, paths: Sequence[Path], problems: Callable[[Path], Iterable[str]]) -> Outcome:
-    """One check over files or folders: skipped where there are none; one that cannot be read is a failure."""
-    if not paths:
-        return Outcome(name, "skipped", ("nothing of this kind under results/",))
-    details: list[str] = []
-    for path in paths:
-        try:
-            details += problems(path)
-        except FlashladderError as error:
-            details.append(str(error))
-    return _outcome(name, details, ", ".join(relative(path).removeprefix("results/") for path in paths))
-
-
-def _needs_toolchain(name: str, check: Callable[[], None]) -> Outcome:
-    """Runs a check that compiles; skipped where nothing was installed for it, failed where the wrong thing was."""
-    from flashladder import toolchain
-
-    try:
-        toolchain.find_toolchain()
-    except FlashladderError as error:
-        return Outcome(name, "failed" if _has_toolchain() else "skipped", (str(error),))
-    try:
-        toolchain.host_compiler()
-    except FlashladderError as error:
-        return Outcome(name, "failed" if os.environ.get("CXX", "").strip() else "skipped", (str(error),))
-    return _printed(name, check)
-
-
-def _has_toolchain() -> bool:
-    """Whether any wheel of the toolchain is installed, of whatever version."""
-    from flashladder.toolchain import load_pins
-
-    try:
-        wanted = load_pins().packages.keys() - BROUGHT_BY_TORCH
-    except FlashladderError:
-        return True  # malformed pins are no reason to skip
-    return any(next(iter(metadata.distributions(name=name)), None) for name in wanted)
-
-
-def _printed(name: str, check: Callable[[], None]) -> Outcome:
-    """Runs a check; what it prints becomes the details of its failure."""
-    printed = io.StringIO()
-    try:
-        with redirect_stdout(printed):
-            check()
-    except FlashladderError as error:  # it said no, or it could not be done
-        return Outcome(
-            name,
-            "failed",
-            (*(line for line in printed.getvalue().splitlines() if not line.startswith("holds")), str(error)),
-        )
-    lines = printed.getvalue().splitlines()
-    holding = sum(line.startswith("holds") for line in lines)
-    arches = ", ".join(dict.fromkeys(line.partition(":")[0] for line in lines))
-    edited = tuple(line for line in lines if "edited since the lock" in line)
-    return Outcome(name, "ok", edited, f"{holding} claims hold" if holding else arches)
-
-
-def run_gate() -> list[Outcome]:
-    """Every check that this machine can run, cheapest first."""
+def all_checks() -> list[Check]:
+    """Every check, cheapest first; those at the end compile."""
+    joined = Joined()
     return [
-        published_intact(),
-        results_sealed(),
-        results_hold(),
-        checks_passed(),
-        sanitizers_clean(),
-        counter_tables_fresh(),
-        counter_claims_hold(),
-        emulator_agrees(),
-        emulated_claims_hold(),
-        emulated_kernels_sound(),
-        *_report_holds(),
-        locks_hold(),
-        claims_hold(),
-        emulated_current(),
+        Check("published figures are as taken over", published_intact),
+        Check("result files are as sealed", results_sealed),
+        Check("results follow from their raw samples", results_hold),
+        Check("checks passed", checks_passed),
+        Check("every configuration was checked", checks_complete),
+        Check("sanitizers clean", sanitizers_clean),
+        Check("tables of counters are up to date", counter_tables_fresh),
+        Check("claims about counters", counter_claims_hold),
+        Check("the emulator counts what GPUs count", emulator_agrees),
+        Check("claims about counters, emulated", emulated_claims_hold),
+        Check("emulated kernels are locked and free of races", emulated_kernels_sound),
+        Check("locked kernels are complete and within limits", locks_within_limits),
+        Check(joined.NAME, joined.join),
+        joined.check("results belong to locked machine code", results_locked),
+        joined.check("peaks of GPUs hold", peaks_hold),
+        joined.check("progressions fit the published ones", published_hold),
+        joined.check("kernels keep up with their published peers", peers_reached),
+        joined.check("tables and plot are up to date", report_fresh),
+        joined.check("figures in texts are those of the data", figures_hold),
+        Check("machine code is the locked one", locks_hold),
+        Check("claims about machine code", claims_hold),
+        Check("emulated counters are up to date", emulated_current),
     ]
 
 
-def _report_holds() -> list[Outcome]:
-    """What follows from all results together; one failure where they cannot be put together."""
-    try:
-        ladder = collect()
-        return [results_locked(ladder), *published_hold(ladder), report_fresh(ladder)]
-    except FlashladderError as error:
-        return [Outcome("results make a report", "failed", (str(error),))]
+def run_gate() -> list[Outcome]:
+    """Every check that this machine can run."""
+    return run_all(all_checks())
 
 
 def render(outcomes: Sequence[Outcome]) -> str:
     """One line per check, and one per failing cell under it."""
     lines = []
-    for outcome in outcomes:
-        lines.append(f"{outcome.status:8s}{outcome.name}" + (f" ({outcome.summary})" if outcome.summary else ""))
-        lines += [f"        {line}" for line in outcome.details]
+    for one in outcomes:
+        lines.append(f"{one.status:8s}{one.name}" + (f" ({one.summary})" if one.summary else ""))
+        lines += [f"        {line}" for line in one.details]
     return "\n".join(lines)
 
 

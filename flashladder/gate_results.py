@@ -1,5 +1,7 @@
 """What the gate asks of result files: each function takes a path and returns one line per thing that is wrong.
 
+With the lines comes how many things were compared (`gate_outcome.Found`).
+
 Why apart from `flashladder.gate`: that module decides what is run and how it is told; here is what makes committed
 samples, checks, sanitizer runs and counters believable. Nothing here needs a GPU or a compiler.
 
@@ -12,21 +14,51 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from flashladder import emulator_agreement, published
 from flashladder.check_case import cases_for
 from flashladder.config import KernelConfig
+from flashladder.emulator_reading import NAME as READING_NAME
+from flashladder.emulator_reading import load_reading
 from flashladder.files import relative
-from flashladder.iteration import load_iteration
+from flashladder.gate_outcome import Found
+from flashladder.iteration import load_all, load_iteration
 from flashladder.lock_schema import read_lock
-from flashladder.report_data import refusal
+from flashladder.report_data import SECOND, refusal
 from flashladder.result_schema import BenchResult, CaseResult, CheckResult, CounterResult, Kernel, SanitizerResult
-from flashladder.results import load_as
+from flashladder.results import SEAL, load_as, seal_problems
 
 CHECK = "check.json.gz"
 
 
+def published_problems(folder: Path) -> Found:
+    """Published CSV files that are not the bytes that were taken over."""
+    return Found(published.problems(folder), len(list(folder.glob("*.csv"))))
+
+
+def sealed_problems(folder: Path) -> Found:
+    """Files of a machine's folder that are not as sealed."""
+    return Found(seal_problems(folder), sum(path.is_file() and path.name != SEAL for path in folder.rglob("*")))
+
+
+def agreement_problems(path: Path) -> Found:
+    """Hardware counters that the emulator does not find."""
+    return Found(emulator_agreement.problems(path, load_reading(reading_beside(path))), len(load_all()))
+
+
+def reading_beside(path: Path) -> Path:
+    """The emulator's reading of the same results folder."""
+    return path.parent.parent / READING_NAME
+
+
+def reading_problems(path: Path) -> Found:
+    """Races in the emulator's reading, and PTX that is not locked."""
+    return Found(emulator_agreement.reading_problems(path), len(load_reading(path).kernels))
+
+
 def sampled_files(folder: Path) -> list[Path]:
-    """Committed timings: benchmarks, then the tuning runs that chose configurations."""
-    return [path for name in ("bench", "tune") for path in sorted(folder.glob(f"*/{name}*.json.gz"))]
+    """Committed timings: benchmarks, the same on other cards, then the tuning runs that chose configurations."""
+    names = ("bench", SECOND, "tune")
+    return [path for name in names for path in sorted(folder.glob(f"*/{name}*.json.gz"))]
 
 
 def checked_folders(folder: Path) -> list[Path]:
@@ -39,17 +71,23 @@ def machine_folders(folder: Path) -> list[Path]:
     return sorted({path.parent for path in folder.glob("*/*.json.gz")})
 
 
-def sample_problems(path: Path) -> list[str]:
+def sample_problems(path: Path) -> Found:
     """Impossible times, and summaries that do not follow from the raw samples (a tuning run needs no lock)."""
     from flashladder.summaries import problems
 
-    return _led(path, problems(load_as(path, BenchResult)))
+    result = load_as(path, BenchResult)
+    return Found(_led(path, problems(result)), len(result.summaries) + len(result.means))
 
 
-def check_problems(folder: Path) -> list[str]:
+def checks_of(folder: Path) -> CheckResult:
+    """The numerical checks of a machine's folder."""
+    return load_as(folder / CHECK, CheckResult)
+
+
+def check_problems(folder: Path) -> Found:
     """Failed cases, machine code that is not locked, and timed kernels without their full set of cases."""
     path = folder / CHECK
-    result = load_as(path, CheckResult)
+    result = checks_of(folder)
     checked = {kernel.key for kernel in result.kernels.values()}
     found = _unlocked(path, result.kernels.values())
     found += [f"{case.kernel} {case.case}: failed: {case.reason}" for case in result.cases if case.status == "fail"]
@@ -59,7 +97,7 @@ def check_problems(folder: Path) -> list[str]:
                 found.append(f"{kernel.key}: timed in {timed.name}, but not checked")
                 continue
             found += _case_problems(kernel, [case for case in result.cases if case.kernel == kernel.key])
-    return _led(path, dict.fromkeys(found))
+    return Found(_led(path, dict.fromkeys(found)), len(result.cases))
 
 
 def _case_problems(kernel: Kernel, cases: Sequence[CaseResult]) -> list[str]:
@@ -78,28 +116,32 @@ def _case_problems(kernel: Kernel, cases: Sequence[CaseResult]) -> list[str]:
     return found
 
 
-def sanitizer_problems(path: Path) -> list[str]:
-    """Tools that were not run or are not clean, and machine code that is not locked."""
+def sanitizer_problems(path: Path) -> Found:
+    """Tools that were not run or are not clean, iterations left out, and machine code that is not locked."""
     from flashladder.sanitize import TOOLS
 
     result = load_as(path, SanitizerResult)
-    found = [] if result.kernels else ["no kernel was run"]
+    ran_kernels = {kernel.iteration for kernel in result.kernels.values()}
+    found = [f"no kernel of iteration {one.number} was run" for one in load_all() if one.number not in ran_kernels]
     ran = [finding.tool for finding in result.findings]
     if sorted(ran) != sorted(TOOLS):
         found.append(f"tools: expected {', '.join(TOOLS)} once each, found {', '.join(ran) or 'none'}")
     found += [f"{one.tool}: not clean, errors {one.errors}" for one in result.findings if not one.clean]
-    return _led(path, found + _unlocked(path, result.kernels.values()))
+    return Found(_led(path, found + _unlocked(path, result.kernels.values())), len(result.kernels))
 
 
-def counter_table_problems(path: Path) -> list[str]:
+def counter_table_problems(path: Path) -> Found:
     """Whether the CSV beside the readings is what they give."""
     from flashladder.counters import csv_beside, to_csv
 
     table = csv_beside(path)
     found = table.read_bytes() if table.is_file() else None
-    if found == to_csv(load_as(path, CounterResult)).encode():
-        return []
-    return [f"{relative(table)}: {'is missing' if found is None else 'differs from what ' + path.name + ' gives'}"]
+    result = load_as(path, CounterResult)
+    problems = _unlocked(path, result.kernels.values())
+    if found != to_csv(result).encode():
+        what = "is missing" if found is None else f"differs from what {path.name} gives"
+        problems = [f"{relative(table)}: {what}", *problems]
+    return Found(problems, len(result.counters))
 
 
 def _unlocked(path: Path, kernels: Iterable[Kernel]) -> list[str]:

@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 import sys
 
-from flashladder import report_counters, report_plot, report_tables
+from flashladder import figures, report_counters, report_plot, report_tables
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import RESULTS, ROOT, relative, write_atomic
 from flashladder.report_data import Ladder, collect
@@ -28,20 +28,14 @@ BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"
 PLOT = "progression"
 
 
-def render(ladder: Ladder, readme: str) -> dict[Path, bytes]:
-    """Every file of the report with its bytes.
-
-    Args:
-        ladder: what `flashladder.report_data.collect` found.
-        readme: README.md as it is; the text between the markers is replaced.
-    """
+def render(ladder: Ladder) -> dict[Path, bytes]:
+    """Every file under results/report with its bytes."""
     files = {
         REPORT / "progression.md": report_tables.document(ladder).encode(),
         REPORT / "progression.csv": report_tables.csv_text(
             report_tables.PROGRESSION, report_tables.progression(ladder)
         ),
         REPORT / "cells.csv": report_tables.csv_text(report_tables.CELLS, report_tables.cells(ladder)),
-        README: between_markers(readme, report_tables.readme_block(ladder)).encode(),
     }
     if ladder.emulated:
         files[REPORT / "counters.md"] = report_counters.document(ladder, ladder.emulated).encode()
@@ -51,6 +45,18 @@ def render(ladder: Ladder, readme: str) -> dict[Path, bytes]:
     names = {iteration.number: short_name(iteration.slug) for iteration in ladder.iterations}
     plot = report_plot.render(plot_series(ladder), names, report_tables.plot_subtitle(ladder))
     return {**files, **{REPORT / f"{PLOT}.{suffix}": data for suffix, data in plot.items()}}
+
+
+def texts(ladder: Ladder, pages: Mapping[str, str]) -> dict[Path, bytes]:
+    """README.md with its table, and every page with its figures; figures stay where nothing was measured.
+
+    Args:
+        ladder: what `flashladder.report_data.collect` found.
+        pages: the texts as they are, by path from the root.
+    """
+    new = figures.rewritten(ladder, pages) if ladder.machines else dict(pages)
+    new[figures.README] = between_markers(new[figures.README], report_tables.readme_block(ladder))
+    return {README.parent / page: text.encode() for page, text in new.items()}
 
 
 def short_name(slug: str) -> str:
@@ -112,14 +118,6 @@ def stale(files: Mapping[Path, bytes]) -> list[str]:
     return problems
 
 
-def read_readme() -> str:
-    """README.md; FlashladderError when it is missing."""
-    try:
-        return README.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise FlashladderError("file is missing", where=relative(README), expected=f"{BEGIN} ... {END}") from error
-
-
 def report(*, check: bool = False, as_json: bool = False) -> int:
     """Writes or checks the report and prints the table.
 
@@ -127,7 +125,7 @@ def report(*, check: bool = False, as_json: bool = False) -> int:
         0; 1 when a file is stale (`check`) or a result had to be refused.
     """
     ladder = collect()
-    files = render(ladder, read_readme())
+    files = render(ladder) | texts(ladder, figures.pages(README.parent))
     problems = stale(files) if check else []
     if not check:
         for path, data in files.items():

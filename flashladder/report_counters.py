@@ -11,7 +11,7 @@ from flashladder.counters import CONFLICTS, LDSM, NOISY, SECTORS, TENSOR, WAVEFR
 from flashladder.emulator_agreement import STORE_NOISE
 from flashladder.emulator_reading import EmulatedCounters, EmulatedKernel
 from flashladder.report_data import HEADLINE_LENGTH, PUBLISHED_GPU, Ladder, Machine, Row
-from flashladder.report_tables import DASH, gpu_title, headline, headline_machine, markdown, plain, rounded
+from flashladder.report_tables import DASH, fa2_text, gpu_title, headline, headline_machine, markdown, plain, rounded
 
 COLUMNS = (
     "iteration", "title", "config", "shared_ld_wavefronts", "shared_ld_wavefronts_ideal", "shared_ld_conflicts",
@@ -38,7 +38,7 @@ def table(ladder: Ladder, reading: EmulatedCounters) -> str:
     lines = []
     for row, kernel in rows(ladder, reading):
         summary = headline(row)
-        speed = [f"{summary.tflops:.1f}", f"{summary.pct:.1f}"] if summary else [DASH, DASH]
+        speed = [f"{machine.tflops(summary):.1f}", f"{summary.pct:.1f}"] if machine and summary else [DASH, DASH]
         counts = (
             *(kernel.counters[name.format(one)] for one in ("ld", "st") for name in (WAVEFRONTS, CONFLICTS)),
             *(kernel.counters[name] for name in (*SECTORS, LDSM, TENSOR)),
@@ -74,7 +74,10 @@ def document(ladder: Ladder, reading: EmulatedCounters) -> str:
 
 def _speed_text(machine: Machine) -> str:
     gpu = plain(machine.title)
-    return f" TFLOP/s and percent of FA2 were measured on one {gpu} at S = {HEADLINE_LENGTH}, same configurations."
+    return (
+        f" Percent of FA2 was measured on one {gpu} at S = {HEADLINE_LENGTH}, same configurations. "
+        f"{fa2_text(machine, 'fp16')}".rstrip()
+    )
 
 
 def csv_rows(ladder: Ladder, reading: EmulatedCounters) -> list[tuple[object, ...]]:
@@ -92,7 +95,7 @@ def csv_rows(ladder: Ladder, reading: EmulatedCounters) -> list[tuple[object, ..
                 counters[CONFLICTS.format(one)],
             )
         )
-        speed = (rounded(summary.tflops), rounded(summary.pct)) if summary else (None, None)
+        speed = (rounded(machine.tflops(summary)), rounded(summary.pct)) if machine and summary else (None, None)
         found.append((
             row.iteration.number, row.iteration.title, kernel.config, *shared, *(counters[name] for name in SECTORS),
             counters[LDSM], counters[TENSOR], kernel.copied_bytes, kernel.warp_instructions, kernel.races["fp16"],

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from flashladder.emulator_reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError
-from flashladder.files import RESULTS, relative
+from flashladder.files import ITERATIONS, RESULTS, relative
 from flashladder.gpus import gpu_key, load_gpus
 from flashladder.iteration import Iteration, load_all
 from flashladder.lock_schema import LockedKernel, LockFile, read_lock
@@ -22,6 +23,7 @@ from flashladder.published import Published, load
 from flashladder.result_schema import BenchResult, Gpu, Kernel, Mean, Summary
 from flashladder.results import load_as
 
+SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
 MODE = "event-free"  # of the progression; other modes are other tables
 HEADLINE_LENGTH = 4096
 PUBLISHED_GPU = "a100"  # whose configurations and lock stand in where nothing is measured
@@ -41,7 +43,8 @@ class Measured:
 class Machine:
     """All that counts of one folder under results/.
 
-    `floors` are A/A floors per dtype in percentage points; `reference` says whose FA2, under which driver, and when.
+    `floors` are A/A floors per dtype in percentage points, `other_floors` those of other cards of the same model;
+    `reference` says whose FA2, under which driver, and when.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Machine:
     gpu: Gpu
     rungs: tuple[str, ...]
     floors: Mapping[str, float]
+    other_floors: Mapping[str, tuple[float, ...]]
     reference: str
     measured: Mapping[tuple[int, str], Measured]
     refused: tuple[str, ...]
@@ -57,6 +61,24 @@ class Machine:
     def title(self) -> str:
         """The GPU as tables print it."""
         return load_gpus()[self.key].title if self.key else self.gpu.name
+
+    def fa2(self, dtype: str) -> tuple[float, float, float] | None:
+        """FA2's TFLOP/s at S = 4096: least, median and most over all kernels that it was timed beside.
+
+        FA2's own speed moves with the card's clock and temperature from one group of samples to the next, so that
+        TFLOP/s of different kernels compare only through the ratio to one figure: the median. None without a timing.
+        """
+        beside = [
+            summary.reference_tflops
+            for measured in self.measured.values()
+            if measured.kernel.dtype == dtype and (summary := measured.summaries.get(HEADLINE_LENGTH))
+        ]
+        return (min(beside), median(beside), max(beside)) if beside else None
+
+    def tflops(self, summary: Summary) -> float:
+        """A kernel's TFLOP/s at S = 4096 that compare with those of others: its ratio times the one figure for FA2."""
+        fa2 = self.fa2(summary.dtype)
+        return summary.pct / 100 * (fa2[1] if fa2 else summary.reference_tflops)
 
 
 @dataclass(frozen=True)
@@ -113,16 +135,22 @@ def collect(folder: Path = RESULTS) -> Ladder:
     """Reads all results under `folder`.
 
     Raises:
-        FlashladderError: a file is malformed, one cell was measured twice, or one folder mixes GPUs.
+        FlashladderError: there is no ladder, a file is malformed, a cell was measured twice, or one folder mixes GPUs.
     """
+    ladder = load_all()
+    if not ladder:
+        raise FlashladderError(
+            "no iterations", where=relative(ITERATIONS), expected="01_base.yaml and what follows", found="none",
+            hint="git checkout -- iterations",
+        )  # fmt: skip
     found = list(bench_results(folder))
     kernels = [kernel for _, results in found for _, result in results for kernel in result.kernels.values()]
     arches = sorted({PUBLISHED_ARCH, *(kernel.arch for kernel in kernels)})
     locks = {arch: read_lock(arch, folder / "locks") for arch in arches}
     published = load(folder / "published")
-    machines = tuple(_machine(name, results, locks, published) for name, results in found)
+    machines = tuple(_machine(folder / name, results, locks, published) for name, results in found)
     reading = folder / NAME
-    return Ladder(load_all(), published, machines, locks, load_reading(reading) if reading.is_file() else None)
+    return Ladder(ladder, published, machines, locks, load_reading(reading) if reading.is_file() else None)
 
 
 def bench_files(folder: Path = RESULTS) -> list[Path]:
@@ -141,7 +169,7 @@ def bench_results(folder: Path) -> Iterator[tuple[str, list[tuple[Path, BenchRes
 
 
 def _machine(
-    name: str, results: Sequence[tuple[Path, BenchResult]], locks: Mapping[str, LockFile], published: Published
+    folder: Path, results: Sequence[tuple[Path, BenchResult]], locks: Mapping[str, LockFile], published: Published
 ) -> Machine:
     first = results[0][1].gpu
     measured: dict[tuple[int, str], Measured] = {}
@@ -163,7 +191,28 @@ def _machine(
             measured[cell] = _measured(kernel, result, published, measured.get(cell), where)
     rungs = tuple(dict.fromkeys(result.rung for _, result in results))
     reference = "; ".join(dict.fromkeys(_reference(result) for _, result in results))
-    return Machine(name, gpu_key(first.name), first, rungs, floors, reference, measured, tuple(refused))
+    others = _floors_of_others(folder, first)
+    return Machine(folder.name, gpu_key(first.name), first, rungs, floors, others, reference, measured, tuple(refused))
+
+
+def second_files(folder: Path) -> list[Path]:
+    """Of a machine's folder, the files that hold the same kernels timed on another card."""
+    return sorted(folder.glob(f"{SECOND}*.json.gz"))
+
+
+def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
+    """A/A floors per dtype of the other cards of this model."""
+    floors: dict[str, tuple[float, ...]] = {}
+    for path in second_files(folder):
+        result = load_as(path, BenchResult)
+        if result.gpu.name != first.name or result.gpu.uuid == first.uuid:
+            raise FlashladderError(
+                "not another card of this folder's model", where=relative(path), expected=first.name,
+                found=f"{result.gpu.name}, {'the same' if result.gpu.uuid == first.uuid else 'another'} card",
+            )  # fmt: skip
+        for dtype, floor in result.floors_pct.items():
+            floors[dtype] = (*floors.get(dtype, ()), floor)
+    return floors
 
 
 def _reference(result: BenchResult) -> str:

@@ -120,7 +120,7 @@ def _figure(series: Sequence[Series], names: Mapping[int, str], subtitle: str) -
     figure.text(0.052, 0.945, "Sixteen steps to a FlashAttention-2 forward kernel", fontsize=15, fontweight="bold")
     figure.text(0.052, 0.898, subtitle, fontsize=9.5, color="#555555")
     _panel(left, series, names, sorted(names), "all iterations, percent of FA2")
-    late = [number for number in sorted(names) if number >= ZOOM_FROM]
+    late = [number for number in sorted(names) if number >= ZOOM_FROM] or sorted(names)
     _panel(right, series, names, late, f"iterations {late[0]} to {late[-1]}, closer")
     right.set_ylim(*_zoom_limits(series))
     left.set_ylim(0, max(right.get_ylim()[1], 110))
@@ -162,8 +162,8 @@ def _line(axes: Axes, line: Series, index: int, points: Sequence[Point]) -> None
             markeredgewidth=1.2, zorder=2,
         )  # fmt: skip
         return
-    below = [point.percent - (point.percent if point.low is None else point.low) for point in points]
-    above = [(point.percent if point.high is None else point.high) - point.percent for point in points]
+    below = [0.0 if point.low is None else max(0.0, point.percent - point.low) for point in points]
+    above = [0.0 if point.high is None else max(0.0, point.high - point.percent) for point in points]
     axes.errorbar(
         xs, ys, yerr=[below, above], color=color, linewidth=2.2, marker=marker, markersize=5.5, capsize=3,
         elinewidth=1.2, markeredgecolor="white", markeredgewidth=0.8, zorder=3,

@@ -18,10 +18,10 @@ DTYPES = ("fp16", "bf16")
 DASH = "–"
 PROGRESSION = (
     "machine", "gpu", "rung", "mode", "dtype", "configs_of", "iteration", "title", "config", "tflops_seq4096",
-    "sm_clock_mhz_seq4096", "pct_of_fa2_seq4096", "pct_low_seq4096", "pct_high_seq4096", "verdict_seq4096",
-    "pct_of_fa2_hmean", "pct_low_hmean", "pct_high_hmean", "a_a_floor_points", "published_a100_pct_seq4096",
-    "published_a100_pct_hmean", "published_rtx3090_pct_seq4096", "published_rtx3090_pct_hmean", "registers",
-    "spill_store_bytes", "spill_load_bytes", "text_sha256",
+    "fa2_tflops_seq4096", "sm_clock_mhz_seq4096", "pct_of_fa2_seq4096", "pct_low_seq4096", "pct_high_seq4096",
+    "verdict_seq4096", "pct_of_fa2_hmean", "pct_low_hmean", "pct_high_hmean", "a_a_floor_points",
+    "published_a100_pct_seq4096", "published_a100_pct_hmean", "published_rtx3090_pct_seq4096",
+    "published_rtx3090_pct_hmean", "registers", "spill_store_bytes", "spill_load_bytes", "text_sha256",
 )  # fmt: skip
 CELLS = (
     "machine", "gpu", "rung", "mode", "iteration", "config", "dtype", "seq_len", "batch", "n_heads", "d_head", "tflops",
@@ -86,7 +86,7 @@ def _cells(ladder: Ladder, machine: Machine | None, row: Row) -> list[str]:
     if machine:
         summary, mean = headline(row), row.measured.mean if row.measured else None
         cells += [
-            f"{summary.tflops:.1f}" if summary else DASH,
+            f"{machine.tflops(summary):.1f}" if summary else DASH,
             f"**{summary.pct:.1f}**" if summary else DASH,
             f"{summary.pct_low:.1f} to {summary.pct_high:.1f}" if summary else DASH,
             f"{mean.pct:.1f}" if mean else DASH,
@@ -118,11 +118,30 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
         machine.reference,
         f"mode {MODE} (clocks as the card chose them), rung {' and '.join(machine.rungs)}",
         *([clock_text(min(seen), max(seen))] if seen else []),
-        *([f"A/A floor ±{machine.floors[dtype]:.2f} points"] if dtype in machine.floors else []),
+        *([floor_text(machine, dtype)] if dtype in machine.floors else []),
     ]
     lengths = shape.seq_lens
     means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {machine.gpu.arch}'s."
-    return f"{'; '.join(parts)}. {means} {theirs}"
+    return f"{'; '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}"
+
+
+def floor_text(machine: Machine, dtype: str) -> str:
+    """The A/A floor of each card that the kernels were timed on."""
+    others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
+    more = f" (on the second card {' and '.join(others)})" if others else ""
+    return f"A/A floor ±{machine.floors[dtype]:.2f} points{more}"
+
+
+def fa2_text(machine: Machine, dtype: str) -> str:
+    """What the column of TFLOP/s is: the ratio to FA2 times one figure for FA2, so that rows compare."""
+    found = machine.fa2(dtype)
+    if found is None:
+        return ""
+    least, middle, most = found
+    return (
+        f"TFLOP/s are the percentage of one figure for FA2, {middle:.1f}: the median of what it reached beside the "
+        f"kernels ({least:.1f} to {most:.1f}); each as timed is in `results/report/cells.csv`. "
+    )
 
 
 def clock_text(low: float, high: float) -> str:
@@ -201,9 +220,11 @@ def _progression_row(ladder: Ladder, machine: Machine | None, dtype: str, key: s
         for statistic in ("seq4096", "hmean")
     ]
     where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
+    fa2 = machine.fa2(dtype) if machine else None
     timed = (
-        (rounded(summary.tflops), rounded(summary.sm_clock_mhz, 0), rounded(summary.pct), rounded(summary.pct_low),
-         rounded(summary.pct_high), summary.verdict) if summary else (None,) * 6
+        (rounded(machine.tflops(summary)), rounded(fa2[1]), rounded(summary.sm_clock_mhz, 0), rounded(summary.pct),
+         rounded(summary.pct_low), rounded(summary.pct_high), summary.verdict)
+        if machine and fa2 and summary else (None,) * 7
     )  # fmt: skip
     means = (rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3
     floor = rounded(machine.floors.get(dtype)) if machine else None

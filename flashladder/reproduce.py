@@ -104,14 +104,13 @@ def measure() -> Measured:
     bench.main(["--all", f"--out={machine / 'bench.json.gz'}"])
     seal(machine)
     ladder = collect(folder)
-    for path, data in report.render(ladder, report.read_readme()).items():
-        if path.parent == report.REPORT:
-            write_atomic(folder / path.name, data)
+    for path, data in report.render(ladder).items():
+        write_atomic(folder / path.name, data)
     outcomes = (
         gate.results_hold(folder),
         gate.checks_passed(folder),
         gate.results_locked(ladder),
-        *gate.published_hold(ladder),
+        gate.published_hold(ladder),
     )
     named = tuple(replace(outcome, name=f"this machine: {outcome.name}") for outcome in outcomes)
     return Measured(f"checked and timed on this GPU: {relative(machine)}", folder, named)

@@ -46,6 +46,7 @@ __all__ = [
 
 SCHEMA_VERSION: Literal[1] = 1
 PROTOCOL_VERSION = "1"  # of the measurement: raise it when the timer, the flush or the statistic changes
+ROUNDING = 1e-9  # relative: what another order of the same sums may give
 A_A = "reference"  # key of the series that times the reference against itself
 
 Mode = Literal["event-free", "event-locked", "ncu-base"]
@@ -135,15 +136,31 @@ class Settings(Strict):
     flush_bytes: int
 
 
-class Summary(Strict):
-    """Derived: one kernel at one shape. Percentages are of the reference's speed."""
+class Interval(Strict):
+    """Derived: a kernel's percentage of the reference's speed, with the ends of its 95 % interval."""
 
     kernel: str
     dtype: str
+    pct: float = Field(gt=0)
+    pct_low: float = Field(gt=0)
+    pct_high: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _holds_its_median(self) -> Interval:
+        """The interval holds the percentage, but for the rounding of a mean of exponentials."""
+        rounding = ROUNDING * self.pct
+        if not self.pct_low - rounding <= self.pct <= self.pct_high + rounding:
+            shape: Shape | None = getattr(self, "shape", None)
+            cell = f"{self.kernel} {self.dtype} {f'S={shape.seq_len}' if shape else 'harmonic mean'}"
+            msg = f"{cell}: {self.pct:g} % is not within its interval, {self.pct_low:g} to {self.pct_high:g} %"
+            raise ValueError(msg)
+        return self
+
+
+class Summary(Interval):
+    """Derived: one kernel at one shape."""
+
     shape: Shape
-    pct: float
-    pct_low: float
-    pct_high: float
     verdict: Literal["faster", "slower", "same", "ambiguous"]
     n_pairs: int
     dropped_share: float
@@ -155,15 +172,10 @@ class Summary(Strict):
     sm_clock_mhz: float | None
 
 
-class Mean(Strict):
-    """Derived: harmonic mean over all lengths of one kernel, in percent of the reference's speed."""
+class Mean(Interval):
+    """Derived: harmonic mean over all lengths of one kernel."""
 
-    kernel: str
-    dtype: str
     seq_lens: tuple[int, ...]
-    pct: float
-    pct_low: float
-    pct_high: float
 
 
 class Result(Strict):

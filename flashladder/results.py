@@ -9,7 +9,7 @@ Run:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import gzip
 import hashlib
 import json
@@ -80,7 +80,10 @@ def load_result(path: Path) -> AnyResult:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise CheckFailed(f"{key}: {first['msg']}", where=relative(path), found=first.get("input")) from error
+        found = first.get("input")
+        whole = isinstance(found, Mapping | Sequence) and not isinstance(found, str)  # the message names what is wrong
+        told = first["msg"].removeprefix("Value error, ")
+        raise CheckFailed(f"{key}: {told}", where=relative(path), found=None if whole else found) from error
 
 
 def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:

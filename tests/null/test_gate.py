@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+import re
 
 import pytest
 
 from flashladder import gate, report_data, statistics
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.gate_outcome import Check, run_all
 from flashladder.published import load
 from tests.null.ladder_fixture import make
 
@@ -33,13 +35,14 @@ def test_results_that_follow_from_their_samples_pass(tmp_path: Path) -> None:
 def test_an_edited_summary_fails_by_name(tmp_path: Path) -> None:
     fixture = make(tmp_path / "results", lambda number: 50.0 + number, lengths=[4096])
     document = json.loads(gzip.decompress(fixture.bench.read_bytes()))
-    document["summaries"][3]["pct"] += 5.0
+    for name in ("pct", "pct_low", "pct_high"):
+        document["summaries"][3][name] += 5.0
     fixture.bench.write_bytes(gzip.compress(json.dumps(document).encode()))
     outcome = gate.results_hold(fixture.folder)
     assert outcome.status == "failed"
     edited = document["summaries"][3]
     told = f"summaries does not follow from the raw samples: {edited['kernel']} fp16 S=4096 B=16 H=16 pct: written "
-    (line,) = outcome.details
+    line, *_ = (one for one in outcome.details if told in one)
     written, derived = line.partition(told)[2].split(", derived ")
     assert float(written) == edited["pct"]
     assert float(derived) == pytest.approx(edited["pct"] - 5.0)
@@ -47,14 +50,14 @@ def test_an_edited_summary_fails_by_name(tmp_path: Path) -> None:
 
 def test_another_gpu_passes_by_rank_order(tmp_path: Path) -> None:
     fixture = make(tmp_path / "results", lambda number: published_a100(number) + 5.0, lengths=[4096])
-    (outcome,) = gate.published_hold(report_data.collect(fixture.folder))
+    outcome = gate.published_hold(report_data.collect(fixture.folder))
     assert outcome.status == "ok"
     assert "Spearman 1.000" in outcome.summary
 
 
 def test_another_gpu_fails_on_reversed_order(tmp_path: Path) -> None:
     fixture = make(tmp_path / "results", lambda number: 200.0 - published_a100(number), lengths=[4096])
-    (outcome,) = gate.published_hold(report_data.collect(fixture.folder))
+    outcome = gate.published_hold(report_data.collect(fixture.folder))
     assert outcome.status == "failed"
     assert "Spearman -1.000" in outcome.details[0]
 
@@ -64,7 +67,7 @@ def test_the_same_gpu_is_compared_cell_by_cell(tmp_path: Path) -> None:
         return published_a100(number) + (2.5 if number == 9 else 0.0)
 
     fixture = make(tmp_path / "results", percent, gpu="NVIDIA A100-SXM4-80GB", configs_of="a100", lengths=[4096])
-    (outcome,) = gate.published_hold(report_data.collect(fixture.folder))
+    outcome = gate.published_hold(report_data.collect(fixture.folder))
     at_4096 = [line for line in outcome.details if "seq4096" in line]
     assert at_4096 == ["machine, iteration 9, seq4096: expected 95.3 % within 2 points, found 97.8 %"]
     assert sum("found no measurement" in line for line in outcome.details) == 16  # one length has no harmonic mean
@@ -145,54 +148,106 @@ def test_a_check_that_cannot_be_done_fails_without_ending_the_gate(monkeypatch: 
     assert gate.locks_hold().details == ("the C++ compiler does not run",)
 
 
-BEFORE_REPORT = [
+NAMES = [
     "published figures are as taken over",
     "result files are as sealed",
     "results follow from their raw samples",
     "checks passed",
+    "every configuration was checked",
     "sanitizers clean",
     "tables of counters are up to date",
     "claims about counters",
     "the emulator counts what GPUs count",
     "claims about counters, emulated",
     "emulated kernels are locked and free of races",
+    "locked kernels are complete and within limits",
+    "results make a report",
+    "results belong to locked machine code",
+    "peaks of GPUs hold",
+    "progressions fit the published ones",
+    "kernels keep up with their published peers",
+    "tables and plot are up to date",
+    "figures in texts are those of the data",
+    "machine code is the locked one",
+    "claims about machine code",
+    "emulated counters are up to date",
 ]
-OF_REPORT = ["results belong to locked machine code", "machine against published", "tables and plot are up to date"]
-AFTER_REPORT = ["machine code is the locked one", "claims about machine code", "emulated counters are up to date"]
+COMPILING = ("lock.check", "claims.check", "emulator_counters.check")
 
 
 @pytest.fixture
-def stubbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that find nothing, at once."""
-    monkeypatch.setattr(gate, "_over", lambda name, *_: gate.Outcome(name, "ok"))
-    monkeypatch.setattr(gate, "_printed", lambda name, _: gate.Outcome(name, "ok"))
+def nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that need the toolchain find nothing, at once."""
     monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
     monkeypatch.setattr("flashladder.toolchain.host_compiler", lambda: None)
+    for name in COMPILING:
+        monkeypatch.setattr(f"flashladder.{name}", lambda: None)
 
 
-@pytest.mark.usefixtures("stubbed")
-def test_the_gate_is_these_checks_in_this_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", published_a100, lengths=[4096])
-    ladder = report_data.collect(fixture.folder)
-    monkeypatch.setattr(gate, "collect", lambda: ladder)
-    monkeypatch.setattr("flashladder.report.render", lambda *_: {})
-    monkeypatch.setattr("flashladder.report.stale", lambda _: [])
+@pytest.mark.usefixtures("nothing_compiles")
+def test_the_committed_data_pass_every_check_by_its_name_and_with_a_count() -> None:
     outcomes = gate.run_gate()
-    assert [outcome.name for outcome in outcomes] == [*BEFORE_REPORT, *OF_REPORT, *AFTER_REPORT]
+    assert [outcome.name for outcome in outcomes] == NAMES
+    assert {outcome.details for outcome in outcomes} == {()}
     assert {outcome.status for outcome in outcomes} == {"ok"}
+    for outcome in outcomes[:-3]:
+        assert re.search(r"[1-9]", outcome.summary), outcome
 
 
-@pytest.mark.usefixtures("stubbed")
-def test_results_that_make_no_report_fail_and_the_rest_is_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("nothing_compiles")
+def test_results_that_make_no_report_fail_once_and_the_rest_is_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     def edited() -> None:
-        raise FlashladderError("published figures were edited")
+        raise FlashladderError("one cell was measured twice")
 
     monkeypatch.setattr(gate, "collect", edited)
-    outcomes = gate.run_gate()
-    assert [outcome.name for outcome in outcomes] == [*BEFORE_REPORT, "results make a report", *AFTER_REPORT]
-    assert [outcome.details for outcome in outcomes if outcome.status == "failed"] == [
-        ("published figures were edited",)
+    outcomes = {outcome.name: outcome for outcome in gate.run_gate()}
+    assert list(outcomes) == NAMES
+    failed = {name: outcome.details for name, outcome in outcomes.items() if outcome.status == "failed"}
+    assert failed == {"results make a report": ("one cell was measured twice",)}
+    skipped = [name for name, outcome in outcomes.items() if outcome.status == "skipped"]
+    assert skipped == NAMES[13:19]
+    assert "results make a report" in outcomes[skipped[0]].details[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("'yerr' must not contain\nnegative values"), "ValueError: 'yerr' must not contain negative values"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (FlashladderError("not a JSON result", where="bench.json.gz"), "bench.json.gz: not a JSON result"),
+        (CheckFailed("no"), "no"),
+    ],
+)
+def test_what_one_check_raises_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, line: str
+) -> None:
+    def broken() -> gate.Outcome:
+        raise error
+
+    checks = [
+        Check("one", lambda: gate.Outcome("one", "ok", (), "3 cells")), Check("two", broken),
+        Check("three", lambda: gate.Outcome("three", "failed", ("cell 7",))), Check("four", broken),
+    ]  # fmt: skip
+    monkeypatch.setattr(gate, "all_checks", lambda: checks)
+    assert gate.main([]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [text.split() for text in lines] == [
+        text.split() for text in ("ok one (3 cells)", "failed two", line, "failed three", "cell 7", "failed four", line)
     ]
+
+
+def test_a_picture_that_cannot_be_drawn_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr("flashladder.report.render", broken)
+    joined = gate.Joined()
+    checks = [
+        Check(joined.NAME, joined.join),
+        joined.check("drawn", gate.report_fresh),
+        joined.check("locked", gate.results_locked),
+    ]
+    assert [outcome.status for outcome in run_all(checks)] == ["ok", "failed", "ok"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import gzip
 import json
 from pathlib import Path
+import re
 import shutil
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_a_benchmark_without_checks_fails(fixture: Fixture) -> None:
         (lambda d: d["findings"].pop(), "found memcheck, racecheck, synccheck"),
         (lambda d: d["findings"].append(d["findings"][0]), "once each"),
         (lambda d: next(iter(d["kernels"].values())).update(text_sha256=None), "compiled by the driver"),
-        (lambda d: d["kernels"].clear(), "no kernel was run"),
+        (lambda d: d["kernels"].popitem(), "no kernel of iteration "),
     ],
 )
 def test_a_sanitizer_run_that_is_not_clean_fails(
@@ -108,10 +109,17 @@ def test_a_sanitizer_run_that_is_not_clean_fails(
 
 
 def test_an_edited_tuning_run_fails(fixture: Fixture) -> None:
-    edit(fixture, "tune.json.gz", lambda d: d["summaries"][3].update(pct=99.0))
+    edit(fixture, "tune.json.gz", lambda d: d["summaries"][3].update(pct=99.0, pct_low=99.0, pct_high=99.0))
+    lines = gate.results_hold(fixture.folder).details
+    assert {"tune.json.gz" in line for line in lines} == {True}
+    assert " S=4096 B=16 H=16 pct: written 99.0, derived " in lines[0]
+
+
+def test_an_interval_without_its_median_is_one_line_that_names_file_and_cell(fixture: Fixture) -> None:
+    edit(fixture, "bench.json.gz", lambda d: d["summaries"][3].update(pct=99.0))
     line = one_detail(gate.results_hold(fixture.folder))
-    assert "tune.json.gz" in line
-    assert " S=4096 B=16 H=16 pct: written 99.0, derived " in line
+    assert re.search(r"machine/bench.json.gz: bench.summaries.3: \d\d \(FP16.* fp16 S=4096: 99 % is not within", line)
+    assert len(line) < 300
 
 
 @pytest.mark.parametrize(
@@ -120,7 +128,7 @@ def test_an_edited_tuning_run_fails(fixture: Fixture) -> None:
         (lambda d: d["summaries"].pop(3), "fp16 S=4096 B=16 H=16: not written"),
         (lambda d: d["summaries"].append(d["summaries"][3]), "summaries does not follow from the raw samples: cells"),
         (lambda d: d["summaries"][3].update(dtype="bf16"), "bf16 S=4096 B=16 H=16: written, not derived"),
-        (lambda d: d["means"][3].update(pct=99.0), "fp16 all S pct: written 99.0, derived "),
+        (lambda d: d["means"][3].update(pct=99.0, pct_high=99.0), "fp16 all S pct: written 99.0, derived "),
         (lambda d: d["floors_pct"].update(fp16=99.0), "floors_pct does not follow from the raw samples: fp16: written"),
         (lambda d: d["groups"][0]["blocks"][0].update(dropped="x"), "process 0 fp16 S=4096 B=16 H=16 blocks.0.dropped"),
     ],

@@ -6,11 +6,12 @@ import csv
 import io
 import json
 from pathlib import Path
+import re
 import shutil
 
 import pytest
 
-from flashladder import report, report_data, report_plot, report_tables
+from flashladder import figures, report, report_data, report_plot, report_tables
 from flashladder.errors import FlashladderError
 from flashladder.published import PUBLISHED
 from tests.null.ladder_fixture import Fixture, make
@@ -81,11 +82,11 @@ def test_caption_names_gpu_rung_floor_and_what_is_only_published(ladder: report_
 
 
 def test_rendering_twice_gives_the_same_bytes(ladder: report_data.Ladder) -> None:
-    assert report.render(ladder, README) == report.render(ladder, README)
+    assert report.render(ladder) == report.render(ladder)
 
 
 def test_pictures_carry_no_date_and_name_their_data(ladder: report_data.Ladder) -> None:
-    files = report.render(ladder, README)
+    files = report.render(ladder)
     svg, png = files[report.REPORT / "progression.svg"], files[report.REPORT / "progression.png"]
     assert b"<dc:date>" not in svg
     assert png.startswith(b"\x89PNG")
@@ -156,8 +157,10 @@ def test_missing_markers_are_an_error(text: str) -> None:
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) -> Path:
-    """A checkout of its own for the command: README and results/report in tmp_path, made-up results."""
-    (tmp_path / "README.md").write_text(README)
+    """A checkout of its own for the command: texts and results/report in tmp_path, made-up results."""
+    for page, text in figures.pages().items():
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / page).write_text(README if page == figures.README else text, encoding="utf-8")
     monkeypatch.setattr(report, "README", tmp_path / "README.md")
     monkeypatch.setattr(report, "REPORT", tmp_path / "report")
     monkeypatch.setattr(report, "collect", lambda: report_data.collect(measured.folder))
@@ -176,11 +179,22 @@ def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[s
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["README.md", "report/progression.csv", "report/progression.svg", "report/cells.csv"])
+def test_command_writes_the_figures_of_the_changelog(place: Path) -> None:
+    assert report.main([]) == 0
+    text = (place / "CHANGELOG.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^- Iteration (\d+), .*: (.*) %", text, re.MULTILINE)
+    found = {int(step): float(percent) for step, percent in lines}
+    assert found == {step: pytest.approx(rising(step), abs=0.1) for step in range(1, 17)}
+    assert "(2026-01-01)" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "CHANGELOG.md", "report/progression.csv", "report/progression.svg", "report/cells.csv"]
+)
 def test_check_names_each_stale_file(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert report.main([]) == 0
     path = place / name
-    path.write_bytes(path.read_bytes().replace(b"6", b"7"))
+    path.write_bytes(re.sub(rb"(\.\d*)5", rb"\g<1>4", path.read_bytes()))
     assert report.main(["--check"]) == 1
     assert Path(name).name in capsys.readouterr().err
 

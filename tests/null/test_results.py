@@ -30,9 +30,15 @@ def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:
     assert write_result(tmp_path / "b.json.gz", result()).read_bytes() == first
 
 
+def move(one: dict[str, float], points: float) -> None:
+    """Moves a percentage with its interval."""
+    for name in ("pct", "pct_low", "pct_high"):
+        one[name] += points
+
+
 def edited(tmp_path: Path, edit: str) -> Path:
     document = json.loads(summaries.derive(result()).model_dump_json())
-    exec(edit, {"d": document})
+    exec(edit, {"d": document, "move": move})
     path = tmp_path / "bench.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
@@ -117,8 +123,10 @@ def test_a_derived_result_has_no_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ("d['summaries'][0]['pct'] += 1", "summaries does not follow"),
-        ("d['means'][0]['pct'] -= 1", "means does not follow"),
+        ("move(d['summaries'][0], 1)", "summaries does not follow"),
+        ("move(d['means'][0], -1)", "means does not follow"),
+        ("d['summaries'][0]['pct'] += 1", "fp16 S=4096: 17.0031 % is not within its interval, 15.9925 to 16.0162 %"),
+        ("d['means'][1]['pct_high'] = 100.0", "fp16 harmonic mean: 110.[0-9]+ % is not within its interval"),
         ("d['floors_pct']['fp16'] = 0.0", "floors_pct does not follow"),
         ("d['groups'][0]['blocks'][0]['dropped'] = 'because'", "groups does not follow"),
         ("d['groups'][0]['series'][1]['pairs'] = d['groups'][0]['series'][1]['pairs'][:6]", "does not follow"),
