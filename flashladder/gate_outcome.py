@@ -130,16 +130,16 @@ def _has_toolchain() -> bool:
 
 
 def printed(name: str, check: Callable[[], object]) -> Outcome:
-    """Runs a check; what it prints becomes the details of its failure."""
+    """Runs a check; what it prints becomes the details of its failure, what it returns (or prints) the summary."""
     printed = io.StringIO()
     try:
         with redirect_stdout(printed):
-            check()
+            said = check()
     except FlashladderError as error:  # it said no, or it could not be done
         told = (line for line in printed.getvalue().splitlines() if not line.startswith("holds"))
         return Outcome(name, "failed", (*told, str(error)))
     lines = printed.getvalue().splitlines()
     holding = sum(line.startswith("holds") for line in lines)
     edited = tuple(line for line in lines if "edited since the lock" in line)
-    counted = "; ".join(dict.fromkeys(line for line in lines if line not in edited))
-    return Outcome(name, "ok", edited, f"{holding} claims hold" if holding else counted)
+    summary = said if isinstance(said, str) else f"{holding} claims hold" if holding else "; ".join(lines)
+    return Outcome(name, "ok", edited, summary)

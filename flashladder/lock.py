@@ -77,21 +77,23 @@ def check(
     *,
     kernels: Path = KERNELS,
     folder: Path = LOCKS,
-) -> None:
-    """Verifies the locks of `arches` and prints what is worth saying.
+) -> int:
+    """Verifies the locks of `arches` and prints what is worth saying; returns how many kernels it made anew.
 
     Raises:
         CheckFailed: a kernel differs; the explanation, several lines, was printed before.
     """
     found: list[Difference] = []
+    n_kernels = 0
     for arch in arches:
         locked, current = read_lock(arch, folder), snapshot(arch, iterations, kernels=kernels)
         differences = compare(locked, current, everything=iterations is None)
         found += differences
         if harmless := harmless_edits(locked, current, differences):
             print(f"{arch}: edited since the lock without effect on machine code: {', '.join(harmless)}")
+        n = sum(len(lock.kernels) for lock in current.values())
+        n_kernels += n
         if not differences:
-            n = sum(len(lock.kernels) for lock in current.values())
             print(f"{arch}: the machine code is the locked one, {n} kernels counted anew")
     if found:
         print(explain(found))
@@ -100,6 +102,7 @@ def check(
             where=relative(folder),
             hint="the explanation stands above; invoke lock N --reason '...' re-locks iteration N",
         )
+    return n_kernels
 
 
 def write(

@@ -194,7 +194,7 @@ def _peak(peaks: Mapping[str, Quantity], name: str, unit: str) -> float:
 
 def problems(result: BenchResult) -> list[str]:
     """What is wrong with a result: impossible times, wrong outputs, numbers that do not follow from the samples."""
-    found = []
+    found = _too_small_a_flush(result)
     for group in result.groups:
         limit = fastest_possible_us(group.shape, result.gpu.name)
         for series in group.series:
@@ -210,6 +210,13 @@ def problems(result: BenchResult) -> list[str]:
                 if series.kernel not in result.kernels:
                     found.append(f"{where}: the result does not say which machine code this is")
     return found + _differences(result, derive(result))
+
+
+def _too_small_a_flush(result: BenchResult) -> list[str]:
+    """A flush that leaves part of the L2 as it was (rule 3 of the measurement protocol)."""
+    flushed, least = result.settings.flush_bytes, 2 * result.gpu.l2_bytes
+    told = f"settings.flush_bytes: expected at least {least}, twice the L2, found {flushed}"
+    return [] if flushed >= least else [told]
 
 
 def _differences(written: BenchResult, derived: BenchResult) -> list[str]:

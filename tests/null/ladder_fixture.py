@@ -100,7 +100,7 @@ def make(
         host=Host(digest="0" * 16, cpu="none", n_cpus=1, system="none", python="3.11.0"),
         kernels=kernels,
         reference=Reference(op="fa2", torch="2.13.0", cuda="13.0", kernels={}),
-        settings=Settings(pairs=N_PAIRS, blocks=1, min_pairs=1, flush_bytes=1),
+        settings=Settings(pairs=N_PAIRS, blocks=1, min_pairs=1, flush_bytes=2),
         processes=(Process(index=0, started_utc="2026-01-01T00:00:00Z", foreign_before=0),),
         groups=tuple(_group(length, speeds) for length in lengths),
     )

@@ -1,0 +1,282 @@
+"""The measurement protocol: for each rule a test that fails when the bench, or what is derived, stops following it.
+
+Each of these was a change to the code that every other test let pass: FA2 always on the first inputs, a flush smaller
+than the L2, results off the grid, floors of the last file instead of the largest, and more of that kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from flashladder import bench_run, report_data, report_tables, statistics, summaries
+from flashladder.bench_run import Timed, bench_group
+from flashladder.config import KernelConfig
+from flashladder.errors import FlashladderError
+from flashladder.report_tables import headline
+from flashladder.result_schema import A_A, BenchResult, Group, Shape, kernel_key
+from flashladder.results import load_as, write_result
+from flashladder.statistics import LogSummary, floor_of, harmonic_summary, resampled_medians, summarize, verdict
+from flashladder.timing import RUN_UP, Plan
+from tests.null.bench_fixture import FAST, group, pairs, result
+from tests.null.ladder_fixture import make
+from tests.null.test_check_null import attention, right
+from tests.null.test_timing_null import FakeGpu
+
+TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
+H200_L2 = 62_914_560  # bytes, as its driver tells
+MIB = 2**20
+
+
+@dataclass
+class Spy:
+    """A group timed on CPU tensors: which Q, by its first values, each launch of FA2 and of the kernel was given."""
+
+    gpu: FakeGpu = field(default_factory=FakeGpu)
+    launches: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def reference(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        self.launches.append(("FA2", q[0, 0, 0, :4].numpy().tobytes()))
+        self.gpu.log.append("FA2")
+        self.gpu.now += 20.0
+        return attention(q, k, v)
+
+    def kernel(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+        self.launches.append(("kernel", q[0, 0, 0, :4].numpy().tobytes()))
+        self.gpu.log.append("kernel")
+        right(q, k, v, out, config)
+
+    def run(self, plan: Plan) -> Group:
+        timed = [Timed(16, KernelConfig.parse(FAST), self.kernel)]
+        return bench_group(
+            self.gpu.hardware(), timed, "fp16", TINY, plan, process=0, warm_up_s=0.3, device="cpu",
+            reference=self.reference,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def spy() -> Spy:
+    spy = Spy()
+    made = spy.run(Plan(pairs=6, blocks=2, min_pairs=6, input_sets=3))
+    assert len(set(made.input_seeds)) == 3
+    return spy
+
+
+def test_each_pair_runs_on_one_input_set_and_all_sets_are_used(spy: Spy) -> None:
+    """FA2 and kernel of a pair are adjacent and see the same Q; so do the two runs of FA2 in an A/A pair."""
+    kernel = [index for index, (name, _) in enumerate(spy.launches) if name == "kernel"][1:-1]  # but the checks
+    assert len(kernel) == 6
+    for index in kernel:
+        around = [spy.launches[at] for at in (index - 1, index + 1) if at < len(spy.launches)]
+        assert ("FA2", spy.launches[index][1]) in around
+    for name, least in (("FA2", 3), ("kernel", 3)):
+        assert len({q for launched, q in spy.launches if launched == name}) == least
+
+
+def test_fa2_is_timed_on_every_input_set_equally_often(spy: Spy) -> None:
+    """After the warm-up each set is timed in two pairs of each arm: twice beside the kernel, four times in A/A."""
+    first = next(index for index, name in enumerate(spy.gpu.log) if name == "flush")
+    timed = [name for name in spy.gpu.log[first:] if name == "FA2"]
+    inputs = [q for name, q in spy.launches if name == "FA2"][-len(timed) :]
+    counts = sorted(inputs.count(q) for q in set(inputs))
+    assert counts == [6, 6, 6 + 2]  # each block starts with one run more, on the first set
+
+
+def test_fa2_runs_before_the_first_pair_until_the_clock_is_level(spy: Spy) -> None:
+    first = spy.gpu.log.index("flush")
+    assert spy.gpu.log[:first].count("FA2") * 20.0 >= 300.0  # milliseconds
+
+
+def test_flushes_are_queued_ahead_of_the_first_pair_of_a_block(spy: Spy) -> None:
+    first = spy.gpu.log.index("flush")
+    assert spy.gpu.log[first : first + 3 + RUN_UP] == ["flush", "FA2", *["flush"] * (RUN_UP + 1)]
+    assert RUN_UP >= 2
+
+
+@pytest.mark.parametrize(
+    ("l2_bytes", "least"), [(H200_L2, 2 * H200_L2), (6 * MIB, 12 * MIB), (200 * MIB, 400 * MIB), (1 << 30, 1 << 31)]
+)
+def test_the_flush_writes_at_least_twice_the_l2(monkeypatch: pytest.MonkeyPatch, l2_bytes: int, least: int) -> None:
+    written: list[int] = []
+
+    class Buffer:
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+        def zero_(self) -> None:
+            written.append(self.size)
+
+    def empty(size: int, *, dtype: torch.dtype, device: str) -> Buffer:
+        assert device == "cuda"
+        return Buffer(size * dtype.itemsize)
+
+    monkeypatch.setattr(torch, "empty", empty)
+    hardware, size = bench_run.cuda_hardware(FakeGpu().sample, l2_bytes)
+    hardware.flush()
+    assert written == [size]
+    assert size >= least
+
+
+@pytest.mark.parametrize(("flush_bytes", "told"), [(16 * MIB, True), (119_999_999, True), (120_000_000, False)])
+def test_a_result_with_a_flush_below_twice_its_l2_is_refused(*, flush_bytes: int, told: bool) -> None:
+    made = result()
+    small = made.model_copy(update={"settings": made.settings.model_copy(update={"flush_bytes": flush_bytes})})
+    found = [line for line in summaries.problems(summaries.derive(small)) if "flush" in line]
+    assert len(found) == told
+    assert not told or found[0].startswith(
+        f"settings.flush_bytes: expected at least 120000000, twice the L2, found {flush_bytes}"
+    )
+
+
+def test_only_the_grids_batch_and_heads_stand_in_a_table(tmp_path: Path) -> None:
+    """A length that was timed at another batch is no cell of the table, alone or beside the grid's."""
+    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
+    made = load_as(fixture.bench, BenchResult)
+    off = Shape(batch=1, seq_len=4096, n_heads=16, d_head=128)
+    other = made.groups[0].model_copy(update={"shape": off})
+    for groups, expected in (((other,), None), ((other, made.groups[0]), 16)):
+        write_result(fixture.bench, summaries.derive(made.model_copy(update={"groups": groups})))
+        ladder = report_data.collect(fixture.folder)
+        row = ladder.rows(ladder.machines[0], "fp16")[0]
+        summary = headline(row)
+        assert (summary.shape.batch if summary else None) == expected
+        assert all(cell[report_tables.CELLS.index("batch")] == 16 for cell in report_tables.cells(ladder))
+
+
+@pytest.mark.parametrize("names", [("bench.json.gz", "bench_more.json.gz"), ("bench_more.json.gz", "bench.json.gz")])
+def test_the_floor_of_a_machine_is_the_largest_of_its_files(tmp_path: Path, names: tuple[str, str]) -> None:
+    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
+    made = load_as(fixture.bench, BenchResult)
+    for name, floor in zip(names, (0.25, 0.75), strict=True):
+        alone = {} if name == "bench_more.json.gz" else made.kernels
+        part = made if alone else made.model_copy(update={"kernels": {}, "summaries": (), "means": ()})
+        write_result(fixture.bench.parent / name, part.model_copy(update={"floors_pct": {"fp16": floor}}))
+    (machine,) = report_data.collect(fixture.folder).machines
+    assert machine.floors == {"fp16": 0.75}
+
+
+def test_the_floor_of_another_card_stands_beside_the_table(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
+    made = load_as(fixture.bench, BenchResult)
+    gpu = made.gpu.model_copy(update={"uuid": "GPU-other"})
+    path = fixture.bench.parent / "second_card.json.gz"
+    write_result(path, made.model_copy(update={"gpu": gpu, "floors_pct": {"fp16": 0.88}}))
+    ladder = report_data.collect(fixture.folder)
+    (machine,) = ladder.machines
+    assert machine.other_floors == {"fp16": (0.88,)}
+    floor = f"A/A floor ±{machine.floors['fp16']:.2f} points (on the second card ±0.88)"
+    assert floor in report_tables.readme_block(ladder)
+    write_result(path, made)
+    with pytest.raises(FlashladderError, match=r"second_card.json.gz: not another card .* the same card"):
+        report_data.collect(fixture.folder)
+
+
+def test_samples_that_chose_a_configuration_are_not_reported(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
+    made = load_as(fixture.bench, BenchResult)
+    for change in ({"purpose": "tune"}, {"mode": "event-locked"}):
+        write_result(fixture.bench, made.model_copy(update=change))
+        assert report_data.collect(fixture.folder).machines == ()
+
+
+def test_tflops_of_rows_with_equal_ratios_are_equal(tmp_path: Path) -> None:
+    """Two kernels at 80 % of an FA2 that ran at 300 and at 330 TFLOP/s: one figure for both, their own in cells.csv."""
+    fixture = make(tmp_path / "results", lambda number: 80.0 if number < 3 else 50.0 + number, lengths=[4096])
+    made = load_as(fixture.bench, BenchResult)
+    faster = tuple(
+        one.model_copy(update={
+            "kernel_us": one.kernel_us / 1.1, "reference_us": one.reference_us / 1.1, "tflops": one.tflops * 1.1,
+            "reference_tflops": one.reference_tflops * 1.1,
+        }) if one.kernel.startswith("02 ") else one
+        for one in made.summaries
+    )  # fmt: skip
+    write_result(fixture.bench, made.model_copy(update={"summaries": faster}))
+    ladder = report_data.collect(fixture.folder)
+    lines = report_tables.table(ladder, ladder.machines[0], "fp16").splitlines()
+    assert [line.split("|")[3].strip() for line in lines[2:4]] == ["240.0", "240.0"]  # of the median, 300.2
+    rows = {row[4]: dict(zip(report_tables.CELLS, row, strict=True)) for row in report_tables.cells(ladder)}
+    assert float(str(rows[2]["tflops"])) == pytest.approx(1.1 * float(str(rows[1]["tflops"])), rel=1e-3)
+    caption = report_tables.caption(ladder, ladder.machines[0], "fp16")
+    assert "one figure for FA2, 300.2: the median of what it reached beside the kernels (300.2 to 330.2)" in caption
+    progression = [dict(zip(report_tables.PROGRESSION, row, strict=True)) for row in report_tables.progression(ladder)]
+    assert progression[0]["tflops_seq4096"] == progression[1]["tflops_seq4096"]
+    assert {row["fa2_tflops_seq4096"] for row in progression[:16]} == {"300.150"}
+
+
+def test_a_short_shape_is_bounded_by_its_bytes() -> None:
+    """At S = 128 an H200 reads Q, K and V for longer than it multiplies; both bounds count, the longer one decides."""
+    short = Shape(batch=16, seq_len=128, n_heads=16, d_head=128)
+    assert summaries.fastest_possible_us(short, "NVIDIA H200") == pytest.approx(
+        3 * 2 * 16 * 128 * 16 * 128 / 4800e9 * 1e6
+    )
+
+
+def test_a_reference_that_is_impossibly_fast_is_an_error_too() -> None:
+    made = result(group(shape=Shape(batch=16, seq_len=512, n_heads=16, d_head=128)))
+    made = made.model_copy(update={"gpu": made.gpu.model_copy(update={"name": "NVIDIA H200"})})
+    series = made.groups[0].series[0]
+    quick = series.model_copy(update={"pairs": (series.pairs[0]._replace(reference_us=1.0), *series.pairs[1:])})
+    groups = (made.groups[0].model_copy(update={"series": (quick, *made.groups[0].series[1:])}),)
+    found = summaries.problems(summaries.derive(made.model_copy(update={"groups": groups})))
+    assert [line.partition(":")[0] for line in found] == [f"{A_A} fp16 S=512"]
+
+
+def test_the_floor_of_one_dtype_judges_that_dtype_alone() -> None:
+    """bf16's A/A pairs differ by 20 %, fp16's by 0.1 %: 110 % is faster in fp16 and within the floor in bf16."""
+    noisy = group().series[0].model_copy(update={"pairs": pairs(1.2, 9)})
+    other = group().model_copy(update={"dtype": "bf16", "series": (noisy, *group().series[1:])})
+    made = summaries.derive(result(group(), other))
+    found = {one.dtype: one.verdict for one in made.summaries if one.kernel == kernel_key(16, FAST)}
+    assert found == {"fp16": "faster", "bf16": "same"}
+    assert made.floors_pct["bf16"] > 19
+    assert made.floors_pct["fp16"] < 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.01, 0.02, "ambiguous"),  # an interval that touches the floor is not beyond it
+        (-0.02, -0.01, "ambiguous"),
+        (0.01, 0.01, "same"),  # and one that ends at it is within it
+        (-0.01, 0.01, "same"),
+        (np.nextafter(0.01, 1), 0.02, "faster"),
+        (-0.02, np.nextafter(-0.01, -1), "slower"),
+        (-0.01, np.nextafter(0.01, 1), "ambiguous"),
+        (np.nextafter(-0.01, -1), 0.01, "ambiguous"),
+    ],
+)
+def test_verdicts_at_the_floor(low: float, high: float, expected: str) -> None:
+    assert verdict(LogSummary((low + high) / 2, low, high, 24), floor=0.01) == expected
+
+
+def test_the_floor_is_the_farther_end_on_either_side() -> None:
+    assert floor_of([LogSummary(0, -0.001, 0.004, 20), LogSummary(0, -0.001, 0.002, 20)]) == 0.004
+    assert floor_of([LogSummary(0, -0.005, 0.004, 20)]) == 0.005
+
+
+def test_the_bootstrap_draws_often_and_from_its_seed() -> None:
+    values = np.random.default_rng(5).normal(0, 0.01, 30)
+    draws = resampled_medians(values)
+    assert draws.shape == (2000,)
+    assert statistics.CONFIDENCE == 0.95
+    assert not np.array_equal(draws, resampled_medians(values, seed=1))
+
+
+def test_lengths_of_a_harmonic_mean_are_drawn_independently() -> None:
+    """Independent errors of equal lengths cancel: the mean's interval is about the square root of two narrower."""
+    values = np.random.default_rng(5).normal(0, 0.02, 60)
+    one, mean = summarize(values), harmonic_summary([(values, None), (values, None)])
+    assert (mean.high - mean.low) < 0.85 * (one.high - one.low)
+
+
+def test_a_copy_of_the_fixture_is_whole(tmp_path: Path) -> None:
+    """What the tests above change is what a table shows where nothing is changed."""
+    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
+    folder = Path(shutil.copytree(fixture.folder, tmp_path / "copy"))
+    (machine,) = report_data.collect(folder).machines
+    assert len(machine.measured) == 16
