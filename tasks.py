@@ -1,7 +1,7 @@
 """Verbs for people: each task is one call of one package function; all the work is in `flashladder`.
 
     nox -s dev && source .venv/bin/activate     # once
-    invoke --list
+    invoke                                      # the tasks by station
     invoke show 7 --help
 Exit codes: 0 done, 1 a check failed, 2 could not run (with one line on stderr).
 """
@@ -12,11 +12,14 @@ import importlib
 
 from invoke.context import Context
 from invoke.exceptions import Exit
-from invoke.tasks import task
+from invoke.tasks import Task, task
 
-from flashladder import usage
+from flashladder import arguments, usage
+from flashladder.arguments import ONE_CONFIG
 from flashladder.config import EXAMPLE
 from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.gpu_present import require_gpu
+from flashladder.iteration import load_iteration
 
 usage.install()
 Flag = str | bool | None
@@ -40,9 +43,10 @@ def call(module: str, *words: str, **flags: Flag) -> None:
 def step(text: str) -> str:
     """`text` if it is the number of an iteration; leaves with one line and exit code 2 otherwise."""
     with one_line_errors():
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 16):
+        if not (text.isascii() and text.isdigit()):
             raise FlashladderError("no such iteration", expected="a number from 1 to 16", found=repr(text))
-    return str(int(text))
+        number = load_iteration(int(text[:9])).number
+    return str(number)
 
 
 def dtype_of(text: str) -> str:
@@ -61,13 +65,28 @@ def backend_of(text: str) -> str:
     return text
 
 
+def need_gpu() -> None:
+    """Leaves with one line and exit code 2 where there is no GPU, before anything slow is imported."""
+    with one_line_errors():
+        require_gpu()
+
+
+STATIONS = {
+    "Read": ("list", "show", "diff"),
+    "Build": ("build", "lock"),
+    "Check and time": ("check", "emulate", "bench"),
+    "Look inside": ("ptxas", "ptx", "sass"),
+    "Results": ("report", "gate"),
+    "This machine": ("doctor", "help"),
+}
+"""Heading to tasks, in the order in which a person meets them."""
+
 JSON = "print JSON, for scripts"
 ARCH = "sm_XX, several separated by commas (default: the GPU present, else sm_80)"
-KEYS = "selection key: prog, prog:a100, prog-all, tune, all, or a tile such as 64,64"
-CONFIGS = f"{KEYS} (default: prog)"
-CONFIG = f"a configuration's short form, for example '{EXAMPLE}' (default: the A100's)"
+CONFIGS = f"{arguments.CONFIGS} (default: prog)"
+CONFIG = f"{ONE_CONFIG}, for example '{EXAMPLE}' (default: a100)"
 DIFF_CONFIG = (
-    f"a configuration of AFTER, for example '{EXAMPLE}'; BEFORE follows it as far as its parts can "
+    f"a configuration of AFTER: {ONE_CONFIG}, for example '{EXAMPLE}'; BEFORE follows it as far as its parts can "
     "(default for a step and its parent: that of the step's claims, else AFTER's on the A100)"
 )
 DTYPE = "fp16 or bf16 (default: both)"
@@ -78,27 +97,51 @@ BACKEND = "gpu (default), or emulator: the PTX on this CPU, with small shapes"
 STEP = "iteration, or an ablation such as '16 - swizzle'"
 
 
+@task(default=True, name="help")
+def help_(_: Context) -> None:
+    """Shows these tasks.
+
+    Example: `invoke help`.
+    """
+    with one_line_errors():
+        tasks = [value for value in globals().values() if isinstance(value, Task)]
+        lines = {str(found.name): (found.__doc__ or "").partition("\n")[0] for found in tasks}
+        print(usage.overview(STATIONS, lines))
+
+
 @task(name="list", help={"json": JSON})
 def list_(_: Context, json: bool = False) -> None:
-    """Prints the ladder: number, title, what each step changes. Example: `invoke list --json`."""
+    """Prints the ladder: number, title, what each step changes.
+
+    Example: `invoke list --json`.
+    """
     call("view", "list", json=json)
 
 
 @task(help={"iteration": STEP, "config": CONFIG, "json": JSON})
 def show(_: Context, iteration: str, config: str = "", json: bool = False) -> None:
-    """Prints an iteration: why, what it changes, and its kernel in reading order. Example: `invoke show 7`."""
+    """Prints an iteration: why, what changes, its whole kernel.
+
+    Example: `invoke show 7`.
+    """
     call("view", "show", iteration, config=config, json=json)
 
 
 @task(help={"before": STEP, "after": STEP, "config": DIFF_CONFIG, "json": JSON})
 def diff(_: Context, before: str, after: str, config: str = "", json: bool = False) -> None:
-    """Compares two kernels: source in reading order, opcode counts. Example: `invoke diff 7 8`."""
+    """Compares two kernels: source and opcode counts.
+
+    Example: `invoke diff 7 8`.
+    """
     call("view", "diff", before, after, config=config, json=json)
 
 
 @task(help={"number": NUMBER, "arch": ARCH, "configs": CONFIGS, "debug": "compile with -G -O0 for cuda-gdb"})
 def build(_: Context, number: str, arch: str = "", configs: str = "", debug: bool = False) -> None:
-    """Builds one iteration's wheel and installs it here. Example: `invoke build 7 --arch sm_90 --configs tune`."""
+    """Builds one iteration's wheel and installs it here.
+
+    Example: `invoke build 7 --arch sm_90 --configs tune`.
+    """
     call("build", step(number), arch=arch, configs=configs, debug=debug)
 
 
@@ -115,16 +158,22 @@ def check(
     out: str = "",
     backend: str = "",
 ) -> None:
-    """Checks one iteration's numerics on the GPU or on this CPU. Example: `invoke check 7 --backend emulator`."""
+    """Checks numerics on the GPU, or on this CPU.
+
+    Example: `invoke check 7 --backend emulator`.
+    """
     how: dict[str, Flag] = {"quick": quick, "out": out, "backend": backend_of(backend)}
-    call("check", step(number), configs=configs, dtype=dtype_of(dtype), **how)
+    number, dtype = step(number), dtype_of(dtype)
+    if backend != "emulator":
+        need_gpu()
+    call("check", number, configs=configs, dtype=dtype, **how)
 
 
 @task(
     auto_shortflags=False,  # -h is for help, not for heads
     help={"iteration": STEP, "seq_len": "positions (default: 256)", "batch": "samples (default: 1)",
           "heads": "default: 1", "dtype": "fp16 or bf16 (default: the configuration's)",
-          "config": "a GPU's key such as h200, or a short form (default: a100)",
+          "config": f"{ONE_CONFIG} (default: a100)",
           "counters": "Nsight Compute's counters, and the source lines with bank conflicts",
           "hazards": "look for races and missing waits", "memory_budget": "registers and shared memory (default: 1GiB)",
           "seed": "of the inputs (default: 0)", "json": JSON}
@@ -144,16 +193,32 @@ def emulate(
     seed: str = "",
     json: bool = False,
 ) -> None:
-    """Runs an iteration's PTX on this CPU. Example: `invoke emulate 1 --counters`."""
+    """Runs an iteration's PTX on this CPU.
+
+    Example: `invoke emulate 1 --counters`.
+    """
     shape = {"seq_len": seq_len, "batch": batch, "heads": heads}
     how: dict[str, Flag] = {"config": config, "memory_budget": memory_budget, "seed": seed}
     call("emulate", iteration, dtype=dtype_of(dtype), counters=counters, hazards=hazards, json=json, **shape, **how)
 
 
-@task(help={"number": NUMBER, "configs": f"{KEYS} (default: this GPU's)", "dtype": DTYPE, "tune": TUNE, "out": OUT})
+@task(
+    help={
+        "number": NUMBER,
+        "configs": f"{arguments.CONFIGS} (default: this GPU's)",
+        "dtype": DTYPE,
+        "tune": TUNE,
+        "out": OUT,
+    }
+)
 def bench(_: Context, number: str, configs: str = "", dtype: str = "", tune: bool = False, out: str = "") -> None:
-    """Times one iteration in turn with FA2 on the GPU. Example: `invoke bench 7 --dtype fp16`."""
-    call("bench", step(number), configs=configs, dtype=dtype_of(dtype), tune=tune, out=out)
+    """Times one iteration in turn with FA2 on the GPU.
+
+    Example: `invoke bench 7 --dtype fp16`.
+    """
+    number, dtype = step(number), dtype_of(dtype)
+    need_gpu()
+    call("bench", number, configs=configs, dtype=dtype, tune=tune, out=out)
 
 
 @task(
@@ -161,7 +226,10 @@ def bench(_: Context, number: str, configs: str = "", dtype: str = "", tune: boo
     help={"iteration": f"{STEP} (default: all)", "arch": ARCH, "configs": CONFIGS, "json": JSON},
 )
 def ptxas(_: Context, iteration: str = "", arch: str = "", configs: str = "prog", json: bool = False) -> None:
-    """Prints registers, spills and shared memory. Example: `invoke ptxas 7 --arch sm_80,sm_90`."""
+    """Prints registers, spills and shared memory.
+
+    Example: `invoke ptxas 7 --arch sm_80,sm_90`.
+    """
     with one_line_errors():
         from flashladder.code_view import show_ptxas
 
@@ -170,7 +238,10 @@ def ptxas(_: Context, iteration: str = "", arch: str = "", configs: str = "prog"
 
 @task(help={"iteration": STEP, "config": CONFIG, "arch": "sm_XX (default: sm_80)", "counts": "opcode classes only"})
 def sass(_: Context, iteration: str, config: str = "", arch: str = "", counts: bool = False) -> None:
-    """Prints machine code beside its source lines, main loop marked. Example: `invoke sass 8 --counts`."""
+    """Prints machine code beside its source lines.
+
+    Example: `invoke sass 8 --counts`.
+    """
     call("sass_view", iteration, config=config, arch=arch, counts=counts)
 
 
@@ -179,7 +250,10 @@ def sass(_: Context, iteration: str, config: str = "", arch: str = "", counts: b
           "normalised": "without comments and line numbers, as the lock hashes it"}
 )  # fmt: skip
 def ptx(_: Context, iteration: str, config: str = "", counts: bool = False, normalised: bool = False) -> None:
-    """Prints the PTX that ships. Example: `invoke ptx 7 --counts`."""
+    """Prints the PTX that ships.
+
+    Example: `invoke ptx 7 --counts`.
+    """
     with one_line_errors():
         from flashladder.code_view import show_ptx
 
@@ -188,7 +262,10 @@ def ptx(_: Context, iteration: str, config: str = "", counts: bool = False, norm
 
 @task(help={"number": NUMBER, "reason": "why it is locked anew; it goes into the lock's history and CHANGELOG.md"})
 def lock(_: Context, number: str, reason: str = "") -> None:
-    """Locks one iteration's machine code anew. Example: `invoke lock 7 --reason 'barrier was missing'`."""
+    """Locks one iteration's machine code anew.
+
+    Example: `invoke lock 7 --reason 'barrier was missing'`.
+    """
     number = step(number)
     with one_line_errors():
         from flashladder.lock import relock
@@ -198,17 +275,26 @@ def lock(_: Context, number: str, reason: str = "") -> None:
 
 @task(help={"check": "write nothing; exit 1 when a committed file is stale", "json": JSON})
 def report(_: Context, check: bool = False, json: bool = False) -> None:
-    """Renders tables, plot and README's table from committed results. Example: `invoke report --check`."""
+    """Renders tables, plot and README's table from results.
+
+    Example: `invoke report --check`.
+    """
     call("report", check=check, json=json)
 
 
 @task(help={"json": JSON})
 def gate(_: Context, json: bool = False) -> None:
-    """Compares published with measured, and all that is committed with its sources. Example: `invoke gate --json`."""
+    """Holds all that is committed to its sources.
+
+    Example: `invoke gate --json`.
+    """
     call("gate", json=json)
 
 
 @task(help={"json": JSON})
 def doctor(_: Context, json: bool = False) -> None:
-    """Says what this machine can do, and what to do about what it lacks. Example: `invoke doctor --json`."""
+    """Says what this machine can do, and what it lacks.
+
+    Example: `invoke doctor --json`.
+    """
     call("doctor", json=json)

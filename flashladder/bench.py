@@ -20,6 +20,7 @@ import time
 
 from tqdm import tqdm
 
+from flashladder.arguments import CONFIGS, Parser, seconds, whole
 from flashladder.bench_run import Timed, bench_group, cuda_hardware, estimate_s
 from flashladder.bench_table import ranking, table
 from flashladder.check_case import D_HEAD, N_HEADS, SEQ_LENS, batch_of
@@ -28,7 +29,7 @@ from flashladder.device import Device, exclusive, open_device, reference_identit
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpus import gpu_key
 from flashladder.installed import chosen_configs, load_installed
-from flashladder.iteration import load_all, load_iteration
+from flashladder.iteration import GPUS, load_all, load_iteration
 from flashladder.result_schema import BenchResult, Group, Kernel, Process, Settings, Shape
 from flashladder.results import OTHER_FILE, load_as, write_result
 from flashladder.summaries import derive, problems
@@ -64,6 +65,12 @@ def choose(options: argparse.Namespace, arch: str) -> tuple[list[Timed], dict[st
             "no kernel to time", hint="build the configurations first: invoke build N --configs tune"
         )
     return timed, identities
+
+
+def default_key(gpu_name: str) -> str:
+    """The configurations that are timed when none are named: those of this GPU, or of all where it has none."""
+    key = gpu_key(gpu_name)
+    return key if key in GPUS else "prog"
 
 
 def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
@@ -191,20 +198,20 @@ def finish(out: Path | None, result: BenchResult, device: Device) -> BenchResult
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace, with the plan of pairs that follows from it."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.bench",
         description="Times kernels beside FA2, in turn, on this machine's GPU.",
         epilog="example: python -m flashladder.bench 7 --configs a100 --seq-lens 4096",
     )
-    parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="iterations, 1 to 16")
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
     parser.add_argument("--all", action="store_true", help="all sixteen")
-    parser.add_argument("--configs", nargs="+", help="GPUs, selection keys or short forms (default: this GPU's)")
+    parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: this GPU's)")
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
-    parser.add_argument("--seq-lens", nargs="+", type=int, choices=SEQ_LENS, metavar="S", help="default: all six")
-    parser.add_argument("--pairs", type=int, help="per kernel and length; at least 20 when not tuning")
+    parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
+    parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
     parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
     parser.add_argument("--out", type=Path, help="result file (.json or .json.gz); goes on when it exists")
-    parser.add_argument("--budget", type=float, default=0.0, help="start no group after this many seconds")
+    parser.add_argument("--budget", type=seconds, default=0.0, help="start no group after this many seconds")
     options = parser.parse_args(argv)
     if bool(options.numbers) == options.all:
         parser.error("give iterations, or --all")
@@ -227,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in options.numbers:
         load_iteration(number)  # a wrong number is answered before a GPU is looked for
     device = open_device()
-    options.configs = options.configs or (["tune"] if options.tune else [gpu_key(device.gpu.name) or "prog"])
+    options.configs = options.configs or (["tune"] if options.tune else [default_key(device.gpu.name)])
     with exclusive(device.gpu.uuid):
         result, complete = run_bench(options, device)
     print(ranking(result) if options.tune else table(result))

@@ -23,6 +23,7 @@ import sys
 import time
 
 from flashladder import __version__, native, wheel
+from flashladder.arguments import CONFIGS, Parser, whole
 from flashladder.artifacts import Request, inputs_of, is_fresh, make
 from flashladder.compile import compile_many, default_arch, table_rows
 from flashladder.errors import FlashladderError, one_line_errors
@@ -69,7 +70,7 @@ def build_iteration(
     Args:
         number: 1 to 16.
         arch: ``sm_80`` or several separated by commas; None for the GPU present, else ``sm_80``.
-        configs: a selection key: prog, prog:a100, tune, all, ``"64,64"`` ...
+        configs: a selection key: prog, a100, tune, all, ``"64,64"`` ...
         debug: compile with -G -O0 for cuda-gdb.
         n_jobs: compilers at once; None for one per CPU.
         install: install the wheel and import it; False leaves the environment alone.
@@ -189,18 +190,16 @@ def _disk_errors(folder: Path) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.build",
         description="Builds one iteration into a wheel, installs it in this environment and imports it.",
         epilog="example: python -m flashladder.build 7 --arch sm_90 --configs prog --debug",
     )
-    parser.add_argument("number", type=int, help="iteration, 1 to 16")
+    parser.add_argument("number", type=whole, help="iteration, 1 to 16")
     parser.add_argument("--arch", help="sm_XX, several separated by commas (default: the GPU present, else sm_80)")
-    parser.add_argument(
-        "--configs", default="prog", help="selection key: prog, prog:a100, prog-all, tune, all, 64,64 (default: prog)"
-    )
+    parser.add_argument("--configs", default="prog", metavar="KEY", help=f"{CONFIGS} (default: prog)")
     parser.add_argument("--debug", action="store_true", help="compile with -G -O0 for cuda-gdb")
-    parser.add_argument("--jobs", type=int, help="compilers at once (default: one per CPU)")
+    parser.add_argument("--jobs", type=whole, help="compilers at once (default: one per CPU)")
     parser.add_argument("--no-install", action="store_true", help="leave this environment as it is")
     return parser
 

@@ -22,6 +22,7 @@ import time
 
 from tqdm import tqdm
 
+from flashladder.arguments import CONFIGS, Parser, seconds, whole
 from flashladder.check_case import REPEATS, Run, Subject, cases_for, check_case
 from flashladder.config import DTYPES, KernelConfig
 from flashladder.device import Device, open_device, reference_identity
@@ -191,20 +192,18 @@ def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Devi
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.check",
         description="Checks kernels against an fp64 reference: shapes, layouts, large logits, NaN poison, repeats.",
-        epilog="example: python -m flashladder.check 7 --configs prog:a100",
+        epilog="example: python -m flashladder.check 7 --configs a100",
     )
-    parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="iterations, 1 to 16")
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
     parser.add_argument("--all", action="store_true", help="all sixteen")
-    parser.add_argument(
-        "--configs", nargs="+", help="GPUs, selection keys or short forms (default: prog; on the emulator a100)"
-    )
+    parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: prog; on the emulator a100)")
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--quick", action="store_true", help="short lengths only")
     parser.add_argument("--out", type=Path, help="result file (.json or .json.gz); resumes when it exists")
-    parser.add_argument("--budget", type=float, default=0.0, help="start no iteration after this many seconds")
+    parser.add_argument("--budget", type=seconds, default=0.0, help="start no iteration after this many seconds")
     parser.add_argument(
         "--backend", choices=BACKENDS, default="gpu", help="emulator: the PTX on this CPU, small shapes (default: gpu)"
     )
@@ -220,11 +219,12 @@ def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckRe
     Raises:
         FlashladderError: options that need a GPU.
     """
-    from flashladder.check_emulator import CONFIGS, check_many
+    from flashladder.check_emulator import CONFIGS as EMULATED
+    from flashladder.check_emulator import check_many
 
     if options.out or options.budget:
         raise FlashladderError("--out and --budget need a GPU", hint="leave them out, or use --backend gpu")
-    return check_many(numbers, options.configs or CONFIGS, options.dtypes, quick=options.quick)
+    return check_many(numbers, options.configs or EMULATED, options.dtypes, quick=options.quick)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

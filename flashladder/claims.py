@@ -8,11 +8,11 @@ Run: ``python -m flashladder.claims [N ...]`` prints every claim with both count
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from flashladder.arguments import Parser, whole
 from flashladder.compile import compile_many
 from flashladder.config import KernelConfig
 from flashladder.errors import CheckFailed, one_line_errors
@@ -141,12 +141,12 @@ def tell(about: str, verdicts: Sequence[Told], hint: str | None = None) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Checks the claims of the iterations named, or of all."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.claims",
         description="Checks the machine-code claims of the iterations.",
         epilog="example: python -m flashladder.claims 8 9",
     )
-    parser.add_argument("iterations", type=int, nargs="*", metavar="N", help="numbers (default: all)")
+    parser.add_argument("iterations", type=whole, nargs="*", metavar="N", help="numbers (default: all)")
     parser.add_argument("--arch", default=ARCH, help=f"architecture (default: {ARCH})")
     args = parser.parse_args(argv)
     with one_line_errors():

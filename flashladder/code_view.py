@@ -12,12 +12,11 @@ from dataclasses import asdict
 import json
 
 from flashladder.compile import compile_many, default_arch, ptx_for, table_rows
-from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.iteration import load_all, load_description
 from flashladder.ptx import normalise, opcode_counts, read_ptx
 from flashladder.ptxas import format_table
-from flashladder.selection import select_configs
+from flashladder.selection import one_config, select_configs
 from flashladder.toolchain import find_toolchain, require_arch
 
 
@@ -26,7 +25,7 @@ def show_ptx(description: str, config: str | None = None, *, counts: bool = Fals
 
     Args:
         description: ``7``, or an ablation such as ``16 - swizzle``.
-        config: a configuration's short form; None for the first fp16 one of the A100.
+        config: a key that names one configuration; None for the A100's.
         counts: print opcodes with their counts instead.
         normalised: without comments, line numbers and debug sections, as the lock hashes it.
 
@@ -34,7 +33,7 @@ def show_ptx(description: str, config: str | None = None, *, counts: bool = Fals
         FlashladderError: no such iteration or configuration, or it does not compile.
     """
     iteration = load_description(description)
-    chosen = KernelConfig.parse(config) if config else select_configs(iteration, "prog:a100", ("fp16",))[0]
+    chosen = one_config(iteration, config)
     text = read_ptx(ptx_for(iteration, chosen, find_toolchain()).ptx)
     if not counts:
         print(normalise(text) if normalised else text, end="")
@@ -51,7 +50,7 @@ def show_ptxas(
     Args:
         description: an iteration or ablation; None for the whole ladder.
         arch: ``sm_80`` or several separated by commas; None for the GPU present, else ``sm_80``.
-        configs: selection key: prog, prog:a100, tune, all, ``"64,64"``.
+        configs: selection key: prog, a100, tune, all, ``"64,64"``.
         as_json: rows as JSON instead of a table.
 
     Raises:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flashladder.arguments import CONFIGS, Parser, whole
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import KERNELS, write_atomic
 from flashladder.ptxas import PtxasRow, format_table, to_csv
@@ -169,17 +170,15 @@ def default_arch() -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.compile",
         description="Compiles one iteration's kernels to PTX and machine code and prints the ptxas table.",
         epilog="example: python -m flashladder.compile --iteration 7 --arch sm_80,sm_90 --configs prog",
     )
     parser.add_argument("--iteration", required=True, help="number, or an ablation such as '16 - swizzle'")
     parser.add_argument("--arch", help="sm_XX, several separated by commas (default: the GPU present, else sm_80)")
-    parser.add_argument(
-        "--configs", default="prog", help="selection key: prog, prog:a100, tune, all, ... (default: prog)"
-    )
-    parser.add_argument("--jobs", type=int, help="compilers at once (default: one per CPU)")
+    parser.add_argument("--configs", default="prog", metavar="KEY", help=f"{CONFIGS} (default: prog)")
+    parser.add_argument("--jobs", type=whole, help="compilers at once (default: one per CPU)")
     parser.add_argument("--debug", action="store_true", help="compile with -G -O0 for cuda-gdb")
     parser.add_argument("--csv", type=Path, help="also write the table to this file")
     return parser

@@ -144,6 +144,18 @@ class KernelConfig:
             )
         return config
 
+    def brief(self) -> str:
+        """What the parts of an iteration leave open, as ``invoke list`` prints it: ``128,64,4 2_2_2+buffer+opt``.
+
+        That is B_r, B_c and n_warps, the loads of Q, K and V, then the free flags.
+        """
+        return (
+            f"{self.B_r},{self.B_c},{self.n_warps} "
+            + "_".join(map(str, self.load_tiles))
+            + "+buffer" * self.mma_double_buffer_loads
+            + "+opt" * self.optimized_softmax
+        )
+
     def slug(self) -> str:
         """A name that is safe in files, with the same content as the short form."""
         return (

@@ -11,13 +11,13 @@ Exit code: 0 as published, 1 a counter differs, 2 it could not run.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 import csv
 import io
 from pathlib import Path
 import tempfile
 
+from flashladder.arguments import Parser, seconds, whole
 from flashladder.bounded import run_bounded
 from flashladder.device import open_device
 from flashladder.doctor_gpu import find_ncu
@@ -209,15 +209,15 @@ def measure(numbers: Sequence[int], out: Path | None, timeout_s: float) -> tuple
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Reads, prints, compares; raises `CheckFailed` (exit code 1) on a difference."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.counters",
         description="Reads hardware counters with ncu and compares them with the published kernels'.",
         epilog="example: python -m flashladder.counters 7 8",
     )
-    parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="iterations, 1 to 16")
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
     parser.add_argument("--all", action="store_true", help="all sixteen")
     parser.add_argument("--out", type=Path, help="result file (.json or .json.gz); a CSV goes beside it")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds that ncu may take")
+    parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds that ncu may take")
     options = parser.parse_args(argv)
     if bool(options.numbers) == options.all:
         parser.error("give iterations, or --all")

@@ -8,7 +8,6 @@ Run: ``python -m flashladder.cubin kernel.cubin ...`` prints architecture, regis
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative, sha256
 
@@ -120,7 +120,7 @@ def _arch(elf: ELFFile) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints one line per cubin."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.cubin",
         description="Architecture, registers, frame and machine-code digest of cubins.",
         epilog="example: python -m flashladder.cubin build/store/*/kernel.cubin",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from flashladder.doctor_gpu import counters, find_ncu, privileged, rung
 from flashladder.errors import FlashladderError
+from flashladder.gpu_present import CUDA_TORCH, EMULATOR, require_gpu
 from flashladder.result_schema import Gpu, Host, Reference
 from flashladder.results import this_host
 from flashladder.telemetry import Telemetry, open_telemetry
@@ -40,15 +41,14 @@ def open_device() -> Device:
     """Opens torch's current GPU.
 
     Raises:
-        FlashladderError: torch is missing or has no CUDA, there is no GPU, or NVML does not answer.
+        FlashladderError: there is no GPU, torch is missing or has no CUDA, or NVML does not answer.
     """
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        raise FlashladderError("torch is not installed", hint="pip install torch (a CUDA build)") from error
+    require_gpu()
+    import torch
+
     if not torch.cuda.is_available():
         raise FlashladderError(
-            "no GPU that torch can use", found=f"torch {torch.__version__}", hint="run it on a machine with a GPU"
+            "torch cannot use the GPU here", found=f"torch {torch.__version__}", hint=f"{CUDA_TORCH}; {EMULATOR}"
         )
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     telemetry = open_telemetry("GPU-" + str(properties.uuid).removeprefix("GPU-"))

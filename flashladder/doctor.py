@@ -11,7 +11,6 @@ Exit code 0; 2 when the machine can neither compile a kernel nor run one.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 import importlib.metadata
@@ -22,9 +21,11 @@ import re
 import shutil
 import sys
 
+from flashladder.arguments import Parser
 from flashladder.doctor_gpu import Finding, counters, find_ncu, gpus, privileged, rung
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import BUILD, ROOT, dump_json
+from flashladder.gpu_present import torch_build
 
 DISK_GB = 8.0  # one torch and toolchain environment is 1.1 GB, sixteen build environments and the store fit in the rest
 OLDEST_TORCH = (2, 10)  # first release with the stable ABI that kernels/binding.cpp uses
@@ -91,18 +92,16 @@ def tool(name: str, remedy: str) -> Finding:
 
 
 def torch(gpu: bool) -> Finding:
-    """Version of torch and the CUDA it was built with, read from its files: importing it would take seconds."""
+    """Version of torch and the CUDA it was built with."""
     remedy = "run: nox -s dev (or install torch >= 2.10; a CPU build is enough to compile)"
-    spec = importlib.util.find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
+    build = torch_build()
+    if build is None:
         return Finding("torch", False, "not installed in this environment", remedy)
-    version = importlib.metadata.version("torch")
-    ok = tuple(int(part) for part in re.findall(r"\d+", version)[:2]) >= OLDEST_TORCH
-    text = (Path(next(iter(spec.submodule_search_locations))) / "version.py").read_text(encoding="utf-8")
-    cuda = re.search(r"^cuda\b.*=\s*'([\d.]+)'", text, re.MULTILINE)
-    if gpu and not cuda:
-        return Finding("torch", False, f"{version}, CPU only beside a GPU", "install a CUDA build of torch >= 2.10")
-    return Finding("torch", ok, f"{version}, " + (f"CUDA {cuda[1]}" if cuda else "CPU only"), remedy)
+    ok = tuple(int(part) for part in re.findall(r"\d+", build.version)[:2]) >= OLDEST_TORCH
+    if gpu and not build.cuda:
+        found = f"{build.version}, CPU only beside a GPU"
+        return Finding("torch", False, found, "install a CUDA build of torch >= 2.10 (on Linux: pip install torch)")
+    return Finding("torch", ok, f"{build.version}, " + (f"CUDA {build.cuda}" if build.cuda else "CPU only"), remedy)
 
 
 def emulator() -> Finding:
@@ -163,7 +162,7 @@ def render(diagnosis: Diagnosis) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the diagnosis; 2 when nothing can be done here."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.doctor",
         description="What this machine can do, and what to do about each thing it lacks.",
         epilog="example: python -m flashladder.doctor --json",

@@ -21,6 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 from flashladder import emulate_view, emulator
+from flashladder.arguments import ONE_CONFIG, Parser
 from flashladder.config import DTYPES, KernelConfig
 from flashladder.emulated import ELEMENT, attention_fp64, forward, kernel_of, make_tensors
 from flashladder.emulator.launch import MEMORY_BUDGET
@@ -29,7 +30,7 @@ from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.iteration import Iteration, load_description
 from flashladder.reference import UNIT_ROUNDOFF
 from flashladder.result_schema import Shape
-from flashladder.view import DEFAULT_GPU, pick_config
+from flashladder.selection import one_config
 
 D_HEAD = 128
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
@@ -201,22 +202,9 @@ def _size(match: re.Match[str]) -> int:
     return int(float(match[1]) * (1024 if binary else 1000) ** " KMGT".index(letter or " "))
 
 
-def choose_config(iteration: Iteration, text: str, dtype: str) -> KernelConfig:
-    """The configuration that a GPU's key or a short form names; the A100's when there is none.
-
-    Raises:
-        FlashladderError: neither, or one that the iteration cannot express.
-    """
-    keys = ", ".join(iteration.configs)
-    if text and text not in iteration.configs and not text.startswith("("):
-        raise FlashladderError("no such configuration", expected=f"{keys} or a short form", found=repr(text))
-    config = iteration.configs.get(text or DEFAULT_GPU) or pick_config(iteration, text)
-    return config.with_dtype(dtype) if dtype else config
-
-
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.emulate",
         description="Runs an iteration's PTX on this CPU: numbers, counters, races.",
         epilog="example: python -m flashladder.emulate 1 --counters",
@@ -232,7 +220,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="|".join(DTYPES),
         help="default: that of the configuration",
     )
-    parser.add_argument("--config", default="", help="a GPU's key such as h200, or a short form (default: a100)")
+    parser.add_argument("--config", default="", help=f"{ONE_CONFIG} (default: a100)")
     parser.add_argument("--counters", action="store_true", help="Nsight Compute's counters, and who conflicts")
     parser.add_argument("--hazards", action="store_true", help="look for races and missing waits")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
@@ -258,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         found = emulate(
             iteration,
-            choose_config(iteration, options.config, options.dtype),
+            one_config(iteration, options.config, options.dtype),
             Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=D_HEAD),
             hazards=options.hazards,
             seed=_number(options, "seed", 0),

@@ -9,10 +9,10 @@ Run: ``python -m flashladder.emulator_agreement``; exit code 1 when something di
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from flashladder.arguments import Parser
 from flashladder.claims import tell
 from flashladder.config import KernelConfig
 from flashladder.counter_claims import CONFIG_OF, Reading, counter_files, judge
@@ -131,7 +131,7 @@ def reading_problems(path: Path) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compares and prints; exit code 1 when something differs."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.emulator_agreement",
         description="Holds the emulator's committed counters to a GPU's, and to the iterations' claims.",
         epilog="example: python -m flashladder.emulator_agreement",

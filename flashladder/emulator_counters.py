@@ -12,7 +12,6 @@ Exit code: 0 current, 1 stale or a race, 2 it could not run.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from flashladder import emulator, parallel
+from flashladder.arguments import Parser
 from flashladder.compile import ptx_for, ptx_many
 from flashladder.config import DTYPES
 from flashladder.counter_claims import CONFIG_OF
@@ -123,7 +123,7 @@ def require_sound(reading: EmulatedCounters) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the reading, writes or compares it, prints it; exit code 1 when it is stale or a race was found."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.emulator_counters",
         description="Counters and races of every iteration, from the PTX that ships.",
         epilog="example: python -m flashladder.emulator_counters --write",

@@ -11,7 +11,6 @@ Run: ``invoke gate``, or ``python -m flashladder.gate --json``.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +23,7 @@ from flashladder import (
     gate_published,
     gate_results,
 )
+from flashladder.arguments import Parser
 from flashladder.emulator_reading import NAME
 from flashladder.errors import one_line_errors
 from flashladder.files import RESULTS, dump_json
@@ -234,7 +234,7 @@ def render(outcomes: Sequence[Outcome]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the gate; exit code 1 when a check failed."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.gate",
         description="Published against measured, and everything committed against what it was made from.",
         epilog="example: python -m flashladder.gate --json",

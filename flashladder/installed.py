@@ -140,9 +140,8 @@ def chosen_configs(number: int, keys: Sequence[str], dtypes: Sequence[str]) -> t
 
     Args:
         number: the iteration.
-        keys: GPUs (``a100``: its configuration), selection keys (``prog``, ``tune``, ...) or short forms.
+        keys: of `flashladder.selection.select_configs`.
         dtypes: ``fp16``, ``bf16`` or both; a short form has its own.
     """
     iteration = load_iteration(number)
-    full = [f"prog:{key}" if key in iteration.configs else key for key in keys]
-    return tuple(dict.fromkeys(config for key in full for config in select_configs(iteration, key, dtypes)))
+    return tuple(dict.fromkeys(config for key in keys for config in select_configs(iteration, key, dtypes)))

@@ -9,11 +9,11 @@ Run on a machine with a GPU:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 import sys
 
+from flashladder.arguments import CONFIGS, Parser, whole
 from flashladder.config import DTYPES
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.installed import chosen_configs, load_installed
@@ -80,17 +80,17 @@ def launch(launches: Launches) -> int:
 
 def parse_arguments(argv: Sequence[str] | None = None) -> Launches:
     """The command line as `Launches`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.launcher",
         description="Launches kernels once each, for profilers and sanitizers.",
         epilog="example: python -m flashladder.launcher 7 --configs a100 --dtype fp16",
     )
-    parser.add_argument("numbers", nargs="+", type=int, metavar="N", help="iterations, 1 to 16")
-    parser.add_argument("--configs", nargs="+", default=["a100"], help="GPUs, selection keys or short forms")
+    parser.add_argument("numbers", nargs="+", type=whole, metavar="N", help="iterations, 1 to 16")
+    parser.add_argument("--configs", nargs="+", default=["a100"], metavar="KEY", help=CONFIGS)
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=["fp16"])
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--seq-len", type=int, default=1024)
-    parser.add_argument("--n-heads", type=int, default=16)
+    parser.add_argument("--batch", type=whole, default=1)
+    parser.add_argument("--seq-len", type=whole, default=1024)
+    parser.add_argument("--n-heads", type=whole, default=16)
     found = parser.parse_args(argv)
     if min(found.batch, found.seq_len, found.n_heads) < 1:
         parser.error("--batch, --seq-len and --n-heads: expected at least 1")

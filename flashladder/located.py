@@ -69,9 +69,9 @@ def read_located(path: Path) -> Located:
     return Located(path, document.data, document.lines)
 
 
-def closest(name: object, candidates: Sequence[str]) -> str | None:
-    """A hint with the candidate closest to a misspelt `name`, or None when nothing is close."""
-    close = difflib.get_close_matches(str(name).lower(), candidates, n=1, cutoff=0.5)
+def closest(name: object, candidates: Sequence[str], cutoff: float = 0.5) -> str | None:
+    """A hint with the candidate closest to a misspelt `name`, or None when nothing is close (1 is equal)."""
+    close = difflib.get_close_matches(str(name).lower(), candidates, n=1, cutoff=cutoff)
     return f"did you mean {close[0]!r}?" if close else None
 
 

@@ -11,11 +11,11 @@ Run:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flashladder.arguments import Parser, whole
 from flashladder.config import KernelConfig
 from flashladder.cubin import read_cubin
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
@@ -219,14 +219,14 @@ def _words(value: object) -> tuple[str, ...]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """``verify`` or ``write``; exit code 1 when a kernel differs, 2 when it could not be found out."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.lock",
         description="Verifies or writes the machine-code lock.",
         epilog="example: python -m flashladder.lock verify --arch sm_80 --iterations 6 7",
     )
     parser.add_argument("what", choices=("verify", "write"))
     parser.add_argument("--arch", action="append", choices=LOCK_ARCHES, help="only this architecture (default: all)")
-    parser.add_argument("--iterations", type=int, nargs="+", metavar="N", help="only these (default: all)")
+    parser.add_argument("--iterations", type=whole, nargs="+", metavar="N", help="only these (default: all)")
     parser.add_argument("--reason", default="", help="why it is locked anew (write)")
     args = parser.parse_args(argv)
     with one_line_errors():

@@ -11,7 +11,6 @@ Run: ``python -m flashladder.mutation [N ...]`` (0.2 s a mutant); exit code 1 wh
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -21,6 +20,7 @@ import pydantic
 from tqdm import tqdm
 
 from flashladder import emulator
+from flashladder.arguments import Parser, whole
 from flashladder.config import KernelConfig
 from flashladder.emulated import forward, kernel_of, make_tensors
 from flashladder.emulator.control import build_flow
@@ -194,12 +194,12 @@ def verify(numbers: Sequence[int]) -> Iterator[Verdict]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints a line per mutant and a count."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.mutation",
         description="Deletes each barrier, wait and commit of the kernels in turn; every mutant must be caught.",
         epilog="example: python -m flashladder.mutation 7 8",
     )
-    parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="iterations, 1 to 16 (default: all)")
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16 (default: all)")
     numbers = parser.parse_args(argv).numbers or [iteration.number for iteration in load_all()]
     verdicts = []
     for verdict in tqdm(verify(numbers), unit="mutant", disable=None, leave=False):

@@ -8,12 +8,12 @@ Run: ``python -m flashladder.ptx kernel.ptx`` prints the digest and the opcode t
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 import re
 
+from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative, sha256
 
@@ -91,7 +91,7 @@ def read_ptx(path: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints digest and opcode table, or the normalised text."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.ptx",
         description="Digest and opcode counts of a PTX file.",
         epilog="example: python -m flashladder.ptx build/store/*/kernel.ptx",

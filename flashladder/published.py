@@ -11,7 +11,6 @@ Run:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 import csv
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import yaml
 
+from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import RESULTS, dump_json, relative, sha256
 
@@ -276,7 +276,7 @@ def _read(path: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints every published cell with unit and tolerance."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.published",
         description="The published progression with unit, source and tolerance.",
         epilog="example: python -m flashladder.published --json",

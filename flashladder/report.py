@@ -11,13 +11,13 @@ Run:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 import json
 from pathlib import Path
 import sys
 
 from flashladder import figures, report_counters, report_plot, report_tables
+from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import RESULTS, ROOT, relative, write_atomic
 from flashladder.report_data import Ladder, collect
@@ -146,7 +146,7 @@ def report(*, check: bool = False, as_json: bool = False) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Renders the report from committed results."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.report",
         description="Progression tables and plot from the committed results.",
         epilog="example: python -m flashladder.report --check",

@@ -11,7 +11,6 @@ Run: ``nox -s reproduce``, or, in an environment that has the wheels, ``python -
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import BUILD, RESULTS, relative, sha256, write_atomic
 from flashladder.iteration import load_all
@@ -133,7 +133,7 @@ def emulate() -> Measured:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Verifies, prints the table and one line per check; exit code 1 when a check failed."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.reproduce",
         description="Everything this machine can prove about the sixteen built iterations.",
         epilog="example: nox -s reproduce",

@@ -9,7 +9,6 @@ Exit code: 0 clean, 1 a tool found something, 2 it could not run.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 import os
 from pathlib import Path
@@ -17,6 +16,7 @@ import re
 import shutil
 import time
 
+from flashladder.arguments import CONFIGS, Parser, seconds, whole
 from flashladder.bounded import run_bounded
 from flashladder.config import DTYPES
 from flashladder.device import open_device
@@ -105,17 +105,17 @@ def sanitize(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the tools; raises `CheckFailed` (exit code 1) when one is not clean."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.sanitize",
         description="Runs compute-sanitizer over kernels at a small shape, both dtypes.",
         epilog="example: python -m flashladder.sanitize 7 --tools racecheck",
     )
-    parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="iterations, 1 to 16")
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
     parser.add_argument("--all", action="store_true", help="all sixteen")
-    parser.add_argument("--configs", nargs="+", default=["a100"], help="GPUs, selection keys or short forms")
+    parser.add_argument("--configs", nargs="+", default=["a100"], metavar="KEY", help=CONFIGS)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
     parser.add_argument("--out", type=Path, help="result file (.json or .json.gz)")
-    parser.add_argument("--timeout", type=float, default=240.0, help="seconds that one tool may take")
+    parser.add_argument("--timeout", type=seconds, default=240.0, help="seconds that one tool may take")
     options = parser.parse_args(argv)
     if bool(options.numbers) == options.all:
         parser.error("give iterations, or --all")

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from flashladder.arguments import ONE_CONFIG, Parser
 from flashladder.errors import one_line_errors
 from flashladder.files import relative
 from flashladder.sass import KERNEL, Sass, count, disassemble
@@ -92,28 +93,26 @@ def cubin_of(description: str, config: str | None = None, arch: str = "sm_80") -
 
     Args:
         description: ``7``, ``16 - swizzle``.
-        config: a configuration's short form; the first A100 configuration when None.
+        config: a key that names one configuration; the A100's when None.
         arch: one of the architectures of `flashladder.toolchain`.
     """
     from flashladder.compile import cubin_for
-    from flashladder.config import KernelConfig
     from flashladder.iteration import load_description
-    from flashladder.selection import select_configs
+    from flashladder.selection import one_config
     from flashladder.toolchain import find_toolchain
 
     iteration = load_description(description)
-    chosen = KernelConfig.parse(config) if config else select_configs(iteration, "prog:a100", ("fp16",))[0]
-    return cubin_for(iteration, chosen, arch, find_toolchain()).cubin
+    return cubin_for(iteration, one_config(iteration, config), arch, find_toolchain()).cubin
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m flashladder.sass",
         description="Machine code of an iteration, or counts of any cubins.",
         epilog="example: python -m flashladder.sass 8 --counts",
     )
     parser.add_argument("targets", nargs="+", metavar="N|CUBIN", help="an iteration, or paths of cubins")
-    parser.add_argument("--config", help="a configuration's short form (default: the first A100 one)")
+    parser.add_argument("--config", help=f"{ONE_CONFIG} (default: a100)")
     parser.add_argument("--arch", default="sm_80", help="architecture (default: sm_80)")
     parser.add_argument("--kernel", default=KERNEL, help=f"the kernel's symbol (default: {KERNEL})")
     parser.add_argument("--counts", action="store_true", help="only the table of opcode classes")

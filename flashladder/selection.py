@@ -1,8 +1,8 @@
-"""Selection keys: short words for the sets of configurations that a command builds, checks or measures.
+"""Selection keys: short words for the configurations that a command shows, builds, checks or measures.
 
-Why: ``prog``, ``prog:a100``, ``prog-all``, ``all``, ``tune``, ``128,64`` and a short form are what people and grids
-write instead of lists. The tuning space is all that is legal minus what the exclusion rules below predict to lose, each
-with its reason; legality itself is decided in `flashladder.parts`.
+Why: ``a100``, ``prog``, ``prog-all``, ``all``, ``tune``, ``128,64``, what ``invoke list`` prints and a short form are
+what people and grids write instead of lists, in every command alike. The tuning space is all that is legal minus what
+the exclusion rules below predict to lose, each with its reason; legality itself is decided in `flashladder.parts`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from flashladder.errors import FlashladderError
 from flashladder.files import ITERATIONS
 from flashladder.iteration import GPUS, Iteration, load_all
 from flashladder.located import closest
-from flashladder.parts import D_HEAD, LOAD_TILES, MMA_M, UNIT, Parts, config_conflicts, fit_config
+from flashladder.parts import D_HEAD, LOAD_TILES, MMA_M, UNIT, Parts, config_conflicts, derived_knobs, fit_config
 
 TILE_ROWS = (64, 128)
 TILE_COLUMNS = (32, 64, 128)
 WARPS = (4, 8)
-KEYS = ("prog", *(f"prog:{gpu}" for gpu in GPUS), "prog-all", "all", "tune")
+KEYS = (*GPUS, "prog", "prog-all", "all", "tune")
+DEFAULT_GPU = "a100"  # whose configuration is meant when none is named
+_TILE = re.compile(r"(\d+), ?(\d+)", re.ASCII)
+_BRIEF = re.compile(r"(\d+),(\d+),(\d+) (\d+)_(\d+)_(\d+)(\+buffer)?(\+opt)?", re.ASCII)
 
 LIVE_LIMIT = 304
 """Registers per thread that accumulators and fragments may need on paper.
@@ -33,6 +36,7 @@ A thread has 255. The published winner of iteration 16 on an A100, (128, 64, 4) 
 count and compiles with 88 bytes of spills, because ptxas sinks ldmatrix between the mma; a sixth more is out of reach.
 """
 SM_SMEM_BYTES = 164 * 1024  # an A100's shared memory per SM, of which each CTA takes 1 KiB for the system
+MOST_LISTED = 6  # configurations that one message names
 LEAST_WARPS = 8  # two per scheduler, so that one can issue while the other waits for an mma
 
 
@@ -128,9 +132,10 @@ def select_configs(
 ) -> tuple[KernelConfig, ...]:
     """The configurations that `key` selects for an iteration, each once, for each of `dtypes`.
 
-    ``prog``: those of all its GPUs; ``prog:a100``: one GPU's; ``prog-all``: those of all iterations that this one can
-    express; ``all``: every legal one; ``tune``: the tuning space; ``128,64``: those of it with this B_r and B_c; a
-    short form: that one, with the short form's own dtype.
+    ``a100`` or ``prog:a100``: one GPU's; ``prog``: those of all its GPUs; ``prog-all``: those of all iterations that
+    this one can express; ``all``: every legal one; ``tune``: the tuning space; ``128,64``: those of it with this B_r
+    and B_c; ``128,64,4 2_2_2+buffer``, as ``invoke list`` prints it: that one; a short form: that one, with the short
+    form's own dtype.
 
     Raises:
         FlashladderError: an unknown key or dtype, a tile that the tuning space lacks, or a configuration that the
@@ -140,34 +145,67 @@ def select_configs(
         if dtype not in DTYPES:
             raise FlashladderError("unknown dtype", expected=" or ".join(DTYPES), found=repr(dtype))
     if key.startswith("("):
-        return (_named(iteration, key),)
+        return (_expressible(iteration, KernelConfig.parse(key), key),)
     chosen = tuple(dict.fromkeys(_chosen(iteration, key, folder)))
     return tuple(config.with_dtype(dtype) for dtype in dtypes for config in chosen)
 
 
+def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") -> KernelConfig:
+    """The one configuration that `key` names (see `select_configs`), or that of the A100 when there is none.
+
+    Args:
+        iteration: whose configuration it is.
+        key: for commands that show or run a single kernel.
+        dtype: overrides that of a short form; everything else is fp16 without it.
+
+    Raises:
+        FlashladderError: as `select_configs`, or `key` names none or several.
+    """
+    key = key or DEFAULT_GPU
+    chosen = select_configs(iteration, key, (dtype or DTYPES[0],))
+    if len(chosen) != 1:
+        listed = [config.brief() for config in chosen[:MOST_LISTED]]
+        more = f" and {len(chosen) - MOST_LISTED} more" if len(chosen) > MOST_LISTED else ""
+        raise FlashladderError(
+            f"{key!r} names {len(chosen)} configurations of iteration {iteration.description}, and one is needed",
+            expected=f"{', '.join(iteration.configs)} or one of these",
+            found="; ".join(listed) + more,
+        )
+    return chosen[0].with_dtype(dtype) if dtype else chosen[0]
+
+
 def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConfig]:
     """The fp16 configurations behind a key."""
-    prefix, _, gpu = key.partition(":")
+    gpu = key.removeprefix("prog:")
+    if gpu in iteration.configs:
+        return [iteration.configs[gpu]]
     if key == "prog":
         return iteration.configs.values()
-    if prefix == "prog" and gpu in iteration.configs:
-        return [iteration.configs[gpu]]
     if key == "prog-all":
         candidates = (config for step in (iteration, *load_all(folder)) for config in step.configs.values())
         return [config for config in candidates if not config_conflicts(iteration.parts, config)]
-    if key == "all":
-        return legal_configs(iteration.parts)
-    if key == "tune":
-        return tuning_space(iteration.parts)
-    tile = re.fullmatch(r"(\d+), ?(\d+)", key, re.ASCII)
-    if tile is None:
-        raise FlashladderError(
-            "unknown selection key",
-            expected=f"one of {', '.join(KEYS)}, a tile such as 128,64, or a short form",
-            found=repr(key),
-            hint=closest(key, KEYS),
-        )
-    return _with_tile(iteration, int(tile[1]), int(tile[2]))
+    if key in {"all", "tune"}:
+        return legal_configs(iteration.parts) if key == "all" else tuning_space(iteration.parts)
+    if tile := _TILE.fullmatch(key):
+        return _with_tile(iteration, int(tile[1]), int(tile[2]))
+    if brief := _BRIEF.fullmatch(key):
+        return [_expressible(iteration, _of_brief(iteration.parts, brief), key)]
+    raise FlashladderError(
+        "no such configuration",
+        expected=f"one of {', '.join(KEYS)}, a tile such as 128,64, what `invoke list` prints, or a short form",
+        found=repr(key),
+        hint=closest(key, KEYS),
+    )
+
+
+def _of_brief(parts: Parts, text: re.Match[str]) -> KernelConfig:
+    """The fp16 configuration that `KernelConfig.brief` writes as `text`, with what the parts decide."""
+    B_r, B_c, n_warps, q, k, v = map(int, text.groups()[:6])
+    decided = derived_knobs(parts)
+    early, permuted = decided["eager_load_blocks"], decided["swizzled"]
+    return KernelConfig(
+        "fp16", D_HEAD, B_r, B_c, n_warps, True, early, permuted, q, k, v, text[7] is not None, text[8] is not None
+    )
 
 
 def _with_tile(iteration: Iteration, B_r: int, B_c: int) -> list[KernelConfig]:
@@ -184,11 +222,9 @@ def _with_tile(iteration: Iteration, B_r: int, B_c: int) -> list[KernelConfig]:
     return chosen
 
 
-def _named(iteration: Iteration, text: str) -> KernelConfig:
-    """The configuration that a short form names, if the iteration can express it."""
-    config = KernelConfig.parse(text)
-    conflicts = config_conflicts(iteration.parts, config)
-    if conflicts:
+def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> KernelConfig:
+    """`config`, which a person wrote as `text`, if the iteration can express it."""
+    if conflicts := config_conflicts(iteration.parts, config):
         raise FlashladderError(
             f"iteration {iteration.description} cannot express {text}",
             expected="a legal combination",

@@ -1,4 +1,4 @@
-"""How `invoke` reads a command line here: a usage error leaves with 2, and ``invoke show --help`` is a question.
+"""How `invoke` reads a command line here: a usage error is one line and leaves with 2, bare `invoke` shows the tasks.
 
 Why: invoke leaves with 1 when it cannot read a command line, which in this project means that a check failed; it takes
 ``--help`` for the value of a positional argument that is still missing; and it cannot read a positional argument with a
@@ -8,15 +8,23 @@ run here; tasks.py calls `install`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+import re
 from typing import TYPE_CHECKING
 
 from invoke.exceptions import Exit, ParseError
 from invoke.parser.parser import ParseMachine
 
+from flashladder.errors import FlashladderError
+from flashladder.located import closest
+
 if TYPE_CHECKING:
     from invoke.parser.context import ParserContext
 
+CLOSE = 0.6  # of a misspelt task or flag: `nosuch` is no `bench`
 _HANDLE = ParseMachine.handle
+_UNKNOWN = re.compile(r"No idea what '(.*)' is!", re.DOTALL)
+_MISSING = re.compile(r"did not receive required positional arguments: (.*)")
 
 
 class UsageError(ParseError, Exit):
@@ -34,7 +42,35 @@ class UsageError(ParseError, Exit):
 
 
 def _error(machine: ParseMachine, text: str) -> None:
-    raise UsageError(text, machine.context)
+    raise UsageError(f"error: {_explained(machine, text)}", machine.context)
+
+
+def _explained(machine: ParseMachine, text: str) -> FlashladderError:
+    """What invoke says about a command line, in this project's words."""
+    tasks = [str(name) for name in machine.contexts]
+    name = getattr(machine.context, "name", None)
+    unknown, missing = _UNKNOWN.search(text), _MISSING.search(text)
+    if missing:
+        return FlashladderError(f"{name} needs {missing[1]}", hint=f"`invoke {name} --help` says more")
+    if unknown and name is None:
+        hint = closest(unknown[1], tasks, CLOSE) or "`invoke` alone shows the tasks"
+        return FlashladderError("no such task", found=repr(unknown[1]), hint=hint)
+    if unknown and unknown[1].startswith("-"):
+        flags = sorted(flag for flag in machine.context.flags if flag.startswith("--"))
+        hint = closest(unknown[1], flags, CLOSE) or f"`invoke {name} --help` says more"
+        return FlashladderError(f"{name} has no such flag", expected=", ".join(flags), found=unknown[1], hint=hint)
+    if unknown:
+        hint = closest(unknown[1], tasks, CLOSE) or f"`invoke {name} --help` says more"
+        return FlashladderError(f"{name} takes no further argument", found=repr(unknown[1]), hint=hint)
+    flag = f"--{_flag(machine)}"
+    if "needed value" in text or "doesn't take" in text:
+        text = f"{flag} needs a value" if "needed value" in text else f"{flag} takes no value"
+    return FlashladderError(text, hint=f"`invoke {name} --help` says more" if name else "`invoke --help` says more")
+
+
+def _flag(machine: ParseMachine) -> str:
+    """The flag that is being read, without its dashes."""
+    return str(getattr(machine.flag, "name", ""))
 
 
 def _see_positional(machine: ParseMachine, value: str) -> None:
@@ -54,7 +90,10 @@ def _handle(machine: ParseMachine, token: str) -> None:
     if unset and is_word and not context.missing_positional_args:
         unset[0].value = token
     else:
-        _HANDLE(machine, token)
+        try:
+            _HANDLE(machine, token)
+        except ValueError:  # one of invoke's own flags, which turns text into a number
+            _error(machine, f"--{_flag(machine)} needs a number, found {token!r}")
 
 
 def install() -> None:
@@ -62,3 +101,17 @@ def install() -> None:
     ParseMachine.error = _error  # type: ignore[assignment]  # no hook: see above
     ParseMachine.handle = _handle  # type: ignore[method-assign, assignment]  # no hook: see above
     ParseMachine.see_positional_arg = _see_positional  # type: ignore[assignment]  # no hook: see above
+
+
+def overview(stations: Mapping[str, Sequence[str]], lines: Mapping[str, str]) -> str:
+    """The tasks by station, for people who know none yet.
+
+    Args:
+        stations: heading to names of tasks.
+        lines: name of a task to what it does, in one line; a name without a line is left out.
+    """
+    width = max(map(len, lines))
+    parts = ["invoke TASK ARGUMENTS, for example `invoke show 7`; `invoke TASK --help`: more."]
+    for heading, names in stations.items():
+        parts += ["", heading, *(f"  {name.ljust(width)}  {lines[name]}" for name in names if name in lines)]
+    return "\n".join(parts)

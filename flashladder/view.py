@@ -15,16 +15,17 @@ from pathlib import Path
 import re
 import textwrap
 
+from flashladder.arguments import ONE_CONFIG, Parser
 from flashladder.config import EXAMPLE, KernelConfig
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import one_line_errors
 from flashladder.files import ITERATIONS, relative
 from flashladder.iteration import GPUS, Claim, Iteration, claim_configs, load_all, load_description
 from flashladder.iteration_schema import COUNTERS
 from flashladder.parts import config_conflicts, fit_config
+from flashladder.selection import DEFAULT_GPU, one_config
 from flashladder.view_counts import diff_counts, opcode_counts
 
 WIDTH = 100
-DEFAULT_GPU = "a100"  # whose configuration is shown when none is named
 LEGEND = """\
 Configurations: B_r,B_c,n_warps, then the loads of Q_K_V in units of 8 elements of k (0: all up front).
 +buffer: the next step's fragments are loaded while this step's mma run.
@@ -39,17 +40,10 @@ def changes(iteration: Iteration) -> str:
     return ", ".join(f"{concern}: {value}" for concern, value in iteration.change.items()) or "configurations only"
 
 
-def knobs(config: KernelConfig) -> str:
-    """The part of a configuration that differs between GPUs, short enough for a table's cell."""
-    loads = "_".join(map(str, config.load_tiles))
-    flags = "+buffer" * config.mma_double_buffer_loads + "+opt" * config.optimized_softmax
-    return f"{config.B_r},{config.B_c},{config.n_warps} {loads}{flags}"
-
-
 def list_iterations(folder: Path = ITERATIONS) -> str:
     """The ladder as an aligned table: number, title, what changes, and the tile configuration on each GPU."""
     rows: list[Sequence[str]] = [("", "title", "changes", *GPUS)]
-    rows += [(str(s.number), s.title, changes(s), *(knobs(s.configs[gpu]) for gpu in GPUS)) for s in load_all(folder)]
+    rows += [(str(s.number), s.title, changes(s), *(s.configs[gpu].brief() for gpu in GPUS)) for s in load_all(folder)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join((row[0].rjust(widths[0]), *(c.ljust(w) for c, w in zip(row[1:], widths[1:], strict=True)))).rstrip()
@@ -77,24 +71,6 @@ def as_data(iteration: Iteration) -> dict[str, object]:
         },
         "file": relative(iteration.path),
     }
-
-
-def pick_config(iteration: Iteration, text: str | None = None) -> KernelConfig:
-    """The configuration that a short form names, or the A100's when there is none.
-
-    Raises:
-        FlashladderError: not a short form, or a configuration that the iteration cannot express.
-    """
-    if not text:
-        return iteration.configs[DEFAULT_GPU]
-    config = KernelConfig.parse(text)
-    if conflicts := config_conflicts(iteration.parts, config):
-        raise FlashladderError(
-            f"iteration {iteration.description} cannot express {text}",
-            expected="a legal combination",
-            found=conflicts[0],
-        )
-    return config
 
 
 def show_iteration(iteration: Iteration, config: KernelConfig) -> str:
@@ -166,7 +142,7 @@ def equal_configs(before: Iteration, after: Iteration, text: str | None = None) 
     """
     own = before.configs[DEFAULT_GPU], after.configs[DEFAULT_GPU]
     if text:
-        wanted = [pick_config(after, text)]
+        wanted = [one_config(after, text)]
         own = own[0].with_dtype(wanted[0].dtype), wanted[0]
     elif before.parts == after.parts:
         return own
@@ -213,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps([as_data(step) for step in load_all()], indent=2) if arguments.json else list_iterations())
     elif arguments.verb == "show":
         iteration = load_description(arguments.iteration)
-        _show(iteration, pick_config(iteration, arguments.config), as_json=arguments.json)
+        _show(iteration, one_config(iteration, arguments.config), as_json=arguments.json)
     else:
         before, after = load_description(arguments.before), load_description(arguments.after)
         _diff(before, after, equal_configs(before, after, arguments.config), as_json=arguments.json)
@@ -249,7 +225,7 @@ def _diff(before: Iteration, after: Iteration, configs: tuple[KernelConfig, Kern
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m flashladder.view", description="Reads the ladder.")
+    parser = Parser(prog="python -m flashladder.view", description="Reads the ladder.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     lister = verbs.add_parser("list", epilog="example: list --json")
     shower = verbs.add_parser("show", epilog="example: show '16 - swizzle'")
@@ -259,10 +235,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     differ.add_argument("after")
     for verb in (lister, shower, differ):
         verb.add_argument("--json", action="store_true", help="print JSON")
-    shower.add_argument("--config", help=f"a configuration, as in {EXAMPLE!r} (default: the A100's)")
+    shower.add_argument("--config", help=f"{ONE_CONFIG}, for example {EXAMPLE!r} (default: a100)")
     differ.add_argument(
         "--config",
-        help=f"a configuration of AFTER, as in {EXAMPLE!r}; BEFORE follows it as far as its parts can "
+        help=f"of AFTER: {ONE_CONFIG}, for example {EXAMPLE!r}; BEFORE follows it as far as its parts can "
         "(default: that of the child's claims, or else AFTER's on the A100)",
     )
     return parser.parse_args(argv)

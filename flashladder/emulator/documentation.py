@@ -9,7 +9,6 @@ when the file is stale.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Iterator, Sequence
 import itertools
 import re
@@ -17,6 +16,7 @@ import sys
 import types
 from typing import TypeAlias
 
+from flashladder.arguments import Parser
 from flashladder.emulator import opcodes
 from flashladder.emulator.table import ROWS
 from flashladder.errors import CheckFailed, one_line_errors
@@ -105,7 +105,7 @@ def page() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Writes the page, or compares it."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description="Write the list of opcodes that the emulator knows.")
+    parser = Parser(prog=COMMAND, description="Write the list of opcodes that the emulator knows.")
     parser.add_argument("--check", action="store_true", help="compare with the committed page, write nothing")
     options = parser.parse_args(argv)
     with one_line_errors():

@@ -161,8 +161,13 @@ def test_bad_arguments(argv: list[str], message: str, capsys: pytest.CaptureFixt
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
 def test_without_a_gpu_it_says_so() -> None:
-    with pytest.raises(FlashladderError, match="no GPU that torch can use"):
+    with pytest.raises(FlashladderError, match=r"no GPU here: .*; `invoke check N --backend emulator`"):
         bench.main(["7"])
+
+
+def test_a_gpu_without_configurations_of_its_own_times_everybodys() -> None:
+    assert bench.default_key("NVIDIA H200") == "h200"
+    assert bench.default_key("NVIDIA H100 80GB HBM3") == bench.default_key("NVIDIA GeForce GTX 1080") == "prog"
 
 
 class FakeDevice:

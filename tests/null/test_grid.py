@@ -82,7 +82,7 @@ n_heads: 16
             4,
             ("bad value for 'iterations.0': expected a number or an ablation such as '16 - swizzle', found [1]"),
         ),
-        ("configs: prog", "configs: porg", 6, "unknown selection key"),
+        ("configs: prog", "configs: porg", 6, "no such configuration"),
         ("[fp16]", "[fp16, fp16]", 7, "duplicate item in 'dtypes': expected each once, found fp16"),
         (
             "[fp16]",

@@ -16,6 +16,7 @@ from flashladder.selection import (
     exclusions,
     legal_configs,
     live_registers,
+    one_config,
     resident_warps,
     select_configs,
     tuning_space,
@@ -124,16 +125,16 @@ def test_a_short_form_selects_itself() -> None:
             16,
             "porg",
             (
-                f"unknown selection key: expected one of {', '.join(KEYS)}, a tile such as 128,64, or a short form, "
-                "found 'porg'; did you mean 'prog'?"
+                f"no such configuration: expected one of {', '.join(KEYS)}, a tile such as 128,64, what "
+                "`invoke list` prints, or a short form, found 'porg'; did you mean 'prog'?"
             ),
         ),
         (
             16,
-            "prog:b200",
+            "h20",
             (
-                f"unknown selection key: expected one of {', '.join(KEYS)}, a tile such as 128,64, or a short "
-                "form, found 'prog:b200'; did you mean 'prog:h200'?"
+                f"no such configuration: expected one of {', '.join(KEYS)}, a tile such as 128,64, what "
+                "`invoke list` prints, or a short form, found 'h20'; did you mean 'h200'?"
             ),
         ),
         (
@@ -170,3 +171,74 @@ def test_larger_tiles_never_need_fewer_registers() -> None:
     tiles = [KernelConfig.parse(TALL.format("2_2_2").replace("128, 64, 4", f"128, {B_c}, 4")) for B_c in (32, 64, 128)]
     counts = [live_registers(config) for config in tiles]
     assert all(less < more for less, more in pairwise(counts))
+
+
+SPELLINGS = {
+    "h200": "64,64,4 0_0_2+opt",
+    "prog:h200": "64,64,4 0_0_2+opt",
+    "64,64,4 0_0_2+opt": "64,64,4 0_0_2+opt",
+    "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_0_2_tiles+opt_softmax": "64,64,4 0_0_2+opt",
+    "rtx3090": "128,32,4 2_2_2+buffer+opt",
+    "": "64,64,4 0_2_2+opt",
+}
+
+
+@pytest.mark.parametrize(("key", "brief"), SPELLINGS.items())
+def test_one_spelling_in_every_command(key: str, brief: str) -> None:
+    step = load_iteration(7)
+    assert one_config(step, key).brief() == brief
+    assert one_config(step, key, "bf16") == one_config(step, key).with_dtype("bf16")
+    if key:
+        assert select_configs(step, key, ("fp16",)) == (one_config(step, key),)
+
+
+def test_what_the_list_prints_is_a_spelling_of_every_configuration() -> None:
+    for step in LADDER:
+        for config in legal_configs(step.parts):
+            assert one_config(step, config.brief()) == config
+
+
+def test_a_short_form_keeps_its_dtype() -> None:
+    text = TALL.format("2_2_2").replace("FP16", "BF16")
+    assert one_config(load_iteration(9), text).short_form() == text
+    assert one_config(load_iteration(9), text, "fp16").dtype == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("number", "key", "message"),
+    [
+        (
+            7,
+            "prog",
+            (
+                "'prog' names 3 configurations of iteration 7, and one is needed: expected a100, rtx3090, h200 or "
+                "one of these, found 64,64,4 0_2_2+opt; 128,32,4 2_2_2+buffer+opt; 64,64,4 0_0_2+opt"
+            ),
+        ),
+        (
+            8,
+            "64,64",
+            (
+                "'64,64' names 11 configurations of iteration 8, and one is needed: expected a100, rtx3090, h200 or "
+                "one of these, found 64,64,4 0_0_0; 64,64,4 0_0_2; 64,64,4 0_0_2+buffer; 64,64,4 0_2_0; "
+                "64,64,4 0_2_0+buffer; 64,64,4 0_2_2 and 5 more"
+            ),
+        ),
+        (
+            4,
+            "64,64,4 2_2_2+opt",
+            (
+                "iteration 4 cannot express 64,64,4 2_2_2+opt: expected a legal combination, found "
+                "optimized_softmax must be False: softmax exp in era runtime_offsets decides it"
+            ),
+        ),
+    ],
+)
+def test_a_command_for_one_configuration_says_when_there_are_several(number: int, key: str, message: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        one_config(load_iteration(number), key)
+    assert str(caught.value) == message
+
+
+def test_a_key_that_names_the_same_configuration_for_every_gpu_names_one() -> None:
+    assert one_config(load_iteration(1), "prog").brief() == "64,64,4 0_0_0"

@@ -22,7 +22,7 @@ from flashladder.files import ROOT
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "bench", "ptxas", "sass", "ptx", "lock", "report", "gate",
-    "doctor",
+    "doctor", "help",
 }  # fmt: skip
 
 
@@ -74,8 +74,8 @@ def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: Modu
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["build", "17"], "no such iteration: expected a number from 1 to 16, found '17'"),
-        (["build", "0"], "found '0'"),
+        (["build", "17"], "no such iteration: expected a number from 1 to 16, found 17"),
+        (["build", "0"], "found 0"),
         (["check", "x"], "found 'x'"),
         (["check", "7", "--backend", "cuda"], "no such backend: expected gpu or emulator, found 'cuda'"),
         (["check", "7", "--backend", "emulator", "--out", "x.json"], "--out and --budget need a GPU"),
@@ -94,8 +94,13 @@ def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: Modu
         (["ptxas", "--arch", "sm_12"], "unknown GPU architecture"),
         (["ptxas", "--iteration", "99"], "no such iteration"),
         (["ptxas", "99"], "no such iteration: expected a number from 1 to 16, found 99"),
-        (["ptxas", "7", "8"], "No idea what '8' is!"),
-        (["ptx", "7", "--config", "wrong"], "not the short form of a kernel configuration"),
+        (["ptxas", "7", "8"], "ptxas takes no further argument: found '8'"),
+        (["ptxas", "7", "shwo"], "found 'shwo'; did you mean 'show'?"),
+        (["show", "7", "--config"], "--config needs a value"),
+        (["show", "7", "--config", "prog"], "'prog' names 3 configurations of iteration 7, and one is needed"),
+        (["bench", "7", "--dtpye", "fp16"], "found --dtpye; did you mean '--dtype'?"),
+        (["shwo", "7"], "no such task: found 'shwo'; did you mean 'show'?"),
+        (["ptx", "7", "--config", "wrong"], "no such configuration: expected one of a100"),
         (["sass", "7", "--arch", "sm_12"], "unknown GPU architecture"),
         (["build"], "'number'"),
         (["bench", "7", "--nosuch"], "--nosuch"),
@@ -107,6 +112,27 @@ def test_bad_input_is_one_line_and_exit_code_two(words: list[str], message: str)
     assert reply.returncode == 2, reply.stderr
     assert message in reply.stderr
     assert len(reply.stderr.strip().splitlines()) == 1, reply.stderr
+    assert reply.stderr.startswith("error: ")
+
+
+def test_alone_it_shows_every_task_once_by_station_within_80_columns(tasks: ModuleType) -> None:
+    known = all_tasks(tasks)
+    assert sorted(name for names in tasks.STATIONS.values() for name in names) == sorted(known)
+    reply, asked = invoke(), invoke("help")
+    assert (reply.returncode, reply.stderr, reply.stdout) == (0, "", asked.stdout)
+    lines = reply.stdout.splitlines()
+    for heading, names in tasks.STATIONS.items():
+        start = lines.index(heading) + 1
+        assert [line.split()[0] for line in lines[start : start + len(names)]] == list(names)
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_list_of_tasks_has_one_line_each_within_80_columns(tasks: ModuleType) -> None:
+    lines = invoke("--list").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    for name, task in all_tasks(tasks).items():
+        first = (task.__doc__ or "").partition("\n")[0]
+        assert sum(line.split()[:1] == [name] and line.endswith(first) for line in lines) == 1, name
 
 
 def test_call_passes_words_and_only_flags_that_are_set(tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +156,7 @@ def test_call_leaves_with_the_packages_exit_code(tasks: ModuleType, monkeypatch:
     assert left.value.code == 1
 
 
-@pytest.mark.parametrize("name", sorted(EXPECTED - {"ptxas", "ptx", "lock"}))
+@pytest.mark.parametrize("name", sorted(EXPECTED - {"ptxas", "ptx", "lock", "help"}))
 def test_flags_of_a_task_are_flags_of_its_command(
     tasks: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -143,6 +169,7 @@ def test_flags_of_a_task_are_flags_of_its_command(
         raise SystemExit(0)
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    monkeypatch.setattr(tasks, "need_gpu", lambda: None)
     task = all_tasks(tasks)[name]
     values = {"number": "7", "iteration": "7", "before": "7", "after": "8", "dtype": "fp16", "backend": "gpu"}
     arguments: dict[str, object] = {

@@ -36,7 +36,7 @@ def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str]) -> None:
             assert row[start - 2 : start] == "  "
             assert row[start] != " "
         assert row[starts[0] :].startswith(step.title)
-        assert row[starts[3] :].startswith(view.knobs(step.configs["rtx3090"]))
+        assert row[starts[3] :].startswith(step.configs["rtx3090"].brief())
     assert "layout: xor_static" in rows[7]
     assert "configurations only" in rows[6]
     assert not any(line.endswith(" ") for line in lines)
@@ -61,11 +61,6 @@ def test_list_as_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> N
     for item in data:
         for config in item["configs"].values():
             assert KernelConfig.parse(config).short_form() == config
-
-
-def test_knobs() -> None:
-    assert view.knobs(SIXTEEN.configs["rtx3090"]) == "128,32,4 2_2_0+buffer+opt"
-    assert view.knobs(load_iteration(1).configs["a100"]) == "64,64,4 0_0_0"
 
 
 def test_show_tells_why_then_what_then_the_kernel(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,41 @@
+"""``flashladder``: the tasks of the checkout from any folder; alone it shows them by station.
+
+Why: a person who has the package but not yet the ladder in mind types its name. ``flashladder show 7`` is
+``invoke show 7``, ``python -m flashladder show 7`` the same without the script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import sys
+
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import ROOT
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs a task of the checkout; leaves with its exit code.
+
+    Raises:
+        SystemExit: always.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    with one_line_errors():
+        from invoke.program import Program
+
+        from flashladder import __version__, usage
+
+        if not (ROOT / "tasks.py").is_file():
+            raise FlashladderError(
+                "the tasks live in a checkout, and this package is installed without one",
+                where=ROOT,
+                hint="set FLASHLADDER_ROOT to a checkout of flashladder",
+            )
+        usage.install()
+        program = Program(name="flashladder", binary="flashladder", version=__version__)
+        program.run(["flashladder", "--search-root", str(ROOT), *words])
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Usage errors of ``python -m flashladder.X`` and of `flashladder` itself: one line that looks like every other one."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from flashladder import arguments, bench, build, check, claims, emulate, usage, view
+from flashladder.arguments import Parser, seconds, whole
+from flashladder.files import ROOT
+
+
+@pytest.mark.parametrize(
+    ("main", "argv", "message"),
+    [
+        (view.main, ["shwo", "7"], "invalid choice: 'shwo'"),
+        (view.main, ["show", "7", "--cnfig", "a100"], "unrecognized arguments: --cnfig a100; did you mean '--config'?"),
+        (
+            view.main,
+            ["show"],
+            "the following arguments are required: iteration; python -m flashladder.view show",
+        ),
+        (view.main, [], "the following arguments are required: verb; python -m flashladder.view --help says more"),
+        (check.main, ["7", "--dtype", "fp8"], "did you mean 'fp16'?"),
+        (
+            check.main,
+            ["seven"],
+            "argument N: expected a whole number, found 'seven'; python -m flashladder",
+        ),
+        (check.main, ["٧"], "argument N: expected a whole number, found '٧'"),
+        (check.main, ["-7"], "-7"),
+        (check.main, ["7" * 5000], "expected a whole number, found '777"),
+        (check.main, ["7", "--budget", "nan"], "argument --budget: expected a number of seconds, found 'nan'"),
+        (check.main, ["7", "--budget", "-1"], "--budget"),
+        (check.main, [], "give iterations, or --all"),
+        (bench.main, ["7", "--pairs", "3"], "--pairs: expected at least 20, found 3"),
+        (bench.main, ["7", "--seq-lens", "100"], "invalid choice: 100"),
+        (build.main, ["7.0"], "argument number: expected a whole number, found '7.0'"),
+        (build.main, ["7", "--configs"], "argument --configs: expected one argument"),
+        (emulate.main, ["1", "--dtype", "float"], "invalid choice: 'float'"),
+        (claims.main, ["１"], "expected a whole number, found '１'"),
+    ],
+)
+def test_a_usage_error_is_one_line(
+    capsys: pytest.CaptureFixture[str], main: object, argv: list[str], message: str
+) -> None:
+    assert callable(main)
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    out, err = capsys.readouterr()
+    assert caught.value.code == 2
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("error: ")
+    assert message in err
+
+
+def test_every_command_uses_this_parser() -> None:
+    sources = [*(ROOT / "flashladder").rglob("*.py")]
+    assert len(sources) > 80
+    own = ROOT / "flashladder" / "arguments.py"
+    assert [path.name for path in sources if path != own and "argparse.ArgumentParser(" in path.read_text()] == []
+
+
+@pytest.mark.parametrize("text", ["", " 7", "+7", "-7", "7.0", "7e0", "0x7", "٧", "７", "1_0", "1" * 10])
+def test_what_is_no_whole_number(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number, found "):
+        whole(text)
+    assert whole("007") == 7
+
+
+@pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "1e3", "٧", "1.2.3"])
+def test_what_is_no_number_of_seconds(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a number of seconds, found "):
+        seconds(text)
+    assert (seconds("90"), seconds("0.5")) == (90.0, 0.5)
+
+
+def test_a_hint_comes_from_the_options_of_every_verb() -> None:
+    parser = Parser(prog="p")
+    parser.add_subparsers().add_parser("list").add_argument("--json")
+    assert arguments._words(parser)[-1] == "--json"
+
+
+def test_the_overview_leaves_out_what_has_no_line() -> None:
+    text = usage.overview({"Read": ("list", "gone"), "Empty": ()}, {"list": "Prints.", "other": "x"})
+    assert text.splitlines()[1:] == ["", "Read", "  list   Prints.", "", "Empty"]
+
+
+def flashladder(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flashladder", *words]
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_package_by_itself_runs_the_tasks_from_any_folder() -> None:
+    alone, listed, wrong = flashladder(), flashladder("show", "7", "--json"), flashladder("shwo")
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert alone.stdout.startswith("invoke TASK ARGUMENTS")
+    assert listed.returncode == 0
+    assert '"iteration": 7' in listed.stdout
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "error: no such task: found 'shwo'; did you mean 'show'?\n"
+
+
+def test_core_options_are_answered_too() -> None:
+    done = flashladder("-T", "x", "list")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
