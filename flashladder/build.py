@@ -25,11 +25,13 @@ import time
 from flashladder import __version__, native, wheel
 from flashladder.arguments import CONFIGS, Parser, whole
 from flashladder.artifacts import Request, inputs_of, is_fresh, make
+from flashladder.columns import terminal_width
 from flashladder.compile import compile_many, default_arch, table_rows
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.iteration import load_iteration
-from flashladder.ptxas import PtxasRow, format_table
+from flashladder.ptxas import PtxasRow
+from flashladder.ptxas_view import render
 from flashladder.selection import select_configs
 from flashladder.tool_errors import disk_full
 from flashladder.toolchain import find_toolchain, gpu_arch, require_arch
@@ -217,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             install=not options.no_install,
         )
         if not result.up_to_date:
-            print(format_table(result.rows), end="")
+            print(render(result.rows, (), terminal_width()), end="")
         state = "nothing has changed" if result.up_to_date else "built"
         size = result.wheel.stat().st_size / 1024
         print(

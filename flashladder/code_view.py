@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import asdict
 import json
 
+from flashladder.columns import terminal_width
 from flashladder.compile import compile_many, default_arch, ptx_for, table_rows
 from flashladder.errors import FlashladderError
 from flashladder.iteration import load_all, load_description
 from flashladder.ptx import normalise, opcode_counts, read_ptx
-from flashladder.ptxas import format_table
+from flashladder.ptxas_view import render
 from flashladder.selection import one_config, select_configs
 from flashladder.toolchain import find_toolchain, require_arch
 
@@ -65,4 +66,4 @@ def show_ptxas(
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
-        print(format_table(rows, warnings), end="")
+        print(render(rows, warnings, terminal_width()), end="")

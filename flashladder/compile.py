@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import CONFIGS, Parser, whole
+from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import KERNELS, write_atomic
-from flashladder.ptxas import PtxasRow, format_table, to_csv
+from flashladder.ptxas import PtxasRow, to_csv
+from flashladder.ptxas_view import render
 from flashladder.scheduler import default_jobs, fill_all
 from flashladder.store import STORE, CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
 from flashladder.toolchain import (
@@ -199,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         jobs = [(iteration, config, arch) for config in configs for arch in arches]
         entries = compile_many(jobs, options.jobs or default_jobs(), debug=options.debug)
         rows, warnings = table_rows(jobs, entries)
-        print(format_table(rows, warnings), end="")
+        print(render(rows, warnings, terminal_width()), end="")
         if options.csv:
             write_atomic(options.csv, to_csv(rows))
 

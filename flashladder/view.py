@@ -16,6 +16,7 @@ import re
 import textwrap
 
 from flashladder.arguments import ONE_CONFIG, Parser
+from flashladder.columns import natural_width, table, terminal_width
 from flashladder.config import EXAMPLE, KernelConfig
 from flashladder.errors import one_line_errors
 from flashladder.files import ITERATIONS, relative
@@ -27,10 +28,12 @@ from flashladder.view_counts import diff_counts, opcode_counts
 
 WIDTH = 100
 LEGEND = """\
-Configurations: B_r,B_c,n_warps, then the loads of Q_K_V in units of 8 elements of k (0: all up front).
+Configurations, as --config takes them: B_r,B_c,n_warps, then the loads of Q_K_V
+in units of 8 elements of k (0: all up front).
 +buffer: the next step's fragments are loaded while this step's mma run.
-+opt: optimized softmax; iterations 6 and 7: scale and maximum fold into one FFMA before ex2;
-      from 10 on: the first KV block starts the row statistics instead of correcting -inf and 0."""
++opt: optimized softmax; iterations 6 and 7: scale and maximum fold into one
+      FFMA before ex2; from 10 on: the first KV block starts the row statistics
+      instead of correcting -inf and 0."""
 
 
 def changes(iteration: Iteration) -> str:
@@ -40,15 +43,25 @@ def changes(iteration: Iteration) -> str:
     return ", ".join(f"{concern}: {value}" for concern, value in iteration.change.items()) or "configurations only"
 
 
-def list_iterations(folder: Path = ITERATIONS) -> str:
-    """The ladder as an aligned table: number, title, what changes, and the tile configuration on each GPU."""
-    rows: list[Sequence[str]] = [("", "title", "changes", *GPUS)]
-    rows += [(str(s.number), s.title, changes(s), *(s.configs[gpu].brief() for gpu in GPUS)) for s in load_all(folder)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join((row[0].rjust(widths[0]), *(c.ljust(w) for c, w in zip(row[1:], widths[1:], strict=True)))).rstrip()
-        for row in rows
-    ]
+def list_iterations(folder: Path = ITERATIONS, limit: int | None = None) -> str:
+    """The ladder as an aligned table: number, title, what changes, and the tile configuration on each GPU.
+
+    Args:
+        folder: of the iterations.
+        limit: columns; None for the terminal's. Where they are too few, the configurations follow as a second table.
+    """
+    limit = limit or terminal_width()
+    steps = load_all(folder)
+    numbers = [("#",), *((str(step.number),) for step in steps)]
+    texts = [("title", "changes"), *((step.title, changes(step)) for step in steps)]
+    configs = [GPUS, *(tuple(step.configs[gpu].brief() for gpu in GPUS) for step in steps)]
+    whole = [(*n, *t, *c) for n, t, c in zip(numbers, texts, configs, strict=True)]
+    if natural_width(whole) <= limit:
+        lines = table(whole, limit, right={0})
+    else:
+        lines = table([(*n, *t) for n, t in zip(numbers, texts, strict=True)], limit, right={0}, wrapped={1, 2})
+        below = [(*n, *c) for n, c in zip(numbers, configs, strict=True)]
+        lines += ["", *table(below, limit, right={0}, wrapped={1, 2, 3})]
     return "\n".join([*lines, "", LEGEND])
 
 

@@ -25,7 +25,8 @@ def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_counts, "missing_tools", lambda: "install it")
 
 
-def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert view.main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     head, *rows = lines[:17]
@@ -44,7 +45,8 @@ def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_word_of_the_lists_configurations_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     view.main(["list"])
-    table, legend = capsys.readouterr().out.split("\n\n")
+    *tables, legend = capsys.readouterr().out.split("\n\n")
+    table = "".join(tables)
     for word in ("+buffer", "+opt"):
         assert word in table
         assert f"\n{word}: " in legend
@@ -271,4 +273,4 @@ def test_usage_errors_leave_with_2(capsys: pytest.CaptureFixture[str]) -> None:
 def test_another_folder(tmp_path: Path) -> None:
     for path in sorted(ITERATIONS.glob("0[1-3]_*.yaml")):
         (tmp_path / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
-    assert len(view.list_iterations(tmp_path).splitlines()) == 1 + 3 + 1 + len(view.LEGEND.splitlines())
+    assert len(view.list_iterations(tmp_path, 200).splitlines()) == 1 + 3 + 1 + len(view.LEGEND.splitlines())

@@ -1,0 +1,69 @@
+"""Tables that fit the terminal: aligned columns, with narrower gaps and then wrapped cells where the width is short.
+
+Why: a row of the ladder has 180 characters, a terminal 80 columns. The width is the terminal's, or COLUMNS; where
+neither says (a pipe), 80, so that a screen reads the same everywhere. Scripts use ``--json``.
+
+Run: ``COLUMNS=60 invoke list``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+import shutil
+import textwrap
+
+LEAST = 40  # columns; narrower ones get lines that the terminal breaks
+GAPS = (2, 1)  # blanks between columns, the first that fits
+
+Row = Sequence[str]
+
+
+def terminal_width() -> int:
+    """Columns that a line may take."""
+    return max(LEAST, shutil.get_terminal_size((80, 24)).columns)
+
+
+def natural_width(rows: Sequence[Row], gap: int = GAPS[0]) -> int:
+    """Columns that the table takes when nothing is wrapped."""
+    return sum(_widths(rows)) + gap * (len(rows[0]) - 1)
+
+
+def table(rows: Sequence[Row], limit: int, right: Collection[int] = (), wrapped: Collection[int] = ()) -> list[str]:
+    """The rows as aligned lines of at most `limit` columns, if that can be.
+
+    Args:
+        rows: cells, equally many in each.
+        limit: columns.
+        right: columns whose cells are aligned to the right.
+        wrapped: columns whose cells may be broken between words; the widest is narrowed first.
+    """
+    gap = next((gap for gap in GAPS if natural_width(rows, gap) <= limit), GAPS[0])
+    widths = _widths(rows)
+    least = {column: max(len(word) for row in rows for word in row[column].split() or [""]) for column in wrapped}
+    while sum(widths) + gap * (len(widths) - 1) > limit:
+        candidates = [column for column in wrapped if widths[column] > least[column]]
+        if not candidates:
+            break
+        widths[max(candidates, key=lambda column: widths[column])] -= 1
+    return [line for row in rows for line in _lines(row, widths, gap, right)]
+
+
+def _widths(rows: Sequence[Row]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _lines(row: Row, widths: Sequence[int], gap: int, right: Collection[int]) -> list[str]:
+    """One row, on as many lines as its longest cell needs."""
+    cells = [
+        textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False) if len(cell) > width else [cell]
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    lines = []
+    for i in range(max(map(len, cells))):
+        parts = [cell[i] if i < len(cell) else "" for cell in cells]
+        padded = [
+            part.rjust(width) if column in right else part.ljust(width)
+            for column, (part, width) in enumerate(zip(parts, widths, strict=True))
+        ]
+        lines.append((" " * gap).join(padded).rstrip())
+    return lines
