@@ -128,9 +128,7 @@ def make(
         log = native.Log([*_logs(entries), host_log], parent / f"{request.folder.name}.failed.log")
         rows = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
         native.link(scratch, table_source(request.name, rows), objects, toolchain, log)
-        text = "\n".join(log.parts)
-        write_atomic(scratch / "build.log", text)
-        write_atomic(scratch / "build.demangled.log", demangle(text, toolchain))
+        write_logs(scratch, "\n".join(log.parts), toolchain)
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
         write_atomic(scratch / "kernels.txt", format_table(*table))
         library = sha256((scratch / LIBRARY_NAME).read_bytes())
@@ -144,6 +142,19 @@ def make(
         scratch.replace(request.folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def write_logs(folder: Path, text: str, toolchain: Toolchain) -> None:
+    """Writes ``build.log``, and ``build.demangled.log`` where the log names C++ symbols.
+
+    Those are the functions of a debug build: the kernel is ``extern "C"``, and a release build inlines all others.
+
+    Raises:
+        FlashladderError: there are such names, and no demangler is on this machine.
+    """
+    write_atomic(folder / "build.log", text)
+    if re.search(r"\b_Z\w", text):
+        write_atomic(folder / "build.demangled.log", demangle(text, toolchain))
 
 
 def _logs(entries: Sequence[CubinEntry]) -> list[str]:

@@ -270,3 +270,19 @@ def test_the_revision_names_the_commit_and_says_when_files_differ(
     assert len(clean) == 40
     (tmp_path / "file").write_text("2")
     assert artifacts.git_revision() == f"{clean}+changes"
+
+
+def test_a_demangled_log_is_written_where_there_is_something_to_demangle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(artifacts, "demangle", lambda text, tools: seen.append(tools) or text.replace("_Z1fv", "f()"))
+    tools = object()
+    release = "ptxas info    : Compiling entry function 'flash_fwd_kernel' for 'sm_80'\n"
+    artifacts.write_logs(tmp_path, release, tools)  # type: ignore[arg-type]  # is only passed on
+    assert [path.name for path in tmp_path.iterdir()] == ["build.log"]
+    assert seen == []
+    artifacts.write_logs(tmp_path, f"{release}Function properties for _Z1fv\n", tools)  # type: ignore[arg-type]  # as above
+    assert seen == [tools]
+    assert (tmp_path / "build.log").read_text() == f"{release}Function properties for _Z1fv\n"
+    assert (tmp_path / "build.demangled.log").read_text() == f"{release}Function properties for f()\n"

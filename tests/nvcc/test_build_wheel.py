@@ -64,7 +64,6 @@ def test_everything_that_a_build_leaves_is_there(built: BuildResult) -> None:
     assert top == {
         "_C.abi3.so",
         "build.log",
-        "build.demangled.log",
         "kernels.csv",
         "kernels.txt",
         "manifest.json",
@@ -157,6 +156,10 @@ def test_a_damaged_build_is_made_again(built: BuildResult, tmp_path: Path) -> No
 def test_a_debug_build_has_its_own_folder_and_flags(tmp_path: Path) -> None:
     result = build(tmp_path, debug=True)
     assert result.folder.name.endswith("_debug")
+    mangled, readable = ((result.folder / name).read_text() for name in ("build.log", "build.demangled.log"))
+    assert "_Z" in mangled  # functions that are not inlined
+    assert "_Z" not in readable
+    assert len(readable.splitlines()) == len(mangled.splitlines())
     log = (result.folder / "build.log").read_text()
     assert " -G " in log
     assert " -lineinfo " not in log
