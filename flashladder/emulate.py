@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-import re
 import sys
 
 import numpy as np
@@ -24,6 +23,7 @@ from flashladder import emulate_view, emulator
 from flashladder.arguments import ONE_CONFIG, Parser
 from flashladder.config import DTYPES, KernelConfig
 from flashladder.emulated import ELEMENT, attention_fp64, forward, kernel_of, make_tensors
+from flashladder.emulator.budget import parse_bytes
 from flashladder.emulator.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
@@ -37,7 +37,6 @@ SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
 AXIS = 65535  # CTAs along y (heads) and z (batch) of a grid, on a GPU as here
 OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` that say nothing against the kernel
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B?|B)?", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -182,24 +181,6 @@ def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float) -> Error
                 reference += float(np.square(exact).sum())
     bound = 2 * roundoff * float(np.abs(v.astype(np.float64)).max())
     return Errors(largest, bound, float(np.sqrt(squares / reference)), roundoff)
-
-
-def parse_bytes(text: str) -> int:
-    """``1GiB``, ``512 MiB``, ``2G`` or a plain number of bytes.
-
-    Raises:
-        FlashladderError: something else, or less than one byte.
-    """
-    match = _BYTES.fullmatch(text.strip())
-    if match is None or (size := _size(match)) < 1:
-        raise FlashladderError("not a memory budget", expected="for example 1GiB or 512MiB", found=repr(text))
-    return size
-
-
-def _size(match: re.Match[str]) -> int:
-    """``GB`` is 1000^3; ``GiB`` and a bare ``G`` are 1024^3."""
-    letter, binary = (match[2] or "").upper(), bool(match[3]) or not match[0].upper().endswith("B")
-    return int(float(match[1]) * (1024 if binary else 1000) ** " KMGT".index(letter or " "))
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -26,6 +26,39 @@ AddressOf: TypeAlias = Callable[
 ]  # the address of an array's first byte on the machine that runs the kernel
 
 
+def three(sizes: int | Sequence[int], what: str) -> tuple[int, int, int]:
+    """A size along x, y and z; a number is x, axes that are missing count 1.
+
+    Raises:
+        EmulationError: (arguments) not one to three positive whole numbers.
+    """
+    axes = tuple(sizes) if isinstance(sizes, Sequence | np.ndarray) else (sizes,)
+    if not 1 <= len(axes) <= 3 or any(int(size) < 1 or int(size) != size for size in axes):
+        raise EmulationError("arguments", f"{what} size", expected="one to three positive numbers", found=axes)
+    x, y, z = (*(int(size) for size in axes), 1, 1, 1)[:3]
+    return x, y, z
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A kernel's parameter: its name, PTX type (``u64``; ``b8[136]`` of a structure passed by value) and bytes."""
+
+    name: str
+    type: str
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+def parameters_of(function: Function) -> tuple[Parameter, ...]:
+    """A function's parameters as plain facts."""
+    return tuple(
+        Parameter(each.name, f"{each.type}[{each.count}]" if each.array else each.type, size_of(each))
+        for each in function.parameters
+    )
+
+
 def size_of(parameter: Variable) -> int:
     """Bytes of one parameter."""
     return width(parameter.type) * parameter.vector * parameter.count

@@ -15,7 +15,7 @@ import ctypes
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flashladder.emulator.arguments import Argument, Pointers, pack
+from flashladder.emulator.arguments import Argument, Pointers, pack, three
 from flashladder.emulator.driver import Driver, load_driver
 from flashladder.emulator.parser import parse, text_of
 from flashladder.emulator.syntax import Function
@@ -116,8 +116,8 @@ class GpuKernel:
 
     def launch(
         self,
-        grid: Sequence[int],
-        block: Sequence[int],
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
         args: Sequence[Argument],
         *,
         shared_bytes: int = 0,
@@ -144,15 +144,19 @@ class GpuKernel:
             data, size = ctypes.create_string_buffer(space, max(len(space), 1)), ctypes.c_size_t(len(space))
             ends = (_LAUNCH_BUFFER, ctypes.addressof(data), _LAUNCH_BUFFER_BYTES, ctypes.addressof(size), _LAUNCH_END)
             extra = (ctypes.c_void_p * len(ends))(*ends)
-            call("cuLaunchKernel", self.function, *_three(grid), *_three(block), shared_bytes, None, None, extra)
+            call(
+                "cuLaunchKernel",
+                self.function,
+                *three(grid, "grid"),
+                *three(block, "block"),
+                shared_bytes,
+                None,
+                None,
+                extra,
+            )
             call("cuCtxSynchronize")
             for address, owner in arrays.changed():
                 memory.fetch(address, owner)
-
-
-def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
-    x, y, z = (*sizes, 1, 1, 1)[:3]
-    return x, y, z
 
 
 class _Buffers:

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import time
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from flashladder.emulator import opcodes  # noqa: F401 - fills the table of instructions
-from flashladder.emulator.arguments import Argument, Pointers, offsets, pack
+from flashladder.emulator.arguments import Argument, Parameter, Pointers, offsets, pack, parameters_of, three
+from flashladder.emulator.budget import parse_bytes
 from flashladder.emulator.calls import addresses, inlined
 from flashladder.emulator.control import Flow, build_flow
 from flashladder.emulator.engine import Engine, Progress
@@ -28,9 +29,11 @@ from flashladder.emulator.memory import GlobalMemory
 from flashladder.emulator.observer import Observer
 from flashladder.emulator.parser import parse, text_of
 from flashladder.emulator.syntax import Address, Function, Immediate, Module, Symbol, Variable
+from flashladder.emulator.tensors import Tensor, as_arrays
 from flashladder.emulator.values import DTYPES
 
 MEMORY_BUDGET = 1 << 30  # bytes that registers and shared memory of a slice may take
+SHOWN_ENTRIES = 3  # of a program, in its repr
 MAX_INSTRUCTIONS = 5_000_000  # instructions that a slice issues in lockstep before it counts as endless
 
 
@@ -51,7 +54,7 @@ class Result:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Kernel:
     """An entry of a module, ready to be launched any number of times; `Program.kernel` makes it.
 
@@ -65,41 +68,54 @@ class Kernel:
     function: Function
     flow: Flow
 
+    def __repr__(self) -> str:
+        signature = _signature(self.name, self.parameters)
+        return f"<Kernel {signature} of {self.module.path}, {self.module.target}>"
+
     @property
     def name(self) -> str:
         """The entry's name."""
         return self.function.name
 
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Name, type and size of each parameter: what `launch` takes."""
+        return parameters_of(self.function)
+
     def launch(
         self,
-        grid: Sequence[int],
-        block: Sequence[int],
-        args: Sequence[Argument] = (),
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Argument | Tensor | tuple[Any, ...]] = (),
         *,
         shared_bytes: int = 0,
         observers: Sequence[Observer] = (),
-        memory_budget: int = MEMORY_BUDGET,
+        memory_budget: int | str = MEMORY_BUDGET,
         max_instructions: int = MAX_INSTRUCTIONS,
         progress: Progress | None = None,
         exited_arrive: bool = False,
         undefined: Literal["track", "error"] = "track",
+        target: str | None = None,
     ) -> Result:
         """Runs the kernel on a grid and writes what it stored back into the arrays among `args`.
 
         Args:
-            grid: blocks along x, y, z; missing axes count 1.
+            grid: blocks along x, y, z; missing axes count 1, a number stands for x.
             block: threads along x, y, z.
-            args: one per parameter: C-contiguous NumPy arrays (pointers; updated in place unless read-only), numbers
-                of the parameter's type, tuples (by-value structures of arrays, NumPy numbers and tuples) or bytes.
+            args: one per parameter: NumPy arrays and torch's CPU tensors (pointers; updated in place unless read-only),
+                numbers of the parameter's type, tuples (by-value structures of arrays, NumPy numbers and tuples) or
+                bytes.
             shared_bytes: dynamic shared memory per block.
             observers: `Counters()`, `Hazards()`; they see everything and change nothing.
-            memory_budget: bytes for registers and shared memory; a larger grid is run in several slices.
+            memory_budget: for registers and shared memory, bytes or text such as ``512MiB``; a larger grid is run in
+                several slices.
             max_instructions: instructions that one slice may issue, all of its lanes together counting once.
             progress: told the number of warp instructions after each basic block.
             exited_arrive: whether threads that have exited count as arrived at a barrier of the whole block, as they
                 do on GPUs from sm_70 on; the ISA does not say so, and by default they are missed.
             undefined: what becomes of a value that ``shfl`` reads from a lane outside its membermask. ``track``: it is
                 followed, and an error where it is stored, is an address or decides a branch; ``error``: one at once.
+            target: the architecture whose limits hold, such as ``sm_90``; None: the ``.target`` of the PTX.
 
         Returns:
             How many blocks, slices and instructions ran, and for how long.
@@ -112,16 +128,17 @@ class Kernel:
             raise EmulationError(
                 "arguments", "undefined", path=self.module.path, expected="'track' or 'error'", found=repr(undefined)
             )
-        layout = Layout(self.module, self.function, _three(grid, "grid"), _three(block, "block"), shared_bytes)
+        layout = Layout(self.module, self.function, three(grid, "grid"), three(block, "block"), shared_bytes, target)
         memory = GlobalMemory()
         arrays = Pointers(
             lambda owner, number: memory.allocate(owner, f"array {number}: {owner.dtype} {owner.shape}"),
             self.module.path,
         )
-        data = pack(self.function, args, arrays.address_of, self.module.path)
+        data = pack(self.function, as_arrays(args, self.module.path), arrays.address_of, self.module.path)
         symbols = {**layout.symbols, **_allocate_globals(self.module, memory), **offsets(self.function)[0]}
         ids = layout.block_ids()
-        size = layout.slice_size(memory_budget, self.flow.peak)
+        budget = parse_bytes(memory_budget) if isinstance(memory_budget, str) else memory_budget
+        size = layout.slice_size(budget, self.flow.peak)
         parts = [ids[first : first + size] for first in range(0, len(ids), size)]
         issued = 0
         for part in parts:
@@ -137,11 +154,22 @@ class Kernel:
         return Result(len(ids), len(parts), issued, time.perf_counter() - start)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """A parsed module (`load` makes it); `module` holds its variables and functions as data."""
 
     module: Module
+
+    def __repr__(self) -> str:
+        shown = [_signature(name, parameters) for name, parameters in self.entries.items()]
+        more = [f"{len(shown) - SHOWN_ENTRIES} more"] if len(shown) > SHOWN_ENTRIES else []
+        entries = "; ".join([*shown[:SHOWN_ENTRIES], *more]) or "no entries"
+        return f"<Program {self.module.path}, {self.module.target}: {entries}>"
+
+    @property
+    def entries(self) -> dict[str, tuple[Parameter, ...]]:
+        """The kernels of the module and their parameters, in the order of the file."""
+        return {each.name: parameters_of(each) for each in self.module.functions if each.is_entry}
 
     def kernel(self, name: str | None = None) -> Kernel:
         """An entry by name; without a name the only one.
@@ -175,11 +203,8 @@ def load(source: str | Path, *, path: str | None = None) -> Program:
     return Program(parse(text, path or name))
 
 
-def _three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
-    if not 1 <= len(sizes) <= 3 or any(int(size) < 1 or int(size) != size for size in sizes):
-        raise EmulationError("arguments", f"{what} size", expected="one to three positive numbers", found=tuple(sizes))
-    x, y, z = (*(int(size) for size in sizes), 1, 1, 1)[:3]
-    return x, y, z
+def _signature(name: str, parameters: Sequence[Parameter]) -> str:
+    return f"{name}({', '.join(map(str, parameters))})"
 
 
 def _allocate_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:

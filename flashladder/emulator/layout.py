@@ -18,12 +18,8 @@ from flashladder.emulator.observer import Observer
 from flashladder.emulator.scratch import LocalMemory, SharedMemory
 from flashladder.emulator.syntax import Address, Function, Instruction, Module, Symbol, Variable, Vector
 from flashladder.emulator.table import CARRY
+from flashladder.emulator.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_THREADS, chosen, shared_limit
 from flashladder.emulator.values import DTYPES, WARP, Array, width
-
-MAX_THREADS = 1024  # threads of a block
-MAX_SHARED = 227 * 1024  # bytes of shared memory that a block may have on any GPU up to sm_90
-GRID_LIMITS = (2**31 - 1, 65535, 65535)
-BLOCK_LIMITS = (1024, 1024, 64)
 
 
 def aligned(offset: int, alignment: int) -> int:
@@ -53,7 +49,13 @@ class Layout:
     """Where everything of a launch lies, apart from the arguments."""
 
     def __init__(
-        self, module: Module, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], dynamic: int
+        self,
+        module: Module,
+        function: Function,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        dynamic: int,
+        target: str | None = None,
     ) -> None:
         self.module, self.function = module, function
         self.path = module.path
@@ -68,7 +70,7 @@ class Layout:
         registers = function.registers
         self.slots = {name: slot for slot, name in enumerate([*registers, CARRY])}
         self.types = [*registers.values(), "pred"]
-        self._check()
+        self._check(chosen(module.target, target, module.path))
 
     def _variables(self, space: str) -> list[Variable]:
         """The function's own variables of a state space, after those of the module that it mentions."""
@@ -94,14 +96,15 @@ class Layout:
         self.symbols.update({variable.name: begin for variable in outer})
         return begin + dynamic
 
-    def _check(self) -> None:
+    def _check(self, target: str) -> None:
+        most_shared = shared_limit(target)
         limits = [
             (self.threads <= MAX_THREADS, "threads of a block", f"at most {MAX_THREADS}", self.threads),
             (
-                self.shared_bytes <= MAX_SHARED,
-                "shared memory of a block",
-                f"at most {MAX_SHARED} bytes",
-                self.shared_bytes,
+                self.shared_bytes <= most_shared,
+                f"shared memory of a block on {target}",
+                f"at most {most_shared} bytes",
+                f"{self.shared_bytes}, {self.shared_bytes - self.dynamic} of them static",
             ),
             (all(n <= most for n, most in zip(self.grid, GRID_LIMITS, strict=True)), "grid", GRID_LIMITS, self.grid),
             (

@@ -14,6 +14,7 @@ import pytest
 from flashladder import emulate, emulate_view, emulator
 from flashladder.emulate import Emulation, Errors
 from flashladder.emulated import attention_fp64, make_inputs
+from flashladder.emulator import budget
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.iteration import load_description, load_iteration
 from flashladder.reference import UNIT_ROUNDOFF
@@ -70,13 +71,13 @@ def wanted(counters: bool = False, hazards: bool = False) -> emulate_view.Wanted
     [("1GiB", 1 << 30), ("512 MiB", 1 << 29), ("2g", 2 << 30), ("1GB", 10**9), ("0.5KiB", 512), ("77", 77), ("9B", 9)],
 )
 def test_a_memory_budget_is_read_with_its_unit(text: str, size: int) -> None:
-    assert emulate.parse_bytes(text) == size
+    assert budget.parse_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1GiB", "0", "0.1", "1GiBs", "1 XB", "1e9", "١GiB"])
 def test_what_is_no_memory_budget_is_refused(text: str) -> None:
     with pytest.raises(FlashladderError, match="not a memory budget"):
-        emulate.parse_bytes(text)
+        budget.parse_bytes(text)
 
 
 @pytest.mark.parametrize(

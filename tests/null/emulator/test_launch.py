@@ -107,7 +107,7 @@ def test_negative_shared_memory_is_refused() -> None:
 
 def test_a_kernel_has_the_shared_variables_that_it_mentions() -> None:
     # Together they would not fit: 100 KiB of `first` belong to the other kernel alone.
-    module = ".shared .align 4 .b8 first[102400]; .shared .align 4 .b8 second[204800];"
+    module = ".shared .align 4 .b8 first[102400]; .shared .align 4 .b8 second[150000];"
     size = "mov.u32 %r1, %total_smem_size; st.global.u32 [%rd0], %r1;"
     text = HEADER + module
     for name, shared in (("k", "first"), ("l", "second"), ("m", "0")):
@@ -120,7 +120,7 @@ def test_a_kernel_has_the_shared_variables_that_it_mentions() -> None:
         out = np.zeros((1, 32), np.uint32)
         launch(loaded.kernel(name), out, 32, 1, shared_bytes=64)
         found[name] = int(out[0, 0])
-    assert found == {"k": 102400 + 64, "l": 204800 + 64, "m": 64}
+    assert found == {"k": 102400 + 64, "l": 150000 + 64, "m": 64}
     with pytest.raises(EmulationError, match="which kernel"):
         loaded.kernel()
 

@@ -1,0 +1,88 @@
+"""Arguments of a launch that are no NumPy arrays: tensors of other libraries on the CPU, through DLPack.
+
+Why: whoever has a kernel to try has torch tensors beside it. Nothing is copied: the array that stands for a tensor is
+its memory, so that what the kernel stores is in the tensor after the launch. torch is not imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import ctypes
+from typing import Any, NoReturn, Protocol, TypeGuard
+
+import numpy as np
+
+from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.values import Array
+
+CPU = 1  # kDLCPU of dlpack.h
+BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}  # what NumPy's DLPack cannot name
+
+
+class Tensor(Protocol):
+    """Whatever speaks DLPack."""
+
+    def __dlpack__(self) -> Any: ...
+    def __dlpack_device__(self) -> tuple[Any, int]: ...
+
+
+def is_tensor(value: object) -> TypeGuard[Tensor]:
+    """Whether it is another library's tensor."""
+    return hasattr(value, "__dlpack_device__") and not isinstance(value, np.ndarray | np.generic)
+
+
+def as_arrays(arguments: Sequence[Any], path: str) -> tuple[Any, ...]:
+    """A launch's arguments with every tensor, also inside of tuples, replaced by an array on the same memory.
+
+    Raises:
+        EmulationError: (arguments) a tensor that is not on the CPU, or whose memory NumPy cannot share.
+    """
+    return tuple(
+        as_array(argument, path)
+        if is_tensor(argument)
+        else as_arrays(argument, path)
+        if isinstance(argument, tuple)
+        else argument
+        for argument in arguments
+    )
+
+
+def as_array(tensor: Tensor, path: str) -> Array:
+    """The tensor's memory as an array of its shape, strides and dtype; of bfloat16 and float8 as integers.
+
+    Raises:
+        EmulationError: as of `as_arrays`.
+    """
+    if int(tensor.__dlpack_device__()[0]) != CPU:
+        _refuse(path, "a tensor on the CPU", f"one on {getattr(tensor, 'device', 'another device')}", "pass x.cpu()")
+    shared: Array
+    integers = BITS.get(str(getattr(tensor, "dtype", "")).rpartition(".")[2])
+    try:
+        source: Any = tensor if integers is None else _viewed(tensor, integers)
+        shared = np.from_dlpack(source)
+    except (BufferError, TypeError, RuntimeError, AttributeError) as error:
+        hint = "pass x.detach()" if getattr(tensor, "requires_grad", False) else "pass a NumPy array"
+        _refuse(path, "a tensor whose memory NumPy can share", str(error), hint)
+    storage = getattr(tensor, "untyped_storage", None)
+    return shared if storage is None or shared.size == 0 else _in_storage(shared, storage())
+
+
+def _viewed(tensor: Any, dtype: str) -> Any:
+    """The same bits as integers, by the tensor's own library (which need not be torch)."""
+    import sys
+
+    library = sys.modules[type(tensor).__module__.partition(".")[0]]
+    return tensor.view(getattr(library, dtype))
+
+
+def _in_storage(shared: Array, storage: Any) -> Array:
+    """A torch tensor's array as a writable view of its whole storage: Q, K and V may be parts of one."""
+    first, nbytes = storage.data_ptr(), storage.nbytes()
+    memory = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(first), np.uint8)
+    return np.ndarray(shared.shape, shared.dtype, memory, shared.ctypes.data - first, shared.strides)
+
+
+def _refuse(path: str, expected: str, found: str, hint: str) -> NoReturn:
+    raise EmulationError(
+        "arguments", "a tensor among the arguments", path=path, expected=expected, found=found, hint=hint
+    )
