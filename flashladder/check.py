@@ -27,9 +27,10 @@ from flashladder.check_case import REPEATS, Run, Subject, cases_for, check_case
 from flashladder.config import DTYPES, KernelConfig
 from flashladder.device import Device, open_device, reference_identity
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.inputs import Case
 from flashladder.installed import chosen_configs, load_installed
 from flashladder.iteration import load_all, load_iteration
-from flashladder.reference import Case, References
+from flashladder.reference import References
 from flashladder.result_schema import Accuracy, CaseResult, CheckResult, Kernel
 from flashladder.results import OTHER_FILE, load_as, write_result
 

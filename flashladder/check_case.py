@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from flashladder.config import KernelConfig
+from flashladder.contents import LOGITS
 from flashladder.errors import FlashladderError
-from flashladder.reference import Case, References, Tensors, View, accuracy, make_tensors
+from flashladder.inputs import Case, Tensors, View, make_tensors
+from flashladder.reference import References, accuracy
 from flashladder.result_schema import Accuracy, CaseResult, Shape, kernel_key
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ REPEATS = 10  # runs that must agree bit for bit, the first included
 SEQ_LENS = (512, 1024, 2048, 4096, 8192, 16384)
 BATCH = {8192: 8, 16384: 4}  # 16 up to length 4096
 N_HEADS, D_HEAD = 16, 128
+FAR_BYTES = 9 << 29  # 4.5 GiB: no 32-bit number of bytes, signed or not, reaches the end of a far view
 LARGE_LOGITS = 30.0  # factor on Q: scores of about +-120, so that softmax is nearly one-hot and exp must not overflow
 
 Run = Callable[..., object]
@@ -54,10 +57,10 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
     """Every case of a configuration; with `quick` lengths up to 1024 at batch 2 instead of the whole grid."""
 
     def case(
-        name: str, batch: int, seq_len: int, heads: int = N_HEADS, view: View = "contiguous", scale: float = 1.0
+        name: str, batch: int, seq_len: int, heads: int = N_HEADS, view: View = "contiguous", **other: Any
     ) -> Case:
         shape = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD)
-        return Case(f"{name} {batch}x{seq_len}x{heads}", shape, view, scale, seed=seq_len + heads)
+        return Case(f"{name} {batch}x{seq_len}x{heads}", shape, view, seed=seq_len + heads, **other)
 
     tile = max(config.B_r, config.B_c)
     lengths = (512, 1024) if quick else SEQ_LENS
@@ -71,7 +74,19 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
         case("sliced", 2, 512, view="sliced"),
         case("large logits", 2, 1024, scale=LARGE_LOGITS),
         case("large logits", 2, tile, scale=LARGE_LOGITS),
+        case("extreme logits", 2, 512, contents=LOGITS),
+        case("constant V", 2, 512, contents=("constant",)),
+        *(case(f"mixed {turn}", 2, 512, view="mixed", turn=turn) for turn in range(4)),
+        *(case(f"mixed rows of 2048 {turn}", 2, 512, 4, "mixed_slots", turn=turn) for turn in range(4)),
+        case("far rows", 1, 2 * tile, 1, "far_rows", far_bytes=far_stride(2 * tile)),
+        case("far heads", 1, tile, 2, "far_heads", far_bytes=far_stride(2)),
+        case("far samples", 2, tile, 1, "far_samples", far_bytes=far_stride(2)),
     )
+
+
+def far_stride(count: int, reach: int = FAR_BYTES) -> int:
+    """The stride in bytes, a multiple of 16, with which the last of `count` lies at least `reach` from the first."""
+    return -(-reach // (count - 1)) // 16 * 16 + 16
 
 
 def check_case(
@@ -82,6 +97,7 @@ def check_case(
         tensors = make_tensors(case, subject.config.dtype, device)
     except RuntimeError as error:  # out of memory, or a context that an earlier launch has broken
         raise FlashladderError(f"cannot make the tensors of case {case.name!r}", found=_first_line(error)) from error
+    repeats = case.repeats or repeats
     refused = bool(subject.row_stride) and tensors.row_strides != {subject.row_stride}
     found: Accuracy | None = None
     reason: str | None
@@ -150,7 +166,9 @@ def _check_run(
     if not found.ok:
         return (
             f"max error {found.max_error:.3g} (allowed {found.max_allowed:.3g}), "
-            f"relative RMS {found.rms_error:.3g} (allowed {found.rms_allowed:.3g})"
+            f"relative RMS {found.rms_error:.3g} (allowed {found.rms_allowed:.3g}), "
+            f"mean error away from zero {found.bias:+.3g} (allowed {found.bias_allowed:.3g}), "
+            f"by row {found.row_bias:.3g} (allowed {found.row_bias_allowed:.3g})"
         ), found
     return _check_repeats(subject, tensors, first, repeats), found
 

@@ -2,8 +2,9 @@
 
 Why: `flashladder.check` says what a correct kernel is; only the machine behind `run` differs here. The emulator gets
 NumPy views of torch's CPU tensors with their real strides, so that packed, transposed and sliced tensors, the NaN
-around O and the refusals are tested as on a GPU. Shapes are small, and two runs instead of ten must agree bit for bit:
-the emulator has no thread of its own that could differ, so that the second run only proves that no state is left over.
+around O and the refusals are tested as on a GPU. Shapes are small, and only in the first case two runs must agree bit
+for bit, and not ten: the emulator has no thread of its own that could differ, so that the second run only proves that
+no state is left over. Strides that pass 2^32 bytes cost address space and no memory.
 A missing barrier may give right numbers in the emulator's order of threads: each kernel's first launch is watched for
 races and missing waits, and one that is found fails the case.
 
@@ -16,21 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flashladder import emulator, parallel
-from flashladder.check_case import D_HEAD, LARGE_LOGITS, Run
+from flashladder.check_case import D_HEAD, LARGE_LOGITS, Run, far_stride
 from flashladder.compile import ptx_many
 from flashladder.config import DTYPES, KernelConfig
+from flashladder.contents import LOGITS
 from flashladder.emulated import forward, kernel_of, require
 from flashladder.emulator.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
+from flashladder.inputs import FULL_HEADS, Case, View
 from flashladder.installed import chosen_configs
 from flashladder.iteration import Iteration, load_iteration
-from flashladder.reference import FULL_HEADS, Case, References, View
+from flashladder.reference import References
 from flashladder.result_schema import Shape
 
 if TYPE_CHECKING:
@@ -38,14 +41,15 @@ if TYPE_CHECKING:
 
     from flashladder.check import CheckReport
 
-REPEATS = 2  # runs that must agree bit for bit, the first included
+REPEATS = 2  # runs of the first case that must agree bit for bit
+FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four of them pass 2^31 bytes, eight 2^32; address space only
 CONFIGS = ("a100",)  # what is checked unless something else is asked for: the published configurations
 ELEMENT = np.dtype(np.uint16)  # bits of either dtype: the kernel's configuration says which it is
 _REFERENCES = References()  # of this process: iterations with equal tiles have equal cases
 
 
 def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False) -> tuple[Case, ...]:
-    """The emulator's cases of a configuration: small shapes, odd counts, strided views, large logits.
+    """The emulator's cases of a configuration: small shapes, odd counts, views of all kinds, logits of all kinds.
 
     Args:
         config: whose tiles the lengths are multiples of.
@@ -54,15 +58,16 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         quick: one length and one refusal.
     """
     tile = max(config.B_r, config.B_c)
-    own: View = "head_slice" if row_stride == FULL_HEADS * D_HEAD else "contiguous"
+    fixed = row_stride == FULL_HEADS * D_HEAD
+    own: View = "head_slice" if fixed else "contiguous"
 
-    def case(name: str, shape: tuple[int, int, int], view: View = own, scale: float = 1.0) -> Case:
+    def case(name: str, shape: tuple[int, int, int], view: View = own, repeats: int = 1, **other: Any) -> Case:
         batch, length, heads = shape
         text = f"{name} {batch}x{length}x{heads}"
         size = Shape(batch=batch, seq_len=length, n_heads=heads, d_head=D_HEAD)
-        return Case(text, size, view, scale, seed=length + heads)
+        return Case(text, size, view, seed=length + heads, repeats=repeats, **other)
 
-    main = case("small", (2, 256, 2))
+    main = case("small", (2, 256, 2), repeats=REPEATS)
     if quick:
         return (main, case("transposed", (1, tile, 2), "transposed"))
     return (
@@ -71,11 +76,20 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         case("one block", (1, tile, 1)),
         case("odd", (3, tile * 3, 1)),
         case("odd", (1, tile * 2, 3)),
+        case("many heads", (1, tile, 9)),
+        case("many samples", (9, tile, 1)),
         case("head slice", (2, tile, 3), "head_slice"),
         case("qkv packed", (2, tile * 2, 2), "packed"),
         case("transposed", (2, tile * 2, 2), "transposed"),
         case("sliced", (2, tile * 2, 2), "sliced"),
+        *(case(f"mixed {turn}", (2, tile * 2, 2), "mixed", turn=turn) for turn in (0, 2)),
+        *(case(f"mixed rows of 2048 {turn}", (2, tile * 2, 2), "mixed_slots", turn=turn) for turn in (0, 2) if fixed),
+        case("far rows", (1, tile * 2, 1), "far_rows", far_bytes=FAR_ROW),
+        case("far heads", (1, tile, 2), "far_heads", far_bytes=far_stride(2)),
+        case("far samples", (2, tile, 1), "far_samples", far_bytes=far_stride(2)),
         case("large logits", (1, tile * 2, 1), scale=LARGE_LOGITS),
+        case("extreme logits", (2, max(192, tile * 2), -(-len(LOGITS) // 2)), contents=LOGITS),
+        case("constant V", (1, tile * 2, 2), contents=("constant",)),
     )
 
 

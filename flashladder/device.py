@@ -104,7 +104,7 @@ def reference_kernel(dtype: str) -> str | None:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    from flashladder.reference import torch_dtype
+    from flashladder.inputs import torch_dtype
 
     q = torch.randn(1, 1024, 16, 128, device="cuda", dtype=torch_dtype(dtype))
     reference_forward(q, q, q)

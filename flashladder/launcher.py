@@ -16,8 +16,8 @@ import sys
 from flashladder.arguments import CONFIGS, Parser, whole
 from flashladder.config import DTYPES
 from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.inputs import Case, make_tensors
 from flashladder.installed import chosen_configs, load_installed
-from flashladder.reference import Case, make_tensors
 from flashladder.result_schema import Shape, kernel_key
 
 KERNEL = "flash_fwd_kernel"  # the symbol of every kernel of ours

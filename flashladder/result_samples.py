@@ -47,20 +47,37 @@ class Sample(Strict):
 
 
 class Accuracy(Strict):
-    """Errors against the high-precision reference over the compared slices, with what is allowed."""
+    """Errors against the high-precision reference over the compared slices, with what is allowed.
+
+    The maximum and the RMS error are those of the worst slice. `bias` is the mean error away from zero as a share of
+    O's mean size, `row_bias` the RMS of the same taken row by row (`flashladder.reference`); None in results from
+    before they were looked at.
+    """
 
     max_error: float | None
     max_allowed: float
     rms_error: float | None
     rms_allowed: float
     finite: bool
+    bias: float | None = None
+    bias_allowed: float | None = None
+    row_bias: float | None = None
+    row_bias_allowed: float | None = None
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether the mean signed errors are within their bounds, or were never taken."""
+        pairs = ((self.bias, self.bias_allowed), (self.row_bias, self.row_bias_allowed))
+        return all(
+            found is allowed if found is None or allowed is None else abs(found) <= allowed for found, allowed in pairs
+        )
 
     @property
     def ok(self) -> bool:
-        """Whether both bounds hold; an error that is not a number (None) never does."""
+        """Whether all bounds hold; an error that is not a number (None) never does."""
         if not self.finite or self.max_error is None or self.rms_error is None:
             return False
-        return self.max_error <= self.max_allowed and self.rms_error <= self.rms_allowed
+        return self.max_error <= self.max_allowed and self.rms_error <= self.rms_allowed and self.unbiased
 
 
 class Pair(NamedTuple):

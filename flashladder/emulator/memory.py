@@ -25,6 +25,7 @@ SHARED_WINDOW = 1 << 56  # generic addresses of the block's shared memory begin 
 LOCAL_WINDOW = 1 << 57  # the same for the thread's local memory
 
 ALIGNMENT = 512  # bytes, of every buffer's base address
+IN_PLACE = 1 << 30  # bytes from which an array is not copied: the program works in it, and may be sparse
 RED_ZONE = 1 << 36  # bytes without a buffer between two buffers: more than any 32-bit index times 16 bytes
 
 # One element per access. 16 bytes travel as complex128, the only 16-byte type that NumPy gathers at full speed; only
@@ -96,6 +97,9 @@ class GlobalMemory:
     def allocate(self, contents: Array | int, name: str) -> int:
         """Copies an array (C order), or as many zero bytes, into a new buffer.
 
+        A writable array of `IN_PLACE` bytes or more becomes the buffer itself: stores change it at once, also those of
+        a program that fails later. Copying would touch every page of a sparse one.
+
         Returns:
             The base address, in bytes.
 
@@ -105,9 +109,12 @@ class GlobalMemory:
         if any(buffer.name == name for buffer in self._buffers):
             raise ValueError(f"global memory has a buffer `{name}` already")
         nbytes = contents if isinstance(contents, int) else contents.nbytes
-        storage = np.zeros(max(16, -(-nbytes // 16) * 16), dtype=np.uint8)
-        if not isinstance(contents, int):
-            storage[:nbytes] = np.ascontiguousarray(contents).reshape(-1).view(np.uint8)
+        if isinstance(contents, int) or not _lends_itself(contents):
+            storage = np.zeros(max(16, -(-nbytes // 16) * 16), dtype=np.uint8)
+            if not isinstance(contents, int):
+                storage[:nbytes] = np.ascontiguousarray(contents).reshape(-1).view(np.uint8)
+        else:
+            storage = contents.reshape(-1).view(np.uint8)
         end = self._buffers[-1].base + self._buffers[-1].nbytes if self._buffers else 0
         base = (end + RED_ZONE + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         self._buffers.append(Buffer(name, base, nbytes, storage))
@@ -127,7 +134,8 @@ class GlobalMemory:
             raise ValueError(
                 f"`{found.name}` has {found.nbytes} bytes; the array must be C-contiguous and have as many"
             )
-        array.reshape(-1).view(np.uint8)[...] = found.storage[: found.nbytes]
+        if array.ctypes.data != found.storage.ctypes.data:
+            array.reshape(-1).view(np.uint8)[...] = found.storage[: found.nbytes]
 
     def load(self, step: Step, address: Array, width: int, mask: BoolArray | None = None) -> Array:
         """Reads `width` bytes (1, 2, 4, 8, 16) at each address, a multiple of the width.
@@ -251,6 +259,12 @@ class GlobalMemory:
             "check the index against the array's size, and the launch's grid against the shape that the kernel expects"
         )
         step.fail("out-of-bounds", what, lanes=wrong, address=address, hint=hint)
+
+
+def _lends_itself(array: Array) -> bool:
+    """Whether an array is large and lies in memory as a buffer does."""
+    words = array.nbytes % 16 == 0 and array.ctypes.data % 16 == 0
+    return array.nbytes >= IN_PLACE and words and array.flags.c_contiguous and array.flags.writeable
 
 
 def _outside(buffer: Buffer, address: int, width: int) -> int:

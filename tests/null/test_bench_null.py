@@ -13,8 +13,8 @@ from flashladder import bench, check
 from flashladder.bench_run import Timed, bench_group, estimate_s
 from flashladder.config import KernelConfig
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.inputs import Case
 from flashladder.installed import Installed, chosen_configs
-from flashladder.reference import Case
 from flashladder.result_schema import A_A, BenchResult, CheckResult, Shape, kernel_key
 from flashladder.results import load_result, write_result
 from flashladder.summaries import derive, problems

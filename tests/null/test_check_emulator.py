@@ -9,10 +9,14 @@ import torch
 from flashladder import check_emulator
 from flashladder.check_case import LARGE_LOGITS, Run, Subject, check_case
 from flashladder.check_emulator import as_array, cases_for, emulated_run
+from flashladder.contents import CONTENTS
 from flashladder.emulator import EmulationError
 from flashladder.emulator.values import Array
+from flashladder.inputs import FAR, Case, make_tensors
 from flashladder.iteration import load_all, load_iteration
-from flashladder.reference import Case, References, make_tensors
+from flashladder.reference import References
+
+TAKEN = {"head_slice", "mixed_slots", "far_heads", "far_samples"}  # views whose row stride is 2048
 
 
 @pytest.mark.parametrize("number", range(1, 17))
@@ -26,8 +30,14 @@ def test_the_cases_hold_the_accepted_shapes_and_fit_the_tiles(number: int) -> No
         assert (2, 256, 2) in sizes
         assert any(length == 1024 for _, length, _ in sizes)
         assert all(case.shape.seq_len % config.B_r == case.shape.seq_len % config.B_c == 0 for case in cases)
-        assert {case.view for case in cases} >= {"head_slice", "packed", "transposed", "sliced"}
+        assert {case.view for case in cases} >= {"head_slice", "packed", "transposed", "sliced", "mixed", *FAR}
         assert any(case.scale == LARGE_LOGITS for case in cases)
+        assert {name for case in cases for name in case.contents} == set(CONTENTS)
+        assert [case.name for case in cases if case.repeats != 1] == ["small 2x256x2"]
+        assert cases[0].repeats == 2
+        blocks = {case.shape.seq_len // config.B_c for case in cases}
+        assert min(blocks) == max(config.B_r, config.B_c) // config.B_c
+        assert any(count % 2 for count in blocks) or config.B_r > config.B_c  # else lengths are even numbers of blocks
         assert set(cases_for(config, stride, quick=True)) <= {*cases, *cases_for(config, stride, quick=True)}
 
 
@@ -35,14 +45,18 @@ def test_a_fixed_row_stride_gets_head_slices_that_it_takes_and_others_to_refuse(
     config = load_iteration(16).configs["a100"]
     for case in cases_for(config, 2048):
         strides = make_tensors(case, "fp16", "cpu").row_strides
-        takes = case.view == "head_slice"
+        takes = case.view in TAKEN
         assert (strides == {2048}) == takes, case.name
-    assert sum(case.view == "head_slice" for case in cases_for(config, 2048)) == 7
+    taken = {case.view for case in cases_for(config, 2048) if case.view in TAKEN}
+    assert taken == TAKEN
+    assert {case.view for case in cases_for(config, 2048)} > TAKEN
+
+
+CASES = {case.view: case for case in cases_for(load_iteration(1).configs["a100"]) if case.view not in FAR}
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-@pytest.mark.parametrize("case", cases_for(load_iteration(1).configs["a100"])[:1] + cases_for(
-    load_iteration(1).configs["a100"])[5:9], ids=lambda case: case.view)  # fmt: skip
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.view)
 def test_the_emulator_sees_torchs_own_memory(case: Case, dtype: str) -> None:
     tensors = make_tensors(case, dtype, "cpu")
     storages: dict[int, Array] = {}

@@ -1,0 +1,135 @@
+"""What one slice of Q, K and V holds: N(0, 1), or what puts the logits where an online softmax can go wrong.
+
+Why: with N(0, 1) alone some logit of each row is positive, no two maxima are far apart and every error looks like
+noise. A running maximum that starts at zero, is not kept from block to block or misses a column gives right numbers
+there; a biased sum shows in no element.
+
+Slices are (seq_len, d_head) of one sample and head; all is done in place, in the tensors' own dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+import math
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK = 64  # keys that most kernels take at a time, or a multiple of what they take
+Content = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", "torch.Generator"], object]
+
+
+def _along(q: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A direction of +-1, (d_head,): what lies along it in Q and in K meets in the logits."""
+    import torch
+
+    signs = torch.randint(0, 2, q.shape[1:], generator=generator, device=q.device)
+    return (2 * signs - 1).to(q.dtype)
+
+
+def _shifted(by: float) -> Content:
+    """All logits of all rows near ``9 sqrt(d_head) by``, about 102 for `by` = 1, with a spread of about 4."""
+
+    def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+        along = _along(q, generator)
+        q += 3 * along
+        k += 3 * by * along
+
+    return fill
+
+
+def _peak(row: int) -> Content:
+    """One key, counted from the start or, if negative, from the end, about 8 above all others in every row."""
+
+    def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+        along = _along(q, generator)
+        q += along
+        k[row] += 0.75 * along
+
+    return fill
+
+
+def _slope(direction: int) -> Content:
+    """Logits that rise (1) or fall (-1) by 2 from one block of 64 keys to the next: the maximum moves, or stays."""
+
+    def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+        import torch
+
+        along = _along(q, generator)
+        steps = torch.arange(len(k), device=k.device, dtype=torch.float32) / 32 / math.sqrt(k.shape[1])
+        q += along
+        k += ((steps if direction > 0 else steps.flip(0))[:, None] * along).to(k.dtype)
+
+    return fill
+
+
+def _matching(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, __: torch.Generator) -> None:
+    """Row i attends to key i: a permutation of rows or keys shows, and one key outweighs all others."""
+    k.copy_(q)
+
+
+def _equal(_: torch.Tensor, k: torch.Tensor, __: torch.Tensor, ___: torch.Generator) -> None:
+    """All keys alike: the weights are equal, and O is V's mean."""
+    k.copy_(k[:1].clone())
+
+
+def _deep(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+    """Every q.k is -2^17, logits of -11585: below what is often taken for minus infinity, and exact in fp32."""
+    along = 32 * _along(q, generator)
+    q.copy_(along.expand_as(q))
+    k.copy_(-along.expand_as(k))
+
+
+def _plunging(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+    """The first 64 keys are 204 above all others: exp overflows unless the maximum is kept from block to block."""
+    along = _along(q, generator)
+    q += 3 * along
+    k[:BLOCK] += 3 * along
+    k[BLOCK:] -= 3 * along
+
+
+def _spikes(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+    """One key in each block of 64 is 204 above all others: exp overflows where a maximum misses a column."""
+    import torch
+
+    along = _along(q, generator)
+    q += 3 * along
+    k -= 3 * along
+    firsts = torch.arange(0, len(k), BLOCK, device=k.device)
+    k[firsts + torch.randint(0, BLOCK, firsts.shape, generator=generator, device=k.device)] += 6 * along
+
+
+def _constant(_: torch.Tensor, __: torch.Tensor, v: torch.Tensor, generator: torch.Generator) -> None:
+    """Each column of V one number that both dtypes hold: O must be it.
+
+    Of either sign, from the subnormal numbers of fp16 to the largest, where a sum of two is none any more.
+    """
+    import torch
+
+    def draw(low: int, high: int) -> torch.Tensor:
+        return torch.randint(low, high, v.shape[1:], generator=generator, device=v.device)
+
+    v.copy_((2 * draw(0, 2) - 1) * draw(128, 256) / 128 * torch.exp2(draw(-17, 16).float()))
+
+
+CONTENTS: Mapping[str, Content] = MappingProxyType(
+    {
+        "normal": lambda *_: None,
+        "far below zero": _shifted(-1.0),
+        "far above zero": _shifted(1.0),
+        "deep below zero": _deep,
+        "first key": _peak(1),
+        "last key": _peak(-2),
+        "rising": _slope(1),
+        "falling": _slope(-1),
+        "plunging": _plunging,
+        "spikes": _spikes,
+        "matching": _matching,
+        "equal": _equal,
+        "constant": _constant,
+    }
+)
+"""What a slice of Q, K and V may hold, by name: each turns N(0, 1) draws (seq_len, d_head) into it, in place."""
+LOGITS = tuple(name for name in CONTENTS if name not in ("normal", "constant"))

@@ -1,0 +1,202 @@
+"""The inputs of the checks: which memory each tensor has, how far apart, and which logits the contents make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+import math
+import mmap
+
+import pytest
+import torch
+
+from flashladder import inputs
+from flashladder.check_case import cases_for, far_stride
+from flashladder.config import KernelConfig
+from flashladder.contents import CONTENTS, LOGITS
+from flashladder.errors import FlashladderError
+from flashladder.inputs import Case, Layout, layouts, make_tensors
+from flashladder.result_schema import Shape
+
+CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
+SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
+
+
+def logits(content: str, seq_len: int = 256) -> torch.Tensor:
+    """(seq_len, seq_len) scores of one slice with this content."""
+    shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=128)
+    tensors = make_tensors(Case(content, shape, contents=(content,)), "bf16", "cpu")
+    q, k = tensors.q[0, :, 0].double(), tensors.k[0, :, 0].double()
+    return q @ k.T / math.sqrt(128)
+
+
+def test_inputs_repeat_with_their_seed_and_are_normal() -> None:
+    case = Case("inputs", Shape(batch=2, seq_len=256, n_heads=4, d_head=128), seed=5)
+    first, again = (make_tensors(case, "bf16", "cpu") for _ in range(2))
+    assert torch.equal(first.q, again.q)
+    assert not torch.equal(first.q, first.k)
+    assert abs(float(first.q.float().std()) - 1) < 0.02
+    assert torch.isnan(first.out).all()
+
+
+def test_unknown_dtype_is_one_line() -> None:
+    with pytest.raises(FlashladderError, match="expected fp16 or bf16"):
+        make_tensors(Case("small", SMALL), "fp8", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("view", "make"),
+    [
+        ("contiguous", lambda b, s, h: torch.zeros(b, s, h, 128)),
+        ("transposed", lambda b, s, h: torch.zeros(b, h, s, 128).transpose(1, 2)),
+        ("head_slice", lambda b, s, h: torch.zeros(b, s, 16, 128)[:, :, 1 : 1 + h]),
+        ("packed", lambda b, s, h: torch.zeros(b, s, 3, h, 128)[:, :, 0]),
+        ("sliced", lambda b, s, h: torch.zeros(2 * b, s + 64, h, 128)[::2, 32 : 32 + s]),
+    ],
+)
+def test_a_view_lies_as_torch_lays_it(view: inputs.View, make: Callable[[int, int, int], torch.Tensor]) -> None:
+    wanted = make(2, 64, 3)
+    found = make_tensors(Case("view", SMALL, view), "fp16", "cpu")
+    assert found.q.stride() == wanted.stride()
+    assert found.q.storage_offset() == wanted.storage_offset()
+    assert found.out.shape == (2, 64, 3, 128)
+
+
+@pytest.mark.parametrize("view", ["mixed", "mixed_slots"])
+@pytest.mark.parametrize("heads", [2, 4])
+def test_mixed_tensors_differ_in_every_stride_and_offset(view: inputs.View, heads: int) -> None:
+    shape = Shape(batch=2, seq_len=128, n_heads=heads, d_head=128)
+    seen: set[tuple[str, tuple[int, ...]]] = set()
+    for turn in range(4):
+        tensors = make_tensors(Case("mixed", shape, view, turn=turn), "fp16", "cpu")
+        four = (tensors.q, tensors.k, tensors.v, tensors.out)
+        for one, other in combinations(four, 2):
+            assert one.storage_offset() != other.storage_offset()
+            assert one.stride(0) != other.stride(0)
+            assert one.stride(2) != other.stride(2)
+            assert (one.stride(1) != other.stride(1)) == (view == "mixed")
+        assert all(stride % 8 == 0 for one in four for stride in (*one.stride()[:3], one.storage_offset()))
+        assert sum(one.storage_offset() % 64 != 0 for one in four) >= 3  # 16-byte aligned, but not to a line
+        seen |= {(name, one.stride()) for name, one in zip("qkvo", four, strict=True)}
+        assert view == "mixed" or tensors.row_strides == {2048}
+    assert len(seen) == 16  # each tensor in each layout
+
+
+def test_around_the_inputs_all_is_nan() -> None:
+    for view in ("head_slice", "sliced", "mixed", "mixed_slots"):
+        tensors = make_tensors(Case("view", SMALL, view), "fp16", "cpu")
+        for one in (tensors.q, tensors.k, tensors.v):
+            storage = torch.empty(0, dtype=one.dtype).set_(one.untyped_storage())
+            assert int(torch.isfinite(storage).sum()) == one.numel()
+            assert torch.isnan(storage[0])
+            assert torch.isnan(storage[-1])
+
+
+@pytest.mark.parametrize(
+    ("view", "shape", "axis"),
+    [("far_rows", (1, 128, 1), 1), ("far_heads", (2, 64, 2), 2), ("far_samples", (2, 64, 2), 0)],
+)
+def test_a_far_view_passes_32_bits_in_one_stride_and_takes_no_memory(
+    view: inputs.View, shape: tuple[int, int, int], axis: int
+) -> None:
+    batch, length, heads = shape
+    size = Shape(batch=batch, seq_len=length, n_heads=heads, d_head=128)
+    far = far_stride(shape[axis])
+    tensors = make_tensors(Case("far", size, view, far_bytes=far), "bf16", "cpu")
+    four = (tensors.q, tensors.k, tensors.v, tensors.out)
+    for one in four:
+        assert 2 * one.stride(axis) == far
+        assert 2 * one.stride(axis) * (shape[axis] - 1) > 2**32
+        assert 2 * one.stride(1) < 2**31  # what the launcher takes
+        assert all(2 * one.stride(other) < 2**25 for other in range(3) if other != axis and shape[other] > 1)
+    assert len({one.data_ptr() for one in four}) == 4
+    assert torch.isfinite(torch.stack(four[:3])).all()  # none overlaps O or another's poison
+    assert torch.isnan(tensors.out_base).all()
+    assert tensors.out_base.numel() == 2 * tensors.out.numel()
+    before = torch.isnan(tensors.out_base).sum()
+    storage = torch.empty(0, dtype=torch.bfloat16).set_(tensors.out.untyped_storage())
+    storage[tensors.out.storage_offset() - 1] = 0.0
+    storage[tensors.out.storage_offset() + 128] = 0.0
+    assert int(before - torch.isnan(tensors.out_base).sum()) == 2
+
+
+@pytest.mark.parametrize("count", [2, 3, 128, 512])
+def test_a_far_stride_is_aligned_and_reaches_past_4_gib(count: int) -> None:
+    far = far_stride(count)
+    assert far % 16 == 0
+    assert 2**32 < far * (count - 1) < 5 * 2**30
+
+
+def test_no_address_space_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", full)
+    case = Case("far", Shape(batch=1, seq_len=64, n_heads=2, d_head=128), "far_heads", far_bytes=far_stride(2))
+    with pytest.raises(FlashladderError, match="address space for a sparse tensor") as caught:
+        make_tensors(case, "fp16", "cpu")
+    assert caught.value.exit_code == 2
+
+
+def test_far_cases_fit_a_small_gpu() -> None:
+    for case in cases_for(CONFIG):
+        if case.far_bytes:
+            assert 2**32 < 2 * max(one.end(case.shape) for one in layouts(case)) < 5 * 2**30
+
+
+def test_contents_put_the_logits_where_they_say() -> None:
+    below, above = logits("far below zero"), logits("far above zero")
+    assert below.max() < -70
+    assert above.min() > 70
+    assert above.max() > 89  # where exp overflows in fp32
+    first, last = logits("first key"), logits("last key")
+    assert (first.argmax(1) == 1).double().mean() > 0.95
+    assert (last.argmax(1) == 254).double().mean() > 0.95
+    for scores in (logits("rising"), logits("falling").flip(1)):
+        blocks = scores.view(256, 4, 64).amax(2)
+        assert (blocks.diff(dim=1) > 0).double().mean() > 0.8
+        assert (blocks[:, -1] > blocks[:, 0]).all()
+    deep = logits("deep below zero")
+    assert deep.max() < -1.1e4
+    assert torch.equal(deep * math.sqrt(128), torch.full_like(deep, -(2.0**17)))
+    for scores in (logits("plunging")[:, 64:], logits("spikes").view(256, 4, 64).topk(2).values[..., 1]):
+        assert scores.max() < -70
+    assert logits("plunging")[:, :64].min() > 70
+    assert logits("spikes").view(256, 4, 64).amax(2).min() > 70
+    matching = logits("matching")
+    assert torch.equal(matching.argmax(1), torch.arange(256))
+    assert (torch.softmax(matching, 1).amax(1) > 0.7).all()
+    equal = logits("equal")
+    assert torch.equal(equal, equal[:, :1].expand_as(equal))
+    assert (equal[:, 0] < 0).any()
+    assert (equal[:, 0] > 0).any()
+
+
+def test_a_constant_column_is_exact_in_both_dtypes_and_differs_from_the_next() -> None:
+    for dtype in ("fp16", "bf16"):
+        tensors = make_tensors(Case("constant", SMALL, contents=("constant",), seed=3), dtype, "cpu")
+        assert torch.equal(tensors.v, tensors.v[:, :1].expand_as(tensors.v))
+        values = tensors.v[:, 0].double().flatten()
+        assert torch.equal(values.half().double(), values.bfloat16().double())
+        assert (values < 0).any()
+        assert (values > 0).any()
+        assert values.abs().max() > 2**15
+        assert values.abs().min() < 2**-16
+        assert len(set(values.tolist())) > 350
+
+
+def test_each_slice_has_its_content_in_turn() -> None:
+    contents = ("normal", "equal", "constant")
+    shape = Shape(batch=2, seq_len=64, n_heads=2, d_head=128)
+    tensors = make_tensors(Case("contents", shape, contents=contents), "fp16", "cpu")
+    for number in range(4):
+        b, h = divmod(number, 2)
+        k, v = tensors.k[b, :, h], tensors.v[b, :, h]
+        assert torch.equal(k[0], k[1]) == (contents[number % 3] == "equal")
+        assert torch.equal(v[0], v[1]) == (contents[number % 3] == "constant")
+    assert {"normal", "constant", *LOGITS} == set(CONTENTS)
+    assert len(LOGITS) == 11
+
+
+def test_an_end_counts_every_stride() -> None:
+    assert Layout(0, 7, 1000, 100, 10).end(Shape(batch=2, seq_len=3, n_heads=4, d_head=5)) == 7 + 1000 + 200 + 30 + 5
