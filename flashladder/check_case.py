@@ -78,6 +78,7 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
         case("constant V", 2, 512, contents=("constant",)),
         *(case(f"mixed {turn}", 2, 512, view="mixed", turn=turn) for turn in range(4)),
         *(case(f"mixed rows of 2048 {turn}", 2, 512, 4, "mixed_slots", turn=turn) for turn in range(4)),
+        *(case(f"other row stride {turn}", 1, tile, 2, "one_off", turn=turn) for turn in range(4)),
         case("far rows", 1, 2 * tile, 1, "far_rows", far_bytes=far_stride(2 * tile)),
         case("far heads", 1, tile, 2, "far_heads", far_bytes=far_stride(2)),
         case("far samples", 2, tile, 1, "far_samples", far_bytes=far_stride(2)),

@@ -84,6 +84,7 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         case("sliced", (2, tile * 2, 2), "sliced"),
         *(case(f"mixed {turn}", (2, tile * 2, 2), "mixed", turn=turn) for turn in (0, 2)),
         *(case(f"mixed rows of 2048 {turn}", (2, tile * 2, 2), "mixed_slots", turn=turn) for turn in (0, 2) if fixed),
+        *(case(f"other row stride {turn}", (1, tile, 2), "one_off", turn=turn) for turn in range(4) if fixed),
         case("far rows", (1, tile * 2, 1), "far_rows", far_bytes=FAR_ROW),
         case("far heads", (1, tile, 2), "far_heads", far_bytes=far_stride(2)),
         case("far samples", (2, tile, 1), "far_samples", far_bytes=far_stride(2)),

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import torch
 
 View = Literal[
-    "contiguous", "head_slice", "packed", "transposed", "sliced", "mixed", "mixed_slots", "far_rows", "far_heads",
-    "far_samples",
+    "contiguous", "head_slice", "packed", "transposed", "sliced", "mixed", "mixed_slots", "one_off",
+    "far_rows", "far_heads", "far_samples",
 ]  # fmt: skip
 FAR = ("far_rows", "far_heads", "far_samples")
 TENSORS = ("q", "k", "v", "out")
@@ -46,7 +46,8 @@ class Case:
         view: how the tensors lie in memory.
         scale: factor on Q; 30 makes logits of about +-120.
         seed: of the N(0, 1) draw.
-        turn: which of the four layouts of a mixed view Q has; K, V and O have the next ones.
+        turn: which of the four layouts of a mixed view Q has, K, V and O having the next ones; of a view `one_off`,
+            which tensor has another row stride than the others' 2048 elements.
         far_bytes: the one large stride of a far view.
         contents: what the slices hold (`CONTENTS`), in turn: heads of sample 0, then of sample 1, and so on.
         repeats: runs that must agree bit for bit, the first included; 0: as many as the checker makes.
@@ -124,6 +125,9 @@ def layouts(case: Case) -> tuple[Layout, ...]:
         "head_slice": (d, shape.seq_len * FULL_HEADS * d, FULL_HEADS * d, d),
         "sliced": (32 * row, 2 * (shape.seq_len + 64) * row, row, d),
     }
+    if case.view == "one_off":
+        longer = (d, shape.seq_len * (FULL_HEADS + 1) * d, (FULL_HEADS + 1) * d, d)
+        return tuple(Layout(number, *(longer if number == case.turn else one["head_slice"])) for number in range(4))
     return tuple(Layout(number, *one[case.view]) for number in range(4))
 
 

@@ -47,6 +47,8 @@ def test_a_fixed_row_stride_gets_head_slices_that_it_takes_and_others_to_refuse(
         strides = make_tensors(case, "fp16", "cpu").row_strides
         takes = case.view in TAKEN
         assert (strides == {2048}) == takes, case.name
+    alone = [case for case in cases_for(config, 2048) if case.view == "one_off"]
+    assert [case.turn for case in alone] == [0, 1, 2, 3]
     taken = {case.view for case in cases_for(config, 2048) if case.view in TAKEN}
     assert taken == TAKEN
     assert {case.view for case in cases_for(config, 2048)} > TAKEN

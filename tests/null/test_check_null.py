@@ -183,7 +183,8 @@ def test_cases_cover_the_rule() -> None:
         assert all(case.shape.seq_len % tile == 0 for case in cases)
         assert {(case.shape.batch, case.shape.n_heads) for case in cases} >= {(1, 3), (3, 5)}
         assert {case.view for case in cases} == set(get_args(View))
-        assert {case.turn for case in cases if case.view == "mixed"} == {0, 1, 2, 3}
+        for view in ("mixed", "mixed_slots", "one_off"):
+            assert {case.turn for case in cases if case.view == view} == {0, 1, 2, 3}
         assert {name for case in cases for name in case.contents} == set(CONTENTS)
         assert max(case.scale for case in cases) == 30.0
         assert len({case.name for case in cases}) == len(cases)

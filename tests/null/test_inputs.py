@@ -82,6 +82,13 @@ def test_mixed_tensors_differ_in_every_stride_and_offset(view: inputs.View, head
     assert len(seen) == 16  # each tensor in each layout
 
 
+def test_one_tensor_alone_has_another_row_stride() -> None:
+    for turn in range(4):
+        tensors = make_tensors(Case("one", SMALL, "one_off", turn=turn), "fp16", "cpu")
+        strides = [one.stride(1) for one in (tensors.q, tensors.k, tensors.v, tensors.out)]
+        assert [number for number, stride in enumerate(strides) if stride != 2048] == [turn]
+
+
 def test_around_the_inputs_all_is_nan() -> None:
     for view in ("head_slice", "sliced", "mixed", "mixed_slots"):
         tensors = make_tensors(Case("view", SMALL, view), "fp16", "cpu")
@@ -159,10 +166,13 @@ def test_contents_put_the_logits_where_they_say() -> None:
     deep = logits("deep below zero")
     assert deep.max() < -1.1e4
     assert torch.equal(deep * math.sqrt(128), torch.full_like(deep, -(2.0**17)))
-    for scores in (logits("plunging")[:, 64:], logits("spikes").view(256, 4, 64).topk(2).values[..., 1]):
-        assert scores.max() < -70
+    assert logits("plunging")[:, 64:].max() < -70
     assert logits("plunging")[:, :64].min() > 70
-    assert logits("spikes").view(256, 4, 64).amax(2).min() > 70
+    for half, name in enumerate(("left spikes", "right spikes")):
+        halves = logits(name).view(256, 4, 2, 32)
+        assert halves[:, :, half].amax(2).min() > 70
+        assert halves[:, :, half].topk(2).values[..., 1].max() < -70
+        assert halves[:, :, 1 - half].max() < -70
     matching = logits("matching")
     assert torch.equal(matching.argmax(1), torch.arange(256))
     assert (torch.softmax(matching, 1).amax(1) > 0.7).all()
@@ -195,7 +205,7 @@ def test_each_slice_has_its_content_in_turn() -> None:
         assert torch.equal(k[0], k[1]) == (contents[number % 3] == "equal")
         assert torch.equal(v[0], v[1]) == (contents[number % 3] == "constant")
     assert {"normal", "constant", *LOGITS} == set(CONTENTS)
-    assert len(LOGITS) == 11
+    assert len(LOGITS) == 12
 
 
 def test_an_end_counts_every_stride() -> None:
