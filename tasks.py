@@ -8,6 +8,7 @@ Exit codes: 0 done, 1 a check failed, 2 could not run (with one line on stderr).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import importlib
 
 from invoke.context import Context
@@ -74,7 +75,7 @@ def need_gpu() -> None:
 STATIONS = {
     "Read": ("list", "show", "diff"),
     "Build": ("build", "lock"),
-    "Check and time": ("check", "emulate", "bench"),
+    "Check and time": ("check", "emulate", "nvcc", "bench"),
     "Look inside": ("ptxas", "ptx", "sass"),
     "Results": ("report", "gate"),
     "This machine": ("doctor", "help"),
@@ -171,9 +172,14 @@ def check(
 
 @task(
     auto_shortflags=False,  # -h is for help, not for heads
-    help={"iteration": STEP, "seq_len": "positions (default: 256)", "batch": "samples (default: 1)",
-          "heads": "default: 1", "dtype": "fp16 or bf16 (default: the configuration's)",
-          "config": f"{ONE_CONFIG} (default: a100)",
+    iterable=["arg", "save"],
+    help={"iteration": f"{STEP}, or a PTX file", "seq_len": "positions (default: 256)",
+          "batch": "samples (default: 1)", "heads": "default: 1",
+          "dtype": "fp16 or bf16 (default: the configuration's)", "config": f"{ONE_CONFIG} (default: a100)",
+          "kernel": "of a PTX file: its entry (default: the only one)", "grid": "blocks along x,y,z (default: 1)",
+          "block": "threads along x,y,z", "arg": "an argument, in order: [NAME=]float32:64x128:randn, int32:5, @in.npy",
+          "save": "an array after the launch: NAME=FILE.npy", "shared": "dynamic shared memory, such as 48KiB",
+          "target": "whose limits hold, such as sm_90 (default: the file's)",
           "counters": "Nsight Compute's counters, and the source lines with bank conflicts",
           "hazards": "look for races and missing waits", "memory_budget": "registers and shared memory (default: 1GiB)",
           "seed": "of the inputs (default: 0)", "json": JSON}
@@ -187,19 +193,38 @@ def emulate(
     heads: str = "",
     dtype: str = "",
     config: str = "",
+    kernel: str = "",
+    grid: str = "",
+    block: str = "",
+    arg: Sequence[str] | None = None,
+    save: Sequence[str] | None = None,
+    shared: str = "",
+    target: str = "",
     counters: bool = False,
     hazards: bool = False,
     memory_budget: str = "",
     seed: str = "",
     json: bool = False,
 ) -> None:
-    """Runs an iteration's PTX on this CPU.
+    """Runs an iteration's PTX, or one's own, on this CPU.
 
     Example: `invoke emulate 1 --counters`.
+    Example: `invoke emulate own.ptx --grid 4 --block 256 --arg x=float32:1024:randn --arg n=int32:5 --hazards`.
     """
+    words = [iteration, *(f"--arg={each}" for each in arg or ()), *(f"--save={each}" for each in save or ())]
     shape = {"seq_len": seq_len, "batch": batch, "heads": heads}
-    how: dict[str, Flag] = {"config": config, "memory_budget": memory_budget, "seed": seed}
-    call("emulate", iteration, dtype=dtype_of(dtype), counters=counters, hazards=hazards, json=json, **shape, **how)
+    how: dict[str, Flag] = {"config": config, "memory_budget": memory_budget, "seed": seed, "json": json}
+    own: dict[str, Flag] = {"kernel": kernel, "grid": grid, "block": block, "shared": shared, "target": target}
+    call("emulate", *words, dtype=dtype_of(dtype), counters=counters, hazards=hazards, **shape, **how, **own)
+
+
+@task(help={"file": "a CUDA C++ file", "arch": "sm_XX (default: sm_80)", "out": "PTX file (default: beside FILE)"})
+def nvcc(_: Context, file: str, arch: str = "", out: str = "") -> None:
+    """Compiles one's own CUDA file to PTX with the pinned wheels.
+
+    Example: `invoke nvcc own.cu --arch sm_90`.
+    """
+    call("own_cuda", file, arch=arch, out=out)
 
 
 @task(

@@ -1,5 +1,7 @@
 """``invoke emulate N``: an iteration's kernel on this CPU, its numbers, what it costs, and whether it races.
 
+A file instead of N (``invoke emulate own.ptx``) is `emulate_file`'s.
+
 Why: what Nsight Compute, compute-sanitizer and a test say about a kernel on a GPU, on one screen and on any machine:
 `invoke emulate 1 --counters` names the source lines whose bank conflicts iteration 2 removes.
 
@@ -19,9 +21,10 @@ import sys
 import numpy as np
 from tqdm import tqdm
 
-from flashladder import emulate_view, emulator
+from flashladder import emulate_file, emulate_view, emulator
 from flashladder.arguments import ONE_CONFIG, Parser
 from flashladder.config import DTYPES, KernelConfig
+from flashladder.emulate_arguments import FORMS
 from flashladder.emulated import ELEMENT, attention_fp64, forward, kernel_of, make_tensors
 from flashladder.emulator.budget import parse_bytes
 from flashladder.emulator.launch import MEMORY_BUDGET
@@ -36,6 +39,8 @@ D_HEAD = 128
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
 AXIS = 65535  # CTAs along y (heads) and z (batch) of a grid, on a GPU as here
+ITERATION_OPTIONS = ("seq_len", "batch", "heads", "dtype", "config")
+FILE_OPTIONS = ("kernel", "grid", "block", "arg", "save", "shared", "target")
 OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` that say nothing against the kernel
 
 
@@ -187,21 +192,27 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
     parser = Parser(
         prog="python -m flashladder.emulate",
-        description="Runs an iteration's PTX on this CPU: numbers, counters, races.",
+        description="Runs an iteration's PTX, or one's own, on this CPU: numbers, counters, races.",
         epilog="example: python -m flashladder.emulate 1 --counters",
     )
-    parser.add_argument("iteration", help="number, or an ablation such as '16 - swizzle'")
-    parser.add_argument("--seq-len", default="256", help="positions (default: 256)")
-    parser.add_argument("--batch", default="1", help="samples (default: 1)")
-    parser.add_argument("--heads", default="1", help="heads (default: 1)")
-    parser.add_argument(
-        "--dtype",
-        default="",
-        choices=("", *DTYPES),
-        metavar="|".join(DTYPES),
-        help="default: that of the configuration",
+    parser.add_argument("iteration", help="number, an ablation such as '16 - swizzle', or a PTX file")
+    own = parser.add_argument_group("an iteration")
+    own.add_argument("--seq-len", default="", help="positions (default: 256)")
+    own.add_argument("--batch", default="", help="samples (default: 1)")
+    own.add_argument("--heads", default="", help="heads (default: 1)")
+    choices = ("", *DTYPES)
+    own.add_argument(
+        "--dtype", default="", choices=choices, metavar="|".join(DTYPES), help="default: that of the configuration"
     )
-    parser.add_argument("--config", default="", help=f"{ONE_CONFIG} (default: a100)")
+    own.add_argument("--config", default="", help=f"{ONE_CONFIG} (default: a100)")
+    file = parser.add_argument_group("a PTX file")
+    file.add_argument("--kernel", default="", help="its entry (default: the only one)")
+    file.add_argument("--grid", default="", help="blocks along x,y,z (default: 1)")
+    file.add_argument("--block", default="", help="threads along x,y,z")
+    file.add_argument("--arg", action="append", default=[], help=f"[NAME=]VALUE, in order: {FORMS}")
+    file.add_argument("--save", action="append", default=[], help="NAME=FILE.npy: an array after the launch")
+    file.add_argument("--shared", default="", help="dynamic shared memory of a block, for example 48KiB (default: 0)")
+    file.add_argument("--target", default="", help="whose limits hold, for example sm_90 (default: the file's .target)")
     parser.add_argument("--counters", action="store_true", help="Nsight Compute's counters, and who conflicts")
     parser.add_argument("--hazards", action="store_true", help="look for races and missing waits")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
@@ -210,38 +221,64 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _number(options: argparse.Namespace, name: str, least: int = 1, most: int = (1 << 31) - 1) -> int:
-    text = str(getattr(options, name))
+def _number(
+    options: argparse.Namespace, name: str, *, default: str = "", least: int = 1, most: int = (1 << 31) - 1
+) -> int:
+    text = str(getattr(options, name)) or default
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= most):
         option = f"--{name.replace('_', '-')}"
         raise FlashladderError(f"bad {option}", expected=f"a whole number from {least} to {most}", found=repr(text))
     return int(text)
 
 
+def _require_unset(options: argparse.Namespace, names: Sequence[str], whose: str) -> None:
+    """Refuses options that would be ignored."""
+    for name in names:
+        if getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            raise FlashladderError(f"{option} belongs to {whose}", found=f"emulate {options.iteration}")
+
+
+def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
+    """Runs an iteration; the text to print, and whether all is well."""
+    _require_unset(options, FILE_OPTIONS, "a PTX file")
+    iteration = load_description(options.iteration)
+    batch, n_heads = (_number(options, name, default="1", most=AXIS) for name in ("batch", "heads"))
+    seq_len = _number(options, "seq_len", default="256")
+    found = emulate(
+        iteration,
+        one_config(iteration, options.config, options.dtype),
+        Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=D_HEAD),
+        hazards=options.hazards,
+        seed=_number(options, "seed", least=0),
+        memory_budget=parse_bytes(options.memory_budget),
+        progress=True,
+    )
+    text = emulate_view.as_json(found, options) if options.json else emulate_view.render(found, options)
+    return text, found.passed
+
+
+def _file(options: argparse.Namespace) -> tuple[str, bool]:
+    """The same for a PTX file."""
+    _require_unset(options, ITERATION_OPTIONS, "an iteration")
+    return emulate_file.run(options, _number(options, "seed", least=0))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs and prints; exit code 1 when the numbers are wrong or a hazard was found."""
     options = parse_arguments(argv)
-    iteration = load_description(options.iteration)
-    batch, n_heads = (_number(options, name, most=AXIS) for name in ("batch", "heads"))
-    seq_len = _number(options, "seq_len")
+    own = options.iteration.endswith(emulate_file.SUFFIX)
     try:
-        found = emulate(
-            iteration,
-            one_config(iteration, options.config, options.dtype),
-            Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=D_HEAD),
-            hazards=options.hazards,
-            seed=_number(options, "seed", 0),
-            memory_budget=parse_bytes(options.memory_budget),
-            progress=True,
-        )
+        text, passed = _file(options) if own else _iteration(options)
     except emulator.EmulationError as error:
         if error.kind in OUR_FAULT:
             raise
-        raise CheckFailed(f"iteration {iteration.description} may not do this: {error}") from error
+        who = "this program" if own else f"iteration {options.iteration}"
+        raise CheckFailed(f"{who} may not do this: {error}") from error
     except MemoryError as error:
         raise FlashladderError("not enough memory", hint="a smaller shape, or a smaller --memory-budget") from error
-    print(emulate_view.as_json(found, options) if options.json else emulate_view.render(found, options))
-    return 0 if found.passed else 1
+    print(text)
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

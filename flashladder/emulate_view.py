@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from flashladder.compile import ptx_for
 from flashladder.emulator.counters import Counters, LineTraffic, Traffic
+from flashladder.emulator.hazards import Hazards
+from flashladder.emulator.launch import Result
 from flashladder.files import dump_json, relative
 from flashladder.iteration_schema import COUNTERS
 from flashladder.ptx import ptx_sha256, read_ptx
@@ -94,10 +96,15 @@ def render(found: Emulation, wanted: Wanted) -> str:
     """The screen."""
     parts = [_head(found), _numbers(found)]
     if wanted.counters:
-        parts += [counter_table(short_counters(found.counters)), _opcodes(found.counters), _places(found.counters)]
+        parts += counter_parts(found.counters)
     if found.hazards is not None:
-        parts.append(_hazards(found))
+        parts.append(hazard_lines(found.hazards))
     return "\n\n".join(part for part in parts if part)
+
+
+def counter_parts(counters: Counters) -> list[str]:
+    """Counters, opcodes and the source lines with bank conflicts, as paragraphs."""
+    return [counter_table(short_counters(counters)), _opcodes(counters), _places(counters)]
 
 
 def _head(found: Emulation) -> str:
@@ -111,12 +118,20 @@ def _head(found: Emulation) -> str:
 def _numbers(found: Emulation) -> str:
     errors = found.errors
     verdict = "right" if errors.right else "WRONG"
-    slices = f", {found.result.slices} slices" if found.result.slices > 1 else ""
     return (
         f"numbers  {verdict}: max error {errors.max_error:.2g} (allowed {errors.max_allowed:.2g}), relative RMS error "
         f"{errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64\n"
-        f"speed    {found.result.seconds:.2f} s{slices}: {found.counters.lane_instructions:,} lane-instructions, "
-        f"{found.speed / 1e6:.0f} million a second"
+        f"{speed_line(found.result, found.counters)}"
+    )
+
+
+def speed_line(result: Result, counters: Counters) -> str:
+    """How long it took."""
+    slices = f", {result.slices} slices" if result.slices > 1 else ""
+    speed = counters.lane_instructions / max(result.seconds, 1e-9) / 1e6
+    return (
+        f"speed    {result.seconds:.2f} s{slices}: {counters.lane_instructions:,} lane-instructions, "
+        f"{speed:.0f} million a second"
     )
 
 
@@ -150,11 +165,12 @@ def _places(counters: Counters) -> str:
     return "\n".join(lines)
 
 
-def _hazards(found: Emulation) -> str:
-    if found.hazards is None or not found.hazards.reports:
+def hazard_lines(hazards: Hazards) -> str:
+    """The first hazards, or that there are none."""
+    reports = hazards.reports
+    if not reports:
         return "no hazards"
-    reports = found.hazards.reports
-    lines = [f"HAZARDS: {len(reports) + found.hazards.dropped}"]
+    lines = [f"HAZARDS: {len(reports) + hazards.dropped}"]
     lines += [hazard.render() for hazard in reports[:TOP_HAZARDS]]
     if len(reports) > TOP_HAZARDS:
         lines.append(f"... {len(reports) - TOP_HAZARDS} more")
@@ -183,15 +199,20 @@ def as_json(found: Emulation, wanted: Wanted) -> str:
         "hazards": None,
     }
     if wanted.counters:
-        facts["counters"] = {
-            "short": {name: value for name, (value, _) in short_counters(found.counters).items()},
-            "nsight": found.counters.as_dict(),
-            "opcodes": dict(found.counters.opcodes.most_common()),
-            "bank_conflicts": [_place_facts(place) for place in conflicting_places(found.counters)],
-        }
+        facts["counters"] = counter_facts(found.counters)
     if found.hazards is not None:
         facts["hazards"] = [hazard.render() for hazard in found.hazards.reports]
     return dump_json(facts).rstrip()
+
+
+def counter_facts(counters: Counters) -> dict[str, object]:
+    """All counters by both names, opcodes, and every place with bank conflicts."""
+    return {
+        "short": {name: value for name, (value, _) in short_counters(counters).items()},
+        "nsight": counters.as_dict(),
+        "opcodes": dict(counters.opcodes.most_common()),
+        "bank_conflicts": [_place_facts(place) for place in conflicting_places(counters)],
+    }
 
 
 def _place_facts(place: Place) -> dict[str, object]:

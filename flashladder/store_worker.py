@@ -65,7 +65,7 @@ def _run(folder: Path, job: Mapping[str, Any]) -> None:
         done = subprocess.run(
             command,
             cwd=folder,
-            env=_environment(scratch),
+            env=clean_environment(scratch),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
@@ -88,8 +88,8 @@ def _run(folder: Path, job: Mapping[str, Any]) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _environment(scratch: Path) -> dict[str, str]:
-    """The caller's environment without foreign CUDA settings, in English, with temporary files inside the entry."""
+def clean_environment(scratch: Path) -> dict[str, str]:
+    """The caller's environment without foreign CUDA settings, in English, with temporary files in `scratch`."""
     kept = {name: value for name, value in os.environ.items() if name not in FOREIGN_ENV}
     return kept | {"LC_ALL": "C", "TMPDIR": str(scratch.resolve())}
 

@@ -9,7 +9,7 @@ from flashladder.errors import FlashladderError
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B?|B)?", re.ASCII | re.IGNORECASE)
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, what: str = "a memory budget") -> int:
     """``1GiB``, ``512 MiB``, ``2G`` or a plain number of bytes.
 
     Raises:
@@ -17,7 +17,7 @@ def parse_bytes(text: str) -> int:
     """
     match = _BYTES.fullmatch(text.strip())
     if match is None or (size := _size(match)) < 1:
-        raise FlashladderError("not a memory budget", expected="for example 1GiB or 512MiB", found=repr(text))
+        raise FlashladderError(f"not {what}", expected="for example 1GiB or 512MiB", found=repr(text))
     return size
 
 

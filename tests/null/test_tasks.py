@@ -21,8 +21,8 @@ from flashladder.config import EXAMPLE
 from flashladder.files import ROOT
 
 EXPECTED = {
-    "list", "show", "diff", "build", "check", "emulate", "bench", "ptxas", "sass", "ptx", "lock", "report", "gate",
-    "doctor", "help",
+    "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
+    "gate", "doctor", "help",
 }  # fmt: skip
 
 
