@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 import sys
 
-from flashladder import figures, report
+from flashladder import report
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import write_atomic
 from flashladder.report_data import collect
@@ -19,8 +19,8 @@ def main(argv: list[str]) -> int:
         if len(argv) != 1 or argv[0].startswith("-"):
             raise FlashladderError("usage: python analysis/render_report.py FOLDER")
         ladder = collect()
-        for path, data in (report.render(ladder) | report.texts(ladder, figures.pages())).items():
-            print(write_atomic(Path(argv[0]) / path.name, data))
+        for name, data in (report.render(ladder) | report.texts(ladder)).items():
+            print(write_atomic(Path(argv[0]) / Path(name).name, data))
     return 0
 
 

@@ -1,6 +1,6 @@
 """The page and the plot about the emulator's speed, from the committed samples of its benchmark.
 
-Nothing is gated on these times: they are of one machine. `analysis/emulator_speed.py` measures and renders; a test
+Nothing is gated on these times: they are of one machine. `analysis/emulator_speed.py` measures and renders; the gate
 holds the page to the samples.
 """
 
@@ -11,7 +11,9 @@ from pathlib import Path
 import statistics
 from typing import Any
 
-from flashladder.files import RESULTS, ROOT
+from flashladder.files import RESULTS, ROOT, relative
+from flashladder.report_plot import rendered_by
+from flashladder.results import read_json
 
 SAMPLES = RESULTS / "emulator" / "speed.json"
 PAGE, PLOT = ROOT / "docs" / "emulator-speed.md", ROOT / "docs" / "emulator-speed.svg"
@@ -53,6 +55,25 @@ def render(document: dict[str, Any]) -> dict[Path, bytes]:
         lines.append("| " + " | ".join(map(str, cells)) + " |\n")
     page = HEADER.format(**document["machine"], rounds=rounds) + "".join(lines) + FOOTER
     return {PAGE: page.encode(), PLOT: _plot(document["runs"])}
+
+
+def stale(root: Path = ROOT) -> list[str]:
+    """The page or plot of a checkout at `root` that is not what its samples give.
+
+    A plot that another release of matplotlib drew is not compared: it draws other bytes from the same data.
+    """
+    document = read_json(root / SAMPLES.relative_to(ROOT))
+    found = []
+    for path, data in render(document).items():
+        place = root / path.relative_to(ROOT)
+        committed = place.read_bytes() if place.is_file() else b""
+        if path == PLOT and committed and rendered_by(committed)[0] != rendered_by(data)[0]:
+            continue
+        if committed != data:
+            found.append(
+                f"{relative(place)}: not what {SAMPLES.name} gives; run: python analysis/emulator_speed.py --render"
+            )
+    return found
 
 
 def _plot(runs: list[dict[str, Any]]) -> bytes:

@@ -136,9 +136,9 @@ def pages(root: Path = ROOT) -> dict[str, str]:
         raise FlashladderError("a text with figures cannot be read", where=relative(root), found=error) from error
 
 
-def problems(ladder: Ladder, texts: Mapping[str, str] | None = None, figures: tuple[Figure, ...] = FIGURES) -> Found:
+def problems(ladder: Ladder, root: Path = ROOT, figures: tuple[Figure, ...] = FIGURES) -> Found:
     """Figures in texts that are not what the data give, and sentences that are no longer there."""
-    texts, data = pages() if texts is None else texts, Data(ladder)
+    texts, data = pages(root), Data(ladder, root / "results", root / "configs")
     found = []
     for figure in figures:
         shown = [" ".join(match[1].split()) for match in figure.regex.finditer(texts[figure.page])]
@@ -157,9 +157,10 @@ def problems(ladder: Ladder, texts: Mapping[str, str] | None = None, figures: tu
     return Found(found, len(figures))
 
 
-def rewritten(ladder: Ladder, texts: Mapping[str, str]) -> dict[str, str]:
+def rewritten(ladder: Ladder, texts: Mapping[str, str], root: Path = ROOT) -> dict[str, str]:
     """The texts with every figure as the data give it; a sealed page is left out."""
-    data, new = Data(ladder), {page: text for page, text in texts.items() if page not in SEALED}
+    data = Data(ladder, root / "results", root / "configs")
+    new = {page: text for page, text in texts.items() if page not in SEALED}
     for figure in FIGURES:
         if figure.page in new:
             expected = figure.value(data)

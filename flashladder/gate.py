@@ -15,153 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from flashladder import (
-    counter_claims,
-    emulator_agreement,
-    figures,
-    gate_limits,
-    gate_published,
-    gate_results,
-)
+from flashladder import gate_checks
 from flashladder.arguments import Parser
-from flashladder.emulator_reading import NAME
 from flashladder.errors import one_line_errors
-from flashladder.files import RESULTS, dump_json
-from flashladder.gate_outcome import Check, Outcome, needs_toolchain, outcome, over, printed, run_all
+from flashladder.files import RESULTS, ROOT, dump_json
+from flashladder.gate_outcome import Check, Outcome, outcome, run_all
+from flashladder.gpus import GPUS
 from flashladder.published import PUBLISHED
 from flashladder.report_data import Ladder, collect
 
-__all__ = ["Outcome", "main", "render", "run_gate"]
-
-
-def published_intact(folder: Path = PUBLISHED) -> Outcome:
-    """Every published CSV is the bytes that were taken over."""
-    return over("published figures are as taken over", [folder], gate_results.published_problems, "files")
-
-
-def results_sealed(folder: Path = RESULTS) -> Outcome:
-    """Every file of a machine's folder is the one that was sealed."""
-    folders = gate_results.machine_folders(folder)
-    return over("result files are as sealed", folders, gate_results.sealed_problems, "files")
-
-
-def results_hold(folder: Path = RESULTS) -> Outcome:
-    """Summaries of every committed benchmark and tuning run follow from its raw samples."""
-    files = gate_results.sampled_files(folder)
-    return over("results follow from their raw samples", files, gate_results.sample_problems, "cells")
-
-
-def checks_passed(folder: Path = RESULTS) -> Outcome:
-    """Every timed kernel passed every numerical check, in locked machine code."""
-    folders = gate_results.checked_folders(folder)
-    return over("checks passed", folders, gate_results.check_problems, "cases")
-
-
-def checks_complete(folder: Path = RESULTS) -> Outcome:
-    """Every configuration of every GPU was checked, in both dtypes."""
-    folders = gate_results.checked_folders(folder)
-    return over("every configuration was checked", folders, gate_limits.unchecked, "kernels")
-
-
-def sanitizers_clean(folder: Path = RESULTS) -> Outcome:
-    """All four sanitizers found nothing, in locked machine code of every iteration."""
-    files = sorted(folder.glob("*/sanitizer.json.gz"))
-    return over("sanitizers clean", files, gate_results.sanitizer_problems, "kernels")
-
-
-def counter_tables_fresh(folder: Path = RESULTS) -> Outcome:
-    """Tables of counters are what the readings give."""
-    files = counter_claims.counter_files(folder)
-    return over("tables of counters are up to date", files, gate_results.counter_table_problems, "kernels")
-
-
-def counter_claims_hold(folder: Path = RESULTS) -> Outcome:
-    """Claims about hardware counters, in the committed readings; skipped where none is committed."""
-    name = "claims about counters"
-    if not counter_claims.counter_files(folder):
-        return Outcome(name, "skipped", ("no readings under results/<machine>/counters.json.gz",))
-    return printed(name, lambda: counter_claims.check(folder, folder / "locks"))
-
-
-def emulator_agrees(folder: Path = RESULTS) -> Outcome:
-    """The emulator counts what Nsight Compute counted on GPUs, in the published kernels and in ours."""
-    files = emulator_agreement.hardware_files(folder)
-    return over("the emulator counts what GPUs count", files, gate_results.agreement_problems, "kernels")
-
-
-def emulated_claims_hold(folder: Path = RESULTS) -> Outcome:
-    """Claims about counters, in the emulator's."""
-    return printed("claims about counters, emulated", lambda: emulator_agreement.check_claims(folder / NAME))
-
-
-def emulated_kernels_sound(folder: Path = RESULTS) -> Outcome:
-    """The emulator found no race, in the locked PTX."""
-    name = "emulated kernels are locked and free of races"
-    return over(name, [folder / NAME], gate_results.reading_problems, "kernels")
-
-
-def locks_within_limits(folder: Path = RESULTS) -> Outcome:
-    """Locked kernels are all there, and keep the published ones' registers and spills."""
-    files = gate_limits.lock_files(folder)
-    return over("locked kernels are complete and within limits", files, gate_limits.lock_problems, "kernels")
-
-
-def peaks_hold(ladder: Ladder) -> Outcome:
-    """The peaks of configs/gpus, by which an impossible time is known, agree with each other and the measured GPUs."""
-    found = gate_limits.peak_problems([machine.gpu for machine in ladder.machines])
-    return outcome("peaks of GPUs hold", found.problems, f"{found.n} peaks")
-
-
-def results_locked(ladder: Ladder) -> Outcome:
-    """Every committed timing belongs to locked machine code."""
-    n = sum(len(machine.measured) for machine in ladder.machines)
-    return outcome("results belong to locked machine code", ladder.refused, f"{n} kernels")
-
-
-def published_hold(ladder: Ladder) -> Outcome:
-    """Measured fp16 progressions against the published ones: by cell on the same GPU model, by rank on another."""
-    return gate_published.against_published(ladder)
-
-
-def peers_reached(ladder: Ladder) -> Outcome:
-    """No kernel of ours is slower than the published one on the same GPU, and the best one outruns FA2."""
-    return gate_published.against_peers(ladder)
-
-
-def report_fresh(ladder: Ladder) -> Outcome:
-    """Tables and plot are what the committed results give."""
-    from flashladder import report
-
-    files = report.render(ladder) | report.texts(ladder, figures.pages())
-    return outcome("tables and plot are up to date", report.stale(files), f"{len(files)} files")
-
-
-def figures_hold(ladder: Ladder) -> Outcome:
-    """Figures in README, CHANGELOG and docs are those that the committed data give."""
-    found = figures.problems(ladder)
-    return outcome("figures in texts are those of the data", found.problems, f"{found.n} figures")
-
-
-def locks_hold() -> Outcome:
-    """Every locked kernel still compiles to the locked machine code; skipped without a compiler."""
-    from flashladder import lock
-
-    told = "kernels compiled and counted anew"
-    return needs_toolchain("machine code is the locked one", lambda: f"{lock.check()} {told}")
-
-
-def claims_hold() -> Outcome:
-    """Claims about machine code in iterations/*.yaml; skipped without a compiler."""
-    from flashladder import claims
-
-    return needs_toolchain("claims about machine code", claims.check)
-
-
-def emulated_current() -> Outcome:
-    """Emulated counters and races are what the PTX gives; skipped without a compiler."""
-    from flashladder import emulator_counters
-
-    return needs_toolchain("emulated counters are up to date", emulator_counters.check)
+__all__ = ["Outcome", "all_checks", "main", "render", "run_gate"]
 
 
 class Joined:
@@ -169,12 +32,13 @@ class Joined:
 
     NAME = "results make a report"
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path = RESULTS) -> None:
+        self.folder = folder
         self.ladder: Ladder | None = None
 
     def join(self) -> Outcome:
         """Reads all results."""
-        self.ladder = collect()
+        self.ladder = collect(self.folder)
         n = sum(len(measured.summaries) for machine in self.ladder.machines for measured in machine.measured.values())
         return outcome(self.NAME, (), f"{n} cells of {len(self.ladder.machines)} machines")
 
@@ -189,32 +53,54 @@ class Joined:
         return Check(name, run)
 
 
-def all_checks() -> list[Check]:
-    """Every check, cheapest first; those at the end compile."""
-    joined = Joined()
+def all_checks(root: Path = ROOT) -> list[Check]:
+    """Every check of the checkout at `root`, cheapest first."""
+    return [*_file_checks(root), *_joined_checks(root), *_compiling_checks()]
+
+
+def _file_checks(root: Path) -> list[Check]:
+    """Checks of one kind of file each."""
+    results = root / RESULTS.name
     return [
-        Check("published figures are as taken over", published_intact),
-        Check("result files are as sealed", results_sealed),
-        Check("results follow from their raw samples", results_hold),
-        Check("checks passed", checks_passed),
-        Check("every configuration was checked", checks_complete),
-        Check("sanitizers clean", sanitizers_clean),
-        Check("tables of counters are up to date", counter_tables_fresh),
-        Check("claims about counters", counter_claims_hold),
-        Check("the emulator counts what GPUs count", emulator_agrees),
-        Check("claims about counters, emulated", emulated_claims_hold),
-        Check("emulated kernels are locked and free of races", emulated_kernels_sound),
-        Check("locked kernels are complete and within limits", locks_within_limits),
+        Check("published figures are as taken over", lambda: gate_checks.published_intact(results / PUBLISHED.name)),
+        Check("result files are as sealed", lambda: gate_checks.results_sealed(results)),
+        Check("results follow from their raw samples", lambda: gate_checks.results_hold(results)),
+        Check("checks passed", lambda: gate_checks.checks_passed(results)),
+        Check("every configuration was checked", lambda: gate_checks.checks_complete(results)),
+        Check("sanitizers clean", lambda: gate_checks.sanitizers_clean(results)),
+        Check("tables of counters are up to date", lambda: gate_checks.counter_tables_fresh(results)),
+        Check("claims about counters", lambda: gate_checks.counter_claims_hold(results)),
+        Check("the emulator counts what GPUs count", lambda: gate_checks.emulator_agrees(results)),
+        Check("claims about counters, emulated", lambda: gate_checks.emulated_claims_hold(results)),
+        Check("emulated kernels are locked and free of races", lambda: gate_checks.emulated_kernels_sound(results)),
+        Check("locked kernels are complete and within limits", lambda: gate_checks.locks_within_limits(results)),
+        Check("the page on the emulator's speed is up to date", lambda: gate_checks.speed_page_fresh(root)),
+        Check("the emulator is as fast as asked", lambda: gate_checks.speed_reached(root)),
+        Check("notes on iterations are up to date", lambda: gate_checks.notes_fresh(root)),
+    ]
+
+
+def _joined_checks(root: Path) -> list[Check]:
+    """Checks of all results together."""
+    joined = Joined(root / RESULTS.name)
+    gpus = root / GPUS.relative_to(ROOT)
+    return [
         Check(joined.NAME, joined.join),
-        joined.check("results belong to locked machine code", results_locked),
-        joined.check("peaks of GPUs hold", peaks_hold),
-        joined.check("progressions fit the published ones", published_hold),
-        joined.check("kernels keep up with their published peers", peers_reached),
-        joined.check("tables and plot are up to date", report_fresh),
-        joined.check("figures in texts are those of the data", figures_hold),
-        Check("machine code is the locked one", locks_hold),
-        Check("claims about machine code", claims_hold),
-        Check("emulated counters are up to date", emulated_current),
+        joined.check("results belong to locked machine code", gate_checks.results_locked),
+        joined.check("peaks of GPUs hold", lambda ladder: gate_checks.peaks_hold(ladder, gpus)),
+        joined.check("progressions fit the published ones", gate_checks.published_hold),
+        joined.check("kernels keep up with their published peers", gate_checks.peers_reached),
+        joined.check("tables and plot are up to date", lambda ladder: gate_checks.report_fresh(ladder, root)),
+        joined.check("figures in texts are those of the data", lambda ladder: gate_checks.figures_hold(ladder, root)),
+    ]
+
+
+def _compiling_checks() -> list[Check]:
+    """Checks of this checkout that need the toolchain."""
+    return [
+        Check("machine code is the locked one", gate_checks.locks_hold),
+        Check("claims about machine code", gate_checks.claims_hold),
+        Check("emulated counters are up to date", gate_checks.emulated_current),
     ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 from flashladder.config import KernelConfig
 from flashladder.counters import PEER, REGISTER_TOLERANCE, REGISTERS, read_peer
@@ -21,11 +22,14 @@ from flashladder.iteration import load_all
 from flashladder.lock_schema import LOCK_ARCHES, LockFile, lock_path, read_lock
 from flashladder.report_data import PUBLISHED_GPU
 from flashladder.result_schema import Gpu as Measured
+from flashladder.results import read_json
 from flashladder.selection import select_configs
 
 MOST_SPILLS = 88  # bytes of spill stores per thread at 255 registers: the published (128, 64, 4) kernels
 SPILLING_TILE, ALL_REGISTERS = (128, 64, 4), 255
 PEER_ARCH = "sm_90"  # of the published kernels whose registers were read
+MOST_SECONDS = {(16, 512, 1): 2.0}  # (iteration, S, heads): every run of the emulator, counters on
+LEAST_RATE = {(1, 1024, 16): 30e6, (16, 1024, 16): 30e6}  # lane-instructions per second, median run
 PEAK_ROUNDING = 2e-3  # relative: a datasheet's TFLOP/s are rounded
 
 
@@ -117,3 +121,22 @@ def _peaks_of(gpu: Gpu) -> list[str]:
     if boost > most:
         found.append(f"{gpu.gpu}.yaml: peaks.boost_clock: expected at most the max_clock {most:g}, found {boost:g}")
     return found
+
+
+def speed_problems(path: Path) -> Found:
+    """Runs of the emulator that took longer than asked, and those that were not timed."""
+    runs = {(run["iteration"], run["seq_len"], run["heads"]): run for run in read_json(path)["runs"]}
+    found = []
+    for (step, seq_len, heads), goal in (*MOST_SECONDS.items(), *LEAST_RATE.items()):
+        where = f"{relative(path)}: iteration {step}, S = {seq_len}, {heads} heads"
+        run = runs.get((step, seq_len, heads))
+        if run is None:
+            found.append(f"{where}: was not timed")
+        elif (step, seq_len, heads) in MOST_SECONDS:
+            slowest = max(run["seconds"])
+            found += [] if slowest < goal else [f"{where}: expected less than {goal:g} s, found {slowest:.2f} s"]
+        else:
+            rate = run["lane_instructions"] / median(run["seconds"])
+            told = f"{where}: expected {goal / 1e6:g} million lane-instructions a second, found {rate / 1e6:.1f}"
+            found += [] if rate >= goal else [told]
+    return Found(found, len(MOST_SECONDS) + len(LEAST_RATE))

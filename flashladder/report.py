@@ -23,40 +23,42 @@ from flashladder.files import RESULTS, ROOT, relative, write_atomic
 from flashladder.report_data import Ladder, collect
 
 REPORT = RESULTS / "report"
-README = ROOT / "README.md"
 BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"
 PLOT = "progression"
 
 
-def render(ladder: Ladder) -> dict[Path, bytes]:
-    """Every file under results/report with its bytes."""
+def render(ladder: Ladder) -> dict[str, bytes]:
+    """Every file of results/report by its name, with its bytes."""
     files = {
-        REPORT / "progression.md": report_tables.document(ladder).encode(),
-        REPORT / "progression.csv": report_tables.csv_text(
-            report_tables.PROGRESSION, report_tables.progression(ladder)
-        ),
-        REPORT / "cells.csv": report_tables.csv_text(report_tables.CELLS, report_tables.cells(ladder)),
+        "progression.md": report_tables.document(ladder).encode(),
+        "progression.csv": report_tables.csv_text(report_tables.PROGRESSION, report_tables.progression(ladder)),
+        "cells.csv": report_tables.csv_text(report_tables.CELLS, report_tables.cells(ladder)),
     }
     if ladder.emulated:
-        files[REPORT / "counters.md"] = report_counters.document(ladder, ladder.emulated).encode()
-        files[REPORT / "counters.csv"] = report_tables.csv_text(
+        files["counters.md"] = report_counters.document(ladder, ladder.emulated).encode()
+        files["counters.csv"] = report_tables.csv_text(
             report_counters.COLUMNS, report_counters.csv_rows(ladder, ladder.emulated)
         )
     names = {iteration.number: short_name(iteration.slug) for iteration in ladder.iterations}
     plot = report_plot.render(plot_series(ladder), names, report_tables.plot_subtitle(ladder))
-    return {**files, **{REPORT / f"{PLOT}.{suffix}": data for suffix, data in plot.items()}}
+    return {**files, **{f"{PLOT}.{suffix}": data for suffix, data in plot.items()}}
 
 
-def texts(ladder: Ladder, pages: Mapping[str, str]) -> dict[Path, bytes]:
-    """README.md with its table, and every page with its figures; figures stay where nothing was measured.
+def texts(ladder: Ladder, root: Path = ROOT) -> dict[str, bytes]:
+    """README.md with its table, and every page with its figures, by path from `root`.
 
-    Args:
-        ladder: what `flashladder.report_data.collect` found.
-        pages: the texts as they are, by path from the root.
+    Figures stay as they are where nothing was measured.
     """
-    new = figures.rewritten(ladder, pages) if ladder.machines else dict(pages)
+    pages = figures.pages(root)
+    new = figures.rewritten(ladder, pages, root) if ladder.machines else dict(pages)
     new[figures.README] = between_markers(new[figures.README], report_tables.readme_block(ladder))
-    return {README.parent / page: text.encode() for page, text in new.items()}
+    return {page: text.encode() for page, text in new.items()}
+
+
+def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
+    """Every file that a checkout at `root` should hold, with its bytes."""
+    report = {root / "results" / "report" / name: data for name, data in render(ladder).items()}
+    return report | {root / page: data for page, data in texts(ladder, root).items()}
 
 
 def short_name(slug: str) -> str:
@@ -86,7 +88,7 @@ def plot_series(ladder: Ladder) -> list[report_plot.Series]:
 def between_markers(text: str, block: str) -> str:
     """`text` with `block` between the two markers; FlashladderError when they are not there exactly once, in order."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise FlashladderError("markers of the generated table", where=relative(README), expected=f"{BEGIN} ... {END}")
+        raise FlashladderError("markers of the generated table", where=figures.README, expected=f"{BEGIN} ... {END}")
     head, rest = text.split(BEGIN)
     return f"{head}{BEGIN}\n{block.strip()}\n{END}{rest.split(END)[1]}"
 
@@ -125,7 +127,7 @@ def report(*, check: bool = False, as_json: bool = False) -> int:
         0; 1 when a file is stale (`check`) or a result had to be refused.
     """
     ladder = collect()
-    files = render(ladder) | texts(ladder, figures.pages(README.parent))
+    files = committed(ladder, ROOT)
     problems = stale(files) if check else []
     if not check:
         for path, data in files.items():

@@ -92,7 +92,7 @@ def measure() -> Measured:
 
     if gpu_arch() is None:
         return emulate()
-    from flashladder import bench, check, gate, report
+    from flashladder import bench, check, gate_checks, report
     from flashladder.device import open_device
     from flashladder.report_data import collect
     from flashladder.results import seal
@@ -104,13 +104,13 @@ def measure() -> Measured:
     bench.main(["--all", f"--out={machine / 'bench.json.gz'}"])
     seal(machine)
     ladder = collect(folder)
-    for path, data in report.render(ladder).items():
-        write_atomic(folder / path.name, data)
+    for name, data in report.render(ladder).items():
+        write_atomic(folder / name, data)
     outcomes = (
-        gate.results_hold(folder),
-        gate.checks_passed(folder),
-        gate.results_locked(ladder),
-        gate.published_hold(ladder),
+        gate_checks.results_hold(folder),
+        gate_checks.checks_passed(folder),
+        gate_checks.results_locked(ladder),
+        gate_checks.published_hold(ladder),
     )
     named = tuple(replace(outcome, name=f"this machine: {outcome.name}") for outcome in outcomes)
     return Measured(f"checked and timed on this GPU: {relative(machine)}", folder, named)

@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from flashladder import emulator, emulator_agreement, emulator_counters, emulator_reading, gate
+from flashladder import emulator, emulator_agreement, emulator_counters, emulator_reading, gate_checks
 from flashladder.counter_claims import counter_files
 from flashladder.counters import CONFLICTS, LDSM, PEER, SECTORS, TENSOR, WAVEFRONTS, read_peer
 from flashladder.emulator_reading import READING, EmulatedCounters, load_reading
@@ -80,7 +80,7 @@ def test_a_race_fails_the_command_and_the_gate(
     path = tmp_path / "emulator" / "counters.json"
     path.parent.mkdir()
     path.write_text(emulator_reading.files_of(found, path)[path], encoding="utf-8")
-    outcome = gate.emulated_kernels_sound(tmp_path)
+    outcome = gate_checks.emulated_kernels_sound(tmp_path)
     assert outcome.status == "failed"
     assert outcome.details[0].endswith(f"{key}: 3 races in bf16")
 

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from flashladder import gate, report_data, statistics
+from flashladder import gate, gate_checks, report_data, statistics
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate_outcome import Check, run_all
 from flashladder.published import load
@@ -29,7 +29,7 @@ def rewrite(path: Path, old: str, new: str) -> None:
 
 def test_results_that_follow_from_their_samples_pass(tmp_path: Path) -> None:
     fixture = make(tmp_path / "results", lambda number: 50.0 + number, lengths=[4096])
-    assert gate.results_hold(fixture.folder).status == "ok"
+    assert gate_checks.results_hold(fixture.folder).status == "ok"
 
 
 def test_an_edited_summary_fails_by_name(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_an_edited_summary_fails_by_name(tmp_path: Path) -> None:
     for name in ("pct", "pct_low", "pct_high"):
         document["summaries"][3][name] += 5.0
     fixture.bench.write_bytes(gzip.compress(json.dumps(document).encode()))
-    outcome = gate.results_hold(fixture.folder)
+    outcome = gate_checks.results_hold(fixture.folder)
     assert outcome.status == "failed"
     edited = document["summaries"][3]
     told = f"summaries does not follow from the raw samples: {edited['kernel']} fp16 S=4096 B=16 H=16 pct: written "
@@ -50,14 +50,14 @@ def test_an_edited_summary_fails_by_name(tmp_path: Path) -> None:
 
 def test_another_gpu_passes_by_rank_order(tmp_path: Path) -> None:
     fixture = make(tmp_path / "results", lambda number: published_a100(number) + 5.0, lengths=[4096])
-    outcome = gate.published_hold(report_data.collect(fixture.folder))
+    outcome = gate_checks.published_hold(report_data.collect(fixture.folder))
     assert outcome.status == "ok"
     assert "Spearman 1.000" in outcome.summary
 
 
 def test_another_gpu_fails_on_reversed_order(tmp_path: Path) -> None:
     fixture = make(tmp_path / "results", lambda number: 200.0 - published_a100(number), lengths=[4096])
-    outcome = gate.published_hold(report_data.collect(fixture.folder))
+    outcome = gate_checks.published_hold(report_data.collect(fixture.folder))
     assert outcome.status == "failed"
     assert "Spearman -1.000" in outcome.details[0]
 
@@ -67,7 +67,7 @@ def test_the_same_gpu_is_compared_cell_by_cell(tmp_path: Path) -> None:
         return published_a100(number) + (2.5 if number == 9 else 0.0)
 
     fixture = make(tmp_path / "results", percent, gpu="NVIDIA A100-SXM4-80GB", configs_of="a100", lengths=[4096])
-    outcome = gate.published_hold(report_data.collect(fixture.folder))
+    outcome = gate_checks.published_hold(report_data.collect(fixture.folder))
     at_4096 = [line for line in outcome.details if "seq4096" in line]
     assert at_4096 == ["machine, iteration 9, seq4096: expected 95.3 % within 2 points, found 97.8 %"]
     assert sum("found no measurement" in line for line in outcome.details) == 16  # one length has no harmonic mean
@@ -94,7 +94,7 @@ def test_a_failing_check_keeps_what_it_printed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
     monkeypatch.setattr("flashladder.toolchain.host_compiler", lambda: None)
     monkeypatch.setattr(lock, "check", broken)
-    outcome = gate.locks_hold()
+    outcome = gate_checks.locks_hold()
     assert outcome.status == "failed"
     assert outcome.details == ("iteration 7: IADD3 up by 3", "1 kernel differs")
 
@@ -106,7 +106,7 @@ def test_no_compiler_is_skipped_and_a_wrong_one_fails(
     monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CXX", compiler)
-    outcome = gate.locks_hold()
+    outcome = gate_checks.locks_hold()
     assert (outcome.name, outcome.status) == ("machine code is the locked one", status)
     assert ("no C++ compiler found" if status == "skipped" else compiler) in outcome.details[0]
 
@@ -125,7 +125,7 @@ def test_only_the_absence_of_every_toolchain_wheel_is_skipped(
 ) -> None:
     monkeypatch.setattr("flashladder.toolchain._installed", lambda name: "1.2" if name in installed else None)
     monkeypatch.setattr("importlib.metadata.distributions", lambda name: [name] if name in installed else [])
-    outcome = gate.claims_hold()
+    outcome = gate_checks.claims_hold()
     assert outcome.status == status
     assert "is not the pinned one" in outcome.details[0]
 
@@ -135,7 +135,7 @@ def test_malformed_pins_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FlashladderError("the toolchain pins are malformed")
 
     monkeypatch.setattr("flashladder.toolchain.load_pins", malformed)
-    assert gate.locks_hold().status == "failed"
+    assert gate_checks.locks_hold().status == "failed"
 
 
 def test_a_check_that_cannot_be_done_fails_without_ending_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_a_check_that_cannot_be_done_fails_without_ending_the_gate(monkeypatch: 
     monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
     monkeypatch.setattr("flashladder.toolchain.host_compiler", lambda: None)
     monkeypatch.setattr("flashladder.lock.check", broken)
-    assert gate.locks_hold().details == ("the C++ compiler does not run",)
+    assert gate_checks.locks_hold().details == ("the C++ compiler does not run",)
 
 
 NAMES = [
@@ -161,6 +161,9 @@ NAMES = [
     "claims about counters, emulated",
     "emulated kernels are locked and free of races",
     "locked kernels are complete and within limits",
+    "the page on the emulator's speed is up to date",
+    "the emulator is as fast as asked",
+    "notes on iterations are up to date",
     "results make a report",
     "results belong to locked machine code",
     "peaks of GPUs hold",
@@ -196,7 +199,7 @@ def test_the_committed_data_pass_every_check_by_its_name_and_with_a_count() -> N
 
 @pytest.mark.usefixtures("nothing_compiles")
 def test_results_that_make_no_report_fail_once_and_the_rest_is_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def edited() -> None:
+    def edited(_: Path) -> None:
         raise FlashladderError("one cell was measured twice")
 
     monkeypatch.setattr(gate, "collect", edited)
@@ -205,7 +208,7 @@ def test_results_that_make_no_report_fail_once_and_the_rest_is_still_checked(mon
     failed = {name: outcome.details for name, outcome in outcomes.items() if outcome.status == "failed"}
     assert failed == {"results make a report": ("one cell was measured twice",)}
     skipped = [name for name, outcome in outcomes.items() if outcome.status == "skipped"]
-    assert skipped == NAMES[13:19]
+    assert skipped == NAMES[16:22]
     assert "results make a report" in outcomes[skipped[0]].details[0]
 
 
@@ -244,8 +247,8 @@ def test_a_picture_that_cannot_be_drawn_is_one_failure(monkeypatch: pytest.Monke
     joined = gate.Joined()
     checks = [
         Check(joined.NAME, joined.join),
-        joined.check("drawn", gate.report_fresh),
-        joined.check("locked", gate.results_locked),
+        joined.check("drawn", gate_checks.report_fresh),
+        joined.check("locked", gate_checks.results_locked),
     ]
     assert [outcome.status for outcome in run_all(checks)] == ["ok", "failed", "ok"]
 

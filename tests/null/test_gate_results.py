@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from flashladder import gate, results
+from flashladder import gate, gate_checks, results
 from flashladder.published import PUBLISHED
 from tests.null.ladder_fixture import Fixture, complete, make
 
-SEALED = gate.results_sealed
+SEALED = gate_checks.results_sealed
 Document = dict[str, Any]
 Check = Callable[[Path], gate.Outcome]
 OVER_FILES: list[Check] = [
-    gate.results_hold, gate.checks_passed, gate.sanitizers_clean, gate.counter_tables_fresh, gate.results_sealed,
+    gate_checks.results_hold, gate_checks.checks_passed, gate_checks.sanitizers_clean,
+    gate_checks.counter_tables_fresh, gate_checks.results_sealed,
 ]  # fmt: skip
 
 
@@ -80,12 +81,12 @@ def test_a_check_that_proves_nothing_fails(
     fixture: Fixture, change: Callable[[Document], object], message: str
 ) -> None:
     edit(fixture, "check.json.gz", change)
-    assert message in one_detail(gate.checks_passed(fixture.folder))
+    assert message in one_detail(gate_checks.checks_passed(fixture.folder))
 
 
 def test_a_benchmark_without_checks_fails(fixture: Fixture) -> None:
     (fixture.bench.parent / "check.json.gz").unlink()
-    assert "check.json.gz" in one_detail(gate.checks_passed(fixture.folder))
+    assert "check.json.gz" in one_detail(gate_checks.checks_passed(fixture.folder))
 
 
 @pytest.mark.parametrize(
@@ -105,19 +106,19 @@ def test_a_sanitizer_run_that_is_not_clean_fails(
     fixture: Fixture, change: Callable[[Document], object], message: str
 ) -> None:
     edit(fixture, "sanitizer.json.gz", change)
-    assert message in one_detail(gate.sanitizers_clean(fixture.folder))
+    assert message in one_detail(gate_checks.sanitizers_clean(fixture.folder))
 
 
 def test_an_edited_tuning_run_fails(fixture: Fixture) -> None:
     edit(fixture, "tune.json.gz", lambda d: d["summaries"][3].update(pct=99.0, pct_low=99.0, pct_high=99.0))
-    lines = gate.results_hold(fixture.folder).details
+    lines = gate_checks.results_hold(fixture.folder).details
     assert {"tune.json.gz" in line for line in lines} == {True}
     assert " S=4096 B=16 H=16 pct: written 99.0, derived " in lines[0]
 
 
 def test_an_interval_without_its_median_is_one_line_that_names_file_and_cell(fixture: Fixture) -> None:
     edit(fixture, "bench.json.gz", lambda d: d["summaries"][3].update(pct=99.0))
-    line = one_detail(gate.results_hold(fixture.folder))
+    line = one_detail(gate_checks.results_hold(fixture.folder))
     assert re.search(r"machine/bench.json.gz: bench.summaries.3: \d\d \(FP16.* fp16 S=4096: 99 % is not within", line)
     assert len(line) < 300
 
@@ -137,17 +138,17 @@ def test_what_does_not_follow_from_the_samples_is_named(
     fixture: Fixture, change: Callable[[Document], object], message: str
 ) -> None:
     edit(fixture, "bench.json.gz", change)
-    assert any(message in line for line in gate.results_hold(fixture.folder).details)
+    assert any(message in line for line in gate_checks.results_hold(fixture.folder).details)
 
 
 def test_an_edited_or_missing_table_of_counters_fails(fixture: Fixture) -> None:
     table = fixture.bench.parent / "counters.csv"
     table.write_text(table.read_text(encoding="utf-8").replace(",1\n", ",2\n", 1), encoding="utf-8")
     assert "counters.csv: differs from what counters.json.gz gives" in one_detail(
-        gate.counter_tables_fresh(fixture.folder)
+        gate_checks.counter_tables_fresh(fixture.folder)
     )
     table.unlink()
-    assert "counters.csv: is missing" in one_detail(gate.counter_tables_fresh(fixture.folder))
+    assert "counters.csv: is missing" in one_detail(gate_checks.counter_tables_fresh(fixture.folder))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_an_edited_or_missing_table_of_counters_fails(fixture: Fixture) -> None:
 )
 def test_counters_that_make_no_table_fail(fixture: Fixture, change: Callable[[Document], object], message: str) -> None:
     edit(fixture, "counters.json.gz", change)
-    assert message in one_detail(gate.counter_tables_fresh(fixture.folder))
+    assert message in one_detail(gate_checks.counter_tables_fresh(fixture.folder))
 
 
 def test_each_changed_file_of_a_sealed_folder_is_named(fixture: Fixture) -> None:
@@ -188,7 +189,7 @@ def test_a_folder_without_a_seal_or_with_another_order_fails(fixture: Fixture) -
 
 
 def test_every_published_csv_is_compared_and_named(tmp_path: Path) -> None:
-    assert gate.published_intact().status == "ok"
+    assert gate_checks.published_intact().status == "ok"
     folder = Path(shutil.copytree(PUBLISHED, tmp_path / "published"))
     names = sorted(path.name for path in folder.glob("*.csv"))
     assert len(names) > 4
@@ -198,10 +199,10 @@ def test_every_published_csv_is_compared_and_named(tmp_path: Path) -> None:
     (folder / names[0]).unlink()
     (folder / names[1]).write_bytes(b"\xff")
     (folder / "more.csv").write_text("", encoding="utf-8")
-    lines = gate.published_intact(folder).details
+    lines = gate_checks.published_intact(folder).details
     assert len(lines) == len(names) + 1
     expected = ("file is missing", "not UTF-8", *["published figures were edited"] * (len(names) - 2))
     for name, what in [*zip(names, expected, strict=True), ("more.csv", "is not described")]:
         assert any(name in line and what in line for line in lines), (name, lines)
     (folder / "progression.yaml").unlink()
-    assert "progression.yaml" in one_detail(gate.published_intact(folder))
+    assert "progression.yaml" in one_detail(gate_checks.published_intact(folder))

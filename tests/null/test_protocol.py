@@ -62,7 +62,7 @@ class Spy:
 @pytest.fixture(scope="module")
 def spy() -> Spy:
     spy = Spy()
-    made = spy.run(Plan(pairs=6, blocks=2, min_pairs=6, input_sets=3))
+    made = spy.run(Plan(pairs=6, blocks=3, min_pairs=6, input_sets=3))
     assert len(set(made.input_seeds)) == 3
     return spy
 
@@ -84,7 +84,7 @@ def test_fa2_is_timed_on_every_input_set_equally_often(spy: Spy) -> None:
     timed = [name for name in spy.gpu.log[first:] if name == "FA2"]
     inputs = [q for name, q in spy.launches if name == "FA2"][-len(timed) :]
     counts = sorted(inputs.count(q) for q in set(inputs))
-    assert counts == [6, 6, 6 + 2]  # each block starts with one run more, on the first set
+    assert counts == [6, 6, 6 + 3]  # each block starts with one run more, on the first set
 
 
 def test_fa2_runs_before_the_first_pair_until_the_clock_is_level(spy: Spy) -> None:

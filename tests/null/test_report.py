@@ -13,6 +13,7 @@ import pytest
 
 from flashladder import figures, report, report_data, report_plot, report_tables
 from flashladder.errors import FlashladderError
+from flashladder.files import CONFIGS, RESULTS, ROOT
 from flashladder.published import PUBLISHED
 from tests.null.ladder_fixture import Fixture, make
 
@@ -87,7 +88,7 @@ def test_rendering_twice_gives_the_same_bytes(ladder: report_data.Ladder) -> Non
 
 def test_pictures_carry_no_date_and_name_their_data(ladder: report_data.Ladder) -> None:
     files = report.render(ladder)
-    svg, png = files[report.REPORT / "progression.svg"], files[report.REPORT / "progression.png"]
+    svg, png = files["progression.svg"], files["progression.png"]
     assert b"<dc:date>" not in svg
     assert png.startswith(b"\x89PNG")
     release, digest = report_plot.rendered_by(svg)
@@ -158,11 +159,14 @@ def test_missing_markers_are_an_error(text: str) -> None:
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) -> Path:
     """A checkout of its own for the command: texts and results/report in tmp_path, made-up results."""
+    (tmp_path / "results").mkdir()
+    for path in (CONFIGS, *(path for path in RESULTS.iterdir() if path != report.REPORT)):
+        (tmp_path / path.relative_to(ROOT)).symlink_to(path)
     for page, text in figures.pages().items():
-        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / page).write_text(README if page == figures.README else text, encoding="utf-8")
-    monkeypatch.setattr(report, "README", tmp_path / "README.md")
-    monkeypatch.setattr(report, "REPORT", tmp_path / "report")
+        if page not in figures.SEALED:
+            (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / page).write_text(README if page == figures.README else text, encoding="utf-8")
+    monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "collect", lambda: report_data.collect(measured.folder))
     return tmp_path
 
@@ -174,7 +178,7 @@ def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[s
     assert "plot    " in capsys.readouterr().out
     assert report.main(["--check"]) == 0
     assert "Static GMEM stride" in (place / "README.md").read_text()
-    assert {path.name for path in (place / "report").iterdir()} == {
+    assert {path.name for path in (place / "results" / "report").iterdir()} == {
         "progression.md", "progression.csv", "cells.csv", "progression.svg", "progression.png",
     }  # fmt: skip
 
@@ -188,9 +192,10 @@ def test_command_writes_the_figures_of_the_changelog(place: Path) -> None:
     assert "(2026-01-01)" in text
 
 
-@pytest.mark.parametrize(
-    "name", ["README.md", "CHANGELOG.md", "report/progression.csv", "report/progression.svg", "report/cells.csv"]
-)
+STALE = ["README.md", "CHANGELOG.md", *(f"results/report/{name}" for name in ("cells.csv", "progression.svg"))]
+
+
+@pytest.mark.parametrize("name", STALE)
 def test_check_names_each_stale_file(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert report.main([]) == 0
     path = place / name
@@ -203,7 +208,7 @@ def test_pictures_of_another_matplotlib_are_compared_by_their_data(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert report.main([]) == 0
-    svg = place / "report" / "progression.svg"
+    svg = place / "results" / "report" / "progression.svg"
     release, digest = report_plot.rendered_by(svg.read_bytes())
     svg.write_bytes(svg.read_bytes().replace(f"v{release}".encode(), b"v0.0.1"))
     assert report.main(["--check"]) == 0

@@ -54,7 +54,7 @@ def test_without_measurements_there_are_counters_only(tmp_path: Path, reading: E
     shutil.copytree(PUBLISHED, tmp_path / "published")
     bare = report_data.collect(tmp_path)
     assert bare.emulated is None
-    assert not any(path.name.startswith("counters") for path in report.render(bare))
+    assert not any(name.startswith("counters") for name in report.render(bare))
     text = report_counters.document(bare, reading)
     assert "% of FA2" not in text
     assert "33,849,344" in text
