@@ -22,8 +22,8 @@ from flashladder.report_tables import headline
 from flashladder.result_schema import A_A, BenchResult, Group, Shape, kernel_key
 from flashladder.results import load_as, write_result
 from flashladder.statistics import LogSummary, floor_of, harmonic_summary, resampled_medians, summarize, verdict
-from flashladder.timing import RUN_UP, Plan
-from tests.null.bench_fixture import FAST, group, pairs, result
+from flashladder.timing import RUN_UP, Arm, Plan, warm_up
+from tests.null.bench_fixture import FAST, group, pairs, result, sample
 from tests.null.ladder_fixture import make
 from tests.null.test_check_null import attention, right
 from tests.null.test_timing_null import FakeGpu
@@ -280,3 +280,24 @@ def test_a_copy_of_the_fixture_is_whole(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(fixture.folder, tmp_path / "copy"))
     (machine,) = report_data.collect(folder).machines
     assert len(machine.measured) == 16
+
+
+def test_warm_up_lasts_its_least_time_on_a_clock_that_is_level_at_once() -> None:
+    gpu = FakeGpu()
+    assert 3.0 <= warm_up(gpu.hardware(), Arm("R", gpu.launch("R", 5.0)), least_s=3.0, most_s=9.0) < 3.5
+
+
+def test_fewer_pairs_than_asked_for_are_ambiguous() -> None:
+    made = result()
+    asked = made.model_copy(update={"settings": made.settings.model_copy(update={"min_pairs": 13})})
+    assert {one.verdict for one in summaries.derive(asked).summaries} == {"ambiguous"}
+    assert "ambiguous" not in {one.verdict for one in summaries.derive(made).summaries}
+
+
+def test_the_clock_of_a_cell_is_that_of_blocks_that_count() -> None:
+    """Three of four blocks are dropped, at another clock."""
+    timed = group()
+    hot = [sample(bits).model_copy(update={"sm_clock_mhz": 900}) for bits in (0, 0x40)]
+    dropped = [block.model_copy(update={"samples": tuple(hot)}) for block in timed.blocks[1:]]
+    made = result(timed.model_copy(update={"blocks": (timed.blocks[0], *dropped)}))
+    assert {one.sm_clock_mhz for one in summaries.derive(made).summaries} == {1700.0}

@@ -222,3 +222,24 @@ def test_json_holds_the_rows(place: Path, capsys: pytest.CaptureFixture[str]) ->
     told = json.loads(capsys.readouterr().out)
     assert told["refused"] == []
     assert {row["iteration"] for row in told["rows"]} == set(range(1, 17))
+
+
+@pytest.mark.parametrize("argv", [[], ["--check"], ["--json"]])
+def test_an_empty_ladder_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    monkeypatch.setattr(report_data, "load_all", lambda: ())
+    with pytest.raises(SystemExit) as left:
+        report.main(argv)
+    assert left.value.code == 2
+    assert capsys.readouterr().err == (
+        "error: iterations: no iterations: expected 01_base.yaml and what follows, found none; "
+        "git checkout -- iterations\n"
+    )
+
+
+def test_a_short_ladder_and_an_interval_beside_its_median_are_drawn() -> None:
+    """Fewer steps than the closer panel starts at, and bounds that rounding put beside the value."""
+    beside = report_plot.Point(1, 50.0, 50.0 + 1e-12, 50.0 - 1e-12)
+    drawn = report_plot.render([report_plot.Series("made up", (beside,))], {1: "base", 2: "swizzle"}, "made up")
+    assert drawn["png"].startswith(b"\x89PNG")
