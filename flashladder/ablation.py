@@ -20,7 +20,7 @@ from flashladder.located import closest
 from flashladder.parts import CONCERNS, Parts, config_conflicts, contradictions, fit_config
 from flashladder.resolve import frozen
 
-_DESCRIPTION = re.compile(r"\s*(\d+)\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
+_DESCRIPTION = re.compile(r"\s*(\d{1,9})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
 _LOADS = ("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles", "mma_double_buffer_loads")
 _TUNED = ("B_r", "B_c", "n_warps", *_LOADS)
 

@@ -19,7 +19,7 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import KERNELS, write_atomic
 from flashladder.ptxas import PtxasRow, to_csv
 from flashladder.ptxas_view import render
-from flashladder.scheduler import default_jobs, fill_all
+from flashladder.scheduler import fill_all
 from flashladder.store import STORE, CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
 from flashladder.toolchain import (
     Toolchain,
@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not configs:
             raise FlashladderError("no configuration is selected", found=options.configs, hint="try --configs prog")
         jobs = [(iteration, config, arch) for config in configs for arch in arches]
-        entries = compile_many(jobs, options.jobs or default_jobs(), debug=options.debug)
+        entries = compile_many(jobs, options.jobs, debug=options.debug)
         rows, warnings = table_rows(jobs, entries)
         print(render(rows, warnings, terminal_width()), end="")
         if options.csv:

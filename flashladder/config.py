@@ -17,9 +17,9 @@ ELEMENT_BYTES = 2
 EXAMPLE = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 
 _SHORT_FORM = re.compile(
-    r"\((?P<dtype>[A-Z0-9]+), (?P<d_head>\d+), (?P<B_r>\d+), (?P<B_c>\d+), (?P<n_warps>\d+)\): "
+    r"\((?P<dtype>[A-Z0-9]+), (?P<d_head>\d{1,9}), (?P<B_r>\d{1,9}), (?P<B_c>\d{1,9}), (?P<n_warps>\d{1,9})\): "
     r"(?P<async_copy>async\+)?(?P<eager>eager\+)?(?P<swizzled>swizzled\+)?"
-    r"load_(?P<q>\d+)_(?P<k>\d+)_(?P<v>\d+)_tiles(?P<buffer>\+buffer)?(?P<opt_softmax>\+opt_softmax)?",
+    r"load_(?P<q>\d{1,9})_(?P<k>\d{1,9})_(?P<v>\d{1,9})_tiles(?P<buffer>\+buffer)?(?P<opt_softmax>\+opt_softmax)?",
     re.ASCII,
 )
 _INTEGERS = ("d_head", "B_r", "B_c", "n_warps", "Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles")

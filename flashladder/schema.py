@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from flashladder.arguments import Parser
 from flashladder.errors import one_line_errors
 from flashladder.files import CONFIGS, dump_json, relative, write_atomic
 from flashladder.gpus import Gpu
@@ -31,7 +32,8 @@ def schemas() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Writes all schemas."""
+    """Writes all schemas; the command line takes nothing."""
+    Parser(prog="python -m flashladder.schema", description="Writes the JSON Schemas of all YAML files.").parse_args()
     for path, text in schemas().items():
         write_atomic(path, text)
         print(f"wrote {relative(path)}")

@@ -26,8 +26,8 @@ TILE_COLUMNS = (32, 64, 128)
 WARPS = (4, 8)
 KEYS = (*GPUS, "prog", "prog-all", "all", "tune")
 DEFAULT_GPU = "a100"  # whose configuration is meant when none is named
-_TILE = re.compile(r"(\d+), ?(\d+)", re.ASCII)
-_BRIEF = re.compile(r"(\d+),(\d+),(\d+) (\d+)_(\d+)_(\d+)(\+buffer)?(\+opt)?", re.ASCII)
+_TILE = re.compile(r"(\d{1,9}), ?(\d{1,9})", re.ASCII)
+_BRIEF = re.compile(r"(\d{1,9}),(\d{1,9}),(\d{1,9}) (\d)_(\d)_(\d)(\+buffer)?(\+opt)?", re.ASCII)
 
 LIVE_LIMIT = 304
 """Registers per thread that accumulators and fragments may need on paper.

@@ -276,7 +276,7 @@ def require_arch(arch: str) -> str:
         raise FlashladderError(
             "unknown GPU architecture",
             expected="one of " + ", ".join(load_pins().arches),
-            found=arch,
+            found=arch or "nothing",
             hint="use sm_80 for an A100, sm_86 for an RTX 30xx, sm_89 for an RTX 40xx, sm_90 for an H100 or H200",
         )
     return arch

@@ -2,20 +2,22 @@
 
 Why: invoke leaves with 1 when it cannot read a command line, which in this project means that a check failed; it takes
 ``--help`` for the value of a positional argument that is still missing; and it cannot read a positional argument with a
-default, the 7 of ``invoke ptxas 7``. It has no hook for these, so three methods of its parser are replaced. Nothing to
-run here; tasks.py calls `install`.
+default, the 7 of ``invoke ptxas 7``. It has no hook for these, so three methods of its parser are replaced, and the one
+that prints help. Nothing to run here; tasks.py calls `install`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from invoke.exceptions import Exit, ParseError
 from invoke.parser.parser import ParseMachine
+from invoke.program import Program
 
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.located import closest
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 CLOSE = 0.6  # of a misspelt task or flag: `nosuch` is no `bench`
 _HANDLE = ParseMachine.handle
+_CLEANUP = Program.parse_cleanup
 _UNKNOWN = re.compile(r"No idea what '(.*)' is!", re.DOTALL)
 _MISSING = re.compile(r"did not receive required positional arguments: (.*)")
 
@@ -96,8 +99,25 @@ def _handle(machine: ParseMachine, token: str) -> None:
             _error(machine, f"--{_flag(machine)} needs a number, found {token!r}")
 
 
+def _cleanup(program: Program) -> None:
+    """Answers ``--help`` and ``--list``: a reader that goes away, a full disk and an unknown name are as elsewhere."""
+    with one_line_errors():
+        try:
+            _CLEANUP(program)
+        except Exit as answered:
+            if answered.message:  # of --list NAME
+                raise FlashladderError("there are no groups of tasks", hint="`invoke` alone shows the tasks") from None
+            sys.stdout.flush()
+            raise
+        except ParseError as error:
+            name = str(program.args.help.value)
+            hint = closest(name, list(program.parser.contexts), CLOSE) or "`invoke` alone shows the tasks"
+            raise FlashladderError("no such task", found=repr(name), hint=hint) from error
+
+
 def install() -> None:
-    """Replaces the three methods, for this process."""
+    """Replaces the four methods, for this process."""
+    Program.parse_cleanup = _cleanup  # type: ignore[method-assign, assignment]  # no hook: see above
     ParseMachine.error = _error  # type: ignore[assignment]  # no hook: see above
     ParseMachine.handle = _handle  # type: ignore[method-assign, assignment]  # no hook: see above
     ParseMachine.see_positional_arg = _see_positional  # type: ignore[assignment]  # no hook: see above
