@@ -8,7 +8,7 @@ Run on a machine with a GPU:
     python -m flashladder.check 7                        # one iteration, all its configurations, fp16 and bf16
     python -m flashladder.check --all --out check.json.gz      # resumes when the file exists
 and on any other, small shapes on the PTX that ships (`flashladder.check_emulator`):
-    python -m flashladder.check 7 --backend emulator
+    python -m flashladder.check --all --backend emulator --out check.json.gz
 Exit code: 0 all correct, 1 a check failed, 2 it could not run.
 """
 
@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from flashladder.arguments import CONFIGS, Parser, seconds, whole
 from flashladder.check_case import REPEATS, Run, Subject, cases_for, check_case
+from flashladder.check_results import earlier, earlier_emulated, emulated_identity, write_emulated
 from flashladder.config import DTYPES, KernelConfig
 from flashladder.device import Device, open_device, reference_identity
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
@@ -31,8 +32,8 @@ from flashladder.inputs import Case
 from flashladder.installed import chosen_configs, load_installed
 from flashladder.iteration import load_all, load_iteration
 from flashladder.reference import References
-from flashladder.result_schema import Accuracy, CaseResult, CheckResult, Kernel
-from flashladder.results import OTHER_FILE, load_as, write_result
+from flashladder.result_schema import Accuracy, CaseResult, CheckResult
+from flashladder.results import write_result
 
 BACKENDS = ("gpu", "emulator")
 
@@ -141,17 +142,6 @@ def _outcomes(
         yield outcome
 
 
-def earlier(path: Path | None, kernels: dict[str, Kernel], gpu_uuid: str) -> tuple[CaseResult, ...]:
-    """Cases in an earlier file that still hold: not failed, same GPU, same machine code behind the kernel."""
-    if path is None or not path.is_file():
-        return ()
-    result = load_as(path, CheckResult, hint=OTHER_FILE)
-    if result.gpu.uuid != gpu_uuid:
-        return ()
-    same = {key for key, kernel in result.kernels.items() if key in kernels and kernels[key].same_code(kernel)}
-    return tuple(case for case in result.cases if case.kernel in same and case.status != "fail")
-
-
 def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Device) -> CheckReport:
     """Checks iterations one by one; after each, writes everything so far to `options.out`."""
     start = time.monotonic()
@@ -215,17 +205,30 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckReport:
-    """Checks iterations on this CPU, several at a time.
+    """Checks iterations on this CPU, several at a time; writes the result at the end to `options.out`.
 
     Raises:
-        FlashladderError: options that need a GPU.
+        FlashladderError: an option that needs a GPU.
     """
     from flashladder.check_emulator import CONFIGS as EMULATED
     from flashladder.check_emulator import check_many
 
-    if options.out or options.budget:
-        raise FlashladderError("--out and --budget need a GPU", hint="leave them out, or use --backend gpu")
-    return check_many(numbers, options.configs or EMULATED, options.dtypes, quick=options.quick)
+    if options.budget:
+        raise FlashladderError("--budget needs a GPU", hint="leave it out, or use --backend gpu")
+    configs = options.configs or EMULATED
+    if not options.out:
+        return check_many(numbers, configs, options.dtypes, quick=options.quick)
+    pairs = [
+        (iteration, config)
+        for iteration in map(load_iteration, numbers)
+        for config in chosen_configs(iteration.number, configs, options.dtypes)
+    ]
+    kernels = {kernel.key: kernel for kernel in (emulated_identity(*pair) for pair in pairs)}
+    cases = earlier_emulated(options.out, kernels)
+    done = frozenset((case.kernel, case.case) for case in cases)
+    cases += check_many(numbers, configs, options.dtypes, quick=options.quick, done=done).cases
+    write_emulated(options.out, kernels, cases)
+    return CheckReport(cases)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

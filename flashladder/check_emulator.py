@@ -10,7 +10,7 @@ races and missing waits, and one that is found fails the case.
 
 Run:
     python -m flashladder.check 7 --backend emulator           # its A100 configuration, fp16 and bf16
-    python -m flashladder.check --all --backend emulator
+    python -m flashladder.check --all --backend emulator --out emulated.json.gz    # resumes when the file exists
 """
 
 from __future__ import annotations
@@ -155,6 +155,7 @@ def check_emulated(
     configs: Sequence[str] = CONFIGS,
     dtypes: Sequence[str] = DTYPES,
     quick: bool = False,
+    done: frozenset[tuple[str, str]] = frozenset(),
     bar: bool = True,
 ) -> CheckReport:
     """Checks an iteration's PTX on this CPU; arguments as of `flashladder.check.check_iteration`.
@@ -175,6 +176,7 @@ def check_emulated(
         run=emulated_run(iteration),
         cases=lambda config: cases_for(config, stride, quick=quick),
         repeats=REPEATS,
+        done=done,
         bar=bar,
     )
 
@@ -187,9 +189,15 @@ class _Job:
     configs: tuple[str, ...]
     dtypes: tuple[str, ...]
     quick: bool
+    done: frozenset[tuple[str, str]]
 
     def run(self) -> CheckReport:
-        return check_emulated(self.number, configs=self.configs, dtypes=self.dtypes, quick=self.quick, bar=False)
+        import torch
+
+        torch.set_num_threads(1)  # there is a process per CPU already
+        return check_emulated(
+            self.number, configs=self.configs, dtypes=self.dtypes, quick=self.quick, done=self.done, bar=False
+        )
 
 
 def check_many(
@@ -198,18 +206,19 @@ def check_many(
     dtypes: Sequence[str] = DTYPES,
     *,
     quick: bool = False,
+    done: frozenset[tuple[str, str]] = frozenset(),
 ) -> CheckReport:
     """`check_emulated` of several iterations, a process per CPU."""
     from flashladder.check import CheckReport
 
     if len(numbers) == 1:
-        return check_emulated(numbers[0], configs=configs, dtypes=dtypes, quick=quick)
+        return check_emulated(numbers[0], configs=configs, dtypes=dtypes, quick=quick, done=done)
     pairs = [
         (iteration, config)
         for iteration in map(load_iteration, numbers)
         for config in chosen_configs(iteration.number, configs, dtypes)
     ]
     ptx_many(pairs)  # each is compiled once, before the processes ask for it
-    jobs = [_Job(number, tuple(configs), tuple(dtypes), quick) for number in numbers]
+    jobs = [_Job(number, tuple(configs), tuple(dtypes), quick, done) for number in numbers]
     reports = parallel.over(_Job.run, jobs, "check")
     return CheckReport(tuple(case for report in reports for case in report.cases))

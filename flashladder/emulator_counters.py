@@ -54,7 +54,7 @@ def read_kernel(number: int) -> EmulatedKernel:
     iteration = load_iteration(number)
     configs = {dtype: iteration.configs[CONFIG_OF].with_dtype(dtype) for dtype in DTYPES}
     digests = {dtype: ptx_sha256(read_ptx(ptx_for(iteration, config).ptx)) for dtype, config in configs.items()}
-    cached = CACHE / f"{sha256(_version() + repr((number, digests, SHAPE, RACE_SHAPE)))}.json"
+    cached = CACHE / f"{sha256(version(Path(__file__)) + repr((number, digests, SHAPE, RACE_SHAPE)))}.json"
     with suppress(FileNotFoundError, ValidationError):
         return EmulatedKernel.model_validate_json(cached.read_bytes())
     counters = emulator.Counters()
@@ -80,10 +80,10 @@ def read_kernel(number: int) -> EmulatedKernel:
     return found
 
 
-def _version() -> str:
-    """A digest of all that a reading depends on besides the PTX: the emulator's code and this file."""
+def version(*more: Path) -> str:
+    """A digest of all that a reading depends on besides the PTX: the emulator's code and these files."""
     folder = Path(emulator.__file__).parent
-    files = [*sorted(folder.glob("*.py")), folder.parent / "emulated.py", Path(__file__)]
+    files = [*sorted(folder.glob("*.py")), folder.parent / "emulated.py", *more]
     return sha256("".join(sha256(path.read_bytes()) for path in files) + np.__version__)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "CaseResult",
     "CheckResult",
     "CounterResult",
+    "EmulatedCheckResult",
     "Finding",
     "Gpu",
     "Group",
@@ -30,6 +31,7 @@ __all__ = [
     "Kernel",
     "Mean",
     "Mode",
+    "Origin",
     "Pair",
     "Process",
     "Reference",
@@ -178,15 +180,20 @@ class Mean(Interval):
     seq_lens: tuple[int, ...]
 
 
-class Result(Strict):
-    """What every result file holds about its origin."""
+class Origin(Strict):
+    """What every result file holds about its origin, on whatever machine."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     protocol_version: str = PROTOCOL_VERSION
     rung: str
-    gpu: Gpu
     host: Host
     kernels: dict[str, Kernel]
+
+
+class Result(Origin):
+    """A result measured on a GPU."""
+
+    gpu: Gpu
 
 
 class BenchResult(Result):
@@ -232,6 +239,14 @@ class CheckResult(Result):
     """Numerical checks of kernels on a GPU."""
 
     kind: Literal["check"] = "check"
+    reference: Reference
+    cases: tuple[CaseResult, ...]
+
+
+class EmulatedCheckResult(Origin):
+    """Numerical checks of kernels' PTX on a CPU; a kernel's `build` is the digest of its PTX and of the emulator."""
+
+    kind: Literal["emulated-check"] = "emulated-check"
     reference: Reference
     cases: tuple[CaseResult, ...]
 
@@ -283,7 +298,9 @@ class SanitizerResult(Result):
     findings: tuple[Finding, ...]
 
 
-AnyResult = Annotated[BenchResult | CheckResult | CounterResult | SanitizerResult, Field(discriminator="kind")]
+AnyResult = Annotated[
+    BenchResult | CheckResult | EmulatedCheckResult | CounterResult | SanitizerResult, Field(discriminator="kind")
+]
 
 
 def kernel_key(iteration: int, config: str) -> str:

@@ -23,9 +23,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, sha256, write_atomic
-from flashladder.result_schema import SCHEMA_VERSION, AnyResult, Host, Result
+from flashladder.result_schema import SCHEMA_VERSION, AnyResult, Host, Origin, Result
 
-Kind = TypeVar("Kind", bound=Result)
+Kind = TypeVar("Kind", bound=Origin)
 
 OTHER_FILE = "choose another --out"
 SEAL = "SHA256SUMS"  # of a machine's folder: raw samples cannot be derived again, so that their bytes are noted
@@ -43,7 +43,7 @@ def this_host() -> Host:
     return Host(digest=digest, cpu=cpu, n_cpus=os.cpu_count() or 1, system=system, python=platform.python_version())
 
 
-def write_result(path: Path, result: Result) -> Path:
+def write_result(path: Path, result: Origin) -> Path:
     """Writes a result, compressed when `path` ends in ``.gz``; the same result always gives the same bytes."""
     text = dump_json(result.model_dump(mode="json"))
     return write_atomic(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
@@ -158,7 +158,8 @@ def main(arguments: list[str]) -> int:
         return 0
     for name in paths:
         result = load_result(Path(name))
-        print(f"{name}: {result.kind}, {len(result.kernels)} kernels on {result.gpu.name}")
+        machine = result.gpu.name if isinstance(result, Result) else result.host.cpu
+        print(f"{name}: {result.kind}, {len(result.kernels)} kernels on {machine}")
     return 0
 
 

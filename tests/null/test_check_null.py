@@ -236,9 +236,9 @@ def test_bad_arguments(argv: list[str], code: int, message: str, capsys: pytest.
     assert message in capsys.readouterr().err
 
 
-def test_the_emulators_check_writes_no_result_file() -> None:
-    with pytest.raises(FlashladderError, match="--out and --budget need a GPU") as caught:
-        check.main(["7", "--backend", "emulator", "--out", "check.json"])
+def test_a_budget_needs_a_gpu() -> None:
+    with pytest.raises(FlashladderError, match="--budget needs a GPU") as caught:
+        check.main(["7", "--backend", "emulator", "--budget", "5"])
     assert caught.value.exit_code == 2
 
 

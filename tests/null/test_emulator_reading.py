@@ -177,11 +177,11 @@ def test_a_hardware_file_without_an_iteration_is_an_error(tmp_path: Path) -> Non
 def test_a_kept_reading_is_void_when_the_emulators_code_changes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    before = emulator_counters._version()
+    before = emulator_counters.version()
     package = Path(shutil.copytree(Path(emulator.__file__).parent, tmp_path / "emulator"))
     shutil.copy(Path(emulator.__file__).parent.parent / "emulated.py", tmp_path)
     monkeypatch.setattr(emulator, "__file__", str(package / "__init__.py"))
-    assert emulator_counters._version() == before
+    assert emulator_counters.version() == before
     with (package / "banks.py").open("a", encoding="utf-8") as file:
         file.write("# another rule\n")
-    assert emulator_counters._version() != before
+    assert emulator_counters.version() != before

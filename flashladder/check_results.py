@@ -1,0 +1,72 @@
+"""What checks keep on disk: which earlier cases still hold, and the identity of a kernel that ran on the emulator.
+
+Why apart from `flashladder.check`: on a GPU and on the emulator a case holds for as long as the code behind its kernel
+is the same; only what counts as that code differs. Nothing to run here; `--out` of the check does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flashladder.config import KernelConfig
+from flashladder.device import reference_identity
+from flashladder.doctor_gpu import rung
+from flashladder.iteration import Iteration
+from flashladder.result_schema import CaseResult, CheckResult, EmulatedCheckResult, Kernel
+from flashladder.results import OTHER_FILE, load_as, this_host, write_result
+
+
+def earlier(path: Path | None, kernels: Mapping[str, Kernel], gpu_uuid: str) -> tuple[CaseResult, ...]:
+    """Cases in an earlier file that still hold: not failed, same GPU, same machine code behind the kernel."""
+    if path is None or not path.is_file():
+        return ()
+    result = load_as(path, CheckResult, hint=OTHER_FILE)
+    return _unchanged(result, kernels) if result.gpu.uuid == gpu_uuid else ()
+
+
+def earlier_emulated(path: Path | None, kernels: Mapping[str, Kernel]) -> tuple[CaseResult, ...]:
+    """Cases in an earlier file that still hold: not failed, same PTX, same emulator; on whatever machine."""
+    if path is None or not path.is_file():
+        return ()
+    return _unchanged(load_as(path, EmulatedCheckResult, hint=OTHER_FILE), kernels)
+
+
+def _unchanged(result: CheckResult | EmulatedCheckResult, kernels: Mapping[str, Kernel]) -> tuple[CaseResult, ...]:
+    same = {key for key, kernel in result.kernels.items() if key in kernels and kernels[key].same_code(kernel)}
+    return tuple(case for case in result.cases if case.kernel in same and case.status != "fail")
+
+
+def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
+    """What a result says about a kernel whose PTX the emulator runs.
+
+    Raises:
+        FlashladderError: nothing here can compile it.
+    """
+    from flashladder.compile import ptx_for, tools_of
+    from flashladder.emulator_counters import version
+    from flashladder.files import sha256
+    from flashladder.ptx import ptx_sha256, read_ptx
+    from flashladder.toolchain import load_pins
+
+    return Kernel(
+        iteration=iteration.number,
+        config=config.short_form(),
+        dtype=config.dtype,
+        arch=load_pins().ptx_arch,
+        text_sha256=None,
+        build=sha256(version() + ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))),
+        toolchain=dict(tools_of().ptx_versions),
+    )
+
+
+def write_emulated(path: Path, kernels: Mapping[str, Kernel], cases: Sequence[CaseResult]) -> Path:
+    """Writes the cases of a check on the emulator, with the identity of every kernel among them."""
+    result = EmulatedCheckResult(
+        rung=rung(gpu=False, counted=False, clocks=False),
+        host=this_host(),
+        kernels={key: kernels[key] for key in dict.fromkeys(case.kernel for case in cases)},
+        reference=reference_identity({}),
+        cases=tuple(cases),
+    )
+    return write_result(path, result)
