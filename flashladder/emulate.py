@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import sys
 
 import numpy as np
-from tqdm import tqdm
 
 from flashladder import emulate_file, emulate_view, emulator
 from flashladder.arguments import ONE_CONFIG, Parser
 from flashladder.config import DTYPES, KernelConfig
 from flashladder.emulate_arguments import FORMS
+from flashladder.emulate_progress import expected_instructions, ticking
 from flashladder.emulated import ELEMENT, attention_fp64, forward, kernel_of, make_tensors
 from flashladder.emulator.budget import parse_bytes
 from flashladder.emulator.launch import MEMORY_BUDGET
@@ -119,12 +119,10 @@ def emulate(
     kernel = kernel_of(iteration, config)
 
     def run(observer: emulator.Counters | emulator.Hazards, what: str) -> emulator.Result:
-        bar = tqdm(desc=what, unit=" instructions", unit_scale=True, leave=False, disable=None if progress else True)
+        def total() -> int:
+            return expected_instructions(iteration, config, shape)
 
-        def tick(count: int) -> None:
-            bar.update(count)
-
-        with bar:
+        with ticking(what, "instructions", total, shown=progress) as tick:
             return forward(
                 iteration,
                 config,
@@ -136,7 +134,7 @@ def emulate(
             )
 
     result = run(counters, f"emulate {iteration.description}")
-    errors = distance(q, k, v, out, UNIT_ROUNDOFF[config.dtype])
+    errors = distance(q, k, v, out, UNIT_ROUNDOFF[config.dtype], progress=progress)
     races = emulator.Hazards() if hazards else None
     if races is not None:
         run(races, "look for races")
@@ -170,20 +168,23 @@ def _tensors(iteration: Iteration, config: KernelConfig, shape: Shape, seed: int
     return make_tensors(iteration, config, shape, seed)
 
 
-def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float) -> Errors:
-    """Compares O with an fp64 reference, a head and some query rows (`SCORES`) at a time."""
+def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progress: bool = False) -> Errors:
+    """Compares O with an fp64 reference, a head and some query rows (`SCORES`) at a time; a bar if it takes long."""
     n_rows = max(1, SCORES // q.shape[1])
     largest = squares = reference = 0.0
-    for batch in range(q.shape[0]):
-        for head in range(q.shape[2]):
-            one = (slice(batch, batch + 1), slice(None), slice(head, head + 1))
-            for start in range(0, q.shape[1], n_rows):
-                rows = (one[0], slice(start, start + n_rows), one[2])
-                exact = attention_fp64(q[rows], k[one], v[one])
-                off = out[rows].astype(np.float64) - exact
-                largest = float(np.maximum(largest, np.abs(off).max()))  # keeps NaN, unlike max()
-                squares += float(np.square(off).sum())
-                reference += float(np.square(exact).sum())
+    n_all = q.shape[0] * q.shape[1] * q.shape[2]
+    with ticking("compare with fp64", "rows", lambda: n_all, shown=progress) as tick:
+        for batch in range(q.shape[0]):
+            for head in range(q.shape[2]):
+                one = (slice(batch, batch + 1), slice(None), slice(head, head + 1))
+                for start in range(0, q.shape[1], n_rows):
+                    rows = (one[0], slice(start, start + n_rows), one[2])
+                    exact = attention_fp64(q[rows], k[one], v[one])
+                    off = out[rows].astype(np.float64) - exact
+                    largest = float(np.maximum(largest, np.abs(off).max()))  # keeps NaN, unlike max()
+                    squares += float(np.square(off).sum())
+                    reference += float(np.square(exact).sum())
+                    tick(exact.shape[1])
     bound = 2 * roundoff * float(np.abs(v.astype(np.float64)).max())
     return Errors(largest, bound, float(np.sqrt(squares / reference)), roundoff)
 

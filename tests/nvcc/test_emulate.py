@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from flashladder import check, check_emulator, emulate, emulator
+from flashladder import check, check_emulator, emulate, emulate_progress, emulator
 from flashladder.errors import CheckFailed
 from flashladder.iteration import Iteration, load_iteration
 from flashladder.mutation import mutants_of
@@ -120,3 +120,45 @@ def test_other_configurations_are_checked_on_request() -> None:
     report = check_emulator.check_emulated(7, configs=["prog"], dtypes=["bf16"], quick=True, bar=False)
     assert report.passed, report.render()
     assert len({case.kernel for case in report.cases}) == len(set(load_iteration(7).configs.values()))
+
+
+class Terminal:
+    """A bar as on a terminal; `bars` are those that were made."""
+
+    bars: ClassVar[list[Terminal]] = []
+    disable = False
+
+    def __init__(self, desc: str, **settings: object) -> None:
+        self.desc, self.total, self.n = desc, 0, 0
+        self.shown = settings["disable"] is None
+        self.bars.append(self)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, count: int) -> None:
+        self.n += count
+
+
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        (["16", "--seq-len=1024"], {"emulate 16", "compare with fp64"}),
+        (["1", "--seq-len=704", "--heads=2", "--hazards"], {"emulate 1", "compare with fp64", "look for races"}),
+        (["9", "--seq-len=128", "--batch=3"], {"emulate 9", "compare with fp64"}),
+    ],
+)
+def test_every_bar_has_an_end_and_gets_there(
+    words: list[str], ends: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(emulate_progress, "tqdm", Terminal)
+    monkeypatch.setattr(Terminal, "bars", [])
+    assert emulate.main(words) == 0
+    assert {bar.desc for bar in Terminal.bars} == ends
+    for bar in Terminal.bars:
+        assert bar.shown
+        assert bar.n == bar.total > 0, bar.desc
+    assert capsys.readouterr().err == ""
