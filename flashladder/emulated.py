@@ -28,6 +28,7 @@ from flashladder.launcher import KERNEL
 from flashladder.result_schema import Shape
 
 ELEMENT = 2  # bytes
+TARGET = "sm_90"  # compute_80 PTX for every GPU of the project: whether it fits its own is seen where the key is known
 VECTOR = 8  # elements of one 16-byte cp.async
 NUMPY_DTYPES = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -112,6 +113,7 @@ def forward(
         memory_budget=memory_budget,
         max_instructions=max_instructions,
         progress=progress,
+        target=TARGET,
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from flashladder import emulate, emulate_view, emulator
 from flashladder.emulate import Emulation, Errors
-from flashladder.emulated import attention_fp64, make_inputs
+from flashladder.emulated import attention_fp64, forward, make_inputs, make_tensors
 from flashladder.emulator import budget
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.iteration import load_description, load_iteration
@@ -207,6 +207,16 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulate, "emulate", huge)
     with pytest.raises(FlashladderError, match="a smaller shape"):
         emulate.main(["1"])
+
+
+def test_a_tile_for_a_larger_gpu_than_the_ptx_names_can_be_emulated() -> None:
+    step = load_iteration(1)
+    config = replace(step.configs["h200"], B_r=256, B_c=256, n_warps=8)  # 192 KiB: an H200 has them, an A100 has not
+    assert 163 * 1024 < config.smem_bytes <= 227 * 1024
+    text = PTX.partition(".visible")[0] + ".visible .entry k(.param .align 8 .b8 p[136]) { ret; }"
+    kernel = emulator.load(text, path="k.ptx").kernel()
+    tensors = make_tensors(step, config, Shape(batch=1, seq_len=256, n_heads=1, d_head=128))
+    assert forward(step, config, tensors, kernel=kernel).blocks == 1
 
 
 def test_heads_of_a_fixed_row_stride_are_cut_from_a_wider_tensor() -> None:

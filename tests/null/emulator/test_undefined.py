@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from flashladder.emulator import EmulationError, load
-from flashladder.emulator.values import Array
+from flashladder.emulator.compiled import Operation
+from flashladder.emulator.undefined import Undefined
+from flashladder.emulator.values import Array, BoolArray
 from tests.null.emulator.programs import HEADER, OUT, program, run
 
 UNDEFINED = """
@@ -131,8 +133,29 @@ def test_a_matrix_product_spreads_the_mark_over_its_warp() -> None:
     assert caught.value.kind == "undefined"
 
 
-def test_marks_end_where_nobody_holds_one() -> None:
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Opcodes of the instructions whose marks are followed from now on."""
+    opcodes: list[str] = []
+    real = Undefined.follow
+
+    def follow(self: Undefined, operation: Operation, *masks: BoolArray | None) -> None:
+        opcodes.append(operation.instruction.opcode)
+        real(self, operation, *masks)
+
+    monkeypatch.setattr(Undefined, "follow", follow)
+    return opcodes
+
+
+def test_nothing_is_followed_without_an_undefined_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    opcodes = followed(monkeypatch)
+    everyone = "shfl.sync.down.b32 %r3, %r0, 4, 31, -1; shfl.sync.up.b32 %r3, %r3, 1, 0, -1;"
+    assert run(f"{everyone} {STORE}").shape == (1, 32)
+    assert opcodes == []
+
+
+def test_marks_end_where_nobody_holds_one(monkeypatch: pytest.MonkeyPatch) -> None:
     # Three rounds of the same shuffle in a loop, each leaving nothing behind: the loop goes fast in between.
+    opcodes = followed(monkeypatch)
     body = """
     mov.u32 %r5, 0; mov.u32 %r3, 0;
     LOOP:
@@ -144,6 +167,9 @@ def test_marks_end_where_nobody_holds_one() -> None:
     @%p6 bra LOOP;
     """
     assert values(body + STORE) == [12, 15, 18, 21, 3, 3, 3, 3]
+    assert opcodes.count("selp.u32") == 3
+    assert opcodes.count("shfl.sync.down.b32") == 1  # in the first round, while the mark of `UNDEFINED` is still there
+    assert "st.global.u32" not in opcodes
 
 
 def test_other_blocks_and_warps_are_told_apart() -> None:
