@@ -5,8 +5,9 @@ Why generated: the pydantic models are the truth; a test checks that the committ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+import sys
 
 from pydantic import BaseModel
 
@@ -31,9 +32,10 @@ def schemas() -> dict[Path, str]:
     }
 
 
-def main() -> None:
+def main(argv: Sequence[str] = ()) -> None:
     """Writes all schemas; the command line takes nothing."""
-    Parser(prog="python -m flashladder.schema", description="Writes the JSON Schemas of all YAML files.").parse_args()
+    description = "Writes the JSON Schemas of all YAML files."
+    Parser(prog="python -m flashladder.schema", description=description).parse_args(argv)
     for path, text in schemas().items():
         write_atomic(path, text)
         print(f"wrote {relative(path)}")
@@ -41,4 +43,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with one_line_errors():
-        main()
+        main(sys.argv[1:])
