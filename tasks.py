@@ -20,7 +20,6 @@ from flashladder.arguments import ONE_CONFIG
 from flashladder.config import EXAMPLE
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.gpu_present import require_gpu
-from flashladder.iteration import load_iteration
 
 usage.install()
 Flag = str | bool | None
@@ -46,6 +45,8 @@ def step(text: str) -> str:
     with one_line_errors():
         if not (text.isascii() and text.isdigit()):
             raise FlashladderError("no such iteration", expected="a number from 1 to 16", found=repr(text))
+        from flashladder.iteration import load_iteration
+
         number = load_iteration(int(text[:9])).number
     return str(number)
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 import statistics
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
-import yaml
 
 from flashladder.errors import FlashladderError
 from flashladder.files import CONFIGS, RESULTS, relative
@@ -24,6 +23,7 @@ from flashladder.report_data import HEADLINE_LENGTH, Ladder, Machine, second_fil
 from flashladder.report_tables import headline, headline_machine
 from flashladder.result_schema import BenchResult
 from flashladder.results import load_as, read_json
+from flashladder.yaml_text import read_yaml
 
 DURATIONS = "durations.json"  # under a results folder
 REFERENCES = ("cudnn_tflops", "fa4_sm90_tflops")
@@ -101,7 +101,7 @@ class Data:
         """Mutants of the kernels that change nothing."""
         from flashladder.mutation import EQUIVALENT, Equivalent
 
-        listed = yaml.safe_load((self.configs / EQUIVALENT.name).read_text(encoding="utf-8"))
+        listed = cast("list[object]", read_yaml(self.configs / EQUIVALENT.name))
         return sum(len(Equivalent.model_validate(one).iterations) for one in listed)
 
     def emulated_s(self, step: int, seq_len: int, heads: int) -> list[float]:

@@ -168,7 +168,7 @@ def load_description(folder: Path = PUBLISHED) -> Description:
     path = folder / DESCRIPTION
     try:
         return Description.model_validate(yaml.safe_load(_read(path)))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise FlashladderError(f"not YAML ({error})", where=relative(path)) from error
     except ValidationError as error:
         first = error.errors()[0]

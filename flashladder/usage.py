@@ -18,7 +18,6 @@ from invoke.parser.parser import ParseMachine
 from invoke.program import Program
 
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.located import closest
 
 if TYPE_CHECKING:
     from invoke.parser.context import ParserContext
@@ -44,6 +43,13 @@ class UsageError(ParseError, Exit):
         return 2
 
 
+def _closest(name: str, candidates: Sequence[str]) -> str | None:
+    """A hint at a misspelt task or flag."""
+    from flashladder.located import closest  # which brings pydantic: not for a command line that is right
+
+    return closest(name, candidates, CLOSE)
+
+
 def _error(machine: ParseMachine, text: str) -> None:
     raise UsageError(f"error: {_explained(machine, text)}", machine.context)
 
@@ -56,14 +62,14 @@ def _explained(machine: ParseMachine, text: str) -> FlashladderError:
     if missing:
         return FlashladderError(f"{name} needs {missing[1]}", hint=f"`invoke {name} --help` says more")
     if unknown and name is None:
-        hint = closest(unknown[1], tasks, CLOSE) or "`invoke` alone shows the tasks"
+        hint = _closest(unknown[1], tasks) or "`invoke` alone shows the tasks"
         return FlashladderError("no such task", found=repr(unknown[1]), hint=hint)
     if unknown and unknown[1].startswith("-"):
         flags = sorted(flag for flag in machine.context.flags if flag.startswith("--"))
-        hint = closest(unknown[1], flags, CLOSE) or f"`invoke {name} --help` says more"
+        hint = _closest(unknown[1], flags) or f"`invoke {name} --help` says more"
         return FlashladderError(f"{name} has no such flag", expected=", ".join(flags), found=unknown[1], hint=hint)
     if unknown:
-        hint = closest(unknown[1], tasks, CLOSE) or f"`invoke {name} --help` says more"
+        hint = _closest(unknown[1], tasks) or f"`invoke {name} --help` says more"
         return FlashladderError(f"{name} takes no further argument", found=repr(unknown[1]), hint=hint)
     flag = f"--{_flag(machine)}"
     if "needed value" in text or "doesn't take" in text:
@@ -111,7 +117,7 @@ def _cleanup(program: Program) -> None:
             raise
         except ParseError as error:
             name = str(program.args.help.value)
-            hint = closest(name, list(program.parser.contexts), CLOSE) or "`invoke` alone shows the tasks"
+            hint = _closest(name, list(program.parser.contexts)) or "`invoke` alone shows the tasks"
             raise FlashladderError("no such task", found=repr(name), hint=hint) from error
 
 
