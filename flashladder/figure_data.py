@@ -6,7 +6,7 @@ Nothing to run here; ``python -m flashladder.figures`` shows every figure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 import statistics
@@ -49,6 +49,7 @@ class Data:
     ladder: Ladder
     results: Path = RESULTS
     configs: Path = CONFIGS
+    _counted: dict[str, int] = field(default_factory=dict)
 
     @property
     def machine(self) -> Machine:
@@ -90,7 +91,9 @@ class Data:
 
     def replayed(self, name: str, kind: str) -> int:
         """How many records of one kind a file of the H200's holds."""
-        return len(read_json(self.results / "h200" / name)[kind])
+        if name not in self._counted:
+            self._counted[name] = len(read_json(self.results / "h200" / name)[kind])
+        return self._counted[name]
 
     def locked_kernels(self) -> int:
         """Kernels in the locks of all architectures."""

@@ -74,6 +74,10 @@ def _points(name: str) -> Callable[[Data], str]:
     return lambda data: f"{getattr(data.ladder.published.description.tolerance.same_gpu_points, name):g}"
 
 
+def _spearman(data: Data) -> str:
+    return f"{data.ladder.published.description.tolerance.other_gpu_spearman_at_least:g}"
+
+
 def _day(data: Data) -> str:
     return data.machine.reference.rpartition(", ")[2]
 
@@ -104,6 +108,7 @@ FIGURES = (
     Figure(README, r"FA4 are about ([\d.]+) times", lambda data: f"{data.beyond_ampere():.1f}"),
     Figure(README, r"within ([\d.]+) points \(harmonic", _points("default")),
     Figure(README, r"points \(harmonic mean ([\d.]+)\)", _points("hmean")),
+    Figure(README, r"rank order on another \(Spearman at least ([\d.]+)\)", _spearman),
     Figure(README, r"first command takes about ([a-z]+ minutes?)", _duration("reproduce")),
     Figure(README, r"downloads and ([\d.]+) GB of disk", _disk),
     Figure(README, r"\((\d+) cases, about", _cases),

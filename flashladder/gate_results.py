@@ -18,7 +18,7 @@ from flashladder import emulator_agreement, published
 from flashladder.check_case import cases_for
 from flashladder.config import KernelConfig
 from flashladder.emulator_reading import NAME as READING_NAME
-from flashladder.emulator_reading import load_reading
+from flashladder.emulator_reading import load_reading, stale
 from flashladder.files import relative
 from flashladder.gate_outcome import Found
 from flashladder.inputs import layouts
@@ -52,8 +52,9 @@ def reading_beside(path: Path) -> Path:
 
 
 def reading_problems(path: Path) -> Found:
-    """Races in the emulator's reading, and PTX that is not locked."""
-    return Found(emulator_agreement.reading_problems(path), len(load_reading(path).kernels))
+    """Races in the emulator's reading, PTX that is not locked, and a table beside it that is not what it gives."""
+    reading = load_reading(path)
+    return Found([*emulator_agreement.reading_problems(path), *stale(reading, path)], len(reading.kernels))
 
 
 def sampled_files(folder: Path) -> list[Path]:

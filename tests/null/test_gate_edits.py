@@ -1,0 +1,257 @@
+"""Edits of the committed data, one at a time: the check of the gate that catches each, by one clear line.
+
+Every edit is made in a tree of links to the checkout, in which one file is a changed copy. A folder of a GPU's results
+is sealed anew after the edit, as someone would who knows of the seal: the check that is asked for has to catch it all
+the same. Only that check is run; the whole gate on such a tree: ``FLASHLADDER_ROOT=TREE invoke gate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import gzip
+import json
+from pathlib import Path
+import re
+from typing import Any
+
+import pytest
+
+from flashladder import gate
+from flashladder.counters import LDSM
+from flashladder.files import ROOT
+from flashladder.gate_outcome import Outcome, attempt
+from flashladder.results import SEAL, seal
+
+Document = dict[str, Any]
+Edit = Callable[[Path], object]
+LINKED = ("README.md", "CHANGELOG.md", "docs", "results", "configs", "iterations", "kernels", "analysis")
+BENCH, SECOND, CHECK = (f"results/h200/{name}.json.gz" for name in ("bench", "second_card", "check"))
+SANITIZER, COUNTERS = (f"results/h200/{name}.json.gz" for name in ("sanitizer", "counters"))
+EMULATED, LOCK, YAML = (
+    "results/emulator/counters.json",
+    "results/locks/sm_90.json",
+    "results/published/progression.yaml",
+)
+FIGURES, STALE, JOIN = "figures in texts", "tables and plot", "results make a report"
+SAMPLES, PEAKS, LIMITS = "results follow", "peaks of GPUs", "locked kernels are complete"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The checkout as links."""
+    for name in LINKED:
+        source = ROOT / name
+        for path in [source] if source.is_file() else [one for one in sorted(source.rglob("*")) if one.is_file()]:
+            if "__pycache__" not in path.parts:
+                (tmp_path / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / path.relative_to(ROOT)).symlink_to(path)
+    return tmp_path
+
+
+def edited(tree: Path, name: str, edit: Edit) -> None:
+    """Replaces the link by a copy, changes that, and seals the folder anew where it has a seal."""
+    path = tree / name
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data)
+    edit(path)
+    assert not path.is_file() or path.read_bytes() != data, "the edit changed nothing"
+    if (path.parent / SEAL).is_file():
+        (path.parent / SEAL).unlink()
+        seal(path.parent)
+
+
+def asked(tree: Path, beginning: str) -> Outcome:
+    """The outcome of the check whose name begins so."""
+    outcomes = {}
+    for check in gate.all_checks(tree):
+        if check.name.startswith(beginning) or (check.name == JOIN and beginning not in NO_JOIN):
+            outcomes[check.name] = attempt(check)
+    (found,) = (outcome for name, outcome in outcomes.items() if name.startswith(beginning))
+    return found
+
+
+NO_JOIN = {SAMPLES, LIMITS, "checks passed", "every conf", "sanitizers", "tables of", "published fig", "the emulator c",
+           "claims about counters", "emulated kernels", "the page", "notes", "result files"}  # fmt: skip
+
+
+def j(change: Callable[[Document], object]) -> Edit:
+    """Changes a JSON document, compressed or not."""
+
+    def edit(path: Path) -> None:
+        packed = path.suffix == ".gz"
+        document = json.loads(gzip.decompress(path.read_bytes()) if packed else path.read_bytes())
+        change(document)
+        text = json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
+        path.write_bytes(gzip.compress(text) if packed else text)
+
+    return edit
+
+
+def t(pattern: str, new: str) -> Edit:
+    """Replaces the first match in a text."""
+
+    def edit(path: Path) -> None:
+        text = path.read_text(encoding="utf-8")
+        path.write_text(re.sub(pattern, new, text, count=1, flags=re.MULTILINE), encoding="utf-8")
+
+    return edit
+
+
+def cell(document: Document, iteration: int = 9) -> Document:
+    """The summary of an iteration at S = 4096 in its first configuration."""
+    found: Document = next(
+        one for one in document["summaries"]
+        if one["kernel"].startswith(f"{iteration:02d} ") and one["shape"]["seq_len"] == 4096
+    )  # fmt: skip
+    return found
+
+
+def add(one: Document, points: float, *names: str) -> None:
+    """Adds to values by name."""
+    for name in names or ("pct", "pct_low", "pct_high"):
+        one[name] += points
+
+
+def pair(document: Document, at: int, factor: float) -> None:
+    """Scales a value of a raw pair of iteration 9: 2 is the reference's time, 3 the kernel's."""
+    series = next(one for one in document["groups"][0]["series"] if one["kernel"].startswith("09 "))
+    series["pairs"][0][at] *= factor
+
+
+def kernel(document: Document, number: int = 7) -> Document:
+    """A locked kernel in the A100's configuration."""
+    kernels: Document = document["iterations"][str(number)]["kernels"]
+    return next(one for form, one in sorted(kernels.items()) if form.startswith("(FP16, 128, 64, 64, 4)"))
+
+
+def first(mapping: Document) -> Document:
+    """The first value by key."""
+    found: Document = mapping[min(mapping)]
+    return found
+
+
+def cut(path: Path) -> None:
+    """Loses the second half of a file."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+EDITS: list[tuple[str, Edit, str, str]] = [
+    (BENCH, j(lambda d: add(cell(d), 9, "pct")), SAMPLES, "is not within its interval"),
+    (BENCH, j(lambda d: add(cell(d), 9, "pct")), JOIN, "bench.json.gz: bench.summaries."),
+    (BENCH, j(lambda d: add(cell(d), -9, "pct_high")), JOIN, "is not within its interval"),
+    (BENCH, j(lambda d: add(cell(d), 9)), SAMPLES, " pct: written "),
+    (BENCH, j(lambda d: add(cell(d), 9)), STALE, "README.md: not what the committed results give"),
+    (BENCH, j(lambda d: add(cell(d), -40, "kernel_us")), SAMPLES, " kernel_us: written "),
+    (BENCH, j(lambda d: add(cell(d), 40, "tflops")), SAMPLES, " tflops: written "),
+    (BENCH, j(lambda d: cell(d, 5).update(verdict="faster")), SAMPLES, " verdict: written faster, derived slower"),
+    (BENCH, j(lambda d: cell(d).update(n_pairs=48)), SAMPLES, " n_pairs: written 48, derived 24"),
+    (BENCH, j(lambda d: cell(d).update(dropped_share=0.5)), SAMPLES, " dropped_share: written "),
+    (BENCH, j(lambda d: d["summaries"].remove(cell(d))), SAMPLES, ": not written"),
+    (BENCH, j(lambda d: add(d["means"][3], 9)), SAMPLES, " all S pct: written "),
+    (BENCH, j(lambda d: d["floors_pct"].update(fp16=0.1)), SAMPLES, "fp16: written 0.1, derived "),
+    (BENCH, j(lambda d: pair(d, 3, 0.5)), SAMPLES, "09 (FP16"),
+    (BENCH, j(lambda d: pair(d, 2, 0.001)), SAMPLES, "that the GPU's peaks allow"),
+    (BENCH, j(lambda d: d["settings"].update(flush_bytes=2**24)), SAMPLES, "twice the L2, found 16777216"),
+    (BENCH, j(lambda d: d["groups"][0]["blocks"][0].update(dropped="hot")), SAMPLES, "blocks.0.dropped: written hot"),
+    (BENCH, j(lambda d: d["groups"][0]["series"][1]["after"].update(max_error=1.0)), SAMPLES, "not correct after"),
+    (BENCH, j(lambda d: d["groups"][0]["series"][1].update(before=None)), SAMPLES, "not correct before"),
+    (BENCH, j(lambda d: d["groups"].pop()), SAMPLES, ": written, not derived"),
+    (BENCH, j(lambda d: first(d["kernels"]).update(text_sha256="0" * 64)), "results belong", "measured machine code 0"),
+    (BENCH, j(lambda d: d["gpu"].update(name="NVIDIA H100")), JOIN, "not another card of this folder's model"),
+    (BENCH, j(lambda d: d["gpu"].update(n_sm=1)), PEAKS, "peaks.sms: expected 1, as the driver told, found 132"),
+    (BENCH, j(lambda d: d.update(schema_version=2)), SAMPLES, "result of another schema: expected 1, found 2"),
+    (BENCH, j(lambda d: cell(d).update(pct=float("nan"))), SAMPLES, "pct: Input should be a finite number"),
+    (BENCH, cut, SAMPLES, "bench.json.gz: "),
+    (BENCH, Path.unlink, STALE, "README.md: not what the committed results give"),
+    (SECOND, j(lambda d: d["floors_pct"].update(fp16=0.1)), SAMPLES, "second_card.json.gz: floors_pct"),
+    (SECOND, j(lambda d: add(cell(d), 2)), FIGURES, "results/h200/README.md: more than"),
+    ("results/h200/tune.json.gz", j(lambda d: add(cell(d), 9)), SAMPLES, "tune.json.gz: summaries"),
+    (CHECK, j(lambda d: d["cases"][3].update(status="fail", reason="NaN in O")), "checks passed", "failed: NaN in O"),
+    (CHECK, j(lambda d: d["cases"][3]["accuracy"].update(max_error=1.0)), "checks passed", "not within what is"),
+    (CHECK, j(lambda d: d["cases"].pop(3)), "checks passed", "is missing"),
+    (CHECK, j(lambda d: first(d["kernels"]).update(text_sha256="0" * 64)), "checks passed", "machine code 000000"),
+    (CHECK, j(lambda d: d["kernels"].popitem()), "every conf", "was not checked"),
+    (SANITIZER, j(lambda d: d["findings"][1].update(errors=3)), "sanitizers", "its errors are 3"),
+    (SANITIZER, j(lambda d: d["findings"].pop()), "sanitizers", "once each"),
+    (SANITIZER, j(lambda d: [one.update(iteration=2) for one in d["kernels"].values() if one["iteration"] == 1]),
+     "sanitizers", "no kernel of iteration 1 was run"),
+    (COUNTERS, j(lambda d: add(first(d["counters"]), 1, LDSM)), "tables of", "counters.csv: "),
+    (COUNTERS, j(lambda d: add(first(d["counters"]), 1, LDSM)), "the emulator c", "ldsm.sum: "),
+    ("results/h200/counters.csv", t(",0,", ",1,"), "tables of", "counters.csv: differs"),
+    (EMULATED, j(lambda d: add(first(d["kernels"])["counters"], 1, LDSM)), "the emulator c", "ldsm"),
+    (EMULATED, j(lambda d: first(d["kernels"])["races"].update(bf16=1)), "emulated kernels", "1 races in bf16"),
+    (EMULATED, j(lambda d: first(d["kernels"])["ptx_sha256"].update(fp16="0" * 64)), "emulated kernels", "not the"),
+    ("results/emulator/counters.csv", t(r",(\d)", r",9\1"), "emulated kernels", "counters.csv: differs"),
+    ("results/emulator/speed.json", j(lambda d: d["runs"][0].update(seconds=[9.0])), "the page", "emulator-speed.md: "),
+    (LOCK, j(lambda d: kernel(d).update(text_sha256="0" * 64)), "results belong", "locked 000000"),
+    (LOCK, j(lambda d: kernel(d).update(spill_stores=8)), LIMITS, "spills 8 bytes, at most 0"),
+    (LOCK, j(lambda d: kernel(d, 1).update(registers=190)), LIMITS, "190 registers, expected "),
+    (LOCK, j(lambda d: kernel(d, 1).update(registers=218)), STALE, "README.md: not what"),
+    (LOCK, j(lambda d: d["iterations"]["7"]["kernels"].popitem()), LIMITS, "is not locked"),
+    (LOCK, j(lambda d: d["iterations"].pop("16")), LIMITS, "iteration 16, "),
+    (LOCK, cut, LIMITS, "not a machine-code lock of schema 1"),
+    ("results/published/published_progression.csv", t(r"99\.2", "109.2"), "published fig", "figures were edited"),
+    ("results/published/anchors_h200.csv", Path.unlink, "published fig", "file is missing"),
+    (YAML, t("sha256: 0", "sha256: 1"), "published fig", "figures were edited"),
+    (YAML, t(r"default: 2\.0", "default: 20.0"), FIGURES, "expected 20, found 2;"),
+    (YAML, t("at_least: 0.8", "at_least: 0.1"), FIGURES, "expected 0.1, found 0.8;"),
+    (YAML, t("at_least: 0.8", "at_least: 0.9"), "progressions", "at least 0.9"),
+    (YAML, t("4096: 16", "4096: 8"), "progressions", "only 0 iterations have a figure"),
+    (YAML, t("hmean: 1.5", "hmean: -1"), JOIN, "tolerance.same_gpu_points.hmean"),
+    ("README.md", t(r"\*\*104\.5\*\*", "**109.5**"), STALE, "README.md: not what"),
+    ("README.md", t(r"about 1\.7 times", "about 2.7 times"), FIGURES, "expected 1.7, found 2.7; run: invoke report"),
+    ("README.md", t("3257 instr", "3251 instr"), FIGURES, "expected 3257, found 3251"),
+    ("README.md", t("locked kernels from", "kernels from"), FIGURES, "no text like"),
+    ("README.md", t("<!-- progression:begin -->", ""), STALE, "markers of the generated table"),
+    ("CHANGELOG.md", t(r"109\.3 %", "119.3 %"), FIGURES, "expected 109.3, found 119.3"),
+    ("CHANGELOG.md", t("^- Iteration 5, .*$", ""), FIGURES, "Iteration 5, .*: ([\\d.]+) %\\.$ (flashladder"),
+    ("docs/emulator.md", t("756 access", "766 access"), FIGURES, "docs/emulator.md: "),
+    ("results/h200/README.md", t("more than 0.3", "more than 0.1"), FIGURES, "expected 0.3, found 0.1"),
+    ("results/report/progression.csv", t(r"109\.", "119."), STALE, "progression.csv: not what"),
+    ("results/report/counters.md", t("0 |", "1 |"), STALE, "counters.md: not what"),
+    ("results/report/cells.csv", Path.unlink, STALE, "cells.csv: missing"),
+    ("results/report/progression.png", cut, STALE, "progression.png: not what"),
+    ("results/durations.json", j(lambda d: d["reproduce"].update(seconds=3000)), FIGURES, "expected 50 minutes"),
+    ("results/durations.json", j(lambda d: d["reproduce"].pop("seconds")), FIGURES, "bad record of durations"),
+    ("configs/equivalent_mutants.yaml", t(r"iterations: \[\d+, ", "iterations: ["), FIGURES, "caught but "),
+    ("configs/gpus/h200.yaml", t("value: 132", "value: 1320"), PEAKS, "h200.yaml: peaks.fp16_tensor: expected 9894.3"),
+    ("configs/gpus/h200.yaml", t("value: 1980", "value: 1780"), PEAKS, "expected at most the max_clock 1780"),
+    ("configs/gpus/a100.yaml", t("value: 312", "value: 31"), PEAKS, "a100.yaml: peaks.fp16_tensor: expected 311.9"),
+    ("iterations/notes/07.md", t(r"(\d) % of FA2", r"\g<1>1 % of FA2"), "notes", "iterations/notes/07.md: stale note"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "check", "line"),
+    EDITS,
+    ids=[f"{index}-{name.rpartition('/')[2]}" for index, (name, *_) in enumerate(EDITS)],
+)
+def test_an_edit_is_caught_by_one_line(tree: Path, name: str, edit: Edit, check: str, line: str) -> None:
+    if check == SAMPLES:  # the other files take seconds to derive
+        for path in tree.glob("results/*/*.json.gz"):
+            if path != tree / name:
+                path.unlink()
+    edited(tree, name, edit)
+    outcome = asked(tree, check)
+    assert outcome.status == "failed"
+    assert any(line in detail for detail in outcome.details), outcome.details
+    assert {len(detail.splitlines()) for detail in outcome.details} == {1}
+    assert not any("Traceback" in detail or "Error: " in detail for detail in outcome.details), outcome.details
+
+
+@pytest.mark.parametrize("name", [BENCH, SECOND, CHECK, SANITIZER, COUNTERS, "results/h200/pytest_gpu.log"])
+def test_an_edit_of_a_sealed_file_is_caught_by_the_seal(tree: Path, name: str) -> None:
+    path = tree / name
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data + b"\n")
+    (line,) = asked(tree, "result files").details
+    assert line.startswith(f"{path}: edited since it was sealed")
+
+
+def test_the_checkout_as_it_is_passes_the_checks_that_catch_the_edits(tree: Path) -> None:
+    for name in sorted({check for _, _, check, _ in EDITS} - {"notes"}):
+        outcome = asked(tree, name)
+        assert (outcome.status, outcome.details) == ("ok", ()), outcome
+        assert re.search("[1-9]", outcome.summary), outcome  # it says how many it compared
