@@ -276,7 +276,12 @@ def test_a_demangled_log_is_written_where_there_is_something_to_demangle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[object] = []
-    monkeypatch.setattr(artifacts, "demangle", lambda text, tools: seen.append(tools) or text.replace("_Z1fv", "f()"))
+
+    def demangle(text: str, tools: object) -> str:
+        seen.append(tools)
+        return text.replace("_Z1fv", "f()")
+
+    monkeypatch.setattr(artifacts, "demangle", demangle)
     tools = object()
     release = "ptxas info    : Compiling entry function 'flash_fwd_kernel' for 'sm_80'\n"
     artifacts.write_logs(tmp_path, release, tools)  # type: ignore[arg-type]  # is only passed on
