@@ -52,8 +52,10 @@ def write_atomic(path: Path, data: bytes | str) -> Path:
     """Writes `data` beside `path` and renames it into place, so that a reader never sees half a file.
 
     Raises:
-        FlashladderError: the disk is full or the folder cannot be written.
+        FlashladderError: the disk is full, the folder cannot be written, or `path` is something else than a file.
     """
+    if path.exists() and not path.is_file():
+        raise FlashladderError("not a regular file, so that it is not replaced", where=relative(path))
     raw = data.encode() if isinstance(data, str) else data
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import os
 from pathlib import Path
 import subprocess
@@ -21,13 +22,19 @@ def test_a_write_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) 
     assert [entry.name for entry in path.parent.iterdir()] == ["a.txt"]
 
 
-def test_a_failed_write_says_so_and_keeps_the_old_file(tmp_path: Path) -> None:
+def test_a_failed_write_says_so_and_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a"
-    path.mkdir()  # a folder cannot be replaced by a file
-    with pytest.raises(FlashladderError, match="could not write the file") as caught:
+    path.write_text("old")
+
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(FlashladderError, match=r"could not write the file \(No space left on device\)") as caught:
         write_atomic(path, "x")
     assert caught.value.exit_code == 2
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+    assert path.read_text() == "old"
 
 
 def test_digests_do_not_depend_on_where_the_checkout_is() -> None:
@@ -38,6 +45,16 @@ def test_digests_do_not_depend_on_where_the_checkout_is() -> None:
 
 def test_json_is_sorted_and_ends_with_a_newline() -> None:
     assert dump_json({"b": 1, "a": [2]}) == '{\n  "a": [\n    2\n  ],\n  "b": 1\n}\n'
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["fifo", "folder"])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "out")
+    kind = (tmp_path / "out").stat().st_mode
+    with pytest.raises(FlashladderError, match=r"out: not a regular file, so that it is not replaced$"):
+        write_atomic(tmp_path / "out", "text")
+    assert (tmp_path / "out").stat().st_mode == kind
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("module", ["view list", "report --check", "doctor", "gate", "bench 7", "schema", "ptx 7"])
