@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from flashladder.config import KernelConfig
-from flashladder.contents import LOGITS
+from flashladder.contents import CONSTANT, LOGITS
 from flashladder.errors import FlashladderError
 from flashladder.inputs import Case, Tensors, View, make_tensors
 from flashladder.reference import References, accuracy
@@ -75,7 +75,7 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
         case("large logits", 2, 1024, scale=LARGE_LOGITS),
         case("large logits", 2, tile, scale=LARGE_LOGITS),
         case("extreme logits", 2, 512, contents=LOGITS),
-        case("constant V", 2, 512, contents=("constant",)),
+        case("constant V", 2, 512, contents=CONSTANT),
         *(case(f"mixed {turn}", 2, 512, view="mixed", turn=turn) for turn in range(4)),
         *(case(f"mixed rows of 2048 {turn}", 2, 512, 4, "mixed_slots", turn=turn) for turn in range(4)),
         *(case(f"other row stride {turn}", 1, tile, 2, "one_off", turn=turn) for turn in range(4)),

@@ -25,7 +25,7 @@ from flashladder import emulator, parallel
 from flashladder.check_case import D_HEAD, LARGE_LOGITS, Run, far_stride
 from flashladder.compile import ptx_many
 from flashladder.config import DTYPES, KernelConfig
-from flashladder.contents import LOGITS
+from flashladder.contents import CONSTANT, LOGITS
 from flashladder.emulated import forward, kernel_of, require
 from flashladder.emulator.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
@@ -90,7 +90,7 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         case("far samples", (2, tile, 1), "far_samples", far_bytes=far_stride(2)),
         case("large logits", (1, tile * 2, 1), scale=LARGE_LOGITS),
         case("extreme logits", (2, max(192, tile * 2), -(-len(LOGITS) // 2)), contents=LOGITS),
-        case("constant V", (1, tile * 2, 2), contents=("constant",)),
+        case("constant V", (1, tile * 2, 2), contents=CONSTANT),
     )
 
 

@@ -121,6 +121,12 @@ def _constant(_: torch.Tensor, __: torch.Tensor, v: torch.Tensor, generator: tor
     v.copy_((2 * draw(0, 2) - 1) * draw(128, 256) / 128 * torch.exp2(draw(-17, 16).float()))
 
 
+def _peak_over_constant(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, generator: torch.Generator) -> None:
+    """Both: weights that are too small for 16 bits are part of the row sum, and must be part of O."""
+    _peak(1)(q, k, v, generator)
+    _constant(q, k, v, generator)
+
+
 CONTENTS: Mapping[str, Content] = MappingProxyType(
     {
         "normal": lambda *_: None,
@@ -137,7 +143,9 @@ CONTENTS: Mapping[str, Content] = MappingProxyType(
         "matching": _matching,
         "equal": _equal,
         "constant": _constant,
+        "first key, constant": _peak_over_constant,
     }
 )
 """What a slice of Q, K and V may hold, by name: each turns N(0, 1) draws (seq_len, d_head) into it, in place."""
-LOGITS = tuple(name for name in CONTENTS if name not in ("normal", "constant"))
+CONSTANT = ("constant", "first key, constant")
+LOGITS = tuple(name for name in CONTENTS if name not in ("normal", *CONSTANT))

@@ -13,7 +13,7 @@ import torch
 from flashladder import inputs
 from flashladder.check_case import cases_for, far_stride
 from flashladder.config import KernelConfig
-from flashladder.contents import CONTENTS, LOGITS
+from flashladder.contents import CONSTANT, CONTENTS, LOGITS
 from flashladder.errors import FlashladderError
 from flashladder.inputs import Case, Layout, layouts, make_tensors
 from flashladder.result_schema import Shape
@@ -173,6 +173,7 @@ def test_contents_put_the_logits_where_they_say() -> None:
         assert halves[:, :, half].amax(2).min() > 70
         assert halves[:, :, half].topk(2).values[..., 1].max() < -70
         assert halves[:, :, 1 - half].max() < -70
+    assert (logits("first key, constant").argmax(1) == 1).double().mean() > 0.95
     matching = logits("matching")
     assert torch.equal(matching.argmax(1), torch.arange(256))
     assert (torch.softmax(matching, 1).amax(1) > 0.7).all()
@@ -204,7 +205,7 @@ def test_each_slice_has_its_content_in_turn() -> None:
         k, v = tensors.k[b, :, h], tensors.v[b, :, h]
         assert torch.equal(k[0], k[1]) == (contents[number % 3] == "equal")
         assert torch.equal(v[0], v[1]) == (contents[number % 3] == "constant")
-    assert {"normal", "constant", *LOGITS} == set(CONTENTS)
+    assert {"normal", *CONSTANT, *LOGITS} == set(CONTENTS)
     assert len(LOGITS) == 12
 
 

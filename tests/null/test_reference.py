@@ -10,7 +10,7 @@ import torch
 
 from flashladder.check_case import cases_for
 from flashladder.config import KernelConfig
-from flashladder.contents import LOGITS
+from flashladder.contents import CONSTANT, LOGITS
 from flashladder.inputs import Case, Tensors, make_tensors
 from flashladder.reference import (
     Expected,
@@ -161,7 +161,7 @@ def test_nan_is_looked_for_in_slices_that_are_not_compared() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-@pytest.mark.parametrize("contents", [("normal",), LOGITS, ("constant",)])
+@pytest.mark.parametrize("contents", [("normal",), LOGITS, CONSTANT])
 @pytest.mark.parametrize("seq_len", [64, 192, 1024])
 def test_a_right_result_has_no_bias(dtype: str, contents: tuple[str, ...], seq_len: int) -> None:
     shape = Shape(batch=1, seq_len=seq_len, n_heads=len(contents), d_head=128)
@@ -206,6 +206,17 @@ def test_a_row_sum_in_16_bits_is_caught_by_what_each_row_has_in_common(dtype: st
         assert found.rms_error <= found.rms_allowed
         assert found.row_bias > 0.3 * ROUNDOFF[dtype]
         assert not found.ok
+
+
+def test_flushed_subnormal_weights_are_caught() -> None:
+    tensors, expected = inputs_of(Case("peak", SMALL, contents=("first key, constant",)), "fp16")
+    q, k, v = (one.float().transpose(1, 2) for one in (tensors.q, tensors.k, tensors.v))
+    scores = q @ k.transpose(2, 3) / math.sqrt(128)
+    p = torch.exp(scores - scores.amax(-1, keepdim=True))
+    flushed = torch.where(p < 2.0**-14, 0.0, p.half().float())
+    out = ((flushed @ v) / p.sum(-1, keepdim=True)).transpose(1, 2).half()
+    assert accuracy(right(tensors).half(), expected).ok
+    assert not accuracy(out, expected).ok
 
 
 @pytest.mark.parametrize(("dtype", "roundoff"), ROUNDOFF.items())
