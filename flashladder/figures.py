@@ -27,6 +27,7 @@ from flashladder.report_data import Ladder, collect
 README, CHANGELOG, H200 = "README.md", "CHANGELOG.md", "results/h200/README.md"
 GUIDE, DECISION = "docs/emulator.md", "docs/decisions/009-counters-as-the-chip-counts.md"
 SEALED = {H200}  # compared, never rewritten: a seal holds the page's bytes
+UNDERIVABLE = (FlashladderError, KeyError, TypeError, ValueError)  # what it is derived from is edited or not there
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -149,7 +150,7 @@ def problems(ladder: Ladder, root: Path = ROOT, figures: tuple[Figure, ...] = FI
         shown = [" ".join(match[1].split()) for match in figure.regex.finditer(texts[figure.page])]
         try:
             expected = figure.value(data)
-        except (FlashladderError, KeyError, TypeError, ValueError) as error:  # what it is derived from was edited
+        except UNDERIVABLE as error:
             found.append(f"{figure.page}: {figure.pattern}: cannot be derived: {error!s}")
             continue
         if not shown:
@@ -163,12 +164,18 @@ def problems(ladder: Ladder, root: Path = ROOT, figures: tuple[Figure, ...] = FI
 
 
 def rewritten(ladder: Ladder, texts: Mapping[str, str], root: Path = ROOT) -> dict[str, str]:
-    """The texts with every figure as the data give it; a sealed page is left out."""
+    """The texts with every figure as the data give it; a sealed page is left out.
+
+    A figure that cannot be derived, such as that of a step without a timing, stays as it is: `problems` names it.
+    """
     data = Data(ladder, root / "results", root / "configs")
     new = {page: text for page, text in texts.items() if page not in SEALED}
     for figure in FIGURES:
         if figure.page in new:
-            expected = figure.value(data)
+            try:
+                expected = figure.value(data)
+            except UNDERIVABLE:
+                continue
             new[figure.page] = figure.regex.sub(partial(_put, expected), new[figure.page])
     return new
 

@@ -62,22 +62,6 @@ def test_the_configuration_picks_the_operand_parts() -> None:
     assert "operands/tiled.cuh" not in part_files(iteration, config)
 
 
-@pytest.mark.parametrize(
-    ("number", "line"),
-    [
-        (8, "static constexpr bool k_row_major = false;"),
-        (9, "static constexpr bool k_row_major = true;"),
-        (11, "static constexpr bool reciprocal = false;"),
-        (12, "static constexpr bool reciprocal = true;"),
-        (13, "static constexpr bool store_no_allocate = false;"),
-        (14, "static constexpr bool store_no_allocate = true;"),
-    ],
-)
-def test_flags_turn_with_the_step_that_turns_them(number: int, line: str) -> None:
-    iteration = load_iteration(number)
-    assert line in translation_unit(iteration, iteration.configs["a100"])
-
-
 def test_each_operand_has_its_own_part() -> None:
     iteration = load_iteration(7)
     config = replace(iteration.configs["a100"], V_mma_load_K_tiles=0)

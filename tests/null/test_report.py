@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 import io
 import json
 from pathlib import Path
@@ -181,6 +182,19 @@ def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[s
     assert {path.name for path in (place / "results" / "report").iterdir()} == {
         "progression.md", "progression.csv", "cells.csv", "progression.svg", "progression.png",
     }  # fmt: skip
+
+
+def test_a_figure_that_cannot_be_derived_stays_and_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ladder = report.collect()
+    measured = {cell: one for cell, one in ladder.machines[0].measured.items() if cell[0] != 9}
+    partial = replace(ladder, machines=(replace(ladder.machines[0], measured=measured),))
+    monkeypatch.setattr(report, "collect", lambda: partial)
+    assert report.main([]) == 0
+    text = (place / "CHANGELOG.md").read_text(encoding="utf-8")
+    (line,) = (one for one in figures.pages()["CHANGELOG.md"].splitlines() if one.startswith("- Iteration 9,"))
+    assert line in text
+    (found,) = (one for one in figures.problems(partial, place).problems if "Iteration 9," in one)
+    assert "cannot be derived: machine: iteration 9 was not measured at S = 4096" in found
 
 
 def test_command_writes_the_figures_of_the_changelog(place: Path) -> None:

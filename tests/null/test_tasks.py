@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+from pathlib import Path
 import re
 import subprocess
 import sys
@@ -156,11 +157,28 @@ def test_call_leaves_with_the_packages_exit_code(tasks: ModuleType, monkeypatch:
     assert left.value.code == 1
 
 
-@pytest.mark.parametrize("name", sorted(EXPECTED - {"ptxas", "ptx", "lock", "help"}))
-def test_flags_of_a_task_are_flags_of_its_command(
-    tasks: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
+MEANT: list[tuple[str, dict[str, object]]] = [
+    ("list --json", {"verb": "list", "json": True}),
+    ("show 7 --config 128,64", {"verb": "show", "config": "128,64", "json": False}),
+    ("diff 7 8 --json", {"before": "7", "after": "8", "config": None, "json": True}),
+    ("build 7 --arch sm_90 --configs tune --debug", {"arch": "sm_90", "configs": "tune", "debug": True}),
+    ("check 7 --backend emulator --dtype bf16 --quick",
+     {"numbers": [7], "backend": "emulator", "dtypes": ["bf16"], "quick": True, "out": None}),
+    ("bench 16 --tune --dtype fp16 --out a.json",
+     {"numbers": [16], "tune": True, "dtypes": ["fp16"], "out": Path("a.json"), "configs": None}),
+    ("emulate 1 --seq-len 512 --heads 2 --counters --hazards",
+     {"iteration": "1", "seq_len": "512", "heads": "2", "batch": "1", "counters": True, "hazards": True}),
+    ("sass 8 --arch sm_90 --counts", {"arch": "sm_90", "counts": True}),
+    ("report --check", {"check": True, "json": False}),
+    ("gate --json", {"json": True}),
+    ("doctor --json", {"json": True}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "meant"), MEANT, ids=[words for words, _ in MEANT])
+def test_what_a_person_types_is_what_the_command_understands(
+    tasks: ModuleType, monkeypatch: pytest.MonkeyPatch, words: str, meant: dict[str, object]
 ) -> None:
-    """Every flag is set, and the command's own parser has to accept all of them."""
     parsed: list[argparse.Namespace] = []
     real = argparse.ArgumentParser.parse_args
 
@@ -170,17 +188,15 @@ def test_flags_of_a_task_are_flags_of_its_command(
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
     monkeypatch.setattr(tasks, "need_gpu", lambda: None)
-    task = all_tasks(tasks)[name]
-    values = {"number": "7", "iteration": "7", "before": "7", "after": "8", "dtype": "fp16", "backend": "gpu"}
-    arguments: dict[str, object] = {
-        argument.attr_name or str(argument.name): True
-        if argument.kind is bool
-        else values.get(str(argument.name), "sm_80")
-        for argument in task.get_arguments()
-    }
+    contexts = [ParserContext(name, args=task.get_arguments()) for name, task in all_tasks(tasks).items()]
+    (typed,) = Parser(contexts=contexts).parse_argv(words.split())
+    task = all_tasks(tasks)[words.split(maxsplit=1)[0]]
     with pytest.raises(SystemExit):
-        task(Context(), **arguments)
-    assert len(parsed) == 1
+        task(
+            Context(), **{argument.attr_name or str(argument.name): argument.value for argument in typed.args.values()}
+        )
+    (understood,) = parsed
+    assert {name: vars(understood).get(name, "no such option") for name in meant} == meant
 
 
 @pytest.mark.parametrize(
