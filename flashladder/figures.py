@@ -51,12 +51,12 @@ def spelled(n: int) -> str:
 
 
 def about(seconds: float) -> str:
-    """A duration as texts write it: ``a second``, ``40 seconds``, ``a minute``, ``four minutes``."""
-    if seconds < 50:
-        n, unit = max(1, round(seconds)), "second"
-    else:
-        n, unit = round(seconds / 60), "minute"
-    return f"a {unit}" if n == 1 else f"{spelled(n)} {unit}s"
+    """A duration as texts write it: ``a second``, ``40 seconds``, ``a minute``, ``90 seconds``, ``four minutes``."""
+    tens = 10 * round(seconds / 10)
+    if tens in (60, 0) or seconds >= 105 or seconds < 20:
+        n, unit = (max(1, round(seconds)), "second") if seconds < 20 else (round(seconds / 60), "minute")
+        return f"a {unit}" if n == 1 else f"{spelled(n)} {unit}s"
+    return f"{tens} seconds"
 
 
 def _step(step: int) -> Callable[[Data], str]:
@@ -113,7 +113,7 @@ FIGURES = (
     Figure(README, r"first command takes about ([a-z]+ minutes?)", _duration("reproduce")),
     Figure(README, r"downloads and ([\d.]+) GB of disk", _disk),
     Figure(README, r"\((\d+) cases, about", _cases),
-    Figure(README, r"cases, about ([a-z]+ [a-z]+) on two cores", _duration("check on the emulator")),
+    Figure(README, r"cases, about ([a-z0-9]+ [a-z]+) on two cores", _duration("check on the emulator")),
     Figure(README, r"one head; under ([a-z]+ [a-z]+) once", _emulated_under),
     Figure(README, r"heads a kernel takes about ([a-z0-9]+ [a-z]+) with", _emulated_about),
     Figure(README, r"caught but (\w+) that", lambda data: spelled(data.equivalent_mutants())),

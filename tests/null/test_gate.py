@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import gate, gate_checks, report_data, statistics
+from flashladder import gate, gate_checks, gate_published, report_data, statistics
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate_outcome import Check, run_all
 from flashladder.published import load
@@ -280,3 +280,24 @@ def test_exit_code_and_failing_cells(
     assert capsys.readouterr().out.split() == [status, *["a", "check", "(2", "cells)", "cell", "1", "cell", "2"]]
     assert gate.main(["--json"]) == code
     assert json.loads(capsys.readouterr().out)[0]["details"] == ["cell 1", "cell 2"]
+
+
+def test_kernels_below_their_published_peers_and_a_ladder_below_fa2_are_named(tmp_path: Path) -> None:
+    """The published step 9 runs at 96.5 % of FA2 on an H200: 93.4 % is more than 3 points below, 93.6 % is not."""
+    peer = gate_published.peer_percents()
+    percents = {9: peer[9] - 3.1, 10: peer[10] - 2.9}
+    fixture = make(tmp_path / "a", lambda step: percents.get(step, peer[step]), configs_of="a100")
+    outcome = gate_checks.peers_reached(report_data.collect(fixture.folder))
+    below = [line for line in outcome.details if "its published peer's" in line]
+    assert [line.partition(":")[0] for line in below] == ["machine, iteration 9"]
+    fixture = make(tmp_path / "b", lambda step: 106.9 if step == 12 else 105.0)
+    details = gate_checks.peers_reached(report_data.collect(fixture.folder)).details
+    best = [line for line in details if "the best of iterations 9 to 16" in line]
+    assert "fp16, S=4096: the best of iterations 9 to 16: expected at least 107 % of FA2, found 106.8 %" in best[0]
+    assert not any("fp16, harmonic mean" in line for line in best)
+    assert any("no measurement" in line for line in details)  # the published configurations were not timed
+
+
+def test_peers_are_compared_where_they_were_timed(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", published_a100, gpu="NVIDIA A100-SXM4-80GB", configs_of="a100", lengths=[4096])
+    assert gate_checks.peers_reached(report_data.collect(fixture.folder)).status == "skipped"

@@ -184,10 +184,12 @@ def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[s
     }  # fmt: skip
 
 
-def test_a_figure_that_cannot_be_derived_stays_and_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ladder = report.collect()
-    measured = {cell: one for cell, one in ladder.machines[0].measured.items() if cell[0] != 9}
-    partial = replace(ladder, machines=(replace(ladder.machines[0], measured=measured),))
+def test_a_figure_that_cannot_be_derived_stays_and_is_named(
+    place: Path, measured: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ladder = report_data.collect(measured.folder)
+    others = {cell: one for cell, one in ladder.machines[0].measured.items() if cell[0] != 9}
+    partial = replace(ladder, machines=(replace(ladder.machines[0], measured=others),))
     monkeypatch.setattr(report, "collect", lambda: partial)
     assert report.main([]) == 0
     text = (place / "CHANGELOG.md").read_text(encoding="utf-8")
