@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 import io
 import re
 from typing import TYPE_CHECKING, Any
@@ -87,8 +88,15 @@ def render(series: Sequence[Series], names: Mapping[int, str], subtitle: str) ->
     Returns:
         bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch).
     """
+    return dict(_drawn(tuple(series), tuple(sorted(names.items())), subtitle))
+
+
+@lru_cache(maxsize=4)
+def _drawn(series: tuple[Series, ...], numbered: tuple[tuple[int, str], ...], subtitle: str) -> Mapping[str, bytes]:
+    """The plot; one process draws the same data once."""
     import matplotlib as mpl
 
+    names = dict(numbered)
     mpl.use("agg")
     with mpl.rc_context():
         mpl.rcdefaults()

@@ -10,6 +10,7 @@ Run:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 import gzip
 import hashlib
 import json
@@ -56,12 +57,28 @@ def read_json(path: Path) -> Any:
         FlashladderError: no such file, not gzip, or not JSON.
     """
     try:
-        raw = path.read_bytes()
-        return json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        return _document(path.read_bytes(), packed=path.suffix == ".gz")
     except OSError as error:  # gzip.BadGzipFile is one as well
         raise FlashladderError("cannot read the result", where=relative(path), found=str(error)) from error
     except (EOFError, ValueError) as error:
         raise FlashladderError("not a JSON result", where=relative(path), found=str(error)) from error
+
+
+def _document(raw: bytes, *, packed: bool) -> Any:
+    return json.loads(gzip.decompress(raw) if packed else raw)
+
+
+@lru_cache(maxsize=8)
+def _validated(raw: bytes, *, packed: bool) -> AnyResult:
+    """The result in a file's bytes; the gate asks for one file in several checks."""
+    document = _document(raw, packed=packed)
+    if _version(document) != SCHEMA_VERSION:
+        raise ValueError
+    return TypeAdapter[AnyResult](AnyResult).validate_python(document)
+
+
+def _version(document: object) -> object:
+    return document.get("schema_version") if isinstance(document, Mapping) else None
 
 
 def load_result(path: Path) -> AnyResult:
@@ -71,13 +88,14 @@ def load_result(path: Path) -> AnyResult:
         FlashladderError: unreadable, or another schema version.
         CheckFailed: the document does not follow the schema; the message names the first offending key.
     """
-    document = read_json(path)
-    version = document.get("schema_version") if isinstance(document, Mapping) else None
-    if version != SCHEMA_VERSION:
-        raise FlashladderError("result of another schema", where=relative(path), expected=SCHEMA_VERSION, found=version)
     try:
-        return TypeAdapter[AnyResult](AnyResult).validate_python(document)
-    except ValidationError as error:
+        return _validated(path.read_bytes(), packed=path.suffix == ".gz")
+    except (OSError, EOFError, ValueError) as error:
+        version = _version(read_json(path))  # which says why, where it cannot be read
+        if version != SCHEMA_VERSION or not isinstance(error, ValidationError):
+            raise FlashladderError(
+                "result of another schema", where=relative(path), expected=SCHEMA_VERSION, found=version
+            ) from error
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         found = first.get("input")

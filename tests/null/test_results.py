@@ -48,6 +48,7 @@ def edited(tmp_path: Path, edit: str) -> Path:
     ("edit", "message"),
     [
         ("d['schema_version'] = 2", "another schema: expected 1, found 2"),
+        ("d.pop('schema_version')", "another schema: expected 1"),
         ("d.pop('gpu')", "gpu: Field required"),
         ("d['colour'] = 1", "colour: Extra inputs are not permitted"),
         ("d['groups'][0]['shape']['batch'] = 0", "groups.0.shape.batch"),
