@@ -1,8 +1,8 @@
-"""Question: what did each step predict, what did its machine code do, and what came of it on the clock?
+"""Question: what did each step predict, what did its machine code do on each architecture, and what came of it in time?
 
-Why: a step is understood when prediction, machine code and timing are read side by side. Every number comes from
-committed files: claims from iterations/*.yaml, counts from results/locks/sm_80.json, counters and timings from
-results/h200. So a note can be rendered again, and a test does.
+Why: a step is understood when prediction, machine code and timing are read side by side, and what one assembler does
+another need not. Every number comes from committed files: claims from iterations/*.yaml, counts of the step alone from
+results/steps, registers from results/locks, counters and timings from results/h200. So a note can be rendered again.
 
 Run: ``python analysis/render_notes.py`` writes iterations/notes/NN.md; ``--check`` compares, exit code 1 when stale.
 """
@@ -12,42 +12,113 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
+from flashladder.claims import scope_counts
 from flashladder.config import KernelConfig
-from flashladder.counter_claims import Reading, verify
 from flashladder.errors import CheckFailed, one_line_errors
-from flashladder.files import ITERATIONS, RESULTS, relative, write_atomic
-from flashladder.iteration import Iteration, load_iteration
+from flashladder.files import ITERATIONS, relative, write_atomic
+from flashladder.gpus import load_gpus
+from flashladder.iteration import GPUS, Claim, Iteration, claim_configs, load_iteration
 from flashladder.lock import locked_kernel
+from flashladder.lock_schema import LOCK_ARCHES
+from flashladder.null_step import every_verdict, short
+from flashladder.parts import same_but_for_parts
 from flashladder.report_data import Ladder, collect
+from flashladder.step_counts import StepKernel, read_counts
+from flashladder.verdict import Verdict
 
 NOTES = ITERATIONS / "notes"
-GPU = "a100"  # whose configurations are compared: those of the published ladder
+GPU = "a100"  # whose configurations are timed on every machine: those of the published ladder
 SHOWN = 8  # opcode classes that moved most
+WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
+
+
+def predictions(iteration: Iteration, verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Each claim, with what was found in every place where it is judged."""
+    for claim in iteration.expect.claims:
+        own = [verdict for verdict in verdicts if verdict.iteration == iteration.number and verdict.claim == claim]
+        made = [verdict for verdict in own if verdict.claimed]
+        yield f"- {short(claim)}: {_found(made)}."
+        left_out = [verdict for verdict in own if not verdict.claimed]
+        if left_out:
+            yield f"  It does not apply to {_gpus([verdict.place for verdict in left_out])}: {_found(left_out)}."
+
+
+def _found(verdicts: Sequence[Verdict]) -> str:
+    """Counts by place, equal ones once."""
+    by_counts: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        by_counts.setdefault(verdict.counts + ", which fails" * (not verdict.holds), []).append(verdict.place)
+    return "; ".join(f"{counts} ({', '.join(places)})" for counts, places in by_counts.items())
+
+
+def _gpus(arches: Sequence[str]) -> str:
+    """``sm_90 (H100, H200)``."""
+    titles = {arch: [gpu.title for gpu in load_gpus().values() if gpu.arch == arch] for arch in arches}
+    return ", ".join(f"{arch} ({', '.join(names)})" if names else arch for arch, names in titles.items())
 
 
 def machine_code(iteration: Iteration) -> Iterator[str]:
-    """Registers, spills and the classes that moved most, against the parent's configuration on the same GPU."""
-    config: KernelConfig = iteration.configs[GPU]
-    own = locked_kernel(iteration.number, config)
-    if own is None:
+    """The step alone: the classes that moved most against the parent at equal configuration, on every architecture."""
+    config, parent_config = claim_configs(iteration)
+    if iteration.parent is None or parent_config is None:
+        yield f"`{config.short_form()}`; there is nothing to compare with."
         return
-    yield f"`{config.short_form()}` on sm_80: {own.registers} registers, {own.spill_stores} bytes of spill stores."
-    parent = load_iteration(iteration.parent) if iteration.parent else None
-    before = locked_kernel(parent.number, parent.configs[GPU]) if parent else None
-    if parent is None or before is None:
-        return
-    if parent.configs[GPU] != config:
-        yield f"Iteration {parent.number} runs as `{parent.configs[GPU].short_form()}`: not the step alone."
-    moved = {name: own.counts.get(name, 0) - before.counts.get(name, 0) for name in {*own.counts, *before.counts}}
-    most = sorted((name for name in moved if moved[name] and name != "total"), key=lambda n: (-abs(moved[n]), n))[
-        :SHOWN
-    ]
+    counts = read_counts()
+    own, before = counts.of(iteration.number, config), counts.of(iteration.parent, parent_config)
+    yield (
+        f"The step alone: `{config.short_form()}` beside iteration {iteration.parent} as "
+        f"`{parent_config.short_form()}`. Instructions of the whole kernel, in brackets those of the main loop."
+    )
     yield ""
-    yield f"| whole kernel, sm_80 | iteration {parent.number} | iteration {iteration.number} | in the main loop |"
-    yield "| --- | ---: | ---: | ---: |"
-    for name in ["total", *most]:
-        loop = f"{before.main_loop.get(name, 0)} to {own.main_loop.get(name, 0)}"
-        yield f"| {name} | {before.counts.get(name, 0)} | {own.counts.get(name, 0)} | {loop} |"
+    yield f"| {iteration.parent} to {iteration.number} | {' | '.join(LOCK_ARCHES)} |"
+    yield "| --- |" + " ---: |" * len(LOCK_ARCHES)
+    for name in ["total", "registers", *most_moved(before, own)]:
+        cells = [_cell(name, before, own, arch) for arch in LOCK_ARCHES]
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def most_moved(before: StepKernel, own: StepKernel) -> list[str]:
+    """Opcode classes whose count differs most on any architecture, largest change first."""
+    moved: dict[str, int] = {}
+    for arch in LOCK_ARCHES:
+        old, new = scope_counts(WHOLE, before, arch), scope_counts(WHOLE, own, arch)
+        for name in {*old, *new}:
+            if name.isupper() and ("." not in name or name == "IMAD.MOV.U32"):
+                change = abs(int(new.get(name, 0) - old.get(name, 0)))
+                moved[name] = max(moved.get(name, 0), change)
+    return sorted((name for name in moved if moved[name]), key=lambda name: (-moved[name], name))[:SHOWN]
+
+
+def _cell(name: str, before: StepKernel, own: StepKernel, arch: str) -> str:
+    """``149 to 44 (60 to 6)``."""
+    pairs = [
+        (scope_counts(scope, before, arch).get(name, 0), scope_counts(scope, own, arch).get(name, 0))
+        for scope in (WHOLE, LOOP)
+    ]
+    texts = [f"{old:g} to {new:g}" if old != new else f"{new:g}" for old, new in pairs]
+    return texts[0] if name == "registers" else f"{texts[0]} ({texts[1]})"
+
+
+def configurations(iteration: Iteration) -> Iterator[str]:
+    """Per GPU: the configuration, what it costs there, and whether it changes with the step."""
+    for gpu in GPUS:
+        config, facts = iteration.configs[gpu], load_gpus()[gpu]
+        yield f"- {facts.title} ({facts.arch}): `{config.short_form()}`{_cost(iteration.number, config, facts.arch)}."
+        if iteration.parent is not None:
+            yield f"  {beside_parent(iteration, load_iteration(iteration.parent), gpu)}"
+
+
+def _cost(number: int, config: KernelConfig, arch: str) -> str:
+    kernel = locked_kernel(number, config, arch)
+    return f", {kernel.registers} registers, {kernel.spill_stores} bytes of spill stores" if kernel else ""
+
+
+def beside_parent(iteration: Iteration, parent: Iteration, gpu: str) -> str:
+    """Whether the step is alone between the two configurations on one GPU, by the rule of `invoke diff`."""
+    old, new = parent.configs[gpu], iteration.configs[gpu]
+    if same_but_for_parts((parent.parts, old), (iteration.parts, new)):
+        return f"As iteration {parent.number} there: the step alone."
+    return f"Iteration {parent.number} runs as `{old.short_form()}` there: not the step alone."
 
 
 def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
@@ -68,18 +139,11 @@ def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     yield f"- Published, A100: {cell.value:g} % at S = 4096."
 
 
-def render(iteration: Iteration, ladder: Ladder, counters: Sequence[Reading]) -> str:
+def render(iteration: Iteration, ladder: Ladder, verdicts: Sequence[Verdict]) -> str:
     """One note."""
     lines = [f"# {iteration.number}. {iteration.title}", "", iteration.why.strip(), "", "## Prediction", ""]
-    lines += [f"- {claim}." for claim in iteration.expect.sass]
-    lines += [
-        f"- {reading.claim}: {reading.after:g} on an H200, which {'holds' if reading.holds else 'does not hold'}."
-        for reading in counters
-        if reading.iteration == iteration.number
-    ]
-    if not (iteration.expect.sass or iteration.expect.counters):
-        lines.append("None that a machine could check.")
-    lines += ["", "## Machine code", "", *machine_code(iteration), "", "## Timing", "", *timing(iteration, ladder)]
+    lines += [*predictions(iteration, verdicts), "", "## Machine code", "", *machine_code(iteration)]
+    lines += ["", "## Configurations", "", *configurations(iteration), "", "## Timing", "", *timing(iteration, ladder)]
     return "\n".join(lines) + "\n\nRendered by `analysis/render_notes.py`; do not edit.\n"
 
 
@@ -89,10 +153,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     check = parser.parse_args(argv).check
     with one_line_errors():
         ladder = collect()
-        counters = verify(RESULTS / "h200" / "counters.json.gz")
+        verdicts = every_verdict()
         for iteration in ladder.iterations:
             path = NOTES / f"{iteration.number:02d}.md"
-            text = render(iteration, ladder, counters)
+            text = render(iteration, ladder, verdicts)
             if check and (not path.is_file() or path.read_text(encoding="utf-8") != text):
                 raise CheckFailed("stale note", where=relative(path), hint="run: python analysis/render_notes.py")
             if not check:

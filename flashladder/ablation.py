@@ -137,7 +137,7 @@ def _ablation(base: Iteration, parts: Parts, step: Iteration, description: str, 
         parts=parts,
         configs=frozen(configs),
         own_configs=frozen({}),
-        expect=Expect((), (), frozen({})),
+        expect=Expect((), (), (), frozen({})),
         description=description,
     )
 

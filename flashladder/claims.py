@@ -1,7 +1,8 @@
-"""The claims of `iterations/*.yaml` about machine code, checked in our own: child against parent at equal tile.
+"""The claims of `iterations/*.yaml` about machine code and PTX: child against parent at equal tile, in every lock.
 
-Why: "the address arithmetic leaves the main loop" is a sentence until an assembler agrees. Each claim compares opcode
-counts of two cubins that differ in nothing but the step; the smallest fall asked for is 60 % of the published one.
+Why: "the address arithmetic leaves the main loop" is a sentence until an assembler agrees, and what one architecture's
+assembler does, another's need not. Each claim compares counts of two kernels that differ in nothing but the step
+(`flashladder.step_counts`), on sm_80, sm_86, sm_89 and sm_90; what makes a claim worth stating: `flashladder.verdict`.
 
 Run: ``python -m flashladder.claims [N ...]`` prints every claim with both counts; exit code 1 when one does not hold.
 """
@@ -9,148 +10,119 @@ Run: ``python -m flashladder.claims [N ...]`` prints every claim with both count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
 
 from flashladder.arguments import Parser, whole
-from flashladder.compile import compile_many
-from flashladder.config import KernelConfig
-from flashladder.errors import CheckFailed, one_line_errors
-from flashladder.iteration import Claim, Iteration, claim_configs, load_all, load_iteration
-from flashladder.sass import Sass, count, disassemble
-
-ARCH = "sm_80"  # the architecture of the published listings
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One claim beside what the machine code says.
-
-    Attributes:
-        iteration: the child's number.
-        config: the child's configuration; `parent_config` the parent's (None without one).
-        before: the parent's count (of the claim's metric), None without a parent.
-        after: the child's count.
-        holds: whether the claim holds.
-    """
-
-    iteration: int
-    claim: Claim
-    config: KernelConfig
-    parent_config: KernelConfig | None
-    before: float | None
-    after: float
-    holds: bool
-
-    def __str__(self) -> str:
-        """One line: verdict, claim, counts, tile."""
-        counts = f"{self.after:g}" if self.before is None else f"{self.before:g} -> {self.after:g}"
-        if self.before:
-            counts += f" ({100 * (self.after - self.before) / self.before:+.1f} %)"
-        tile = f"({self.config.B_r}, {self.config.B_c}, {self.config.n_warps})"
-        return f"{'holds' if self.holds else 'FAILS'}  iteration {self.iteration} at {tile}: {self.claim}: {counts}"
+from flashladder.claim import Claim
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.iteration import Iteration, claim_configs, load_all, load_iteration
+from flashladder.lock_schema import LOCK_ARCHES, LOCKS
+from flashladder.step_counts import COUNTS, StepCounts, StepKernel, lock_problems, read_counts, with_classes
+from flashladder.verdict import Counts, Sides, Verdict, judge, tell
 
 
-def verify(numbers: Sequence[int] | None = None, arch: str = ARCH) -> list[Verdict]:
-    """Compiles (cached in the store) and checks every machine-code claim of iterations `numbers` (None: all).
+def verify(
+    numbers: Sequence[int] | None = None, counts: StepCounts | None = None, arches: Sequence[str] = LOCK_ARCHES
+) -> list[Verdict]:
+    """Every verdict on claims about machine code and PTX of iterations `numbers` (None: all).
+
+    Args:
+        numbers: of iterations.
+        counts: of their kernels; the committed ones unless given.
+        arches: the architectures to judge machine code on.
 
     Raises:
-        FlashladderError: a kernel does not compile, or its cubin cannot be read.
+        FlashladderError: the counts are missing, malformed, or lack a kernel.
     """
+    counts = counts or read_counts()
     ladder = load_all() if numbers is None else [load_iteration(number) for number in numbers]
-    pairs = [(iteration, *claim_configs(iteration)) for iteration in ladder if iteration.expect.sass]
-    kernels: dict[tuple[Iteration, KernelConfig], Sass | None] = {}
-    for iteration, config, parent_config in pairs:
-        kernels[iteration, config] = None
-        if iteration.parent is not None and parent_config is not None:
-            kernels[load_iteration(iteration.parent), parent_config] = None
-    entries = compile_many([(iteration, config, arch) for iteration, config in kernels])
-    code = {kernel: disassemble(entry.cubin) for kernel, entry in zip(kernels, entries, strict=True)}
     found = []
-    for iteration, config, parent_config in pairs:
-        parent = None
-        if iteration.parent is not None and parent_config is not None:
-            parent = code[load_iteration(iteration.parent), parent_config]
-        child = (config, code[iteration, config])
-        found += [judge(iteration.number, claim, child, (parent_config, parent)) for claim in iteration.expect.sass]
+    for iteration in ladder:
+        kernels = _kernels(iteration, counts)
+        config = claim_configs(iteration)[0]
+        tile = f" at ({config.B_r}, {config.B_c}, {config.n_warps})"
+        for claim in (*iteration.expect.sass, *iteration.expect.ptx):
+            places = ("PTX",) if claim.scope == "ptx" else arches
+            sides = {place: _sides(claim, kernels, place) for place in places}
+            found += judge(iteration.number, claim, sides, tile)
     return found
 
 
-def judge(
-    number: int,
-    claim: Claim,
-    child: tuple[KernelConfig, Sass],
-    parent: tuple[KernelConfig | None, Sass | None],
-) -> Verdict:
-    """The verdict on one claim of iteration `number`, from both kernels' machine code."""
-    after = scope_counts(claim, child[1])
-    before = None if parent[1] is None else scope_counts(claim, parent[1])
-    return Verdict(
-        iteration=number,
-        claim=claim,
-        config=child[0],
-        parent_config=parent[0],
-        before=None if before is None else claim.measure(before),
-        after=claim.measure(after),
-        holds=claim.holds(after, before),
+def next_step(iteration: Iteration) -> Iteration:
+    """The step that follows an iteration, which stands in for a parent where there is none.
+
+    Raises:
+        FlashladderError: no iteration has it as its parent.
+    """
+    for other in load_all():
+        if other.parent == iteration.number:
+            return other
+    raise FlashladderError(f"no iteration follows {iteration.number}", expected="one whose parent it is")
+
+
+def _kernels(iteration: Iteration, counts: StepCounts) -> tuple[StepKernel, StepKernel | None, StepKernel]:
+    """The iteration's kernel, its parent's, and the one that stands in its place when the step is taken back."""
+    config, parent_config = claim_configs(iteration)
+    own = counts.of(iteration.number, config)
+    if iteration.parent is None or parent_config is None:
+        follower = next_step(iteration)
+        return own, None, counts.of(follower.number, claim_configs(follower)[0])
+    parent = counts.of(iteration.parent, parent_config)
+    return own, parent, parent
+
+
+def _sides(claim: Claim, kernels: tuple[StepKernel, StepKernel | None, StepKernel], place: str) -> Sides:
+    own, parent, null = kernels
+    return Sides(
+        scope_counts(claim, own, place),
+        None if parent is None else scope_counts(claim, parent, place),
+        scope_counts(claim, null, place),
     )
 
 
-def scope_counts(claim: Claim, sass: Sass) -> dict[str, int]:
-    """The counts that a claim is about: of the whole kernel or of its main loop."""
-    return count(sass.main_loop()) if claim.scope == "main_loop" else sass.counts()
+def scope_counts(claim: Claim, kernel: StepKernel, place: str) -> Counts:
+    """The counts that a claim is about: of the PTX, the whole kernel or its main loop, on one architecture.
+
+    Raises:
+        FlashladderError: the kernel was not counted there.
+    """
+    if claim.scope == "ptx":
+        return with_classes(kernel.ptx, of_sass=False)
+    if place not in kernel.sass:
+        raise FlashladderError(f"no counts of iteration {kernel.iteration} on {place}", found=", ".join(kernel.sass))
+    code = kernel.sass[place]
+    return with_classes(code.main_loop if claim.scope == "main_loop" else code.kernel, of_sass=True)
 
 
-def check(numbers: Sequence[int] | None = None, arch: str = ARCH) -> None:
+def check(
+    numbers: Sequence[int] | None = None,
+    arches: Sequence[str] = LOCK_ARCHES,
+    path: Path = COUNTS,
+    locks: Path = LOCKS,
+) -> None:
     """Prints every verdict.
 
     Raises:
-        CheckFailed: a claim does not hold.
+        CheckFailed: a claim does not hold, or what was counted is not what is locked.
     """
-    tell("machine code", verify(numbers, arch), hint="compare with: invoke diff PARENT CHILD")
-
-
-class Told(Protocol):
-    """What `tell` needs of a verdict on a claim, whose text is its line."""
-
-    @property
-    def iteration(self) -> int:
-        """The number of the iteration that claims it."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether the claim holds."""
-
-
-def tell(about: str, verdicts: Sequence[Told], hint: str | None = None) -> None:
-    """Prints every verdict on claims `about` something.
-
-    Raises:
-        CheckFailed: a claim does not hold.
-    """
-    for verdict in verdicts:
-        print(verdict)
-    broken = [verdict for verdict in verdicts if not verdict.holds]
-    if broken:
-        raise CheckFailed(
-            f"{len(broken)} of {len(verdicts)} claims about {about} do not hold",
-            where=", ".join(sorted({f"iteration {verdict.iteration}" for verdict in broken})),
-            hint=hint,
-        )
+    counts = read_counts(path)
+    if problems := list(lock_problems(counts, locks)):
+        raise CheckFailed(f"{len(problems)} counts do not fit the locks", found=problems[0])
+    tell("machine code", verify(numbers, counts, arches), hint="compare with: invoke diff PARENT CHILD")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Checks the claims of the iterations named, or of all."""
     parser = Parser(
         prog="python -m flashladder.claims",
-        description="Checks the machine-code claims of the iterations.",
+        description="Checks the claims of the iterations about machine code and PTX.",
         epilog="example: python -m flashladder.claims 8 9",
     )
     parser.add_argument("iterations", type=whole, nargs="*", metavar="N", help="numbers (default: all)")
-    parser.add_argument("--arch", default=ARCH, help=f"architecture (default: {ARCH})")
+    parser.add_argument("--arch", action="append", choices=LOCK_ARCHES, help="only this architecture (default: all)")
     args = parser.parse_args(argv)
     with one_line_errors():
-        check(args.iterations or None, args.arch)
+        check(args.iterations or None, args.arch or LOCK_ARCHES)
     return 0
 
 

@@ -10,43 +10,20 @@ Run: ``python -m flashladder.counter_claims`` prints every claim with both count
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from flashladder.claims import tell
+from flashladder.claim import EMULATED, Claim
+from flashladder.claims import next_step
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import RESULTS, relative
-from flashladder.iteration import Claim, load_all
+from flashladder.iteration import Iteration, load_all
 from flashladder.lock_schema import LOCKS, read_lock
 from flashladder.report_data import refusal
 from flashladder.result_schema import CounterResult, Kernel
 from flashladder.results import load_as
+from flashladder.verdict import Sides, Verdict, judge, tell
 
 CONFIG_OF = "a100"  # the GPU whose configurations the readings were taken with
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One claim beside what the counters said.
-
-    Attributes:
-        iteration: the iteration's number.
-        claim: what its file says.
-        before: the parent's count of the claim's metric, None for a claim that names a number.
-        after: the iteration's count.
-        holds: whether the claim holds.
-    """
-
-    iteration: int
-    claim: Claim
-    before: float | None
-    after: float
-    holds: bool
-
-    def __str__(self) -> str:
-        """One line: verdict, claim, counts."""
-        counts = f"{self.after:g}" if self.before is None else f"{self.before:g} -> {self.after:g}"
-        return f"{'holds' if self.holds else 'FAILS'}  iteration {self.iteration}: {self.claim}: {counts}"
 
 
 def counter_files(folder: Path = RESULTS) -> list[Path]:
@@ -54,7 +31,7 @@ def counter_files(folder: Path = RESULTS) -> list[Path]:
     return sorted(folder.glob("*/counters.json.gz"))
 
 
-def verify(path: Path, locks: Path = LOCKS) -> list[Reading]:
+def verify(path: Path, locks: Path = LOCKS) -> list[Verdict]:
     """Every counter claim of every iteration in one file of readings.
 
     Raises:
@@ -76,11 +53,27 @@ def verify(path: Path, locks: Path = LOCKS) -> list[Reading]:
             )
         _require_lock(path, result.kernels[found[0]], locks)
         counts[iteration.number] = result.counters[found[0]]
+    place = path.parent.name
     return [
-        judge(iteration.number, claim, counts[iteration.number], counts.get(iteration.parent or 0))
+        verdict
         for iteration in load_all()
         for claim in iteration.expect.counters
+        if on_hardware(claim)
+        for verdict in judge(iteration.number, claim, {place: sides(iteration, counts)})
     ]
+
+
+def on_hardware(claim: Claim) -> bool:
+    """Whether a claim is about what a GPU counts: the order of addresses is seen by the emulator only."""
+    return not any(name in EMULATED for name in claim.names)
+
+
+def sides(iteration: Iteration, counts: Mapping[int, Mapping[str, float]]) -> Sides:
+    """The counts that an iteration's claims are judged on, of those of all iterations by number."""
+    own = counts[iteration.number]
+    if iteration.parent is None:
+        return Sides(own, None, counts[next_step(iteration).number])
+    return Sides(own, counts[iteration.parent], counts[iteration.parent])
 
 
 def _require_lock(path: Path, kernel: Kernel, locks: Path) -> None:
@@ -94,24 +87,13 @@ def _require_lock(path: Path, kernel: Kernel, locks: Path) -> None:
         )
 
 
-def judge(number: int, claim: Claim, own: Mapping[str, float], parent: Mapping[str, float] | None) -> Reading:
-    """The verdict on one claim from two kernels' counts."""
-    return Reading(
-        iteration=number,
-        claim=claim,
-        before=claim.measure(parent) if claim.needs_parent and parent is not None else None,
-        after=claim.measure(own),
-        holds=claim.holds(own, parent),
-    )
-
-
 def check(folder: Path = RESULTS, locks: Path = LOCKS) -> None:
     """Prints every verdict of every committed file of readings.
 
     Raises:
         CheckFailed: a claim does not hold.
     """
-    tell("counters", [reading for path in counter_files(folder) for reading in verify(path, locks)])
+    tell("counters", [verdict for path in counter_files(folder) for verdict in verify(path, locks)])
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from flashladder.claim import COUNTERS
 from flashladder.compile import ptx_for
 from flashladder.emulator.counters import Counters, LineTraffic, Traffic
 from flashladder.emulator.hazards import Hazards
 from flashladder.emulator.launch import Result
 from flashladder.files import dump_json, relative
-from flashladder.iteration_schema import COUNTERS
 from flashladder.ptx import ptx_sha256, read_ptx
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flashladder.arguments import Parser
-from flashladder.claims import tell
+from flashladder.claim import COUNTERS
 from flashladder.config import KernelConfig
-from flashladder.counter_claims import CONFIG_OF, Reading, counter_files, judge
+from flashladder.counter_claims import CONFIG_OF, counter_files, on_hardware, sides
 from flashladder.counters import (
     CONFLICTS,
     LDSM,
@@ -32,11 +32,11 @@ from flashladder.emulator_reading import READING, EmulatedCounters, load_reading
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import RESULTS, relative
 from flashladder.iteration import Claim, load_all
-from flashladder.iteration_schema import COUNTERS
 from flashladder.lock_schema import read_lock
 from flashladder.report_data import PUBLISHED_ARCH, find_locked
 from flashladder.result_schema import CounterResult, kernel_key
 from flashladder.results import load_as
+from flashladder.verdict import Verdict, judge, tell
 
 STORE_NOISE = 0.16  # of the hardware's store wavefronts, iterations 1 to 7: what runs of one kernel spread
 OF_SASS = (REGISTERS, COUNTERS["instructions"])  # properties of machine code, which the emulator does not run
@@ -94,15 +94,18 @@ def countable(claim: Claim) -> bool:
     return not any(name in claim.metric for name in OF_SASS)
 
 
-def claims(reading: EmulatedCounters) -> list[Reading]:
-    """Every claim about counters that can be judged without machine code."""
+def claims(reading: EmulatedCounters) -> list[Verdict]:
+    """Every claim about counters that can be judged without machine code; what GPUs judge as well is only confirmed."""
     ladder = load_all()
     counts = {iteration.number: reading.of(iteration.number).counters for iteration in ladder}
     return [
-        judge(iteration.number, claim, counts[iteration.number], counts.get(iteration.parent or 0))
+        verdict
         for iteration in ladder
         for claim in iteration.expect.counters
         if countable(claim)
+        for verdict in judge(
+            iteration.number, claim, {"emulator": sides(iteration, counts)}, confirms=on_hardware(claim)
+        )
     ]
 
 

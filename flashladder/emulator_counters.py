@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from flashladder import emulator, parallel
+from flashladder import copy_order, emulator, parallel
 from flashladder.arguments import Parser
 from flashladder.compile import ptx_for, ptx_many
 from flashladder.config import DTYPES
@@ -38,15 +38,15 @@ CACHE = BUILD / "emulator"
 RACE_SHAPE = Shape(batch=1, seq_len=256, n_heads=2, d_head=128)  # several CTAs, and rounds of the main loop, in each
 
 
-def launch(iteration: Iteration, dtype: str, shape: Shape, observer: Observer) -> None:
-    """Runs an iteration's published A100 kernel on N(0, 1) inputs for an observer.
+def launch(iteration: Iteration, dtype: str, shape: Shape, *observers: Observer) -> None:
+    """Runs an iteration's published A100 kernel on N(0, 1) inputs for observers.
 
     Raises:
         FlashladderError: nothing here can compile it.
         EmulationError: the kernel does something it may not.
     """
     config = iteration.configs[CONFIG_OF].with_dtype(dtype)
-    forward(iteration, config, make_tensors(iteration, config, shape), observers=(observer,))
+    forward(iteration, config, make_tensors(iteration, config, shape), observers=observers)
 
 
 def read_kernel(number: int) -> EmulatedKernel:
@@ -54,11 +54,12 @@ def read_kernel(number: int) -> EmulatedKernel:
     iteration = load_iteration(number)
     configs = {dtype: iteration.configs[CONFIG_OF].with_dtype(dtype) for dtype in DTYPES}
     digests = {dtype: ptx_sha256(read_ptx(ptx_for(iteration, config).ptx)) for dtype, config in configs.items()}
-    cached = CACHE / f"{sha256(version(Path(__file__)) + repr((number, digests, SHAPE, RACE_SHAPE)))}.json"
+    code = version(Path(__file__), Path(copy_order.__file__))
+    cached = CACHE / f"{sha256(code + repr((number, digests, SHAPE, RACE_SHAPE)))}.json"
     with suppress(FileNotFoundError, ValidationError):
         return EmulatedKernel.model_validate_json(cached.read_bytes())
-    counters = emulator.Counters()
-    launch(iteration, "fp16", SHAPE, counters)
+    counters, order = emulator.Counters(), copy_order.CopyOrder()
+    launch(iteration, "fp16", SHAPE, counters, order)
     races = {}
     for dtype in DTYPES:
         hazards = emulator.Hazards()
@@ -68,7 +69,7 @@ def read_kernel(number: int) -> EmulatedKernel:
         iteration=number,
         config=configs["fp16"].short_form(),
         ptx_sha256=digests,
-        counters={name: value for name, value in counters.as_dict().items() if "_op_atom" not in name},
+        counters={n: value for n, value in counters.as_dict().items() if "_op_atom" not in n} | order.as_dict(),
         ideal_wavefronts={operation: counters.traffic("shared", operation).phases for operation in SHARED},
         copied_bytes=counters.copied_bytes,
         warp_instructions=counters.warp_instructions,

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from flashladder import gate_checks
 from flashladder.arguments import Parser
+from flashladder.claim_checks import CHECKS
 from flashladder.errors import one_line_errors
 from flashladder.files import RESULTS, ROOT, dump_json
-from flashladder.gate_outcome import Check, Outcome, outcome, run_all
+from flashladder.gate_outcome import Check, Outcome, outcome, printed, run_all
 from flashladder.gpus import GPUS
 from flashladder.published import PUBLISHED
 from flashladder.report_data import Ladder, collect
@@ -76,6 +78,7 @@ def _file_checks(root: Path) -> list[Check]:
         Check("locked kernels are complete and within limits", lambda: gate_checks.locks_within_limits(results)),
         Check("the page on the emulator's speed is up to date", lambda: gate_checks.speed_page_fresh(root)),
         Check("the emulator is as fast as asked", lambda: gate_checks.speed_reached(root)),
+        *(Check(name, partial(printed, name, partial(check, root))) for name, check in CHECKS),
         Check("notes on iterations are up to date", lambda: gate_checks.notes_fresh(root)),
     ]
 
@@ -99,7 +102,7 @@ def _compiling_checks() -> list[Check]:
     """Checks of this checkout that need the toolchain."""
     return [
         Check("machine code is the locked one", gate_checks.locks_hold),
-        Check("claims about machine code", gate_checks.claims_hold),
+        Check("counts of the steps are up to date", gate_checks.step_counts_current),
         Check("emulated counters are up to date", gate_checks.emulated_current),
     ]
 

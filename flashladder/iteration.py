@@ -12,10 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 import re
 
+from flashladder.claim import Claim
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.files import ITERATIONS, relative
-from flashladder.iteration_schema import GPUS, Claim, Expect, IterationFile
+from flashladder.iteration_schema import GPUS, Expect, IterationFile
 from flashladder.located import Located, read_located, validate
 from flashladder.parts import Parts, fit_config
 from flashladder.resolve import frozen, own_configs, resolve_config, resolve_expect, resolve_parts, wrong

@@ -206,3 +206,12 @@ def fit_config(parts: Parts, config: KernelConfig) -> KernelConfig:
     if parts.operands == "whole":
         knobs |= dict.fromkeys(("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles"), 0)
     return replace(config, **knobs)  # type: ignore[arg-type]  # names and types are those of the fields
+
+
+def same_but_for_parts(before: tuple[Parts, KernelConfig], after: tuple[Parts, KernelConfig]) -> bool:
+    """Whether two configurations differ in nothing but what the parts of either side decide.
+
+    Then the kernels differ by the step alone: a switch that only one side has is part of the step, a tile is not.
+    """
+    (old_parts, old), (new_parts, new) = before, after
+    return fit_config(old_parts, new) == old or fit_config(new_parts, old) == new

@@ -8,6 +8,7 @@ and ``python -m flashladder.lock verify`` do.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from tqdm import tqdm
 
-from flashladder import sass
+from flashladder import instruction_order, sass
 from flashladder.cubin import read_cubin
 from flashladder.errors import FlashladderError
 from flashladder.files import BUILD, dump_json, sha256, write_atomic
@@ -27,13 +28,39 @@ KEPT = BUILD / "counts"
 DISASSEMBLER = "nvidia-cuda-nvdisasm"
 
 
-class Counts(BaseModel):
-    """Instructions per opcode class and ``total``, in the whole kernel and within its loop over KV blocks."""
+class Scope(BaseModel):
+    """Instructions by opcode with all its modifiers, and the order of LDSM and HMMA (`instruction_order`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    counts: dict[str, NonNegativeInt]
-    main_loop: dict[str, NonNegativeInt]
+    opcodes: dict[str, NonNegativeInt]
+    hmma_after_ldsm: NonNegativeInt
+
+    def by_class(self) -> dict[str, int]:
+        """Instructions per opcode class, and ``total``, as `flashladder.sass.count` gives them."""
+        found: Counter[str] = Counter()
+        for opcode, count in self.opcodes.items():
+            found[sass.opcode_class(opcode)] += count
+        return {"total": sum(found.values()), **dict(sorted(found.items()))}
+
+
+class Counts(BaseModel):
+    """What one cubin holds, in the whole kernel and within its loop over KV blocks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kernel: Scope
+    loop: Scope
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Instructions per opcode class in the whole kernel."""
+        return self.kernel.by_class()
+
+    @property
+    def main_loop(self) -> dict[str, int]:
+        """Instructions per opcode class in the main loop."""
+        return self.loop.by_class()
 
 
 def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
@@ -43,7 +70,8 @@ def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
         FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
     """
     made = find_toolchain().nvdisasm
-    reader = sha256(Path(sass.__file__).read_bytes()) + load_pins().packages[DISASSEMBLER]
+    files = (Path(sass.__file__), Path(instruction_order.__file__), Path(__file__))
+    reader = "".join(sha256(path.read_bytes()) for path in files) + load_pins().packages[DISASSEMBLER]
     with (
         ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
         tqdm(total=len(entries), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
@@ -62,10 +90,15 @@ def _counts(entry: CubinEntry, nvdisasm: Path, reader: str, kept: Path) -> Count
     try:
         return Counts.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
-        code = sass.disassemble(entry.cubin, nvdisasm)
-    found = Counts(counts=code.counts(), main_loop=sass.count(code.main_loop()))
+        code = sass.disassemble(entry.cubin, nvdisasm, lines=False)
+    found = Counts(kernel=_scope(code.instructions), loop=_scope(code.main_loop()))
     try:
         write_atomic(path, dump_json(found.model_dump()))
     except FlashladderError:
         return found  # a folder that cannot be written costs time, not the counts
     return found
+
+
+def _scope(code: Sequence[sass.Instruction]) -> Scope:
+    opcodes = Counter(instruction.opcode for instruction in code)
+    return Scope(opcodes=dict(opcodes), hmma_after_ldsm=instruction_order.hmma_after_ldsm(code))

@@ -122,10 +122,11 @@ def resolve_expect(file: IterationFile, located: Located, parts: Parts, configs:
             *(replace(claim, metric=name) for name, claim in expect.sass.items()),
             *(replace(claim, metric=name, scope="main_loop") for name, claim in expect.main_loop.items()),
         ),
-        counters=tuple(replace(claim, metric=name) for name, claim in expect.counters.items()),
+        ptx=tuple(replace(claim, metric=name, scope="ptx") for name, claim in expect.ptx.items()),
+        counters=tuple(replace(claim, metric=name, scope="counters") for name, claim in expect.counters.items()),
         at=frozen({} if expect.at is None else expect.at.knobs()),
     )
-    if file.parent is None and (lonely := [c for c in (*result.sass, *result.counters) if c.needs_parent]):
+    if file.parent is None and (lonely := [c for c in result.claims if c.needs_parent]):
         raise wrong(located, ("expect",), "a claim against a parent that does not exist", "{equals: number}", lonely[0])
     for config in configs.values() if result.at else ():
         at = replace(config, **result.at)  # type: ignore[arg-type]  # names and types are those of the model

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 import difflib
 import json
 from pathlib import Path
@@ -16,13 +16,13 @@ import re
 import textwrap
 
 from flashladder.arguments import ONE_CONFIG, Parser
+from flashladder.claim import COUNTERS
 from flashladder.columns import natural_width, table, terminal_width
 from flashladder.config import EXAMPLE, KernelConfig
 from flashladder.errors import one_line_errors
 from flashladder.files import ITERATIONS, relative
 from flashladder.iteration import GPUS, Claim, Iteration, claim_configs, load_all, load_description
-from flashladder.iteration_schema import COUNTERS
-from flashladder.parts import config_conflicts, fit_config
+from flashladder.parts import config_conflicts, fit_config, same_but_for_parts
 from flashladder.selection import DEFAULT_GPU, one_config
 from flashladder.view_counts import diff_counts, opcode_counts
 
@@ -80,6 +80,7 @@ def as_data(iteration: Iteration) -> dict[str, object]:
         "configs": {gpu: config.short_form() for gpu, config in iteration.configs.items()},
         "expect": {
             "sass": [str(claim) for claim in iteration.expect.sass],
+            "ptx": [str(claim) for claim in iteration.expect.ptx],
             "counters": [str(claim) for claim in iteration.expect.counters],
         },
         "file": relative(iteration.path),
@@ -108,20 +109,20 @@ def kernel_text(iteration: Iteration, config: KernelConfig) -> str:
 
 def expectation(claim: Claim) -> str:
     """A claim as a line that needs no legend: where it is counted, what, and what becomes of it."""
-    counters = {name: short for short, name in COUNTERS.items()}
-    words = str(replace(claim, metric="", scope="kernel")).strip()
-    short = re.sub(r"[^+/]+", lambda match: counters.get(match[0], match[0]), claim.metric)
-    if short != claim.metric:
-        return f"counter {short} ({claim.metric}) {words}"
+    if claim.scope == "counters":
+        counters = {name: short for short, name in COUNTERS.items()}
+        short = re.sub(r"[^+/]+", lambda match: counters.get(match[0], match[0]), claim.metric)
+        full = f" ({claim.metric})" if short != claim.metric else ""
+        return f"counter {short}{full} {claim.in_words()}"
+    place = {"kernel": "SASS", "main_loop": "main loop", "ptx": "PTX"}[claim.scope]
     metric = re.sub(r"\btotal\b", "total instructions", claim.metric)
-    place = "main loop" if claim.scope == "main_loop" else "SASS"
-    return f"{place}: {metric} {words.replace('is unchanged', 'unchanged')}"
+    return f"{place}: {metric} {claim.in_words().replace('is unchanged', 'unchanged')}"
 
 
 def header(iteration: Iteration) -> str:
     """The page's head, as lines of at most 100 characters."""
     parent = "the first iteration" if iteration.parent is None else f"from iteration {iteration.parent}"
-    claims = [f"  {expectation(claim)}" for claim in (*iteration.expect.sass, *iteration.expect.counters)]
+    claims = [f"  {expectation(claim)}" for claim in iteration.expect.claims]
     sections = [
         f"Iteration {iteration.description}: {iteration.title} ({parent})",
         textwrap.fill(iteration.why, WIDTH),
@@ -173,7 +174,7 @@ def equal_configs(before: Iteration, after: Iteration, text: str | None = None) 
 def caveat(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
     """What to know before reading a difference at `configs`; empty when they differ only as the parts decide."""
     old, new = configs
-    if fit_config(before.parts, new) == old or fit_config(after.parts, old) == new:
+    if same_but_for_parts((before.parts, old), (after.parts, new)):
         return ""
     if before.parts == after.parts:
         return "the parts are equal: the step is its configuration, and each side has its own"

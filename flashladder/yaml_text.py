@@ -185,8 +185,8 @@ def _misread(node: yaml.ScalarNode) -> str | None:
 
 
 def _key(node: yaml.Node, path: Path) -> str:
-    """A mapping's key, which must be plain text."""
-    if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:str":
+    """A mapping's key, which must be plain text (``on``, a truth value to YAML 1.1, is a key of claims)."""
+    if isinstance(node, yaml.ScalarNode) and (node.tag == "tag:yaml.org,2002:str" or node.value == "on"):
         return str(node.value)
     found = node.value if isinstance(node, yaml.ScalarNode) else "a collection"
     raise FlashladderError(

@@ -12,6 +12,9 @@ APART = "the parts contradict each other: expected parts that go together, found
 CLAIM_FORMS = (
     "falls, rises, unchanged, a number, {falls: fraction}, {rises: fraction} or {equals: number, within: fraction}"
 )
+WITH_ARCHES = f"{CLAIM_FORMS}, the last three of machine code with on: [sm_80, ...], which names some architectures"
+OPCODES = "an opcode of configs/opcodes.yaml, or one of total, registers, hmma_after_ldsm"
+ON = "some of sm_80, sm_86, sm_89, sm_90 under 'on', in this order (without it: all)"
 
 # id: (content of 02_step.yaml, line, "what" with expected, found and hint as the message renders them)
 STEPS: dict[str, tuple[str, int, str]] = {
@@ -195,7 +198,66 @@ STEPS: dict[str, tuple[str, int, str]] = {
     "claim_about_no_opcode": (
         step("LOP3: rises", "lop3: rises"),
         10,
-        "bad value for 'expect.sass.lop3': expected opcodes such as LOP3 or IADD3+LOP3, or total, found 'lop3'",
+        f"bad value for 'expect.sass.lop3': expected {OPCODES}, found 'lop3'; did you mean 'LOP3'?",
+    ),
+    "claim_about_a_misspelt_opcode": (
+        step("LOP3: rises", "IADDD3+LOP3: rises"),
+        10,
+        f"bad value for 'expect.sass.IADDD3+LOP3': expected {OPCODES}, found 'IADDD3'; did you mean 'IADD3'?",
+    ),
+    "claim_about_a_misspelt_opcode_with_modifiers": (
+        step("sass: {LOP3: rises}", "main_loop: {LDSSM.16.M88.4: 4}"),
+        10,
+        (
+            f"bad value for 'expect.main_loop.LDSSM.16.M88.4': expected {OPCODES}, found 'LDSSM.16.M88.4'; "
+            "did you mean 'LDSM.16.M88.4'?"
+        ),
+    ),
+    "claim_about_misspelt_ptx": (
+        step("sass: {LOP3: rises}", "ptx: {add.s46: unchanged}"),
+        10,
+        (
+            "bad value for 'expect.ptx.add.s46': expected an opcode of docs/emulator-opcodes.md, or one of total, "
+            "mma_before_use, found 'add.s46'; did you mean 'add.s64'?"
+        ),
+    ),
+    "claim_about_no_name": (
+        step("LOP3: rises", "'LOP3 IADD3': rises"),
+        10,
+        (
+            "bad value for 'expect.sass.LOP3 IADD3': expected opcodes such as LOP3 or IADD3+LOP3, or total, "
+            "found 'LOP3 IADD3'"
+        ),
+    ),
+    "claim_on_an_unknown_architecture": (
+        step("LOP3: rises", "LOP3: {rises: 1, on: [sm_87]}"),
+        10,
+        f"bad value for 'expect.sass.LOP3': expected {ON}, found ['sm_87']; did you mean 'sm_89'?",
+    ),
+    "claim_on_every_architecture": (
+        step("LOP3: rises", "LOP3: {rises: 1, on: [sm_80, sm_86, sm_89, sm_90]}"),
+        10,
+        f"bad value for 'expect.sass.LOP3': expected {ON}, found ['sm_80', 'sm_86', 'sm_89', 'sm_90']",
+    ),
+    "claim_on_one_architecture_twice": (
+        step("LOP3: rises", "LOP3: {rises: 1, on: [sm_80, sm_80]}"),
+        10,
+        f"bad value for 'expect.sass.LOP3': expected {ON}, found ['sm_80', 'sm_80']",
+    ),
+    "claim_on_no_list": (
+        step("LOP3: rises", "LOP3: {rises: 1, on: sm_80}"),
+        10,
+        f"bad value for 'expect.sass.LOP3': expected {ON}, found sm_80",
+    ),
+    "claim_on_without_an_amount": (
+        step("LOP3: rises", "LOP3: {on: [sm_80]}"),
+        10,
+        f"bad value for 'expect.sass.LOP3': expected {WITH_ARCHES}, found {{'on': ['sm_80']}}",
+    ),
+    "claim_about_counters_on_an_architecture": (
+        step("sass: {LOP3: rises}", "counters: {ldsm: {rises: 1, on: [sm_80]}}"),
+        10,
+        f"bad value for 'expect.counters.ldsm': expected {CLAIM_FORMS}, found {{'rises': 1, 'on': ['sm_80']}}",
     ),
     "claim_about_no_counter": (
         step("sass: {LOP3: rises}", "counters: {shared_ld_conflict: 0}"),
@@ -205,7 +267,8 @@ STEPS: dict[str, tuple[str, int, str]] = {
             "shared_st_conflicts, "
             "shared_ld_wavefronts, shared_st_wavefronts, global_ld_sectors, global_st_sectors, registers, "
             "instructions, "
-            "ldsm, tensor, found 'shared_ld_conflict'; did you mean 'shared_ld_conflicts'?"
+            "ldsm, tensor, copies_upward, copies_downward, found 'shared_ld_conflict'; "
+            "did you mean 'shared_ld_conflicts'?"
         ),
     ),
     "claims_at_an_illegal_tile": (

@@ -44,7 +44,7 @@ YAML: dict[str, tuple[str, int, str]] = {
         "duplicate key 'layout': expected each key once, found it already on line 6",
     ),
     "number_as_key": (step("change:\n", "3: 4\nchange:\n"), 5, "bad key: expected text, found 3"),
-    "truth_value_as_key": (step("change:\n", "on: 4\nchange:\n"), 5, "bad key: expected text, found on"),
+    "truth_value_as_key": (step("change:\n", "yes: 4\nchange:\n"), 5, "bad key: expected text, found yes"),
     "merge_key": (
         step("  a100:", "  <<: 1\n  a100:"),
         8,

@@ -48,7 +48,12 @@ def fixture(tmp_path: Path) -> Fixture:
 
 def test_every_claim_of_the_ladder_is_read(fixture: Fixture) -> None:
     readings = counter_claims.verify(write_readings(fixture), fixture.folder / "locks")
-    assert len(readings) == sum(len(iteration.expect.counters) for iteration in load_all())
+    claimed = [claim for iteration in load_all() for claim in iteration.expect.counters]
+    assert [reading.claim for reading in readings] == [claim for claim in claimed if counter_claims.on_hardware(claim)]
+    assert {str(claim) for claim in claimed if not counter_claims.on_hardware(claim)} == {
+        "copies_upward is 0",
+        "copies_upward+copies_downward is unchanged",
+    }
     conflicts = [r for r in readings if r.claim.metric == LD_CONFLICTS and r.iteration >= 8]
     assert conflicts
     assert all(reading.holds and reading.after == 0 for reading in conflicts)
@@ -61,7 +66,25 @@ def test_a_bank_conflict_where_none_may_be_fails_by_name(fixture: Fixture, capsy
     write_readings(fixture, edit)
     with pytest.raises(CheckFailed, match="iteration 9"):
         counter_claims.check(fixture.folder, fixture.folder / "locks")
-    assert f"FAILS  iteration 9: {LD_CONFLICTS} is 0: 7" in capsys.readouterr().out
+    assert (
+        f"FAILS  iteration 9 on machine: {LD_CONFLICTS} is unchanged: 0 -> 7; it does not hold"
+        in capsys.readouterr().out
+    )
+
+
+def test_a_claim_that_the_parent_bears_out_as_well_is_refused(
+    fixture: Fixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Iteration 8 claims that store conflicts are 0: nothing, if they were 0 before."""
+
+    def edit(counts: dict[int, dict[str, int]]) -> None:
+        counts[7][LD_CONFLICTS.replace("_ld.", "_st.")] = 0
+
+    write_readings(fixture, edit)
+    with pytest.raises(CheckFailed, match="iteration 8"):
+        counter_claims.check(fixture.folder, fixture.folder / "locks")
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("FAILS  iteration 8"))
+    assert line.endswith("is 0: 0 -> 0; it says nothing about the step, for it holds without it: write 'unchanged'")
 
 
 def test_a_reading_of_other_machine_code_is_refused(tmp_path: Path) -> None:

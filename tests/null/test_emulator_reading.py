@@ -157,7 +157,9 @@ def test_claims_are_judged_but_for_those_about_machine_code(reading: EmulatedCou
     assert left
     assert all("inst_executed.sum" in claim.metric or "registers" in claim.metric for claim in left)
     broken = emulator_agreement.claims(changed(reading, 8, **{CONFLICTS.format("ld"): 5}))
-    assert [one.iteration for one in broken if not one.holds] == [8]
+    assert [one.iteration for one in broken if not one.holds] == [8, 9]  # unlike 7, and 9 is unlike it
+    upward = emulator_agreement.claims(changed(reading, 13, copies_upward=110592, copies_downward=0))
+    assert [(one.iteration, one.claim.metric) for one in upward if not one.holds] == [(13, "copies_upward")]
 
 
 def test_a_broken_claim_fails_the_check(reading: EmulatedCounters, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_only_the_absence_of_every_toolchain_wheel_is_skipped(
 ) -> None:
     monkeypatch.setattr("flashladder.toolchain._installed", lambda name: "1.2" if name in installed else None)
     monkeypatch.setattr("importlib.metadata.distributions", lambda name: [name] if name in installed else [])
-    outcome = gate_checks.claims_hold()
+    outcome = gate_checks.step_counts_current()
     assert outcome.status == status
     assert "is not the pinned one" in outcome.details[0]
 
@@ -162,6 +162,9 @@ NAMES = [
     "locked kernels are complete and within limits",
     "the page on the emulator's speed is up to date",
     "the emulator is as fast as asked",
+    "claims about machine code",
+    "words and claims of the steps fit",
+    "a claim of each step fails without it",
     "notes on iterations are up to date",
     "results make a report",
     "results belong to locked machine code",
@@ -171,10 +174,10 @@ NAMES = [
     "tables and plot are up to date",
     "figures in texts are those of the data",
     "machine code is the locked one",
-    "claims about machine code",
+    "counts of the steps are up to date",
     "emulated counters are up to date",
 ]
-COMPILING = ("lock.check", "claims.check", "emulator_counters.check")
+COMPILING = ("lock.check", "step_counts.check", "emulator_counters.check")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The committed notes are what the committed results give."""
+"""The notes on the iterations: what they must say, written by hand, and that the committed ones are current."""
 
 from __future__ import annotations
 
@@ -7,10 +7,85 @@ from pathlib import Path
 import pytest
 
 from analysis import render_notes
+from flashladder import view
+from flashladder.iteration import load_all, load_iteration
+from flashladder.parts import same_but_for_parts
+
+# Read off iterations/*.yaml by hand: the GPUs on which a step leaves tile, loads and every free switch as they were.
+# What a step's own parts decide (swizzle, eager loads, a buffer that did not exist before, the softmax) is the step.
+ALONE = {
+    2: {"a100", "rtx3090", "h200"},
+    3: {"a100", "rtx3090", "h200"},
+    4: {"a100", "rtx3090", "h200"},  # the load sizes that it sets are what makes it tiled
+    5: {"a100", "rtx3090", "h200"},
+    6: {"a100", "rtx3090", "h200"},
+    7: set(),  # tuning
+    8: set(),
+    9: {"a100", "h200"},  # the RTX 3090 goes from load 2_2_0 to 2_2_2
+    10: {"a100"},  # the others change loads and buffer
+    11: set(),  # A100 and RTX 3090 flip opt_softmax, the H200 changes loads and buffer
+    12: {"rtx3090"},  # the A100 turns opt_softmax on, the H200 off
+    13: set(),
+    14: {"a100"},  # the RTX 3090 changes loads, the H200 opt_softmax
+    15: {"a100"},
+    16: set(),
+}
+TITLES = {"a100": "A100 (sm_80)", "rtx3090": "RTX 3090 (sm_86)", "h200": "H200 (sm_90)"}
+
+
+def note(number: int) -> str:
+    """A committed note."""
+    return (render_notes.NOTES / f"{number:02d}.md").read_text(encoding="utf-8")
 
 
 def test_the_committed_notes_are_current() -> None:
     assert render_notes.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("number", sorted(ALONE))
+@pytest.mark.parametrize("gpu", sorted(TITLES))
+def test_a_note_says_where_the_step_is_alone(number: int, gpu: str) -> None:
+    lines = note(number).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"- {TITLES[gpu]}: `"))
+    if gpu in ALONE[number]:
+        assert lines[at + 1] == f"  As iteration {number - 1} there: the step alone."
+    else:
+        assert lines[at + 1].startswith(f"  Iteration {number - 1} runs as `(FP16, ")
+        assert lines[at + 1].endswith("there: not the step alone.")
+
+
+def test_diff_goes_by_the_same_rule() -> None:
+    for step in load_all()[1:]:
+        parent = load_iteration(step.parent or 0)
+        for gpu in TITLES:
+            pair = parent.configs[gpu], step.configs[gpu]
+            alone = same_but_for_parts((parent.parts, pair[0]), (step.parts, pair[1]))
+            assert alone == (not view.caveat(parent, step, pair))
+            assert alone == (gpu in ALONE[step.number])
+
+
+@pytest.mark.parametrize(
+    ("number", "lines"),
+    [
+        (
+            2,
+            ["| LOP3 | 46 to 148 (37 to 60) | 47 to 149 (37 to 60) | 47 to 149 (37 to 60) | 47 to 149 (37 to 60) |"],
+        ),
+        (5, ["| total | 1256 (699) | 1256 (699) | 1256 (699) | 1312 (665) |", "| registers | 199 | 199 | 199 | 226 |"]),
+        (
+            8,
+            [
+                "  It does not apply to sm_90 (H100, H200): 27 -> 34 (+25.9 %) (sm_90).",
+                "  It does not apply to sm_90 (H100, H200): 4 -> 7 (+75.0 %) (sm_90).",
+                "| IADD3 | 44 to 30 (8 to 3) | 44 to 30 (8 to 3) | 44 to 30 (8 to 3) | 27 to 34 (4 to 1) |",
+            ],
+        ),
+        (14, ["- STG.E.NA.128 is 16: 0 -> 16 (sm_80, sm_86, sm_89, sm_90)."]),
+    ],
+)
+def test_a_note_says_what_was_counted_on_each_architecture(number: int, lines: list[str]) -> None:
+    found = note(number).splitlines()
+    assert not [line for line in lines if line not in found]
 
 
 def test_an_edited_note_is_named(
@@ -18,8 +93,8 @@ def test_an_edited_note_is_named(
 ) -> None:
     monkeypatch.setattr(render_notes, "NOTES", tmp_path)
     render_notes.main([])
-    note = tmp_path / "08.md"
-    note.write_text(note.read_text(encoding="utf-8").replace("IADD3", "IADD4", 1), encoding="utf-8")
+    edited = tmp_path / "08.md"
+    edited.write_text(edited.read_text(encoding="utf-8").replace("IADD3", "IADD4", 1), encoding="utf-8")
     with pytest.raises(SystemExit) as caught:
         render_notes.main(["--check"])
     assert caught.value.code == 1

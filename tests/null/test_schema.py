@@ -11,6 +11,7 @@ import yaml
 from flashladder import schema
 from flashladder.files import CONFIGS, ITERATIONS
 from flashladder.iteration import load_iteration
+from flashladder.yaml_text import read_yaml
 
 
 def test_exported_schemas_are_current() -> None:
@@ -30,12 +31,13 @@ def test_exported_schemas_are_current() -> None:
 )
 def test_committed_files_fit_their_json_schema(name: str, path: Path) -> None:
     rules = yaml.safe_load(next(text for file, text in schema.schemas().items() if file.stem == name))
-    jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), rules)
+    jsonschema.validate(read_yaml(path), rules)
 
 
 def test_the_json_schema_refuses_what_the_models_refuse() -> None:
     rules = schema.MODELS["iteration"].model_json_schema()
-    good = yaml.safe_load(load_iteration(8).path.read_text(encoding="utf-8"))
+    good = read_yaml(load_iteration(8).path)
+    assert isinstance(good, dict)
     for bad in ({"titel": "x"}, {"change": {"layout": "round"}}, {"expect": {"sass": {"LOP3": {"falls": -1}}}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(good | bad, rules)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from flashladder import lock, view, view_counts
+from flashladder.claim import COUNTERS, Claim
 from flashladder.compose import flattened
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.files import ITERATIONS
 from flashladder.iteration import Iteration, claim_configs, load_all, load_description, load_iteration
-from flashladder.iteration_schema import COUNTERS, Claim
 
 SIXTEEN = load_iteration(16)
 
@@ -58,8 +58,9 @@ def test_list_as_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> N
     assert [item["iteration"] for item in data] == list(range(1, 17))
     assert data[7]["change"] == {"layout": "xor_static"}
     assert data[7]["parent"] == 7
+    assert data[12]["expect"]["ptx"] == ["setp.gt.s32 in the PTX is 1"]
     assert data[7]["file"] == f"iterations/{load_iteration(8).path.name}"
-    assert "LOP3 falls by at least 25.3 %" in data[7]["expect"]["sass"]
+    assert "LOP3 falls by at least 50 %" in data[7]["expect"]["sass"]
     for item in data:
         for config in item["configs"].values():
             assert KernelConfig.parse(config).short_form() == config
@@ -74,9 +75,9 @@ def test_show_tells_why_then_what_then_the_kernel(capsys: pytest.CaptureFixture[
         "changes:\n  layout  xor_static",
         "parts:",
         "configurations:\n  a100     (FP16, 128, 128, 64, 4)",
-        "expected:\n  SASS: IADD3 falls by at least 10.3 %\n",
-        "  main loop: IADD3+LOP3+SHF falls\n",
-        f"  counter shared_ld_conflicts ({COUNTERS['shared_ld_conflicts']}) is 0\n",
+        "expected:\n  SASS: IADD3 falls by at least 20 % (on sm_80, sm_86, sm_89 only)\n",
+        "  main loop: LEA falls by at least 100 % (on sm_90 only)\n",
+        f"  counter shared_ld_conflicts ({COUNTERS['shared_ld_conflicts']}) is unchanged\n",
         "// (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles",
         "flash_fwd_kernel",
     ]
@@ -125,8 +126,14 @@ def test_show_refuses_a_configuration_that_the_iteration_lacks() -> None:
         (Claim("total", "kernel", "equals"), "SASS: total instructions unchanged"),
         (Claim("total", "main_loop", "falls", at_least=0.1), "main loop: total instructions falls by at least 10 %"),
         (Claim("IMAD.MOV.U32+MOV", "kernel", "equals", value=0), "SASS: IMAD.MOV.U32+MOV is 0"),
+        (Claim("div", "ptx", "falls", at_least=1), "PTX: div falls by at least 100 %"),
+        (Claim("copies_upward", "counters", "equals", value=0), "counter copies_upward is 0"),
         (
-            Claim(f"{COUNTERS['registers']}/{COUNTERS['ldsm']}", "kernel", "equals", within=0.01),
+            Claim("LEA", "main_loop", "falls", at_least=1, on=("sm_90",)),
+            "main loop: LEA falls by at least 100 % (on sm_90 only)",
+        ),
+        (
+            Claim(f"{COUNTERS['registers']}/{COUNTERS['ldsm']}", "counters", "equals", within=0.01),
             f"counter registers/ldsm ({COUNTERS['registers']}/{COUNTERS['ldsm']}) is unchanged within 1 %",
         ),
     ],

@@ -1,23 +1,27 @@
-"""What the iterations claim about machine code holds in our own cubins, and asks for enough of the published change.
+"""What the claims are judged on is what our own cubins hold, and the claims ask for enough of the published change.
 
-Run: pytest tests/nvcc/test_claims.py  (compiles what the store lacks, for sm_80)
+Run: pytest tests/nvcc/test_claims.py  (compiles what the store lacks, for every locked architecture)
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from pathlib import Path
 
 import pytest
 
-from flashladder.claims import Verdict, judge, verify
-from flashladder.compile import compile_many
-from flashladder.iteration import Claim, claim_configs, load_iteration
+from flashladder import step_counts
+from flashladder.claims import verify
+from flashladder.errors import CheckFailed
+from flashladder.iteration import Claim, load_iteration
 from flashladder.published import sass_counts
-from flashladder.sass import disassemble
+from flashladder.step_counts import COUNTS, StepCounts, count_all, read_counts
+from flashladder.verdict import Verdict
 
 pytestmark = pytest.mark.nvcc
 
 SHARE = 0.6  # of the published relative fall
+PUBLISHED_ARCH = "sm_80"
 
 # Iteration -> classes whose fall was published, and both counts where they are not those of the listings: the published
 # listing of 8 on the A100 is at another tile than that of 7, so its fall is given at (64, 64).
@@ -32,8 +36,14 @@ NAMED_CLAIMS = [(number, metric) for number, metrics in NAMED.items() for metric
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> list[Verdict]:
-    return verify()
+def counted() -> StepCounts:
+    """Every step and its parent, compiled and counted."""
+    return count_all()
+
+
+@pytest.fixture(scope="module")
+def verdicts(counted: StepCounts) -> list[Verdict]:
+    return verify(counts=counted)
 
 
 def claim_of(number: int, metric: str, scope: str = "kernel") -> Claim:
@@ -50,6 +60,24 @@ def published_fall(number: int, metric: str) -> float:
     else:
         before, after = given
     return (before - after) / before
+
+
+def test_the_committed_counts_are_those_of_the_kernels(counted: StepCounts) -> None:
+    assert counted == read_counts()
+
+
+def test_edited_counts_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: StepCounts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(step_counts, "count_all", lambda: counted)
+    step_counts.check()
+    assert capsys.readouterr().out == "22 kernels on 4 architectures\n"
+    document = json.loads(COUNTS.read_text(encoding="utf-8"))
+    key = "05 (FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer"
+    document["kernels"][key]["ptx"]["mma_before_use"] += 1
+    (tmp_path / "counts.json").write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(CheckFailed, match=r"counts of 1 kernels are not what their code gives: found 05 "):
+        step_counts.check(tmp_path / "counts.json")
 
 
 def test_every_claim_holds(verdicts: list[Verdict]) -> None:
@@ -69,34 +97,14 @@ def test_named_classes_fall_by_at_least_60_percent_of_the_published_fall(
     assert claim.at_least >= least - 1e-9, (
         f"the claim asks for less than {SHARE:.0%} of the published fall, {least:.4f}"
     )
-    (verdict,) = (v for v in verdicts if v.iteration == number and v.claim == claim)
+    (verdict,) = (v for v in verdicts if (v.iteration, v.claim, v.place) == (number, claim, PUBLISHED_ARCH))
     assert verdict.before
     assert (verdict.before - verdict.after) / verdict.before >= least, str(verdict)
 
 
 def test_address_arithmetic_leaves_the_main_loop_in_iteration_8(verdicts: list[Verdict]) -> None:
     claim = claim_of(8, "IADD3+LOP3+SHF", "main_loop")
-    (verdict,) = (v for v in verdicts if v.iteration == 8 and v.claim == claim)
+    (verdict,) = (v for v in verdicts if (v.iteration, v.claim, v.place) == (8, claim, PUBLISHED_ARCH))
     assert claim.direction == "falls"
     assert verdict.before is not None
     assert verdict.after < verdict.before, str(verdict)
-
-
-@pytest.mark.parametrize("number", sorted(NAMED))
-def test_claims_compare_at_equal_tile(number: int, verdicts: list[Verdict]) -> None:
-    for verdict in (v for v in verdicts if v.iteration == number):
-        parent = verdict.parent_config
-        assert parent is not None
-        assert replace(verdict.config, optimized_softmax=parent.optimized_softmax) == parent
-        tile = (verdict.config.B_r, verdict.config.B_c, verdict.config.n_warps)
-        assert tile == ((128, 64, 4) if number >= 9 else (64, 64, 4))
-
-
-def test_a_step_beside_itself_bears_out_no_claim() -> None:
-    iteration = load_iteration(8)
-    config, _ = claim_configs(iteration)
-    (entry,) = compile_many([(iteration, config, "sm_80")])
-    child = (config, disassemble(entry.cubin))
-    found = [judge(8, claim, child, child) for claim in iteration.expect.sass]
-    assert found
-    assert not any(verdict.holds for verdict in found)

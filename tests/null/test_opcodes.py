@@ -1,0 +1,51 @@
+"""Names that claims may use: every opcode of the locks, and a hint for a misspelt one."""
+
+from __future__ import annotations
+
+import pytest
+
+from flashladder.lock_schema import LOCK_ARCHES, read_lock
+from flashladder.opcodes import sass_opcodes, unknown
+from flashladder.step_counts import read_counts
+
+
+def test_the_list_holds_every_opcode_of_the_locks() -> None:
+    found = {
+        name.partition(".")[0]
+        for arch in LOCK_ARCHES
+        for lock in read_lock(arch).iterations.values()
+        for kernel in lock.kernels.values()
+        for name in kernel.counts
+    } - {"total"}
+    assert len(found) > 40
+    assert found <= sass_opcodes()
+
+
+def test_every_name_that_is_counted_may_be_claimed() -> None:
+    for kernel in read_counts().kernels.values():
+        assert not [name for name in kernel.ptx if unknown(name, "ptx")]
+        for code in kernel.sass.values():
+            assert not [name for name in {*code.kernel, *code.main_loop} if unknown(name, "sass")]
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "meant"),
+    [
+        ("IADDD3", "sass", "IADD3"),
+        ("lop3", "sass", "LOP3"),
+        ("STGG.E.128", "sass", "STG.E.128"),
+        ("register", "sass", "registers"),
+        ("st.globl.v4.b32", "ptx", "st.global.v4.b32"),
+        ("ldmatri", "ptx", "ldmatrix"),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_closest(name: str, language: str, meant: str) -> None:
+    wrong = unknown(name, language)
+    assert wrong is not None
+    assert wrong[1] == f"did you mean {meant!r}?"
+    assert unknown(meant, language) is None
+
+
+@pytest.mark.parametrize("name", ["XYZZY", "IADD", "HGMMA", "UTMALDG"])
+def test_opcodes_of_no_kernel_here_are_known_all_the_same(name: str) -> None:
+    assert (unknown(name, "sass") is None) == (name != "XYZZY")
