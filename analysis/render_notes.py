@@ -22,6 +22,7 @@ from flashladder.lock import locked_kernel
 from flashladder.lock_schema import LOCK_ARCHES
 from flashladder.null_step import every_verdict, short
 from flashladder.parts import same_but_for_parts
+from flashladder.report_claims import found, gpus_of
 from flashladder.report_data import Ladder, collect
 from flashladder.step_counts import StepKernel, read_counts
 from flashladder.verdict import Verdict
@@ -37,24 +38,11 @@ def predictions(iteration: Iteration, verdicts: Sequence[Verdict]) -> Iterator[s
     for claim in iteration.expect.claims:
         own = [verdict for verdict in verdicts if verdict.iteration == iteration.number and verdict.claim == claim]
         made = [verdict for verdict in own if verdict.claimed]
-        yield f"- {short(claim)}: {_found(made)}."
+        yield f"- {short(claim)}: {found(made)}."
         left_out = [verdict for verdict in own if not verdict.claimed]
         if left_out:
-            yield f"  It does not apply to {_gpus([verdict.place for verdict in left_out])}: {_found(left_out)}."
-
-
-def _found(verdicts: Sequence[Verdict]) -> str:
-    """Counts by place, equal ones once."""
-    by_counts: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        by_counts.setdefault(verdict.counts + ", which fails" * (not verdict.holds), []).append(verdict.place)
-    return "; ".join(f"{counts} ({', '.join(places)})" for counts, places in by_counts.items())
-
-
-def _gpus(arches: Sequence[str]) -> str:
-    """``sm_90 (H100, H200)``."""
-    titles = {arch: [gpu.title for gpu in load_gpus().values() if gpu.arch == arch] for arch in arches}
-    return ", ".join(f"{arch} ({', '.join(names)})" if names else arch for arch, names in titles.items())
+            places = ", ".join(gpus_of(verdict.place) for verdict in left_out)
+            yield f"  It does not apply to {places}: {found(left_out)}."
 
 
 def machine_code(iteration: Iteration) -> Iterator[str]:

@@ -11,6 +11,7 @@ import csv
 import io
 
 from flashladder.gpus import load_gpus
+from flashladder.report_claims import section
 from flashladder.report_data import HEADLINE_LENGTH, MODE, PUBLISHED_GPU, Ladder, Machine, Row
 from flashladder.result_schema import Summary
 
@@ -176,6 +177,7 @@ def document(ladder: Ladder) -> str:
             title = f"## {plain(machine.title)}, {dtype}, configurations of the {gpu_title(configs_of)}"
             parts += [title, caption(ladder, machine, dtype, configs_of), table(ladder, machine, dtype, configs_of)]
             parts += ["Percent of FA2 by sequence length:", _by_length(ladder, machine, dtype, configs_of)]
+    parts += section()
     if ladder.refused:
         parts += ["## Refused", "\n".join(f"- {reason}" for reason in ladder.refused)]
     return "\n\n".join(parts) + "\n"

@@ -32,6 +32,8 @@ EMULATED, LOCK, YAML = (
     "results/locks/sm_90.json",
     "results/published/progression.yaml",
 )
+STEPS, STATEMENTS = "results/steps/counts.json", "configs/statements.yaml"
+STEP = "14 (FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_0_tiles"
 FIGURES, STALE, JOIN = "figures in texts", "tables and plot", "results make a report"
 SAMPLES, PEAKS, LIMITS = "results follow", "peaks of GPUs", "locked kernels are complete"
 
@@ -72,7 +74,8 @@ def asked(tree: Path, beginning: str) -> Outcome:
 
 
 NO_JOIN = {SAMPLES, LIMITS, "checks passed", "every conf", "sanitizers", "tables of", "published fig", "the emulator c",
-           "claims about counters", "emulated kernels", "the page", "notes", "result files"}  # fmt: skip
+           "claims about counters", "emulated kernels", "the page", "notes", "result files",
+           "claims about machine", "words and", "a claim of"}  # fmt: skip
 
 
 def j(change: Callable[[Document], object]) -> Edit:
@@ -123,6 +126,12 @@ def kernel(document: Document, number: int = 7) -> Document:
     """A locked kernel in the A100's configuration."""
     kernels: Document = document["iterations"][str(number)]["kernels"]
     return next(one for form, one in sorted(kernels.items()) if form.startswith("(FP16, 128, 64, 64, 4)"))
+
+
+def step_code(document: Document) -> Document:
+    """The machine code of step 14 on sm_80, in the counts that claims are judged on."""
+    found: Document = document["kernels"][STEP]["sass"]["sm_80"]
+    return found
 
 
 def first(mapping: Document) -> Document:
@@ -218,6 +227,12 @@ EDITS: list[tuple[str, Edit, str, str]] = [
     ("configs/gpus/h200.yaml", t("value: 132", "value: 1320"), PEAKS, "h200.yaml: peaks.fp16_tensor: expected 9894.3"),
     ("configs/gpus/h200.yaml", t("value: 1980", "value: 1780"), PEAKS, "expected at most the max_clock 1780"),
     ("configs/gpus/a100.yaml", t("value: 312", "value: 31"), PEAKS, "a100.yaml: peaks.fp16_tensor: expected 311.9"),
+    (STEPS, j(lambda d: step_code(d)["kernel"].update({"STG.E.NA.128": 15})), "claims about machine", "STG: 15, in the"),
+    (STEPS, j(lambda d: step_code(d).update(text_sha256="0" * 64)), "claims about machine", "is not what is locked"),
+    (STEPS, j(lambda d: d["kernels"].pop(STEP)), "claims about machine", "no counts of 14 (FP16"),
+    ("docs/null-step.md", t(r"27 to 34", "34 to 27"), "a claim of", "docs/null-step.md: not what the claims give"),
+    (STATEMENTS, t(r"  - .*says: The price is paid.*\n", ""), "words and", "stands on: LOP3 rises by at least"),
+    (STATEMENTS, t(r"LOP3: rises", "LOP3: falls"), "words and", "must claim LOP3 (sass): falls, and claims rises"),
     ("iterations/notes/07.md", t(r"(\d) % of FA2", r"\g<1>1 % of FA2"), "notes", "iterations/notes/07.md: stale note"),
 ]  # fmt: skip
 
