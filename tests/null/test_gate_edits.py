@@ -227,7 +227,7 @@ EDITS: list[tuple[str, Edit, str, str]] = [
     ("configs/gpus/h200.yaml", t("value: 132", "value: 1320"), PEAKS, "h200.yaml: peaks.fp16_tensor: expected 9894.3"),
     ("configs/gpus/h200.yaml", t("value: 1980", "value: 1780"), PEAKS, "expected at most the max_clock 1780"),
     ("configs/gpus/a100.yaml", t("value: 312", "value: 31"), PEAKS, "a100.yaml: peaks.fp16_tensor: expected 311.9"),
-    (STEPS, j(lambda d: step_code(d)["kernel"].update({"STG.E.NA.128": 15})), "claims about machine", "STG: 15, in the"),
+    (STEPS, j(lambda d: step_code(d)["kernel"].update({"STG.E.NA.128": 15})), "claims about machine", "STG: 15, in"),
     (STEPS, j(lambda d: step_code(d).update(text_sha256="0" * 64)), "claims about machine", "is not what is locked"),
     (STEPS, j(lambda d: d["kernels"].pop(STEP)), "claims about machine", "no counts of 14 (FP16"),
     ("docs/null-step.md", t(r"27 to 34", "34 to 27"), "a claim of", "docs/null-step.md: not what the claims give"),
