@@ -15,8 +15,9 @@ Run:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from flashladder.emulated import forward, kernel_of, require
 from flashladder.emulator.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
+from flashladder.files import KERNELS
 from flashladder.inputs import FULL_HEADS, Case, View
 from flashladder.installed import chosen_configs
 from flashladder.iteration import Iteration, load_iteration
@@ -115,19 +117,26 @@ def as_array(tensor: torch.Tensor, storages: dict[int, Array]) -> Array:
     return np.ndarray(tuple(tensor.shape), ELEMENT, base, tensor.storage_offset() * size, strides)
 
 
-def emulated_run(iteration: Iteration, *, memory_budget: int = MEMORY_BUDGET) -> Run:
+def emulated_run(
+    iteration: Iteration,
+    *,
+    memory_budget: int = MEMORY_BUDGET,
+    kernels: Path = KERNELS,
+    watched: Collection[str] = (),
+) -> Run:
     """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
 
-    The first launch of each configuration is watched for races.
+    The first launch of each configuration is watched for races, but of those in `watched` (short forms). `kernels` is
+    the folder of the CUDA sources, so that a changed copy of it meets the same check.
 
     The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
     races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
     """
-    watched: set[str] = set()
+    seen = set(watched)
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
         config = KernelConfig.parse(short_form)
-        kernel = kernel_of(iteration, config)
+        kernel = kernel_of(iteration, config, kernels)
         storages: dict[int, Array] = {}
         arrays = tuple(as_array(tensor, storages) for tensor in (q, k, v, out))
         tensors = (arrays[0], arrays[1], arrays[2], arrays[3])
@@ -136,8 +145,8 @@ def emulated_run(iteration: Iteration, *, memory_budget: int = MEMORY_BUDGET) ->
         except FlashladderError as error:
             raise ValueError(str(error)) from error
         hazards = emulator.Hazards()
-        observers = () if short_form in watched else (hazards,)
-        watched.add(short_form)
+        observers = () if short_form in seen else (hazards,)
+        seen.add(short_form)
         try:
             forward(iteration, config, tensors, kernel=kernel, observers=observers, memory_budget=memory_budget)
         except FlashladderError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -22,7 +23,7 @@ from flashladder.emulator.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
 from flashladder.emulator.observer import Observer
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import KERNELS, relative
 from flashladder.iteration import Iteration
 from flashladder.launcher import KERNEL
 from flashladder.result_schema import Shape
@@ -34,9 +35,9 @@ NUMPY_DTYPES = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat1
 
 
 @lru_cache(maxsize=32)
-def kernel_of(iteration: Iteration, config: KernelConfig) -> emulator.Kernel:
-    """The kernel of one configuration, from the store's PTX (compiled at first use)."""
-    path = ptx_for(iteration, config).ptx
+def kernel_of(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> emulator.Kernel:
+    """The kernel of one configuration, from the store's PTX (compiled at first use from the sources in `kernels`)."""
+    path = ptx_for(iteration, config, kernels=kernels).ptx
     return emulator.load(path, path=relative(path)).kernel(KERNEL)
 
 

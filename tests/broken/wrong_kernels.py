@@ -1,0 +1,209 @@
+"""Wrong kernels: the project's own sources with one mistake each, and the case of the check that must catch it.
+
+Why: a check is worth what it refuses. Each entry of ``wrong/*.yaml`` is a mistake that a developer could make, written
+as a replacement of text that stands exactly once in its file. The iteration is composed of the changed sources,
+compiled as it ships, and given to the very functions behind ``check --backend emulator``.
+
+Run: ``pytest tests/broken/test_wrong_kernels.py``; `survey` tries one on every case, for a new entry:
+``python -m tests.broken.wrong_kernels [NAME ...]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache
+import importlib.util
+from pathlib import Path
+import re
+import shutil
+import sys
+import tempfile
+from types import ModuleType
+from typing import Annotated, Literal
+from unittest.mock import patch
+
+import pydantic
+import yaml
+
+from flashladder import check_emulator
+from flashladder.check_case import Subject, check_case
+from flashladder.check_emulator import CONFIGS, REPEATS, cases_for, emulated_run
+from flashladder.config import KernelConfig
+from flashladder.files import KERNELS, ROOT
+from flashladder.inputs import Case
+from flashladder.installed import chosen_configs
+from flashladder.iteration import load_iteration
+from flashladder.reference import References
+from flashladder.result_schema import CaseResult
+
+TABLE = Path(__file__).parent / "wrong"
+LAUNCH = "flashladder/emulated.py"  # the launch side: what the host checks and hands over
+REFERENCES = References()  # of this process
+
+# What gives a kernel away, as `check_case` words it.
+EVIDENCE: Mapping[str, str] = {
+    "numbers": r"^max error .*\(allowed",
+    "holes": r"elements of O are NaN or infinite, or were not written",
+    "outside": r"^wrote outside O",
+    "race": r"^(the launch|run 2) failed: .*kernel\.ptx:\d+: (shared|global) ",
+    "access": r"^the launch failed: .*kernel\.ptx:\d+: ",
+    "taken": r"^took row strides",
+}
+Text = Annotated[str, pydantic.StringConstraints(min_length=1)]
+
+
+class Edit(pydantic.BaseModel):
+    """A replacement in one file; `old` stands there exactly once."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    file: Text
+    old: Text
+    new: str
+
+    def apply(self, text: str) -> str:
+        """`text` with the mistake in it.
+
+        Raises:
+            ValueError: the file has changed, so that the entry no longer says what it did.
+        """
+        count = text.count(self.old)
+        if count != 1 or self.new == self.old:
+            raise ValueError(f"{self.file}: expected the text to be replaced once, found {count} times: {self.old!r}")
+        return text.replace(self.old, self.new)
+
+
+class WrongKernel(pydantic.BaseModel):
+    """One mistake.
+
+    Attributes:
+        story: what the kernel does wrong, in one line.
+        iteration: the one that it is made in.
+        edits: the mistake; at least one.
+        dtype: in which it is tried: the one in which it shows.
+        case: of the check, by name; it must fail.
+        evidence: which words of the check it fails with.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    name: Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z0-9_]+$")]
+    story: Annotated[str, pydantic.StringConstraints(min_length=1, max_length=120, pattern=r"[^.\n]$")]
+    iteration: int
+    edits: Annotated[tuple[Edit, ...], pydantic.Field(min_length=1)]
+    dtype: Literal["fp16", "bf16"] = "fp16"
+    case: Text
+    evidence: Text
+
+    def __str__(self) -> str:
+        return self.name
+
+    def sources(self) -> dict[str, str]:
+        """File name to changed text.
+
+        Raises:
+            ValueError: see `Edit.apply`.
+        """
+        texts: dict[str, str] = {}
+        for edit in self.edits:
+            texts[edit.file] = edit.apply(texts.get(edit.file) or (ROOT / edit.file).read_text(encoding="utf-8"))
+        return texts
+
+
+@cache
+def read_table() -> Mapping[str, tuple[WrongKernel, ...]]:
+    """The wrong kernels by concern, in the order of the files."""
+    table = {}
+    for path in sorted(TABLE.glob("*.yaml")):
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+        table[path.stem[2:]] = tuple(WrongKernel.model_validate(entry) for entry in entries)
+    return table
+
+
+def read_all() -> tuple[WrongKernel, ...]:
+    """Every wrong kernel."""
+    return tuple(wrong for group in read_table().values() for wrong in group)
+
+
+@cache
+def config_of(iteration: int, dtype: str) -> KernelConfig:
+    """What ``check N --backend emulator`` checks in this dtype."""
+    (config,) = chosen_configs(iteration, CONFIGS, (dtype,))
+    return config
+
+
+@cache
+def quick_cases(iteration: int, dtype: str) -> frozenset[str]:
+    """The names of the cases of ``check N --backend emulator --quick``."""
+    stride = load_iteration(iteration).parts.row_stride
+    return frozenset(case.name for case in cases_for(config_of(iteration, dtype), stride, quick=True))
+
+
+@cache
+def standard_cases(iteration: int, dtype: str) -> Mapping[str, Case]:
+    """The cases of ``check N --backend emulator``, by name."""
+    stride = load_iteration(iteration).parts.row_stride
+    return {case.name: case for case in cases_for(config_of(iteration, dtype), stride)}
+
+
+def outcome(iteration: int, dtype: str, case: Case, kernels: Path = KERNELS) -> CaseResult:
+    """One case of the check on the kernel that is composed of the sources in `kernels`.
+
+    Races are looked for in the first case only, as when all run.
+    """
+    loaded, config = load_iteration(iteration), config_of(iteration, dtype)
+    first = next(iter(standard_cases(iteration, dtype).values()))
+    watched = () if case == first else (config.short_form(),)
+    run = emulated_run(loaded, kernels=kernels, watched=watched)
+    return check_case(Subject(iteration, config, run, loaded.parts.row_stride), case, REFERENCES, "cpu", REPEATS)
+
+
+@contextmanager
+def made(wrong: WrongKernel) -> Iterator[Path]:
+    """The folder of the changed CUDA sources; a changed launch side takes the place of the real one meanwhile."""
+    texts = wrong.sources()
+    launch = texts.pop(LAUNCH, None)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        kernels = Path(folder) / KERNELS.name
+        shutil.copytree(KERNELS, kernels)
+        for name, text in texts.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        if launch is not None:
+            changed = _module(Path(folder) / "emulated.py", launch)
+            places = {"forward": changed.forward, "require": changed.require}
+            stack.enter_context(patch.multiple(check_emulator, **places))
+        yield kernels
+
+
+def _module(path: Path, text: str) -> ModuleType:
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("wrong_launch", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def evidence_of(found: CaseResult) -> str:
+    """The kind of a failure, ``other`` where the words are none of `EVIDENCE`."""
+    return next((kind for kind, words in EVIDENCE.items() if re.search(words, found.reason or "")), "other")
+
+
+def survey(wrong: WrongKernel) -> Iterator[CaseResult]:
+    """The outcome of every case on a wrong kernel."""
+    with made(wrong) as kernels:
+        for case in standard_cases(wrong.iteration, wrong.dtype).values():
+            yield outcome(wrong.iteration, wrong.dtype, case, kernels)
+
+
+def main(names: list[str]) -> None:
+    """Prints which cases fail on the wrong kernels that are named (none: on all)."""
+    for wrong in read_all():
+        if not names or wrong.name in names:
+            for found in survey(wrong):
+                if found.status == "fail":
+                    print(f"{wrong.name}: {found.case}: {evidence_of(found)}: {found.reason}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
