@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,40 @@ def as_bytes(values: Array, width: int) -> Array:
 @pytest.fixture
 def data() -> Array:
     return np.random.default_rng(1).integers(0, 256, 4096, dtype=np.uint8)
+
+
+def test_a_large_array_is_the_buffer_itself_and_a_sparse_one_stays_sparse() -> None:
+    size = 1 << 38  # 256 GiB of address space, which copying would fill
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+    array = np.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=np.uint8)
+    array[5 << 30] = 7
+    memory = GlobalMemory()
+    base = memory.allocate(array, "sparse")
+    assert memory.load(a_step(), addresses(base, np.full((1, 1, 1), 5 << 30)), 1).item() == 7
+    last = addresses(base, np.full((1, 1, 1), size - 4))
+    memory.store(a_step(), last, 4, np.full((1, 1, 1), 0x01020304, dtype=np.uint32))
+    assert array[-4:].tolist() == [4, 3, 2, 1]
+    memory.read_back(base, array)
+    with pytest.raises(EmulationError, match="4 bytes past the end of the nearest buffer, `sparse`"):
+        memory.load(a_step(), addresses(base, np.full((1, 1, 1), size)), 4)
+
+
+def test_a_small_or_read_only_or_odd_array_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flashladder.emulator.memory.IN_PLACE", 64)
+    whole = np.zeros(128, dtype=np.uint8)
+    start = -whole.ctypes.data % 16
+    fits = whole[start : start + 64]
+    frozen = fits.view()
+    frozen.flags.writeable = False
+    for array, in_place in (
+        (fits, True), (fits[:48], False), (frozen, False), (whole[start + 1 : start + 65], False),
+        (whole[start : start + 72], False),
+    ):  # fmt: skip
+        memory = GlobalMemory()
+        base = memory.allocate(array, "x")
+        memory.store(a_step(), addresses(base, np.zeros((1, 1, 1))), 1, np.full((1, 1, 1), 9, dtype=np.uint8))
+        assert bool(array[0] == 9) == in_place
+        whole[:] = 0
 
 
 @pytest.mark.parametrize("width", WIDTHS)
