@@ -76,14 +76,15 @@ def test_the_largest_error_may_be_twice_that_of_torch_on_the_slice_and_no_more(d
         q, k, v = (one[b : b + 1, :, h] for one in (tensors.q, tensors.k, tensors.v))
         truth = attention_fp64(q, k, v)[0]
         torchs = float((attention_torch16(q, k, v)[0].double() - truth).abs().max())
-        assert float(expected.max_allowed[number]) == pytest.approx(2.0 * torchs, rel=1e-12)
-        for share, ok in ((1.9, True), (2.2, False)):
+        allowed = max(2.0 * torchs, ROUNDOFF[dtype] * float(truth.abs().max()))  # torch may be lucky with few elements
+        assert float(expected.max_allowed[number]) == pytest.approx(allowed, rel=1e-12)
+        for share, ok in ((0.95, True), (1.1, False)):
             out = exact(tensors).clone()
-            out[b, 5, h, 7] += share * torchs
+            out[b, 5, h, 7] += share * allowed
             found = accuracy(out, expected)
             assert found.ok is ok
-            assert found.max_error == pytest.approx(share * torchs, rel=1e-6)
-            assert found.max_allowed == pytest.approx(2.0 * torchs, rel=1e-12)
+            assert found.max_error == pytest.approx(share * allowed, rel=1e-6)
+            assert found.max_allowed == pytest.approx(allowed, rel=1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "roundoff"), ROUNDOFF.items())
