@@ -1,7 +1,7 @@
 """One kernel on one case: run it on poisoned memory, compare, repeat; and the list of cases.
 
 Why: most checkers pass NaN, stale memory or a lucky first run. Here O and all memory around it start as NaN, every
-comparison fails on NaN, nothing outside O may change, and ten runs must agree bit for bit (rule 7 of the measurement
+comparison fails on NaN, nothing but O may change, and ten runs must agree bit for bit (rule 7 of the measurement
 protocol). A kernel that cannot take a tensor (iteration 16 fixes its row stride) must refuse it and write nothing.
 Works with any callable on any device, so that the checker itself is tested with wrong operators on the CPU.
 """
@@ -27,6 +27,7 @@ SEQ_LENS = (512, 1024, 2048, 4096, 8192, 16384)
 BATCH = {8192: 8, 16384: 4}  # 16 up to length 4096
 N_HEADS, D_HEAD = 16, 128
 FAR_BYTES = 9 << 29  # 4.5 GiB: no 32-bit number of bytes, signed or not, reaches the end of a far view
+LARGEST_KEPT = 2**30  # bytes of an input's storage that are compared whole before and after a launch
 LARGE_LOGITS = 30.0  # factor on Q: scores of about +-120, so that softmax is nearly one-hot and exp must not overflow
 
 Run = Callable[..., object]
@@ -151,10 +152,15 @@ def _check_run(
     """What is wrong (None: nothing), and the errors found."""
     import torch
 
+    inputs = {name: _memory(tensor) for name, tensor in (("Q", tensors.q), ("K", tensors.k), ("V", tensors.v))}
+    before = {name: memory.clone() for name, memory in inputs.items()}
     try:
         _launch(subject, tensors)
     except (ValueError, RuntimeError) as error:
         return f"the launch failed: {_first_line(error)}", None
+    for name, memory in inputs.items():
+        if not torch.equal(memory, before[name]):
+            return f"wrote to {name}, an input: {int((memory != before[name]).sum())} of its elements changed", None
     first = tensors.out.clone()
     found = accuracy(first, references.expected(case, subject.config.dtype, tensors))
     if not found.finite:
@@ -172,6 +178,16 @@ def _check_run(
             f"by row {found.row_bias:.3g} (allowed {found.row_bias_allowed:.3g})"
         ), found
     return _check_repeats(subject, tensors, first, repeats), found
+
+
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of a tensor with those around it in its storage; of a storage that is huge, the tensor's own."""
+    import torch
+
+    storage = tensor.untyped_storage()
+    if storage.nbytes() > LARGEST_KEPT:
+        return tensor.view(torch.int16)
+    return torch.empty(0, dtype=torch.int16, device=tensor.device).set_(storage)
 
 
 def _check_repeats(subject: Subject, tensors: Tensors, first: torch.Tensor, repeats: int) -> str | None:

@@ -132,6 +132,25 @@ def test_a_wrong_operator_fails(run: Run, reason: str) -> None:
     assert "\n" not in found.reason
 
 
+def scribble(name: str, outside: bool) -> Run:
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+        right(q, k, v, out, config)
+        tensor = {"Q": q, "K": k, "V": v}[name]
+        if outside:
+            torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())[0] = 1.0
+        else:
+            tensor[-1, -1, -1, -1] += 1.0
+
+    return run
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("name", ["Q", "K", "V"])
+def test_writing_to_an_input_or_beside_it_fails(name: str, outside: bool) -> None:
+    found = outcome(scribble(name, outside), Case("sliced", SMALL, "sliced"))
+    assert (found.status, found.reason) == ("fail", f"wrote to {name}, an input: 1 of its elements changed")
+
+
 def test_varying_bits_fail() -> None:
     torch.manual_seed(0)
     found = check_case(Subject(7, CONFIG, random_last_bit), Case("small", SMALL), References(), "cpu", repeats=30)
