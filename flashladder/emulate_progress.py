@@ -55,5 +55,5 @@ def ticking(what: str, unit: str, total: Callable[[], int], *, shown: bool) -> I
             bar.update(count)
 
         if not bar.disable:
-            bar.total = total()
+            bar.reset(total())  # its clock begins now
         yield tick

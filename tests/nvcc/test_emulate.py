@@ -139,6 +139,9 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def reset(self, total: int) -> None:
+        self.n, self.total = 0, total
+
     def update(self, count: int) -> None:
         self.n += count
 
