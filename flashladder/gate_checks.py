@@ -146,7 +146,7 @@ def notes_fresh(root: Path = ROOT) -> Outcome:
     name, script = "notes on iterations are up to date", root / "analysis" / "render_notes.py"
     done = subprocess.run(
         [sys.executable, str(script), "--check"], cwd=root, capture_output=True, text=True, check=False,
-        env={**os.environ, "FLASHLADDER_ROOT": str(root)},
+        env={**os.environ, "FLASHLADDER_ROOT": str(root), "PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
     )  # fmt: skip
     told = done.stderr.strip().splitlines()[-1:] or [f"{relative(script)}: exit code {done.returncode}"]
     n = len(list((root / "iterations" / "notes").glob("*.md")))

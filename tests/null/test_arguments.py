@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 
@@ -91,7 +92,8 @@ def test_the_overview_leaves_out_what_has_no_line() -> None:
 
 def flashladder(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "flashladder", *words]
-    return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, timeout=120)
+    env = os.environ | {"PYTHONPATH": str(ROOT)}  # where the package is not installed
+    return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_the_package_by_itself_runs_the_tasks_from_any_folder() -> None:
