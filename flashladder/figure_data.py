@@ -21,7 +21,7 @@ from flashladder.lock_schema import LOCK_ARCHES, read_lock
 from flashladder.published import number, read_csv
 from flashladder.report_data import HEADLINE_LENGTH, Ladder, Machine, second_files
 from flashladder.report_tables import headline, headline_machine
-from flashladder.result_schema import BenchResult
+from flashladder.result_schema import BenchResult, CheckResult
 from flashladder.results import load_as, read_json
 from flashladder.yaml_text import read_yaml
 
@@ -94,6 +94,14 @@ class Data:
         if name not in self._counted:
             self._counted[name] = len(read_json(self.results / "h200" / name)[kind])
         return self._counted[name]
+
+    def checked(self) -> int:
+        """Cases of the check of correctness that every GPU with one has run."""
+        files = sorted(self.results.glob("*/check.json.gz"))
+        counts = {len(load_as(path, CheckResult).cases) for path in files}
+        if len(counts) != 1:
+            raise FlashladderError("GPUs were not checked alike", where=relative(self.results), found=sorted(counts))
+        return counts.pop()
 
     def locked_kernels(self) -> int:
         """Kernels in the locks of all architectures."""

@@ -1,7 +1,8 @@
 """Names of instructions that a claim may use: opcodes of machine code, opcodes of PTX, and our own measures.
 
 Why: a misspelt opcode is counted 0 times in every kernel, and a claim about it would say nothing. SASS opcodes are
-those of NVIDIA's tables (configs/opcodes.yaml), PTX opcodes those that the emulator runs (docs/emulator-opcodes.md).
+those of NVIDIA's tables, PTX opcodes those that the emulator runs, both listed in configs/opcodes.yaml: a build reads
+iterations where there is no emulator.
 
 Try ``unknown("IADDD3", "sass")``.
 """
@@ -52,46 +53,38 @@ class OpcodesFile(BaseModel):
     texture: Annotated[Opcodes, Field(strict=False)]
     control: Annotated[Opcodes, Field(strict=False)]
     other: Annotated[Opcodes, Field(strict=False)]
+    ptx: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")], ...], Field(strict=False)]
 
 
 @cache
-def sass_opcodes() -> frozenset[str]:
-    """Every opcode of machine code, without modifiers.
+def known_opcodes(language: str) -> frozenset[str]:
+    """Every opcode of machine code (``sass``) or of PTX (``ptx``), without modifiers.
 
     Raises:
         FlashladderError: the file is missing or malformed.
     """
     groups = validate(OpcodesFile, read_located(CONFIGS / "opcodes.yaml")).model_dump(exclude={"source", "url"})
-    return frozenset(name for group in groups.values() for name in group)
-
-
-@cache
-def ptx_opcodes() -> frozenset[str]:
-    """Every opcode of PTX that the emulator runs, with modifiers and without."""
-    from flashladder.emulator import opcodes  # noqa: F401 - imports every module that adds rows
-    from flashladder.emulator.table import ROWS
-
-    return frozenset({*ROWS, *(form.partition(".")[0] for form in ROWS)})
+    return frozenset(
+        name for group, names in groups.items() for name in names if (group == "ptx") == (language == "ptx")
+    )
 
 
 def unknown(name: str, language: str) -> tuple[str, str | None] | None:
     """What was expected in place of a name that is none, and the closest one as a hint; None for a name.
 
     Args:
-        name: an opcode or a measure. Modifiers are checked for PTX, whose every form the emulator lists; those of
-            machine code have no list, and one that occurs in neither kernel bears out no claim.
+        name: an opcode or a measure. Modifiers have no list: an opcode with some that occurs in neither kernel bears
+            out no claim.
         language: ``sass`` or ``ptx``.
     """
     opcode, dot, modifiers = name.partition(".")
-    known = sass_opcodes() if language == "sass" else ptx_opcodes()
-    if name in MEASURES[language] or (opcode if language == "sass" else name) in known:
+    known = known_opcodes(language)
+    if name in MEASURES[language] or opcode in known:
         return None
-    where = "configs/opcodes.yaml" if language == "sass" else "docs/emulator-opcodes.md"
-    expected = f"an opcode of {where}, or one of {', '.join(MEASURES[language])}"
-    if language == "ptx":
-        close = difflib.get_close_matches(name, sorted(n for n in known if n[:1] == name[:1]), n=1)
-    else:
-        close = difflib.get_close_matches(opcode.upper(), sorted(known), n=1) or difflib.get_close_matches(
-            opcode, list(MEASURES["sass"]), n=1
-        )
-    return expected, f"did you mean {close[0] + (dot + modifiers) * (language == 'sass')!r}?" if close else None
+    expected = f"an opcode of configs/opcodes.yaml, or one of {', '.join(MEASURES[language])}"
+    written = opcode.upper() if language == "sass" else opcode
+    close = difflib.get_close_matches(written, sorted(known), n=1)
+    if close:
+        return expected, f"did you mean {close[0] + dot + modifiers!r}?"
+    close = difflib.get_close_matches(opcode, list(MEASURES[language]), n=1)
+    return expected, f"did you mean {close[0]!r}?" if close else None

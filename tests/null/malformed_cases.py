@@ -214,11 +214,11 @@ STEPS: dict[str, tuple[str, int, str]] = {
         ),
     ),
     "claim_about_misspelt_ptx": (
-        step("sass: {LOP3: rises}", "ptx: {add.s46: unchanged}"),
+        step("sass: {LOP3: rises}", "ptx: {setpp.gt.s32: unchanged}"),
         10,
         (
-            "bad value for 'expect.ptx.add.s46': expected an opcode of docs/emulator-opcodes.md, or one of total, "
-            "mma_before_use, found 'add.s46'; did you mean 'add.s64'?"
+            "bad value for 'expect.ptx.setpp.gt.s32': expected an opcode of configs/opcodes.yaml, or one of total, "
+            "mma_before_use, found 'setpp.gt.s32'; did you mean 'setp.gt.s32'?"
         ),
     ),
     "claim_about_no_name": (

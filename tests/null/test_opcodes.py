@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
+from flashladder.emulator import opcodes  # noqa: F401 - imports every module that adds rows
+from flashladder.emulator.table import ROWS
+from flashladder.files import ROOT
 from flashladder.lock_schema import LOCK_ARCHES, read_lock
-from flashladder.opcodes import sass_opcodes, unknown
+from flashladder.opcodes import known_opcodes, unknown
 from flashladder.step_counts import read_counts
 
 
@@ -18,7 +24,20 @@ def test_the_list_holds_every_opcode_of_the_locks() -> None:
         for name in kernel.counts
     } - {"total"}
     assert len(found) > 40
-    assert found <= sass_opcodes()
+    assert found <= known_opcodes("sass")
+
+
+def test_the_ptx_opcodes_are_those_that_the_emulator_runs() -> None:
+    assert known_opcodes("ptx") == {form.partition(".")[0] for form in ROWS}
+
+
+def test_a_build_reads_iterations_without_the_emulator() -> None:
+    """Its environment has neither the bfloat16 that the emulator needs nor the time to import it."""
+    code = "import sys; from flashladder.iteration import load_all; load_all(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "flashladder.iteration" in loaded
+    assert not {"flashladder.emulator", "ml_dtypes", "torch", "numpy"} & loaded
 
 
 def test_every_name_that_is_counted_may_be_claimed() -> None:
@@ -35,7 +54,7 @@ def test_every_name_that_is_counted_may_be_claimed() -> None:
         ("lop3", "sass", "LOP3"),
         ("STGG.E.128", "sass", "STG.E.128"),
         ("register", "sass", "registers"),
-        ("st.globl.v4.b32", "ptx", "st.global.v4.b32"),
+        ("setpp.gt.s32", "ptx", "setp.gt.s32"),
         ("ldmatri", "ptx", "ldmatrix"),
     ],
 )
