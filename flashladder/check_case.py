@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from flashladder.config import KernelConfig
-from flashladder.contents import CONSTANT, LOGITS
+from flashladder.contents import CONSTANT, EDGES, LOGITS
 from flashladder.errors import FlashladderError
 from flashladder.inputs import Case, Tensors, View, make_tensors
 from flashladder.reference import References, accuracy
@@ -77,6 +77,8 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
         case("large logits", 2, tile, scale=LARGE_LOGITS),
         case("extreme logits", 2, 512, contents=LOGITS),
         case("constant V", 2, 512, contents=CONSTANT),
+        case("edge logits", 2, 512, contents=EDGES),
+        case("expanded", 3, 2 * tile, expanded=True),
         *(case(f"mixed {turn}", 2, 512, view="mixed", turn=turn) for turn in range(4)),
         *(case(f"mixed rows of 2048 {turn}", 2, 512, 4, "mixed_slots", turn=turn) for turn in range(4)),
         *(case(f"other row stride {turn}", 1, tile, 2, "one_off", turn=turn) for turn in range(4)),
@@ -134,13 +136,12 @@ def _first_line(error: Exception) -> str:
 
 
 def _check_refusal(subject: Subject, tensors: Tensors) -> tuple[Status, str]:
-    import torch
 
     strides = sorted(tensors.row_strides)
     try:
         _launch(subject, tensors)
     except (ValueError, RuntimeError) as error:
-        if not bool(torch.isnan(tensors.out_base).all()):
+        if not bool(tensors.poisoned.all()):
             return "fail", f"refused row strides {strides}, but wrote to O"
         return "not_applicable", _first_line(error)
     return "fail", f"took row strides {strides}, expected an error: it is compiled for {subject.row_stride}"
@@ -167,7 +168,7 @@ def _check_run(
         holes = int((~torch.isfinite(first)).sum())
         return f"{holes} of {first.numel()} elements of O are NaN or infinite, or were not written", found
     around = tensors.out_base.numel() - tensors.out.numel()
-    untouched = int(torch.isnan(tensors.out_base).sum())
+    untouched = int(tensors.poisoned.sum())
     if untouched != around:
         return f"wrote outside O: {around - untouched} elements changed", found
     if not found.ok:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from flashladder import emulator, parallel
 from flashladder.check_case import D_HEAD, LARGE_LOGITS, Run, far_stride
 from flashladder.compile import ptx_many
 from flashladder.config import DTYPES, KernelConfig
-from flashladder.contents import CONSTANT, LOGITS
+from flashladder.contents import CONSTANT, EDGES, LOGITS
 from flashladder.emulated import forward, kernel_of, require
 from flashladder.emulator.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
@@ -80,6 +81,8 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         case("odd", (1, tile * 2, 3)),
         case("many heads", (1, tile, 9)),
         case("many samples", (9, tile, 1)),
+        case("samples of heads", (3, tile, 3)),
+        case("expanded", (3, tile, 2), expanded=True),
         case("head slice", (2, tile, 3), "head_slice"),
         case("qkv packed", (2, tile * 2, 2), "packed"),
         case("transposed", (2, tile * 2, 2), "transposed"),
@@ -92,6 +95,7 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         case("far samples", (2, tile, 1), "far_samples", far_bytes=far_stride(2)),
         case("large logits", (1, tile * 2, 1), scale=LARGE_LOGITS),
         case("extreme logits", (2, max(192, tile * 2), -(-len(LOGITS) // 2)), contents=LOGITS),
+        case("edge logits", (1, max(192, tile * 2), len(EDGES)), contents=EDGES),
         case("constant V", (1, tile * 2, 2), contents=CONSTANT),
     )
 
@@ -126,13 +130,13 @@ def emulated_run(
 ) -> Run:
     """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
 
-    The first launch of each configuration is watched for races, but of those in `watched` (short forms). `kernels` is
-    the folder of the CUDA sources, so that a changed copy of it meets the same check.
+    The first launch of each configuration is watched for races, and any longer one after it, but of those in `watched`
+    (short forms). `kernels` is the folder of the CUDA sources, so that a changed copy of it meets the same check.
 
     The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
     races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
     """
-    seen = set(watched)
+    longest = dict.fromkeys(watched, sys.maxsize)  # watched, in positions
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
         config = KernelConfig.parse(short_form)
@@ -145,8 +149,9 @@ def emulated_run(
         except FlashladderError as error:
             raise ValueError(str(error)) from error
         hazards = emulator.Hazards()
-        observers = () if short_form in seen else (hazards,)
-        seen.add(short_form)
+        known = longest.get(short_form, 0)
+        observers = (hazards,) if q.shape[1] > known else ()
+        longest[short_form] = max(q.shape[1], known)
         try:
             forward(iteration, config, tensors, kernel=kernel, observers=observers, memory_budget=memory_budget)
         except FlashladderError as error:

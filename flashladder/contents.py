@@ -121,6 +121,39 @@ def _constant(_: torch.Tensor, __: torch.Tensor, v: torch.Tensor, generator: tor
     v.copy_((2 * draw(0, 2) - 1) * draw(128, 256) / 128 * torch.exp2(draw(-17, 16).float()))
 
 
+def _zero(q: torch.Tensor, *_: object) -> None:
+    """Queries of zeros, as padding has them: every logit and every maximum is exactly 0, and O is V's mean."""
+    q.zero_()
+
+
+def _levels(sign: int) -> Content:
+    """Each q.k is 2^20 or 2^21, or their negatives: logits of 92682 and 185364, of which the higher ones count.
+
+    Beyond every number that is taken for infinity or clamped to; of powers of two, whose differences are exact.
+    """
+
+    def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+        import torch
+
+        along = _along(q, generator)
+        high = torch.randint(1, 3, (len(k), 1), generator=generator, device=k.device).to(k.dtype)
+        q.copy_((128 * along).expand_as(q))
+        k.copy_(sign * 64 * high * along)
+
+    return fill
+
+
+def _wide(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, generator: torch.Generator) -> None:
+    """Numbers that bf16 has and fp16 has not, in Q, K and a constant V; the logits are those of N(0, 1)."""
+    import torch
+
+    _constant(q, k, v, generator)
+    if q.dtype == torch.bfloat16:
+        q *= 2.0**40
+        k *= 2.0**-40
+        v *= torch.exp2(torch.randint(-60, 60, v.shape[1:], generator=generator, device=v.device).float()).to(v.dtype)
+
+
 def _peak_over_constant(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, generator: torch.Generator) -> None:
     """Both: weights that are too small for 16 bits are part of the row sum, and must be part of O."""
     _peak(1)(q, k, v, generator)
@@ -142,10 +175,15 @@ CONTENTS: Mapping[str, Content] = MappingProxyType(
         "right spikes": _spikes(1),
         "matching": _matching,
         "equal": _equal,
+        "zero queries": _zero,
+        "high levels": _levels(1),
+        "low levels": _levels(-1),
+        "wide": _wide,
         "constant": _constant,
         "first key, constant": _peak_over_constant,
     }
 )
 """What a slice of Q, K and V may hold, by name: each turns N(0, 1) draws (seq_len, d_head) into it, in place."""
 CONSTANT = ("constant", "first key, constant")
-LOGITS = tuple(name for name in CONTENTS if name not in ("normal", *CONSTANT))
+EDGES = ("zero queries", "high levels", "low levels", "wide")
+LOGITS = tuple(name for name in CONTENTS if name not in ("normal", *CONSTANT, *EDGES))

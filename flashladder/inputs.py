@@ -33,6 +33,7 @@ TENSORS = ("q", "k", "v", "out")
 FULL_HEADS = 16  # heads of the tensor that a `head_slice` is cut from; with d_head 128 its row stride is 2048
 VECTOR = 8  # elements of 16 bytes, of which every offset and stride is a multiple
 SLOT = 2  # d_heads per slot of a far view: a quarter of it is poison on each side of the data
+POISON = 0x7FDA  # the bits of a NaN in fp16 and in bf16, which arithmetic would make 0x7fff, 0x7fc0 or 0x7e00
 NO_RESERVE = 0x4000  # Linux' MAP_NORESERVE, which Python's mmap names from 3.13 on
 
 
@@ -50,6 +51,7 @@ class Case:
             which tensor has another row stride than the others' 2048 elements.
         far_bytes: the one large stride of a far view.
         contents: what the slices hold (`CONTENTS`), in turn: heads of sample 0, then of sample 1, and so on.
+        expanded: K has one head and V one sample that serve all, by strides of 0.
         repeats: runs that must agree bit for bit, the first included; 0: as many as the checker makes.
     """
 
@@ -61,6 +63,7 @@ class Case:
     turn: int = 0
     far_bytes: int = 0
     contents: tuple[str, ...] = ("normal",)
+    expanded: bool = False
     repeats: int = 0
 
 
@@ -74,9 +77,18 @@ class Tensors:
     out: torch.Tensor
     out_base: torch.Tensor
 
+    @property
+    def poisoned(self) -> torch.Tensor:
+        """Which elements of `out_base` hold the poison, bit for bit: another NaN was written."""
+        import torch
+
+        return self.out_base.view(torch.int16) == POISON
+
     def poison(self) -> None:
-        """Fills O and its surroundings with NaN."""
-        self.out_base.fill_(math.nan)
+        """Fills O and its surroundings with NaN, of bits that no arithmetic makes."""
+        import torch
+
+        self.out_base.view(torch.int16).fill_(POISON)
 
     @property
     def row_strides(self) -> set[int]:
@@ -194,6 +206,8 @@ def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
     if case.view in FAR:
         start = places[-1].offset - shape.d_head // SLOT
         around = torch.as_strided(around, (*sizes[:3], SLOT * shape.d_head), places[-1].strides, start)
+    if case.expanded:
+        views[1], views[2] = views[1][:, :, :1].expand(sizes), views[2][:1].expand(sizes)
     tensors = Tensors(views[0], views[1], views[2], views[3], around)
     tensors.poison()
     return tensors
