@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 import re
-from typing import NoReturn
+from typing import NoReturn, TypeVar
+from zipfile import BadZipFile
 
 import ml_dtypes
 import numpy as np
@@ -35,6 +36,7 @@ FILLS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "nan": lambda _, shape: np.full(shape, np.nan),
 }
 FRACTIONS = ("randn", "rand", "nan")  # fills that integers cannot hold
+Number = TypeVar("Number", np.generic, int | float)
 LARGEST = 4 << 30  # bytes of one array
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 _SHAPE = re.compile(r"\d{1,10}(x\d{1,10})*", re.ASCII)
@@ -71,11 +73,11 @@ def _parse(text: str, name: str, rng: np.random.Generator) -> Value:
     dtype, *rest = body.split(":")
     try:
         if not rest:
-            return Value(name, _number(body))
+            return Value(name, _finite(text, _number(body), body))
         if dtype not in DTYPES:
             _refuse(text, f"one of {', '.join(DTYPES)} as the dtype", dtype)
         if len(rest) == 1:
-            return Value(name, _typed(DTYPES[dtype], rest[0]))
+            return Value(name, _typed(text, DTYPES[dtype], rest[0]))
         if len(rest) == 2:
             return Value(name, _array(text, DTYPES[dtype], (rest[0], rest[1]), rng))
     except (ValueError, OverflowError) as error:
@@ -91,18 +93,28 @@ def _number(text: str) -> int | float:
         return float(text)
 
 
-def _typed(dtype: np.dtype, text: str) -> np.generic:
+def _finite(text: str, number: Number, word: str, dtype: str = "float64") -> Number:
+    """The number that `word` stands for; an infinity has to be asked for by name."""
+    if np.isinf(float(number)) and "inf" not in word.lower():
+        _refuse(text, f"a number that fits {dtype}, or inf", word)
+    return number
+
+
+def _typed(text: str, dtype: np.dtype, word: str) -> np.generic:
     """A number of a dtype.
 
     Raises:
-        ValueError, OverflowError: it is none, or the dtype cannot hold it.
+        FlashladderError: the dtype cannot hold it.
+        ValueError, OverflowError: it is none.
     """
-    number = _number(text)
+    number = _number(word)
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         if not isinstance(number, int) or not info.min <= number <= info.max:
-            raise ValueError(text)
-    return dtype.type(number)  # type: ignore[no-any-return]  # of a dtype that is not known here
+            _refuse(text, f"a whole number that fits {dtype}, {info.min} to {info.max}", word)
+        return dtype.type(number)  # type: ignore[no-any-return]  # of a dtype that is not known here
+    with np.errstate(over="ignore"):
+        return _finite(text, dtype.type(number), word, dtype.name)
 
 
 def _array(text: str, dtype: np.dtype, shape_and_fill: tuple[str, str], rng: np.random.Generator) -> Array:
@@ -116,7 +128,7 @@ def _array(text: str, dtype: np.dtype, shape_and_fill: tuple[str, str], rng: np.
     if nbytes > LARGEST:
         _refuse(text, f"at most {LARGEST >> 30} GiB", f"{nbytes} bytes")
     if fill not in FILLS:
-        return np.full(sizes, _typed(dtype, fill))
+        return np.full(sizes, _typed(text, dtype, fill))
     if fill in FRACTIONS and dtype.kind in "iu":
         _refuse(text, "integers: zeros, ones, arange or a number", fill)
     array: Array = FILLS[fill](rng, sizes).astype(dtype)
@@ -125,10 +137,16 @@ def _array(text: str, dtype: np.dtype, shape_and_fill: tuple[str, str], rng: np.
 
 def _loaded(path: Path, text: str) -> Array:
     try:
-        return np.ascontiguousarray(np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         reason = getattr(error, "strerror", None) or "this is none"
         _refuse(text, "a file that numpy.save wrote", f"{path}: {reason}")
+    if not isinstance(found, np.ndarray):
+        _refuse(text, "one array, a .npy file", f"{path}: an archive of {', '.join(found.files) or 'nothing'}")
+    if found.dtype not in DTYPES.values():
+        _refuse(text, f"an array of one of {', '.join(DTYPES)}", f"{path}: {found.dtype.str}")
+    return np.ascontiguousarray(found)
 
 
 def parse_saves(texts: Sequence[str], values: Sequence[Value]) -> dict[str, Path]:

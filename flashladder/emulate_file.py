@@ -18,6 +18,7 @@ from flashladder.emulate_arguments import Value, parse_all, parse_saves, save
 from flashladder.emulator.budget import parse_bytes
 from flashladder.emulator.machine import Machine
 from flashladder.emulator.observer import Observer
+from flashladder.emulator.targets import BLOCK_LIMITS, GRID_LIMITS
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace, seed: int) -> tuple[str, bool]:
     values = parse_all(options.arg, seed)
     targets = parse_saves(options.save, values)
     kernel = emulator.load(_path(options.iteration)).kernel(options.kernel or None)
-    grid, block = _sizes(options.grid or "1", "--grid"), _sizes(options.block, "--block")
+    grid, block = _sizes(options.grid or "1", "--grid", GRID_LIMITS), _sizes(options.block, "--block", BLOCK_LIMITS)
     shared = parse_bytes(options.shared, "an amount of shared memory") if options.shared not in ("", "0") else 0
     before = {value.name: value.value.copy() for value in values if isinstance(value.value, np.ndarray)}
     counters, hazards = emulator.Counters(), emulator.Hazards() if options.hazards else None
@@ -106,12 +107,16 @@ def _path(text: str) -> str:
     return text
 
 
-def _sizes(text: str, option: str) -> tuple[int, ...]:
+def _sizes(text: str, option: str, limits: tuple[int, int, int]) -> tuple[int, ...]:
     parts = text.split(",")
     if not text or len(parts) > 3 or not all(part.isascii() and part.isdigit() and len(part) < 11 for part in parts):
         expected = f"one to three numbers, for example {option} 128 or {option} 32,4"
         raise FlashladderError(f"bad {option}" if text else f"{option} is missing", expected=expected, found=repr(text))
-    return tuple(map(int, parts))
+    sizes = tuple(map(int, parts))
+    if any(not 1 <= size <= most for size, most in zip(sizes, limits, strict=False)):
+        expected = f"at least 1 and at most {','.join(map(str, limits))} along x,y,z"
+        raise FlashladderError(f"bad {option}", expected=expected, found=repr(text))
+    return sizes
 
 
 def _differences(before: Array, after: Array) -> int:

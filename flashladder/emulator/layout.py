@@ -98,7 +98,7 @@ class Layout:
 
     def _check(self, target: str) -> None:
         most_shared = shared_limit(target)
-        limits = [
+        limits: list[tuple[bool, str, object, object]] = [
             (self.threads <= MAX_THREADS, "threads of a block", f"at most {MAX_THREADS}", self.threads),
             (
                 self.shared_bytes <= most_shared,
@@ -106,11 +106,16 @@ class Layout:
                 f"at most {most_shared} bytes",
                 f"{self.shared_bytes}, {self.shared_bytes - self.dynamic} of them static",
             ),
-            (all(n <= most for n, most in zip(self.grid, GRID_LIMITS, strict=True)), "grid", GRID_LIMITS, self.grid),
+            (
+                all(n <= most for n, most in zip(self.grid, GRID_LIMITS, strict=True)),
+                "grid",
+                f"at most {GRID_LIMITS}",
+                self.grid,
+            ),
             (
                 all(n <= most for n, most in zip(self.block, BLOCK_LIMITS, strict=True)),
                 "block",
-                BLOCK_LIMITS,
+                f"at most {BLOCK_LIMITS}",
                 self.block,
             ),
             (self.dynamic >= 0, "dynamic shared memory of a block", "0 bytes or more", self.dynamic),

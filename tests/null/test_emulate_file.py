@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,8 +108,16 @@ def test_bfloat16_is_saved_as_its_bits(tmp_path: Path) -> None:
             "bad --arg: expected a shape such as 1024 or 64x128, found 4x",
         ),
         (["--block", "32", "--arg", "int8:4:randn"], "expected integers: zeros, ones, arange or a number, found randn"),
-        (["--block", "32", "--arg", "int8:300"], "bad --arg"),
-        (["--block", "32", "--arg", "int32:1.5"], "bad --arg"),
+        (["--block", "32", "--arg", "int8:300"], "a whole number that fits int8, -128 to 127, found 300"),
+        (
+            ["--block", "32", "--arg", "a=int8:256:300"],
+            "a=int8:256:300: bad --arg: expected a whole number that fits int8, -128 to 127, found 300",
+        ),
+        (["--block", "32", "--arg", "int32:1.5"], "a whole number that fits int32, "),
+        (["--block", "32", "--arg", "float32:256:1e400"], "a number that fits float32, or inf, found 1e400"),
+        (["--block", "32", "--arg", "float16:70000"], "a number that fits float16, or inf, found 70000"),
+        (["--block", "32", "--arg", "bfloat16:4:1e39"], "a number that fits bfloat16, or inf, found 1e39"),
+        (["--block", "32", "--arg", "n=1e400"], "a number that fits float64, or inf, found 1e400"),
         (["--block", "32", "--arg", "float32:9999999999x9:zeros"], "expected at most 4 GiB"),
         (["--block", "32", "--arg", "x=@no.npy"], "a file that numpy.save wrote, found no.npy: No such file"),
         (["--block", "32", "--arg", "x=@add.ptx"], "a file that numpy.save wrote, found add.ptx: this is none"),
@@ -116,7 +125,11 @@ def test_bfloat16_is_saved_as_its_bits(tmp_path: Path) -> None:
         (["--block", "32", "--arg", "1:2:3:4"], "bad --arg"),
         (["--arg", "1"], "--block is missing: expected one to three numbers"),
         (["--block", "32,x"], "bad --block"),
-        (["--block", "2048", *WORDS[2:]], "threads of a block: expected at most 1024, found 2048"),
+        (["--block", "32,64", *WORDS[2:]], "threads of a block: expected at most 1024, found 2048"),
+        (["--block", "2048", *WORDS[2:]], "bad --block: expected at least 1 and at most 1024,1024,64 along x,y,z"),
+        (["--block", "32,0"], "bad --block: expected at least 1 and at most 1024,1024,64 along x,y,z, found '32,0'"),
+        ([*WORDS, "--grid", "0"], "bad --grid: expected at least 1 and at most 2147483647,65535,65535 along x,y,z"),
+        ([*WORDS, "--grid", "1,65536"], "65535 along x,y,z, found '1,65536'"),
         (["--block", "32", "--grid", "1,2,3,4"], "bad --grid"),
         (["--block", "32", "--arg", "1"], "number of arguments of add: expected 3"),
         ([*WORDS, "--kernel", "sub"], "which kernel: expected one of add, found sub"),
@@ -136,6 +149,37 @@ def test_bad_input_could_not_run(words: list[str], says: str) -> None:
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
     assert [path.name for path in Path().iterdir()] == ["add.ptx"]
+
+
+@pytest.mark.parametrize(
+    ("contents", "says"),
+    [
+        (np.zeros(4, bool), "an array of one of int8, .*, found x.npy: |b1"),
+        (np.zeros(4, complex), "found x.npy: <c16"),
+        (np.array(["a"]), "found x.npy: <U1"),
+        (np.zeros(4, ">f4"), "found x.npy: >f4"),
+        ({"q": np.zeros(4), "k": np.zeros(4)}, "expected one array, a .npy file, found x.npy: an archive of q, k"),
+        (b"PK\x03\x04", "a file that numpy.save wrote, found x.npy: this is none"),
+    ],
+    ids=["bool", "complex", "text", "big-endian", "archive", "damaged archive"],
+)
+def test_files_that_hold_no_array_of_a_documented_dtype(contents: Any, says: str) -> None:
+    with Path("x.npy").open("wb") as file:
+        if isinstance(contents, bytes):
+            file.write(contents)
+        elif isinstance(contents, dict):
+            np.savez(file, **contents)
+        else:
+            np.save(file, contents)
+    with pytest.raises(FlashladderError, match="in=@x.npy: bad --arg: .*" + says.replace("|", r"\|")) as caught:
+        emulate.main(["add.ptx", *WORDS[:4], "--arg", "in=@x.npy", "--arg", "n=4"])
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+def test_an_infinity_may_be_asked_for() -> None:
+    one, two = (float(np.asarray(value.value)) for value in parse_all(["float32:inf", "-inf"], 0))
+    assert (one, two) == (float("inf"), -float("inf"))
 
 
 def test_options_of_a_file_are_refused_beside_an_iteration() -> None:
