@@ -88,8 +88,8 @@ class Kernel:
         block: int | Sequence[int],
         args: Sequence[Argument | Tensor | tuple[Any, ...]] = (),
         *,
-        shared_bytes: int = 0,
-        observers: Sequence[Observer] = (),
+        shared_bytes: int | str = 0,
+        observers: Observer | Sequence[Observer] = (),
         memory_budget: int | str = MEMORY_BUDGET,
         max_instructions: int = MAX_INSTRUCTIONS,
         progress: Progress | None = None,
@@ -105,8 +105,8 @@ class Kernel:
             args: one per parameter: NumPy arrays and torch's CPU tensors (pointers; updated in place unless read-only),
                 numbers of the parameter's type, tuples (by-value structures of arrays, NumPy numbers and tuples) or
                 bytes.
-            shared_bytes: dynamic shared memory per block.
-            observers: `Counters()`, `Hazards()`; they see everything and change nothing.
+            shared_bytes: dynamic shared memory per block, bytes or text such as ``48KiB``.
+            observers: `Counters()`, `Hazards()`, one or several; they see everything and change nothing.
             memory_budget: for registers and shared memory, bytes or text such as ``512MiB``; a larger grid is run in
                 several slices.
             max_instructions: instructions that one slice may issue, all of its lanes together counting once.
@@ -128,7 +128,10 @@ class Kernel:
             raise EmulationError(
                 "arguments", "undefined", path=self.module.path, expected="'track' or 'error'", found=repr(undefined)
             )
-        layout = Layout(self.module, self.function, three(grid, "grid"), three(block, "block"), shared_bytes, target)
+        dynamic = _amount(shared_bytes, "an amount of dynamic shared memory", 0, self.module.path)
+        budget = _amount(memory_budget, "a memory budget", 1, self.module.path)
+        watching = _observers(observers, self.module.path)
+        layout = Layout(self.module, self.function, three(grid, "grid"), three(block, "block"), dynamic, target)
         memory = GlobalMemory()
         arrays = Pointers(
             lambda owner, number: memory.allocate(owner, f"array {number}: {owner.dtype} {owner.shape}"),
@@ -137,16 +140,15 @@ class Kernel:
         data = pack(self.function, as_arrays(args, self.module.path), arrays.address_of, self.module.path)
         symbols = {**layout.symbols, **_allocate_globals(self.module, memory), **offsets(self.function)[0]}
         ids = layout.block_ids()
-        budget = parse_bytes(memory_budget) if isinstance(memory_budget, str) else memory_budget
         size = layout.slice_size(budget, self.flow.peak)
         parts = [ids[first : first + size] for first in range(0, len(ids), size)]
         issued = 0
         for part in parts:
-            machine = layout.machine(part, data, symbols, memory, tuple(observers), exited_arrive=exited_arrive)
-            for observer in observers:
+            machine = layout.machine(part, data, symbols, memory, watching, exited_arrive=exited_arrive)
+            for observer in watching:
                 observer.start(machine)
             Engine(machine, self.flow, max_instructions, progress, track_undefined=undefined == "track").run()
-            for observer in observers:
+            for observer in watching:
                 observer.finish(machine)
             issued += machine.issued
         for address, owner in arrays.changed():
@@ -201,6 +203,26 @@ def load(source: str | Path, *, path: str | None = None) -> Program:
     """
     text, name = text_of(source)
     return Program(parse(text, path or name))
+
+
+def _amount(amount: object, what: str, least: int, path: str) -> int:
+    """Bytes, given as a whole number or as text."""
+    if isinstance(amount, str):
+        return parse_bytes(amount, what)
+    if isinstance(amount, bool) or not isinstance(amount, int | np.integer) or amount < least:
+        expected = f"a whole number of bytes, {least} or more, or text such as 48KiB"
+        raise EmulationError("arguments", f"not {what}", path=path, expected=expected, found=repr(amount))
+    return int(amount)
+
+
+def _observers(observers: object, path: str) -> tuple[Observer, ...]:
+    """One observer, or several."""
+    several = tuple(observers) if isinstance(observers, Sequence) else (observers,)
+    for each in several:
+        if not isinstance(each, Observer):
+            expected = "observers such as Counters() and Hazards()"
+            raise EmulationError("arguments", "observers of a launch", path=path, expected=expected, found=repr(each))
+    return several
 
 
 def _signature(name: str, parameters: Sequence[Parameter]) -> str:

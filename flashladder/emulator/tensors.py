@@ -35,8 +35,13 @@ def as_arrays(arguments: Sequence[Any], path: str) -> tuple[Any, ...]:
     """A launch's arguments with every tensor, also inside of tuples, replaced by an array on the same memory.
 
     Raises:
-        EmulationError: (arguments) a tensor that is not on the CPU, or whose memory NumPy cannot share.
+        EmulationError: (arguments) no sequence, a tensor that is not on the CPU, or whose memory NumPy cannot share.
     """
+    if not isinstance(arguments, Sequence) or isinstance(arguments, str | bytes):
+        expected = "a tuple or a list of them, such as (x,)"
+        raise EmulationError(
+            "arguments", "arguments of a launch", path=path, expected=expected, found=type(arguments).__name__
+        )
     return tuple(
         as_array(argument, path)
         if is_tensor(argument)
@@ -53,6 +58,8 @@ def as_array(tensor: Tensor, path: str) -> Array:
     Raises:
         EmulationError: as of `as_arrays`.
     """
+    if str(getattr(tensor, "device", "")) == "meta" or hasattr(tensor, "fake_mode"):  # torch's FakeTensor
+        _refuse(path, "a tensor with memory", "a meta or fake one, which has a shape alone", "pass a real tensor")
     if int(tensor.__dlpack_device__()[0]) != CPU:
         _refuse(path, "a tensor on the CPU", f"one on {getattr(tensor, 'device', 'another device')}", "pass x.cpu()")
     shared: Array
@@ -78,7 +85,8 @@ def _viewed(tensor: Any, dtype: str) -> Any:
 def _in_storage(shared: Array, storage: Any) -> Array:
     """A torch tensor's array as a writable view of its whole storage: Q, K and V may be parts of one."""
     first, nbytes = storage.data_ptr(), storage.nbytes()
-    memory = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(first), np.uint8)
+    named = shared.dtype if nbytes % shared.itemsize == 0 else np.uint8  # errors show the memory's dtype
+    memory = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(first), named)
     return np.ndarray(shared.shape, shared.dtype, memory, shared.ctypes.data - first, shared.strides)
 
 

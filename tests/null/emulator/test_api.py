@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
-from flashladder.emulator import EmulationError, load
+from flashladder.emulator import Counters, EmulationError, Hazards, load
 from flashladder.emulator.arguments import Parameter
 from flashladder.emulator.targets import SHARED_KIB, shared_limit
 from flashladder.errors import FlashladderError
@@ -57,6 +58,59 @@ def test_a_budget_may_be_text() -> None:
         kernel.launch(64, 32, memory_budget="much")
 
 
+def test_dynamic_shared_memory_may_be_text() -> None:
+    kernel = program("", parameters="")
+    assert kernel.launch(1, 1, shared_bytes="163KiB").blocks == 1
+    with pytest.raises(EmulationError, match="expected at most 166912 bytes, found 167936"):
+        kernel.launch(1, 1, shared_bytes="164 KiB")
+    with pytest.raises(FlashladderError, match=r"not an amount of dynamic shared memory: .*found 'much'"):
+        kernel.launch(1, 1, shared_bytes="much")
+
+
+def test_one_observer_needs_no_tuple() -> None:
+    counters, several = Counters(), [Counters(), Hazards()]
+    kernel = program("", parameters="")
+    kernel.launch(2, 32, observers=counters)
+    kernel.launch(2, 32, observers=several)
+    assert counters.as_dict() == several[0].as_dict()  # type: ignore[attr-defined]  # the first one is Counters
+    assert counters.lane_instructions > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"memory_budget": 1e9},
+            "not a memory budget: expected a whole number of .*, 1 or more.*found 1000000000",
+        ),
+        ({"memory_budget": -1}, "not a memory budget: expected a whole number of bytes, 1 or more.*found -1"),
+        ({"memory_budget": None}, "not a memory budget: .*found None"),
+        (
+            {"shared_bytes": -1},
+            "not an amount of dynamic shared memory: expected a whole number .*, 0 or more.*found -1",
+        ),
+        ({"shared_bytes": True}, "not an amount of dynamic shared memory: .*found True"),
+        ({"observers": Counters}, "observers of a launch: expected observers such as Counters.*found <class"),
+        ({"observers": (None,)}, "observers of a launch: .*found None"),
+        ({"args": None}, r"arguments of a launch: expected a tuple or a list of them, such as \(x,\), found NoneType"),
+        ({"args": np.zeros(1)}, "arguments of a launch: .*found ndarray"),
+    ],
+)
+def test_options_of_another_type_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(EmulationError, match="k.ptx: " + says) as caught:
+        program("", parameters="").launch(1, 32, **options)
+    assert caught.value.kind == "arguments"
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tensors_memory_has_its_dtype_in_errors() -> None:
+    with pytest.raises(EmulationError, match=r"`array 0: float32 \(4,\)`"):
+        copy(torch.zeros(4), torch.zeros(64, dtype=torch.int16))
+    odd = torch.zeros(9, dtype=torch.uint8)  # a storage that is no whole number of elements
+    with pytest.raises(EmulationError, match=r"`array 0: uint8 \(9,\)`"):
+        copy(odd[:8].view(torch.float32), torch.zeros(64, dtype=torch.int16))
+
+
 @pytest.mark.parametrize("dtype", [torch.int16, torch.float16, torch.bfloat16, torch.uint16])
 def test_torch_tensors_are_read_and_written_in_place(dtype: torch.dtype) -> None:
     source = torch.arange(32).to(dtype)
@@ -102,11 +156,21 @@ class OnGpu:
         raise AssertionError("never asked for")
 
 
+def fake() -> torch.Tensor:
+    with FakeTensorMode():
+        return torch.zeros(32)
+
+
 @pytest.mark.parametrize(
     ("tensor", "says"),
     [
         (OnGpu(), "expected a tensor on the CPU, found one on cuda:0; pass x.cpu()"),
         (torch.zeros(32, requires_grad=True), "found Can't export tensors that require gradient.*; pass x.detach()"),
+        (
+            torch.zeros(32, device="meta"),
+            "expected a tensor with memory, found a meta or fake one.*; pass a real",
+        ),
+        (fake(), "expected a tensor with memory, found a meta or fake one"),
         (torch.zeros(32).to_sparse(), "a tensor whose memory NumPy can share"),
     ],
 )
