@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+import shlex
 import sys
 
 import numpy as np
@@ -268,6 +270,10 @@ def _file(options: argparse.Namespace) -> tuple[str, bool]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs and prints; exit code 1 when the numbers are wrong or a hazard was found."""
     options = parse_arguments(argv)
+    if options.iteration.endswith(".cu"):
+        source = Path(options.iteration)
+        hint = f"compile it first: `invoke nvcc {shlex.quote(str(source))}`, then emulate {source.with_suffix('.ptx')}"
+        raise FlashladderError("a CUDA file is no PTX", where=str(source), hint=hint)
     own = options.iteration.endswith(emulate_file.SUFFIX)
     try:
         text, passed = _file(options) if own else _iteration(options)

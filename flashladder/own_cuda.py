@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,9 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
     Raises:
         FlashladderError: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
     """
+    if source.suffix == ".ptx":
+        hint = f"run it with `invoke emulate {shlex.quote(str(source))}`"
+        raise FlashladderError("PTX is compiled already", where=str(source), expected="a CUDA C++ file", hint=hint)
     if not source.is_file():
         raise FlashladderError("no such file", where=str(source), expected="a CUDA C++ file")
     if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
@@ -56,12 +60,21 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
             check=False,
         )
         text = done.stdout.decode(errors="replace")
+        if done.returncode and "Unsupported gpu architecture" in text:
+            raise _unknown(arch, toolchain.nvcc)
         if done.returncode:
             log = write_atomic(LOG, text)
             raise diagnose(Failure("nvcc", done.returncode, text, log, source.resolve().parent))
         if text.strip():
             print(text.strip(), file=sys.stderr)  # warnings
         return write_atomic(target, made.read_bytes())
+
+
+def _unknown(arch: str, nvcc: Path) -> FlashladderError:
+    """The error for an architecture that this nvcc does not make PTX for; it is asked which ones it does."""
+    listed = subprocess.run([str(nvcc), "--list-gpu-arch"], capture_output=True, text=True, check=False).stdout
+    known = ", ".join(f"sm_{name.removeprefix('compute_')}" for name in listed.split())
+    return FlashladderError("nvcc does not know this --arch", expected=f"one of {known}", found=arch)
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:

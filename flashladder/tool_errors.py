@@ -13,7 +13,7 @@ import shutil
 import signal
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import ROOT, relative
 
 FEWER_JOBS = "use fewer jobs (--jobs 1), or a machine with more memory"
 FREE_SPACE = "free space on the disk of build/ and run the same command again: finished entries are kept"
@@ -70,6 +70,11 @@ def diagnose(failure: Failure) -> FlashladderError:
     return _unrecognised(failure)
 
 
+def _shown(log: Path) -> str:
+    """A log's path that leads there from where the person is: absolute outside the checkout's root."""
+    return relative(log) if Path.cwd() == ROOT else str(log.resolve())
+
+
 def disk_full(where: Path) -> FlashladderError:
     """The error for a disk that has no space left, found while writing `where`."""
     return FlashladderError("the disk is full", where=relative(where), hint=FREE_SPACE)
@@ -86,7 +91,7 @@ def _killed(failure: Failure) -> FlashladderError | None:
         return None
     return FlashladderError(
         f"{failure.tool} was killed (signal 9): the machine most likely ran out of memory",
-        where=relative(failure.log),
+        where=_shown(failure.log),
         hint=FEWER_JOBS,
     )
 
@@ -97,7 +102,7 @@ def _unsupported_host(failure: Failure) -> FlashladderError | None:
         return None
     return FlashladderError(
         "the host C++ compiler is not one that nvcc supports",
-        where=relative(failure.log),
+        where=_shown(failure.log),
         found=match[0].strip(),
         hint=OTHER_COMPILER,
     )
@@ -108,7 +113,7 @@ def _no_host(failure: Failure) -> FlashladderError | None:
         return None
     return FlashladderError(
         "nvcc could not run the host C++ compiler",
-        where=relative(failure.log),
+        where=_shown(failure.log),
         found=_first_line(failure.text),
         hint="check that it works (g++ --version), reinstall it, or set CXX to another",
     )
@@ -120,7 +125,7 @@ def _no_arch(failure: Failure) -> FlashladderError | None:
         return None
     return FlashladderError(
         f"{failure.tool} does not know this GPU architecture, or it is older than the PTX",
-        where=relative(failure.log),
+        where=_shown(failure.log),
         found=match["nvcc"] or match["ptxas"] or _first_line(failure.text),
         hint="choose one of `arches` in configs/toolchain.yaml",
     )
@@ -135,7 +140,7 @@ def _source_error(failure: Failure) -> FlashladderError | None:
     return FlashladderError(
         f"{failure.tool}: {first['text'].strip()}",
         where=f"{source}:{first['line']}",
-        hint=f"the full log is {relative(failure.log)}",
+        hint=f"the full log is {_shown(failure.log)}",
     )
 
 
@@ -145,7 +150,7 @@ def _unrecognised(failure: Failure) -> FlashladderError:
     return FlashladderError(
         f"{failure.tool} failed with {ended}",
         found=match[0].strip() if match else _first_line(failure.text),
-        hint=f"the full log is {relative(failure.log)}",
+        hint=f"the full log is {_shown(failure.log)}",
     )
 
 

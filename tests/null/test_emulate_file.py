@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder import emulate, emulate_arguments
+from flashladder import emulate, emulate_arguments, own_cuda
 from flashladder.emulate_arguments import DTYPES, FILLS, parse_all
 from flashladder.errors import CheckFailed, FlashladderError
 
@@ -180,6 +180,23 @@ def test_files_that_hold_no_array_of_a_documented_dtype(contents: Any, says: str
 def test_an_infinity_may_be_asked_for() -> None:
     one, two = (float(np.asarray(value.value)) for value in parse_all(["float32:inf", "-inf"], 0))
     assert (one, two) == (float("inf"), -float("inf"))
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_cuda_file_has_to_be_compiled_first(exists: bool) -> None:
+    if exists:
+        Path("my.cu").write_text("")
+    with pytest.raises(FlashladderError, match=r"^my\.cu: .*compile it first: `invoke nvcc my\.cu`, then") as caught:
+        emulate.main(["my.cu", *WORDS])
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_ptx_is_not_compiled(exists: bool) -> None:
+    name = "add.ptx" if exists else "none.ptx"
+    with pytest.raises(FlashladderError, match=rf"^{name}: PTX is compiled already.*`invoke emulate {name}`") as caught:
+        own_cuda.compile_file(Path(name))
+    assert "--out" not in str(caught.value)
 
 
 def test_options_of_a_file_are_refused_beside_an_iteration() -> None:

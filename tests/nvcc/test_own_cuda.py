@@ -78,7 +78,8 @@ def test_a_race_and_a_forbidden_access_are_told_with_exit_code_one(tmp_path: Pat
     [
         ("__global__ void k( {}\n", "sm_80", "k.ptx", "k.cu:1: nvcc: "),
         ("", "ampere", "k.ptx", "bad --arch: expected for example sm_80, found 'ampere'"),
-        ("", "sm_999", "k.ptx", "nvcc"),
+        ("", "sm_999", "k.ptx", "nvcc does not know this --arch: expected one of sm_75, sm_80, "),
+        ("", "sm_99", "k.ptx", ", found sm_99"),
         ("", "sm_80", "k.cu", "bad --out"),
         ("", "sm_80", "no/k.ptx", "bad --out"),
     ],
@@ -92,6 +93,16 @@ def test_what_nvcc_refuses_is_one_line_and_leaves_no_file(
     assert says in str(caught.value)
     assert caught.value.exit_code == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["k.cu"]
+
+
+def test_the_log_is_where_the_line_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k( {}\n")
+    for folder, shown in ((tmp_path, str(own_cuda.LOG)), (ROOT, "build/nvcc.log")):
+        monkeypatch.chdir(folder)
+        with pytest.raises(FlashladderError) as caught:
+            own_cuda.compile_file(tmp_path / "k.cu")
+        assert str(caught.value).endswith(f"the full log is {shown}")
+        assert Path(shown).is_file()
 
 
 def test_a_newer_target_and_the_file_beside_the_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
