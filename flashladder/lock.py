@@ -121,27 +121,39 @@ def write(
     reason = _checked_reason(reason)
     locked = read_lock(arch, folder)
     current = snapshot(arch, iterations, kernels=kernels)
-    entries = dict(locked.iterations) if iterations is not None else {}
+    return _write(locked, current, reason, dict(locked.iterations) if iterations is not None else {}, folder)
+
+
+def _write(locked: LockFile, current: Mapping[int, Lock], reason: str, entries: dict[int, Lock], folder: Path) -> Path:
+    """Writes `entries` with those of `current` in their place, each with its history in `locked` and `reason`."""
     for number, lock in current.items():
         before = locked.iterations.get(number)
         history = (*(before.history if before else ()), reason)
         entries[number] = lock.model_copy(update={"history": history})
-    return write_lock(LockFile(arch=arch, iterations=dict(sorted(entries.items()))), folder)
+    return write_lock(LockFile(arch=locked.arch, iterations=dict(sorted(entries.items()))), folder)
 
 
 def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = CHANGELOG) -> None:
     """``invoke lock N --reason``: locks iteration `number` anew for every architecture and says so in the changelog.
+
+    Writes nothing, and says so, where every architecture's machine code is the locked one.
 
     Raises:
         FlashladderError: the reason is empty, there is no such iteration, or a kernel does not compile.
     """
     reason = _checked_reason(reason)
     load_iteration(number)
-    for arch in LOCK_ARCHES:
-        print(f"locked iteration {number}: {relative(write(arch, [number], reason, folder=folder))}")
+    rows = [(read_lock(arch, folder), snapshot(arch, [number])) for arch in LOCK_ARCHES]
+    if not any(compare(locked, current, everything=False) for locked, current in rows):
+        print(f"nothing to lock: iteration {number}'s machine code is the locked one")
+        return
+    verb = "re-lock" if any(number in locked.iterations for locked, _ in rows) else "lock"
+    for locked, current in rows:
+        path = _write(locked, current, reason, dict(locked.iterations), folder)
+        print(f"locked iteration {number}: {relative(path)}")
     before = changelog.read_text(encoding="utf-8") if changelog.is_file() else "# Changelog\n\n"
     separator = "" if before.endswith("\n") else "\n"
-    write_atomic(changelog, f"{before}{separator}- re-lock iteration {number}: {reason}\n")
+    write_atomic(changelog, f"{before}{separator}- {verb} iteration {number}: {reason}\n")
 
 
 def _checked_reason(reason: str) -> str:

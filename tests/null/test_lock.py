@@ -256,6 +256,29 @@ def test_relock_touches_one_iteration_and_remembers_why(no_compiler: dict[int, L
         assert [d.iteration for d in lock.verify(arch, folder=tmp_path)] == [8]
 
 
+def test_relock_of_the_locked_machine_code_writes_nothing(
+    no_compiler: dict[int, Lock], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arch in LOCK_ARCHES:
+        lock.write(arch, None, "first lock", folder=tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    lock.relock(7, "for nothing", folder=tmp_path, changelog=tmp_path / "CHANGELOG.md")
+    assert capsys.readouterr().out == "nothing to lock: iteration 7's machine code is the locked one\n"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    no_compiler[7] = locked("code 7").model_copy(update={"flags": {"ptxas": ("-v",)}})
+    lock.relock(7, "other flags", folder=tmp_path, changelog=tmp_path / "CHANGELOG.md")
+    assert read_lock("sm_90", tmp_path).iterations[7].history == ("first lock", "other flags")
+
+
+def test_a_first_lock_is_no_relock(no_compiler: dict[int, Lock], tmp_path: Path) -> None:
+    changelog = tmp_path / "CHANGELOG.md"
+    lock.relock(7, "it is new", folder=tmp_path, changelog=changelog)
+    assert changelog.read_text(encoding="utf-8").splitlines()[-1] == "- lock iteration 7: it is new"
+    no_compiler[7] = locked("fixed")
+    lock.relock(7, "it is fixed", folder=tmp_path, changelog=changelog)
+    assert changelog.read_text(encoding="utf-8").splitlines()[-1] == "- re-lock iteration 7: it is fixed"
+
+
 def test_locking_everything_drops_iterations_that_are_gone(no_compiler: dict[int, Lock], tmp_path: Path) -> None:
     lock.write("sm_80", None, "first lock", folder=tmp_path)
     del no_compiler[9]

@@ -22,7 +22,7 @@ from flashladder.cubin import read_cubin, text_sha256
 from flashladder.errors import CheckFailed
 from flashladder.files import KERNELS
 from flashladder.iteration import Iteration, load_iteration
-from flashladder.lock import check, included_digests, verify
+from flashladder.lock import check, included_digests, relock, verify
 from flashladder.lock_explain import RULE, explain
 from flashladder.lock_schema import LOCK_ARCHES, lock_path, read_lock
 from flashladder.ptx import ptx_sha256, read_ptx
@@ -120,6 +120,15 @@ def test_a_comment_does_not_matter(copy: Path, capsys: pytest.CaptureFixture[str
     assert "the machine code is the locked one" in said
     assert f"without effect on machine code: kernels/{PART}" in said
     assert included_digests(entry_of(copy)) != included_digests(entry_of())
+
+
+def test_relock_of_unchanged_code_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arch in LOCK_ARCHES:
+        shutil.copy(lock_path(arch), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    relock(NUMBER, "for nothing", folder=tmp_path, changelog=tmp_path / "CHANGELOG.md")
+    assert capsys.readouterr().out == f"nothing to lock: iteration {NUMBER}'s machine code is the locked one\n"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_neither_place_nor_time_of_the_sources_matters(copy: Path, tmp_path: Path) -> None:
