@@ -19,10 +19,12 @@ from flashladder import arguments, usage
 from flashladder.arguments import ONE_CONFIG
 from flashladder.config import EXAMPLE
 from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import last_iteration
 from flashladder.gpu_present import require_gpu
 
 usage.install()
 Flag = str | bool | None
+LONGEST = 9  # digits of a number
 
 
 def call(module: str, *words: str, **flags: Flag) -> None:
@@ -43,11 +45,13 @@ def call(module: str, *words: str, **flags: Flag) -> None:
 def step(text: str) -> str:
     """`text` if it is the number of an iteration; leaves with one line and exit code 2 otherwise."""
     with one_line_errors():
-        if not (text.isascii() and text.isdigit()):
-            raise FlashladderError("no such iteration", expected="a number from 1 to 16", found=repr(text))
-        from flashladder.iteration import load_iteration
+        from flashladder.iteration import load_iteration, no_such_iteration
 
-        number = load_iteration(int(text[:9])).number
+        if not (text.isascii() and text.isdigit()):
+            raise no_such_iteration(repr(text))
+        if len(text) > LONGEST:
+            raise no_such_iteration(text)
+        number = load_iteration(int(text)).number
     return str(number)
 
 
@@ -94,7 +98,7 @@ DIFF_CONFIG = (
 DTYPE = "fp16 or bf16 (default: both)"
 OUT = "result file to write (.json or .json.gz)"
 TUNE = "rank the configurations instead, at S = 4096"
-NUMBER = "iteration, 1 to 16"
+NUMBER = f"iteration, 1 to {last_iteration()}"
 BACKEND = "gpu (default), or emulator: the PTX on this CPU, with small shapes"
 STEP = "iteration, or an ablation such as '16 - swizzle'"
 

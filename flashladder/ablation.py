@@ -15,7 +15,7 @@ import re
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.files import ITERATIONS
-from flashladder.iteration import Expect, Iteration, load_all, load_iteration
+from flashladder.iteration import Expect, Iteration, load_all, load_iteration, no_such_iteration
 from flashladder.located import closest
 from flashladder.parts import CONCERNS, Parts, config_conflicts, contradictions, fit_config
 from flashladder.resolve import frozen
@@ -33,6 +33,8 @@ def load_ablation(text: str, folder: Path = ITERATIONS) -> Iteration:
     """
     match = _DESCRIPTION.fullmatch(text)
     if match is None:
+        if text.isascii() and text.isdigit():  # longer than any number
+            raise no_such_iteration(text, folder)
         raise FlashladderError(
             "not a description of an iteration",
             expected="a number, or one change to one, such as '16 - swizzle' or '7 + row_major'",

@@ -35,6 +35,11 @@ def require_checkout() -> None:
         )
 
 
+def last_iteration(folder: Path = ITERATIONS) -> int:
+    """The highest number that a file of the ladder in `folder` bears, 0 when there is none; reads no file."""
+    return max((int(path.name[:2]) for path in folder.glob("[0-9][0-9]_*.yaml")), default=0)
+
+
 def relative(path: Path) -> str:
     """`path` as a person would type it from the checkout's root."""
     try:

@@ -32,6 +32,7 @@ __all__ = [
     "load_all",
     "load_description",
     "load_iteration",
+    "no_such_iteration",
 ]
 
 _FILE_NAME = re.compile(r"(?P<number>\d{2})_(?P<slug>[a-z0-9_]+)\.yaml", re.ASCII)
@@ -92,11 +93,17 @@ def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
     """
     files = _files(folder)
     if number not in files:
-        gapless = list(files) == list(range(1, len(files) + 1))
-        expected = f"a number from 1 to {len(files)}" if gapless else f"one of {', '.join(map(str, files))}"
-        raise FlashladderError("no such iteration", expected=expected, found=number)
+        raise no_such_iteration(number, folder)
     stat = files[number].stat()
     return _load(files[number], folder, (stat.st_mtime_ns, stat.st_size))
+
+
+def no_such_iteration(found: object, folder: Path = ITERATIONS) -> FlashladderError:
+    """The error that `found` is the number of no iteration in `folder`; it says which there are."""
+    files = _files(folder)
+    gapless = list(files) == list(range(1, len(files) + 1))
+    expected = f"a number from 1 to {len(files)}" if gapless else f"one of {', '.join(map(str, files))}"
+    return FlashladderError("no such iteration", expected=expected, found=found)
 
 
 def load_all(folder: Path = ITERATIONS) -> tuple[Iteration, ...]:

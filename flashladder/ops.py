@@ -19,11 +19,12 @@ import torch
 
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
+from flashladder.files import last_iteration
 
 FALLBACK_GPU = (
     "a100"  # a GPU without a file in configs/gpus/ gets the configurations of the GPU of the published ladder
 )
-LAST_ITERATION = 16
+LAST_ITERATION = last_iteration()
 LIBRARIES = ("", *(f"flashladder_{number:02d}" for number in range(1, LAST_ITERATION + 1)))
 
 

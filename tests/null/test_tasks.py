@@ -18,8 +18,10 @@ from invoke.parser.parser import Parser
 from invoke.tasks import Task
 import pytest
 
+from flashladder import iteration, ops
 from flashladder.config import EXAMPLE
-from flashladder.files import ROOT
+from flashladder.files import ROOT, last_iteration
+from flashladder.iteration import load_all
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
@@ -133,6 +135,26 @@ def test_the_list_of_tasks_has_one_line_each_within_80_columns(tasks: ModuleType
     for name, task in all_tasks(tasks).items():
         first = (task.__doc__ or "").partition("\n")[0]
         assert sum(line.split()[:1] == [name] and line.endswith(first) for line in lines) == 1, name
+
+
+def test_the_help_and_the_default_iteration_end_with_the_ladder(tasks: ModuleType, tmp_path: Path) -> None:
+    last = load_all()[-1].number
+    assert (f"iteration, 1 to {last}", last) == (tasks.NUMBER, ops.LAST_ITERATION)
+    assert last_iteration(tmp_path) == 0
+    for name in ("01_base.yaml", "17_next.yaml", "18_no.yml", "notes.txt"):
+        (tmp_path / name).touch()
+    assert last_iteration(tmp_path) == 17
+
+
+def test_a_word_for_a_number_is_answered_with_the_numbers_there_are(
+    tasks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("01_base.yaml", "02_next.yaml"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(iteration.no_such_iteration, "__defaults__", (tmp_path,))
+    with pytest.raises(SystemExit):
+        tasks.step("x")
+    assert capsys.readouterr().err == "error: no such iteration: expected a number from 1 to 2, found 'x'\n"
 
 
 def test_call_passes_words_and_only_flags_that_are_set(tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
