@@ -7,6 +7,7 @@ looks like every other one (``error: ...; did you mean ...``) and leaves with 2.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 import re
 from typing import NoReturn
 
@@ -46,6 +47,13 @@ def whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
     return int(text)
+
+
+def result_file(text: str) -> Path:
+    """`text` as the path of a result file, ``.json`` or ``.json.gz``, for argparse's ``type``."""
+    if not text.endswith((".json", ".json.gz")):
+        raise argparse.ArgumentTypeError(f"expected a name that ends in .json or .json.gz, found {text!r}")
+    return Path(text)
 
 
 def seconds(text: str) -> float:

@@ -20,7 +20,7 @@ import time
 
 from tqdm import tqdm
 
-from flashladder.arguments import CONFIGS, Parser, seconds, whole
+from flashladder.arguments import CONFIGS, Parser, result_file, seconds, whole
 from flashladder.bench_run import Timed, bench_group, cuda_hardware, estimate_s
 from flashladder.bench_table import ranking, table
 from flashladder.check_case import D_HEAD, N_HEADS, SEQ_LENS, batch_of
@@ -210,7 +210,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
     parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
-    parser.add_argument("--out", type=Path, help="result file (.json or .json.gz); goes on when it exists")
+    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); goes on when it exists")
     parser.add_argument("--budget", type=seconds, default=0.0, help="start no group after this many seconds")
     options = parser.parse_args(argv)
     if bool(options.numbers) == options.all:

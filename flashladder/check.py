@@ -17,14 +17,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 import time
 
 from tqdm import tqdm
 
-from flashladder.arguments import CONFIGS, Parser, seconds, whole
+from flashladder.arguments import CONFIGS, Parser, result_file, seconds, whole
 from flashladder.check_case import REPEATS, Run, Subject, cases_for, check_case
-from flashladder.check_results import earlier, earlier_emulated, emulated_identity, write_emulated
+from flashladder.check_results import earlier, earlier_emulated, emulated_identity, tell_kept, write_emulated
 from flashladder.config import DTYPES, KernelConfig
 from flashladder.device import Device, open_device, reference_identity
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
@@ -152,6 +151,7 @@ def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Devi
         for kernel in (load_installed(number).identity(config, device.gpu.arch) for config in configs)
     }
     cases = earlier(options.out, kernels, device.gpu.uuid)
+    tell_kept(options.out, cases)
     references = References()
     for number in chosen:
         if options.budget and time.monotonic() - start > options.budget:
@@ -193,7 +193,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: prog; on the emulator a100)")
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--quick", action="store_true", help="short lengths only")
-    parser.add_argument("--out", type=Path, help="result file (.json or .json.gz); resumes when it exists")
+    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); resumes when it exists")
     parser.add_argument("--budget", type=seconds, default=0.0, help="start no iteration after this many seconds")
     parser.add_argument(
         "--backend", choices=BACKENDS, default="gpu", help="emulator: the PTX on this CPU, small shapes (default: gpu)"
@@ -225,6 +225,7 @@ def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckRe
     ]
     kernels = {kernel.key: kernel for kernel in (emulated_identity(*pair) for pair in pairs)}
     cases = earlier_emulated(options.out, kernels)
+    tell_kept(options.out, cases)
     done = frozenset((case.kernel, case.case) for case in cases)
     cases += check_many(numbers, configs, options.dtypes, quick=options.quick, done=done).cases
     write_emulated(options.out, kernels, cases)

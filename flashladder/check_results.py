@@ -32,6 +32,12 @@ def earlier_emulated(path: Path | None, kernels: Mapping[str, Kernel]) -> tuple[
     return _unchanged(load_as(path, EmulatedCheckResult, hint=OTHER_FILE), kernels)
 
 
+def tell_kept(path: Path | None, cases: Sequence[CaseResult]) -> None:
+    """Says how many cases of the file at `path` are not run again, where there are any."""
+    if cases:
+        print(f"{len(cases)} case{'s' if len(cases) > 1 else ''} kept from {path}, not run again")
+
+
 def _unchanged(result: CheckResult | EmulatedCheckResult, kernels: Mapping[str, Kernel]) -> tuple[CaseResult, ...]:
     same = {key for key, kernel in result.kernels.items() if key in kernels and kernels[key].same_code(kernel)}
     return tuple(case for case in result.cases if case.kernel in same and case.status != "fail")

@@ -17,7 +17,7 @@ import io
 from pathlib import Path
 import tempfile
 
-from flashladder.arguments import Parser, seconds, whole
+from flashladder.arguments import Parser, result_file, seconds, whole
 from flashladder.bounded import run_bounded
 from flashladder.device import open_device
 from flashladder.doctor_gpu import find_ncu
@@ -216,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
     parser.add_argument("--all", action="store_true", help="all sixteen")
-    parser.add_argument("--out", type=Path, help="result file (.json or .json.gz); a CSV goes beside it")
+    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); a CSV goes beside it")
     parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds that ncu may take")
     options = parser.parse_args(argv)
     if bool(options.numbers) == options.all:

@@ -16,7 +16,7 @@ import re
 import shutil
 import time
 
-from flashladder.arguments import CONFIGS, Parser, seconds, whole
+from flashladder.arguments import CONFIGS, Parser, result_file, seconds, whole
 from flashladder.bounded import run_bounded
 from flashladder.config import DTYPES
 from flashladder.device import open_device
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="all sixteen")
     parser.add_argument("--configs", nargs="+", default=["a100"], metavar="KEY", help=CONFIGS)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
-    parser.add_argument("--out", type=Path, help="result file (.json or .json.gz)")
+    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz)")
     parser.add_argument("--timeout", type=seconds, default=240.0, help="seconds that one tool may take")
     options = parser.parse_args(argv)
     if bool(options.numbers) == options.all:

@@ -95,6 +95,9 @@ def _handle(machine: ParseMachine, token: str) -> None:
     context = machine.context
     positional = getattr(context, "positional_args", ())  # there is no context before the first task
     unset = [argument for argument in positional if not argument.got_value]
+    if getattr(context, "name", None) == "help" and token in machine.contexts:  # `invoke help show`
+        machine.initial.flags["--help"].value = token
+        return
     is_word = not token.startswith("-") and token not in machine.contexts and not machine.waiting_for_flag_value
     if unset and is_word and not context.missing_positional_args:
         unset[0].value = token

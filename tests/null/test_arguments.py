@@ -36,6 +36,8 @@ from flashladder.files import ROOT
         (check.main, ["7" * 5000], "expected a whole number, found '777"),
         (check.main, ["7", "--budget", "nan"], "argument --budget: expected a number of seconds, found 'nan'"),
         (check.main, ["7", "--budget", "-1"], "--budget"),
+        (check.main, ["7", "--out", "c.txt"], "--out: expected a name that ends in .json or .json.gz, found 'c.txt'"),
+        (bench.main, ["7", "--out", "c.gz"], "--out: expected a name that ends in .json or .json.gz, found 'c.gz'"),
         (check.main, [], "give iterations, or --all"),
         (bench.main, ["7", "--pairs", "3"], "--pairs: expected at least 20, found 3"),
         (bench.main, ["7", "--seq-lens", "100"], "invalid choice: 100"),

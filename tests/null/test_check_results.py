@@ -75,7 +75,9 @@ def test_a_check_on_the_emulator_is_a_result_of_its_own(tmp_path: Path) -> None:
     assert "choose another --out" in str(caught.value)
 
 
-def test_the_emulators_check_writes_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_emulators_check_writes_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked: list[frozenset[tuple[str, str]]] = []
 
     def many(
@@ -104,6 +106,7 @@ def test_the_emulators_check_writes_and_resumes(tmp_path: Path, monkeypatch: pyt
         result = load_result(options.out)
         assert isinstance(result, EmulatedCheckResult)
         assert result.cases == report.cases
+        assert capsys.readouterr().out == (f"2 cases kept from {options.out}, not run again\n" if run else "")
     made[0] = made[0].model_copy(update={"text_sha256": "cd" * 32})
     check.run_emulated([3], options)
     assert asked[2] == frozenset()
