@@ -94,7 +94,11 @@ def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
     files = _files(folder)
     if number not in files:
         raise no_such_iteration(number, folder)
-    stat = files[number].stat()
+    try:
+        stat = files[number].stat()
+    except OSError as error:  # a link that leads nowhere
+        where = f"{relative(folder)}/{files[number].name}"
+        raise FlashladderError(f"cannot read the file ({error.strerror})", where=where) from error
     return _load(files[number], folder, (stat.st_mtime_ns, stat.st_size))
 
 

@@ -15,7 +15,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gpus import require_fit
 from flashladder.iteration_schema import GPUS, Expect, IterationFile
 from flashladder.located import Located
-from flashladder.parts import CONCERNS, D_HEAD, Parts, config_conflicts, contradictions, fit_config
+from flashladder.parts import CONCERNS, D_HEAD, MAX_SMEM_BYTES, Parts, config_conflicts, contradictions, fit_config
 from flashladder.yaml_text import Location
 
 _KNOB_KEYS = {
@@ -101,12 +101,14 @@ def resolve_config(
             places = [place for place in ((*at, key), ("configs", "any", key)) if place in located.lines]
             reason = next(r for r in config_conflicts(parts, wanted) if r.startswith((name, key)))
             raise wrong(located, places[0], f"the parts contradict {key!r} on {gpu}", reason, said[name])
-    if conflicts := config_conflicts(parts, config):
-        raise wrong(located, at, f"illegal configuration for {gpu}", "a legal combination", conflicts[0])
+    conflicts = config_conflicts(parts, config)
     try:
-        require_fit(gpu, config)
+        if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # then this GPU's own limit says more than the largest
+            require_fit(gpu, config)
     except FlashladderError as error:
         raise wrong(located, at, error.what, error.expected, error.found) from error
+    if conflicts:
+        raise wrong(located, at, f"illegal configuration for {gpu}", "a legal combination", conflicts[0])
     return config
 
 

@@ -222,3 +222,10 @@ def test_no_step_contradicts_itself() -> None:
         assert contradictions(step.parts) == ()
     parts: Parts = replace(LADDER[15].parts, schedule="lazy", gmem="advance")
     assert [found.concerns for found in contradictions(parts)] == [("gmem", "row_stride"), ("softmax", "schedule")]
+
+
+def test_a_link_that_leads_nowhere_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "01_base.yaml").symlink_to("gone.yaml")
+    with pytest.raises(FlashladderError) as caught:
+        load_iteration(1, tmp_path)
+    assert str(caught.value) == f"{tmp_path}/01_base.yaml: cannot read the file (No such file or directory)"
