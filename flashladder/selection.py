@@ -28,6 +28,7 @@ KEYS = (*GPUS, "prog", "prog-all", "all", "tune")
 DEFAULT_GPU = "a100"  # whose configuration is meant when none is named
 _TILE = re.compile(r"(\d{1,9}), ?(\d{1,9})", re.ASCII)
 _BRIEF = re.compile(r"(\d{1,9}),(\d{1,9}),(\d{1,9}) (\d)_(\d)_(\d)(\+buffer)?(\+opt)?", re.ASCII)
+_BRIEF_FLAGS = {"optimized_softmax": "+opt", "mma_double_buffer_loads": "+buffer"}
 
 LIVE_LIMIT = 304
 """Registers per thread that accumulators and fragments may need on paper.
@@ -225,9 +226,13 @@ def _with_tile(iteration: Iteration, B_r: int, B_c: int) -> list[KernelConfig]:
 def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> KernelConfig:
     """`config`, which a person wrote as `text`, if the iteration can express it."""
     if conflicts := config_conflicts(iteration.parts, config):
+        own = config_conflicts(iteration.parts, fit_config(iteration.parts, config))  # not of a flag the parts decide
+        found = (own or conflicts)[0]
+        for name, flag in _BRIEF_FLAGS.items() if _BRIEF.fullmatch(text) else ():
+            found = found.replace(f"{name} must be True", f"no {flag}").replace(f"{name} must be False", flag)
         raise FlashladderError(
             f"iteration {iteration.description} cannot express {text}",
             expected="a legal combination",
-            found=conflicts[0],
+            found=found,
         )
     return config

@@ -229,7 +229,7 @@ def test_a_short_form_keeps_its_dtype() -> None:
             "64,64,4 2_2_2+opt",
             (
                 "iteration 4 cannot express 64,64,4 2_2_2+opt: expected a legal combination, found "
-                "optimized_softmax must be False: softmax exp in era runtime_offsets decides it"
+                "+opt: softmax exp in era runtime_offsets decides it"
             ),
         ),
     ],
@@ -242,3 +242,19 @@ def test_a_command_for_one_configuration_says_when_there_are_several(number: int
 
 def test_a_key_that_names_the_same_configuration_for_every_gpu_names_one() -> None:
     assert one_config(load_iteration(1), "prog").brief() == "64,64,4 0_0_0"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("64,64,4 9_9_9", "load size 9 of Q: must be "),
+        ("64,64,3 0_0_0", "n_warps 3: a CTA has "),
+        ("256,256,4 0_0_0", "no +opt: softmax exp2_folded in era runtime_offsets decides it"),
+        ("512,256,4 0_0_0", "262144 bytes of shared memory: "),
+        ("64,64,4 2_2_2", "no +opt: softmax exp2_folded in era runtime_offsets decides it"),
+    ],
+)
+def test_a_sizes_mistake_comes_before_a_flag_that_the_parts_decide(text: str, found: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        select_configs(load_iteration(7), text)
+    assert f"cannot express {text}: expected a legal combination, found {found}" in str(caught.value)
