@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from flashladder.arguments import CONFIGS, Parser, result_file, seconds, whole
 from flashladder.check_case import REPEATS, Run, Subject, cases_for, check_case
-from flashladder.check_results import earlier, earlier_emulated, emulated_identity, tell_kept, write_emulated
+from flashladder.check_results import earlier, earlier_emulated, emulated_identity, rule, tell_kept, write_emulated
 from flashladder.config import DTYPES, KernelConfig
 from flashladder.device import Device, open_device, reference_identity
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
@@ -175,6 +175,7 @@ def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Devi
                 host=device.host,
                 kernels={key: kernels[key] for key in dict.fromkeys(case.kernel for case in cases)},
                 reference=reference_identity({}),
+                rule=rule(),
                 cases=cases,
             )
             write_result(options.out, result)

@@ -12,21 +12,31 @@ from pathlib import Path
 from flashladder.config import KernelConfig
 from flashladder.device import reference_identity
 from flashladder.doctor_gpu import rung
+from flashladder.files import sha256
 from flashladder.iteration import Iteration
 from flashladder.result_schema import CaseResult, CheckResult, EmulatedCheckResult, Kernel
 from flashladder.results import OTHER_FILE, load_as, this_host, write_result
 
+RULE = ("reference.py", "inputs.py", "contents.py", "check_case.py", "check_emulator.py")
+
+
+def rule() -> str:
+    """A digest of what decides a verdict beside the kernel: cases, inputs and bounds."""
+    folder = Path(__file__).parent
+    return sha256("".join(sha256((folder / name).read_bytes()) for name in RULE))
+
 
 def earlier(path: Path | None, kernels: Mapping[str, Kernel], gpu_uuid: str) -> tuple[CaseResult, ...]:
-    """Cases in an earlier file that still hold: not failed, same GPU, same machine code behind the kernel."""
+    """Cases in an earlier file that still hold: not failed, same rule, GPU, and machine code behind the kernel."""
     if path is None or not path.is_file():
         return ()
     result = load_as(path, CheckResult, hint=OTHER_FILE)
-    return _unchanged(result, kernels) if result.gpu.uuid == gpu_uuid else ()
+    same = result.gpu.uuid == gpu_uuid and result.rule == rule()
+    return _unchanged(result, kernels) if same else ()
 
 
 def earlier_emulated(path: Path | None, kernels: Mapping[str, Kernel]) -> tuple[CaseResult, ...]:
-    """Cases in an earlier file that still hold: not failed, same PTX, same emulator; on whatever machine."""
+    """Cases in an earlier file that still hold: not failed, same PTX, emulator and rule; on whatever machine."""
     if path is None or not path.is_file():
         return ()
     return _unchanged(load_as(path, EmulatedCheckResult, hint=OTHER_FILE), kernels)
@@ -51,7 +61,6 @@ def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
     """
     from flashladder.compile import ptx_for, tools_of
     from flashladder.emulator_counters import version
-    from flashladder.files import sha256
     from flashladder.ptx import ptx_sha256, read_ptx
     from flashladder.toolchain import load_pins
 
@@ -61,7 +70,7 @@ def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
         dtype=config.dtype,
         arch=load_pins().ptx_arch,
         text_sha256=None,
-        build=sha256(version() + ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))),
+        build=sha256(version() + rule() + ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))),
         toolchain=dict(tools_of().ptx_versions),
     )
 

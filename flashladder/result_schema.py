@@ -236,15 +236,16 @@ class CaseResult(Strict):
 
 
 class CheckResult(Result):
-    """Numerical checks of kernels on a GPU."""
+    """Numerical checks of kernels on a GPU; `rule` is the digest of the checker that made the verdicts."""
 
     kind: Literal["check"] = "check"
     reference: Reference
+    rule: str | None = None
     cases: tuple[CaseResult, ...]
 
 
 class EmulatedCheckResult(Origin):
-    """Numerical checks of kernels' PTX on a CPU; a kernel's `build` is the digest of its PTX and of the emulator."""
+    """Numerical checks of kernels' PTX on a CPU; a kernel's `build` is the digest of its PTX, emulator and rule."""
 
     kind: Literal["emulated-check"] = "emulated-check"
     reference: Reference

@@ -107,6 +107,31 @@ def random_last_bit(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torc
     out.view(torch.int16)[0, 0, 0, 0] ^= int(torch.randint(0, 2, ()))
 
 
+def once() -> Run:
+    """Writes O in its first run and nothing after it."""
+    runs: list[int] = []
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+        if not runs:
+            right(q, k, v, out, config)
+        runs.append(1)
+
+    return run
+
+
+def test_a_second_run_that_writes_nothing_fails() -> None:
+    assert outcome(once()).reason == "run 2 differs from the first bit for bit"
+
+
+def another_nan_beside(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    right(q, k, v, out, config)
+    torch.empty(0, dtype=out.dtype).set_(out.untyped_storage())[0] = math.nan
+
+
+def test_a_nan_over_the_poison_is_a_write() -> None:
+    assert outcome(another_nan_beside, Case("slice", SMALL, "sliced")).reason == "wrote outside O: 1 elements changed"
+
+
 def fails(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
     raise RuntimeError("CUDA error: misaligned address\nmore lines")
 

@@ -9,7 +9,7 @@ import pytest
 
 from flashladder import check
 from flashladder.check import CheckReport
-from flashladder.check_results import earlier, earlier_emulated, write_emulated
+from flashladder.check_results import earlier, earlier_emulated, rule, write_emulated
 from flashladder.errors import FlashladderError
 from flashladder.result_schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel, Reference, Shape
 from flashladder.results import load_result, this_host, write_result
@@ -33,7 +33,9 @@ CASES = (case(FIRST, "a"), case(FIRST, "b", "fail"), case(FIRST, "c", "not_appli
 def kept(path: Path) -> Path:
     """A GPU's file with all four cases."""
     reference = Reference(op="fa2", torch="2", cuda=None, kernels={})
-    result = CheckResult(rung="GPU", gpu=GPU, host=this_host(), kernels=KERNELS, reference=reference, cases=CASES)
+    result = CheckResult(
+        rung="GPU", gpu=GPU, host=this_host(), kernels=KERNELS, reference=reference, rule=rule(), cases=CASES
+    )
     return write_result(path, result)
 
 
@@ -45,7 +47,9 @@ def names(cases: tuple[CaseResult, ...]) -> list[tuple[str, str]]:
     return [(one.kernel, one.case) for one in cases]
 
 
-def test_cases_count_again_unless_they_failed_or_something_changed(tmp_path: Path) -> None:
+def test_cases_count_again_unless_they_failed_or_something_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = kept(tmp_path / "check.json.gz")
     held = [(FIRST, "a"), (FIRST, "c"), (SECOND, "a")]
     assert names(earlier(path, KERNELS, GPU.uuid)) == held
@@ -55,6 +59,9 @@ def test_cases_count_again_unless_they_failed_or_something_changed(tmp_path: Pat
     assert names(earlier(path, changed(SECOND, text_sha256=None), GPU.uuid)) == held[:2]  # not known to be the same
     assert names(earlier(path, {SECOND: KERNELS[SECOND]}, GPU.uuid)) == held[2:]
     assert earlier(tmp_path / "none.json", KERNELS, GPU.uuid) == ()
+    with monkeypatch.context() as patched:
+        patched.setattr("flashladder.check_results.rule", lambda: "another")
+        assert earlier(path, KERNELS, GPU.uuid) == ()
     assert earlier(None, KERNELS, GPU.uuid) == ()
 
 

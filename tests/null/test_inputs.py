@@ -13,7 +13,7 @@ import torch
 from flashladder import inputs
 from flashladder.check_case import cases_for, far_stride
 from flashladder.config import KernelConfig
-from flashladder.contents import CONSTANT, CONTENTS, LOGITS
+from flashladder.contents import CONSTANT, CONTENTS, EDGES, LOGITS
 from flashladder.errors import FlashladderError
 from flashladder.inputs import Case, Layout, layouts, make_tensors
 from flashladder.result_schema import Shape
@@ -183,6 +183,25 @@ def test_contents_put_the_logits_where_they_say() -> None:
     assert (equal[:, 0] > 0).any()
 
 
+def test_edges_are_where_they_say() -> None:
+    assert torch.equal(logits("zero queries"), torch.zeros(256, 256, dtype=torch.float64))
+    for name, sign in (("high levels", 1), ("low levels", -1)):
+        scores = logits(name) * math.sqrt(128) * sign
+        assert set(scores.flatten().tolist()) == {2.0**20, 2.0**21}
+        assert all({2.0**20, 2.0**21} == set(block.tolist()) for block in scores[0].view(4, 64))
+    wide = make_tensors(Case("wide", SMALL, contents=("wide",)), "bf16", "cpu")
+    for tensor in (wide.q, wide.k, wide.v):
+        assert tensor.half().double().ne(tensor.double()).double().mean() > 0.5  # fp16 has not most of them
+    assert logits("wide").abs().max() < 8
+    assert torch.isfinite(make_tensors(Case("wide", SMALL, contents=("wide",)), "fp16", "cpu").v).all()
+
+
+def test_an_expanded_case_has_one_head_of_k_and_one_sample_of_v() -> None:
+    tensors = make_tensors(Case("expanded", SMALL, expanded=True), "fp16", "cpu")
+    assert (tensors.k.stride(2), tensors.v.stride(0)) == (0, 0)
+    assert tensors.k.shape == tensors.v.shape == tensors.q.shape
+
+
 def test_a_constant_column_is_exact_in_both_dtypes_and_differs_from_the_next() -> None:
     for dtype in ("fp16", "bf16"):
         tensors = make_tensors(Case("constant", SMALL, contents=("constant",), seed=3), dtype, "cpu")
@@ -205,7 +224,7 @@ def test_each_slice_has_its_content_in_turn() -> None:
         k, v = tensors.k[b, :, h], tensors.v[b, :, h]
         assert torch.equal(k[0], k[1]) == (contents[number % 3] == "equal")
         assert torch.equal(v[0], v[1]) == (contents[number % 3] == "constant")
-    assert {"normal", *CONSTANT, *LOGITS} == set(CONTENTS)
+    assert {"normal", *CONSTANT, *LOGITS, *EDGES} == set(CONTENTS)
     assert len(LOGITS) == 12
 
 

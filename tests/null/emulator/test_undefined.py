@@ -83,6 +83,7 @@ def test_a_value_that_nobody_needs_is_harmless(body: str, expected: list[int]) -
     [
         ("st.global.u32 [%rd0], %r2;", "is stored", 4),
         (f"add.u32 %r4, %r2, 1; mul.lo.u32 %r3, %r4, 0; {STORE}", "is stored", 4),
+        (f"mul.lo.u32 %r4, %r2, 0; and.b32 %r3, %r4, %r0; {STORE}", "is stored", 4),
         (f"selp.u32 %r3, %r0, %r2, %p2; {STORE}", "is stored", 4),
         (f"setp.lt.u32 %p4, %r2, 3; selp.u32 %r3, 1, 1, %p4; {STORE}", "is stored", 4),
         (f"mov.u32 %r4, 1; and.b32 %r3, %r2, %r4; {STORE}", "is stored", 4),
