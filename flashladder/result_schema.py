@@ -10,6 +10,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from flashladder.result_cells import EmulatedCell, Sweep
+from flashladder.result_origin import (
+    PROTOCOL_VERSION,
+    SCHEMA_VERSION,
+    Gpu,
+    Host,
+    Kernel,
+    Origin,
+    Reference,
+    Result,
+    kernel_key,
+)
 from flashladder.result_samples import Accuracy, Block, Group, Pair, Sample, Series, Shape, Strict
 
 __all__ = [
@@ -24,6 +36,7 @@ __all__ = [
     "CheckResult",
     "CounterResult",
     "EmulatedCheckResult",
+    "EmulatedSweepResult",
     "Finding",
     "Gpu",
     "Group",
@@ -46,78 +59,10 @@ __all__ = [
     "kernel_key",
 ]
 
-SCHEMA_VERSION: Literal[1] = 1
-PROTOCOL_VERSION = "1"  # of the measurement: raise it when the timer, the flush or the statistic changes
 ROUNDING = 1e-9  # relative: what another order of the same sums may give
 A_A = "reference"  # key of the series that times the reference against itself
 
 Mode = Literal["event-free", "event-locked", "ncu-base"]
-
-
-class Gpu(Strict):
-    """Identity of a GPU as NVML and CUDA tell it; None where the GPU does not answer."""
-
-    name: str
-    uuid: str
-    form_factor: str | None
-    compute_capability: str
-    n_sm: int
-    l2_bytes: int
-    memory_bytes: int
-    power_limit_w: float | None
-    max_sm_clock_mhz: int | None
-    ecc: bool | None
-    mig: bool | None
-    driver: str
-
-    @property
-    def arch(self) -> str:
-        """The machine-code architecture, for example ``sm_90``."""
-        return "sm_" + self.compute_capability.replace(".", "")
-
-
-class Host(Strict):
-    """The machine around the GPU; `digest` tells hosts apart without naming them."""
-
-    digest: str
-    cpu: str
-    n_cpus: int
-    system: str
-    python: str
-
-
-class Kernel(Strict):
-    """One kernel as it was installed: configuration, toolchain, digest of its machine code (None: JIT-compiled).
-
-    `build` is the digest of all inputs of the wheel that held it.
-    """
-
-    iteration: int
-    config: str
-    dtype: str
-    arch: str
-    text_sha256: str | None
-    build: str | None = None
-    toolchain: dict[str, str]
-
-    @property
-    def key(self) -> str:
-        """How series and cases name this kernel."""
-        return kernel_key(self.iteration, self.config)
-
-    def same_code(self, other: Kernel) -> bool:
-        """Whether both are known to be the same machine code."""
-        mine = self.text_sha256 or self.build
-        return mine is not None and (self.arch, mine) == (other.arch, other.text_sha256 or other.build)
-
-
-class Reference(Strict):
-    """What the kernels are compared with; `kernels` maps dtype to the reference's own kernel name, once profiled."""
-
-    op: str
-    torch: str
-    cuda: str | None
-    kernels: dict[str, str]
 
 
 class Process(Strict):
@@ -180,25 +125,11 @@ class Mean(Interval):
     seq_lens: tuple[int, ...]
 
 
-class Origin(Strict):
-    """What every result file holds about its origin, on whatever machine."""
-
-    schema_version: Literal[1] = SCHEMA_VERSION
-    protocol_version: str = PROTOCOL_VERSION
-    rung: str
-    host: Host
-    kernels: dict[str, Kernel]
-
-
-class Result(Origin):
-    """A result measured on a GPU."""
-
-    gpu: Gpu
-
-
 class BenchResult(Result):
     """Paired timings; `floors_pct` is the A/A floor per dtype, in percentage points.
 
+    `references` are those that were timed beside the kernels, by subject (``cudnn``); `reference` is the one that all
+    are paired with. `sweep` names the planned cells where a grid was measured.
     `purpose`: samples that chose a configuration (``tune``) are never reported; the winner is timed again.
     """
 
@@ -206,6 +137,8 @@ class BenchResult(Result):
     purpose: Literal["report", "tune"] = "report"
     mode: Mode = "event-free"
     reference: Reference
+    references: dict[str, Reference] = Field(default_factory=dict)
+    sweep: Sweep | None = None
     settings: Settings
     processes: tuple[Process, ...]
     groups: tuple[Group, ...]
@@ -250,6 +183,14 @@ class EmulatedCheckResult(Origin):
     kind: Literal["emulated-check"] = "emulated-check"
     reference: Reference
     cases: tuple[CaseResult, ...]
+
+
+class EmulatedSweepResult(Origin):
+    """A grid measured on a CPU: counters and numerics of each kernel's PTX; a kernel's `build` as of a check there."""
+
+    kind: Literal["emulated-sweep"] = "emulated-sweep"
+    sweep: Sweep
+    cells: tuple[EmulatedCell, ...]
 
 
 class CounterResult(Result):
@@ -300,10 +241,6 @@ class SanitizerResult(Result):
 
 
 AnyResult = Annotated[
-    BenchResult | CheckResult | EmulatedCheckResult | CounterResult | SanitizerResult, Field(discriminator="kind")
+    BenchResult | CheckResult | EmulatedCheckResult | EmulatedSweepResult | CounterResult | SanitizerResult,
+    Field(discriminator="kind"),
 ]
-
-
-def kernel_key(iteration: int, config: str) -> str:
-    """``"07 (FP16, 64, ...): ..."``: the name of a kernel in result files."""
-    return f"{iteration:02d} {config}"
