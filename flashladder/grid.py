@@ -6,17 +6,15 @@ and says what it selects; it measures nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
-from flashladder.files import CONFIGS
+from flashladder.files import CONFIGS, sha256
 from flashladder.gpus import require_fit
+from flashladder.grid_schema import GridFile, Mode, ReferenceName
 from flashladder.iteration import Iteration, load_description
 from flashladder.located import Located, closest, read_located, validate
 from flashladder.parts import D_HEAD
@@ -24,54 +22,7 @@ from flashladder.selection import select_configs
 from flashladder.yaml_text import yaml_files
 
 FOLDER = CONFIGS / "grids"
-GridGpu = Literal["any", "a100", "rtx3090", "rtx4090", "h100", "h200"]
-
-
-def _description(value: object) -> str:
-    """An iteration's number or an ablation, as text."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str):
-        return value
-    raise PydanticCustomError(
-        "description",
-        "not an iteration",
-        {"expected": "a number or an ablation such as '16 - swizzle'", "found": str(value)},
-    )
-
-
-class _Strict(BaseModel):
-    """No unknown keys, no conversion between types, no change after reading."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class ShapeFile(_Strict):
-    """One problem size: sequence length in tokens, batch in samples."""
-
-    seq_len: Annotated[int, Field(gt=0, le=2**20)]
-    batch: Annotated[int, Field(gt=0, le=2**16)]
-
-
-class GridFile(_Strict):
-    """One file ``configs/grids/*.yaml``."""
-
-    why: Annotated[str, Field(min_length=20)]
-    gpu: GridGpu
-    iterations: Annotated[
-        list[
-            Annotated[
-                str,
-                BeforeValidator(_description),
-                WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
-            ]
-        ],
-        Field(min_length=1),
-    ]
-    configs: str
-    dtypes: Annotated[list[Literal["fp16", "bf16"]], Field(min_length=1)]
-    seq_lens: Annotated[list[ShapeFile], Field(min_length=1)]
-    n_heads: Annotated[int, Field(gt=0, le=2**16)]
+FEWEST_PAIRS = 20  # that give a median an honest 95 % interval
 
 
 @dataclass(frozen=True)
@@ -106,13 +57,31 @@ class Grid:
         name: the file's stem.
         why: what the grid is for.
         gpu: key of ``configs/gpus`` that it was made for, or ``any``.
-        cells: every measurement, in order.
+        mode: how its cells are measured: timed beside FA2, ranked (``tune``), or run by the emulator on a CPU.
+        cells: every kernel on every shape, in order, without what is excluded; each for all of `toolchains`.
+        dtypes: of all kernels; references are timed in each.
+        shapes: every problem; references are timed on each.
+        references: timed beside FA2 like the kernels, by name.
+        toolchains: CUDA versions of the compiler, ``""`` for the pinned one.
+        pairs: per cell.
+        budget_s: seconds per GPU after which no cell is started; None: as long as it takes.
+        excluded: how many cells each exclusion left out, with its reason.
+        sha256: of the file.
     """
 
     name: str
     why: str
     gpu: str
+    mode: Mode
     cells: tuple[Cell, ...]
+    dtypes: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    references: tuple[ReferenceName, ...]
+    toolchains: tuple[str, ...]
+    pairs: int
+    budget_s: float | None
+    excluded: tuple[tuple[int, str], ...]
+    sha256: str
 
 
 def grid_names(folder: Path = FOLDER) -> tuple[str, ...]:
@@ -132,22 +101,84 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
         raise FlashladderError(
             "unknown grid", expected=f"one of {', '.join(names)}", found=repr(name), hint=closest(name, names)
         )
-    located = read_located(folder / f"{name}.yaml")
+    path = folder / f"{name}.yaml"
+    located = read_located(path)
     file = validate(GridFile, located)
     shapes = [Shape(shape.batch, shape.seq_len, file.n_heads, D_HEAD) for shape in file.seq_lens]
-    for key, items in (("iterations", file.iterations), ("dtypes", file.dtypes), ("seq_lens", shapes)):
+    _each_once(located, file, shapes)
+    cells, left_out = [], [0] * len(file.exclude)
+    for i, description in enumerate(file.iterations):
+        iteration, configs = _selected(located, i, description, file)
+        for config in configs:
+            for j, shape in enumerate(shapes):
+                found = _exclusion(file, description, config.dtype, shape.seq_len)
+                if found is None:
+                    cells.append(_cell(located, (i, j), Cell(iteration, config, shape), file.mode))
+                else:
+                    left_out[found] += 1
+    _exclusions_apply(located, left_out)
+    return Grid(
+        name=name,
+        why=" ".join(file.why.split()),
+        gpu=file.gpu,
+        mode=file.mode,
+        cells=tuple(cells),
+        dtypes=tuple(file.dtypes),
+        shapes=tuple(shapes),
+        references=tuple(file.references),
+        toolchains=tuple(file.toolchains) or ("",),
+        pairs=file.pairs,
+        budget_s=None if file.budget_minutes is None else 60 * file.budget_minutes,
+        excluded=tuple((n, " ".join(one.why.split())) for n, one in zip(left_out, file.exclude, strict=True)),
+        sha256=sha256(path.read_bytes()),
+    )
+
+
+def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
+    """Refuses what stands in a list twice, and what its mode cannot measure."""
+    lists: tuple[tuple[str, Sequence[object]], ...] = (
+        ("iterations", file.iterations), ("dtypes", file.dtypes), ("seq_lens", shapes),
+        ("references", file.references), ("toolchains", file.toolchains),
+    )  # fmt: skip
+    for key, items in lists:
         for i, item in enumerate(items):
             if item in items[:i]:
                 raise FlashladderError(
                     f"duplicate item in {key!r}", where=located.where((key, i)), expected="each once", found=item
                 )
-    cells = []
-    for i, description in enumerate(file.iterations):
-        iteration, configs = _selected(located, i, description, file)
-        cells += [
-            _cell(located, i, j, Cell(iteration, config, shape)) for config in configs for j, shape in enumerate(shapes)
-        ]
-    return Grid(name, " ".join(file.why.split()), file.gpu, tuple(cells))
+    if file.mode == "emulator":
+        for key in ("references", "toolchains"):
+            if getattr(file, key):
+                raise FlashladderError(
+                    f"{key!r} in a grid of the emulator",
+                    where=located.where((key,)),
+                    expected="none: they are timed on a GPU",
+                    found=", ".join(getattr(file, key)),
+                )
+    elif file.mode == "event-free" and file.pairs < FEWEST_PAIRS:
+        raise FlashladderError(
+            "too few pairs for an honest interval",
+            where=located.where(("pairs",)),
+            expected=f"at least {FEWEST_PAIRS}",
+            found=file.pairs,
+        )
+
+
+def _exclusion(file: GridFile, description: str, dtype: str, seq_len: int) -> int | None:
+    """The index of the first exclusion that leaves this cell out."""
+    return next((i for i, one in enumerate(file.exclude) if one.leaves_out(description, dtype, seq_len)), None)
+
+
+def _exclusions_apply(located: Located, left_out: list[int]) -> None:
+    """Refuses an exclusion that excludes nothing: it names something that the grid does not have."""
+    for i, count in enumerate(left_out):
+        if not count:
+            raise FlashladderError(
+                "the exclusion leaves nothing out",
+                where=located.where(("exclude", i)),
+                expected="iterations, dtypes and lengths of this grid",
+                found="none of them",
+            )
 
 
 def _selected(located: Located, i: int, description: str, file: GridFile) -> tuple[Iteration, tuple[KernelConfig, ...]]:
@@ -156,7 +187,8 @@ def _selected(located: Located, i: int, description: str, file: GridFile) -> tup
     try:
         iteration = load_description(description)
         location = ("configs",)
-        configs = select_configs(iteration, file.configs, file.dtypes)
+        keys = [file.configs] if isinstance(file.configs, str) else file.configs
+        configs = tuple(dict.fromkeys(one for key in keys for one in select_configs(iteration, key, file.dtypes)))
         for config in configs if file.gpu != "any" else ():
             require_fit(file.gpu, config)
     except FlashladderError as error:
@@ -166,11 +198,13 @@ def _selected(located: Located, i: int, description: str, file: GridFile) -> tup
     return iteration, configs
 
 
-def _cell(located: Located, i: int, j: int, cell: Cell) -> Cell:
-    """The cell, if its kernel accepts its shape."""
+def _cell(located: Located, place: tuple[int, int], cell: Cell, mode: Mode) -> Cell:
+    """The cell, if its kernel accepts its shape; the emulator slices wider rows for a kernel with a fixed stride."""
+    i, j = place
     parts, shape, config = cell.iteration.parts, cell.shape, cell.config
     row = shape.n_heads * shape.d_head
-    if parts.row_stride not in (0, row):
+    sliced = mode == "emulator" and row < parts.row_stride
+    if parts.row_stride not in (0, row) and not sliced:
         raise FlashladderError(
             f"iteration {cell.iteration.description} has a fixed row stride",
             where=located.where(("iterations", i)),

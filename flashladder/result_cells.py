@@ -53,10 +53,14 @@ class Failure(Strict):
 
 
 class Sweep(Strict):
-    """Which grid a document answers: the digest of its file, all cells that it planned, and those that failed."""
+    """Which grid a document answers: the digest of its file, all cells that it planned, and those that failed.
+
+    `made_for` is the GPU that the grid was made for where it was measured on another one.
+    """
 
     grid: str = Field(min_length=1)
     grid_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    made_for: str | None = None
     planned: tuple[PlannedCell, ...] = Field(min_length=1)
     failures: tuple[Failure, ...] = ()
 

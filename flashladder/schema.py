@@ -15,7 +15,7 @@ from flashladder.arguments import Parser
 from flashladder.errors import one_line_errors
 from flashladder.files import CONFIGS, dump_json, relative, write_atomic
 from flashladder.gpus import Gpu
-from flashladder.grid import GridFile
+from flashladder.grid_schema import GridFile
 from flashladder.iteration_schema import IterationFile
 
 FOLDER = CONFIGS / "schema"

@@ -1,0 +1,10 @@
+"""``python -m flashladder.sweep``: see `flashladder.sweep.command`."""
+
+from __future__ import annotations
+
+from flashladder.errors import one_line_errors
+from flashladder.sweep.command import main
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

@@ -1,0 +1,280 @@
+"""``python -m flashladder.sweep``: plan, build, measure what is missing, pack. ``invoke sweep`` is the same command.
+
+    python -m flashladder.sweep --grid cpu                     # on this CPU, by the emulator
+    python -m flashladder.sweep --grid a100 --dry-run          # what would be measured, and for how long
+    python -m flashladder.sweep --grid h200 --gpus 0,1 --json
+Exit code: 0 every cell is good, 1 some failed, 2 it could not run, or not to its end (the same command goes on).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+import re
+import signal
+import sys
+
+from flashladder.arguments import Parser, seconds
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import BUILD, relative
+from flashladder.grid import Grid, grid_names, load_grid
+from flashladder.result_cells import PlannedCell
+from flashladder.sweep import devices, environments, plan
+from flashladder.sweep.cells import CPU, Wanted, title, wanted_of
+from flashladder.sweep.lane import Device, Task
+from flashladder.sweep.records import SUFFIX, Records
+from flashladder.sweep.run import Outcome, run
+from flashladder.sweep.screen import Screen, dry_run, summary
+
+FOLDER = BUILD / "sweep"
+MOST_SHARDS = 10_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a sweep runs: lanes, the machine's key, the architecture of its code, and another GPU it was made for."""
+
+    lanes: tuple[Device, ...]
+    machine: str
+    arch: str
+    made_for: str | None = None
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line as a namespace; `shard` is a pair (index, count)."""
+    parser = Parser(
+        prog="python -m flashladder.sweep",
+        description="Measures a grid cell by cell, on GPUs or on this CPU; run again, it goes on where it stopped.",
+        epilog="example: python -m flashladder.sweep --grid cpu",
+    )
+    parser.add_argument("--grid", required=True, metavar="NAME", help=f"one of {', '.join(grid_names())}")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan: cells, builds, time; measure nothing")
+    parser.add_argument("--out", type=Path, help="folder of the records (default: build/sweep/MACHINE/GRID)")
+    parser.add_argument("--gpus", default="all", metavar="all|0,1|UUID", help="which GPUs of this host (default: all)")
+    parser.add_argument("--shard", type=shard, metavar="I/N", help="only the I-th of N parts of the cells, from 0")
+    parser.add_argument("--no-build", action="store_true", help="build nothing: what is not built is a failure")
+    parser.add_argument("--retry", action="store_true", help="measure again what failed")
+    parser.add_argument("--anyway", action="store_true", help="on another GPU than the grid was made for")
+    parser.add_argument("--timeout", type=seconds, metavar="S", help="of one cell, in seconds (default: by its size)")
+    parser.add_argument("--json", action="store_true", help="print events as JSON, a line each, for scripts")
+    return parser.parse_args(argv)
+
+
+def shard(text: str) -> tuple[int, int]:
+    """``I/N`` with 0 <= I < N, for argparse's ``type``."""
+    match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text, re.ASCII)
+    if not match or not int(match[1]) < int(match[2]) <= MOST_SHARDS:
+        raise argparse.ArgumentTypeError(f"expected I/N with I from 0 to N - 1, found {text!r}")
+    return int(match[1]), int(match[2])
+
+
+@contextmanager
+def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
+    """What the grid is measured on, locked while this lasts.
+
+    Raises:
+        FlashladderError: no such GPU, another model, or another process measures on it.
+    """
+    if grid.mode == "emulator":
+        yield Place(tuple(devices.cpus()), CPU, "")
+        return
+    found = devices.chosen(devices.cards(), options.gpus)
+    fit, other = devices.fitting(found, grid.gpu, anyway=options.anyway)
+    with devices.locked(fit) as lanes:
+        yield Place(tuple(lanes), devices.machine_of(fit), fit[0].arch, other)
+
+
+def available(grid: Grid) -> tuple[Grid, list[str]]:
+    """The grid without references that are not installed here, and a line about each of these."""
+    from dataclasses import replace
+
+    missing = [name for name in grid.references if environments.reference_version(name) is None]
+    lines = [f"{name} is not installed here: not timed" for name in missing]
+    return replace(grid, references=tuple(name for name in grid.references if name not in missing)), lines
+
+
+def make_plan(grid: Grid, place: Place, *, build: bool, compiled: bool = True) -> plan.Plan:
+    """The plan of a grid at a place, after building what is missing if that is allowed.
+
+    Args:
+        grid: what to measure.
+        place: where.
+        build: build kernels that are missing; else their cells stay without a code digest.
+        compiled: False for a dry run on the emulator, which must not compile.
+
+    Raises:
+        FlashladderError: a build failed.
+    """
+    if place.machine == CPU:
+        return plan.make(grid, CPU, _cpu_digests if compiled else lambda cells: [""] * len(cells))
+    made = plan.make(grid, place.machine, lambda cells: environments.digests(cells, place.arch))
+    if build and made.unbuilt:
+        from flashladder.sweep.builds import build_all
+
+        build_all(plan.kernels_of(made.unbuilt), place.arch)
+        environments.forget()
+        made = plan.make(grid, place.machine, lambda cells: environments.digests(cells, place.arch))
+    return made
+
+
+def _cpu_digests(cells: Sequence[Wanted]) -> list[str]:
+    from flashladder.sweep import measure_cpu
+
+    measure_cpu.build(cells)
+    return [measure_cpu.code_digest(cell.subject, cell.config) for cell in cells]
+
+
+def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], timeout: float | None) -> list[Task]:
+    """What the lanes are given: each cell with its interpreter, its time and the request to its worker."""
+    common = {
+        "grid": made.grid.name,
+        "grid_sha256": made.grid.sha256,
+        "mode": made.settings.mode,
+        "pairs": made.settings.pairs,
+    }
+    return [
+        Task(
+            cell,
+            sys.executable if made.settings.machine == CPU else environments.python_of(wanted_of(cell)),
+            timeout or plan.timeout_s(cell, made.settings),
+            {**common, "cell": cell.model_dump(mode="json")},
+        )
+        for cell in cells
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plans, measures, packs.
+
+    Raises:
+        FlashladderError: it could not run, or not to its end.
+        CheckFailed: cells failed (exit code 1).
+    """
+    options = parse_arguments(argv)
+    signal.signal(signal.SIGTERM, _interrupt)  # Slurm's and systemd's way to say Ctrl-C
+    grid, lines = load_grid(options.grid), list[str]()
+    if grid.mode != "emulator":
+        grid, lines = available(grid)
+    if options.dry_run:
+        print("\n".join([*lines, _dry_run(grid, options)]))
+        return 0
+    with place_of(grid, options) as place:
+        return measure(grid, place, options, lines)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
+    """Measures what is missing of a grid at a place, and packs it when nothing is; see `main`."""
+    folder: Path = options.out or FOLDER / place.machine / grid.name
+    records = Records(folder)
+    records.require_writable()
+    made = make_plan(grid, place, build=not options.no_build)
+    require_built(made)
+    mine = list(made.cells)
+    if options.shard:
+        mine = plan.shard(mine, options.shard, made.settings)
+    missing = records.missing(mine, retry=options.retry)
+    screen = Screen(made, mine, missing, place.lanes, as_json=options.json)
+    screen.begin(lines, folder)
+    try:
+        with screen:
+            outcome = run(
+                tasks_of(made, missing, options.timeout), place.lanes, records, tell=screen.tell, budget_s=grid.budget_s
+            )
+    except KeyboardInterrupt:
+        left = len(records.missing(mine))
+        print(
+            f"{len(mine) - left} of {len(mine)} cells are kept in {relative(folder)}; the same command goes on",
+            file=sys.stderr,
+        )
+        raise
+    _require_whole(outcome, len(mine), folder)
+    if options.shard:
+        return _told(records, mine, f"shard {options.shard[0]} of {options.shard[1]}: {len(mine)} cells are done")
+    return finish(made, records, place, screen)
+
+
+def require_built(made: plan.Plan) -> None:
+    """Raises `FlashladderError` when a kernel of the plan is not built here."""
+    if unbuilt := plan.kernels_of(made.unbuilt):
+        first = unbuilt[0]
+        raise FlashladderError(
+            f"{len(unbuilt)} kernels of the grid are not built here",
+            found=f"iteration {first.subject}: {first.config}",
+            hint=f"leave out --no-build, or: invoke build '{first.subject}' --configs '{first.config}'",
+        )
+
+
+def _require_whole(outcome: Outcome, planned: int, folder: Path) -> None:
+    """Raises `FlashladderError` when cells are left."""
+    if not outcome.left:
+        return
+    why = "the grid's budget is spent" if outcome.out_of_time else "no GPU or CPU is left to measure on"
+    lost = "; ".join(f"{lane}: {message}" for lane, message in outcome.lost.items()) or None
+    raise FlashladderError(
+        f"{why}: {outcome.left} of {planned} cells are not measured",
+        where=relative(folder),
+        found=lost,
+        hint="the same command goes on with them",
+    )
+
+
+def finish(made: plan.Plan, records: Records, place: Place, screen: Screen) -> int:
+    """Packs a complete sweep and says what is in it."""
+    from flashladder.sweep.pack import pack
+
+    out = records.folder.with_name(records.folder.name + SUFFIX)
+    document = pack(made, records, out, made_for=place.made_for)
+    screen.event({"event": "packed", "path": str(out)})
+    if not screen.as_json:
+        print(summary(document, relative(out)))
+    return _told(records, made.cells, "")
+
+
+def _told(records: Records, cells: Sequence[PlannedCell], line: str) -> int:
+    """0, with a line; `CheckFailed` where cells failed."""
+    failures = [record for record in map(records.read, (cell.address for cell in cells)) if record.failure]
+    if line:
+        print(line, file=sys.stderr)
+    if failures:
+        first = failures[0]
+        told = f"{first.failure.kind}: {first.failure.message}" if first.failure else ""
+        raise CheckFailed(
+            f"{len(failures)} of {len(cells)} cells failed, the first: {title(first.cell)}: {told}",
+            hint="--retry measures them again",
+        )
+    return 0
+
+
+def _dry_run(grid: Grid, options: argparse.Namespace) -> str:
+    """The plan as text; on a machine without the grid's GPU as it would be on that one."""
+    place, note = _would_be(grid, options)
+    made = make_plan(grid, place, build=False, compiled=False)
+    folder: Path = options.out or FOLDER / place.machine / grid.name
+    cells = list(made.cells)
+    if options.shard:
+        cells = plan.shard(cells, options.shard, made.settings)
+    return dry_run(made, cells, Records(folder), len(place.lanes), note)
+
+
+def _would_be(grid: Grid, options: argparse.Namespace) -> tuple[Place, str]:
+    """Where a dry run's plan would run, and a line when that is not here."""
+    from flashladder.gpus import load_gpus
+
+    if grid.mode == "emulator":
+        return Place(tuple(devices.cpus()), CPU, ""), ""
+    try:
+        with place_of(grid, options) as place:
+            return place, ""
+    except FlashladderError as error:
+        key = "h200" if grid.gpu == "any" else grid.gpu
+        lane = Device("gpu0", "gpu")
+        return Place(
+            (lane,), key, load_gpus()[key].arch
+        ), f"not here ({error.what}); as on one {load_gpus()[key].title}:"

@@ -1,0 +1,159 @@
+"""What a person, or a script, sees of a sweep: the plan, a bar per lane with the time left, failures, a summary.
+
+Why apart: the sweep itself prints nothing, so that its events can as well be JSON, a line each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+import json
+from pathlib import Path
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from tqdm import tqdm
+
+from flashladder.bench_table import table
+from flashladder.files import relative
+from flashladder.result_cells import PlannedCell
+from flashladder.result_schema import BenchResult, EmulatedSweepResult
+from flashladder.sweep import plan
+from flashladder.sweep.cells import title
+from flashladder.sweep.lane import Device
+from flashladder.sweep.records import Records
+from flashladder.sweep.run import Event, plain
+
+
+class Screen:
+    """Tells events: as bars on a terminal, as lines for failures elsewhere, or as JSON."""
+
+    def __init__(
+        self,
+        made: plan.Plan,
+        mine: Sequence[PlannedCell],
+        missing: Sequence[PlannedCell],
+        lanes: Sequence[Device],
+        *,
+        as_json: bool,
+    ) -> None:
+        self.as_json = as_json
+        self._plan = made
+        self._mine = mine
+        self._missing = missing
+        self._lanes = [lane.name for lane in lanes]
+        self._bars: dict[str, tqdm[Any]] = {}
+        self._total: tqdm[Any] | None = None
+        self._left_s = made.estimate_s(missing)
+        self._done_s = 0.0
+
+    def begin(self, lines: Sequence[str], folder: Path) -> None:
+        """Says what will be measured."""
+        told = {
+            "event": "planned", "grid": self._plan.grid.name, "machine": self._plan.settings.machine,
+            "cells": len(self._mine), "missing": len(self._missing), "folder": str(folder), "notes": list(lines),
+        }  # fmt: skip
+        self.event(told)
+        if self.as_json:
+            return
+        for line in lines:
+            print(line)
+        kept = len(self._mine) - len(self._missing)
+        more = f", {kept} of them measured before" if kept else ""
+        about = duration(self._left_s / max(1, len(self._lanes)))
+        print(f"{self._plan.grid.name} on {self._plan.settings.machine}: {len(self._mine)} cells{more}; about {about}")
+
+    def __enter__(self) -> Screen:  # noqa: PYI034 - Self is in typing from Python 3.11 on
+        """Opens the bars, on a terminal."""
+        off = None if not self.as_json else True
+        if not self._missing:
+            return self
+        self._total = tqdm(total=len(self._missing), desc="sweep", unit="cell", disable=off, leave=False)
+        for position, lane in enumerate(self._lanes, start=1):
+            self._bars[lane] = tqdm(
+                desc=lane, position=position, bar_format="{desc}: {n_fmt} cells {postfix}", disable=off, leave=False
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes the bars."""
+        for bar in [*self._bars.values(), *([self._total] if self._total is not None else [])]:
+            bar.close()
+
+    def tell(self, event: Event) -> None:
+        """Shows one event of `flashladder.sweep.run.run`."""
+        self.event(plain(event))
+        lane, cell = event.get("lane", ""), event.get("cell")
+        bar = self._bars.get(lane)
+        if cell is not None and bar is not None:
+            bar.set_postfix_str(title(cell))
+        if event["event"] in ("measured", "failed"):
+            record = event["record"]
+            self._done_s += plan.estimate_s(record.cell, self._plan.settings)
+            if self._total is not None:
+                self._total.update()
+            if bar is not None:
+                bar.update()
+        if self.as_json:
+            return
+        if event["event"] == "failed":
+            failure = event["record"].failure
+            tqdm.write(f"failed: {title(event['record'].cell)}: {failure.kind}: {failure.message}", file=sys.stderr)
+        elif event["event"] == "lane-lost":
+            tqdm.write(f"{lane} is lost: {event['message']}", file=sys.stderr)
+        elif event["event"] == "worker-killed":
+            tqdm.write(f"{lane}: its worker was killed; the cell is tried again", file=sys.stderr)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Prints an event as JSON, where that is wanted."""
+        if self.as_json:
+            print(json.dumps({"time": round(time.time(), 3), **event}, sort_keys=True), flush=True)
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``12 min`` or ``3.5 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def dry_run(made: plan.Plan, cells: Sequence[PlannedCell], records: Records, lanes: int, note: str = "") -> str:
+    """The plan of a grid as text: cells by subject, what is left out and why, builds, time."""
+    grid = made.grid
+    missing = cells if made.unbuilt else records.missing(cells)
+    lines = [note] if note else []
+    lines += [f"{grid.name}: {grid.why}", ""]
+    counts = Counter((cell.subject, cell.toolchain) for cell in cells)
+    for (subject, toolchain), count in counts.items():
+        configs = len({cell.config for cell in cells if (cell.subject, cell.toolchain) == (subject, toolchain)})
+        name = f"{subject}{f' (CUDA {toolchain})' if toolchain else ''}"
+        lines.append(f"{name:32s} {count:5d} cells  {configs:4d} configurations")
+    lines += [f"left out: {count} cells: {why}" for count, why in grid.excluded]
+    unbuilt = plan.kernels_of([cell for cell in cells if not cell.code])
+    each = made.estimate_s(missing) / max(1, lanes)
+    where = f"{lanes} GPU{'s' if lanes > 1 else ''}" if made.settings.machine != "cpu" else f"{lanes} CPUs"
+    lines += [
+        "",
+        f"{len(cells)} cells, {len(cells) - len(missing)} of them measured before, in {relative(records.folder)}",
+        f"{len(unbuilt)} kernels to build" if unbuilt else "nothing to build",
+        f"about {duration(each)} on {where}"
+        + (f"; the grid's budget is {duration(grid.budget_s)} per GPU" if grid.budget_s else ""),
+    ]
+    return "\n".join(lines)
+
+
+def summary(document: BenchResult | EmulatedSweepResult, where: str) -> str:
+    """What a packed sweep holds: the table of percentages, or counters and instructions."""
+    if isinstance(document, BenchResult):
+        return f"{table(document)}\n{where}"
+    cells = {cell.address: cell for cell in document.sweep.planned}
+    lines = [f"{'instructions':>12s} {'ld conflicts':>12s} {'max error':>9s}  cell"]
+    name = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+    for one in document.cells:
+        error = "NaN" if one.accuracy.max_error is None else f"{one.accuracy.max_error:.2g}"
+        lines.append(f"{one.instructions:12d} {one.counters.get(name, 0):12d} {error:>9s}  {title(cells[one.address])}")
+    return "\n".join([*lines, where])
