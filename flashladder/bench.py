@@ -6,6 +6,7 @@ and that goes on where it stopped when `--out` exists.
 Run on a machine with a GPU:
     python -m flashladder.bench 7 --configs a100
     python -m flashladder.bench --all --configs prog --out bench.json.gz
+    python -m flashladder.bench 16 --references all                  # cuDNN, FA4 and flash-attn as arms of their own
     python -m flashladder.bench 16 --tune --out tune.json.gz         # ranks configurations at one length
 Exit code: 0 done, 1 a kernel is wrong or a time impossible, 2 it could not run.
 """
@@ -21,15 +22,17 @@ import time
 from tqdm import tqdm
 
 from flashladder.arguments import CONFIGS, Parser, result_file, seconds, whole
-from flashladder.bench_run import Timed, bench_group, cuda_hardware, estimate_s
+from flashladder.bench_run import bench_group, cuda_hardware, estimate_s, prepare
+from flashladder.bench_subject import Subject, kernel_subject
 from flashladder.bench_table import ranking, table
 from flashladder.check_case import D_HEAD, N_HEADS, SEQ_LENS, batch_of
 from flashladder.config import DTYPES
-from flashladder.device import Device, exclusive, open_device, reference_identity, reference_kernel
+from flashladder.device import Device, exclusive, open_device
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpus import gpu_key
 from flashladder.installed import chosen_configs, load_installed
 from flashladder.iteration import GPUS, load_all, load_iteration
+from flashladder.references import FA2, NAMES, Arms, arms, profiled, reference_identity
 from flashladder.result_schema import BenchResult, Group, Kernel, Process, Settings, Shape
 from flashladder.results import OTHER_FILE, load_as, write_result
 from flashladder.summaries import derive, problems
@@ -44,13 +47,13 @@ def shape_of(seq_len: int) -> Shape:
     return Shape(batch=batch_of(seq_len), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
 
 
-def choose(options: argparse.Namespace, arch: str) -> tuple[list[Timed], dict[str, Kernel]]:
+def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel]]:
     """The kernels that the command line asks for, and their identities.
 
     Raises:
         FlashladderError: a wheel is missing, or does not hold a configuration (when tuning, those are left out).
     """
-    timed: list[Timed] = []
+    timed: list[Subject] = []
     identities: dict[str, Kernel] = {}
     for number in options.numbers:
         installed = load_installed(number)
@@ -58,7 +61,7 @@ def choose(options: argparse.Namespace, arch: str) -> tuple[list[Timed], dict[st
             if options.tune and config.short_form() not in installed.built:
                 continue
             installed.require(config)
-            timed.append(Timed(number, config, installed.run))
+            timed.append(kernel_subject(number, config, installed.run))
             identities[timed[-1].key] = installed.identity(config, arch)
     if not timed:
         raise FlashladderError(
@@ -84,6 +87,8 @@ def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
     stale = [
         key for key, kernel in old.kernels.items() if key in fresh.kernels and not fresh.kernels[key].same_code(kernel)
     ]
+    both = old.references.keys() & fresh.references.keys()
+    stale += sorted(name for name in both if old.references[name].version != fresh.references[name].version)
     if not comparable or stale:
         raise FlashladderError(
             "the file holds another GPU, protocol or machine code" + (f" ({stale[0]})" if stale else ""),
@@ -94,14 +99,15 @@ def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
         update={
             "kernels": old.kernels | fresh.kernels,
             "reference": old.reference,
+            "references": fresh.references | old.references,
             "processes": (*old.processes, fresh.processes[0].model_copy(update={"index": len(old.processes)})),
             "groups": old.groups,
         }
     )
 
 
-def missing(result: BenchResult, kernels: Sequence[Timed], dtype: str, shape: Shape) -> list[Timed]:
-    """Kernels of `dtype` that have no pairs at this shape yet."""
+def missing(result: BenchResult, subjects: Sequence[Subject], dtype: str, shape: Shape) -> list[Subject]:
+    """Subjects of `dtype` that have no pairs at this shape yet."""
     done = {
         series.kernel
         for group in result.groups
@@ -109,11 +115,11 @@ def missing(result: BenchResult, kernels: Sequence[Timed], dtype: str, shape: Sh
         for series in group.series
         if series.pairs
     }
-    return [kernel for kernel in kernels if kernel.config.dtype == dtype and kernel.key not in done]
+    return [subject for subject in subjects if subject.dtype == dtype and subject.key not in done]
 
 
 def new_result(
-    options: argparse.Namespace, device: Device, kernels: dict[str, Kernel], flush_bytes: int
+    options: argparse.Namespace, device: Device, kernels: dict[str, Kernel], beside: Arms, flush_bytes: int
 ) -> BenchResult:
     """A result without groups."""
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -124,6 +130,7 @@ def new_result(
         host=device.host,
         kernels=kernels,
         reference=reference_identity({}),
+        references=dict(beside.identities),
         settings=Settings(
             pairs=options.plan.pairs,
             blocks=options.plan.blocks,
@@ -140,10 +147,14 @@ def run_bench(options: argparse.Namespace, device: Device) -> tuple[BenchResult,
     start = time.monotonic()
     hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
     kernels, identities = choose(options, device.gpu.arch)
-    result = earlier(options.out, new_result(options, device, identities, flush_bytes))
+    beside = arms(options.references, options.dtypes)
+    for line in beside.left_out:
+        print(f"left out: {line}")
+    subjects = [*kernels, *beside.subjects]
+    result = earlier(options.out, new_result(options, device, identities, beside, flush_bytes))
     shapes = [shape_of(seq_len) for seq_len in options.seq_lens]
-    work = [(d, s, left) for d in options.dtypes for s in shapes if (left := missing(result, kernels, d, s))]
-    slow = [sum(kernel.iteration == 1 for kernel in left) for _, _, left in work]
+    work = [(d, s, left) for d in options.dtypes for s in shapes if (left := missing(result, subjects, d, s))]
+    slow = [sum(one.key in identities and identities[one.key].iteration == 1 for one in left) for _, _, left in work]
     counts = [(shape, len(left) - n, n) for (_, shape, left), n in zip(work, slow, strict=True)]
     about = estimate_s(counts, options.plan, tflops=ROUGH_TFLOPS)
     print(
@@ -156,12 +167,12 @@ def run_bench(options: argparse.Namespace, device: Device) -> tuple[BenchResult,
                 complete = False
                 break
             group = bench_group(
-                hardware, left, dtype, shape, options.plan,
+                hardware, left, prepare(dtype, shape, options.plan), options.plan,
                 process=result.processes[-1].index, warm_up_s=0.3 if index else 1.5, progress=bar.update,
             )  # fmt: skip
             result = keep(options.out, result, group)
     print(f"{time.monotonic() - start:.0f} s")
-    return finish(options.out, result, device), complete
+    return finish(options.out, result, device, tuple(beside.identities)), complete
 
 
 def keep(out: Path | None, result: BenchResult, group: Group) -> BenchResult:
@@ -174,26 +185,31 @@ def keep(out: Path | None, result: BenchResult, group: Group) -> BenchResult:
     return result
 
 
-def finish(out: Path | None, result: BenchResult, device: Device) -> BenchResult:
-    """After the last pair: derives the tables, looks for other processes, asks the profiler for FA2's kernel names."""
+def finish(out: Path | None, result: BenchResult, device: Device, beside: Sequence[str] = ()) -> BenchResult:
+    """After the last pair: derives the tables, looks for other processes, asks the profiler for references' kernels."""
     foreign = device.telemetry.foreign_processes(own_context=True)
     last = result.processes[-1].model_copy(update={"foreign_after": foreign})
     if out:
         write_result(out, derive(result))  # whole, whatever the profiler does
-    names = dict(result.reference.kernels)
-    for dtype in sorted({group.dtype for group in result.groups} - names.keys()):
-        if name := reference_kernel(dtype):
-            names[dtype] = name
+    names = {name: profiled(result.references[name], name, _dtypes(result, name)) for name in beside}
     result = result.model_copy(
         update={
             "processes": (*result.processes[:-1], last),
-            "reference": result.reference.model_copy(update={"kernels": names}),
+            "reference": profiled(result.reference, FA2, _dtypes(result)),
+            "references": result.references | names,
         }
     )
     result = derive(result)
     if out:
         write_result(out, result)
     return result
+
+
+def _dtypes(result: BenchResult, key: str | None = None) -> list[str]:
+    """Dtypes in which something was timed, or the series `key` was."""
+    return sorted(
+        {group.dtype for group in result.groups for series in group.series if key is None or series.kernel == key}
+    )
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -208,6 +224,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: this GPU's)")
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
+    parser.add_argument(
+        "--references", nargs="+", choices=("all", *NAMES), default=[], metavar="NAME",
+        help=f"time these beside the kernels where they run: all, {', '.join(NAMES)}",
+    )  # fmt: skip
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
     parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
     parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); goes on when it exists")
@@ -215,6 +235,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if bool(options.numbers) == options.all:
         parser.error("give iterations, or --all")
+    if options.tune and options.references:
+        parser.error("--tune ranks kernels: leave --references out")
     pairs = options.pairs or (6 if options.tune else 24)
     if pairs < (1 if options.tune else 20):
         parser.error(f"--pairs: expected at least 20, found {pairs}: fewer give no honest interval")

@@ -1,4 +1,4 @@
-"""Times many kernels beside FA2 at one dtype and shape: correct before, pairs in turn, correct after.
+"""Times kernels and references beside FA2 at one dtype and shape: correct before, pairs in turn, correct after.
 
 Why: kernels share blocks, so that a whole ladder at one length takes seconds and every ratio still comes from adjacent
 launches (`flashladder.timing`). Inputs are several seeded N(0, 1) sets; O is poisoned before each checked run.
@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flashladder.check_case import Run
-from flashladder.config import KernelConfig
-from flashladder.device import reference_forward
+from flashladder.bench_subject import Fingerprint, Subject, checked_run
 from flashladder.errors import FlashladderError
 from flashladder.inputs import Case, Tensors, make_tensors
-from flashladder.reference import Expected, accuracy, choose_slices, expect, gather
-from flashladder.result_schema import A_A, Accuracy, Group, Pair, Sample, Series, Shape, kernel_key
+from flashladder.reference import Expected, choose_slices, expect
+from flashladder.references import reference_forward
+from flashladder.result_schema import A_A, Accuracy, Group, Pair, Sample, Series, Shape
 from flashladder.timing import Arm, Hardware, Plan, time_pairs, warm_up
 
 if TYPE_CHECKING:
@@ -28,31 +27,21 @@ FIRST_SEED = 20_240_000  # of the input sets
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A kernel to time: `run(q, k, v, out, short_form)`."""
+class Prepared:
+    """Inputs of one dtype and shape, and what is right on the first set; a warm process keeps them between cells."""
 
-    iteration: int
-    config: KernelConfig
-    run: Run
-
-    @property
-    def key(self) -> str:
-        """How results name this kernel."""
-        return kernel_key(self.iteration, self.config.short_form())
+    dtype: str
+    shape: Shape
+    seeds: tuple[int, ...]
+    sets: tuple[Tensors, ...]
+    expected: Expected
 
 
-@dataclass(frozen=True)
-class Fingerprint:
-    """What one run wrote: the sum of all its bits as 32-bit integers, and the compared slices themselves."""
-
-    total: int
-    slices: torch.Tensor
-
-    def same(self, other: Fingerprint) -> bool:
-        """Whether both runs wrote the same bits."""
-        import torch
-
-        return self.total == other.total and torch.equal(self.slices.view(torch.int16), other.slices.view(torch.int16))
+def prepare(dtype: str, shape: Shape, plan: Plan, device: str = "cuda") -> Prepared:
+    """Draws `plan.input_sets` sets of N(0, 1) inputs on `device` and computes the reference of the first."""
+    seeds = tuple(FIRST_SEED + shape.seq_len + index for index in range(plan.input_sets))
+    sets = tuple(make_tensors(Case(f"inputs {seed}", shape, seed=seed), dtype, device) for seed in seeds)
+    return Prepared(dtype, shape, seeds, sets, expect(sets[0], dtype, choose_slices(shape, seeds[0], 2)))
 
 
 def cuda_hardware(sample: Callable[[], Sample], l2_bytes: int) -> tuple[Hardware, int]:
@@ -68,71 +57,58 @@ def cuda_hardware(sample: Callable[[], Sample], l2_bytes: int) -> tuple[Hardware
     return Hardware(event, buffer.zero_, torch.cuda.synchronize, sample), size
 
 
-def checked_run(kernel: Timed, tensors: Tensors, expected: Expected) -> tuple[Accuracy, Fingerprint]:
-    """One run on poisoned output, compared with the reference."""
-    import torch
-
-    tensors.poison()
-    kernel.run(tensors.q, tensors.k, tensors.v, tensors.out, kernel.config.short_form())
-    found = accuracy(tensors.out, expected)
-    total = int(tensors.out.view(torch.int32).sum(dtype=torch.int64))
-    return found, Fingerprint(total, gather(tensors.out, expected.slices))
-
-
 def bench_group(
     hardware: Hardware,
-    kernels: Sequence[Timed],
-    dtype: str,
-    shape: Shape,
+    subjects: Sequence[Subject],
+    inputs: Prepared,
     plan: Plan,
     *,
     process: int,
     warm_up_s: float,
-    device: str = "cuda",
+    a_a: bool = True,
     reference: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object] = reference_forward,
     progress: Callable[[], object] = lambda: None,
 ) -> Group:
-    """Checks, times and checks again; a kernel that is wrong before is not timed.
+    """Checks, times and checks again; a subject that is wrong before is not timed.
 
     Args:
         hardware: events, flush and GPU state, from `cuda_hardware`.
-        kernels: all of `dtype`.
-        dtype: fp16 or bf16.
-        shape: of all four tensors.
+        subjects: kernels and references, all of the inputs' dtype.
+        inputs: from `prepare`, with this plan.
         plan: pairs, blocks and input sets.
         process: index of this process in the result.
         warm_up_s: least seconds of warm-up.
-        device: torch device of the tensors.
-        reference: called with q, k, v; what the kernels are paired with.
+        a_a: also pair FA2 with itself; False where the floor comes from another group.
+        reference: called with q, k, v; what the subjects are paired with.
         progress: called after each block.
 
     Raises:
-        FlashladderError: a kernel's output differed between two runs on the same inputs.
+        FlashladderError: a subject's output differed between two runs on the same inputs, or it has another dtype.
     """
-    seeds = tuple(FIRST_SEED + shape.seq_len + index for index in range(plan.input_sets))
-    sets = [make_tensors(Case(f"inputs {seed}", shape, seed=seed), dtype, device) for seed in seeds]
-    expected = expect(sets[0], dtype, choose_slices(shape, seeds[0], 2))
-    before = {kernel.key: checked_run(kernel, sets[0], expected) for kernel in kernels}
-    good = [kernel for kernel in kernels if before[kernel.key][0].ok]
+    if wrong := [subject.key for subject in subjects if subject.dtype != inputs.dtype]:
+        raise FlashladderError("inputs of another dtype", where=wrong[0], found=inputs.dtype)
+    sets, first = inputs.sets, inputs.sets[0]
+    before = {subject.key: checked_run(subject, first, inputs.expected) for subject in subjects}
+    good = [subject for subject in subjects if before[subject.key][0].ok]
     fa2 = Arm("FA2", lambda i: reference(sets[i].q, sets[i].k, sets[i].v))
-    arms = [Arm(A_A, fa2.launch), *(_arm(kernel, sets) for kernel in good)]
-    warmed = warm_up(hardware, fa2, least_s=warm_up_s)
-    blocks, pairs = time_pairs(hardware, fa2, arms, plan, progress)
-    after = {kernel.key: checked_run(kernel, sets[0], expected) for kernel in good}
-    for kernel in good:
-        if not before[kernel.key][1].same(after[kernel.key][1]):
+    arms = [*([Arm(A_A, fa2.launch)] if a_a else []), *(_arm(subject, sets) for subject in good)]
+    warmed = warm_up(hardware, fa2, least_s=warm_up_s) if arms else 0.0
+    blocks, pairs = time_pairs(hardware, fa2, arms, plan, progress) if arms else ((), {})
+    after = {subject.key: checked_run(subject, first, inputs.expected) for subject in good}
+    for subject in good:
+        if not before[subject.key][1].same(after[subject.key][1]):
             raise FlashladderError(
-                f"{kernel.key} wrote other bits after timing than before, at S={shape.seq_len}", exit_code=1
+                f"{subject.key} wrote other bits after timing than before, at S={inputs.shape.seq_len}", exit_code=1
             )
-    series = [_series(kernel.key, pairs, before, after) for kernel in kernels]
+    floor = (Series(kernel=A_A, pairs=pairs[A_A]),) if a_a else ()
     return Group(
         process=process,
-        dtype=dtype,
-        shape=shape,
-        input_seeds=seeds,
+        dtype=inputs.dtype,
+        shape=inputs.shape,
+        input_seeds=inputs.seeds,
         warm_up_s=round(warmed, 3),
         blocks=blocks,
-        series=(Series(kernel=A_A, pairs=pairs[A_A]), *series),
+        series=(*floor, *(_series(subject.key, pairs, before, after) for subject in subjects)),
     )
 
 
@@ -142,15 +118,14 @@ def _series(
     before: Mapping[str, tuple[Accuracy, Fingerprint]],
     after: Mapping[str, tuple[Accuracy, Fingerprint]],
 ) -> Series:
-    """One kernel's pairs, with its accuracy before and after them; a kernel that was wrong before has no pairs."""
+    """One subject's pairs, with its accuracy before and after them; one that was wrong before has no pairs."""
     return Series(
         kernel=key, pairs=pairs.get(key, ()), before=before[key][0], after=after[key][0] if key in after else None
     )
 
 
-def _arm(kernel: Timed, sets: Sequence[Tensors]) -> Arm:
-    form = kernel.config.short_form()
-    return Arm(kernel.key, lambda i: kernel.run(sets[i].q, sets[i].k, sets[i].v, sets[i].out, form))
+def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
+    return Arm(subject.key, lambda i: subject.launch(sets[i]))
 
 
 def estimate_s(

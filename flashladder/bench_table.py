@@ -45,13 +45,21 @@ def table(result: BenchResult) -> str:
             cells = "".join(_cell(by_length.get(length)) for length in lengths)
             mean = means[kernel]
             tail = _headline(by_length.get(head), fa2)
-            lines.append(f"{cells}{mean.pct:8.1f} {mean.pct_low:6.1f}-{mean.pct_high:5.1f} {tail}  {kernel}")
+            lines.append(
+                f"{cells}{mean.pct:8.1f} {mean.pct_low:6.1f}-{mean.pct_high:5.1f} {tail}  {_label(result, kernel)}"
+            )
         dropped = sum(summary.dropped_share for summary in mine) / len(mine)
         again = sum(summary.readmitted_share for summary in mine) / len(mine)
         lines.append(f"blocks dropped {dropped:.1%}; counted although the power-cap bit flickered {again:.1%}")
         lines.append(f"TF/s@{head}: the ratio times one figure for FA2, {fa2:.1f}: its median beside these kernels")
         lines.append("+ faster, - slower, = same within the floor, ? ambiguous")
     return "\n".join(lines)
+
+
+def _label(result: BenchResult, key: str) -> str:
+    """A kernel by its key, a reference with its version: ``cudnn (9.19.0)``."""
+    version = result.references[key].version if key in result.references else None
+    return f"{key} ({version})" if version else key
 
 
 def _cell(summary: Summary | None) -> str:
@@ -69,6 +77,8 @@ def ranking(result: BenchResult, most: int = 8) -> str:
     """Per iteration, dtype and length the best configurations, fastest first; never to be reported as a measurement."""
     groups: dict[tuple[int, str, int], list[Summary]] = {}
     for summary in result.summaries:
+        if summary.kernel in result.references:
+            continue
         number = result.kernels[summary.kernel].iteration
         groups.setdefault((number, summary.dtype, summary.shape.seq_len), []).append(summary)
     lines = ["tuning only: time the winner again in a fresh process before reporting it"]

@@ -25,12 +25,13 @@ from flashladder.arguments import CONFIGS, Parser, result_file, seconds, whole
 from flashladder.check_case import REPEATS, Run, Subject, cases_for, check_case
 from flashladder.check_results import earlier, earlier_emulated, emulated_identity, rule, tell_kept, write_emulated
 from flashladder.config import DTYPES, KernelConfig
-from flashladder.device import Device, open_device, reference_identity
+from flashladder.device import Device, open_device
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.inputs import Case
 from flashladder.installed import chosen_configs, load_installed
 from flashladder.iteration import load_all, load_iteration
 from flashladder.reference import References
+from flashladder.references import reference_identity
 from flashladder.result_schema import Accuracy, CaseResult, CheckResult
 from flashladder.results import write_result
 

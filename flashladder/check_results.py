@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flashladder.config import KernelConfig
-from flashladder.device import reference_identity
 from flashladder.doctor_gpu import rung
 from flashladder.files import sha256
 from flashladder.iteration import Iteration
+from flashladder.references import reference_identity
 from flashladder.result_schema import CaseResult, CheckResult, EmulatedCheckResult, Kernel
 from flashladder.results import OTHER_FILE, load_as, this_host, write_result
 

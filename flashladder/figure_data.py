@@ -132,8 +132,9 @@ class Data:
         return max(
             abs(one.pct - own[one.kernel, one.dtype, one.shape])
             for path in second_files(self.results / self.machine.name)
-            for one in load_as(path, BenchResult).summaries
-            if everywhere or one.shape.seq_len == HEADLINE_LENGTH
+            for result in (load_as(path, BenchResult),)
+            for one in result.summaries
+            if one.kernel in result.kernels and (everywhere or one.shape.seq_len == HEADLINE_LENGTH)
         )
 
     def emulator_cases(self) -> int:

@@ -8,9 +8,11 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.bench_run import Timed, bench_group, cuda_hardware
+from flashladder.bench_run import bench_group, cuda_hardware, prepare
+from flashladder.bench_subject import kernel_subject
 from flashladder.config import KernelConfig
-from flashladder.device import Device, open_device, reference_forward, reference_identity
+from flashladder.device import Device, open_device
+from flashladder.references import reference_forward, reference_identity
 from flashladder.result_schema import BenchResult, Kernel, Process, Settings, Shape
 from flashladder.summaries import derive, problems
 from flashladder.timing import Plan
@@ -37,8 +39,8 @@ def device() -> Device:
 
 def test_twice_the_work_is_about_half_as_fast(device: Device) -> None:
     hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
-    timed = [Timed(1, CONFIG, once), Timed(2, CONFIG, twice)]
-    group = bench_group(hardware, timed, "fp16", SHAPE, PLAN, process=0, warm_up_s=0.5)
+    timed = [kernel_subject(1, CONFIG, once), kernel_subject(2, CONFIG, twice)]
+    group = bench_group(hardware, timed, prepare("fp16", SHAPE, PLAN), PLAN, process=0, warm_up_s=0.5)
     result = derive(
         BenchResult(
             rung=device.rung,
@@ -46,7 +48,7 @@ def test_twice_the_work_is_about_half_as_fast(device: Device) -> None:
             host=device.host,
             kernels={
                 one.key: Kernel(
-                    iteration=one.iteration, config=CONFIG.short_form(), dtype="fp16", arch=device.gpu.arch,
+                    iteration=int(one.key[:2]), config=CONFIG.short_form(), dtype="fp16", arch=device.gpu.arch,
                     text_sha256=None, toolchain={},
                 )
                 for one in timed

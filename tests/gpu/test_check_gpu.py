@@ -11,10 +11,11 @@ if not torch.cuda.is_available():
 from flashladder.check import check_iteration
 from flashladder.check_case import Subject, cases_for, check_case
 from flashladder.config import KernelConfig
-from flashladder.device import open_device, reference_forward, reference_kernel
+from flashladder.device import open_device
 from flashladder.errors import FlashladderError
 from flashladder.installed import load_installed
 from flashladder.reference import References
+from flashladder.references import reference_forward, reference_kernel
 
 pytestmark = pytest.mark.gpu
 CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from flashladder import bench, check
-from flashladder.bench_run import Timed, bench_group, estimate_s
+from flashladder import bench, check, references
+from flashladder.bench_run import bench_group, estimate_s, prepare
+from flashladder.bench_subject import kernel_subject
 from flashladder.config import KernelConfig
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.inputs import Case
@@ -26,11 +27,12 @@ from tests.null.test_timing_null import FakeGpu
 TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
 CONFIG = KernelConfig.parse(FAST)
 PLAN = Plan(pairs=4, blocks=2, min_pairs=4, input_sets=2)
+SMALL = prepare("fp16", TINY, PLAN, "cpu")
 
 
 def test_a_group_holds_all_that_its_tables_need() -> None:
     gpu = FakeGpu()
-    kernels = [Timed(16, CONFIG, right), Timed(15, CONFIG, zeros)]
+    kernels = [kernel_subject(16, CONFIG, right), kernel_subject(15, CONFIG, zeros)]
 
     def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         gpu.now += 2.0
@@ -40,10 +42,8 @@ def test_a_group_holds_all_that_its_tables_need() -> None:
         gpu.now += 4.0
         right(q, k, v, out, config)
 
-    kernels.append(Timed(1, CONFIG, slow))
-    made = bench_group(
-        gpu.hardware(), kernels, "fp16", TINY, PLAN, process=3, warm_up_s=0.1, device="cpu", reference=reference
-    )
+    kernels.append(kernel_subject(1, CONFIG, slow))
+    made = bench_group(gpu.hardware(), kernels, SMALL, PLAN, process=3, warm_up_s=0.1, reference=reference)
     by_key = {series.kernel: series for series in made.series}
     assert list(by_key) == [A_A, *(one.key for one in kernels)]
     assert made.process == 3
@@ -78,14 +78,14 @@ def test_a_kernel_that_changes_its_mind_is_an_error() -> None:
 
     with pytest.raises(FlashladderError, match="other bits") as caught:
         bench_group(
-            gpu.hardware(), [Timed(16, CONFIG, moody)], "fp16", TINY, PLAN,
-            process=0, warm_up_s=0.1, device="cpu", reference=reference,
+            gpu.hardware(), [kernel_subject(16, CONFIG, moody)], SMALL, PLAN,
+            process=0, warm_up_s=0.1, reference=reference,
         )  # fmt: skip
     assert caught.value.exit_code == 1
 
 
 def test_missing_leaves_out_what_has_pairs() -> None:
-    kernels = [Timed(16, KernelConfig.parse(FAST), right), Timed(2, KernelConfig.parse(SLOW), right)]
+    kernels = [kernel_subject(16, CONFIG, right), kernel_subject(2, KernelConfig.parse(SLOW), right)]
     assert bench.missing(result(), kernels, "fp16", SHAPE) == [kernels[1]]
     assert bench.missing(result(), kernels, "fp16", TINY) == kernels
     assert bench.missing(result(), kernels, "bf16", SHAPE) == []
@@ -207,9 +207,10 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         monkeypatch.setattr(module, "open_device", lambda: FakeDevice(gpu))
         monkeypatch.setattr(module, "reference_identity", lambda kernels: result().reference)
     monkeypatch.setattr(bench, "cuda_hardware", lambda *_: (gpu.hardware(), 2**28))
-    monkeypatch.setattr(bench, "reference_kernel", lambda dtype: f"flash_fwd_{dtype}")
+    monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
     monkeypatch.setattr(bench, "shape_of", lambda length: TINY.model_copy(update={"seq_len": length // 8}))
-    monkeypatch.setattr(bench, "bench_group", functools.partial(bench_group, device="cpu", reference=reference))
+    monkeypatch.setattr(bench, "bench_group", functools.partial(bench_group, reference=reference))
+    monkeypatch.setattr(bench, "prepare", functools.partial(prepare, device="cpu"))
     return gpu
 
 
@@ -226,7 +227,7 @@ def test_the_whole_command_and_its_resumption(
     ]  # fmt: skip
     assert {round(summary.pct) for summary in made.summaries} == {125}
     assert {mean.seq_lens for mean in made.means} == {(64, 128)}
-    assert made.reference.kernels == {"fp16": "flash_fwd_fp16", "bf16": "flash_fwd_bf16"}
+    assert made.reference.kernels == {"fp16": "flash_fwd_fp16_of_fa2", "bf16": "flash_fwd_bf16_of_fa2"}
     assert made.processes[0].foreign_after == 0
     assert problems(made) == []
     assert "125.0+" in capsys.readouterr().out

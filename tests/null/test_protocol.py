@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from flashladder import bench_run, report_data, report_tables, statistics, summaries
-from flashladder.bench_run import Timed, bench_group
+from flashladder.bench_run import bench_group, prepare
+from flashladder.bench_subject import kernel_subject
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.report_tables import headline
@@ -52,9 +53,9 @@ class Spy:
         right(q, k, v, out, config)
 
     def run(self, plan: Plan) -> Group:
-        timed = [Timed(16, KernelConfig.parse(FAST), self.kernel)]
+        timed = [kernel_subject(16, KernelConfig.parse(FAST), self.kernel)]
         return bench_group(
-            self.gpu.hardware(), timed, "fp16", TINY, plan, process=0, warm_up_s=0.3, device="cpu",
+            self.gpu.hardware(), timed, prepare("fp16", TINY, plan, "cpu"), plan, process=0, warm_up_s=0.3,
             reference=self.reference,
         )  # fmt: skip
 

@@ -1,0 +1,42 @@
+"""The references on a GPU: each that is installed is right, launches one kernel, and is timed beside FA2."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
+
+from flashladder.bench_run import bench_group, cuda_hardware, prepare
+from flashladder.config import DTYPES
+from flashladder.device import open_device
+from flashladder.references import BACKENDS, FA2, lacking, profiled, reference_identity, reference_subject
+from flashladder.result_schema import Shape
+from flashladder.timing import Plan
+
+pytestmark = pytest.mark.gpu
+SHAPE = Shape(batch=2, seq_len=1024, n_heads=16, d_head=128)
+PLAN = Plan(pairs=4, blocks=2, min_pairs=4, input_sets=2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_reference_is_right_and_says_what_it_launched(name: str, dtype: str) -> None:
+    if reason := lacking(name, dtype):
+        pytest.skip(reason)
+    device = open_device()
+    hardware, _ = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
+    subject = reference_subject(name, dtype)
+    made = bench_group(hardware, [subject], prepare(dtype, SHAPE, PLAN), PLAN, process=0, warm_up_s=0.1)
+    series = made.series[1]
+    assert series.kernel == name
+    assert series.before is not None
+    assert series.before.ok, series.before
+    assert series.after is not None
+    assert series.after.ok
+    assert len(series.pairs) == 4
+    identity = profiled(reference_identity({}, name), name, [dtype])
+    assert identity.kernels.get(dtype, "this profiler sees no kernels")
+    if name == FA2 and identity.kernels:
+        assert identity.tile is not None

@@ -1,0 +1,317 @@
+"""References as arms: timed, checked and recorded as kernels are; one that is missing is one line and no failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+import warnings
+
+import pytest
+import torch
+
+from flashladder import bench, bench_table, references
+from flashladder.bench_run import bench_group, prepare
+from flashladder.bench_subject import Subject, kernel_subject
+from flashladder.config import KernelConfig
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.inputs import torch_dtype
+from flashladder.references import Backend, arms, lacking, longest_kernel, profiled, reference_identity
+from flashladder.result_schema import A_A, BenchResult, Reference, Series, Shape
+from flashladder.results import load_as, write_result
+from flashladder.summaries import derive, problems
+from flashladder.timing import Plan
+from tests.null.bench_fixture import FAST, GOOD, group, pairs, result
+from tests.null.test_bench_null import simulated
+from tests.null.test_check_null import attention, right
+from tests.null.test_timing_null import FakeGpu
+
+__all__ = ["simulated"]  # a fixture
+
+TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
+PLAN = Plan(pairs=4, blocks=2, min_pairs=4, input_sets=2)
+TORCH_FA2 = (
+    "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, "
+    "cutlass::half_t, pytorch_flash::Flash_kernel_traits<128, 128, 64, 4, cutlass::half_t> >, false, false, false>"
+)
+CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"
+
+
+def missing() -> references.Forward:
+    msg = "No module named 'flash_attn'"
+    raise ModuleNotFoundError(msg)
+
+
+def refused() -> references.Forward:
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        warnings.warn("cuDNN attention wants another GPU", UserWarning, stacklevel=1)
+        msg = "No available kernel.\nAborting execution."
+        raise RuntimeError(msg)
+
+    return forward
+
+
+def fake(forward: Callable[[], references.Forward], version: str = "9.19.0") -> Backend:
+    return Backend("op", forward, lambda: version, references.BACKENDS["cudnn"].tile)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three references on this CPU: one that works, one that is not installed, one that refuses this GPU."""
+    small = torch.randn(1, 64, 1, 128)
+    monkeypatch.setattr(references, "probe", lambda dtype: small.to(torch_dtype(dtype)))
+    for name, forward in (("cudnn", lambda: attention), ("fa4", missing), ("flash-attn", refused)):
+        monkeypatch.setitem(references.BACKENDS, name, fake(forward))
+
+
+@pytest.mark.usefixtures("here")
+def test_a_missing_reference_is_one_line() -> None:
+    found = arms(["all"], ["fp16", "bf16"])
+    assert [(one.key, one.dtype) for one in found.subjects] == [("cudnn", "fp16"), ("cudnn", "bf16")]
+    assert list(found.identities) == ["cudnn"]
+    assert found.left_out == (
+        "fa4: not installed (No module named 'flash_attn'): pip install 'flash-attn-4[cu13]'",
+        "flash-attn: does not run on this GPU in fp16: No available kernel. Aborting execution.",
+        "flash-attn: does not run on this GPU in bf16: No available kernel. Aborting execution.",
+    )
+    assert arms(["cudnn", "all", "cudnn"], ["fp16"]).subjects[1:] == ()
+    assert arms([]) == references.Arms()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_reference_that_gives_nan_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(references.BACKENDS, "cudnn", fake(lambda: lambda q, k, v: q / 0))
+    assert lacking("cudnn", "fp16") == "cudnn: what it computes in fp16 on this GPU is not finite"
+
+
+def test_an_unknown_reference_is_refused() -> None:
+    with pytest.raises(FlashladderError, match=r"no such reference: expected fa2 or cudnn or .*, found fa5"):
+        arms(["fa5"])
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "tile"),
+    [
+        ("fa2", TORCH_FA2, "128x64"),
+        ("fa2", "void flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)64, (int)128, (int)4>>", "64x128"),
+        ("fa2", "unlike", None),
+        ("flash-attn", TORCH_FA2.replace("pytorch_flash::", ""), "128x64"),
+        ("cudnn", CUDNN, "64x128x128"),
+        ("cudnn", "cudnn_sdpa", None),
+        ("fa4", "kernel_sm80", None),
+    ],
+)
+def test_the_tile_is_read_from_the_kernels_name(name: str, kernel: str, tile: str | None) -> None:
+    assert references.BACKENDS[name].tile(kernel) == tile
+
+
+def test_an_identity_holds_the_tile() -> None:
+    found = reference_identity({"bf16": "unlike", "fp16": TORCH_FA2})
+    assert (found.op, found.version, found.tile) == (references.REFERENCE_OP, None, "128x64")
+
+
+@pytest.mark.parametrize(("number", "told"), [(91900, "9.19.0"), (91002, "9.10.2"), (None, None)])
+def test_cudnns_version_is_written_as_people_do(
+    monkeypatch: pytest.MonkeyPatch, number: int | None, told: str | None
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: number)
+    assert reference_identity({}, "cudnn").version == told
+
+
+def test_fa4s_version_names_its_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"flash-attn-4": "4.0.0b36", "nvidia-cutlass-dsl": "4.8.1"}
+    monkeypatch.setattr(metadata, "version", versions.__getitem__)
+    assert reference_identity({}, "fa4").version == "4.0.0b36, nvidia-cutlass-dsl 4.8.1"
+
+
+@dataclass
+class Event:
+    """A profiler's event."""
+
+    name: str
+    us: float
+    device_type: str = "DeviceType.CUDA"
+    time_range: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.time_range = self
+
+    def elapsed_us(self) -> float:
+        return self.us
+
+
+def test_the_longest_launch_is_the_references_kernel() -> None:
+    events = [
+        Event("aten::randn", 900.0, "DeviceType.CPU"), Event("Memset (Device)", 700.0), Event("Memcpy DtoD", 600.0),
+        Event("prepare", 2.0), Event(CUDNN, 300.0),
+    ]  # fmt: skip
+    assert longest_kernel(events) == CUDNN
+    assert longest_kernel(events[:3]) is None
+
+
+def test_the_profiler_is_asked_once_per_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def kernel(dtype: str, name: str) -> str | None:
+        asked.append(f"{name} {dtype}")
+        return CUDNN if dtype == "fp16" else None
+
+    monkeypatch.setattr(references, "reference_kernel", kernel)
+    bare = Reference(op="op", torch="2", cuda="13", kernels={})
+    once = profiled(bare, "cudnn", ["bf16", "fp16"])
+    assert (once.kernels, once.tile) == ({"fp16": CUDNN}, "64x128x128")
+    assert profiled(once, "cudnn", ["fp16"]) is once
+    assert asked == ["cudnn bf16", "cudnn fp16"]
+
+
+def test_cudnn_is_asked_for_through_transposed_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is copied: Q, K and V share memory with what was given, and O comes back as (B, S, H, D)."""
+    given: list[tuple[int, torch.Size]] = []
+
+    def sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        given.extend((one.data_ptr(), one.shape) for one in (q, k, v))
+        backends: Any = torch.backends.cuda
+        assert (backends.flash_sdp_enabled(), backends.cudnn_sdp_enabled()) == (False, True)
+        return q
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", sdpa)
+    q, k, v = (torch.randn(2, 64, 3, 128) for _ in range(3))
+    out = references.BACKENDS["cudnn"].forward()(q, k, v)
+    assert given == [(one.data_ptr(), torch.Size([2, 3, 64, 128])) for one in (q, k, v)]
+    assert out.shape == q.shape
+
+
+def returning(gpu: FakeGpu, launched: list[str]) -> Subject:
+    """A right reference that returns O and takes 1 ms."""
+
+    def launch(tensors: Any) -> torch.Tensor:
+        gpu.now += 1.0
+        before = tensors.out.clone()
+        out = attention(tensors.q, tensors.k, tensors.v)
+        assert torch.equal(before.view(torch.int16), tensors.out.view(torch.int16))
+        launched.append("cudnn")
+        return out
+
+    return Subject("cudnn", "fp16", launch, returns=True)
+
+
+def timed(gpu: FakeGpu, subjects: list[Subject], *, a_a: bool = True) -> Any:
+    def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        gpu.now += 2.0
+
+    inputs = prepare("fp16", TINY, PLAN, "cpu")
+    return bench_group(gpu.hardware(), subjects, inputs, PLAN, process=0, warm_up_s=0.1, a_a=a_a, reference=reference)
+
+
+def test_a_reference_is_checked_and_timed_like_a_kernel() -> None:
+    gpu, launched = FakeGpu(), list[str]()
+    kernel = kernel_subject(16, KernelConfig.parse(FAST), right)
+    made = timed(gpu, [kernel, returning(gpu, launched)])
+    assert [series.kernel for series in made.series] == [A_A, kernel.key, "cudnn"]
+    series = made.series[2]
+    assert series.before.ok
+    assert series.after.ok
+    assert {round(pair.reference_us / pair.kernel_us, 3) for pair in series.pairs} == {2.0}
+    assert len(launched) == 4 + 2  # its pairs, and one checked run on each side
+
+
+def test_a_wrong_reference_is_not_timed() -> None:
+    wrong = Subject("cudnn", "fp16", lambda tensors: torch.zeros_like(tensors.q), returns=True)
+    series = timed(FakeGpu(), [wrong]).series[1]
+    assert series.pairs == ()
+    assert not series.before.ok
+
+
+def test_a_group_without_the_floor_has_only_its_subject() -> None:
+    gpu = FakeGpu()
+    alone = timed(gpu, [returning(gpu, [])], a_a=False)
+    assert [series.kernel for series in alone.series] == ["cudnn"]
+    assert all(block.order == ("cudnn",) for block in alone.blocks)
+    floor = timed(FakeGpu(), [])
+    assert [series.kernel for series in floor.series] == [A_A]
+    wrong = Subject("cudnn", "fp16", lambda tensors: torch.zeros_like(tensors.q), returns=True)
+    nothing = timed(FakeGpu(), [wrong], a_a=False)
+    assert (nothing.blocks, nothing.warm_up_s) == ((), 0.0)
+
+
+def test_a_subject_of_another_dtype_is_refused() -> None:
+    with pytest.raises(FlashladderError, match="inputs of another dtype"):
+        timed(FakeGpu(), [Subject("cudnn", "bf16", lambda tensors: tensors.q, returns=True)])
+
+
+def beside() -> BenchResult:
+    """The fixture's result, with cuDNN timed beside its kernels."""
+    series = Series(kernel="cudnn", pairs=pairs(1.8, 9), before=GOOD, after=GOOD)
+    with_it = group().model_copy(update={"series": (*group().series, series)})
+    known = Reference(op="op", version="9.19.0", tile="64x128x128", torch="2.11", cuda="13.0", kernels={})
+    return derive(result(with_it).model_copy(update={"references": {"cudnn": known}}))
+
+
+def test_summaries_take_a_reference_that_is_known() -> None:
+    made = beside()
+    assert round(next(one.pct for one in made.summaries if one.kernel == "cudnn")) == 180
+    assert problems(made) == []
+    unknown = made.model_copy(update={"references": {}})
+    assert problems(unknown) == ["cudnn fp16 S=4096: the result does not say which machine code this is"]
+    unchecked = made.groups[0].series[3].model_copy(update={"after": None})
+    group_ = made.groups[0].model_copy(update={"series": (*made.groups[0].series[:3], unchecked)})
+    assert "not correct after timing" in problems(made.model_copy(update={"groups": (group_,)}))[0]
+
+
+def test_a_reference_is_a_row_of_the_table_and_no_candidate() -> None:
+    made = beside()
+    rows = [line for line in bench_table.table(made).splitlines() if "cudnn" in line]
+    assert len(rows) == 1
+    assert rows[0].endswith("  cudnn (9.19.0)")
+    assert rows[0].split()[0] == "180.0+"
+    assert "cudnn" not in bench_table.ranking(made)
+
+
+@pytest.mark.usefixtures("here")
+def test_the_command_times_references_and_keeps_them(
+    simulated: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        simulated.now += 1.0
+        return attention(q, k, v)
+
+    monkeypatch.setitem(references.BACKENDS, "cudnn", fake(lambda: forward))
+    monkeypatch.setattr(bench, "reference_identity", reference_identity)
+    out = tmp_path / "bench.json.gz"
+    argv = ["16", "--configs", "a100", "--seq-lens", "512", "--dtype", "fp16", "--out", str(out)]
+    assert bench.main([*argv, "--references", "all"]) == 0
+    made = load_as(out, BenchResult)
+    told = capsys.readouterr().out
+    assert told.count("left out: ") == 2
+    assert "  cudnn (9.19.0)" in told
+    assert {key: one.kernels for key, one in made.references.items()} == {"cudnn": {"fp16": "flash_fwd_fp16_of_cudnn"}}
+    assert {round(one.pct): one.kernel[:5] for one in made.summaries} == {125: "16 (F", 200: "cudnn"}
+    assert problems(made) == []
+    launches = len(simulated.log)
+    assert bench.main([*argv, "--references", "cudnn"]) == 0
+    assert len(simulated.log) == launches  # nothing was left to time
+    assert bench.main(argv) == 0
+    assert load_as(out, BenchResult).references == made.references
+    monkeypatch.setitem(references.BACKENDS, "cudnn", fake(lambda: forward, version="9.20.0"))
+    with pytest.raises(FlashladderError, match=r"another GPU, protocol or machine code \(cudnn\)"):
+        bench.main([*argv, "--references", "cudnn"])
+
+
+@pytest.mark.usefixtures("here", "simulated")
+def test_a_wrong_reference_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(references.BACKENDS, "cudnn", fake(lambda: lambda q, k, v: torch.zeros_like(q)))
+    with pytest.raises(CheckFailed, match="cudnn fp16 S=64: not correct before timing"):
+        bench.main(["16", "--configs", "a100", "--seq-lens", "512", "--dtype", "fp16", "--references", "cudnn"])
+
+
+def test_tuning_takes_no_references(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        bench.parse_arguments(["16", "--tune", "--references", "cudnn"])
+    assert caught.value.code == 2
+    assert "--tune ranks kernels" in capsys.readouterr().err
+
+
+def test_a_result_with_references_survives_its_file(tmp_path: Path) -> None:
+    assert load_as(write_result(tmp_path / "bench.json.gz", beside()), BenchResult) == beside()
