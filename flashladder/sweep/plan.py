@@ -66,7 +66,7 @@ def pairs_of(pairs: int) -> Pairs:
 
 
 def wanted(grid: Grid) -> list[Wanted]:
-    """The cells of a grid: references first, then kernels by environment, each on its shapes.
+    """The cells of a grid: kernels by environment, each on its shapes, then references, which a profiler looks at.
 
     Cells of one environment follow each other, so that its worker stays warm; within one, cells of one dtype and shape
     do, so that it keeps its inputs.
@@ -74,7 +74,7 @@ def wanted(grid: Grid) -> list[Wanted]:
     pinned = load_pins().cuda
     shapes = [(shape.batch, shape.seq_len, shape.n_heads, shape.d_head) for shape in grid.shapes]
     names = () if grid.mode == "emulator" else (FA2, *grid.references)
-    cells = [Wanted(name, "", dtype, shape) for dtype in grid.dtypes for shape in shapes for name in names]
+    cells: list[Wanted] = []
     for toolchain in grid.toolchains:
         by_subject: dict[str, list[Wanted]] = {}
         for cell in grid.cells:
@@ -86,6 +86,7 @@ def wanted(grid: Grid) -> list[Wanted]:
             by_subject.setdefault(name, []).append(one)
         for subject in by_subject.values():
             cells += sorted(subject, key=lambda one: (one.dtype != "fp16", one.shape[1], one.shape))
+    cells += [Wanted(name, "", dtype, shape) for dtype in grid.dtypes for shape in shapes for name in names]
     return list(dict.fromkeys(cells))
 
 
@@ -112,7 +113,7 @@ def timeout_s(cell: PlannedCell, settings: Settings) -> float:
 
 
 def shard(cells: Sequence[PlannedCell], part: tuple[int, int], settings: Settings) -> list[PlannedCell]:
-    """The first of `part`, of its second many, runs of neighbouring cells that take about equally long; together all cells."""
+    """One part (index, count) of the cells: runs of neighbours that take about equally long; together all cells."""
     index, count = part
     ends = [0.0]
     for cell in cells:
