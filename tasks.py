@@ -80,7 +80,7 @@ def need_gpu() -> None:
 STATIONS = {
     "Read": ("list", "show", "diff"),
     "Build": ("build", "lock"),
-    "Check and time": ("check", "emulate", "nvcc", "bench"),
+    "Check and time": ("check", "emulate", "nvcc", "bench", "sweep"),
     "Look inside": ("ptxas", "ptx", "sass"),
     "Results": ("report", "gate"),
     "This machine": ("doctor", "help"),
@@ -249,6 +249,36 @@ def bench(_: Context, number: str, configs: str = "", dtype: str = "", tune: boo
     number, dtype = step(number), dtype_of(dtype)
     need_gpu()
     call("bench", number, configs=configs, dtype=dtype, tune=tune, out=out)
+
+
+@task(
+    help={"grid": "a file of configs/grids, such as a100, smoke or cpu", "dry_run": "print cells, builds and time only",
+          "out": "folder of the records (default: build/sweep/MACHINE/GRID)",
+          "gpus": "all (default), indices or UUIDs separated by commas", "shard": "I/N: one of N parts of the cells",
+          "no_build": "build nothing", "retry": "measure again what failed",
+          "anyway": "on another GPU than the grid was made for", "timeout": "of one cell, in seconds", "json": JSON}
+)  # fmt: skip
+def sweep(
+    _: Context,
+    grid: str,
+    *,
+    dry_run: bool = False,
+    out: str = "",
+    gpus: str = "",
+    shard: str = "",
+    no_build: bool = False,
+    retry: bool = False,
+    anyway: bool = False,
+    timeout: str = "",
+    json: bool = False,
+) -> None:
+    """Measures a grid, cell by cell; goes on where it stopped.
+
+    Example: `invoke sweep --grid a100 --dry-run`.
+    """
+    how: dict[str, Flag] = {"out": out, "gpus": gpus, "shard": shard, "timeout": timeout}
+    yes = {"no_build": no_build, "retry": retry, "anyway": anyway, "json": json}
+    call("sweep.command", f"--grid={grid}", dry_run=dry_run, **how, **yes)
 
 
 @task(

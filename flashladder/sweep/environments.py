@@ -16,6 +16,7 @@ import sys
 from flashladder.files import ROOT
 from flashladder.installed import package_name
 from flashladder.sweep.cells import Wanted
+from flashladder.toolchain import load_pins
 from flashladder.wheel import package_folder
 
 SESSIONS = ROOT / ".nox"
@@ -47,13 +48,17 @@ def _found(subject: str, toolchain: str) -> tuple[str, Mapping[str, Mapping[str,
 
 
 def code_digest(cell: Wanted, arch: str) -> str:
-    """The digest of a cell's machine code, or of its wheel where the driver compiles its PTX; empty: not built."""
+    """The digest of a cell's machine code; empty: it is not built for `arch`.
+
+    On a GPU for which no machine code is ever made the driver compiles the PTX: there it is the digest of the wheel.
+    """
     if cell.is_reference:
         return reference_version(cell.subject) or ""
     found = _found(cell.subject, cell.toolchain)
     if found is None or cell.config not in found[1]:
         return ""
-    return found[1][cell.config].get(arch) or found[2]
+    compiled = found[1][cell.config].get(arch)
+    return compiled or ("" if arch in load_pins().arches else found[2])
 
 
 def digests(cells: Sequence[Wanted], arch: str) -> list[str]:

@@ -5,11 +5,11 @@ Why apart: the sweep itself prints nothing, so that its events can as well be JS
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 import json
 from pathlib import Path
 import sys
+import textwrap
 import time
 from types import TracebackType
 from typing import Any
@@ -17,14 +17,18 @@ from typing import Any
 from tqdm import tqdm
 
 from flashladder.bench_table import table
+from flashladder.config import KernelConfig
+from flashladder.counters import CONFLICTS
 from flashladder.files import relative
 from flashladder.result_cells import PlannedCell
 from flashladder.result_schema import BenchResult, EmulatedSweepResult
 from flashladder.sweep import plan
-from flashladder.sweep.cells import title
+from flashladder.sweep.cells import CPU, title
 from flashladder.sweep.lane import Device
 from flashladder.sweep.records import Records
 from flashladder.sweep.run import Event, plain
+
+WIDTH = 80  # columns of text
 
 
 class Screen:
@@ -124,36 +128,45 @@ def duration(seconds: float) -> str:
 def dry_run(made: plan.Plan, cells: Sequence[PlannedCell], records: Records, lanes: int, note: str = "") -> str:
     """The plan of a grid as text: cells by subject, what is left out and why, builds, time."""
     grid = made.grid
-    missing = cells if made.unbuilt else records.missing(cells)
-    lines = [note] if note else []
-    lines += [f"{grid.name}: {grid.why}", ""]
-    counts = Counter((cell.subject, cell.toolchain) for cell in cells)
-    for (subject, toolchain), count in counts.items():
-        configs = len({cell.config for cell in cells if (cell.subject, cell.toolchain) == (subject, toolchain)})
-        name = f"{subject}{f' (CUDA {toolchain})' if toolchain else ''}"
-        lines.append(f"{name:32s} {count:5d} cells  {configs:4d} configurations")
-    lines += [f"left out: {count} cells: {why}" for count, why in grid.excluded]
+    missing = list(cells) if made.unbuilt else records.missing(cells)
+    lines = [*([note] if note else []), *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), ""]
+    by_subject: dict[str, list[PlannedCell]] = {}
+    for cell in cells:
+        toolchain = f" (CUDA {cell.toolchain})" if cell.toolchain else ""
+        by_subject.setdefault(cell.subject + toolchain, []).append(cell)
+    for name, own in by_subject.items():
+        configs = len({cell.config for cell in own if cell.config})
+        kernels = f"{configs:5d} kernel{'s' if configs > 1 else ''}" if configs else ""
+        lines.append(f"{name:32s} {len(own):5d} cells{kernels}")
+    for count, why in grid.excluded:
+        lines += textwrap.wrap(f"left out: {count} cells: {why}", WIDTH, subsequent_indent="  ")
     unbuilt = plan.kernels_of([cell for cell in cells if not cell.code])
     each = made.estimate_s(missing) / max(1, lanes)
-    where = f"{lanes} GPU{'s' if lanes > 1 else ''}" if made.settings.machine != "cpu" else f"{lanes} CPUs"
+    unit = "CPU" if made.settings.machine == CPU else "GPU"
+    budget = f"; the grid's budget is {duration(grid.budget_s)} per {unit}" if grid.budget_s else ""
     lines += [
         "",
         f"{len(cells)} cells, {len(cells) - len(missing)} of them measured before, in {relative(records.folder)}",
         f"{len(unbuilt)} kernels to build" if unbuilt else "nothing to build",
-        f"about {duration(each)} on {where}"
-        + (f"; the grid's budget is {duration(grid.budget_s)} per GPU" if grid.budget_s else ""),
+        f"about {duration(each)} on {lanes} {unit}{'s' if lanes > 1 else ''}{budget}",
     ]
     return "\n".join(lines)
 
 
 def summary(document: BenchResult | EmulatedSweepResult, where: str) -> str:
-    """What a packed sweep holds: the table of percentages, or counters and instructions."""
-    if isinstance(document, BenchResult):
-        return f"{table(document)}\n{where}"
+    """What a packed sweep holds: the table of percentages, or what the emulator counted."""
+    return f"{table(document) if isinstance(document, BenchResult) else emulated_table(document)}\n{where}"
+
+
+def emulated_table(document: EmulatedSweepResult) -> str:
+    """Per kernel and shape: warp instructions, bank conflicts of loads, largest error in units of what is allowed."""
     cells = {cell.address: cell for cell in document.sweep.planned}
-    lines = [f"{'instructions':>12s} {'ld conflicts':>12s} {'max error':>9s}  cell"]
-    name = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+    lines = [f"{'step':20s} {'dtype':5s} {'S':>6s} {'instructions':>13s} {'ld conflicts':>13s} {'error':>6s}  tile"]
     for one in document.cells:
-        error = "NaN" if one.accuracy.max_error is None else f"{one.accuracy.max_error:.2g}"
-        lines.append(f"{one.instructions:12d} {one.counters.get(name, 0):12d} {error:>9s}  {title(cells[one.address])}")
-    return "\n".join([*lines, where])
+        cell, look = cells[one.address], one.accuracy
+        error = "NaN" if look.max_error is None else f"{100 * look.max_error / look.max_allowed:.0f} %"
+        lines.append(
+            f"{cell.subject:20s} {cell.dtype:5s} {cell.shape.seq_len:6d} {one.instructions:13,d} "
+            f"{one.counters[CONFLICTS.format('ld')]:13,d} {error:>6s}  {KernelConfig.parse(cell.config).brief()}"
+        )
+    return "\n".join([*lines, "error: the largest, as a share of what the check allows"])
