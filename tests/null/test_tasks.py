@@ -25,7 +25,7 @@ from flashladder.iteration import load_all
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
-    "gate", "doctor", "help",
+    "gate", "sweep", "doctor", "help",
 }  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: Modu
         (["bench", "7", "--dtpye", "fp16"], "found --dtpye; did you mean '--dtype'?"),
         (["shwo", "7"], "no such task: found 'shwo'; did you mean 'show'?"),
         (["ptx", "7", "--config", "wrong"], "no such configuration: expected one of a100"),
-        (["sass", "7", "--arch", "sm_12"], "unknown GPU architecture"),
+        (["sass", "sweep", "7", "--arch", "sm_12"], "unknown GPU architecture"),
         (["build"], "'number'"),
         (["bench", "7", "--nosuch"], "--nosuch"),
         (["nosuch"], "nosuch"),

@@ -1,0 +1,117 @@
+"""Packing: all records of a sweep in one document, whose tables follow from all samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.result_schema import BenchResult, EmulatedSweepResult
+from flashladder.results import load_result
+from flashladder.summaries import problems
+from flashladder.sweep import plan
+from flashladder.sweep.pack import pack
+from flashladder.sweep.records import Records
+from flashladder.sweep.screen import emulated_table
+from tests.null.bench_fixture import GPU
+from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed, grid, timed
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> plan.Plan:
+    return plan.make(grid(tmp_path), "h200", digests)
+
+
+def filled(tmp_path: Path, made: plan.Plan) -> Records:
+    records = Records(tmp_path / "out")
+    for number, cell in enumerate(made.cells):
+        records.write(timed(cell, made, seed=number))
+    return records
+
+
+def test_timed_cells_become_one_bench_result_that_holds(tmp_path: Path, made: plan.Plan) -> None:
+    document = pack(made, filled(tmp_path, made), tmp_path / "out.json.gz")
+    assert isinstance(document, BenchResult)
+    assert load_result(tmp_path / "out.json.gz") == document
+    assert problems(document) == []
+    assert {summary.kernel[:2] for summary in document.summaries} == {"01", "16"}
+    assert len(document.summaries) == 4  # the floor is none of them
+    assert document.floors_pct.keys() == {"fp16"}
+    assert document.sweep is not None
+    assert document.sweep.planned == made.cells
+
+
+def test_the_workers_are_numbered_anew_each_once(tmp_path: Path, made: plan.Plan) -> None:
+    records = filled(tmp_path, made)
+    first = timed(made.cells[0], made).document
+    assert isinstance(first, BenchResult)
+    other = first.processes[0].model_copy(update={"started_utc": "2026-01-02T00:00:00+00:00"})
+    records.write(timed(made.cells[0], made, processes=(other,)))
+    document = pack(made, records, tmp_path / "out.json.gz")
+    assert isinstance(document, BenchResult)
+    assert [process.index for process in document.processes] == [0, 1]
+    assert [group.process for group in document.groups] == [0, 1, 1, 1, 1, 1]
+
+
+def test_a_failure_comes_along_and_its_cell_has_no_numbers(tmp_path: Path, made: plan.Plan) -> None:
+    records = filled(tmp_path, made)
+    records.write(failed(made.cells[0]))
+    document = pack(made, records, tmp_path / "out.json.gz")
+    assert isinstance(document, BenchResult)
+    assert document.sweep is not None
+    assert [failure.address for failure in document.sweep.failures] == [made.cells[0].address]
+    assert len(document.summaries) == 3
+
+
+def test_a_missing_record_is_an_error_and_nothing_is_written(tmp_path: Path, made: plan.Plan) -> None:
+    records = filled(tmp_path, made)
+    records.path(made.cells[2].address).unlink()
+    with pytest.raises(FlashladderError, match="not a record of a cell"):
+        pack(made, records, tmp_path / "out.json.gz")
+    assert not (tmp_path / "out.json.gz").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [({"gpu": GPU.model_copy(update={"name": "NVIDIA Example 2"})}, "GPU models"),
+     ({"gpu": GPU.model_copy(update={"driver": "1"})}, "drivers"),
+     ({"mode": "event-locked"}, "modes")],
+)  # fmt: skip
+def test_one_table_mixes_no_machines_and_no_modes(
+    tmp_path: Path, made: plan.Plan, changed: dict[str, object], told: str
+) -> None:
+    records = filled(tmp_path, made)
+    records.write(timed(made.cells[1], made, **changed))
+    with pytest.raises(FlashladderError, match=f"different {told}, which one table must not mix"):
+        pack(made, records, tmp_path / "out.json.gz")
+
+
+def test_two_cards_of_one_model_are_two_processes(tmp_path: Path, made: plan.Plan) -> None:
+    records = filled(tmp_path, made)
+    records.write(timed(made.cells[1], made, gpu=GPU.model_copy(update={"uuid": "GPU-1"})))
+    document = pack(made, records, tmp_path / "out.json.gz")
+    assert isinstance(document, BenchResult)
+    assert [group.process for group in document.groups] == [0, 1, 0, 0, 0, 0]
+
+
+def test_where_everything_failed_there_is_no_document(tmp_path: Path, made: plan.Plan) -> None:
+    records = Records(tmp_path / "out")
+    for cell in made.cells:
+        records.write(failed(cell))
+    with pytest.raises(FlashladderError, match="none of 6 cells was measured, the first: crash: its worker") as caught:
+        pack(made, records, tmp_path / "out.json.gz")
+    assert caught.value.exit_code == 1
+
+
+def test_emulated_cells_become_one_document_with_a_line_each(tmp_path: Path) -> None:
+    made = plan.make(emulated_grid(tmp_path), "cpu", digests)
+    records = Records(tmp_path / "out")
+    for cell in made.cells:
+        records.write(emulated(cell, made))
+    document = pack(made, records, tmp_path / "out.json.gz")
+    assert isinstance(document, EmulatedSweepResult)
+    assert load_result(tmp_path / "out.json.gz") == document
+    assert [cell.address for cell in document.cells] == [cell.address for cell in made.cells]
+    with pytest.raises(KeyError):
+        emulated_table(document)  # made-up counters lack those that the table shows

@@ -1,0 +1,98 @@
+"""Records: whole or not there, of their own cell only, and what a resumed sweep finds missing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+import re
+
+from pydantic import ValidationError
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.sweep import plan
+from flashladder.sweep.records import CellRecord, Records, canonical
+from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> plan.Plan:
+    return plan.make(emulated_grid(tmp_path), "cpu", digests)
+
+
+def test_what_is_written_is_read_and_no_longer_missing(tmp_path: Path, made: plan.Plan) -> None:
+    records = Records(tmp_path / "out")
+    assert records.missing(made.cells) == list(made.cells)
+    record = emulated(made.cells[0], made)
+    assert records.write(record).name == f"{made.cells[0].address}.json.gz"
+    assert records.read(made.cells[0].address) == record
+    assert records.missing(made.cells) == list(made.cells[1:])
+
+
+def test_a_failure_is_kept_and_measured_again_only_when_asked(tmp_path: Path, made: plan.Plan) -> None:
+    records = Records(tmp_path / "out")
+    records.write(failed(made.cells[0]))
+    records.write(emulated(made.cells[1], made))
+    assert made.cells[0] not in records.missing(made.cells)
+    assert records.missing(made.cells, retry=True) == [made.cells[0], *made.cells[2:]]
+
+
+def test_changed_code_makes_every_record_another_cells(tmp_path: Path, made: plan.Plan) -> None:
+    records = Records(tmp_path / "out")
+    for cell in made.cells:
+        records.write(emulated(cell, made))
+    other = plan.make(emulated_grid(tmp_path), "cpu", lambda cells: ["new"] * len(cells))
+    assert records.missing(made.cells) == []
+    assert records.missing(other.cells) == list(other.cells)
+
+
+def test_half_a_file_beside_its_name_is_no_record(tmp_path: Path, made: plan.Plan) -> None:
+    records = Records(tmp_path / "out")
+    path = records.write(emulated(made.cells[0], made))
+    path.rename(path.with_name(f".{path.name}.x1y2"))
+    assert records.addresses() == frozenset()
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", gzip.compress(b"{}"), gzip.compress(b"[")])
+def test_a_damaged_record_is_one_line_that_says_what_to_do(tmp_path: Path, made: plan.Plan, damage: bytes) -> None:
+    records = Records(tmp_path / "out")
+    path = records.write(emulated(made.cells[0], made))
+    path.write_bytes(damage)
+    with pytest.raises(FlashladderError, match=r"not a record of a cell.*delete it to measure the cell again"):
+        records.read(made.cells[0].address)
+
+
+def test_a_record_under_another_name_is_refused(tmp_path: Path, made: plan.Plan) -> None:
+    records = Records(tmp_path / "out")
+    path = records.write(emulated(made.cells[0], made))
+    path.rename(records.path(made.cells[1].address))
+    with pytest.raises(FlashladderError, match=rf"another cell.*found {made.cells[0].address}"):
+        records.read(made.cells[1].address)
+
+
+def test_a_record_is_about_its_own_cell_and_holds_one_of_both(made: plan.Plan) -> None:
+    one, other = (emulated(cell, made).model_dump(mode="json") for cell in made.cells[:2])
+    bad = failed(made.cells[0]).model_dump(mode="json")
+    for wrong in (one | {"cell": other["cell"]}, one | {"failure": bad["failure"]}, one | {"document": None}):
+        with pytest.raises(ValidationError, match=r"either a document or a failure|about cell"):
+            CellRecord.model_validate(wrong)
+
+
+def test_times_lane_and_attempts_are_no_part_of_what_must_repeat(made: plan.Plan) -> None:
+    one = emulated(made.cells[0], made)
+    again = one.model_copy(update={"lane": "cpu1", "attempts": 2, "seconds": 9.0, "overhead_s": 1.0})
+    assert canonical(one) == canonical(again) != canonical(emulated(made.cells[1], made))
+    assert "seconds" not in json.loads(canonical(one))
+
+
+def test_equal_records_are_equal_bytes(tmp_path: Path, made: plan.Plan) -> None:
+    one = Records(tmp_path / "a").write(emulated(made.cells[0], made))
+    two = Records(tmp_path / "b").write(emulated(made.cells[0], made))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_folder_that_cannot_be_is_one_line_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FlashladderError, match=re.escape(str(tmp_path / "file"))):
+        Records(tmp_path / "file" / "out").require_writable()

@@ -1,0 +1,90 @@
+"""Plans and records for tests of the sweep: a small grid, digests that are made up, documents of made-up times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flashladder.grid import Grid, load_grid
+from flashladder.result_cells import EmulatedCell, Failure, PlannedCell, Sweep
+from flashladder.result_origin import Host
+from flashladder.result_schema import A_A, Accuracy, BenchResult, EmulatedSweepResult, Settings, Shape
+from flashladder.summaries import derive
+from flashladder.sweep import plan
+from flashladder.sweep.cells import Wanted
+from flashladder.sweep.records import CellRecord
+from tests.null.bench_fixture import group, kernel, result
+
+GOOD = Accuracy(max_error=1e-4, max_allowed=3e-4, rms_error=2e-4, rms_allowed=5e-4, finite=True)
+HOST = Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12")
+
+SMALL = """\
+why: Two steps on two lengths, for tests of the sweep.
+gpu: any
+iterations: [1, 16]
+configs: a100
+dtypes: [fp16]
+seq_lens:
+  - {seq_len: 512, batch: 2}
+  - {seq_len: 1024, batch: 1}
+n_heads: 16
+"""
+
+
+def grid(tmp_path: Path, text: str = SMALL, name: str = "small") -> Grid:
+    (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return load_grid(name, tmp_path)
+
+
+def emulated_grid(tmp_path: Path) -> Grid:
+    return grid(tmp_path, SMALL.replace("gpu: any", "gpu: any\nmode: emulator"))
+
+
+def digests(cells: Sequence[Wanted]) -> list[str]:
+    """A digest per kernel that is made up, and the same every time."""
+    return [f"code of {cell.subject} {cell.config}" for cell in cells]
+
+
+def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) -> CellRecord:
+    """The record of a cell on a GPU, with the times of `bench_fixture`."""
+    from tests.null.bench_fixture import pairs
+
+    shape = Shape.model_validate(cell.shape.model_dump())
+    base = group(shape=shape)
+    own = kernel(int(cell.subject), cell.config, text=cell.code) if cell.config else None
+    key = own.key if own else A_A
+    series = base.series[0].model_copy(
+        update={"kernel": key, "pairs": pairs(1.1, seed, shape), **({"before": GOOD, "after": GOOD} if own else {})}
+    )
+    document = result(base.model_copy(update={"series": (series,)})).model_copy(
+        update={
+            "kernels": {own.key: own} if own else {},
+            "sweep": Sweep(grid=made.grid.name, grid_sha256=made.grid.sha256, planned=(cell,)),
+            "settings": Settings(pairs=12, blocks=4, min_pairs=9, flush_bytes=2**28),
+            **changed,
+        }
+    )
+    return CellRecord(cell=cell, document=derive(document), lane="gpu0", attempts=1, seconds=1.0, overhead_s=0.5)
+
+
+def emulated(cell: PlannedCell, made: plan.Plan, *, lane: str = "cpu0") -> CellRecord:
+    """The record of a cell on the emulator."""
+    own = kernel(int(cell.subject), cell.config, text=None).model_copy(update={"build": cell.code})
+    measured = EmulatedCell(address=cell.address, accuracy=GOOD, counters={"x": 1}, instructions=1, hazards=0)
+    document = EmulatedSweepResult(
+        rung="CPU only", host=HOST, kernels={own.key: own}, cells=(measured,),
+        sweep=Sweep(grid=made.grid.name, grid_sha256=made.grid.sha256, planned=(cell,)),
+    )  # fmt: skip
+    return CellRecord(cell=cell, document=document, lane=lane, attempts=1, seconds=1.0, overhead_s=0.1)
+
+
+def failed(cell: PlannedCell) -> CellRecord:
+    """The record of a cell whose worker died."""
+    failure = Failure(address=cell.address, kind="crash", message="its worker ended with signal SIGSEGV", exit_code=-11)
+    return CellRecord(cell=cell, failure=failure, lane="gpu0", attempts=1, seconds=1.0)
+
+
+def bench(made: plan.Plan) -> list[BenchResult]:
+    """The documents of all cells of a plan."""
+    found = [timed(cell, made, seed=number).document for number, cell in enumerate(made.cells)]
+    return [one for one in found if isinstance(one, BenchResult)]
