@@ -47,6 +47,12 @@ def pins() -> dict[str, str]:
     return {"torch": str(raw["torch"]), **{name: str(version) for name, version in raw["packages"].items()}}
 
 
+def other_pins() -> dict[str, dict[str, str]]:
+    """CUDA version of the toolchain axis to the exact versions of its compiler's wheels."""
+    raw = yaml.safe_load((ROOT / "configs" / "toolchain.yaml").read_text(encoding="utf-8"))
+    return {cuda: dict(packages) for cuda, packages in raw.get("others", {}).items()}
+
+
 def share_files(session: nox.Session) -> None:
     """Keeps uv's cache on the environments' file system, without which nothing can be hard-linked."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -171,6 +177,16 @@ def relock(session: nox.Session) -> None:
         session.run("uv", "pip", "compile", *COMPILE_FLAGS, *arguments, "--output-file", str(out), silent=True)
         out.write_text(LOCK_HEADER + out.read_text(encoding="utf-8"), encoding="utf-8")
         done.append(out)
+    for cuda, packages in other_pins().items():
+        relock_toolchain(session, cuda, packages)
+
+
+def relock_toolchain(session: nox.Session, cuda: str, packages: dict[str, str]) -> None:
+    """Makes requirements/toolchain-<cuda>.txt: the compiler that `invoke build --toolchain <cuda>` installs."""
+    exact, out = Path(session.create_tmp()) / f"toolchain-{cuda}.in", REQUIREMENTS / f"toolchain-{cuda}.txt"
+    exact.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()), encoding="utf-8")
+    session.run("uv", "pip", "compile", *COMPILE_FLAGS, str(exact), "--output-file", str(out), silent=True)
+    out.write_text(LOCK_HEADER + out.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 # requirements/<key>.txt is compiled from these dependency groups of pyproject.toml; earlier files constrain later ones.

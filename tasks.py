@@ -142,13 +142,19 @@ def diff(_: Context, before: str, after: str, config: str = "", json: bool = Fal
     call("view", "diff", before, after, config=config, json=json)
 
 
-@task(help={"number": NUMBER, "arch": ARCH, "configs": CONFIGS, "debug": "compile with -G -O0 for cuda-gdb"})
-def build(_: Context, number: str, arch: str = "", configs: str = "", debug: bool = False) -> None:
+@task(
+    help={"iteration": STEP, "arch": ARCH, "configs": CONFIGS, "debug": "compile with -G -O0 for cuda-gdb",
+          "toolchain": "CUDA version of the compiler's wheels, such as 13.1 (default: the pinned one)"}
+)  # fmt: skip
+def build(
+    _: Context, iteration: str, arch: str = "", configs: str = "", debug: bool = False, toolchain: str = ""
+) -> None:
     """Builds one iteration's wheel and installs it here.
 
     Example: `invoke build 7 --arch sm_90 --configs tune`.
+    Example: `invoke build "16 - swizzle" --toolchain 13.1`.
     """
-    call("build", step(number), arch=arch, configs=configs, debug=debug)
+    call("build", iteration, arch=arch, configs=configs, debug=debug, toolchain=toolchain)
 
 
 @task(

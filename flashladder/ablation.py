@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-import re
 
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
@@ -19,8 +18,8 @@ from flashladder.iteration import Expect, Iteration, load_all, load_iteration, n
 from flashladder.located import closest
 from flashladder.parts import CONCERNS, Parts, config_conflicts, contradictions, fit_config
 from flashladder.resolve import frozen
+from flashladder.subject import not_a_description, split_description
 
-_DESCRIPTION = re.compile(r"\s*(\d{1,9})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
 _LOADS = ("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles", "mma_double_buffer_loads")
 _TUNED = ("B_r", "B_c", "n_warps", *_LOADS)
 
@@ -31,26 +30,20 @@ def load_ablation(text: str, folder: Path = ITERATIONS) -> Iteration:
     Raises:
         FlashladderError: not a description, nothing of that name, or a result that no configuration can express.
     """
-    match = _DESCRIPTION.fullmatch(text)
-    if match is None:
-        if text.isascii() and text.isdigit():  # longer than any number
-            raise no_such_iteration(text, folder)
-        raise FlashladderError(
-            "not a description of an iteration",
-            expected="a number, or one change to one, such as '16 - swizzle' or '7 + row_major'",
-            found=repr(text),
-        )
-    base = load_iteration(int(match[1]), folder)
-    if match[2] is None:
+    found = split_description(text)
+    if found is None:
+        raise no_such_iteration(text, folder) if text.isascii() and text.isdigit() else not_a_description(text)
+    number, sign, name = found
+    base = load_iteration(number, folder)
+    if not sign:
         return base
-    name = re.sub(r"[ -]+", "_", match[3].lower())
     lineage = _lineage(base, folder)
-    candidates = _names(lineage[1:] if match[2] == "-" else _others(lineage, folder))
+    candidates = _names(lineage[1:] if sign == "-" else _others(lineage, folder))
     if not candidates:
-        verb = "no change to take back" if match[2] == "-" else "every change of the ladder: there is none to add"
+        verb = "no change to take back" if sign == "-" else "every change of the ladder: there is none to add"
         raise FlashladderError(f"iteration {base.number} has {verb}", found=repr(text))
     if name not in candidates:
-        done = "taken back from" if match[2] == "-" else "added to"
+        done = "taken back from" if sign == "-" else "added to"
         raise FlashladderError(
             f"nothing named {name!r} can be {done} iteration {base.number}",
             expected=f"one of {', '.join(candidates)}",
@@ -58,9 +51,9 @@ def load_ablation(text: str, folder: Path = ITERATIONS) -> Iteration:
             hint=closest(name, list(candidates)),
         )
     step, concerns = candidates[name]
-    back = match[2] == "-"
+    back = sign == "-"
     parts = _taken_back(base.parts, step, concerns, lineage) if back else _added(base.parts, step, concerns)
-    return _ablation(base, parts, step, f"{base.number} {match[2]} {name}", folder)
+    return _ablation(base, parts, step, f"{base.number} {sign} {name}", folder)
 
 
 def nameable(number: int, folder: Path = ITERATIONS) -> tuple[tuple[str, ...], tuple[str, ...]]:

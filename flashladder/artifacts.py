@@ -23,9 +23,11 @@ from flashladder.cubin import text_sha256
 from flashladder.files import BUILD, ROOT, digest_files, dump_json, sha256, write_atomic
 from flashladder.host_library import LIBRARY_NAME, WHEEL_INIT, wheel_init
 from flashladder.iteration import Iteration
+from flashladder.pins import load_pins
 from flashladder.ptx import ptx_sha256, read_ptx
 from flashladder.ptxas import PtxasRow, format_table, to_csv
 from flashladder.store import CubinEntry, PtxEntry
+from flashladder.subject import Subject, parse_subject
 from flashladder.table import TableRow, table_source
 from flashladder.toolchain import Toolchain, demangle
 
@@ -44,6 +46,7 @@ class Request:
         configs: the kernels, each dtype's default first.
         arches: the architectures to make machine code for; compute_80 PTX always goes along.
         debug: -G -O0 instead of -lineinfo.
+        cuda: version of another compiler's wheels, ``13.1``; empty for the pinned one.
     """
 
     iteration: Iteration
@@ -51,18 +54,24 @@ class Request:
     configs: tuple[KernelConfig, ...]
     arches: tuple[str, ...]
     debug: bool
+    cuda: str = ""
+
+    @property
+    def subject(self) -> Subject:
+        """What is built, by name."""
+        return parse_subject(self.iteration.description, self.cuda)
 
     @property
     def name(self) -> str:
         """The import name of the wheel's package, ``flashladder_07``."""
-        return f"flashladder_{self.iteration.number:02d}"
+        return self.subject.package
 
     @property
     def folder(self) -> Path:
         """Where everything that the build leaves goes: ``sm_80``, ``sm_80-sm_90``, ``sm_80_tune_debug`` ..."""
         key = "" if self.key == "prog" else "_" + re.sub(r"[^A-Za-z0-9]+", "-", self.key)
         variant = "-".join(self.arches) + key + "_debug" * self.debug
-        return BUILD / f"iteration_{self.iteration.number:02d}" / variant
+        return BUILD / f"iteration_{self.subject.tag}" / variant
 
     @property
     def jobs(self) -> list[tuple[Iteration, KernelConfig, str]]:
@@ -70,8 +79,13 @@ class Request:
         return [(self.iteration, config, arch) for config in self.configs for arch in self.arches]
 
 
-def inputs_of(request: Request, entries: Sequence[CubinEntry], toolchain: Toolchain, torch: str) -> dict[str, object]:
-    """Everything that decides the build's outputs; no path and no time of this machine."""
+def inputs_of(
+    request: Request, entries: Sequence[CubinEntry], toolchain: Toolchain, torch: str, compiler: Toolchain
+) -> dict[str, object]:
+    """Everything that decides the build's outputs; no path and no time of this machine.
+
+    `toolchain` is the pinned one, which makes the host half; `compiler` the one that made `entries`.
+    """
     kernels: dict[str, dict[str, str]] = {}
     for (_, config, arch), entry in zip(request.jobs, entries, strict=True):
         kernels.setdefault(config.short_form(), {"ptx": entry.ptx_entry.key})[arch] = entry.key
@@ -79,11 +93,12 @@ def inputs_of(request: Request, entries: Sequence[CubinEntry], toolchain: Toolch
     return {
         "schema": SCHEMA,
         "iteration": {"number": request.iteration.number, "row_stride": request.iteration.parts.row_stride},
+        "subject": request.iteration.description,
         "configs": request.key,
         "kernels": kernels,
         "order": [config.short_form() for config in request.configs],
         "flags": {"nvcc": first.ptx_entry.inputs["flags"], "ptxas": first.inputs["flags"]},
-        "toolchain": dict(toolchain.versions),
+        "toolchain": dict(compiler.versions),
         "torch": torch,
         "host": native.host_inputs(toolchain),
         "builders": digest_files(Path(__file__).with_name(name) for name in BUILDERS),
@@ -114,7 +129,7 @@ def make(
     Args:
         request: what is built.
         entries: the machine code of ``request.jobs``, in that order.
-        toolchain: the CUDA tools.
+        toolchain: the pinned CUDA tools, which make the host half whatever compiler made `entries`.
         inputs: `inputs_of` the same request.
         table: rows of the ptxas table, and warnings.
 
@@ -132,7 +147,7 @@ def make(
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
         write_atomic(scratch / "kernels.txt", format_table(*table))
         library = sha256((scratch / LIBRARY_NAME).read_bytes())
-        manifest = _manifest(request, entries, toolchain, inputs) | {wheel.LIBRARY_DIGEST: library}
+        manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: library}
         _assemble(scratch, request, manifest, table[0])
         manifest |= _outputs(scratch) | {"git": git_revision()}
         write_atomic(scratch / "manifest.json", dump_json(manifest))
@@ -193,7 +208,7 @@ def _assemble(scratch: Path, request: Request, manifest: Mapping[str, object], r
         "manifest.json": dump_json(manifest).encode(),
         "kernels.csv": _untimed(to_csv(rows)).encode(),
     }
-    summary = f"flashladder iteration {request.iteration.number}: {request.iteration.title}"
+    summary = f"flashladder {request.subject.label}: {request.iteration.title}"
     wheel.assemble(scratch, request.name, __version__, summary, members)
 
 
@@ -209,9 +224,7 @@ def _untimed(table: str) -> str:
     return out.getvalue()
 
 
-def _manifest(
-    request: Request, entries: Sequence[CubinEntry], toolchain: Toolchain, inputs: Mapping[str, object]
-) -> dict[str, object]:
+def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[str, object]) -> dict[str, object]:
     """What the wheel says about itself; the same for the same inputs: no path, no time, no commit."""
     kernels: dict[str, dict[str, dict[str, object]]] = {}
     for (_, config, arch), entry in zip(request.jobs, entries, strict=True):
@@ -226,10 +239,13 @@ def _manifest(
     return {
         "schema": SCHEMA,
         "iteration": request.iteration.number,
+        "subject": request.iteration.description,
+        "variant": request.subject.variant,
+        "cuda": request.cuda or load_pins().cuda,
         "arches": list(request.arches),
         "debug": request.debug,
         "kernels": kernels,
-        "toolchain": dict(toolchain.versions),
+        "toolchain": inputs["toolchain"],
         "inputs": dict(inputs),
         "inputs_digest": sha256(dump_json(inputs)),
     }

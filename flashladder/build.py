@@ -6,6 +6,10 @@ and a manifest of all inputs and outputs; a build whose inputs did not change do
 
     nox -s build-iteration-7                                        # in an environment of its own
     python -m flashladder.build 7 --arch sm_90 --configs prog --debug
+    python -m flashladder.build "16 - swizzle" --toolchain 13.1     # an ablation, through another compiler
+
+An ablation, and an iteration through another CUDA version's compiler, are wheels of their own name, so that they are
+installed beside the ladder's (`flashladder.subject`).
 """
 
 from __future__ import annotations
@@ -29,12 +33,15 @@ from flashladder.columns import terminal_width
 from flashladder.compile import compile_many, default_arch, table_rows
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, sha256, write_atomic
-from flashladder.iteration import load_iteration
+from flashladder.iteration import load_description
+from flashladder.pins import load_pins
 from flashladder.ptxas import PtxasRow
 from flashladder.ptxas_view import render
 from flashladder.selection import select_configs
+from flashladder.subject import parse_subject
 from flashladder.tool_errors import disk_full
 from flashladder.toolchain import find_toolchain, gpu_arch, require_arch
+from flashladder.toolchains import toolchain_of
 
 NEEDED_BYTES = 200 * 2**20  # what one iteration's store entries, library and wheel take at most, with room to spare
 
@@ -59,34 +66,37 @@ class BuildResult:
 
 
 def build_iteration(
-    number: int,
+    subject: int | str,
     arch: str | None = None,
     configs: str = "prog",
     *,
     debug: bool = False,
     n_jobs: int | None = None,
     install: bool = True,
+    cuda: str = "",
 ) -> BuildResult:
-    """Builds iteration `number`, or finds that it is built, and installs its wheel in this environment.
+    """Builds iteration `subject`, or finds that it is built, and installs its wheel in this environment.
 
     Args:
-        number: 1 to 16.
+        subject: 1 to 16, or an ablation such as ``16 - swizzle``.
         arch: ``sm_80`` or several separated by commas; None for the GPU present, else ``sm_80``.
         configs: a selection key: prog, a100, tune, all, ``"64,64"`` ...
         debug: compile with -G -O0 for cuda-gdb.
         n_jobs: compilers at once; None for one per CPU.
         install: install the wheel and import it; False leaves the environment alone.
+        cuda: CUDA version of the compiler's wheels, installed if it is not here; empty for the pinned one.
 
     Raises:
         FlashladderError: bad arguments, a missing tool, another build of this iteration, a full disk, or a
             failed compiler.
     """
     started = time.monotonic()
-    request = make_request(number, arch, configs, debug=debug)
+    request = make_request(subject, arch, configs, debug=debug, cuda=cuda)
     with _disk_errors(request.folder.parent), _exclusive(request):
         toolchain, torch = find_toolchain(), native.torch_version()
-        entries = compile_many(request.jobs, n_jobs, toolchain=toolchain, debug=debug)
-        inputs = inputs_of(request, entries, toolchain, torch)
+        compiler = toolchain_of(request.cuda)
+        entries = compile_many(request.jobs, n_jobs, toolchain=compiler, debug=debug)
+        inputs = inputs_of(request, entries, toolchain, torch, compiler)
         digest = sha256(dump_json(inputs))
         rows, warnings = table_rows(request.jobs, entries)
         up_to_date = is_fresh(request.folder, digest)
@@ -114,28 +124,31 @@ def _install(request: Request, made: Path, digest: str) -> None:
     write_atomic(passed, digest)
 
 
-def make_request(number: int, arch: str | None, key: str, *, debug: bool = False) -> Request:
+def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool = False, cuda: str = "") -> Request:
     """Checks the arguments and selects the configurations; warns when this machine's GPU would have to compile PTX.
 
     Raises:
-        FlashladderError: no such iteration, architecture or selection.
+        FlashladderError: no such iteration, ablation, architecture, selection or toolchain.
     """
-    iteration = load_iteration(number)
+    iteration, cuda = load_description(str(subject)), load_pins().axis(cuda)
     words = [word.strip() for word in (arch or default_arch()).split(",")]
     arches = tuple(dict.fromkeys(require_arch(word) for word in words))
     configs = select_configs(iteration, key)
     if not configs:
         raise FlashladderError(
-            "no configuration is selected", where=f"iteration {number}", found=key, hint="try --configs prog"
+            "no configuration is selected",
+            where=f"iteration {iteration.description}",
+            found=key,
+            hint="try --configs prog",
         )
     present = gpu_arch()
     if present is not None and present not in arches:
         print(
             f"warning: the GPU here is {present}, but the machine code is for {', '.join(arches)}: its driver must "
-            f"compile the PTX; --arch {','.join([*arches, present])} builds for both",
+            f"compile the PTX{f' of CUDA {cuda}' * bool(cuda)}; --arch {','.join([*arches, present])} builds for both",
             file=sys.stderr,
         )
-    return Request(iteration, key, tuple(configs), arches, debug)
+    return Request(iteration, key, tuple(configs), arches, debug, cuda)
 
 
 @contextmanager
@@ -152,7 +165,7 @@ def _exclusive(request: Request) -> Iterator[None]:
         except BlockingIOError as error:
             stream.seek(0)
             raise FlashladderError(
-                f"another build of iteration {request.iteration.number} is running",
+                f"another build of {request.subject.label} is running",
                 where=relative(folder),
                 found=f"process {stream.read().strip() or 'unknown'}",
                 hint="wait for it, or end it; then run the same command again",
@@ -194,14 +207,15 @@ def _disk_errors(folder: Path) -> Iterator[None]:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="python -m flashladder.build",
-        description="Builds one iteration into a wheel, installs it in this environment and imports it.",
+        description="Builds one iteration, or an ablation, into a wheel, installs it in this environment, imports it.",
         epilog="example: python -m flashladder.build 7 --arch sm_90 --configs prog --debug",
     )
-    parser.add_argument("number", type=whole, help="iteration, 1 to 16")
+    parser.add_argument("subject", nargs="+", help="iteration, 1 to 16, or an ablation such as '16 - swizzle'")
     parser.add_argument("--arch", help="sm_XX, several separated by commas (default: the GPU present, else sm_80)")
     parser.add_argument("--configs", default="prog", metavar="KEY", help=f"{CONFIGS} (default: prog)")
     parser.add_argument("--debug", action="store_true", help="compile with -G -O0 for cuda-gdb")
     parser.add_argument("--jobs", type=whole, help="compilers at once (default: one per CPU)")
+    parser.add_argument("--toolchain", default="", metavar="VERSION", help="CUDA version of another compiler, 13.1")
     parser.add_argument("--no-install", action="store_true", help="leave this environment as it is")
     return parser
 
@@ -211,20 +225,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     with one_line_errors():
         result = build_iteration(
-            options.number,
+            " ".join(options.subject),
             options.arch,
             options.configs,
             debug=options.debug,
             n_jobs=options.jobs,
             install=not options.no_install,
+            cuda=options.toolchain,
         )
         if not result.up_to_date:
             print(render(result.rows, (), terminal_width()), end="")
         state = "nothing has changed" if result.up_to_date else "built"
         size = result.wheel.stat().st_size / 1024
-        print(
-            f"iteration {options.number}: {state} in {result.seconds:.1f} s: {relative(result.wheel)} ({size:.0f} KiB)"
-        )
+        label = parse_subject(" ".join(options.subject), options.toolchain).label
+        print(f"{label}: {state} in {result.seconds:.1f} s: {relative(result.wheel)} ({size:.0f} KiB)")
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from typing import Any
 from flashladder import wheel
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
-from flashladder.iteration import load_iteration
+from flashladder.iteration import load_description
 from flashladder.result_schema import Kernel
 from flashladder.selection import select_configs
+from flashladder.subject import Subject, parse_subject
 
 Operator = Callable[..., object]
 
@@ -30,6 +31,12 @@ class Installed:
     number: int
     run: Operator
     manifest: Mapping[str, Any]
+    subject: Subject | None = None
+
+    @property
+    def named(self) -> Subject:
+        """The subject; a step of the ladder where none was given."""
+        return self.subject or Subject(self.number)
 
     @property
     def kernels(self) -> Mapping[str, Mapping[str, Any]]:
@@ -51,10 +58,10 @@ class Installed:
         """Raises `FlashladderError` when the wheel does not hold this configuration."""
         if config.short_form() not in self.built:
             raise FlashladderError(
-                f"iteration {self.number} was not built with this configuration",
+                f"{self.named.label} was not built with this configuration",
                 expected="one of " + "; ".join(self.built),
                 found=config.short_form(),
-                hint=f"invoke build {self.number} --configs '{config.short_form()}'",
+                hint=f"invoke build {self.named.options} --configs '{config.short_form()}'",
             )
 
     def identity(self, config: KernelConfig, arch: str) -> Kernel:
@@ -63,6 +70,7 @@ class Installed:
         digest = entry.get("text_sha256") if isinstance(entry, Mapping) else None
         return Kernel(
             iteration=self.number,
+            variant=self.named.variant,
             config=config.short_form(),
             dtype=config.dtype,
             arch=arch,
@@ -79,35 +87,35 @@ class Installed:
         return found | {f"{tool} flags": " ".join(given) for tool, given in flags.items()}
 
 
-def package_name(number: int) -> str:
-    """``flashladder_07``: the wheel and torch namespace of an iteration."""
-    return f"flashladder_{number:02d}"
-
-
-def load_installed(number: int) -> Installed:
+def load_installed(subject: int | str, cuda: str = "") -> Installed:
     """Reads the manifest of an iteration's wheel, checks the library against it and imports the wheel.
 
+    Args:
+        subject: the iteration's number, or an ablation such as ``16 - swizzle``.
+        cuda: the CUDA version of its compiler; empty for the pinned one.
+
     Raises:
-        FlashladderError: the wheel is not installed, is damaged, was built before libraries were checked, or cannot be
-            loaded.
+        FlashladderError: `subject` or `cuda` names nothing; the wheel is not installed, is damaged, was built before
+            libraries were checked, or cannot be loaded.
     """
-    name = package_name(number)
+    wanted = parse_subject(subject, cuda)
+    name = wanted.package
     folder = wheel.package_folder(name)
     if folder is None:
         raise FlashladderError(
-            f"iteration {number} is not installed here (no module {name})",
-            hint=f"nox -s build-iteration-{number}, then install the wheel",
+            f"{wanted.label} is not installed here (no module {name})",
+            hint=f"{wanted.session}, then install the wheel",
         )
-    manifest = _checked_manifest(folder, f"build it again: nox -s build-iteration-{number}")
+    manifest = _checked_manifest(folder, f"build it again: {wanted.session}")
     import torch
 
     try:
         importlib.import_module(name)
     except ImportError as error:
         raise FlashladderError(
-            "the installed wheel cannot be loaded", where=name, found=error, hint=f"nox -s build-iteration-{number}"
+            "the installed wheel cannot be loaded", where=name, found=error, hint=wanted.session
         ) from error
-    return Installed(number, getattr(torch.ops, name).forward_out, manifest)
+    return Installed(wanted.number, getattr(torch.ops, name).forward_out, manifest, wanted)
 
 
 def _checked_manifest(folder: Path, hint: str) -> dict[str, Any]:
@@ -135,13 +143,13 @@ def _checked_manifest(folder: Path, hint: str) -> dict[str, Any]:
     return manifest
 
 
-def chosen_configs(number: int, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:
+def chosen_configs(subject: int | str, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:
     """The configurations that a person means, each once.
 
     Args:
-        number: the iteration.
+        subject: the iteration, or an ablation of one.
         keys: of `flashladder.selection.select_configs`.
         dtypes: ``fp16``, ``bf16`` or both; a short form has its own.
     """
-    iteration = load_iteration(number)
+    iteration = load_description(str(subject))
     return tuple(dict.fromkeys(config for key in keys for config in select_configs(iteration, key, dtypes)))

@@ -9,7 +9,7 @@ C++ compiler must be on the machine. A missing or differing wheel is an error th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import functools
 import importlib
 from importlib import metadata
@@ -18,36 +18,31 @@ import os
 from pathlib import Path
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import CONFIGS, relative
+from flashladder.pins import Pins, load_pins
 
 if TYPE_CHECKING:
     ARCHES: tuple[str, ...]  # from configs/toolchain.yaml, see __getattr__
+
+__all__ = [
+    "Pins",
+    "Toolchain",
+    "demangle",
+    "find_ninja",
+    "find_toolchain",
+    "gpu_arch",
+    "host_compiler",
+    "host_compiler_version",
+    "load_pins",
+    "require_arch",
+]
 
 HOST_COMPILERS = ("g++", "c++", "clang++")
 INSTALL_HOST_COMPILER = (
     "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++) or set CXX to its path"
 )
-
-
-@dataclass(frozen=True)
-class Pins:
-    """``configs/toolchain.yaml`` as data: exact versions, architectures and flags (without -arch, -I, -ccbin)."""
-
-    cuda: str
-    packages: Mapping[str, str]
-    torch: str
-    arches: tuple[str, ...]
-    ptx_arch: str
-    nvcc_flags: Mapping[str, tuple[str, ...]]
-    ptxas_flags: Mapping[str, tuple[str, ...]]
-
-    def flags(self, tool: str, *, debug: bool) -> tuple[str, ...]:
-        """The flags of `tool` ("nvcc" or "ptxas") for a release or a debug build."""
-        table = {"nvcc": self.nvcc_flags, "ptxas": self.ptxas_flags}[tool]
-        return table["all"] + table["debug" if debug else "release"]
 
 
 @dataclass(frozen=True)
@@ -78,51 +73,42 @@ def __getattr__(name: str) -> object:
     raise AttributeError(msg)
 
 
-@functools.cache
-def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
-    """Reads the pins.
-
-    Raises:
-        FlashladderError: the file is missing, is not YAML, or lacks a key.
-    """
-    from flashladder.located import read_located
-
-    located = read_located(path)
-    data: Mapping[str, Any] = located.data
-    try:
-        return Pins(
-            cuda=str(data["cuda"]),
-            packages={str(name): str(version) for name, version in data["packages"].items()},
-            torch=str(data["torch"]),
-            arches=tuple(data["arches"]),
-            ptx_arch=str(data["ptx_arch"]),
-            nvcc_flags={kind: tuple(data["nvcc_flags"][kind]) for kind in ("all", "release", "debug")},
-            ptxas_flags={kind: tuple(data["ptxas_flags"][kind]) for kind in ("all", "release", "debug")},
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FlashladderError("the toolchain pins are malformed", where=relative(path), found=repr(error)) from error
-
-
-def find_toolchain() -> Toolchain:
+def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     """The CUDA tools of the current environment, checked against the pins.
+
+    Args:
+        folder: where the compiler of another CUDA version is installed (`flashladder.toolchains`); what only reads or
+            packs machine code stays the environment's, so that nothing but the compiler differs.
+        cuda: that version, ``13.1``.
 
     Raises:
         FlashladderError: a wheel is missing, has another version, or lacks one of its programs.
     """
     pins = load_pins()
-    versions = {name: _installed(name) for name in pins.packages}
-    wrong = [name for name, version in versions.items() if version != pins.packages[name]]
+    _require_versions(pins.packages, {name: _installed(name) for name in pins.packages})
+    root = _cuda_root(pins)
+    tools = {name: _program(pins, root, name) for name in ("nvcc", "ptxas", "fatbinary", "cuobjdump", "nvdisasm")}
+    own = Toolchain(root=root, **tools, cuxxfilt=_demangler(root), versions=dict(pins.packages))
+    if folder is None:
+        return own
+    wanted = pins.others[cuda]
+    found = {found.name: found.version for found in metadata.distributions(path=[str(folder)])}
+    _require_versions(wanted, {name: found.get(name) for name in wanted})
+    root = folder / "nvidia" / root.name
+    nvcc, ptxas = (_program(pins, root, name) for name in ("nvcc", "ptxas"))
+    return replace(own, root=root, nvcc=nvcc, ptxas=ptxas, versions={**own.versions, **wanted})
+
+
+def _require_versions(wanted: Mapping[str, str], found: Mapping[str, str | None]) -> None:
+    wrong = [name for name, version in wanted.items() if version != found[name]]
     if wrong:
         raise FlashladderError(
             "the CUDA toolchain of this environment is not the pinned one",
             where="configs/toolchain.yaml",
-            expected=", ".join(f"{name}=={pins.packages[name]}" for name in wrong),
-            found=", ".join(f"{name} {versions[name] or 'missing'}" for name in wrong),
-            hint="run: pip install " + " ".join(f"{name}=={pins.packages[name]}" for name in wrong),
+            expected=", ".join(f"{name}=={wanted[name]}" for name in wrong),
+            found=", ".join(f"{name} {found[name] or 'missing'}" for name in wrong),
+            hint="run: pip install " + " ".join(f"{name}=={wanted[name]}" for name in wrong),
         )
-    root = _cuda_root(pins)
-    tools = {name: _program(pins, root, name) for name in ("nvcc", "ptxas", "fatbinary", "cuobjdump", "nvdisasm")}
-    return Toolchain(root=root, **tools, cuxxfilt=_demangler(root), versions=dict(pins.packages))
 
 
 def _installed(package: str) -> str | None:

@@ -151,19 +151,26 @@ def install(*wheels: Path) -> None:
             where=sys.prefix,
             hint="use `nox -s build-iteration-N` or `nox -s dev`, or build with --no-install",
         )
-    done = subprocess.run([*_installer(), *wheels], capture_output=True, text=True, check=False)
+    command = installer()
+    again = ["--reinstall", "--no-cache"] if "--python" in command else ["--force-reinstall"]
+    options = ["--no-deps", "--no-index", *again]
+    done = subprocess.run([*command, *options, *wheels], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         what = f"the wheel could not be installed ({_last_line(done.stderr)})"
         raise FlashladderError(what, where=", ".join(relative(wheel) for wheel in wheels))
 
 
-def _installer() -> list[str]:
-    options = ["--no-deps", "--no-index"]
+def installer() -> list[str]:
+    """The command that installs into the environment of this Python; the same options follow for uv and pip.
+
+    Raises:
+        FlashladderError: neither uv nor pip is here.
+    """
     uv = [sys.executable, "-m", "uv"] if importlib.util.find_spec("uv") else [shutil.which("uv") or ""]
     if uv != [""]:
-        return [*uv, "pip", "install", "--python", sys.executable, "--reinstall", "--no-cache", *options]
+        return [*uv, "pip", "install", "--python", sys.executable]
     if importlib.util.find_spec("pip"):
-        return [sys.executable, "-m", "pip", "install", "--force-reinstall", *options]
+        return [sys.executable, "-m", "pip", "install"]
     raise FlashladderError("neither uv nor pip is in this environment", hint="run: pip install uv")
 
 

@@ -41,7 +41,7 @@ from flashladder.files import ROOT
         (check.main, [], "give iterations, or --all"),
         (bench.main, ["7", "--pairs", "3"], "--pairs: expected at least 20, found 3"),
         (bench.main, ["7", "--seq-lens", "100"], "invalid choice: 100"),
-        (build.main, ["7.0"], "argument number: expected a whole number, found '7.0'"),
+        (build.main, ["7.0"], "not a description of an iteration: expected a number, or one change"),
         (build.main, ["7", "--configs"], "argument --configs: expected one argument"),
         (emulate.main, ["1", "--dtype", "float"], "invalid choice: 'float'"),
         (claims.main, ["１"], "expected a whole number, found '１'"),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+import shutil
 import sys
 import types
 
 import pytest
 
+from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
 from flashladder.installed import load_installed
+from tests.null.bench_fixture import FAST
 
 LIBRARY = b"\x7fELF"
 LOADS = """import torch
@@ -42,6 +45,33 @@ def test_a_whole_wheel_is_loaded(package: Path) -> None:
     assert found.manifest["inputs_digest"] == "d"
     assert found.run is print
     assert (package / "loaded").exists()
+
+
+def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> None:
+    name = "flashladder_76_minus_swizzle_cuda_13_1"
+    variant = package.with_name(name)
+    shutil.copytree(package, variant)
+    kernels = {FAST: {"sm_90": {"text_sha256": "t"}}}
+    manifest = {"inputs_digest": "v", "library_sha256": sha256(LIBRARY), "kernels": kernels}
+    (variant / "manifest.json").write_text(dump_json(manifest))
+    operators = sys.modules["torch"].__dict__["ops"]
+    setattr(operators, name, types.SimpleNamespace(forward_out=repr))
+    found = load_installed("76 - swizzle", "13.1")
+    assert found.run is repr
+    kernel = found.identity(KernelConfig.parse(FAST), "sm_90")
+    assert (kernel.iteration, kernel.variant, kernel.text_sha256) == (76, " - swizzle cuda 13.1", "t")
+    assert kernel.key == f"76 - swizzle cuda 13.1 {FAST}"
+    assert load_installed("76", "13.0").run is print
+    sys.modules.pop(name)
+    with pytest.raises(
+        FlashladderError,
+        match=r"iteration 76 \+ swizzle \(CUDA 13\.2\) is not installed here \(no module flashladder_76_plus_swizzle"
+        r"_cuda_13_2\); nox -s build-iteration-76 -- \+ swizzle --toolchain 13\.2,",
+    ):
+        load_installed("76 + swizzle", "13.2")
+    with pytest.raises(FlashladderError, match=r"iteration 76 - swizzle \(CUDA 13\.1\) was not built") as caught:
+        found.require(KernelConfig.parse(FAST.replace("FP16", "BF16")))
+    assert str(caught.value.hint).startswith('invoke build "76 - swizzle" --toolchain 13.1 --configs')
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,10 @@ import importlib.util
 import json
 import os
 from pathlib import Path
+import shutil
+import subprocess
 import sys
+from types import SimpleNamespace
 import zipfile
 
 import pytest
@@ -161,7 +164,7 @@ def test_nothing_is_installed_outside_an_environment(tmp_path: Path, monkeypatch
 
 def test_an_installer_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(wheel, "_installer", lambda: [sys.executable, "-c", "raise SystemExit('no such wheel')"])
+    monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", "raise SystemExit('no such wheel')"])
     with pytest.raises(FlashladderError, match=r"could not be installed \(no such wheel\)"):
         wheel.install(tmp_path / "x.whl")
 
@@ -173,7 +176,24 @@ def test_a_failing_import_is_one_line() -> None:
         wheel.check_import("flashladder_99", ["(FP16, ...)"])
 
 
-def test_uvs_cache_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("program", "options"), [("uv", {"--reinstall", "--no-cache"}), ("pip", {"--force-reinstall"})]
+)
+def test_uvs_cache_is_left_out(
+    program: str, options: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It shares its files with the environments by hard links, and would install a damaged one again."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "uv")
-    assert {"--reinstall", "--no-cache"} <= set(wheel._installer())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == program)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    asked: list[str] = []
+
+    def run(command: list[str], **_: object) -> SimpleNamespace:
+        asked.extend(map(str, command))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    wheel.install(tmp_path / "x.whl")
+    assert asked[:4] == [sys.executable, "-m", program, *(["pip"] if program == "uv" else ["install"])]
+    assert {"--no-deps", "--no-index", *options} <= set(asked)
+    assert "--no-cache" not in asked or program == "uv"

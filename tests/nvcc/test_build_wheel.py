@@ -189,3 +189,16 @@ def test_the_unpacked_wheel_imports_and_offers_its_configurations(built: BuildRe
     bad = run(configs[:1])
     assert bad.returncode == 1
     assert "expected the configurations" in bad.stderr
+
+
+def test_an_ablation_is_a_wheel_of_its_own_beside_the_ladders(built: BuildResult) -> None:
+    found = build_iteration("1 + swizzle", ARCHES, KEY, install=False)
+    assert found.folder.parent.name == "iteration_01_plus_swizzle"
+    assert found.wheel.name.startswith("flashladder_01_plus_swizzle-")
+    manifest, ladder = (json.loads((each.folder / "manifest.json").read_text()) for each in (found, built))
+    assert (manifest["iteration"], manifest["subject"], manifest["variant"]) == (1, "1 + swizzle", " + swizzle")
+    assert (ladder["subject"], ladder["variant"], ladder["cuda"]) == ("1", "", "13.0")
+    texts = [{kernel["sm_90"]["text_sha256"] for kernel in each["kernels"].values()} for each in (manifest, ladder)]
+    assert not texts[0] & texts[1]
+    with zipfile.ZipFile(found.wheel) as archive:
+        assert b"flashladder_01_plus_swizzle" in archive.read("flashladder_01_plus_swizzle/_C.abi3.so")

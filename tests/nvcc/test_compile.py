@@ -193,3 +193,25 @@ def test_one_kernel(composed: Any) -> None:
     assert ptx_for(step, config, kernels=composed.kernels).ptx == expected.ptx
     with pytest.raises(FlashladderError, match=r"unknown GPU architecture: .*found sm_50"):
         cubin_for(step, config, "sm_50", kernels=composed.kernels)
+
+
+def test_another_toolchain_is_another_entry_of_the_store(tools: Tools, tmp_path: Path) -> None:
+    """A newer cicc decides the PTX, and through it the machine code; a newer ptxas the machine code alone."""
+    part = checkout(tmp_path) / "kernels" / "sub" / "part.cuh"
+
+    def keys(tools: Tools) -> tuple[str, str]:
+        unit = ptx_entry(UNIT, tmp_path / "kernels", [part], tools, tmp_path / "store")
+        return unit.key, cubin_entry(unit, "sm_90", tools, tmp_path / "store").key
+
+    own = keys(tools)
+    cicc = keys(replace(tools, ptx_versions={**tools.ptx_versions, "nvidia-nvvm": "13.1.115"}))
+    ptxas = keys(replace(tools, ptxas_version="13.1.115"))
+    assert own[0] != cicc[0]
+    assert own[1] != cicc[1]
+    assert own[0] == ptxas[0]
+    assert own[1] != ptxas[1]
+    toolchain = find_toolchain()
+    newer = {name: f"{version}.1" for name, version in toolchain.versions.items()}
+    other = tools_of(replace(toolchain, versions=newer))
+    assert set(other.ptx_versions.values()) & set(newer.values()) == {newer[name] for name in compiling.PTX_PACKAGES}
+    assert other.ptxas_version == newer["nvidia-cuda-nvcc"]
