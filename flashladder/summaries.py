@@ -38,13 +38,21 @@ Cell = tuple[str, str, Shape]  # kernel key, dtype, shape
 
 
 def derive(result: BenchResult) -> BenchResult:
-    """The same result with dropped blocks, summaries, means and floors derived from its raw samples."""
+    """The same result with dropped blocks, summaries, means and floors derived from its raw samples.
+
+    Raises:
+        FlashladderError: there is no A/A series. In a sweep that is a cell of its own: one that lacks it, for it failed
+            or for this is the record of another cell, has samples and no summaries in that dtype.
+    """
     visit = -(-result.settings.pairs // result.settings.blocks)
     groups = tuple(
         group.model_copy(update={"blocks": settle(group.blocks, visit=visit, min_pairs=result.settings.min_pairs)})
         for group in result.groups
     )
     cells = _cells(groups)
+    if result.sweep is not None:
+        known = {dtype for kernel, dtype, _ in cells if kernel == A_A}
+        cells = {cell: parts for cell, parts in cells.items() if cell[1] in known}
     floors = _floors(cells)
     summaries = tuple(
         _summary(cell, parts, floors[cell[1]], result.settings.min_pairs)

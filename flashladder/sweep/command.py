@@ -127,7 +127,7 @@ def _cpu_digests(cells: Sequence[Wanted]) -> list[str]:
     return [measure_cpu.code_digest(cell.subject, cell.config) for cell in cells]
 
 
-def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], timeout: float | None) -> list[Task]:
+def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], arch: str, timeout: float | None) -> list[Task]:
     """What the lanes are given: each cell with its interpreter, its time and the request to its worker."""
     common = {
         "grid": made.grid.name,
@@ -138,7 +138,7 @@ def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], timeout: float | Non
     return [
         Task(
             cell,
-            sys.executable if made.settings.machine == CPU else environments.python_of(wanted_of(cell)),
+            sys.executable if made.settings.machine == CPU else environments.python_of(wanted_of(cell), arch),
             timeout or plan.timeout_s(cell, made.settings),
             {**common, "cell": cell.model_dump(mode="json")},
         )
@@ -185,8 +185,9 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
     try:
         with screen:
             outcome = run(
-                tasks_of(made, missing, options.timeout), place.lanes, records, tell=screen.tell, budget_s=grid.budget_s
-            )
+                tasks_of(made, missing, place.arch, options.timeout), place.lanes, records,
+                tell=screen.tell, budget_s=grid.budget_s,
+            )  # fmt: skip
     except KeyboardInterrupt:
         left = len(records.missing(mine))
         print(

@@ -87,7 +87,7 @@ class Session:
             if told := lacking(cell.subject, cell.dtype):
                 raise CellFailed("refused", told)
             return reference_subject(cell.subject, cell.dtype), None
-        installed, config = load_installed(int(cell.subject)), KernelConfig.parse(cell.config)
+        installed, config = load_installed(cell.subject, cell.toolchain), KernelConfig.parse(cell.config)
         installed.require(config)
         kernel = installed.identity(config, self._device.gpu.arch)
         if (kernel.text_sha256 or kernel.build) != cell.code:
