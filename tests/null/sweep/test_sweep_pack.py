@@ -82,7 +82,7 @@ def test_one_table_mixes_no_machines_and_no_modes(
     tmp_path: Path, made: plan.Plan, changed: dict[str, object], told: str
 ) -> None:
     records = filled(tmp_path, made)
-    records.write(timed(made.cells[1], made, **changed)  # type: ignore[arg-type]  # fields of the document)
+    records.write(timed(made.cells[1], made, **changed))  # type: ignore[arg-type]  # fields of the document
     with pytest.raises(FlashladderError, match=f"different {told}, which one table must not mix"):
         pack(made, records, tmp_path / "out.json.gz")
 
