@@ -73,7 +73,7 @@ class Inventory:
         return self._places[number]
 
     def find(self, subject: int | str, cuda: str, config: str, arch: str) -> Code | None:
-        """The kernel in the first environment that has it, one with machine code for `arch` before others; else None.
+        """The kernel, in the first environment that has its wheel; None where none has it, or the wheel lacks it.
 
         Args:
             subject: the iteration's number, or an ablation such as ``16 - swizzle``.
@@ -84,19 +84,27 @@ class Inventory:
         Raises:
             FlashladderError: `subject` is no description, or no toolchain of version `cuda` is pinned.
         """
-        wanted = parse_subject(subject, cuda)
-        found = [self._code(place, wanted.package, config, arch) for place in self.places(wanted.number)]
-        known = [code for code in found if code is not None]
-        return next((code for code in known if code.compiled), known[0] if known else None)
-
-    def _code(self, place: Place, package: str, config: str, arch: str) -> Code | None:
-        manifest = next(filter(None, (self._manifest(folder, package) for folder in place.folders)), None)
-        kernels = manifest.get("kernels") if manifest else None
-        if manifest is None or not isinstance(kernels, dict) or config not in kernels:
+        found = self._wheel(subject, cuda)
+        kernels = found[1].get("kernels") if found else None
+        if found is None or not isinstance(kernels, dict) or config not in kernels:
             return None
         kernel = kernels[config].get(arch)
-        digest = kernel["text_sha256"] if kernel else manifest["inputs_digest"]
-        return Code(place, str(digest), compiled=bool(kernel))
+        digest = kernel["text_sha256"] if kernel else found[1]["inputs_digest"]
+        return Code(found[0], str(digest), compiled=bool(kernel))
+
+    def place(self, subject: int | str, cuda: str = "") -> Place | None:
+        """The first environment that has the wheel; None where none has."""
+        found = self._wheel(subject, cuda)
+        return None if found is None else found[0]
+
+    def _wheel(self, subject: int | str, cuda: str) -> tuple[Place, Mapping[str, object]] | None:
+        """Where a subject's wheel is installed, and its manifest."""
+        wanted = parse_subject(subject, cuda)
+        for place in self.places(wanted.number):
+            for folder in place.folders:
+                if manifest := self._manifest(folder, wanted.package):
+                    return place, manifest
+        return None
 
     def _manifest(self, folder: Path, package: str) -> Mapping[str, object] | None:
         """The manifest of a wheel in `folder`; None where there is none, or a broken one."""

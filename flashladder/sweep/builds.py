@@ -17,6 +17,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import ROOT
 from flashladder.iteration import load_description
 from flashladder.selection import select_configs
+from flashladder.subject import parse_subject
 from flashladder.sweep.cells import Wanted
 
 KEYS = ("prog", "prog-all", "tune", "all")  # from few kernels to many
@@ -60,8 +61,9 @@ def covering_key(subject: str, configs: set[str]) -> str:
 
 
 def command_for(subject: str, toolchain: str, key: str, arch: str) -> list[str]:
-    """The command that builds and installs one wheel: a nox session for a step of the ladder, else in this Python's."""
-    own = [subject, "--arch", arch, "--configs", key, *(["--toolchain", toolchain] if toolchain else [])]
-    if nox := shutil.which("nox") if subject.isdigit() and not toolchain else None:
-        return [nox, "-s", f"build-iteration-{subject}", "--", *own[1:]]
-    return [sys.executable, "-m", "flashladder.build", *own]
+    """The command that builds and installs one wheel: in the environment of its iteration where nox is, else here."""
+    number, *change = parse_subject(subject).text.split()
+    options = ["--arch", arch, "--configs", key, *(["--toolchain", toolchain] if toolchain else [])]
+    if nox := shutil.which("nox"):
+        return [nox, "-s", f"build-iteration-{number}", "--", *change, *options]
+    return [sys.executable, "-m", "flashladder.build", number, *change, *options]

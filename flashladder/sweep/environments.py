@@ -20,6 +20,7 @@ PACKAGES = {"fa4": "flash-attn-4", "flash-attn": "flash-attn"}  # references tha
 
 @lru_cache(maxsize=1)
 def _inventory() -> Inventory:
+    """What is installed, as it was when it was first asked for."""
     return Inventory()
 
 

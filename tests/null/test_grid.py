@@ -9,14 +9,18 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.gpus import load_gpus
 from flashladder.grid import grid_names, load_grid
-from flashladder.iteration import GPUS, load_all
+from flashladder.iteration import GPUS, load_all, load_description
 from flashladder.selection import tuning_space
 
 LADDER = load_all()
 
 
 def test_the_grids_that_there_are() -> None:
-    assert grid_names() == ("a100", "ablation", "cpu", "h100", "h200", "rtx3090", "rtx4090", "smoke", "tune")
+    published, others = (
+        ("a100", "rtx3090"),
+        ("ablation", "cpu", "h100", "h200", "rtx4090", "smoke", "toolchain", "tune"),
+    )
+    assert grid_names() == tuple(sorted(["a100", "rtx3090", *others]))
 
 
 @pytest.mark.parametrize("name", ["a100", "rtx3090"])
@@ -35,10 +39,25 @@ def test_the_published_grids_cover_the_published_cells(name: str) -> None:
     assert grid.gpu == name
 
 
-def test_smoke_is_small_and_ablation_takes_back_every_step() -> None:
+def test_smoke_is_small_and_ablation_takes_back_every_step_and_adds_what_composes() -> None:
     assert sum(cell.shape.flops for cell in load_grid("smoke").cells) < 1e12
     described = {cell.iteration.description for cell in load_grid("ablation").cells}
-    assert described == {"16", *(f"16 - {step.slug}" for step in LADDER[1:] if step.change)}
+    added, alone = set[str](), set[str]()
+    for step in LADDER[1:]:
+        try:
+            added.add(load_description(f"1 + {step.slug}").description)
+        except FlashladderError:
+            alone.add(step.slug)
+    assert described == {"1", "16", *(f"16 - {step.slug}" for step in LADDER[1:]), *added}
+    assert (
+        {slug for slug in alone if slug in load_grid("ablation").why}
+        == alone
+        == {
+            "row_major",
+            "encoded_epilogue",
+            "backward",
+        }
+    )
 
 
 def test_tune_holds_the_tuning_space_of_the_tuned_steps() -> None:

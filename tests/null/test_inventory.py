@@ -50,21 +50,18 @@ def test_variants_are_told_apart_and_found_in_any_folder_of_the_environment(tmp_
         found.find("cudnn", "", CONFIG, "sm_90")
 
 
-def test_the_iterations_own_environment_comes_first_unless_only_another_has_machine_code(
-    tmp_path: Path, here: Place
-) -> None:
+def test_the_iterations_own_environment_comes_first(tmp_path: Path, here: Place) -> None:
     mine = own(tmp_path, 7)
     place = Place(tmp_path / ".nox" / "build-iteration-7" / "bin" / "python", (mine,))
+    assert Inventory(tmp_path, here).place(7) is None
     wheel_in(here.folders[0], "flashladder_07", "here")
     assert Inventory(tmp_path, here).find(7, "", CONFIG, "sm_90") == Code(here, "here", compiled=True)
     wheel_in(mine, "flashladder_07", "own")
     assert Inventory(tmp_path, here).find(7, "", CONFIG, "sm_90") == Code(place, "own", compiled=True)
+    assert Inventory(tmp_path, here).place(7) == place
     wheel_in(mine, "flashladder_07", "own", "sm_80")
-    assert Inventory(tmp_path, here).find(7, "", CONFIG, "sm_90") == Code(here, "here", compiled=True)
-    wheel_in(here.folders[0], "flashladder_07", None)
-    assert Inventory(tmp_path, here).find(7, "", CONFIG, "sm_90") == Code(
-        place, "inputs of flashladder_07", compiled=False
-    )
+    found = Inventory(tmp_path, here).find(7, "", CONFIG, "sm_90")
+    assert found == Code(place, "inputs of flashladder_07", compiled=False)
 
 
 @pytest.mark.parametrize("text", ["{", "7", "{}", '{"inputs_digest": 1}', '{"inputs_digest": "d", "kernels": []}'])

@@ -1,0 +1,66 @@
+"""A sweep's ablations and other compilers: planned with the code of their own wheel, built into their environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+import shutil
+import sys
+
+import pytest
+
+from flashladder.files import dump_json
+from flashladder.inventory import Inventory, Place
+from flashladder.sweep import environments
+from flashladder.sweep.builds import command_for
+from flashladder.sweep.cells import Wanted
+
+CONFIG = "(FP16, 128, 128, 64, 4): async"
+SHAPE = (16, 4096, 16, 128)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The site-packages of iteration 16's own environment; nothing else is installed anywhere."""
+    folder = tmp_path / ".nox" / "build-iteration-16" / "lib" / "python3.11" / "site-packages"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(environments, "Inventory", lambda: Inventory(tmp_path, Place(Path(sys.executable), ())))
+    environments.forget()
+    yield folder
+    environments.forget()
+
+
+def test_the_code_of_a_variant_is_its_own_wheels(site: Path) -> None:
+    cells = [
+        Wanted("16", CONFIG, "fp16", SHAPE),
+        Wanted("16", CONFIG, "fp16", SHAPE, "13.1"),
+        Wanted("16 - swizzle", CONFIG, "fp16", SHAPE),
+    ]
+    assert environments.digests(cells, "sm_90") == ["", "", ""]
+    for package in ("flashladder_16", "flashladder_16_cuda_13_1", "flashladder_16_minus_swizzle"):
+        (site / package).mkdir()
+        kernels = {CONFIG: {"sm_90": {"text_sha256": f"text of {package}"}}}
+        (site / package / "manifest.json").write_text(dump_json({"inputs_digest": "d", "kernels": kernels}))
+    assert environments.digests(cells, "sm_90") == ["", "", ""]  # as it was when it was first asked
+    environments.forget()
+    assert environments.digests(cells, "sm_90") == [
+        "text of flashladder_16",
+        "text of flashladder_16_cuda_13_1",
+        "text of flashladder_16_minus_swizzle",
+    ]
+    assert environments.digests(cells, "sm_86") == ["", "", ""]  # machine code is made for it, but not here
+    assert environments.digests(cells[:1], "sm_120") == ["d"]  # the driver compiles the PTX
+    assert environments.python_of(cells[2]) == str(site.parents[2] / "bin" / "python")
+    assert environments.python_of(Wanted("7", CONFIG, "fp16", SHAPE)) == sys.executable
+
+
+@pytest.mark.parametrize("nox", ["/bin/nox", None])
+def test_a_variant_is_built_into_the_environment_of_its_iteration(
+    monkeypatch: pytest.MonkeyPatch, nox: str | None
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: nox)
+    session = [nox, "-s", "build-iteration-16", "--"] if nox else [sys.executable, "-m", "flashladder.build", "16"]
+    options = ["--arch", "sm_90", "--configs", "prog"]
+    assert command_for("16", "", "prog", "sm_90") == [*session, *options]
+    both = command_for("16 - swizzle", "13.1", "prog", "sm_90")
+    assert both == [*session, "-", "swizzle", *options, "--toolchain", "13.1"]
