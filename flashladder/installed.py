@@ -66,16 +66,19 @@ class Installed:
 
     def identity(self, config: KernelConfig, arch: str) -> Kernel:
         """What a result says about this kernel; a GPU without machine code in the wheel runs JIT-compiled PTX."""
-        entry = self.kernels.get(config.short_form(), {}).get(arch)
-        digest = entry.get("text_sha256") if isinstance(entry, Mapping) else None
+        found = self.kernels.get(config.short_form(), {}).get(arch)
+        entry = found if isinstance(found, Mapping) else {}
         return Kernel(
             iteration=self.number,
             variant=self.named.variant,
             config=config.short_form(),
             dtype=config.dtype,
             arch=arch,
-            text_sha256=digest,
+            text_sha256=entry.get("text_sha256"),
             build=self.manifest.get("inputs_digest"),
+            registers=entry.get("registers"),
+            spill_stores=entry.get("spill_stores"),
+            spill_loads=entry.get("spill_loads"),
             toolchain=self._toolchain(),
         )
 

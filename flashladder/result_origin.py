@@ -56,6 +56,7 @@ class Kernel(Strict):
 
     `build` is the digest of all inputs of the wheel that held it. `variant` is empty for the ladder's own kernels,
     which locks hold; an ablation has its change there (`` - swizzle``), another toolchain its version (`` cuda 13.1``).
+    Registers per thread and spilled bytes are ptxas's, from the wheel's manifest: no lock tells those of a variant.
     """
 
     iteration: int
@@ -65,6 +66,9 @@ class Kernel(Strict):
     arch: str
     text_sha256: str | None
     build: str | None = None
+    registers: int | None = None
+    spill_stores: int | None = None
+    spill_loads: int | None = None
     toolchain: dict[str, str]
 
     @property

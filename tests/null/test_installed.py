@@ -51,7 +51,7 @@ def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> N
     name = "flashladder_76_minus_swizzle_cuda_13_1"
     variant = package.with_name(name)
     shutil.copytree(package, variant)
-    kernels = {FAST: {"sm_90": {"text_sha256": "t"}}}
+    kernels = {FAST: {"sm_90": {"text_sha256": "t", "registers": 255, "spill_stores": 40, "spill_loads": 44}}}
     manifest = {"inputs_digest": "v", "library_sha256": sha256(LIBRARY), "kernels": kernels}
     (variant / "manifest.json").write_text(dump_json(manifest))
     operators = sys.modules["torch"].__dict__["ops"]
@@ -60,6 +60,8 @@ def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> N
     assert found.run is repr
     kernel = found.identity(KernelConfig.parse(FAST), "sm_90")
     assert (kernel.iteration, kernel.variant, kernel.text_sha256) == (76, " - swizzle cuda 13.1", "t")
+    assert (kernel.registers, kernel.spill_stores, kernel.spill_loads) == (255, 40, 44)
+    assert found.identity(KernelConfig.parse(FAST), "sm_86").registers is None
     assert kernel.key == f"76 - swizzle cuda 13.1 {FAST}"
     assert load_installed("76", "13.0").run is print
     sys.modules.pop(name)
