@@ -50,8 +50,8 @@ def test_the_code_of_a_variant_is_its_own_wheels(site: Path) -> None:
     ]
     assert environments.digests(cells, "sm_86") == ["", "", ""]  # machine code is made for it, but not here
     assert environments.digests(cells[:1], "sm_120") == ["d"]  # the driver compiles the PTX
-    assert environments.python_of(cells[2]) == str(site.parents[2] / "bin" / "python")
-    assert environments.python_of(Wanted("7", CONFIG, "fp16", SHAPE)) == sys.executable
+    assert environments.python_of(cells[2], "sm_90") == str(site.parents[2] / "bin" / "python")
+    assert environments.python_of(Wanted("7", CONFIG, "fp16", SHAPE), "sm_90") == sys.executable
 
 
 @pytest.mark.parametrize("nox", ["/bin/nox", None])
