@@ -93,16 +93,16 @@ def measure() -> Measured:
     if gpu_arch() is None:
         return emulate()
     from flashladder import bench, check, gate_checks, report
+    from flashladder import machine as machine_file
     from flashladder.device import open_device
     from flashladder.report_data import collect
-    from flashladder.results import seal
 
     gpu = open_device().gpu
     folder = own_folder(gpu.uuid)
     machine = folder / machine_name(gpu.name)
     check.main(["--all", f"--budget={SECONDS_OF_CHECKS:g}", f"--out={machine / 'check.json.gz'}"])
     bench.main(["--all", f"--out={machine / 'bench.json.gz'}"])
-    seal(machine)
+    machine_file.write(machine)
     ladder = collect(folder)
     for name, data in report.render(ladder).items():
         write_atomic(folder / name, data)

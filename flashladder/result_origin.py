@@ -10,7 +10,7 @@ from typing import Literal
 
 from flashladder.result_samples import Strict
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2  # raise it with a step in `flashladder.migrations`
 PROTOCOL_VERSION = "1"  # of the measurement: raise it when the timer, the flush or the statistic changes
 
 
@@ -99,7 +99,7 @@ class Reference(Strict):
 class Origin(Strict):
     """What every result file holds about its origin, on whatever machine."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     protocol_version: str = PROTOCOL_VERSION
     rung: str
     host: Host

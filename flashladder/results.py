@@ -1,10 +1,11 @@
 """Result files: reading, validating, writing, and the host they were measured on.
 
-Each file is one JSON document (``.json`` or ``.json.gz``) that follows `flashladder.result_schema`.
+Each file is one JSON document (``.json`` or ``.json.gz``) that follows `flashladder.result_schema`, with the digest of
+its own content; one of an earlier version is migrated on reading (`flashladder.migrations`).
 
 Run:
     python -m flashladder.results results/h200/bench.json.gz     # validates; exit 1 when the file does not hold
-    python -m flashladder.results --seal results/h200            # writes SHA256SUMS over the folder's files
+    python -m flashladder.results --seal results/h200            # writes machine.json and SHA256SUMS of the folder
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from pathlib import Path
 import platform
 import sys
 from typing import Any, TypeVar
+import zlib
 
 from pydantic import TypeAdapter, ValidationError
 
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, sha256, write_atomic
-from flashladder.result_schema import SCHEMA_VERSION, AnyResult, Host, Origin, Result
+from flashladder.migrations import migrate, with_digest
+from flashladder.result_schema import AnyResult, Host, Origin, Result
 
 Kind = TypeVar("Kind", bound=Origin)
 
@@ -46,7 +49,7 @@ def this_host() -> Host:
 
 def write_result(path: Path, result: Origin) -> Path:
     """Writes a result, compressed when `path` ends in ``.gz``; the same result always gives the same bytes."""
-    text = dump_json(result.model_dump(mode="json"))
+    text = dump_json(with_digest(result.model_dump(mode="json")))
     return write_atomic(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
 
 
@@ -54,13 +57,13 @@ def read_json(path: Path) -> Any:
     """The JSON document in a plain or gzip-compressed file.
 
     Raises:
-        FlashladderError: no such file, not gzip, or not JSON.
+        FlashladderError: no such file, not gzip, damaged, or not JSON.
     """
     try:
         return _document(path.read_bytes(), packed=path.suffix == ".gz")
     except OSError as error:  # gzip.BadGzipFile is one as well
         raise FlashladderError("cannot read the result", where=relative(path), found=str(error)) from error
-    except (EOFError, ValueError) as error:
+    except (EOFError, ValueError, zlib.error) as error:
         raise FlashladderError("not a JSON result", where=relative(path), found=str(error)) from error
 
 
@@ -68,34 +71,29 @@ def _document(raw: bytes, *, packed: bool) -> Any:
     return json.loads(gzip.decompress(raw) if packed else raw)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _validated(raw: bytes, *, packed: bool) -> AnyResult:
     """The result in a file's bytes; the gate asks for one file in several checks."""
-    document = _document(raw, packed=packed)
-    if _version(document) != SCHEMA_VERSION:
-        raise ValueError
-    return TypeAdapter[AnyResult](AnyResult).validate_python(document)
-
-
-def _version(document: object) -> object:
-    return document.get("schema_version") if isinstance(document, Mapping) else None
+    return TypeAdapter[AnyResult](AnyResult).validate_python(migrate(_document(raw, packed=packed)))
 
 
 def load_result(path: Path) -> AnyResult:
     """Reads and validates a result file of any kind.
 
     Raises:
-        FlashladderError: unreadable, or another schema version.
+        FlashladderError: unreadable, no result, or of a newer schema version.
         CheckFailed: the document does not follow the schema; the message names the first offending key.
     """
     try:
         return _validated(path.read_bytes(), packed=path.suffix == ".gz")
-    except (OSError, EOFError, ValueError) as error:
-        version = _version(read_json(path))  # which says why, where it cannot be read
-        if version != SCHEMA_VERSION or not isinstance(error, ValidationError):
-            raise FlashladderError(
-                "result of another schema", where=relative(path), expected=SCHEMA_VERSION, found=version
-            ) from error
+    except FlashladderError as error:  # of another version
+        raise FlashladderError(
+            error.what, where=relative(path), expected=error.expected, found=error.found, hint=error.hint
+        ) from error
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        if not isinstance(error, ValidationError):
+            read_json(path)  # which says why it cannot be read
+            raise
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         found = first.get("input")
@@ -148,7 +146,7 @@ def seal_problems(folder: Path) -> list[str]:
     path, hint = folder / SEAL, f"if that is meant: python -m flashladder.results --seal {relative(folder)}"
     if not path.is_file():
         return [f"{relative(path)}: is missing; {hint}"]
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = path.read_bytes().decode(errors="replace")  # as it is: a changed line end is an edit
     noted = {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
     found = _digests(folder)
     edited = {name for name in noted.keys() & found.keys() if noted[name] != found[name]}
@@ -171,8 +169,10 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m flashladder.results FILE... | --seal FOLDER...   example: ... --seal results/h200")
         return 0 if paths else 2
     if "--seal" in arguments:
+        from flashladder import machine
+
         for name in paths:
-            print(f"sealed: {relative(seal(Path(name)))}")
+            print(f"sealed: {relative(machine.write(Path(name)))}")
         return 0
     for name in paths:
         result = load_result(Path(name))

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from flashladder.completeness import incomplete
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpus import Quantity, gpu_key, load_gpus
 from flashladder.result_schema import A_A, BenchResult, Block, Group, Mean, Series, Shape, Summary
@@ -201,8 +202,8 @@ def _peak(peaks: Mapping[str, Quantity], name: str, unit: str) -> float:
 
 
 def problems(result: BenchResult) -> list[str]:
-    """What is wrong with a result: impossible times, wrong outputs, numbers that do not follow from the samples."""
-    found = _too_small_a_flush(result)
+    """What is wrong with a result: impossible times, wrong outputs, missing samples, tables that do not follow."""
+    found = [*_too_small_a_flush(result), *incomplete(result)]
     for group in result.groups:
         limit = fastest_possible_us(group.shape, result.gpu.name)
         for series in group.series:

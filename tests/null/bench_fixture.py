@@ -55,7 +55,7 @@ def kernel(number: int, config: str, text: str | None = "ab" * 32) -> Kernel:
 def group(process: int = 0, shape: Shape = SHAPE, bits: tuple[int, int] = (0, 0)) -> Group:
     blocks = tuple(
         Block(
-            index=index, kernel_first=bool(index % 2), order=(A_A,),
+            index=index, kernel_first=bool(index % 2), order=(A_A, kernel(16, FAST).key, kernel(1, SLOW).key),
             samples=(sample(bits[0]), sample(bits[1])) if index == 0 else (sample(), sample()),
         )
         for index in range(4)

@@ -47,8 +47,9 @@ def edited(tmp_path: Path, edit: str) -> Path:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ("d['schema_version'] = 2", "another schema: expected 1, found 2"),
-        ("d.pop('schema_version')", "another schema: expected 1"),
+        ("d['schema_version'] = 3", "newer schema: expected schema_version 2 or older, found 3; update flashladder"),
+        ("d['schema_version'] = '2'", "another schema: expected schema_version 2, found 2"),
+        ("d.pop('schema_version')", "another schema: expected schema_version 2, found none"),
         ("d.pop('gpu')", "gpu: Field required"),
         ("d['colour'] = 1", "colour: Extra inputs are not permitted"),
         ("d['groups'][0]['shape']['batch'] = 0", "groups.0.shape.batch"),
@@ -130,7 +131,10 @@ def test_a_derived_result_has_no_problems(tmp_path: Path) -> None:
         ("d['means'][1]['pct_high'] = 100.0", "fp16 harmonic mean: 110.[0-9]+ % is not within its interval"),
         ("d['floors_pct']['fp16'] = 0.0", "floors_pct does not follow"),
         ("d['groups'][0]['blocks'][0]['dropped'] = 'because'", "groups does not follow"),
-        ("d['groups'][0]['series'][1]['pairs'] = d['groups'][0]['series'][1]['pairs'][:6]", "does not follow"),
+        (
+            "d['groups'][0]['series'][1]['pairs'] = d['groups'][0]['series'][1]['pairs'][:6]",
+            "expected 3 pairs in each of 4 blocks, found 0 in block 2",
+        ),
         ("d['groups'][0]['series'][1]['after'] = None", "not correct after timing"),
         ("d['groups'][0]['series'][1]['before']['max_error'] = 1.0", "not correct before timing"),
         ("d['kernels'].popitem()", "which machine code"),

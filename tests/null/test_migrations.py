@@ -1,0 +1,136 @@
+"""Old schema versions: a kept document of each kind is read, rewritten, and says the same as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import copy
+import json
+from pathlib import Path
+import shutil
+from typing import Any
+
+import pytest
+
+from flashladder import migrations, results
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import ROOT
+from flashladder.result_origin import SCHEMA_VERSION
+from flashladder.result_schema import BenchResult
+from flashladder.summaries import problems
+
+KEPT = ROOT / "tests" / "data"
+FIRST = sorted((KEPT / "results_v1").glob("*.json"))
+ADDED = {
+    "bench.json": {
+        "references", "sweep", "reference.version", "reference.tile", "kernels.variant",
+        *(f"groups.series.{when}.{name}" for when in ("before", "after")
+          for name in ("bias", "bias_allowed", "row_bias", "row_bias_allowed")),
+    },
+    "check.json": {"rule", "reference.version", "reference.tile", "kernels.variant"},
+    "counters.json": {"kernels.variant"},
+    "sanitizer.json": {"kernels.variant"},
+}  # fmt: skip
+
+
+def document(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def added(old: object, new: object, where: str = "") -> Iterator[str]:
+    """Keys of `new` that `old` lacks; values that both have must be equal."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        assert old.keys() <= new.keys(), where
+        for key, value in new.items():
+            name = where if where == "kernels" else f"{where}.{key}".lstrip(".")
+            yield from added(old[key], value, name) if key in old else [f"{where}.{key}".lstrip(".")]
+    elif isinstance(old, list) and isinstance(new, list):
+        assert len(old) == len(new), where
+        for a, b in zip(old, new, strict=True):
+            yield from added(a, b, where)
+    else:
+        assert old == new, where
+
+
+def test_every_old_version_has_a_step_and_a_kept_document_of_every_kind() -> None:
+    assert sorted(migrations.STEPS) == list(range(1, SCHEMA_VERSION))
+    assert {path.name for path in FIRST} == set(ADDED)
+    for version in migrations.STEPS:
+        assert {document(path)["schema_version"] for path in (KEPT / f"results_v{version}").glob("*")} == {version}
+
+
+@pytest.mark.parametrize("path", FIRST, ids=lambda path: path.stem)
+def test_a_step_is_pure_and_adds_what_was_left_out(path: Path) -> None:
+    old = document(path)
+    before = copy.deepcopy(old)
+    new = migrations.migrate(old)
+    assert old == before
+    assert new.pop("schema_version") == SCHEMA_VERSION
+    old.pop("schema_version")
+    assert set(added(old, new)) == ADDED[path.name]
+
+
+@pytest.mark.parametrize("path", FIRST, ids=lambda path: path.stem)
+def test_a_migrated_document_is_what_the_model_writes(path: Path) -> None:
+    """No key is left to a default: that of a later version may be another."""
+    assert migrations.migrate(document(path)) == results.load_result(path).model_dump(mode="json")
+
+
+def test_samples_of_an_old_document_still_give_its_tables() -> None:
+    bench = results.load_as(KEPT / "results_v1" / "bench.json", BenchResult)
+    assert len(bench.summaries) == 2
+    assert problems(bench) == []
+
+
+def test_the_command_rewrites_each_file_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [Path(shutil.copy(path, tmp_path / path.name)) for path in FIRST]
+    before = [results.load_result(path) for path in names]
+    assert migrations.main([str(path) for path in names]) == 0
+    assert capsys.readouterr().out.count(f"migrated to schema {SCHEMA_VERSION}") == len(FIRST)
+    written = [path.read_bytes() for path in names]
+    for path, result in zip(names, before, strict=True):
+        assert results.load_result(path) == result
+        assert document(path)[migrations.DIGEST] == migrations.digest_of(document(path))
+    assert migrations.main([str(path) for path in names]) == 0
+    assert capsys.readouterr().out.count("already") == len(FIRST)
+    assert [path.read_bytes() for path in names] == written
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"schema_version": SCHEMA_VERSION + 1}, "newer schema: expected schema_version 2 or older, found 3"),
+        ({"schema_version": 0}, "result of another schema: expected schema_version 2, found 0"),
+        ({"schema_version": True}, "result of another schema: expected schema_version 2, found True"),
+        ({"kernels": 5}, "kernels"),
+        ({"cases": [{"accuracy": 1}]}, "cases.0."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_migrated_is_one_line_and_left_alone(
+    tmp_path: Path, edit: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "check.json"
+    path.write_text(json.dumps(document(KEPT / "results_v1" / "check.json") | edit), encoding="utf-8")
+    before = path.read_bytes()
+    with pytest.raises(FlashladderError) as caught:
+        migrations.main([str(path)])
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+    assert len(str(caught.value).splitlines()) == 1
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["check.json"]
+
+
+def test_no_files_are_a_usage_line() -> None:
+    assert migrations.main([]) == 2
+    assert migrations.main(["--help"]) == 0
+
+
+def test_a_damaged_stream_is_one_line(tmp_path: Path) -> None:
+    path = results.write_result(tmp_path / "check.json.gz", results.load_result(FIRST[1]))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    path.write_bytes(data)
+    with pytest.raises(FlashladderError, match=r"check\.json\.gz: ") as caught:
+        results.load_result(path)
+    assert not isinstance(caught.value, CheckFailed)
