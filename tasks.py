@@ -82,7 +82,7 @@ STATIONS = {
     "Build": ("build", "lock"),
     "Check and time": ("check", "emulate", "nvcc", "bench", "sweep"),
     "Look inside": ("ptxas", "ptx", "sass"),
-    "Results": ("report", "gate"),
+    "Results": ("report", "gate", "verify"),
     "This machine": ("doctor", "help"),
 }
 """Heading to tasks, in the order in which a person meets them."""
@@ -355,6 +355,18 @@ def gate(_: Context, json: bool = False) -> None:
     Example: `invoke gate --json`.
     """
     call("gate", json=json)
+
+
+@task(
+    positional=["path"],
+    help={"path": "a result file, or a machine's folder (default: results/, all machines)", "json": JSON},
+)
+def verify(_: Context, path: str = "", json: bool = False) -> None:
+    """Checks a result: seal, samples, statistics, code, cells.
+
+    Example: `invoke verify results/h200`.
+    """
+    call("verify", *([path] if path else []), json=json)
 
 
 @task(help={"json": JSON})

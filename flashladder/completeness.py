@@ -6,7 +6,7 @@ together with its pairs leaves tables that follow. A run cut short is told here 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from flashladder.result_schema import A_A, BenchResult, Group, Series, Settings
 from flashladder.timing import Plan, changed_state
@@ -23,7 +23,18 @@ def incomplete(result: BenchResult) -> list[str]:
             found.append(f"{where}: the result does not describe this process")
         lines = (_too_few(group, result.settings.blocks, extra), *_of_group(group, result.settings))
         found += [f"{where}: {line}" for line in lines if line]
-    return found
+    return found if result.sweep else found + _without_floor(result.groups)
+
+
+def _without_floor(groups: Sequence[Group]) -> list[str]:
+    """Dtypes and shapes at which the reference was not timed beside itself; a sweep's plan tells by itself."""
+    every = dict.fromkeys((group.dtype, group.shape) for group in groups)
+    have = {(one.dtype, one.shape) for one in groups for series in one.series if series.kernel == A_A and series.pairs}
+    return [
+        f"{dtype} S={shape.seq_len}: no pairs of {A_A}, the floor"
+        for dtype, shape in every
+        if (dtype, shape) not in have
+    ]
 
 
 def _too_few(group: Group, wanted: int, extra: int | None) -> str | None:
@@ -47,8 +58,6 @@ def _of_group(group: Group, settings: Settings) -> Iterator[str]:
         if sorted(block.order) != timed:
             odd = sorted(set(block.order) ^ set(timed)) or ["one of them twice"]
             yield f"block {block.index}: its order and the series with pairs are not the same kernels: {odd[0]}"
-    if A_A not in timed:
-        yield f"no pairs of {A_A}, which is the floor"
     indices = [block.index for block in group.blocks]
     for series in group.series:
         yield from _of_series(series, indices, settings)

@@ -1,10 +1,10 @@
 """The gate: published against measured, and everything committed against what it was made from.
 
-Why: numbers rot. Committed files are the sealed ones, results are derived again from their raw samples, every timed
-kernel was checked and passed, sanitizers found nothing, tables, plot and the figures in texts are rendered again byte
-for byte, machine-code locks, claims and the emulator's counters are verified, and measured progressions are compared
-with the published ones. None of this needs a GPU. Each check is independent: what one finds, or cannot do, hides no
-other.
+Why: numbers rot. Committed files are the sealed ones, documents are as they were written (`flashladder.verify` asks the
+same of any file), results are derived again from their raw samples, every timed kernel was checked and passed,
+sanitizers found nothing, tables, plot and the figures in texts are rendered again byte for byte, machine-code locks,
+claims and the emulator's counters are verified, and measured progressions are compared with the published ones. None of
+this needs a GPU. Each check is independent: what one finds, or cannot do, hides no other.
 
 Run: ``invoke gate``, or ``python -m flashladder.gate --json``.
 """
@@ -66,6 +66,7 @@ def _file_checks(root: Path) -> list[Check]:
     return [
         Check("published figures are as taken over", lambda: gate_checks.published_intact(results / PUBLISHED.name)),
         Check("result files are as sealed", lambda: gate_checks.results_sealed(results)),
+        Check("documents are as they were written", lambda: gate_checks.documents_whole(results)),
         Check("results follow from their raw samples", lambda: gate_checks.results_hold(results)),
         Check("checks passed", lambda: gate_checks.checks_passed(results)),
         Check("every configuration was checked", lambda: gate_checks.checks_complete(results)),

@@ -31,6 +31,14 @@ def results_sealed(folder: Path = RESULTS) -> Outcome:
     return over("result files are as sealed", folders, gate_results.sealed_problems, "files")
 
 
+def documents_whole(folder: Path = RESULTS) -> Outcome:
+    """Every result document is as it was written, of locked machine code, and all that its sweep planned."""
+    from flashladder.verify_document import folder_problems
+
+    folders = gate_results.machine_folders(folder)
+    return over("documents are as they were written", folders, folder_problems, "documents")
+
+
 def results_hold(folder: Path = RESULTS) -> Outcome:
     """Summaries of every committed benchmark and tuning run follow from its raw samples."""
     files = gate_results.sampled_files(folder)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from flashladder import emulator_agreement, published
+from flashladder import emulator_agreement, machine, published
 from flashladder.check_case import cases_for
 from flashladder.config import KernelConfig
 from flashladder.emulator_reading import NAME as READING_NAME
@@ -23,7 +23,7 @@ from flashladder.files import relative
 from flashladder.gate_outcome import Found
 from flashladder.inputs import layouts
 from flashladder.iteration import load_all, load_iteration
-from flashladder.lock_schema import read_lock
+from flashladder.lock_schema import LOCKS, read_lock
 from flashladder.report_data import SECOND, refusal
 from flashladder.result_schema import BenchResult, CaseResult, CheckResult, CounterResult, Kernel, SanitizerResult
 from flashladder.results import SEAL, load_as, seal_problems
@@ -58,9 +58,14 @@ def reading_problems(path: Path) -> Found:
 
 
 def sampled_files(folder: Path) -> list[Path]:
-    """Committed timings: benchmarks, the same on other cards, then the tuning runs that chose configurations."""
+    """Committed timings: benchmarks, the same on other cards, tuning runs, then others that ``machine.json`` names."""
     names = ("bench", SECOND, "tune")
-    return [path for name in names for path in sorted(folder.glob(f"*/{name}*.json.gz"))]
+    found = [path for name in names for path in sorted(folder.glob(f"*/{name}*.json.gz"))]
+    for one in machine_folders(folder):
+        if (one / machine.NAME).is_file():
+            kinds = {name: document.kind for name, document in machine.load(one).documents.items()}
+            found += [one / name for name, kind in kinds.items() if kind == "bench" and (one / name).is_file()]
+    return list(dict.fromkeys(found))
 
 
 def checked_folders(folder: Path) -> list[Path]:
@@ -91,7 +96,7 @@ def check_problems(folder: Path) -> Found:
     path = folder / CHECK
     result = checks_of(folder)
     checked = {kernel.key for kernel in result.kernels.values()}
-    found = _unlocked(path, result.kernels.values())
+    found = unlocked(path, result.kernels.values())
     found += [f"{case.kernel} {case.case}: failed: {case.reason}" for case in result.cases if case.status == "fail"]
     for timed in sorted(folder.glob("bench*.json.gz")):
         for kernel in load_as(timed, BenchResult).kernels.values():
@@ -128,7 +133,7 @@ def sanitizer_problems(path: Path) -> Found:
     if sorted(ran) != sorted(TOOLS):
         found.append(f"tools: expected {', '.join(TOOLS)} once each, found {', '.join(ran) or 'none'}")
     found += [f"{one.tool}: not clean, errors {one.errors}" for one in result.findings if not one.clean]
-    return Found(_led(path, found + _unlocked(path, result.kernels.values())), len(result.kernels))
+    return Found(_led(path, found + unlocked(path, result.kernels.values())), len(result.kernels))
 
 
 def counter_table_problems(path: Path) -> Found:
@@ -138,17 +143,19 @@ def counter_table_problems(path: Path) -> Found:
     table = csv_beside(path)
     found = table.read_bytes() if table.is_file() else None
     result = load_as(path, CounterResult)
-    problems = _unlocked(path, result.kernels.values())
+    problems = unlocked(path, result.kernels.values())
     if found != to_csv(result).encode():
         what = "is missing" if found is None else f"differs from what {path.name} gives"
         problems = [f"{relative(table)}: {what}", *problems]
     return Found(problems, len(result.counters))
 
 
-def _unlocked(path: Path, kernels: Iterable[Kernel]) -> list[str]:
-    """Kernels whose machine code is not the locked one (`report_data.refusal`)."""
+def unlocked(path: Path, kernels: Iterable[Kernel]) -> list[str]:
+    """Kernels whose machine code is not the locked one (`report_data.refusal`), by the locks beside the folder."""
     kernels = tuple(kernels)
-    locks = {arch: read_lock(arch, path.parent.parent / "locks") for arch in {kernel.arch for kernel in kernels}}
+    folder = path.parent.parent / LOCKS.name
+    folder = folder if folder.is_dir() else LOCKS
+    locks = {arch: read_lock(arch, folder) for arch in {kernel.arch for kernel in kernels}}
     reasons = ((kernel.key, refusal(kernel, locks[kernel.arch])) for kernel in kernels)
     return [f"{key}: {reason}" for key, reason in reasons if reason]
 

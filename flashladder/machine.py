@@ -17,11 +17,10 @@ from pydantic import ValidationError
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, relative, write_atomic
 from flashladder.gpus import gpu_key, load_gpus
-from flashladder.migrations import digest_of, version_of
 from flashladder.result_cells import Sweep
 from flashladder.result_samples import Strict
 from flashladder.result_schema import AnyResult, Result
-from flashladder.results import load_result, read_json, seal
+from flashladder.results import identity, load_result, read_json, seal
 
 NAME = "machine.json"
 CPU = "cpu"  # the folder of what needs no GPU
@@ -74,7 +73,7 @@ def result_files(folder: Path) -> list[Path]:
         FlashladderError: a JSON file that cannot be read.
     """
     paths = sorted({*folder.glob("*.json.gz"), *folder.glob("*.json")} - {folder / NAME})
-    return [path for path in paths if version_of(read_json(path)) is not None]
+    return [path for path in paths if identity(path)[0] is not None]
 
 
 def derive(folder: Path) -> Machine:
@@ -188,7 +187,7 @@ def _document(path: Path, result: AnyResult) -> Document:
         rung=result.rung,
         protocol_version=result.protocol_version,
         grid=sweep.grid if sweep else None,
-        content_sha256=digest_of(read_json(path)),
+        content_sha256=identity(path)[1],
     )
 
 

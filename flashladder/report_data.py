@@ -158,6 +158,11 @@ def bench_files(folder: Path = RESULTS) -> list[Path]:
     return sorted(folder.glob("*/bench*.json.gz"))
 
 
+def feeds_ladder(path: Path) -> bool:
+    """Whether the tables of the ladder are made from this file, by its name."""
+    return path.name.startswith("bench")
+
+
 def bench_results(folder: Path) -> Iterator[tuple[str, list[tuple[Path, BenchResult]]]]:
     """Per machine folder its name and its benchmark results in the mode of the progression."""
     by_machine: dict[str, list[tuple[Path, BenchResult]]] = {}
@@ -223,6 +228,8 @@ def _reference(result: BenchResult) -> str:
 
 def refusal(kernel: Kernel, lock: LockFile) -> str | None:
     """Why a kernel's numbers may not be shown; None when its machine code is the locked one."""
+    if kernel.variant:
+        return "refused: a variant, which belongs into a file of its own and not beside the ladder's kernels"
     locked = find_locked(lock, kernel.iteration, kernel.config)
     if kernel.text_sha256 is None:
         return "refused: compiled by the driver, so that its machine code is not known"

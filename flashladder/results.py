@@ -26,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, sha256, write_atomic
-from flashladder.migrations import migrate, with_digest
+from flashladder.migrations import digest_of, migrate, version_of, with_digest
 from flashladder.result_schema import AnyResult, Host, Origin, Result
 
 Kind = TypeVar("Kind", bound=Origin)
@@ -75,6 +75,26 @@ def _document(raw: bytes, *, packed: bool) -> Any:
 def _validated(raw: bytes, *, packed: bool) -> AnyResult:
     """The result in a file's bytes; the gate asks for one file in several checks."""
     return TypeAdapter[AnyResult](AnyResult).validate_python(migrate(_document(raw, packed=packed)))
+
+
+@lru_cache(maxsize=32)
+def _identity(raw: bytes, *, packed: bool) -> tuple[int | None, str]:
+    document = _document(raw, packed=packed)
+    version = version_of(document)
+    return version, "" if version is None else digest_of(document)
+
+
+def identity(path: Path) -> tuple[int | None, str]:
+    """Schema version of a JSON file and the digest of its content; (None, "") for what is no result.
+
+    Raises:
+        FlashladderError: as `read_json`.
+    """
+    try:
+        return _identity(path.read_bytes(), packed=path.suffix == ".gz")
+    except (OSError, EOFError, ValueError, zlib.error):
+        read_json(path)  # which says why
+        raise
 
 
 def load_result(path: Path) -> AnyResult:
@@ -169,10 +189,10 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m flashladder.results FILE... | --seal FOLDER...   example: ... --seal results/h200")
         return 0 if paths else 2
     if "--seal" in arguments:
-        from flashladder import machine
+        from flashladder.machine import write
 
         for name in paths:
-            print(f"sealed: {relative(machine.write(Path(name)))}")
+            print(f"sealed: {relative(write(Path(name)))}")
         return 0
     for name in paths:
         result = load_result(Path(name))

@@ -25,7 +25,7 @@ from flashladder.iteration import load_all
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
-    "gate", "sweep", "doctor", "help",
+    "gate", "sweep", "verify", "doctor", "help",
 }  # fmt: skip
 
 
