@@ -82,8 +82,7 @@ def _told(document: object) -> str:
 def _whole(document: Document) -> Document:
     """1 to 2: keys that had a default are written."""
     for kernel in _values(document.get("kernels")):
-        kernel.setdefault("variant", "")
-        kernel.setdefault("build", None)
+        _fill(kernel, variant="", build=None, registers=None, spill_stores=None, spill_loads=None)
     if isinstance(reference := document.get("reference"), dict):
         _fill(reference, version=None, tile=None)
     match document.get("kind"):

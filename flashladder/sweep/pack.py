@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.errors import FlashladderError
-from flashladder.files import write_atomic
 from flashladder.result_cells import Failure, Sweep
 from flashladder.result_origin import Origin, Reference
 from flashladder.result_schema import BenchResult, EmulatedSweepResult, Group, Process
+from flashladder.results import write_result
 from flashladder.summaries import derive
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.plan import Plan
-from flashladder.sweep.records import CellRecord, Records, packed
+from flashladder.sweep.records import CellRecord, Records
 
 
 def pack(plan: Plan, records: Records, out: Path, *, made_for: str | None = None) -> BenchResult | EmulatedSweepResult:
@@ -40,7 +40,7 @@ def pack(plan: Plan, records: Records, out: Path, *, made_for: str | None = None
     if not measured:
         raise FlashladderError(_all_failed(sweep.failures), where=records.folder, exit_code=1)
     document = _emulated(measured, sweep) if plan.settings.machine == CPU else _timed(measured, sweep)
-    write_atomic(out, packed(document.model_dump(mode="json")))
+    write_result(out, document)
     return document
 
 

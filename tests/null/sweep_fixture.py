@@ -56,7 +56,8 @@ def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) 
     series = base.series[0].model_copy(
         update={"kernel": key, "pairs": pairs(1.1, seed, shape), **({"before": GOOD, "after": GOOD} if own else {})}
     )
-    document = result(base.model_copy(update={"series": (series,)})).model_copy(
+    blocks = tuple(block.model_copy(update={"order": (key,)}) for block in base.blocks)
+    document = result(base.model_copy(update={"series": (series,), "blocks": blocks})).model_copy(
         update={
             "kernels": {own.key: own} if own else {},
             "sweep": Sweep(grid=made.grid.name, grid_sha256=made.grid.sha256, planned=(cell,)),
