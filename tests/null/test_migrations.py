@@ -20,15 +20,16 @@ from flashladder.summaries import problems
 
 KEPT = ROOT / "tests" / "data"
 FIRST = sorted((KEPT / "results_v1").glob("*.json"))
+KERNEL = {"kernels.variant", "kernels.registers", "kernels.spill_stores", "kernels.spill_loads"}
 ADDED = {
     "bench.json": {
-        "references", "sweep", "reference.version", "reference.tile", "kernels.variant",
+        "references", "sweep", "reference.version", "reference.tile", *KERNEL,
         *(f"groups.series.{when}.{name}" for when in ("before", "after")
           for name in ("bias", "bias_allowed", "row_bias", "row_bias_allowed")),
     },
-    "check.json": {"rule", "reference.version", "reference.tile", "kernels.variant"},
-    "counters.json": {"kernels.variant"},
-    "sanitizer.json": {"kernels.variant"},
+    "check.json": {"rule", "reference.version", "reference.tile", *KERNEL},
+    "counters.json": KERNEL,
+    "sanitizer.json": KERNEL,
 }  # fmt: skip
 
 
