@@ -244,17 +244,32 @@ def nvcc(_: Context, file: str, arch: str = "", out: str = "") -> None:
         "configs": f"{arguments.CONFIGS} (default: this GPU's)",
         "dtype": DTYPE,
         "tune": TUNE,
+        "references": "time these as well, commas between: all, cudnn, fa4, flash-attn",
+        "method": "compare with other timers, commas between: nvbench, ncu",
         "out": OUT,
     }
 )
-def bench(_: Context, number: str, configs: str = "", dtype: str = "", tune: bool = False, out: str = "") -> None:
+def bench(
+    _: Context,
+    number: str,
+    *,
+    configs: str = "",
+    dtype: str = "",
+    tune: bool = False,
+    references: str = "",
+    method: str = "",
+    out: str = "",
+) -> None:
     """Times one iteration in turn with FA2 on the GPU.
 
     Example: `invoke bench 7 --dtype fp16`.
+    Example: `invoke bench 16 --references all --method nvbench,ncu`.
     """
     number, dtype = step(number), dtype_of(dtype)
     need_gpu()
-    call("bench", number, configs=configs, dtype=dtype, tune=tune, out=out)
+    several = {"--references": references, "--method": method}
+    words = [word for option, names in several.items() if names for word in (option, *names.split(","))]
+    call("bench", number, *words, configs=configs, dtype=dtype, tune=tune, out=out)
 
 
 @task(

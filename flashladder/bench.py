@@ -8,6 +8,7 @@ Run on a machine with a GPU:
     python -m flashladder.bench --all --configs prog --out bench.json.gz
     python -m flashladder.bench 16 --references all                  # cuDNN, FA4 and flash-attn as arms of their own
     python -m flashladder.bench 16 --tune --out tune.json.gz         # ranks configurations at one length
+    python -m flashladder.bench 16 --method nvbench ncu              # second opinions beside the paired timer
 Exit code: 0 done, 1 a kernel is wrong or a time impossible, 2 it could not run.
 """
 
@@ -175,6 +176,18 @@ def run_bench(options: argparse.Namespace, device: Device) -> tuple[BenchResult,
     return finish(options.out, result, device, tuple(beside.identities)), complete
 
 
+def judged(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bool]:
+    """`run_bench`, then the same cells by other tools; the file holds both, so that it must not exist yet."""
+    from flashladder.second_opinion import compare
+
+    out, options.out = options.out, None
+    if out is not None and out.exists():
+        raise FlashladderError("the file exists", where=out, hint="choose another --out, or delete it")
+    result, complete = run_bench(options, device)
+    compare(out, result, options.methods)
+    return result, complete
+
+
 def keep(out: Path | None, result: BenchResult, group: Group) -> BenchResult:
     """Adds a group and writes the file; its tables follow in `finish`."""
     result = result.model_copy(
@@ -228,6 +241,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--references", nargs="+", choices=("all", *NAMES), default=[], metavar="NAME",
         help=f"time these beside the kernels where they run: all, {', '.join(NAMES)}",
     )  # fmt: skip
+    parser.add_argument(
+        "--method", dest="methods", nargs="+", choices=("nvbench", "ncu"), default=[],
+        help="have the same cells timed by these tools as well, and compare",
+    )  # fmt: skip
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
     parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
     parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); goes on when it exists")
@@ -235,8 +252,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if bool(options.numbers) == options.all:
         parser.error("give iterations, or --all")
-    if options.tune and options.references:
-        parser.error("--tune ranks kernels: leave --references out")
+    if options.tune and (options.references or options.methods):
+        parser.error("--tune ranks kernels: leave --references and --method out")
     pairs = options.pairs or (6 if options.tune else 24)
     if pairs < (1 if options.tune else 20):
         parser.error(f"--pairs: expected at least 20, found {pairs}: fewer give no honest interval")
@@ -258,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     device = open_device()
     options.configs = options.configs or (["tune"] if options.tune else [default_key(device.gpu.name)])
     with exclusive(device.gpu.uuid):
-        result, complete = run_bench(options, device)
+        result, complete = judged(options, device) if options.methods else run_bench(options, device)
     print(ranking(result) if options.tune else table(result))
     if device.foreign_before:
         print(f"{device.foreign_before} other processes used this GPU: time it again when they are gone")

@@ -66,7 +66,12 @@ def ncu_command(ncu: Path, metrics: Sequence[str], log: Path, launches: Launches
 
 
 def parse_ncu(text: str, metrics: Sequence[str]) -> list[dict[str, int]]:
-    """Counters per launch, in launch order, from ncu's CSV (messages before its header are skipped).
+    """Counters per launch, in launch order, from ncu's CSV; raises what `read_launches` does."""
+    return [found for _, found in read_launches(text, metrics)]
+
+
+def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str, int]]]:
+    """Kernel's name and counters of each launch, in order, from ncu's CSV (messages before its header are skipped).
 
     Raises:
         FlashladderError: counters are refused on this machine, or a metric is missing or not a number.
@@ -80,7 +85,7 @@ def parse_ncu(text: str, metrics: Sequence[str]) -> list[dict[str, int]]:
     start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
         raise FlashladderError("ncu printed no table", found=(lines or ["nothing"])[-1])
-    launches: dict[int, dict[str, int]] = {}
+    launches: dict[int, tuple[str, dict[str, int]]] = {}
     for row in csv.DictReader(line for line in lines[start:] if line.startswith('"')):
         if not row["Metric Name"]:
             continue  # advice of a rule, not a metric
@@ -88,9 +93,9 @@ def parse_ncu(text: str, metrics: Sequence[str]) -> list[dict[str, int]]:
             value = float(row["Metric Value"].replace(",", ""))
         except ValueError as error:
             raise FlashladderError(f"ncu has no value for {row['Metric Name']}", found=row["Metric Value"]) from error
-        launches.setdefault(int(row["ID"]), {})[row["Metric Name"]] = round(value)
+        launches.setdefault(int(row["ID"]), (row["Kernel Name"], {}))[1][row["Metric Name"]] = round(value)
     ordered = [launches[index] for index in sorted(launches)]
-    for found in ordered:
+    for _, found in ordered:
         if lacking := set(metrics) - found.keys():
             raise FlashladderError(
                 "ncu did not measure a metric", expected=min(lacking), found=", ".join(sorted(found))
@@ -122,8 +127,13 @@ def read_counters(
     keys = launches.keys()
     if len(found) != len(keys):
         raise FlashladderError("ncu saw another number of launches", expected=len(keys), found=len(found))
+    return dict(zip(keys, found, strict=True)), ncu_version(ncu)
+
+
+def ncu_version(ncu: Path) -> str:
+    """The line in which ncu says which one it is."""
     version = run_bounded([str(ncu), "--version"], 60.0).output.strip().splitlines()
-    return dict(zip(keys, found, strict=True)), (version or ["ncu"])[-1]
+    return (version or ["ncu"])[-1]
 
 
 def differences(iteration: int, ours: Counters, peer: Counters) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from flashladder.result_cells import EmulatedCell, Sweep
+from flashladder.result_opinion import Method, Opinion
 from flashladder.result_origin import (
     PROTOCOL_VERSION,
     SCHEMA_VERSION,
@@ -29,6 +30,7 @@ __all__ = [
     "PROTOCOL_VERSION",
     "SCHEMA_VERSION",
     "Accuracy",
+    "Agreement",
     "AnyResult",
     "BenchResult",
     "Block",
@@ -44,6 +46,7 @@ __all__ = [
     "Kernel",
     "Mean",
     "Mode",
+    "Opinion",
     "Origin",
     "Pair",
     "Process",
@@ -51,6 +54,7 @@ __all__ = [
     "Result",
     "Sample",
     "SanitizerResult",
+    "SecondOpinionResult",
     "Series",
     "Settings",
     "Shape",
@@ -193,6 +197,31 @@ class EmulatedSweepResult(Origin):
     cells: tuple[EmulatedCell, ...]
 
 
+class Agreement(Interval):
+    """Derived: another tool's percentage beside the paired timer's; `off_pct` is by how much theirs is larger.
+
+    `agrees`: the two intervals overlap once the paired one is widened by the A/A floor.
+    """
+
+    method: Method
+    shape: Shape
+    kernel_us: float
+    reference_us: float
+    n_rounds: int
+    off_pct: float
+    agrees: bool
+
+
+class SecondOpinionResult(Result):
+    """The same cells timed in turn with FA2 (`paired`) and by other tools; `left_out` says which had to be dropped."""
+
+    kind: Literal["second-opinion"] = "second-opinion"
+    paired: BenchResult
+    opinions: tuple[Opinion, ...]
+    agreements: tuple[Agreement, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
 class CounterResult(Result):
     """Hardware counters of one launch per kernel, read by Nsight Compute."""
 
@@ -241,6 +270,12 @@ class SanitizerResult(Result):
 
 
 AnyResult = Annotated[
-    BenchResult | CheckResult | EmulatedCheckResult | EmulatedSweepResult | CounterResult | SanitizerResult,
+    BenchResult
+    | CheckResult
+    | EmulatedCheckResult
+    | EmulatedSweepResult
+    | SecondOpinionResult
+    | CounterResult
+    | SanitizerResult,
     Field(discriminator="kind"),
 ]

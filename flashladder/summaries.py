@@ -241,7 +241,7 @@ def _differences(written: BenchResult, derived: BenchResult) -> list[str]:
             found += [] if set(labels) ^ set(expected) else [f"{told}: cells repeated or in another order"]
             continue
         for (label, a), (_, b) in zip(old, new, strict=True):
-            found += [f"{told}: {label}{field}: written {x}, derived {y}" for field, x, y in _unequal(a, b)]
+            found += [f"{told}: {label}{field}: written {x}, derived {y}" for field, x, y in unequal(a, b)]
     return found
 
 
@@ -257,14 +257,14 @@ def _labelled(part: Mapping[str, float] | Sequence[Mapping[str, Any]]) -> list[t
     return labelled
 
 
-def _unequal(a: object, b: object, field: str = "") -> Iterator[tuple[str, object, object]]:
+def unequal(a: object, b: object, field: str = "") -> Iterator[tuple[str, object, object]]:
     """Values that differ by more than rounding: `` field.0.field``, and both."""
     if isinstance(a, dict) and isinstance(b, dict):  # of one model: the same keys
         for key in a:
-            yield from _unequal(a[key], b[key], f"{field}.{key}" if field else f" {key}")
+            yield from unequal(a[key], b[key], f"{field}.{key}" if field else f" {key}")
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for index, (x, y) in enumerate(zip(a, b, strict=True)):
-            yield from _unequal(x, y, f"{field}.{index}")
+            yield from unequal(x, y, f"{field}.{index}")
     elif isinstance(a, float) and isinstance(b, float):
         if not math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
             yield field, a, b

@@ -190,6 +190,8 @@ MEANT: list[tuple[str, dict[str, object]]] = [
      {"numbers": [7], "backend": "emulator", "dtypes": ["bf16"], "quick": True, "out": None}),
     ("bench 16 --tune --dtype fp16 --out a.json",
      {"numbers": [16], "tune": True, "dtypes": ["fp16"], "out": Path("a.json"), "configs": None}),
+    ("bench 16 --references cudnn,fa4 --method nvbench,ncu",
+     {"numbers": [16], "references": ["cudnn", "fa4"], "methods": ["nvbench", "ncu"], "dtypes": ["fp16", "bf16"]}),
     ("emulate 1 --seq-len 512 --heads 2 --counters --hazards",
      {"iteration": "1", "seq_len": "512", "heads": "2", "batch": "", "counters": True, "hazards": True}),
     ("sass 8 --arch sm_90 --counts", {"arch": "sm_90", "counts": True}),
