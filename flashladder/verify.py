@@ -21,7 +21,14 @@ from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import RESULTS, dump_json, relative
 from flashladder.gate_results import CHECK
-from flashladder.result_schema import AnyResult, BenchResult, CounterResult, EmulatedSweepResult, SanitizerResult
+from flashladder.result_schema import (
+    AnyResult,
+    BenchResult,
+    CounterResult,
+    EmulatedSweepResult,
+    SanitizerResult,
+    SecondOpinionResult,
+)
 from flashladder.results import SEAL, identity, load_result, seal_problems
 from flashladder.verify_sweep import grid_note
 
@@ -152,7 +159,7 @@ def _told(result: AnyResult) -> str:
         what = f"{len(result.summaries)} cells"
     elif isinstance(result, EmulatedSweepResult):
         what = f"{len(result.cells)} cells"
-    elif isinstance(result, CounterResult | SanitizerResult):
+    elif isinstance(result, CounterResult | SanitizerResult | SecondOpinionResult):
         what = f"{len(result.kernels)} kernels"
     else:
         what = f"{len(result.cases)} cases"
