@@ -117,6 +117,9 @@ def _by_round(timings: Timings) -> dict[int, float]:
 def problems(result: SecondOpinionResult) -> list[str]:
     """What is wrong with a result: of the paired timer, times that cannot be, missing cells, numbers out of nowhere."""
     found = [f"paired: {line}" for line in summaries.problems(result.paired)]
+    origin = ("rung", "gpu", "host", "kernels", "protocol_version")
+    other = [name for name in origin if getattr(result, name) != getattr(result.paired, name)]
+    found += [f"{name} is not that of the pairs" for name in other]
     cells = _cells(result.paired)
     for opinion in result.opinions:
         where = f"{opinion.method} {opinion.dtype} S={opinion.shape.seq_len}"

@@ -157,6 +157,8 @@ def _told(result: AnyResult) -> str:
     """What a document is, in a few words."""
     if isinstance(result, BenchResult):
         what = f"{len(result.summaries)} cells"
+    elif isinstance(result, SecondOpinionResult):
+        what = f"{len(result.agreements)} cells"
     elif isinstance(result, EmulatedSweepResult):
         what = f"{len(result.cells)} cells"
     elif isinstance(result, CounterResult | SanitizerResult | SecondOpinionResult):

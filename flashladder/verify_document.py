@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from flashladder import verify_sweep
+from flashladder import second_opinion, verify_sweep
 from flashladder.config import KernelConfig
 from flashladder.files import relative
 from flashladder.gate_outcome import Found
@@ -19,7 +19,14 @@ from flashladder.machine import result_files
 from flashladder.migrations import DIGEST, digest_of, migrate, version_of
 from flashladder.report_data import feeds_ladder
 from flashladder.result_origin import SCHEMA_VERSION
-from flashladder.result_schema import AnyResult, BenchResult, CheckResult, EmulatedCheckResult, EmulatedSweepResult
+from flashladder.result_schema import (
+    AnyResult,
+    BenchResult,
+    CheckResult,
+    EmulatedCheckResult,
+    EmulatedSweepResult,
+    SecondOpinionResult,
+)
 from flashladder.results import load_result, read_json
 
 MOST = 8  # lines on one document's keys
@@ -35,6 +42,8 @@ def problems(path: Path) -> list[str]:
     found = [*_own_text(document, result), *_dtypes(result), *_code(path, result)]
     if isinstance(result, BenchResult | EmulatedSweepResult):
         found += verify_sweep.problems(result)
+    if isinstance(result, SecondOpinionResult):
+        found += [*_dtypes(result.paired), *second_opinion.problems(result)]
     return [f"{relative(path)}: {line}" for line in found]
 
 

@@ -12,11 +12,12 @@ import warnings
 import pytest
 import torch
 
-from flashladder import bench, bench_table, references
+from flashladder import bench, bench_table, references, report_data, report_tables
 from flashladder.bench_run import bench_group, prepare
 from flashladder.bench_subject import Subject, kernel_subject
 from flashladder.config import KernelConfig
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.figure_data import Data
 from flashladder.inputs import torch_dtype
 from flashladder.references import Backend, arms, lacking, longest_kernel, profiled, reference_identity
 from flashladder.result_schema import A_A, BenchResult, Reference, Series, Shape
@@ -24,6 +25,7 @@ from flashladder.results import load_as, write_result
 from flashladder.summaries import derive, problems
 from flashladder.timing import Plan
 from tests.null.bench_fixture import FAST, GOOD, group, pairs, result
+from tests.null.ladder_fixture import make
 from tests.null.test_bench_null import simulated
 from tests.null.test_check_null import attention, right
 from tests.null.test_timing_null import FakeGpu
@@ -244,7 +246,8 @@ def test_a_subject_of_another_dtype_is_refused() -> None:
 def beside() -> BenchResult:
     """The fixture's result, with cuDNN timed beside its kernels."""
     series = Series(kernel="cudnn", pairs=pairs(1.8, 9), before=GOOD, after=GOOD)
-    with_it = group().model_copy(update={"series": (*group().series, series)})
+    blocks = tuple(one.model_copy(update={"order": (*one.order, "cudnn")}) for one in group().blocks)
+    with_it = group().model_copy(update={"series": (*group().series, series), "blocks": blocks})
     known = Reference(op="op", version="9.19.0", tile="64x128x128", torch="2.11", cuda="13.0", kernels={})
     return derive(result(with_it).model_copy(update={"references": {"cudnn": known}}))
 
@@ -311,6 +314,37 @@ def test_tuning_takes_no_references(capsys: pytest.CaptureFixture[str]) -> None:
         bench.parse_arguments(["16", "--tune", "--references", "cudnn"])
     assert caught.value.code == 2
     assert "--tune ranks kernels" in capsys.readouterr().err
+
+
+def with_cudnn(path: Path, **changes: Any) -> None:
+    """Writes the made-up bench file at `path` anew, with cuDNN timed beside every kernel."""
+    made = load_as(path, BenchResult)
+    groups = tuple(
+        one.model_copy(
+            update={
+                "series": (*one.series, one.series[1].model_copy(update={"kernel": "cudnn"})),
+                "blocks": tuple(b.model_copy(update={"order": (*b.order, "cudnn")}) for b in one.blocks),
+            }
+        )
+        for one in made.groups
+    )
+    known = {"cudnn": Reference(op="op", version="9.19.0", torch="2.11", cuda="13.0", kernels={})}
+    write_result(path, derive(made.model_copy(update={"groups": groups, "references": known, **changes})))
+
+
+def test_a_reference_never_enters_the_ladders_tables(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", lambda number: 50.0 + number)
+    other = fixture.bench.parent / "second_card.json.gz"
+    first = load_as(fixture.bench, BenchResult)
+    write_result(other, first.model_copy(update={"gpu": first.gpu.model_copy(update={"uuid": "GPU-1"})}))
+    ladder = report_data.collect(fixture.folder)
+    document = report_tables.document(ladder)
+    with_cudnn(fixture.bench)
+    with_cudnn(other, gpu=load_as(other, BenchResult).gpu)
+    assert problems(load_as(other, BenchResult)) == []
+    beside_it = report_data.collect(fixture.folder)
+    assert report_tables.document(beside_it) == document
+    assert Data(beside_it, results=fixture.folder).moved(everywhere=True) == 0.0
 
 
 def test_a_result_with_references_survives_its_file(tmp_path: Path) -> None:

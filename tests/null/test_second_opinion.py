@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder import bench, opinion_program, opinion_tools, second_opinion
+from flashladder import bench, opinion_program, opinion_tools, second_opinion, verify, verify_document
 from flashladder.bench_subject import Subject
 from flashladder.counters import read_launches
 from flashladder.errors import CheckFailed, FlashladderError
@@ -360,9 +360,11 @@ def test_a_time_below_the_gpus_peak_is_found() -> None:
     made = judged(opinion("ncu"))
     gpu = made.gpu.model_copy(update={"name": "NVIDIA H200"})
     (only,) = made.opinions
+    assert problems(made.model_copy(update={"gpu": gpu})) == ["gpu is not that of the pairs"]
     quick = only.timings[1].model_copy(update={"us": (1.0,) * 8})
     changed = only.model_copy(update={"timings": (only.timings[0], quick, only.timings[2])})
     found = problems(made.model_copy(update={"gpu": gpu, "opinions": (changed,)}))
+    assert found.pop(0) == "gpu is not that of the pairs"
     assert "1.0 us is below the" in found[0]
 
 
@@ -392,6 +394,18 @@ def test_a_result_survives_its_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     write_result(path, made.model_copy(update={"agreements": made.agreements[:1]}))
     with pytest.raises(CheckFailed, match="1 written, 4 derived"):
         second_opinion.main([str(path)])
+
+
+def test_verify_derives_the_agreements_again(tmp_path: Path) -> None:
+    """An agreement that was edited before the digest was made is found, as in every other document."""
+    path, made = tmp_path / "opinions.json.gz", judged(opinion("nvbench"))
+    assert [line for line in verify_document.problems(write_result(path, made)) if "agreements" in line] == []
+    edited = made.agreements[0].model_copy(update={"agrees": False})
+    found = verify_document.problems(
+        write_result(path, made.model_copy(update={"agreements": (edited, made.agreements[1])}))
+    )
+    assert [line for line in found if "agrees: written False, derived True" in line]
+    assert verify.verify(path)[0].summary.startswith("second-opinion, 2 cells")
 
 
 @pytest.mark.usefixtures("simulated")
