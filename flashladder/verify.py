@@ -161,7 +161,7 @@ def _told(result: AnyResult) -> str:
         what = f"{len(result.agreements)} cells"
     elif isinstance(result, EmulatedSweepResult):
         what = f"{len(result.cells)} cells"
-    elif isinstance(result, CounterResult | SanitizerResult | SecondOpinionResult):
+    elif isinstance(result, CounterResult | SanitizerResult):
         what = f"{len(result.kernels)} kernels"
     else:
         what = f"{len(result.cases)} cases"
