@@ -74,8 +74,8 @@ def checked_folders(folder: Path) -> list[Path]:
 
 
 def machine_folders(folder: Path) -> list[Path]:
-    """Folders with measurements."""
-    return sorted({path.parent for path in folder.glob("*/*.json.gz")})
+    """Folders with measurements, or with a seal or a ``machine.json`` that tells of some."""
+    return sorted({path.parent for name in ("*.json.gz", SEAL, machine.NAME) for path in folder.glob(f"*/{name}")})
 
 
 def sample_problems(path: Path) -> Found:

@@ -123,11 +123,16 @@ def write(folder: Path) -> Path:
     return seal(folder)
 
 
+def is_key(name: str) -> bool:
+    """Whether folders of this name are those of one known machine."""
+    return name == CPU or name in load_gpus()
+
+
 def wrong_folder(machine: Machine) -> str | None:
     """What is wrong where a folder is named after another GPU than its documents are of."""
     key = gpu_key(machine.gpu) if machine.gpu else CPU
     named = machine.machine
-    if key == named or (named != CPU and named not in load_gpus()):
+    if key == named or not is_key(named):
         return None
     return f"results of {_told(machine.gpu)} in a folder named {named}"
 

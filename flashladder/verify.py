@@ -58,7 +58,7 @@ def verify(path: Path) -> list[Verified]:
                 "not a result", where=relative(path), expected="a name that ends in .json or .json.gz"
             )
         sealed = _is_sealed(path.parent)
-        return [_verified(path, _broken_seals(path.parent).get(path.name, ()) if sealed else (), sealed=sealed)]
+        return [_verified(path, _broken_seal(path) if sealed else (), sealed=sealed)]
     if not path.is_dir():
         raise FlashladderError("no such result", where=relative(path), expected="a result file or a folder of them")
     folders = [path] if _is_machine(path) else sorted(one for one in path.iterdir() if _is_machine(one))
@@ -99,6 +99,14 @@ def _broken_seals(folder: Path) -> dict[str, tuple[str, ...]]:
         name = where.removeprefix(f"{relative(folder)}/")
         broken[name] = (*broken.get(name, ()), told)
     return broken
+
+
+def _broken_seal(path: Path) -> tuple[str, ...]:
+    """What the seal says about one file; of the seal itself, all that it says."""
+    broken = _broken_seals(path.parent)
+    if path.name != SEAL:
+        return broken.get(path.name, ())
+    return tuple(told if name == SEAL else f"{name}: {told}" for name, lines in broken.items() for told in lines)
 
 
 def _verified(path: Path, broken: Iterable[str], *, sealed: bool) -> Verified:
