@@ -101,7 +101,7 @@ def test_a_document_that_does_not_hold_is_not_published(root: Path) -> None:
 @pytest.mark.parametrize(
     ("gpu", "name", "message"),
     [
-        ("NVIDIA H100 80GB HBM3", "h200", "h200: another machine's folder: expected the folder h100, found .* of NVIDIA H"),
+        ("NVIDIA H100 80GB HBM3", "h200", "h200: another machine's folder: expected the folder h100, found"),
         ("NVIDIA B", made.NAME, "expected results of NVIDIA Example 1, found .* of NVIDIA B"),
         ("NVIDIA B", "cpu", "expected the folder nvidia_b"),
     ],
