@@ -24,7 +24,7 @@ from pathlib import Path
 import sys
 from typing import Any
 
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative, sha256
 from flashladder.result_origin import SCHEMA_VERSION
 
@@ -136,30 +136,32 @@ STEPS: Mapping[int, Callable[[Document], Document]] = {1: _whole}
 
 
 def rewrite(path: Path) -> bool:
-    """Writes a result file anew in today's schema; whether it was of an older one.
+    """Writes a result file anew as today's schema writes it; whether it was written otherwise.
 
     Raises:
         FlashladderError: it cannot be read, is newer, or does not follow its schema.
+        CheckFailed: it was edited since it was written.
     """
     from flashladder.results import load_result, read_json, write_result
 
-    before = version_of(read_json(path))
-    result = load_result(path)
-    if before == SCHEMA_VERSION:
+    document, result = read_json(path), load_result(path)
+    if version_of(document) == SCHEMA_VERSION and document.get(DIGEST) != digest_of(document):
+        raise CheckFailed("edited since it was written, and not written anew", where=relative(path))
+    if document == with_digest(result.model_dump(mode="json")):
         return False
     write_result(path, result)
     return True
 
 
 def main(names: list[str]) -> int:
-    """Rewrites result files of older versions, each atomically; those of today's are left as they are."""
+    """Rewrites result files of older versions, each atomically; those as today's writes them are left as they are."""
     if not names or "--help" in names:
         print("usage: python -m flashladder.migrations FILE...   example: ... results/h200/bench.json.gz")
         return 0 if names else 2
     for name in names:
         path = Path(name)
-        told = f"migrated to schema {SCHEMA_VERSION}" if rewrite(path) else f"is of schema {SCHEMA_VERSION} already"
-        print(f"{relative(path)}: {told}")
+        told = "rewritten" if rewrite(path) else "left, as it is so already"
+        print(f"{relative(path)}: {told}: as schema {SCHEMA_VERSION} writes it")
     return 0
 
 

@@ -87,13 +87,13 @@ def test_the_command_rewrites_each_file_once(tmp_path: Path, capsys: pytest.Capt
     names = [Path(shutil.copy(path, tmp_path / path.name)) for path in FIRST]
     before = [results.load_result(path) for path in names]
     assert migrations.main([str(path) for path in names]) == 0
-    assert capsys.readouterr().out.count(f"migrated to schema {SCHEMA_VERSION}") == len(FIRST)
+    assert capsys.readouterr().out.count(f": rewritten: as schema {SCHEMA_VERSION}") == len(FIRST)
     written = [path.read_bytes() for path in names]
     for path, result in zip(names, before, strict=True):
         assert results.load_result(path) == result
         assert document(path)[migrations.DIGEST] == migrations.digest_of(document(path))
     assert migrations.main([str(path) for path in names]) == 0
-    assert capsys.readouterr().out.count("already") == len(FIRST)
+    assert capsys.readouterr().out.count(": left, as it is so already: ") == len(FIRST)
     assert [path.read_bytes() for path in names] == written
 
 
@@ -120,6 +120,19 @@ def test_what_cannot_be_migrated_is_one_line_and_left_alone(
     assert len(str(caught.value).splitlines()) == 1
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["check.json"]
+
+
+def test_a_document_that_lacks_a_key_is_written_whole_but_no_edited_one(tmp_path: Path) -> None:
+    path = results.write_result(tmp_path / "check.json", results.load_result(FIRST[1]))
+    whole = path.read_bytes()
+    found = document(path)
+    found.pop("rule")
+    path.write_text(json.dumps(migrations.with_digest(found)), encoding="utf-8")
+    assert migrations.rewrite(path)
+    assert path.read_bytes() == whole
+    path.write_text(json.dumps(document(path) | {"rung": "GPU"}), encoding="utf-8")
+    with pytest.raises(CheckFailed, match="edited since it was written, and not written anew"):
+        migrations.rewrite(path)
 
 
 def test_no_files_are_a_usage_line() -> None:
