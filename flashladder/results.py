@@ -115,7 +115,7 @@ def load_result(path: Path) -> AnyResult:
             read_json(path)  # which says why it cannot be read
             raise
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        key = ".".join(str(part) for part in first["loc"]) or "the document"
         found = first.get("input")
         whole = isinstance(found, Mapping | Sequence) and not isinstance(found, str)  # the message names what is wrong
         told = first["msg"].removeprefix("Value error, ")

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 import re
 
 from flashladder.files import CONFIGS, relative, sha256
+from flashladder.grid import load_grid
 from flashladder.reproduce import machine_name
 from flashladder.result_cells import EmulatedCell, PlannedCell, Sweep
 from flashladder.result_origin import Kernel, kernel_key
 from flashladder.result_schema import A_A, BenchResult, EmulatedSweepResult, Shape
 from flashladder.sweep.cells import CPU, Settings, address_of, title, wanted_of
-from flashladder.sweep.plan import FA2
+from flashladder.sweep.plan import FA2, wanted
 
 GRIDS = CONFIGS / "grids"
 Swept = BenchResult | EmulatedSweepResult
@@ -33,11 +34,18 @@ def problems(result: Swept) -> list[str]:
 
 
 def grid_note(sweep: Sweep) -> str | None:
-    """What became of the grid's file since: None where it is the one that was measured."""
+    """What became of the grid since: None where its file and its cells are those that were measured.
+
+    Cells change with the iterations too, when a tuned configuration is written there; so that this is no failure.
+    """
     path = GRIDS / f"{sweep.grid}.yaml"
     if not path.is_file():
         return f"{relative(path)} is no more"
-    return None if sha256(path.read_bytes()) == sweep.grid_sha256 else f"{relative(path)} was changed since"
+    if sha256(path.read_bytes()) != sweep.grid_sha256:
+        return f"{relative(path)} was changed since"
+    now, then = set(wanted(load_grid(sweep.grid))), set(map(wanted_of, sweep.planned))
+    told = f"{relative(path)} gives {len(now - then)} other cells today, and {len(then - now)} no more"
+    return None if now == then else told
 
 
 def key_of(cell: PlannedCell) -> str:
@@ -108,9 +116,9 @@ def _counted(result: Swept, sweep: Sweep) -> list[str]:
         found = []
     again = isinstance(result, BenchResult) and result.purpose == "tune"
     for cell in sweep.planned:
-        n, wanted = measured[names[cell.address]], int(cell.address not in failed)
-        if n != wanted and not (again and n > wanted > 0):
-            found.append(f"cell {title(cell)}: measured {n} times, expected {wanted}" + ", as it failed" * (not wanted))
+        n, due = measured[names[cell.address]], int(cell.address not in failed)
+        if n != due and not (again and n > due > 0):
+            found.append(f"cell {title(cell)}: measured {n} times, expected {due}" + ", as it failed" * (not due))
     planned = Counter(names.values())
     found += [f"{name}: planned twice" for name, n in planned.items() if n > 1]
     return found + [f"{name}: measured, not planned" for name in measured if name not in planned]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import json
 from pathlib import Path
 import random
+import re
 import shutil
 
 import pytest
@@ -13,10 +14,16 @@ import pytest
 from flashladder import gate_checks, machine, results, verify, verify_sweep
 from flashladder.errors import FlashladderError
 from flashladder.files import RESULTS
+from flashladder.grid import load_grid
 from flashladder.result_cells import Failure
 from flashladder.result_schema import A_A, kernel_key
 from flashladder.results import SEAL, load_result, seal, write_result
 from flashladder.summaries import derive
+from flashladder.sweep import plan
+from flashladder.sweep.pack import pack
+from flashladder.sweep.records import Records
+from flashladder.verify_sweep import grid_note
+from tests.null import sweep_fixture
 from tests.null import verify_fixture as made
 from tests.null.bench_fixture import FAST, GPU, SHAPE
 from tests.null.verify_fixture import Document, Edit, edited
@@ -252,6 +259,33 @@ def test_cells_of_the_emulator_are_compared_with_their_plan(tmp_path: Path) -> N
     (one,) = verify.verify(write_result(tmp_path / "cpu.json.gz", good))
     assert (one.status, one.sealed) == ("ok", False)
     assert one.summary == "emulated-sweep, 2 cells, schema 2; configs/grids/cpu.yaml was changed since"
+
+
+def test_a_grid_whose_cells_are_others_today_is_named() -> None:
+    sweep = made.swept().sweep
+    assert sweep is not None
+    told = re.fullmatch(
+        r"configs/grids/h200.yaml gives (\d+) other cells today, and (\d) no more", str(grid_note(sweep))
+    )
+    assert told is not None
+    assert int(told[1]) > 300
+    assert int(told[2]) == 2, "16 in this configuration, at two lengths"
+    none = sweep.model_copy(update={"grid": "none"})
+    assert grid_note(none) == "configs/grids/none.yaml is no more"
+    grid = load_grid("h200")
+    whole = plan.make(grid, "h200", lambda cells: [made.TEXT] * len(cells))
+    assert grid_note(sweep.model_copy(update={"planned": whole.cells})) is None
+
+
+def test_what_a_sweep_packs_holds(tmp_path: Path) -> None:
+    packed = plan.make(sweep_fixture.emulated_grid(tmp_path), "cpu", sweep_fixture.digests)
+    records = Records(tmp_path / "records")
+    for cell in packed.cells:
+        records.write(sweep_fixture.emulated(cell, packed))
+    pack(packed, records, tmp_path / "own" / "cpu.json.gz")
+    (one,) = verify.verify(tmp_path / "own" / "cpu.json.gz")
+    assert one.details == ()
+    assert one.summary.startswith(f"emulated-sweep, {len(packed.cells)} cells")
 
 
 def test_another_reference_has_to_be_described(path: Path) -> None:
