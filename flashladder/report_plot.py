@@ -10,7 +10,7 @@ Run: `invoke report` (flashladder/report.py calls `render`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 import io
@@ -94,18 +94,22 @@ def render(series: Sequence[Series], names: Mapping[int, str], subtitle: str) ->
 @lru_cache(maxsize=4)
 def _drawn(series: tuple[Series, ...], numbered: tuple[tuple[int, str], ...], subtitle: str) -> Mapping[str, bytes]:
     """The plot; one process draws the same data once."""
+    names = dict(numbered)
+    description = f"percent of FA2 per iteration; data {data_digest(series, names)}"
+    return saved(lambda: _figure(series, names, subtitle), description)
+
+
+def saved(draw: Callable[[], Figure], description: str) -> dict[str, bytes]:
+    """What `draw` makes in this project's style, as bytes by suffix, ``svg`` and ``png``; it calls `description`."""
     import matplotlib as mpl
 
-    names = dict(numbered)
     mpl.use("agg")
     with mpl.rc_context():
         mpl.rcdefaults()
         for name, value in STYLE.items():
             mpl.rcParams.update({name: value})  # type: ignore[dict-item]  # the stub wants literal keys
-        figure = _figure(series, names, subtitle)
-        digest = data_digest(series, names)
+        figure = draw()
         svg, png = io.BytesIO(), io.BytesIO()
-        description = f"percent of FA2 per iteration; data {digest}"
         figure.savefig(svg, format="svg", metadata={"Date": None, "Description": description})
         figure.savefig(png, format="png", dpi=160, metadata={"Software": None, "Description": description})
     return {"svg": svg.getvalue(), "png": png.getvalue()}

@@ -70,6 +70,11 @@ def derive(result: BenchResult) -> BenchResult:
     )
 
 
+def samples(result: BenchResult) -> dict[Cell, tuple[Floats, list[int]]]:
+    """Per kernel, dtype and shape the log ratios to the reference that count, and the process of each."""
+    return {cell: _joined(parts) for cell, parts in _cells(result.groups).items()}
+
+
 def _cells(groups: Sequence[Group]) -> dict[Cell, list[tuple[Group, Series]]]:
     """Series of one kernel, dtype and shape together, over all processes, in a fixed order."""
     cells: dict[Cell, list[tuple[Group, Series]]] = {}

@@ -1,0 +1,58 @@
+"""Writes tables and plot of a packed sweep of ablations or toolchains: what ``analysis/ablation.py`` and its like call.
+
+Nothing to run here: ``python analysis/ablation.py FILE``, ``python analysis/toolchain.py FILE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from flashladder.arguments import Parser
+from flashladder.files import BUILD, write_atomic
+from flashladder.report_data import HEADLINE_LENGTH
+from flashladder.result_schema import BenchResult
+from flashladder.results import load_as
+from flashladder.variant_plot import Label, render
+from flashladder.variant_tables import to_csv
+from flashladder.variant_worth import Comparison
+
+TITLES = {"ablation": "What each change is worth", "toolchain": "The same source through other compilers"}
+Compare = Callable[[BenchResult], list[Comparison]]
+Render = Callable[[BenchResult, Sequence[Comparison]], str]
+
+
+def arguments(doc: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
+    """``FILE [--out FOLDER]``; `doc` is the script's docstring, whose first line says what it answers."""
+    parser = Parser(description=(doc or "").partition("\n")[0], epilog=(doc or "").strip().rpartition("\n")[2])
+    parser.add_argument("result", metavar="FILE", help="packed result of the sweep (.json.gz)")
+    parser.add_argument("--out", metavar="FOLDER", default=str(BUILD / "report"), help="default: build/report")
+    return parser.parse_args(argv)
+
+
+def write(name: str, file: Path, out: Path, compare: Compare, text: Render, label: Label) -> list[Path]:
+    """Writes ``<name>.md``, ``.csv``, ``.svg`` and ``.png`` into `out`; the plot is at the headline length.
+
+    Args:
+        name: key of `TITLES`, and stem of the files.
+        file: the packed result.
+        out: folder, made if it is not there.
+        compare: what is compared in it.
+        text: the Markdown of the comparisons.
+        label: the name of a bar.
+
+    Returns:
+        The files, in that order.
+
+    Raises:
+        FlashladderError: the file is no such result, or a file cannot be written.
+    """
+    result = load_as(file, BenchResult)
+    found = compare(result)
+    lengths = sorted({one.shape.seq_len for one in found})
+    length = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
+    subtitle = f"{result.gpu.name}, S = {length}; bars: change of speed, whiskers: 95 % intervals, band: noise"
+    drawn = render([one for one in found if one.shape.seq_len == length], TITLES[name], subtitle, label)
+    files = {"md": text(result, found).encode(), "csv": to_csv(found).encode(), **drawn}
+    return [write_atomic(out / f"{name}.{suffix}", data) for suffix, data in files.items()]

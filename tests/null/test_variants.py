@@ -1,0 +1,153 @@
+"""What a change or a compiler is worth: known speeds come out again, with signs, verdicts and everything static."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+import runpy
+import sys
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.files import ROOT
+from flashladder.results import write_result
+from flashladder.statistics import LogSummary
+from flashladder.variant_tables import ablation_markdown, to_csv, toolchain_markdown
+from flashladder.variant_worth import Comparison, ablations, toolchains
+from tests.null.variant_fixture import ABLATIONS, LONG, SHAPE, TOOLCHAINS, config_of, sweep
+
+
+def by_name(found: list[Comparison]) -> dict[tuple[str, int], Comparison]:
+    return {(one.variant.subject.text, one.shape.seq_len): one for one in found}
+
+
+def worth_of(one: Comparison) -> LogSummary:
+    assert one.worth is not None
+    return one.worth
+
+
+def test_taken_back_and_added_changes_are_worth_their_ratio_at_every_length() -> None:
+    found = by_name(ablations(sweep(ABLATIONS)))
+    assert len(found) == 8
+    for length in (SHAPE.seq_len, LONG.seq_len):
+        for name, ratio, told in (
+            ("16 - swizzle", 2.0, "faster"),
+            ("16 - backward", 1 / 1.1, "slower"),
+            ("1 + swizzle", 2.5, "faster"),
+        ):
+            one = found[name, length]
+            worth = worth_of(one)
+            assert math.exp(worth.median) == pytest.approx(ratio, rel=2e-3)
+            assert worth.low < math.log(ratio) < worth.high
+            assert worth.high - worth.low < 4e-3
+            assert one.verdict == told
+        nothing = found["16 - store_policy", length]
+        assert nothing.verdict in {"same", "ambiguous"}
+        assert abs(worth_of(nothing).median) < 2e-3
+    assert found["16 - swizzle", LONG.seq_len].base.config == config_of("16")
+    assert found["16 - swizzle", LONG.seq_len].variant.config == config_of("16 - swizzle") != config_of("16")
+
+
+def test_the_noise_of_two_ratios_is_allowed_for() -> None:
+    """A difference beyond one floor and within two independent ones is not called one."""
+    result = sweep({("16", ""): (1.0, 0), ("16 - store_policy", ""): (0.994, 0)}, shapes=(SHAPE,))
+    sharp = ablations(result.model_copy(update={"floors_pct": {"fp16": 0.1}}))[0]
+    assert sharp.verdict == "faster"
+    blunt = ablations(result.model_copy(update={"floors_pct": {"fp16": 0.52}}))[0]
+    assert blunt.verdict == "same"
+    assert worth_of(blunt).low > blunt.floor > 0.005
+
+
+def test_compilers_are_compared_with_the_pinned_one() -> None:
+    texts = {("16", "13.2"): "00" * 32}
+    found = {one.variant.subject.cuda: one for one in toolchains(sweep(TOOLCHAINS, shapes=(SHAPE,), texts=texts))}
+    assert math.exp(worth_of(found["13.1"]).median) == pytest.approx(1.05, rel=2e-3)
+    assert (found["13.1"].verdict, found["13.1"].same_code) == ("faster", False)
+    assert found["13.2"].same_code
+    assert found["13.1"].base.subject.cuda == ""
+
+
+def test_a_failure_stands_where_the_number_would() -> None:
+    result = sweep(ABLATIONS, shapes=(SHAPE,), crashed=("16 - tuned", ""))
+    found = by_name(ablations(result))
+    one = found["16 - tuned", SHAPE.seq_len]
+    assert (one.worth, one.verdict, one.lacking) == (None, None, "crash: the worker died")
+    text = ablation_markdown(result, list(found.values()))
+    (line,) = (line for line in text.splitlines() if line.startswith("| tuned"))
+    assert "crash: the worker died" in line
+    assert "–" in line  # no registers are invented
+    assert "1 of 5 comparisons lack a measurement" in text
+
+
+def test_the_tables_hold_what_the_result_holds() -> None:
+    result = sweep(ABLATIONS)
+    text = ablation_markdown(result, ablations(result))
+    assert text.count("\n## ") == 2
+    assert "A/A floor, FA2 beside itself: 0." in text
+    (line,) = (line for line in text.splitlines() if line.startswith("| swizzle") and "124/128" in line)
+    assert "255" in line
+    assert "layout linear" in line
+    assert line.count("+10") + line.count("+9") >= 2  # 100 %, at both lengths
+    records = list(csv.DictReader(io.StringIO(to_csv(ablations(result)))))
+    assert len(records) == 8
+    first = records[0]
+    assert (first["base"], first["subject"], first["seq_len"]) == ("16", "16 - swizzle", "4096")
+    assert float(first["low_pct"]) < float(first["worth_pct"]) < float(first["high_pct"])
+    assert (first["base_spill_store_bytes"], first["spill_store_bytes"], first["registers"]) == ("40", "124", "255")
+    assert first["same_machine_code"] == "False"
+
+
+def test_a_toolchain_table_names_machine_code_and_marks_the_same() -> None:
+    result = sweep(TOOLCHAINS, shapes=(SHAPE,), texts={("16", "13.2"): "00" * 32})
+    lines = toolchain_markdown(result, toolchains(result)).splitlines()
+    (newer,) = (line for line in lines if line.startswith("| 13.1 "))
+    assert "13.1.88" in newer
+    assert "010101010101" in newer
+    assert "8/12" in newer
+    (same,) = (line for line in lines if line.startswith("| 13.2 (same machine code)"))
+    assert "000000000000" in same
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"sweep": None}, "not the packed result of a sweep"),
+        ({"floors_pct": {}}, "no A/A floor"),
+    ],
+)
+def test_what_cannot_be_compared(edit: dict[str, object], message: str) -> None:
+    with pytest.raises(FlashladderError, match=message):
+        ablations(sweep(ABLATIONS, shapes=(SHAPE,)).model_copy(update=edit))
+    with pytest.raises(FlashladderError, match="the sweep has no other toolchain"):
+        toolchains(sweep(ABLATIONS, shapes=(SHAPE,)))
+    with pytest.raises(FlashladderError, match="the sweep has no ablation"):
+        ablations(sweep(TOOLCHAINS, shapes=(SHAPE,)))
+
+
+@pytest.mark.parametrize(("name", "cells"), [("ablation", ABLATIONS), ("toolchain", TOOLCHAINS)])
+def test_the_script_writes_table_and_plot_the_same_each_time(
+    name: str,
+    cells: dict[tuple[str, str], tuple[float, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("matplotlib")
+    file = write_result(tmp_path / f"{name}.json.gz", sweep(cells))
+    written = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", str(file), "--out", str(folder)])
+        runpy.run_path(str(ROOT / "analysis" / f"{name}.py"), run_name="__main__")
+        written.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert written[0] == written[1]
+    assert sorted(written[0]) == sorted(f"{name}.{suffix}" for suffix in ("md", "csv", "svg", "png"))
+    assert written[0][f"{name}.png"].startswith(b"\x89PNG")
+    assert b"data " in written[0][f"{name}.svg"]
+    assert len(capsys.readouterr().out.splitlines()) == 8
+    with pytest.raises(SystemExit) as stopped:
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", str(tmp_path / "none.json.gz")])
+        runpy.run_path(str(ROOT / "analysis" / f"{name}.py"), run_name="__main__")
+    assert stopped.value.code == 2
