@@ -16,8 +16,8 @@ from flashladder.variant_worth import Comparison, ablations
 
 
 def label(one: Comparison) -> str:
-    """``- swizzle``."""
-    return f"{one.variant.subject.sign} {one.variant.subject.change}"
+    """``swizzle``."""
+    return one.variant.subject.change
 
 
 def main(argv: list[str] | None = None) -> None:

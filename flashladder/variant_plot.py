@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from flashladder.config import KernelConfig
 from flashladder.files import dump_json, sha256
 from flashladder.report_plot import FAINT, INK, saved
 from flashladder.variant_tables import percent_of
@@ -40,7 +41,10 @@ def render(found: Sequence[Comparison], title: str, subtitle: str, label: Label)
     panels: dict[str, list[Comparison]] = {}
     for one in found:
         if one.worth is not None:
-            panels.setdefault(f"{_how(one)}\n{one.base.config}", []).append(one)
+            title = f"{_how(one)}\n{KernelConfig.parse(one.base.config).brief()}, {one.dtype}"
+            panels.setdefault(title, []).append(one)
+                one
+            )
     data = {
         name: [[label(one), one.worth and vars(one.worth), one.floor] for one in panel]
         for name, panel in panels.items()
@@ -97,9 +101,10 @@ def _panel(axes: Axes, name: str, panel: Sequence[Comparison], label: Label) -> 
         )
     axes.set_yticks(range(len(panel)), [label(one) for one in panel], fontsize=8.2)
     axes.set_ylim(len(panel) - 0.4, -0.6)
-    axes.margins(x=0.16)
-    axes.xaxis.set_major_formatter("{x:+.0f} %")
-    axes.tick_params(axis="both", length=3, color=FAINT)
+    axes.margins(x=0.2)
+    axes.locator_params(axis="x", nbins=6)
+    axes.xaxis.set_major_formatter("{x:+.4g} %")
+    axes.tick_params(axis="both", length=3, color=FAINT, labelsize=8.2)
     axes.grid(axis="x", color="#E6E6E6", linewidth=0.8)
     axes.set_axisbelow(True)
     for side in ("top", "right"):

@@ -12,13 +12,17 @@ from pathlib import Path
 from flashladder.arguments import Parser
 from flashladder.files import BUILD, write_atomic
 from flashladder.report_data import HEADLINE_LENGTH
+from flashladder.report_tables import plain
 from flashladder.result_schema import BenchResult
 from flashladder.results import load_as
 from flashladder.variant_plot import Label, render
 from flashladder.variant_tables import to_csv
 from flashladder.variant_worth import Comparison
 
-TITLES = {"ablation": "What each change is worth", "toolchain": "The same source through other compilers"}
+TITLES = {
+    "ablation": ("What each change is worth", "speed with the change over speed without"),
+    "toolchain": ("The same source through other compilers", "speed over that through the pinned compiler"),
+}
 Compare = Callable[[BenchResult], list[Comparison]]
 Render = Callable[[BenchResult, Sequence[Comparison]], str]
 
@@ -52,7 +56,8 @@ def write(name: str, file: Path, out: Path, compare: Compare, text: Render, labe
     found = compare(result)
     lengths = sorted({one.shape.seq_len for one in found})
     length = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
-    subtitle = f"{result.gpu.name}, S = {length}; bars: change of speed, whiskers: 95 % intervals, band: noise"
-    drawn = render([one for one in found if one.shape.seq_len == length], TITLES[name], subtitle, label)
+    title, shown = TITLES[name]
+    subtitle = f"{plain(result.gpu.name)}, S = {length}: {shown}; whiskers: 95 % intervals, band: noise"
+    drawn = render([one for one in found if one.shape.seq_len == length], title, subtitle, label)
     files = {"md": text(result, found).encode(), "csv": to_csv(found).encode(), **drawn}
     return [write_atomic(out / f"{name}.{suffix}", data) for suffix, data in files.items()]
