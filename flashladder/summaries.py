@@ -50,7 +50,7 @@ def derive(result: BenchResult) -> BenchResult:
         group.model_copy(update={"blocks": settle(group.blocks, visit=visit, min_pairs=result.settings.min_pairs)})
         for group in result.groups
     )
-    cells = _cells(groups)
+    cells = by_cell(groups)
     if result.sweep is not None:
         known = {dtype for kernel, dtype, _ in cells if kernel == A_A}
         cells = {cell: parts for cell, parts in cells.items() if cell[1] in known}
@@ -70,12 +70,7 @@ def derive(result: BenchResult) -> BenchResult:
     )
 
 
-def samples(result: BenchResult) -> dict[Cell, tuple[Floats, list[int]]]:
-    """Per kernel, dtype and shape the log ratios to the reference that count, and the process of each."""
-    return {cell: _joined(parts) for cell, parts in _cells(result.groups).items()}
-
-
-def _cells(groups: Sequence[Group]) -> dict[Cell, list[tuple[Group, Series]]]:
+def by_cell(groups: Sequence[Group]) -> dict[Cell, list[tuple[Group, Series]]]:
     """Series of one kernel, dtype and shape together, over all processes, in a fixed order."""
     cells: dict[Cell, list[tuple[Group, Series]]] = {}
     for group in groups:
@@ -100,7 +95,7 @@ def _ratios(group: Group, series: Series) -> Floats:
     return log_ratios([pair[0] for pair in kept], [pair[1] for pair in kept])
 
 
-def _joined(parts: Sequence[tuple[Group, Series]]) -> tuple[Floats, list[int]]:
+def joined(parts: Sequence[tuple[Group, Series]]) -> tuple[Floats, list[int]]:
     """Log ratios of all processes, and the process of each."""
     ratios = [_ratios(*part) for part in parts]
     clusters = [group.process for (group, _), values in zip(parts, ratios, strict=True) for _ in values]
@@ -111,7 +106,7 @@ def _floors(cells: Mapping[Cell, list[tuple[Group, Series]]]) -> dict[str, float
     """The A/A floor of each dtype, in log units: the farthest end of any length's interval."""
     found: dict[str, list[LogSummary]] = {}
     for (kernel, dtype, _), parts in cells.items():
-        ratios, clusters = _joined(parts)
+        ratios, clusters = joined(parts)
         own = found.setdefault(dtype, [])
         if kernel == A_A and ratios.size:
             own.append(summarize(ratios, clusters))
@@ -120,7 +115,7 @@ def _floors(cells: Mapping[Cell, list[tuple[Group, Series]]]) -> dict[str, float
 
 def _summary(cell: Cell, parts: Sequence[tuple[Group, Series]], floor: float, min_pairs: int) -> Summary:
     kernel, dtype, shape = cell
-    ratios, clusters = _joined(parts)
+    ratios, clusters = joined(parts)
     found = summarize(ratios, clusters)
     times = np.array([pair for part in parts for pair in _kept(*part)])
     reference_us, kernel_us = (float(value) for value in np.median(times, axis=0))
@@ -154,7 +149,7 @@ def _means(cells: Mapping[Cell, list[tuple[Group, Series]]]) -> tuple[Mean, ...]
     """Per kernel the harmonic mean over all its lengths."""
     by_kernel: dict[tuple[str, str], list[tuple[int, Floats, list[int]]]] = {}
     for (kernel, dtype, shape), parts in cells.items():
-        ratios, clusters = _joined(parts)
+        ratios, clusters = joined(parts)
         if kernel != A_A and ratios.size:
             by_kernel.setdefault((kernel, dtype), []).append((shape.seq_len, ratios, clusters))
     means = []

@@ -43,8 +43,6 @@ def render(found: Sequence[Comparison], title: str, subtitle: str, label: Label)
         if one.worth is not None:
             title = f"{_how(one)}\n{KernelConfig.parse(one.base.config).brief()}, {one.dtype}"
             panels.setdefault(title, []).append(one)
-                one
-            )
     data = {
         name: [[label(one), one.worth and vars(one.worth), one.floor] for one in panel]
         for name, panel in panels.items()

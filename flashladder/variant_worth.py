@@ -23,7 +23,7 @@ from flashladder.result_samples import Shape
 from flashladder.result_schema import BenchResult
 from flashladder.statistics import SEED, Floats, LogSummary, Verdict, interval, resampled_medians, verdict
 from flashladder.subject import Subject, parse_subject
-from flashladder.summaries import Cell, samples
+from flashladder.summaries import Cell, by_cell, joined
 
 BOTH = math.sqrt(2.0)  # two independent ratios are compared
 REFERENCES = ("fa2", "cudnn", "fa4", "flash-attn")  # planned cells that are no kernels of ours
@@ -99,7 +99,7 @@ def _compared(result: BenchResult) -> Iterator[Comparison]:
     """Every variant that was planned, with what it varies, in the order of the plan."""
     if result.sweep is None:
         raise FlashladderError("not the packed result of a sweep", hint="python -m flashladder.sweep --grid ablation")
-    measured = samples(result)
+    measured = {cell: joined(parts) for cell, parts in by_cell(result.groups).items()}
     cells = {_key(cell): cell for cell in result.sweep.planned if cell.subject not in REFERENCES}
     failures = {failure.address: failure for failure in result.sweep.failures}
     for key, cell in cells.items():

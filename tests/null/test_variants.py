@@ -17,7 +17,8 @@ from flashladder.results import write_result
 from flashladder.statistics import LogSummary
 from flashladder.variant_tables import ablation_markdown, to_csv, toolchain_markdown
 from flashladder.variant_worth import Comparison, ablations, toolchains
-from tests.null.variant_fixture import ABLATIONS, LONG, SHAPE, TOOLCHAINS, config_of, sweep
+from tests.null.bench_fixture import SHAPE
+from tests.null.variant_fixture import ABLATIONS, LONG, TOOLCHAINS, config_of, sweep
 
 
 def by_name(found: list[Comparison]) -> dict[tuple[str, int], Comparison]:
