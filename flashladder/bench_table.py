@@ -50,7 +50,7 @@ def table(result: BenchResult) -> str:
             )
         dropped = sum(summary.dropped_share for summary in mine) / len(mine)
         again = sum(summary.readmitted_share for summary in mine) / len(mine)
-        lines.append(f"blocks dropped {dropped:.1%}; counted although the power-cap bit flickered {again:.1%}")
+        lines.append(f"blocks dropped {dropped:.1%}; counted although power cap or host flickered {again:.1%}")
         lines.append(f"TF/s@{head}: the ratio times one figure for FA2, {fa2:.1f}: its median beside these kernels")
         lines.append("+ faster, - slower, = same within the floor, ? ambiguous")
     return "\n".join(lines)

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flashladder.result_schema import A_A, BenchResult, Group, Series, Settings
-from flashladder.timing import Plan, changed_state
+from flashladder.timing import CELL_EXTRA_BLOCKS, Plan, disturbed
+
+FIRST_PROTOCOL = "1"  # in which a sweep's cells had no more blocks than others
 
 
 def incomplete(result: BenchResult) -> list[str]:
     """One line per group, block or series whose samples are not those that its settings ask for."""
     processes = {process.index for process in result.processes}
-    extra = None if result.purpose == "tune" else Plan.extra_blocks
+    own = result.sweep is not None and result.protocol_version != FIRST_PROTOCOL
+    usual = CELL_EXTRA_BLOCKS if own else Plan.extra_blocks
+    extra = None if result.purpose == "tune" else usual
     found = []
     for group in result.groups:
         where = f"process {group.process} {group.dtype} S={group.shape.seq_len}"
@@ -42,7 +46,7 @@ def _too_few(group: Group, wanted: int, extra: int | None) -> str | None:
     n = len(group.blocks)
     if [block.index for block in group.blocks] != list(range(n)):
         return f"blocks: expected 0 to {n - 1}, found {', '.join(str(block.index) for block in group.blocks)}"
-    counted = sum(changed_state(block.samples) is None for block in group.blocks)
+    counted = sum(disturbed(block) is None for block in group.blocks)
     replaced = extra is None or counted >= wanted or n == wanted + extra
     if n >= wanted and replaced and (extra is None or n <= wanted + extra):
         return None

@@ -94,7 +94,7 @@ def _whole(document: Document) -> Document:
                     _fill(series, before=None, after=None)
                     _unbiased(series["before"], series["after"])
                 for block in _values(group.get("blocks")):
-                    _fill(block, dropped=None)
+                    _fill(block, dropped=None, late=None)
             for process in _values(document.get("processes")):
                 _fill(process, foreign_after=None)
         case "check":

@@ -11,7 +11,7 @@ from typing import Literal
 from flashladder.result_samples import Strict
 
 SCHEMA_VERSION: Literal[2] = 2  # raise it with a step in `flashladder.migrations`
-PROTOCOL_VERSION = "1"  # of the measurement: raise it when the timer, the flush or the statistic changes
+PROTOCOL_VERSION = "2"  # of the measurement: raise it when the timer, the flush or the statistic changes
 
 
 def kernel_key(iteration: int, config: str, variant: str = "") -> str:

@@ -90,12 +90,17 @@ class Pair(NamedTuple):
 
 
 class Block(Strict):
-    """Pairs timed between two looks at the GPU, in one order; `dropped` says why its pairs do not count."""
+    """Pairs timed between two looks at the GPU, in one order; `dropped` says why its pairs do not count.
+
+    `late` counts launches that the GPU had to wait for, so that a gap is part of their time; None in results of
+    protocol 1, which did not look.
+    """
 
     index: int
     kernel_first: bool
     order: tuple[str, ...]
     samples: tuple[Sample, ...]
+    late: int | None = None
     dropped: str | None = None
 
 

@@ -32,7 +32,7 @@ from flashladder.statistics import (
     summarize,
     verdict,
 )
-from flashladder.timing import changed_state, settle
+from flashladder.timing import disturbed, settle
 
 TOLERANCE = 1e-9  # relative: re-derived numbers may differ by the rounding of another NumPy
 Cell = tuple[str, str, Shape]  # kernel key, dtype, shape
@@ -141,8 +141,8 @@ def _summary(cell: Cell, parts: Sequence[tuple[Group, Series]], floor: float, mi
 
 
 def _readmitted(block: Block) -> bool:
-    """Whether a block counts although the power-cap bit changed during it (see `timing.settle`)."""
-    return block.dropped is None and changed_state(block.samples) is not None
+    """Whether a block counts although the power-cap bit changed during it or launches came late (`timing.settle`)."""
+    return block.dropped is None and disturbed(block) is not None
 
 
 def _means(cells: Mapping[Cell, list[tuple[Group, Series]]]) -> tuple[Mean, ...]:

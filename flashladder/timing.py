@@ -21,6 +21,7 @@ from flashladder.telemetry import NO_THROTTLE, SW_POWER_CAP, reason_names
 
 RUN_UP = 4  # flushes queued before a block's first pair, so that the host is ahead of the GPU from then on
 CLOCK_TOLERANCE = 0.02  # the SM clock is level when five looks agree this well
+CELL_EXTRA_BLOCKS = 12  # of a sweep's cell, whose blocks are short: a busy host disturbs several in a row
 SLICE_S = 0.1  # of warm-up between two looks at the clock
 
 
@@ -32,6 +33,9 @@ class Event(Protocol):
 
     def synchronize(self) -> Any:
         """Waits until the GPU has passed the mark."""
+
+    def query(self) -> bool:
+        """Whether the GPU has passed the mark."""
 
     def elapsed_time(self, end_event: Any) -> float:
         """Milliseconds from this mark to `end_event`'s."""
@@ -112,12 +116,18 @@ def time_block(
     for _ in range(RUN_UP):
         hardware.flush()
     queued: list[tuple[str, int, list[Event]]] = []
+    late = 0
     for key in block.order:
         for turn in range(plan.visit):
             inputs = (block.index * plan.visit + turn) % plan.input_sets
             arm = by_key[key]
             two = (arm, reference) if block.kernel_first else (reference, arm)
-            queued.append((key, inputs, [mark for one in two for mark in _timed(hardware, one, inputs)]))
+            marks: list[Event] = []
+            for one in two:
+                start, end, waited = _timed(hardware, one, inputs)
+                marks += [start, end]
+                late += waited
+            queued.append((key, inputs, marks))
     queued[-1][2][1].synchronize()
     after = hardware.sample()  # while the last launch runs
     hardware.synchronize()
@@ -126,16 +136,18 @@ def time_block(
         first, second = start.elapsed_time(end) * 1e3, second_start.elapsed_time(second_end) * 1e3
         reference_us, kernel_us = (second, first) if block.kernel_first else (first, second)
         pairs[key].append(Pair(block.index, inputs, reference_us, kernel_us))
-    return block.model_copy(update={"samples": (before, after)}), pairs
+    return block.model_copy(update={"samples": (before, after), "late": late}), pairs
 
 
-def _timed(hardware: Hardware, arm: Arm, inputs: int) -> tuple[Event, Event]:
+def _timed(hardware: Hardware, arm: Arm, inputs: int) -> tuple[Event, Event, bool]:
+    """Both marks around a launch, and whether the GPU was at the first before the launch was queued: it waited."""
     start, end = hardware.event(), hardware.event()
     hardware.flush()
     start.record()
     arm.launch(inputs)
+    waited = start.query()
     end.record()
-    return start, end
+    return start, end, waited
 
 
 def time_pairs(
@@ -169,7 +181,7 @@ def time_pairs(
         order = tuple(draw.sample(keys, len(keys)))
         planned = Block(index=len(blocks), kernel_first=directions[len(blocks)], order=order, samples=())
         block, timed = time_block(hardware, reference, arms, plan, planned)
-        blocks.append(block.model_copy(update={"dropped": changed_state(block.samples)}))
+        blocks.append(block.model_copy(update={"dropped": disturbed(block)}))
         for key, new in timed.items():
             pairs[key] += new
         progress()
@@ -196,14 +208,22 @@ def changed_state(samples: Sequence[Sample], ignore: int = NO_THROTTLE) -> str |
     return "throttle reasons changed: " + ", ".join(reason_names(changed)) if changed else None
 
 
+def disturbed(block: Block) -> str | None:
+    """Why a block is dropped at first: the GPU's throttle reasons changed during it, or it waited for the host."""
+    if block.late:
+        return f"the GPU waited for the host before {block.late} launches"
+    return changed_state(block.samples)
+
+
 def settle(blocks: Sequence[Block], *, visit: int, min_pairs: int) -> tuple[Block, ...]:
     """Decides from the samples alone which blocks count; the same blocks always give the same answer.
 
-    A block whose throttle reasons changed is dropped. Where that leaves fewer than `min_pairs` pairs, the card works at
-    the edge of its power limit and the power-cap bit flickers: then blocks in which only that bit changed count again
-    (adjacent launches share the clock), those with thermal or hardware reasons never.
+    A block whose throttle reasons changed, or in which the GPU waited for the host, is dropped. Where that leaves fewer
+    than `min_pairs` pairs, the card works at the edge of its power limit and the power-cap bit flickers, or the host is
+    slow throughout: then blocks in which only that bit changed and blocks with late launches count again (adjacent
+    launches share the clock, and the interval shows the gaps), those with thermal or hardware reasons never.
     """
-    strict = tuple(block.model_copy(update={"dropped": changed_state(block.samples)}) for block in blocks)
+    strict = tuple(block.model_copy(update={"dropped": disturbed(block)}) for block in blocks)
     if _kept(strict) * visit >= min_pairs:
         return strict
     lenient = NO_THROTTLE | SW_POWER_CAP

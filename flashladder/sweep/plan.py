@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from flashladder.grid import Grid
 from flashladder.result_cells import PlannedCell
 from flashladder.sweep.cells import CPU, Settings, Wanted, wanted_of
+from flashladder.timing import CELL_EXTRA_BLOCKS
 from flashladder.timing import Plan as Pairs
 from flashladder.toolchain import load_pins
 
@@ -62,7 +63,8 @@ def settings_of(grid: Grid, machine: str) -> Settings:
 def pairs_of(pairs: int) -> Pairs:
     """The timer's plan for so many pairs per cell: eight blocks, or as many as there are pairs."""
     usual = Pairs()
-    return Pairs(pairs=pairs, blocks=min(usual.blocks, pairs), min_pairs=min(usual.min_pairs, pairs))
+    fewest = min(usual.min_pairs, pairs)
+    return Pairs(pairs=pairs, blocks=min(usual.blocks, pairs), extra_blocks=CELL_EXTRA_BLOCKS, min_pairs=fewest)
 
 
 def wanted(grid: Grid) -> list[Wanted]:

@@ -23,7 +23,7 @@ FIRST = sorted((KEPT / "results_v1").glob("*.json"))
 KERNEL = {"kernels.variant", "kernels.registers", "kernels.spill_stores", "kernels.spill_loads"}
 ADDED = {
     "bench.json": {
-        "references", "sweep", "reference.version", "reference.tile", *KERNEL,
+        "references", "sweep", "reference.version", "reference.tile", "groups.blocks.late", *KERNEL,
         *(f"groups.series.{when}.{name}" for when in ("before", "after")
           for name in ("bias", "bias_allowed", "row_bias", "row_bias_allowed")),
     },

@@ -34,6 +34,11 @@ class FakeGpu:
     bits: list[int] = field(default_factory=list)
     clock_mhz: Callable[[int], int | None] = lambda _: 1500
     samples: int = 0
+    late: list[bool] = field(default_factory=list)
+
+    @property
+    def waits(self) -> bool:
+        return self.late.pop(0) if self.late else False
 
     def launch(self, name: str, milliseconds: float) -> Callable[[int], None]:
         def run(inputs: int) -> None:
@@ -68,6 +73,9 @@ class FakeEvent:
 
     def synchronize(self) -> None:
         assert self.at >= 0, "waiting for a mark that was never made"
+
+    def query(self) -> bool:
+        return self.gpu.waits
 
     def elapsed_time(self, end_event: FakeEvent) -> float:
         return end_event.at - self.at
@@ -123,6 +131,26 @@ def test_a_block_whose_throttle_bits_change_is_dropped_and_made_up_for() -> None
     assert [block.dropped is None for block in blocks] == [True, False, True, True, True]
     assert blocks[1].dropped == "throttle reasons changed: hardware thermal"
     assert len(pairs["A"]) == 5  # raw pairs of the dropped block are kept
+
+
+def test_a_block_in_which_the_gpu_waited_for_the_host_is_dropped_and_made_up_for() -> None:
+    gpu = FakeGpu(late=[False] * 8 + [True, False, True])
+    blocks, pairs = run(gpu, Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))
+    assert [found.late for found in blocks] == [0, 2, 0, 0, 0]  # six launches a block
+    assert [found.dropped for found in blocks][:3] == [None, "the GPU waited for the host before 2 launches", None]
+    assert len(pairs["A"]) == 5
+
+
+def test_a_host_that_is_always_late_leaves_its_blocks_where_they_would_all_go() -> None:
+    blocks, _ = run(FakeGpu(late=[True] * 1000), Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))
+    assert len(blocks) == 6
+    assert all(found.late and found.dropped is None for found in blocks)
+    hot = block(0, 0, THERMAL).model_copy(update={"late": 3})
+    assert settle([hot], visit=1, min_pairs=1)[0].dropped == "throttle reasons changed: hardware thermal"
+
+
+def test_results_of_before_are_judged_by_what_they_know() -> None:
+    assert settle([block(0, 0, 0)], visit=1, min_pairs=1)[0].dropped is None
 
 
 def test_extra_blocks_end() -> None:
