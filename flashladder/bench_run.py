@@ -37,9 +37,9 @@ class Prepared:
     expected: Expected
 
 
-def prepare(dtype: str, shape: Shape, plan: Plan, device: str = "cuda") -> Prepared:
+def prepare(dtype: str, shape: Shape, plan: Plan, device: str = "cuda", *, first_seed: int = FIRST_SEED) -> Prepared:
     """Draws `plan.input_sets` sets of N(0, 1) inputs on `device` and computes the reference of the first."""
-    seeds = tuple(FIRST_SEED + shape.seq_len + index for index in range(plan.input_sets))
+    seeds = tuple(first_seed + shape.seq_len + index for index in range(plan.input_sets))
     sets = tuple(make_tensors(Case(f"inputs {seed}", shape, seed=seed), dtype, device) for seed in seeds)
     return Prepared(dtype, shape, seeds, sets, expect(sets[0], dtype, choose_slices(shape, seeds[0], 2)))
 
@@ -68,6 +68,7 @@ def bench_group(
     a_a: bool = True,
     reference: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object] = reference_forward,
     progress: Callable[[], object] = lambda: None,
+    about: Callable[[str], object] = lambda _: None,
 ) -> Group:
     """Checks, times and checks again; a subject that is wrong before is not timed.
 
@@ -81,6 +82,7 @@ def bench_group(
         a_a: also pair FA2 with itself; False where the floor comes from another group.
         reference: called with q, k, v; what the subjects are paired with.
         progress: called after each block.
+        about: called with a subject's key before it is checked, and with "" when all are at it in turn.
 
     Raises:
         FlashladderError: a subject's output differed between two runs on the same inputs, or it has another dtype.
@@ -88,13 +90,19 @@ def bench_group(
     if wrong := [subject.key for subject in subjects if subject.dtype != inputs.dtype]:
         raise FlashladderError("inputs of another dtype", where=wrong[0], found=inputs.dtype)
     sets, first = inputs.sets, inputs.sets[0]
-    before = {subject.key: checked_run(subject, first, inputs.expected) for subject in subjects}
+
+    def checked(subject: Subject) -> tuple[Accuracy, Fingerprint]:
+        about(subject.key)
+        return checked_run(subject, first, inputs.expected)
+
+    before = {subject.key: checked(subject) for subject in subjects}
+    about("")
     good = [subject for subject in subjects if before[subject.key][0].ok]
     fa2 = Arm("FA2", lambda i: reference(sets[i].q, sets[i].k, sets[i].v))
     arms = [*([Arm(A_A, fa2.launch)] if a_a else []), *(_arm(subject, sets) for subject in good)]
     warmed = warm_up(hardware, fa2, least_s=warm_up_s) if arms else 0.0
     blocks, pairs = time_pairs(hardware, fa2, arms, plan, progress) if arms else ((), {})
-    after = {subject.key: checked_run(subject, first, inputs.expected) for subject in good}
+    after = {subject.key: checked(subject) for subject in good}
     for subject in good:
         if not before[subject.key][1].same(after[subject.key][1]):
             raise FlashladderError(

@@ -171,6 +171,10 @@ def _interrupt(*_: object) -> None:
 
 def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
     """Measures what is missing of a grid at a place, and packs it when nothing is; see `main`."""
+    if grid.mode == "tune":
+        from flashladder.sweep import tune
+
+        return tune.measure(grid, place, options, lines)
     folder: Path = options.out or FOLDER / place.machine / grid.name
     records = Records(folder)
     records.require_writable()
@@ -258,6 +262,10 @@ def _dry_run(grid: Grid, options: argparse.Namespace) -> str:
     place, note = _would_be(grid, options)
     made = make_plan(grid, place, build=False, compiled=False)
     folder: Path = options.out or FOLDER / place.machine / grid.name
+    if grid.mode == "tune":
+        from flashladder.sweep import tune
+
+        return tune.dry_run(made, Records(folder), len(place.lanes), note)
     cells = list(made.cells)
     if options.shard:
         cells = plan.shard(cells, options.shard, made.settings)

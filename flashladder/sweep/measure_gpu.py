@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 import time
 from typing import Any
 
@@ -32,6 +33,8 @@ WARM_UP_S = 0.2  # of a worker that measured a moment ago
 COLD_AFTER_S = 3.0  # without work
 HELD_BACK_S = 600.0  # a cell waits so long for a GPU that others use
 LOOK_S = 2.0  # between two looks at who uses it
+
+_loaded = lru_cache(maxsize=32)(load_installed)  # its library is digested once, not per cell
 
 
 class Session:
@@ -77,7 +80,7 @@ class Session:
         document = derive(self._document(cell, request, pairs, kernel, group, (foreign, after)))
         if found := problems(document):
             raise CellFailed("wrong", found[0])
-        return document, _gpu_seconds(group)
+        return document, gpu_seconds(group)
 
     def _subject(self, cell: PlannedCell) -> tuple[Subject | None, Kernel | None]:
         """What is timed and, of a kernel, which code that is; None for FA2, which is timed beside itself."""
@@ -87,7 +90,7 @@ class Session:
             if told := lacking(cell.subject, cell.dtype):
                 raise CellFailed("refused", told)
             return reference_subject(cell.subject, cell.dtype), None
-        installed, config = load_installed(cell.subject, cell.toolchain), KernelConfig.parse(cell.config)
+        installed, config = _loaded(cell.subject, cell.toolchain), KernelConfig.parse(cell.config)
         installed.require(config)
         kernel = installed.identity(config, self._device.gpu.arch)
         if (kernel.text_sha256 or kernel.build) != cell.code:
@@ -166,7 +169,7 @@ class Session:
         )
 
 
-def _gpu_seconds(group: Group) -> float:
+def gpu_seconds(group: Group) -> float:
     """Seconds that the GPU worked for a group: its launches and the warm-up before them."""
     launches = sum(pair.reference_us + pair.kernel_us for series in group.series for pair in series.pairs)
     return group.warm_up_s + launches / 1e6

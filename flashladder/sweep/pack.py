@@ -39,7 +39,8 @@ def pack(plan: Plan, records: Records, out: Path, *, made_for: str | None = None
     measured = [record for record in found if record.document]
     if not measured:
         raise FlashladderError(_all_failed(sweep.failures), where=records.folder, exit_code=1)
-    document = _emulated(measured, sweep) if plan.settings.machine == CPU else _timed(measured, sweep)
+    timings = [record.document for record in measured if isinstance(record.document, BenchResult)]
+    document = _emulated(measured, sweep) if plan.settings.machine == CPU else timed(timings, sweep)
     write_result(out, document)
     return document
 
@@ -61,9 +62,12 @@ def _emulated(records: Sequence[CellRecord], sweep: Sweep) -> EmulatedSweepResul
     )
 
 
-def _timed(records: Sequence[CellRecord], sweep: Sweep) -> BenchResult:
-    """One bench result of all timed cells; processes are numbered anew, each worker once."""
-    documents = [record.document for record in records if isinstance(record.document, BenchResult)]
+def timed(documents: Sequence[BenchResult], sweep: Sweep) -> BenchResult:
+    """One bench result of all timed cells; processes are numbered anew, each worker once.
+
+    Raises:
+        FlashladderError: they come from different GPU models, drivers, modes, settings or versions of torch.
+    """
     _require_one_table(documents)
     first = documents[0]
     processes: list[Process] = []

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flashladder.grid import Grid
+from flashladder.grid import FEWEST_PAIRS, Grid
 from flashladder.result_cells import PlannedCell
 from flashladder.sweep.cells import CPU, Settings, Wanted, wanted_of
+from flashladder.sweep.halving import RUNGS
 from flashladder.timing import CELL_EXTRA_BLOCKS
 from flashladder.timing import Plan as Pairs
 from flashladder.toolchain import load_pins
@@ -56,6 +57,8 @@ def settings_of(grid: Grid, machine: str) -> Settings:
     """How a grid is measured on a machine."""
     if grid.mode == "emulator":
         return Settings(CPU, grid.mode)
+    if grid.mode == "tune":  # what every rung has at least (`flashladder.sweep.halving`)
+        return Settings(machine, grid.mode, min(RUNGS), min(RUNGS), FEWEST_PAIRS)
     pairs = pairs_of(grid.pairs)
     return Settings(machine, grid.mode, pairs.pairs, pairs.blocks, pairs.min_pairs)
 

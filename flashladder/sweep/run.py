@@ -52,13 +52,20 @@ class Work:
         """
         with self._lock:
             left = {python: tasks for python, tasks in self._by_python.items() if tasks}
-            if left and self._end is not None and time.monotonic() > self._end:
-                self.out_of_time = True
+            if left and self.late():
                 return None
             if not left:
                 return None
             python = warm if warm in left else max(left, key=lambda one: len(left[one]))
             return left[python].popleft()
+
+    def late(self) -> bool:
+        """Whether the time is over, as `out_of_time` says from then on."""
+        self.out_of_time = self.out_of_time or (self._end is not None and time.monotonic() > self._end)
+        return self.out_of_time
+
+    def stop(self) -> None:
+        """Called before the lanes are stopped: a `take` that waits must return."""
 
     def give_back(self, task: Task) -> None:
         """Returns a task that was not measured."""
@@ -71,7 +78,7 @@ class Work:
 
 
 def run(
-    tasks: Sequence[Task],
+    tasks: Sequence[Task] | Work,
     devices: Sequence[Device],
     records: Records,
     *,
@@ -82,7 +89,7 @@ def run(
     """Measures the tasks; each record is on disk before its cell is told as done.
 
     Args:
-        tasks: what is missing.
+        tasks: what is missing; or work that grows while it is done (`flashladder.sweep.ladders`).
         devices: a lane each.
         records: where records go.
         tell: called in this thread with each event: ``started``, ``measured``, ``failed``, ``worker``,
@@ -94,7 +101,7 @@ def run(
         FlashladderError: a record could not be written; the workers are ended, what was written stays.
         KeyboardInterrupt: the workers are ended, what was written stays.
     """
-    work, outcome = Work(tasks, budget_s), Outcome()
+    work, outcome = tasks if isinstance(tasks, Work) else Work(tasks, budget_s), Outcome()
     events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
     lanes = [Lane(device, events.put, module) for device in devices]
     threads = [threading.Thread(target=_serve, args=(lane, work, events), daemon=True) for lane in lanes]
@@ -109,6 +116,7 @@ def run(
             else:
                 _keep(event, outcome, records, tell)
     finally:
+        work.stop()
         for lane in lanes:
             lane.stop()
         for thread in threads:

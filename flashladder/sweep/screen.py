@@ -42,6 +42,7 @@ class Screen:
         lanes: Sequence[Device],
         *,
         as_json: bool,
+        left_s: float | None = None,
     ) -> None:
         self.as_json = as_json
         self._plan = made
@@ -50,7 +51,7 @@ class Screen:
         self._lanes = [lane.name for lane in lanes]
         self._bars: dict[str, tqdm[Any]] = {}
         self._total: tqdm[Any] | None = None
-        self._left_s = made.estimate_s(missing)
+        self._left_s = made.estimate_s(missing) if left_s is None else left_s
         self._done_s = 0.0
 
     def begin(self, lines: Sequence[str], folder: Path) -> None:

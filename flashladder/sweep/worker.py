@@ -71,7 +71,7 @@ def measurer(backend: str) -> tuple[Measure, Answer]:
 
         torch.set_num_threads(1)  # there is a worker per CPU
         return emulated, {"event": "ready", "module": measure_cpu.__name__}
-    from flashladder.sweep.measure_gpu import Session
+    from flashladder.sweep.measure_rung import Session
 
     session = Session()
     return session.measure, {"event": "ready", **session.told()}
