@@ -19,7 +19,7 @@ from flashladder.errors import FlashladderError
 from flashladder.references import FA2
 from flashladder.result_cells import FailureKind, PlannedCell
 from flashladder.result_origin import Kernel
-from flashladder.result_schema import BenchResult, Shape
+from flashladder.result_schema import BenchResult, Settings, Shape
 from flashladder.sweep import measure_gpu
 from flashladder.sweep.failures import CellFailed, first_line, kind_of
 from flashladder.timing import Plan
@@ -89,7 +89,10 @@ class Session(measure_gpu.Session):
         self._last = time.monotonic()
         after = self._device.telemetry.foreign_processes(own_context=True)
         document = self._document(cell, request, plan, None, group, (foreign, after))
-        update: dict[str, object] = {"kernels": {kernel.key: kernel for kernel in kernels}}
+        update: dict[str, object] = {
+            "kernels": {kernel.key: kernel for kernel in kernels},
+            "settings": Settings(**request["settings"], flush_bytes=self._flush_bytes),
+        }
         if request["profile"]:
             update["reference"] = self._identity(FA2, cell.dtype)
         return document.model_copy(update=update), measure_gpu.gpu_seconds(group)

@@ -75,7 +75,7 @@ def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
     return ladders
 
 
-def task_of(made: plan.Plan, timeout: float | None) -> Callable[[Ladder, tuple[PlannedCell, ...]], Task]:
+def task_of(made: plan.Plan, arch: str, timeout: float | None) -> Callable[[Ladder, tuple[PlannedCell, ...]], Task]:
     """How a part of a ladder's rung becomes a task."""
 
     def make(ladder: Ladder, part: tuple[PlannedCell, ...]) -> Task:
@@ -87,11 +87,12 @@ def task_of(made: plan.Plan, timeout: float | None) -> Callable[[Ladder, tuple[P
             "cell": ladder.cell(part).model_dump(mode="json"),
             "candidates": [cell.model_dump(mode="json") for cell in part],
             "plan": asdict(how),
+            "settings": {name: getattr(ladder.settings, name) for name in ("pairs", "blocks", "min_pairs")},
             "first_seed": ladder.first_seed,
             "profile": ladder.is_final,
         }
         seconds = len(part) * (CHECKED_S + how.pairs * _pair_s(part[0], ladder.settings.machine))
-        python = python_of(wanted_of(part[0]))
+        python = python_of(wanted_of(part[0]), arch)
         return Task(ladder.cell(part), python, timeout or 60.0 + PATIENCE * seconds, request)
 
     return make
@@ -169,7 +170,7 @@ def climb(
     slots = [ladder.cell(ladder.parts[0]) for ladder in left for _ in ladder.plans[ladder.rung :]]
     screen = Screen(made, slots, slots, place.lanes, as_json=options.json, left_s=seconds)
     screen.begin(lines, records.folder)
-    work = Rungs(left, task_of(made, options.timeout), made.grid.budget_s)
+    work = Rungs(left, task_of(made, place.arch, options.timeout), made.grid.budget_s)
 
     def tell(event: Event) -> None:
         screen.tell(event)

@@ -1,0 +1,197 @@
+"""A tuning run on a GPU that is a number: it finds the winner, leaves out who fails, resumes, and judges by finals."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import functools
+from pathlib import Path
+import sys
+
+import pytest
+
+from flashladder import verify_sweep
+from flashladder.config import KernelConfig
+from flashladder.errors import CheckFailed
+from flashladder.grid import Grid
+from flashladder.iteration import load_iteration
+from flashladder.result_schema import A_A, BenchResult
+from flashladder.results import load_as
+from flashladder.selection import EXCLUSIONS, legal_configs, tuning_space
+from flashladder.summaries import problems
+from flashladder.sweep import plan, tune
+from flashladder.sweep.cells import Wanted
+from flashladder.sweep.command import Place
+from flashladder.sweep.halving import RUNGS, most_pairs
+from flashladder.sweep.lane import Device
+from flashladder.sweep.records import Records
+from flashladder.sweep.run import Outcome, run
+from flashladder.sweep.space import left_out
+from flashladder.sweep.winner import BOTH, judged
+from tests.null.sweep_fixture import grid
+from tests.null.tune_worker import BEST, speed
+
+GRID = """\
+why: The space of one step at a length that a CPU can check, for tests.
+gpu: any
+mode: tune
+iterations: [7]
+configs: tune
+dtypes: [fp16, bf16]
+seq_lens:
+  - {seq_len: 128, batch: 1}
+n_heads: 1
+"""
+
+
+def digests(cells: Sequence[Wanted]) -> list[str]:
+    return [f"code of {cell.subject} {cell.config}" for cell in cells]
+
+
+def options(out: Path, **changed: object) -> argparse.Namespace:
+    usual = {"out": out, "no_build": True, "shard": None, "retry": False, "timeout": None, "json": False}
+    return argparse.Namespace(**(usual | changed))
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which `measure` works; the GPU is simulated from here on."""
+
+    def planned(of: Grid, place: Place, *, build: bool) -> plan.Plan:
+        assert not build
+        return plan.make(of, place.machine, digests)
+
+    monkeypatch.setattr(tune, "make_plan", planned)
+    monkeypatch.setattr(tune, "python_of", lambda *_: sys.executable)
+    monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.tune_worker"))
+    return tmp_path / "tune"
+
+
+def measure(folder: Path, text: str = GRID, lanes: int = 1, **changed: object) -> int:
+    place = Place(tuple(Device(f"gpu{number}", "gpu") for number in range(lanes)), "h200", "sm_90")
+    folder.parent.mkdir(exist_ok=True)
+    return tune.measure(grid(folder.parent, text, "tune"), place, options(folder, **changed))
+
+
+TILE = GRID.replace("configs: tune", 'configs: "64,64"')
+N = 11  # candidates of that tile
+
+
+def documents(folder: Path) -> tuple[BenchResult, BenchResult]:
+    rungs, finals = folder.with_name("tune.json.gz"), folder.with_name("tuned.json.gz")
+    return load_as(rungs, BenchResult), load_as(finals, BenchResult)
+
+
+def pairs_in(document: BenchResult, dtype: str) -> int:
+    every = (series for group in document.groups if group.dtype == dtype for series in group.series)
+    return sum(len(series.pairs) for series in every if series.kernel != A_A)
+
+
+def test_the_whole_space_gives_the_winner_within_its_budget(tuned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert measure(tuned, GRID.replace("[fp16, bf16]", "[bf16]")) == 0
+    rungs, finals = documents(tuned)
+    assert problems(rungs) == problems(finals) == []
+    assert rungs.purpose == finals.purpose == "tune"
+    assert len(rungs.summaries) == 47
+    assert pairs_in(rungs, "bf16") <= most_pairs(47)
+    assert pairs_in(rungs, "bf16") < 0.5 * 47 * sum(RUNGS)
+    (found,) = judged(rungs, finals)
+    assert speed(found.config.with_dtype("bf16").short_form()) > 1.005
+    assert found.config.brief() == BEST
+    assert found.verdict == "faster"
+    assert {process.started_utc for process in rungs.processes}.isdisjoint(
+        process.started_utc for process in finals.processes
+    )
+    seeds = [{seed for group in one.groups for seed in group.input_seeds} for one in (rungs, finals)]
+    assert seeds[0].isdisjoint(seeds[1])
+    assert "finals: percent of FA2" in capsys.readouterr().out
+
+
+def test_a_finished_run_measures_nothing_again(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measure(tuned, TILE) == 0
+    before = [path.read_bytes() for path in sorted(tuned.parent.glob("*.json.gz"))]
+
+    def none(work: Sequence[object], *_: object, **__: object) -> Outcome:
+        assert len(work) == 0
+        return Outcome()
+
+    monkeypatch.setattr(tune, "run", none)
+    assert measure(tuned, TILE) == 0
+    assert [path.read_bytes() for path in sorted(tuned.parent.glob("*.json.gz"))] == before
+
+
+def test_a_run_that_was_cut_goes_on_with_the_rung_that_is_missing(tuned: Path) -> None:
+    assert measure(tuned, TILE) == 0
+    kept = sorted(tuned.glob("*.json.gz"), key=lambda path: path.stat().st_mtime_ns)
+    times = {path: path.stat().st_mtime_ns for path in kept[:-3]}
+    for path in kept[-3:]:
+        path.unlink()
+    tuned.with_name("tune.json.gz").unlink()
+    assert measure(tuned, TILE) == 0
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert problems(documents(tuned)[0]) == []
+
+
+FAULTS = {
+    "wrong": ("wrong", "wrong before timing"),
+    "illegal": ("illegal-address", "illegal memory access"),
+    "crash": ("crash", "SIGSEGV"),
+    "crash-while-timed": ("crash", "SIGSEGV"),
+    "moody": ("wrong", "other bits"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_candidate_that_fails_is_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    guilty = "7 fp16 64,64,4 2_2_2+opt"
+    monkeypatch.setenv("FAULTS", f"{fault}:{guilty}")
+    with pytest.raises(CheckFailed, match="1 candidates failed and were left out") as caught:
+        measure(tuned, TILE)
+    kind, told = FAULTS[fault]
+    assert told in str(caught.value)
+    rungs, finals = documents(tuned)
+    assert rungs.sweep is not None
+    (failure,) = rungs.sweep.failures
+    assert failure.kind == kind
+    (cell,) = (cell for cell in rungs.sweep.planned if cell.address == failure.address)
+    assert f"{cell.subject} {cell.dtype} {KernelConfig.parse(cell.config).brief()}" == guilty
+    assert problems(rungs) == verify_sweep.problems(rungs) == problems(finals) == verify_sweep.problems(finals) == []
+    timed = {series.kernel for group in rungs.groups for series in group.series if series.pairs}
+    assert len(timed) == 1 + 2 * N - 1
+    joint = next(one for one in judged(rungs, finals) if one.dtype == BOTH)
+    assert joint.config.brief() == BEST
+
+
+def test_a_candidate_that_hangs_is_ended_and_left_out(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAULTS", "hang:7 fp16 64,64,4 2_2_2+opt")
+    with pytest.raises(CheckFailed, match="timeout: no answer within"):
+        measure(tuned, TILE.replace("[fp16, bf16]", "[fp16]"), timeout=12.0)
+    assert len(documents(tuned)[0].summaries) == N - 1
+
+
+def test_two_gpus_share_the_ladders(tuned: Path) -> None:
+    assert measure(tuned, TILE, lanes=2) == 0
+    rungs, _ = documents(tuned)
+    assert problems(rungs) == verify_sweep.problems(rungs) == []
+    assert len(rungs.processes) == 2
+
+
+def test_shards_climb_their_ladders_and_a_call_without_packs(tuned: Path) -> None:
+    for index in (0, 1):
+        assert measure(tuned, TILE, shard=(index, 2)) == 0
+        assert not tuned.with_name("tune.json.gz").exists()
+    assert measure(tuned, TILE) == 0
+    assert len(documents(tuned)[0].summaries) == 2 * N
+
+
+def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
+    made = plan.make(grid(tuned.parent, GRID, "tune"), "h200", digests)
+    text = tune.dry_run(made, Records(tuned), 1)
+    counts = left_out(load_iteration(7))
+    legal = legal_configs(load_iteration(7).parts)
+    assert sum(counts.values()) == len(legal)
+    assert counts[""] == len(tuning_space(load_iteration(7).parts)) == 47
+    row = next(line for line in text.splitlines() if line.split()[:1] == ["7"])
+    assert row.split() == ["7", "99", "47", *(str(counts[rule.name]) for rule in EXCLUSIONS)]
+    assert all(rule.why in text for rule in EXCLUSIONS)
+    assert f"at most {2 * most_pairs(47)}" in text

@@ -1,0 +1,137 @@
+"""A worker whose GPU is a number: true speeds are known, noise is added, and some candidates misbehave on request.
+
+Everything but the GPU is real: the session, its checks on CPU tensors, the paired timer. `FAULTS` in the environment
+names candidates and what they do: ``crash:7 64,64,4 0_0_2+opt;hang:...``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import functools
+import os
+import random
+import signal
+import sys
+import time
+from typing import Any
+
+import torch
+
+from flashladder.bench_run import Prepared, bench_group, prepare
+from flashladder.bench_subject import Subject
+from flashladder.config import KernelConfig
+from flashladder.device import Device
+from flashladder.files import sha256
+from flashladder.inputs import Tensors
+from flashladder.result_cells import PlannedCell
+from flashladder.result_origin import Host, Kernel, kernel_key
+from flashladder.sweep import measure_gpu, measure_rung, worker
+from flashladder.timing import Plan
+from tests.null.bench_fixture import GPU
+from tests.null.test_check_null import attention
+from tests.null.test_timing_null import FakeGpu
+
+BASE_MS = 20.0
+NOISE = 0.007
+H200 = GPU.model_copy(update={"name": "NVIDIA H200", "l2_bytes": 1000})
+
+
+def speed(config: str) -> float:
+    """The true ratio to FA2: between 0.8 and 1.0, and one candidate of each dtype at 1.01."""
+    if KernelConfig.parse(config).brief() == BEST:
+        return 1.01
+    return 0.8 + 0.2 * int(sha256(config)[:8], 16) / 2**32
+
+
+BEST = "64,64,4 0_2_0+opt"
+
+
+class Telemetry:
+    """Nobody else uses this GPU."""
+
+    def foreign_processes(self, *, own_context: bool) -> int:
+        del own_context
+        return 0
+
+
+class Session(measure_rung.Session):
+    """The real session on a GPU that is not there."""
+
+    def __init__(self) -> None:
+        self._gpu = FakeGpu()
+        self._draw = random.Random(os.getpid())
+        host = Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12")
+        self._device = Device(H200, host, "GPU", Telemetry(), 0)  # type: ignore[arg-type]  # what is used of it
+        self._hardware, self._flush_bytes = self._gpu.hardware(), 2**28
+        self._started = f"{time.time()}"
+        self._last = 0.0
+        self._drawn = {}
+        self._outputs: dict[int, torch.Tensor] = {}
+        self._faults = dict(one.split(":")[::-1] for one in os.environ.get("FAULTS", "").split(";") if one)
+        self._launches: dict[str, int] = {}
+
+    def told(self) -> Mapping[str, Any]:
+        return {"gpu": H200.name}
+
+    def _identity(self, name: str, dtype: str) -> Any:
+        from flashladder.references import reference_identity
+
+        return reference_identity({dtype: f"{name} kernel"})
+
+    def _inputs_of(self, cell: PlannedCell, plan: Plan, first_seed: int) -> Prepared:
+        key = (cell.dtype, cell.shape, plan.input_sets, first_seed)
+        if key not in self._drawn:
+            self._drawn[key] = prepare(cell.dtype, cell.shape, plan, "cpu", first_seed=first_seed)
+        return self._drawn[key]
+
+    def reference(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        self._gpu.now += BASE_MS * self._draw.lognormvariate(0, NOISE / 2)
+        return self._right(q, k, v)
+
+    def _right(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if q.data_ptr() not in self._outputs:
+            self._outputs[q.data_ptr()] = attention(q, k, v)
+        return self._outputs[q.data_ptr()]
+
+    def _subject(self, cell: PlannedCell) -> tuple[Subject | None, Kernel | None]:
+        key = kernel_key(int(cell.subject), cell.config)
+        fault = self._faults.get(f"{cell.subject} {cell.dtype} {KernelConfig.parse(cell.config).brief()}", "")
+
+        def launch(tensors: Tensors) -> None:
+            self._launches[key] = self._launches.get(key, 0) + 1
+            self._gpu.now += BASE_MS / speed(cell.config) * self._draw.lognormvariate(0, NOISE)
+            tensors.out.copy_(self._right(tensors.q, tensors.k, tensors.v))
+            misbehave(fault, tensors, self._launches[key])
+
+        kernel = Kernel(
+            iteration=int(cell.subject), config=cell.config, dtype=cell.dtype, arch="sm_90",
+            text_sha256=cell.code, registers=200, spill_stores=0, spill_loads=0, toolchain={},
+        )  # fmt: skip
+        return Subject(key, cell.dtype, launch), kernel
+
+
+def misbehave(fault: str, tensors: Tensors, launches: int) -> None:
+    """What a candidate does instead of being right."""
+    if fault == "wrong":
+        tensors.out.zero_()
+    elif fault == "illegal":
+        msg = "CUDA error: an illegal memory access was encountered"
+        raise RuntimeError(msg)
+    elif fault == "crash" or (fault == "crash-while-timed" and launches > 1):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif fault == "moody" and launches > 3:
+        tensors.out.view(torch.int16)[0, 0, 0, 0] ^= 1
+    elif fault == "hang":
+        time.sleep(1000)
+
+
+def make(backend: str) -> Any:
+    torch.set_num_threads(1)
+    session = Session()
+    setattr(measure_rung, "bench_group", functools.partial(bench_group, reference=session.reference))  # noqa: B010 - its name there is an import
+    measure_gpu.FIRST_WARM_UP_S = measure_gpu.WARM_UP_S = 0.01
+    return session.measure, {"event": "ready", "backend": backend, **session.told()}
+
+
+if __name__ == "__main__":
+    raise SystemExit(worker.main(sys.argv[1], int(sys.argv[2]), make))
