@@ -61,3 +61,10 @@ def seconds(text: str) -> float:
     if not re.fullmatch(r"\d{1,9}(\.\d*)?", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"expected a number of seconds, found {text!r}")
     return float(text)
+
+
+def some_seconds(text: str) -> float:
+    """`text` as a number of seconds above 0, for argparse's ``type``."""
+    if not (found := seconds(text)):
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text!r}")
+    return found

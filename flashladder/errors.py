@@ -87,15 +87,15 @@ def one_line_errors() -> Iterator[None]:
         print("interrupted", file=sys.stderr)
         raise SystemExit(128 + signal.SIGINT) from None
     except BrokenPipeError:
-        _drop_stdout()
+        drop_stdout()
         raise SystemExit(0) from None
     except OSError as error:
-        _drop_stdout()
+        drop_stdout()
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None
 
 
-def _drop_stdout() -> None:
+def drop_stdout() -> None:
     """Sends what is left in the buffer nowhere: the interpreter flushes once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -89,19 +89,42 @@ def grid_names(folder: Path = FOLDER) -> tuple[str, ...]:
     return tuple(path.stem for path in yaml_files(folder))
 
 
+def grid_file(name: str, folder: Path = FOLDER) -> Path:
+    """The file of a grid: of one in `folder` by its name, of any other by its path, which ends in ``.yaml``.
+
+    Raises:
+        FlashladderError: no such grid, or a file that bears the name of a committed one, whose results it would mix
+            with its own.
+    """
+    names = grid_names(folder)
+    path = folder / f"{name}.yaml"
+    if name.endswith(".yaml"):
+        path = Path(name)
+        if not path.is_file():
+            raise FlashladderError("no such file of a grid", where=name, hint=closest(path.stem, names))
+        if path.stem in names and not path.samefile(folder / path.name):
+            raise FlashladderError(
+                "the name of a committed grid", where=name, expected="another one", found=path.stem, hint="rename it"
+            )
+    elif name not in names:
+        raise FlashladderError(
+            "unknown grid",
+            expected=f"one of {', '.join(names)}, or a path that ends in .yaml",
+            found=repr(name),
+            hint=closest(name, names),
+        )
+    return path
+
+
 def load_grid(name: str, folder: Path = FOLDER) -> Grid:
-    """The grid `name`, checked against the iterations that it names.
+    """The grid `name`, or of the file `name` (see `grid_file`), checked against the iterations that it names.
 
     Raises:
         FlashladderError: no such grid, or its file is wrong: form, an unknown iteration, key or ablation, a length that
             a tile does not divide, a head count that iteration 16's fixed stride excludes.
     """
-    names = grid_names(folder)
-    if name not in names:
-        raise FlashladderError(
-            "unknown grid", expected=f"one of {', '.join(names)}", found=repr(name), hint=closest(name, names)
-        )
-    path = folder / f"{name}.yaml"
+    path = grid_file(name, folder)
+    name = path.stem
     located = read_located(path)
     file = validate(GridFile, located)
     shapes = [Shape(shape.batch, shape.seq_len, file.n_heads, D_HEAD) for shape in file.seq_lens]

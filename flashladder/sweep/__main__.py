@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from flashladder.errors import one_line_errors
-from flashladder.sweep.command import main
 
 if __name__ == "__main__":
     with one_line_errors():
+        from flashladder.sweep.command import main  # in here, so that Ctrl-C meanwhile is one line, too
+
         raise SystemExit(main())

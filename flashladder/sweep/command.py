@@ -14,20 +14,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 import re
-import signal
 import sys
 
-from flashladder.arguments import Parser, seconds
+from flashladder.arguments import Parser, some_seconds
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import BUILD, relative
 from flashladder.grid import Grid, grid_names, load_grid
 from flashladder.result_cells import PlannedCell
 from flashladder.sweep import devices, environments, plan
 from flashladder.sweep.cells import CPU, Wanted, title, wanted_of
+from flashladder.sweep.folder import held, out_folder
 from flashladder.sweep.lane import Device, Task
 from flashladder.sweep.records import SUFFIX, Records
 from flashladder.sweep.run import Outcome, run
 from flashladder.sweep.screen import Screen, dry_run, summary
+from flashladder.sweep.signals import terminable
 
 FOLDER = BUILD / "sweep"
 MOST_SHARDS = 10_000
@@ -50,15 +51,15 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description="Measures a grid cell by cell, on GPUs or on this CPU; run again, it goes on where it stopped.",
         epilog="example: python -m flashladder.sweep --grid cpu",
     )
-    parser.add_argument("--grid", required=True, metavar="NAME", help=f"one of {', '.join(grid_names())}")
+    parser.add_argument("--grid", required=True, metavar="NAME", help=f"one of {', '.join(grid_names())}, or a file")
     parser.add_argument("--dry-run", action="store_true", help="print the plan: cells, builds, time; measure nothing")
-    parser.add_argument("--out", type=Path, help="folder of the records (default: build/sweep/MACHINE/GRID)")
+    parser.add_argument("--out", type=out_folder, help="folder of the records (default: build/sweep/MACHINE/GRID)")
     parser.add_argument("--gpus", default="all", metavar="all|0,1|UUID", help="which GPUs of this host (default: all)")
     parser.add_argument("--shard", type=shard, metavar="I/N", help="only the I-th of N parts of the cells, from 0")
     parser.add_argument("--no-build", action="store_true", help="build nothing: what is not built is a failure")
     parser.add_argument("--retry", action="store_true", help="measure again what failed")
     parser.add_argument("--anyway", action="store_true", help="on another GPU than the grid was made for")
-    parser.add_argument("--timeout", type=seconds, metavar="S", help="of one cell, in seconds (default: by its size)")
+    parser.add_argument("--timeout", type=some_seconds, metavar="S", help="seconds for one cell (default: by its size)")
     parser.add_argument("--json", action="store_true", help="print events as JSON, a line each, for scripts")
     return parser.parse_args(argv)
 
@@ -79,6 +80,8 @@ def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
         FlashladderError: no such GPU, another model, or another process measures on it.
     """
     if grid.mode == "emulator":
+        if options.gpus != "all":
+            raise FlashladderError("the grid runs on this machine's CPUs", expected="no --gpus", found=options.gpus)
         yield Place(tuple(devices.cpus()), CPU, "")
         return
     found = devices.chosen(devices.cards(), options.gpus)
@@ -154,19 +157,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         CheckFailed: cells failed (exit code 1).
     """
     options = parse_arguments(argv)
-    signal.signal(signal.SIGTERM, _interrupt)  # Slurm's and systemd's way to say Ctrl-C
     grid, lines = load_grid(options.grid), list[str]()
     if grid.mode != "emulator":
         grid, lines = available(grid)
     if options.dry_run:
         print("\n".join([*lines, _dry_run(grid, options)]))
         return 0
-    with place_of(grid, options) as place:
+    with terminable(), place_of(grid, options) as place:
         return measure(grid, place, options, lines)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
@@ -178,6 +176,12 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
     folder: Path = options.out or FOLDER / place.machine / grid.name
     records = Records(folder)
     records.require_writable()
+    with held(folder, options.shard):
+        return _measure(grid, place, options, lines, records)
+
+
+def _measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
+    folder = records.folder
     made = make_plan(grid, place, build=not options.no_build)
     require_built(made)
     mine = list(made.cells)
@@ -220,7 +224,7 @@ def _require_whole(outcome: Outcome, planned: int, folder: Path) -> None:
     """Raises `FlashladderError` when cells are left."""
     if not outcome.left:
         return
-    why = "the grid's budget is spent" if outcome.out_of_time else "no GPU or CPU is left to measure on"
+    why = "the grid's budget is spent" if outcome.out_of_time else "no worker comes up for them"
     lost = "; ".join(f"{lane}: {message}" for lane, message in outcome.lost.items()) or None
     raise FlashladderError(
         f"{why}: {outcome.left} of {planned} cells are not measured",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 
+from flashladder.errors import FlashladderError
 from flashladder.result_cells import FailureKind
 
 # Words in CUDA's, NVML's and torch's messages, the first that fits decides; lower case.
@@ -26,6 +27,7 @@ WORDS: tuple[tuple[str, FailureKind], ...] = (
     ("out of memory", "out-of-memory"),
     ("outofmemory", "out-of-memory"),
     ("cannot allocate memory", "out-of-memory"),
+    ("can't allocate memory", "out-of-memory"),
 )
 POISONS_CONTEXT: frozenset[FailureKind] = frozenset({"illegal-address", "crash", "gpu-lost"})  # nothing works after it
 
@@ -48,7 +50,7 @@ def kind_of(error: BaseException) -> FailureKind:
     known = next((kind for words, kind in WORDS if words in text), None)
     if known is not None:
         return known
-    return "refused" if isinstance(error, ValueError) else "crash"
+    return "refused" if isinstance(error, (ValueError, FlashladderError)) else "crash"
 
 
 def first_line(error: BaseException) -> str:

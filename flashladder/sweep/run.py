@@ -7,15 +7,18 @@ hears Ctrl-C, so that the folder is valid at any moment, whatever ends the proce
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 import queue
 import threading
 import time
 from typing import Any
 
+from flashladder.errors import FlashladderError
 from flashladder.result_cells import PlannedCell
 from flashladder.sweep.cells import title
+from flashladder.sweep.failures import first_line
 from flashladder.sweep.lane import Device, Lane, LaneLost, Task
 from flashladder.sweep.records import CellRecord, Records
 
@@ -45,13 +48,13 @@ class Work:
         self._end = None if budget_s is None else time.monotonic() + budget_s
         self.out_of_time = False
 
-    def take(self, warm: str | None) -> Task | None:
+    def take(self, warm: str | None, broken: Collection[str] = ()) -> Task | None:
         """The next task for a lane whose worker is of the interpreter `warm`; None when nothing is left, or no time.
 
-        Without tasks for it, a lane takes from the interpreter with the most left.
+        Without tasks for it, a lane takes from the interpreter with the most left, and never from `broken` ones.
         """
         with self._lock:
-            left = {python: tasks for python, tasks in self._by_python.items() if tasks}
+            left = {python: tasks for python, tasks in self._by_python.items() if tasks and python not in broken}
             if left and self.late():
                 return None
             if not left:
@@ -71,6 +74,11 @@ class Work:
         """Returns a task that was not measured."""
         with self._lock:
             self._by_python[task.python].appendleft(task)
+
+    def others(self, broken: Collection[str]) -> bool:
+        """Whether tasks of other interpreters than these are left."""
+        with self._lock:
+            return any(tasks for python, tasks in self._by_python.items() if python not in broken)
 
     def __len__(self) -> int:
         with self._lock:
@@ -93,7 +101,7 @@ def run(
         devices: a lane each.
         records: where records go.
         tell: called in this thread with each event: ``started``, ``measured``, ``failed``, ``worker``,
-            ``worker-killed``, ``lane-lost``.
+            ``worker-killed``, ``worker-broken``, ``lane-lost``.
         budget_s: seconds after which no cell is started.
         module: the workers' module.
 
@@ -121,28 +129,57 @@ def run(
             lane.stop()
         for thread in threads:
             thread.join()
+        _keep_the_rest(events, records)
     outcome.left, outcome.out_of_time = len(work), work.out_of_time
     return outcome
 
 
 def _serve(lane: Lane, work: Work, events: queue.SimpleQueue[Event | None]) -> None:
-    """A lane's thread: takes tasks until none is left, the lane is lost or stopped."""
+    """A lane's thread: takes tasks until none is left, the lane is lost or stopped.
+
+    An interpreter without a worker that comes up is left alone; a second one right after it says that the lane is lost.
+    """
     name = lane.device.name
+    broken: set[str] = set()
+    works = True  # the last worker came up
+    task: Task | None = None
     try:
-        while task := work.take(lane.python):
+        while task := work.take(lane.python, broken):
             events.put({"event": "started", "lane": name, "cell": task.cell})
             try:
                 record = lane.measure(task)
             except LaneLost as error:
                 work.give_back(task)
-                events.put({"event": "lane-lost", "lane": name, "message": str(error)})
-                return
+                broken.add(task.python)
+                lost = not (works and work.others(broken))
+                events.put({"event": "lane-lost" if lost else "worker-broken", "lane": name, "message": str(error)})
+                if lost:
+                    return
+                works = False
+                continue
             if record is None:
+                work.give_back(task)
                 return
+            works = True
             events.put({"event": "failed" if record.failure else "measured", "lane": name, "record": record})
+    except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the other lanes waiting
+        if task:
+            work.give_back(task)
+        events.put({"event": "lane-lost", "lane": name, "message": f"{type(error).__name__}: {first_line(error)}"})
     finally:
-        lane.close()
-        events.put(None)
+        try:
+            lane.close()
+        finally:
+            events.put(None)
+
+
+def _keep_the_rest(events: queue.SimpleQueue[Event | None], records: Records) -> None:
+    """Writes the records of cells that were done while the sweep was being interrupted."""
+    while not events.empty():
+        record = (events.get() or {}).get("record")
+        if record is not None:
+            with suppress(FlashladderError):  # what ended the sweep is told already
+                records.write(record)
 
 
 def _keep(event: Event, outcome: Outcome, records: Records, tell: Tell) -> None:
@@ -154,7 +191,7 @@ def _keep(event: Event, outcome: Outcome, records: Records, tell: Tell) -> None:
             outcome.failed.append(record)
         else:
             outcome.measured += 1
-    elif event["event"] == "lane-lost":
+    elif event["event"] in ("lane-lost", "worker-broken"):
         outcome.lost[event["lane"]] = event["message"]
     tell(event)
 

@@ -110,6 +110,8 @@ class Screen:
             tqdm.write(f"failed: {title(event['record'].cell)}: {failure.kind}: {failure.message}", file=sys.stderr)
         elif event["event"] == "lane-lost":
             tqdm.write(f"{lane} is lost: {event['message']}", file=sys.stderr)
+        elif event["event"] == "worker-broken":
+            tqdm.write(f"{lane}: its cells are left, no worker comes up: {event['message']}", file=sys.stderr)
         elif event["event"] == "worker-killed":
             tqdm.write(f"{lane}: its worker was killed; the cell is tried again", file=sys.stderr)
 

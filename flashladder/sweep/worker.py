@@ -78,7 +78,7 @@ def measurer(backend: str) -> tuple[Measure, Answer]:
 
 
 def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]] = measurer) -> int:
-    """Answers until stdin ends; exit code 3 after a failure that leaves nothing usable behind."""
+    """Answers until stdin ends; exit code 3 after a failure that leaves nothing usable behind, told as ``last``."""
     die_with(parent)
     answers = answers_only()
 
@@ -94,8 +94,9 @@ def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]
     tell(ready)
     for line in sys.stdin:
         found = answer(measure, json.loads(line))
-        tell(found)
-        if found.get("kind") in POISONS_CONTEXT and backend != "cpu":
+        last = found.get("kind") in POISONS_CONTEXT and backend != "cpu"
+        tell({**found, "last": True} if last else found)
+        if last:
             return 3
     return 0
 

@@ -68,14 +68,19 @@ def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) 
     return CellRecord(cell=cell, document=derive(document), lane="gpu0", attempts=1, seconds=1.0, overhead_s=0.5)
 
 
-def emulated(cell: PlannedCell, made: plan.Plan, *, lane: str = "cpu0") -> CellRecord:
-    """The record of a cell on the emulator."""
+def emulated_document(cell: PlannedCell, grid: str, grid_sha256: str) -> EmulatedSweepResult:
+    """What the emulator might have said of a cell."""
     own = kernel(int(cell.subject), cell.config, text=None).model_copy(update={"build": cell.code})
     measured = EmulatedCell(address=cell.address, accuracy=GOOD, counters={"x": 1}, instructions=1, hazards=0)
-    document = EmulatedSweepResult(
+    return EmulatedSweepResult(
         rung="CPU only", host=HOST, kernels={own.key: own}, cells=(measured,),
-        sweep=Sweep(grid=made.grid.name, grid_sha256=made.grid.sha256, planned=(cell,)),
+        sweep=Sweep(grid=grid, grid_sha256=grid_sha256, planned=(cell,)),
     )  # fmt: skip
+
+
+def emulated(cell: PlannedCell, made: plan.Plan, *, lane: str = "cpu0") -> CellRecord:
+    """The record of a cell on the emulator."""
+    document = emulated_document(cell, made.grid.name, made.grid.sha256)
     return CellRecord(cell=cell, document=document, lane=lane, attempts=1, seconds=1.0, overhead_s=0.1)
 
 

@@ -1,0 +1,315 @@
+"""Lanes and workers: whatever a worker does, its cell has one record, the next cell a worker, the sweep an end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import json
+import os
+from pathlib import Path
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.result_cells import PlannedCell
+from flashladder.sweep import lane as lanes
+from flashladder.sweep import plan
+from flashladder.sweep.lane import ATTEMPTS, Device, Lane, LaneLost, Task
+from flashladder.sweep.process import Ended, Process
+from flashladder.sweep.records import CellRecord, Records
+from flashladder.sweep.run import Outcome, run
+from tests.null.sweep_fixture import SMALL, digests, emulated_document, grid
+
+MODULE = "tests.null.sweep.planted"
+TEXT = SMALL.replace("gpu: any", "gpu: any\nmode: emulator").replace("[1, 16]", "[1, 2, 3, 4, 5, 6, 7, 8, 9]")
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plan.Plan:
+    """A plan of 18 cells, and what is right of each in the planted worker's folder."""
+    monkeypatch.setenv("PLANT_NOTES", str(tmp_path))
+    made = plan.make(grid(tmp_path, TEXT), "cpu", digests)
+    for cell in made.cells:
+        document = emulated_document(cell, made.grid.name, made.grid.sha256)
+        (tmp_path / f"{cell.address}.json").write_text(document.model_dump_json(), encoding="utf-8")
+    other = emulated_document(made.cells[-1], made.grid.name, made.grid.sha256)
+    (tmp_path / "another.json").write_text(other.model_dump_json(), encoding="utf-8")
+    return made
+
+
+def device(backend: str = "cpu", name: str = "cpu0", **plants: str) -> Device:
+    return Device(name, backend, {"PLANTS": json.dumps(plants)})
+
+
+def task(made: plan.Plan, cell: PlannedCell, timeout_s: float = 60, python: str = sys.executable) -> Task:
+    request = {"grid": made.grid.name, "grid_sha256": made.grid.sha256, "cell": cell.model_dump(mode="json")}
+    return Task(cell, python, timeout_s, request)
+
+
+def planted(
+    made: plan.Plan, words: Sequence[str], folder: Path, backend: str = "cpu"
+) -> tuple[list[CellRecord], list[Mapping[str, Any]], Outcome]:
+    """What one lane makes of cells that do `words`, in order: their records, all events, the outcome."""
+    cells = made.cells[: len(words)]
+    one = device(backend, **{cell.address: word for cell, word in zip(cells, words, strict=True)})
+    tasks = [task(made, cell, 1.0 if word == "hang" else 60) for cell, word in zip(cells, words, strict=True)]
+    events: list[Mapping[str, Any]] = []
+    records = Records(folder / "records")
+    outcome = run(tasks, [one], records, tell=events.append, module=MODULE)
+    assert records.addresses() == {cell.address for cell in cells}
+    return [records.read(cell.address) for cell in cells], events, outcome
+
+
+def kinds(records: Sequence[CellRecord]) -> list[str]:
+    return [record.failure.kind if record.failure else "good" for record in records]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_each_failure_is_of_its_cell_alone_and_the_next_one_is_measured(made: plan.Plan, tmp_path: Path) -> None:
+    words = ["right", "segv", "right", "exit-0", "sys-exit", "hang", "wrong", "memory", "noise", "right"]
+    found, events, outcome = planted(made, words, tmp_path)
+    assert kinds(found) == [
+        "good", "crash", "good", "crash", "crash", "timeout", "wrong", "out-of-memory", "good", "good",
+    ]  # fmt: skip
+    told = {word: record.failure for word, record in zip(words, found, strict=True) if record.failure}
+    assert {word: (one.message, one.exit_code) for word, one in told.items()} == {
+        "segv": ("its worker ended with signal SIGSEGV", -11),
+        "exit-0": ("its worker ended with exit code 0", 0),
+        "sys-exit": ("its worker ended with exit code 7", 7),
+        "hang": ("no answer within 1 s: its worker was ended", -9),
+        "wrong": ("max error 7 (allowed 1)", None),
+        "memory": ("MemoryError", None),
+    }
+    assert (outcome.measured, len(outcome.failed), outcome.left, outcome.lost) == (4, 6, 0, {})
+    assert (
+        len([event for event in events if event["event"] == "worker"]) == 5
+    )  # four died: wrong and memory keep theirs
+
+
+def test_nonsense_is_no_answer(made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flashladder.sweep.process.LET_GO_S", 0.5)
+    words = ["garbage", "list", "bytes", "half", "another", "silence", "right"]
+    found, _, _ = planted(made, words, tmp_path)
+    assert kinds(found) == ["crash"] * 6 + ["good"]
+    told = [record.failure.message if record.failure else "" for record in found]
+    assert told[0] == "its worker answered 'I am a library that prints', which is no answer"
+    assert told[1] == "its worker answered '[1, 2]', which is no answer"
+    assert told[3] == "its worker ended with exit code 0"
+    assert told[4].startswith("its worker's answer is not that of a cell: ")
+    assert f"about cell {made.cells[-1].address}" in told[4]
+    assert told[5] == "its worker answered '', which is no answer"
+
+
+def test_a_worker_that_others_kill_costs_a_try_and_the_third_one_counts(made: plan.Plan, tmp_path: Path) -> None:
+    found, events, _ = planted(made, ["killed-once", "killed"], tmp_path)
+    assert kinds(found) == ["good", "out-of-memory"]
+    assert [record.attempts for record in found] == [2, ATTEMPTS]
+    assert found[1].failure
+    assert found[1].failure.message == "its worker ended with signal SIGKILL 3 times, as when memory runs out"
+    assert [event["event"] for event in events].count("worker-killed") == 1 + ATTEMPTS - 1
+
+
+def test_after_a_fault_of_the_gpu_the_next_cell_has_a_new_worker(made: plan.Plan, tmp_path: Path) -> None:
+    found, events, _ = planted(made, ["illegal", "right", "gpu-lost", "wrong", "right"], tmp_path, "gpu")
+    assert kinds(found) == ["illegal-address", "good", "gpu-lost", "wrong", "good"]
+    assert [record.attempts for record in found] == [1] * 5
+    assert found[0].failure
+    assert found[0].failure.message == "CUDA error: an illegal memory access was encountered"
+    assert len([event for event in events if event["event"] == "worker"]) == 3
+
+
+def test_the_tail_of_a_worker_is_about_its_last_cell(made: plan.Plan, tmp_path: Path) -> None:
+    found, _, _ = planted(made, ["noise", "segv", "noise", "sys-exit"], tmp_path)
+    assert [record.failure.tail for record in found if record.failure] == ["", ""]
+
+
+def test_what_a_worker_started_dies_with_it(made: plan.Plan, tmp_path: Path) -> None:
+    found, _, _ = planted(made, ["child", "right"], tmp_path)
+    assert kinds(found) == ["crash", "good"]
+    assert not alive(int((tmp_path / "child").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ("exit-0", "exit code 0"),
+        ("garbage", "its worker said 'I am a library that prints' instead of 'ready'"),
+        ("unusable", "no CUDA-capable device is detected"),
+        ("killed", "signal SIGKILL"),
+        ("hang", "its worker was not ready within 2 s"),
+    ],
+)
+def test_a_worker_that_does_not_become_ready_loses_the_lane_and_no_cell(
+    start: str, message: str, made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "READY_S", 2.0 if start == "hang" else 60.0)
+    events: list[Mapping[str, Any]] = []
+    one = Device("cpu0", "cpu", {"PLANT_START": start})
+    records = Records(tmp_path / "records")
+    outcome = run([task(made, cell) for cell in made.cells[:3]], [one], records, tell=events.append, module=MODULE)
+    assert (outcome.left, outcome.lost, records.addresses()) == (3, {"cpu0": message}, frozenset())
+    assert [event["event"] for event in events] == ["started", "lane-lost"]
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(made: plan.Plan, tmp_path: Path) -> None:
+    lane = Lane(Device("cpu0", "cpu", {"PLANT_START": "killed-once"}), module=MODULE)
+    record = lane.measure(task(made, made.cells[0]))
+    lane.close()
+    assert record
+    assert record.document
+    assert (tmp_path / "killed").exists()
+
+
+def test_a_broken_environment_leaves_its_own_cells_and_no_others(made: plan.Plan, tmp_path: Path) -> None:
+    tasks = [task(made, cell, python="/nonexistent/python") for cell in made.cells[:2]]
+    tasks += [task(made, cell) for cell in made.cells[2:3]]
+    events: list[Mapping[str, Any]] = []
+    records = Records(tmp_path / "records")
+    outcome = run(tasks, [device()], records, tell=events.append, module=MODULE)
+    assert records.addresses() == {made.cells[2].address}
+    assert (outcome.measured, outcome.left) == (1, 2)
+    assert outcome.lost == {"cpu0": "/nonexistent/python: No such file or directory"}
+    assert [event["event"] for event in events] == ["started", "worker-broken", "started", "worker", "measured"]
+
+
+def test_two_environments_in_a_row_without_a_worker_are_a_lost_gpu(made: plan.Plan, tmp_path: Path) -> None:
+    pythons = ["/nonexistent/a", "/nonexistent/b", "/nonexistent/c"]
+    tasks = [task(made, cell, python=python) for cell, python in zip(made.cells, pythons, strict=False)]
+    events: list[Mapping[str, Any]] = []
+    outcome = run(tasks, [device()], Records(tmp_path / "records"), tell=events.append, module=MODULE)
+    assert outcome.left == 3
+    assert [event["event"] for event in events] == ["started", "worker-broken", "started", "lane-lost"]
+
+
+def test_a_mistake_in_a_lane_ends_that_lane_and_the_sweep(
+    made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(_: Lane, __: Task) -> CellRecord:
+        raise ZeroDivisionError("of all things")
+
+    monkeypatch.setattr(Lane, "measure", measure)
+    tasks = [task(made, cell) for cell in made.cells]
+    outcome = run(tasks, [device(), device(name="cpu1")], Records(tmp_path / "records"), module=MODULE)
+    assert outcome.left == len(tasks)
+    assert outcome.lost == dict.fromkeys(("cpu0", "cpu1"), "ZeroDivisionError: of all things")
+
+
+def test_a_full_disk_ends_the_sweep_and_keeps_what_was_written(
+    made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also no worker is left, whatever it does at the moment."""
+    records, real = Records(tmp_path / "records"), Records.write
+
+    def write(self: Records, record: CellRecord) -> Path:
+        if len(self.addresses()) == 2:
+            raise FlashladderError("could not write the file (No space left on device)")
+        return real(self, record)
+
+    monkeypatch.setattr(Records, "write", write)
+    pids: list[int] = []
+    one = device(name="cpu0")
+    other = device(name="cpu1", **{cell.address: "hang" for cell in made.cells})
+    with pytest.raises(FlashladderError, match="No space left"):
+        run(
+            [task(made, cell) for cell in made.cells], [one, other], records, module=MODULE,
+            tell=lambda event: pids.append(event["pid"]) if "pid" in event else None,
+        )  # fmt: skip
+    assert len(records.addresses()) == 2
+    assert pids
+    assert not any(map(alive, pids))
+
+
+def test_cells_that_were_done_when_ctrl_c_came_are_kept(made: plan.Plan, tmp_path: Path) -> None:
+    """The main thread is busy, both lanes' records wait, then it is interrupted."""
+    records = Records(tmp_path / "records")
+    done = threading.Event()
+
+    def tell(event: Mapping[str, Any]) -> None:
+        if event["event"] == "measured":
+            time.sleep(1.0)
+            done.set()
+            raise KeyboardInterrupt
+
+    tasks = [task(made, cell) for cell in made.cells]
+    with pytest.raises(KeyboardInterrupt):
+        run(tasks, [device()], records, tell=tell, module=MODULE)
+    asked = (tmp_path / "asked").read_text().split()
+    assert done.is_set()
+    assert len(records.addresses()) == len(tasks)
+    assert sorted(asked) == sorted(records.addresses())
+
+
+def test_a_stopped_lane_starts_no_worker(made: plan.Plan) -> None:
+    lane = Lane(device(), module=MODULE)
+    lane.stop()
+    assert lane.measure(task(made, made.cells[0])) is None
+    assert lane.python is None
+
+
+def test_stopping_ends_a_lane_at_any_moment(made: plan.Plan) -> None:
+    """Before, while and after its worker comes up, and while it measures; no process is left."""
+    for delay in (0.0, 0.02, 0.1, 0.4, 0.8, 1.2):
+        pids: list[int] = []
+        lane = Lane(
+            device(**{made.cells[0].address: "hang"}), module=MODULE,
+            tell=lambda event, pids=pids: pids.append(event["pid"]),  # type: ignore[misc]  # a default of its own
+        )  # fmt: skip
+        found: list[CellRecord | None] = []
+        thread = threading.Thread(
+            target=lambda lane=lane, found=found: found.append(lane.measure(task(made, made.cells[0])))
+        )
+        thread.start()
+        time.sleep(delay)
+        lane.stop()
+        thread.join(timeout=20)
+        lane.close()
+        assert not thread.is_alive(), delay
+        assert found == [None], delay
+        assert not any(map(alive, pids)), delay
+
+
+def test_an_answer_in_the_last_moment_is_not_held_against_the_next_cell(made: plan.Plan) -> None:
+    """The worker is ended by its timer just after it answered: the next cell is tried again, no timeout."""
+    lane = Lane(device(), module=MODULE)
+    first = lane.measure(task(made, made.cells[0]))
+    worker = lane._worker
+    assert worker
+    worker._time_out()
+    second = lane.measure(task(made, made.cells[1]))
+    lane.close()
+    assert first
+    assert second
+    assert (second.failure, second.attempts) == (None, 2)
+
+
+def test_nobody_signals_a_process_that_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be another's by then."""
+    process = Process([sys.executable, "-c", ""], {})
+    assert process.end() == 0
+    process.drop()
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("a signal to a process id that was given back"))
+    process.kill()
+
+
+def test_a_process_that_does_not_let_go_is_ended() -> None:
+    process = Process([sys.executable, "-c", "import time; print('[]'); time.sleep(1000)"], {"PYTHONUNBUFFERED": "1"})
+    found = process.ask(None, 30)
+    process.drop()
+    assert found == Ended("nonsense", -9, "", "[]")
+    assert not alive(process.pid)
+
+
+def test_a_missing_interpreter_is_named(made: plan.Plan) -> None:
+    lane = Lane(device(), module=MODULE)
+    with pytest.raises(LaneLost, match=r"^/nonexistent/python: No such file or directory$"):
+        lane.measure(task(made, made.cells[0], python="/nonexistent/python"))
