@@ -1,0 +1,195 @@
+"""Sweeps and their workers killed with SIGKILL at random moments; what is left, and what a resumed sweep makes of it.
+
+Why: hours of measurement are only safe if a sweep may end at any moment. A campaign kills so many sweeps, then so many
+workers; whenever a folder is complete it is compared with that of an undisturbed sweep, and a new one is begun. Sweeps
+are forked (see `tests.nvcc.sweep_forked`) or, with ``--by-command``, started as a user does, which takes far longer.
+
+Run: ``pytest tests/nvcc/test_sweep_faults.py`` does ten of each; the hundreds, with a log for results/sweep/:
+    python -m tests.nvcc.sweep_faults --kills 100 --seed 20261122 --log faults.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+import gzip
+import importlib.metadata
+import itertools
+import json
+import os
+from pathlib import Path
+import platform
+import random
+import signal
+import tempfile
+import time
+
+from flashladder.files import ROOT, digest_files, sha256
+from flashladder.sweep.records import SUFFIX, Records, canonical
+from tests.nvcc.sweep_forked import ByCommand, Forked, seconds_until_gone
+
+GRID = Path(__file__).parent / "faults.yaml"
+GONE_S = 30.0  # a worker that was just starting notices within its imports that its sweep is dead
+Say = Callable[[str], object]
+
+
+def options(folder: Path, *more: str) -> list[str]:
+    """The words after ``sweep``."""
+    return ["--grid", str(GRID), "--out", str(folder), *more]
+
+
+def kept(folder: Path) -> Mapping[str, str]:
+    """Address to what must be equal, of every record in `folder` that is no failure; each must be whole."""
+    records = Records(folder)
+    found = [records.read(address) for address in records.addresses()]
+    return {record.cell.address: canonical(record) for record in found if not record.failure}
+
+
+def packed(folder: Path) -> object:
+    """The document beside `folder`."""
+    return json.loads(gzip.decompress(folder.with_name(folder.name + SUFFIX).read_bytes()))
+
+
+@dataclass
+class Campaign:
+    """Random faults in sweeps of `GRID` under `place`; `expected` and `document` come from an undisturbed one."""
+
+    place: Path
+    chance: random.Random
+    say: Say
+    make: type[ByCommand | Forked] = Forked
+    expected: Mapping[str, str] = field(init=False)
+    document: object = field(init=False)
+    span_s: float = field(init=False)
+    complete: int = 0
+
+    def __post_init__(self) -> None:
+        folder = self.place / "undisturbed"
+        first = ByCommand(options(folder))
+        assert first.wait() == 0, first.told()
+        self.expected, self.document = kept(folder), packed(folder)
+        assert len(self.expected) == 5
+        begin = time.monotonic()
+        again = self.start(self.place / "timed")
+        assert again.wait() == 0, again.told()
+        self.span_s = time.monotonic() - begin
+        self.say(f"undisturbed: {len(self.expected)} cells in {self.span_s:.2f} s")
+        self.require_whole(self.place / "timed")
+
+    def start(self, folder: Path, *more: str) -> ByCommand | Forked:
+        """A sweep of `GRID` into `folder`."""
+        return self.make(options(folder, *more))
+
+    def compare(self, folder: Path) -> str:
+        """Asserts that what `folder` holds is a part of the undisturbed sweep's; says how much."""
+        found = kept(folder)
+        assert found.items() <= self.expected.items()
+        return f"{len(found)} of {len(self.expected)} cells kept"
+
+    def finish(self, folder: Path) -> None:
+        """Resumes until the sweep is whole; asserts that nothing is missing, doubled, different or left lying about."""
+        running = self.start(folder, "--retry")
+        assert running.wait() == 0, running.told()
+        self.require_whole(folder)
+
+    def require_whole(self, folder: Path) -> None:
+        """Asserts that `folder` and the document beside it are those of the undisturbed sweep."""
+        assert kept(folder) == self.expected
+        assert packed(folder) == self.document
+        names = {f"{address}{SUFFIX}" for address in self.expected} | {".lock"}
+        assert {path.name for path in folder.iterdir()} == names
+        self.complete += 1
+        self.say(f"{folder.name} is whole: {len(self.expected)} cells, each equal to the undisturbed sweep's")
+
+    def kill_sweeps(self, count: int) -> None:
+        """Kills `count` sweeps, each at a random moment of an undisturbed one's time."""
+        folders = (self.place / f"sweeps-{number}" for number in itertools.count())
+        folder, killed = next(folders), 0
+        while killed < count:
+            moment = self.chance.uniform(0, self.span_s)
+            running = self.start(folder)
+            if (code := running.wait(moment)) is None:
+                running.kill()
+                killed += 1
+                gone = seconds_until_gone(running, GONE_S)
+                told = f"{self.compare(folder)}, no worker left after {gone:.2f} s"
+                self.say(f"sweep killed {killed:3d}: after {moment:.3f} s in {folder.name}: {told}")
+                continue
+            assert code == 0, running.told()
+            self.require_whole(folder)
+            folder = next(folders)
+        self.finish(folder)
+
+    def kill_workers(self, count: int) -> None:
+        """Kills `count` workers of running sweeps, random ones at random moments."""
+        folders = (self.place / f"workers-{number}" for number in itertools.count())
+        folder, killed = next(folders), 0
+        while killed < count:
+            running = self.start(folder, "--retry")
+            begin = time.monotonic()
+            while (code := running.wait(self.chance.uniform(0, self.span_s / 2))) is None and killed < count:
+                if found := sorted(running.workers()):
+                    with suppress(ProcessLookupError):
+                        os.kill(self.chance.choice(found), signal.SIGKILL)
+                        killed += 1
+                        after = time.monotonic() - begin
+                        told = f"after {after:.3f} s in {folder.name}: {self.compare(folder)}"
+                        self.say(f"worker killed {killed:3d}: {told}")
+            code = running.wait()
+            last = running.told().strip().splitlines()[-1:] or ["done"]
+            self.say(f"the sweep into {folder.name} left with {code}: {last[0][:160]}")
+            seconds_until_gone(running, GONE_S)
+            assert code in (0, 1, 2), running.told()
+            if code == 0:
+                self.require_whole(folder)
+                folder = next(folders)
+        if folder.exists():
+            self.finish(folder)
+
+
+def import_everything() -> None:
+    """What a forked sweep and its workers need not import again."""
+    import torch
+
+    from flashladder.sweep import measure_cpu, pack
+
+    assert torch.get_num_threads()
+    assert measure_cpu.__name__ != pack.__name__
+
+
+def versions() -> str:
+    """What is tried: a digest of the package's sweep, and torch."""
+    code = sha256(json.dumps(digest_files((ROOT / "flashladder" / "sweep").glob("*.py"))))
+    return f"flashladder/sweep {code[:16]}, torch {importlib.metadata.version('torch')}"
+
+
+def main() -> None:
+    """Runs a campaign, with a log."""
+    import_everything()
+    parser = argparse.ArgumentParser(prog="python -m tests.nvcc.sweep_faults")
+    parser.add_argument("--kills", type=int, default=100, help="sweeps to kill, and then workers")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--by-command", action="store_true", help="start each sweep as a user does")
+    given = parser.parse_args()
+    with given.log.open("w", encoding="utf-8") as log, tempfile.TemporaryDirectory() as place:
+
+        def say(line: str) -> None:
+            print(line, flush=True)
+            log.write(f"{line}\n")
+            log.flush()
+
+        say(f"seed {given.seed}, {given.kills} sweeps and {given.kills} workers killed with SIGKILL")
+        say(versions())
+        say(f"Python {platform.python_version()}, Linux {platform.release()}, {len(os.sched_getaffinity(0))} CPUs")
+        say("each started by its command" if given.by_command else "each forked from one that has its imports")
+        campaign = Campaign(Path(place), random.Random(given.seed), say, ByCommand if given.by_command else Forked)
+        campaign.kill_sweeps(given.kills)
+        campaign.kill_workers(given.kills)
+        say(f"passed: {campaign.complete} sweeps were made whole, each cell once and equal to the undisturbed sweep's")
+
+
+if __name__ == "__main__":
+    main()
