@@ -8,6 +8,7 @@ SPELLING = "no such configuration: expected one of a100, rtx3090, h200, prog, pr
 SHORT_FORM = "not the short form of a kernel configuration"
 ARCH = "unknown GPU architecture: expected one of sm_80, sm_86, sm_89, sm_90, found "
 SHOW = ["show", "8", "--config"]
+SWEEP = ["sweep", "--grid"]
 LONG = "1" * 5000
 
 CASES: list[tuple[list[str], str]] = [
@@ -99,6 +100,28 @@ CASES: list[tuple[list[str], str]] = [
     # files
     (["sass", "nosuch.cubin"], "nosuch.cubin: no such cubin"),
     (["sass", "tests/data/tiny.ptx"], WORDS),
+    # sweeps
+    (["sweep"], "sweep needs 'grid'"),
+    ([*SWEEP, "smok"], "unknown grid: expected one of a100, "),
+    ([*SWEEP, "smok"], "or a path that ends in .yaml, found 'smok'; did you mean 'smoke'?"),
+    ([*SWEEP, "../../etc/passwd"], "unknown grid"),
+    ([*SWEEP, "nosuch.yaml"], "nosuch.yaml: no such file of a grid"),
+    ([*SWEEP, "tests"], "unknown grid"),
+    ([*SWEEP, "cpu", "--gpus", "0"], "the grid runs on this machine's CPUs: expected no --gpus, found 0"),
+    ([*SWEEP, "cpu", "--shard", "2/2"], "argument --shard: expected I/N with I from 0 to N - 1, found '2/2'"),
+    ([*SWEEP, "cpu", "--shard", "-1/2"], "expected I/N"),
+    ([*SWEEP, "cpu", "--shard", "0/0"], "expected I/N"),
+    ([*SWEEP, "cpu", "--shard", "٠/٢"], "expected I/N"),
+    ([*SWEEP, "cpu", "--shard", LONG], "expected I/N"),
+    ([*SWEEP, "cpu", "--out", "README.md"], "argument --out: expected a folder, found the file README.md"),
+    ([*SWEEP, "cpu", "--out", "README.md/x/y"], "argument --out: expected a folder, found the file README.md"),
+    ([*SWEEP, "cpu", "--out", "/"], "argument --out: expected a folder, found '/'"),
+    ([*SWEEP, "cpu", "--out", " "], "argument --out: expected a folder, found ' '"),
+    ([*SWEEP, "cpu", "--timeout", "0"], "argument --timeout: expected a number of seconds above 0, found '0'"),
+    ([*SWEEP, "cpu", "--timeout", "0.0"], "expected a number of seconds above 0, found '0.0'"),
+    ([*SWEEP, "cpu", "--timeout", "-1"], "expected a number of seconds, found '-1'"),
+    ([*SWEEP, "cpu", "--timeout", "inf"], "expected a number of seconds, found 'inf'"),
+    ([*SWEEP, "cpu", "--retri"], "sweep has no such flag: expected --"),
     # tasks and flags
     (["shwo"], "no such task: found 'shwo'; did you mean 'show'?"),
     (["LIST"], "did you mean 'list'?"),

@@ -17,6 +17,7 @@ from tests.null.bench_fixture import group, kernel, result
 
 GOOD = Accuracy(max_error=1e-4, max_allowed=3e-4, rms_error=2e-4, rms_allowed=5e-4, finite=True)
 HOST = Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12")
+LD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 
 SMALL = """\
 why: Two steps on two lengths, for tests of the sweep.
@@ -71,7 +72,7 @@ def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) 
 def emulated_document(cell: PlannedCell, grid: str, grid_sha256: str) -> EmulatedSweepResult:
     """What the emulator might have said of a cell."""
     own = kernel(int(cell.subject), cell.config, text=None).model_copy(update={"build": cell.code})
-    measured = EmulatedCell(address=cell.address, accuracy=GOOD, counters={"x": 1}, instructions=1, hazards=0)
+    measured = EmulatedCell(address=cell.address, accuracy=GOOD, counters={LD_CONFLICTS: 1}, instructions=1, hazards=0)
     return EmulatedSweepResult(
         rung="CPU only", host=HOST, kernels={own.key: own}, cells=(measured,),
         sweep=Sweep(grid=grid, grid_sha256=grid_sha256, planned=(cell,)),
@@ -94,3 +95,11 @@ def bench(made: plan.Plan) -> list[BenchResult]:
     """The documents of all cells of a plan."""
     found = [timed(cell, made, seed=number).document for number, cell in enumerate(made.cells)]
     return [one for one in found if isinstance(one, BenchResult)]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -21,23 +21,9 @@ from flashladder.sweep.lane import ATTEMPTS, Device, Lane, LaneLost, Task
 from flashladder.sweep.process import Ended, Process
 from flashladder.sweep.records import CellRecord, Records
 from flashladder.sweep.run import Outcome, run
-from tests.null.sweep_fixture import SMALL, digests, emulated_document, grid
+from tests.null.sweep_fixture import alive
 
 MODULE = "tests.null.sweep.planted"
-TEXT = SMALL.replace("gpu: any", "gpu: any\nmode: emulator").replace("[1, 16]", "[1, 2, 3, 4, 5, 6, 7, 8, 9]")
-
-
-@pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plan.Plan:
-    """A plan of 18 cells, and what is right of each in the planted worker's folder."""
-    monkeypatch.setenv("PLANT_NOTES", str(tmp_path))
-    made = plan.make(grid(tmp_path, TEXT), "cpu", digests)
-    for cell in made.cells:
-        document = emulated_document(cell, made.grid.name, made.grid.sha256)
-        (tmp_path / f"{cell.address}.json").write_text(document.model_dump_json(), encoding="utf-8")
-    other = emulated_document(made.cells[-1], made.grid.name, made.grid.sha256)
-    (tmp_path / "another.json").write_text(other.model_dump_json(), encoding="utf-8")
-    return made
 
 
 def device(backend: str = "cpu", name: str = "cpu0", **plants: str) -> Device:
@@ -65,14 +51,6 @@ def planted(
 
 def kinds(records: Sequence[CellRecord]) -> list[str]:
     return [record.failure.kind if record.failure else "good" for record in records]
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_each_failure_is_of_its_cell_alone_and_the_next_one_is_measured(made: plan.Plan, tmp_path: Path) -> None:

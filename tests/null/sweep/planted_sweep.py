@@ -1,0 +1,25 @@
+"""``python -m flashladder.sweep`` with planted workers and made-up code digests, for tests that signal it."""
+
+from __future__ import annotations
+
+from functools import partial
+import sys
+
+from flashladder.errors import one_line_errors
+from flashladder.sweep import command
+from flashladder.sweep.run import run
+from tests.null.sweep_fixture import digests
+
+MODULE = "tests.null.sweep.planted"
+
+
+def plant() -> None:
+    """Puts both into the place of what the command takes."""
+    command.run = partial(run, module=MODULE)  # type: ignore[assignment]  # the same call
+    command._cpu_digests = digests  # type: ignore[assignment]  # lists of text, both
+
+
+if __name__ == "__main__":
+    plant()
+    with one_line_errors():
+        raise SystemExit(command.main(sys.argv[1:]))

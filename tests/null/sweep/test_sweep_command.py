@@ -1,0 +1,242 @@
+"""The command with planted workers: failures, exit codes, resume, retry, one sweep a folder, signals, full disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import json
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import ROOT
+from flashladder.sweep import command, plan
+from flashladder.sweep.folder import held
+from flashladder.sweep.records import Records
+from tests.null.sweep.planted_sweep import MODULE, plant
+from tests.null.sweep_fixture import alive
+
+DRIVER = [sys.executable, "-m", "tests.null.sweep.planted_sweep"]
+
+
+@pytest.fixture
+def words(made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The options of a sweep of `made` into ``records``; workers are planted."""
+    assert made.grid.name == "small"
+    monkeypatch.setattr(command, "run", command.run)
+    monkeypatch.setattr(command, "_cpu_digests", None)
+    plant()
+    assert MODULE
+    return ["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "records")]
+
+
+def asked(tmp_path: Path) -> list[str]:
+    """The address of every cell that a worker was given, in order; forgets them."""
+    path = tmp_path / "asked"
+    found = path.read_text().split() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return found
+
+
+def test_three_planted_failures_among_eighteen_are_three_lines_and_exit_code_1(
+    made: plan.Plan,
+    words: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad = {made.cells[3].address: "segv", made.cells[8].address: "hang", made.cells[11].address: "wrong"}
+    monkeypatch.setenv("PLANTS", json.dumps(bad))
+    with pytest.raises(CheckFailed, match=r"^3 of 18 cells failed, the first: 2 .*; --retry measures them again$"):
+        command.main([*words, "--timeout", "5"])
+    lines = sorted(capsys.readouterr().err.splitlines())
+    assert [line.partition(": ")[0] for line in lines] == ["failed"] * 3
+    told = [line.partition(" B=2 H=16: ")[2] or line.partition(" B=1 H=16: ")[2] for line in lines]
+    assert told == [
+        "crash: its worker ended with signal SIGSEGV",
+        "timeout: no answer within 5 s: its worker was ended",
+        "wrong: max error 7 (allowed 1)",
+    ]
+    records = Records(tmp_path / "records")
+    kinds = {address: records.read(address).failure for address in records.addresses()}
+    assert {address: one.kind for address, one in kinds.items() if one} == dict(
+        zip(bad, ("crash", "timeout", "wrong"), strict=True)
+    )
+    assert sorted(asked(tmp_path)) == sorted(cell.address for cell in made.cells)
+
+    with pytest.raises(CheckFailed, match=r"^3 of 18 cells failed"):
+        command.main(list(words))  # resumes: nothing is left
+    assert asked(tmp_path) == []
+    monkeypatch.setenv("PLANTS", "{}")
+    assert command.main([*words, "--retry"]) == 0
+    assert sorted(asked(tmp_path)) == sorted(bad)
+    assert command.main([*words, "--retry"]) == 0
+    assert asked(tmp_path) == []
+
+
+def test_one_sweep_a_folder_and_shards_beside_each_other(words: Sequence[str], tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    folder.mkdir()
+    refused = rf"^{folder}: another sweep measures into this folder; wait for it, or choose another folder with --out$"
+    with held(folder), pytest.raises(FlashladderError, match=refused):
+        command.main(list(words))
+    with held(folder), pytest.raises(FlashladderError, match=refused):
+        command.main([*words, "--shard", "0/2"])
+    with held(folder, (0, 2)):
+        for more in ([], ["--shard", "0/2"]):
+            with pytest.raises(FlashladderError, match=refused):
+                command.main([*words, *more])
+        assert command.main([*words, "--shard", "1/2"]) == 0
+    with held(folder, (1, 2)):
+        assert command.main([*words, "--shard", "0/2"]) == 0
+    assert len(asked(tmp_path)) == 18
+    assert command.main(list(words)) == 0
+    assert asked(tmp_path) == []
+
+
+def test_what_a_killed_sweep_began_to_write_is_no_record_and_goes(
+    made: plan.Plan, words: Sequence[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "records"
+    folder.mkdir()
+    address = made.cells[0].address
+    left = folder / f".{address}.json.gz.x7d_2k1z"
+    left.write_bytes(b"half a rec")
+    other = folder / "notes.txt"
+    other.write_text("mine")
+    assert Records(folder).addresses() == frozenset()
+    assert command.main(list(words)) == 0
+    assert asked(tmp_path).count(address) == 1
+    assert not left.exists()
+    assert other.exists()
+
+
+def test_a_reader_that_leaves_is_one_line_and_loses_nothing(words: Sequence[str], tmp_path: Path) -> None:
+    with subprocess.Popen([*DRIVER, *words, "--json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
+        assert one.stdout
+        assert one.stderr
+        one.stdout.readline()
+        one.stdout.close()
+        told = one.stderr.read().decode()
+    assert one.returncode == 2, told
+    assert told == "error: nobody reads what is printed any more; the same command goes on\n"
+    for address in Records(tmp_path / "records").addresses():
+        assert Records(tmp_path / "records").read(address)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_interrupted_sweep_says_how_to_go_on_and_leaves_whole_records(
+    number: signal.Signals, made: plan.Plan, words: Sequence[str], tmp_path: Path
+) -> None:
+    environment = {**os.environ, "PLANTS": json.dumps({cell.address: "slow" for cell in made.cells})}
+    with subprocess.Popen(
+        [*DRIVER, *words, "--json"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout
+        events = []
+        for line in running.stdout:
+            events.append(json.loads(line))
+            if [event["event"] for event in events].count("measured") == 3:
+                running.send_signal(number)
+                break
+        told = running.communicate()[1].decode()
+    records = Records(tmp_path / "records")
+    kept = len(records.addresses())
+    assert running.returncode == 130
+    assert told == (f"{kept} of 18 cells are kept in {records.folder}; the same command goes on\ninterrupted\n")
+    assert 3 <= kept < 18
+    assert all(records.read(address).document for address in records.addresses())
+    assert not any(alive(event["pid"]) for event in events if "pid" in event)
+    asked(tmp_path)
+    assert command.main(list(words)) == 0
+    assert len(asked(tmp_path)) == 18 - kept
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few pages."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48k", "none", str(place)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("may not mount a small disk here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def remount(place: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=True)
+
+
+def test_a_full_disk_and_a_read_only_folder_are_one_line_and_lose_nothing(
+    words: Sequence[str], small_disk: Path, tmp_path: Path
+) -> None:
+    folder = small_disk / "records"
+    options = [*words[:2], "--out", str(folder)]
+    with pytest.raises(FlashladderError) as full:
+        command.main(options)
+    assert full.value.exit_code == 2
+    assert "could not write the file (No space left on device); free space or fix permissions" in str(full.value)
+    records = Records(folder)
+    before = {address: records.path(address).read_bytes() for address in records.addresses()}
+    assert 0 < len(before) < 18
+    assert all(records.read(address).document for address in before)
+
+    remount(small_disk, "ro")
+    asked(tmp_path)
+    with pytest.raises(FlashladderError, match=r"could not write the file \(Read-only file system\)") as read_only:
+        command.main(options)
+    assert read_only.value.exit_code == 2
+    assert asked(tmp_path) == []
+
+    remount(small_disk, "rw,size=1m")
+    assert command.main(options) == 0
+    assert {address: records.path(address).read_bytes() for address in before} == before
+    assert len(asked(tmp_path)) == 18 - len(before)
+
+
+def test_a_folder_that_may_not_be_written_is_one_line(
+    words: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(FlashladderError, match=r"could not write the file \(Permission denied\)"):
+        command.main(list(words))
+    assert asked(tmp_path) == []
+
+
+def test_a_grid_by_its_path(words: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([*words, "--dry-run"]) == 0
+    assert "18 cells, 0 of them measured before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mine.yaml", "mine.yaml: no such file of a grid"),
+        ("smok.yaml", "smok.yaml: no such file of a grid; did you mean 'smoke'?"),
+        ("cpu.yaml", "cpu.yaml: the name of a committed grid: expected another one, found cpu; rename it"),
+        ("empty.yaml", "found an empty file"),
+    ],
+)
+def test_a_file_that_is_no_grid(name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cpu.yaml").write_text("why: mine\n", encoding="utf-8")
+    Path("empty.yaml").touch()
+    with pytest.raises(FlashladderError) as error:
+        command.main(["--grid", name])
+    assert message in str(error.value)
+    assert (error.value.exit_code, sorted(path.name for path in tmp_path.iterdir())) == (2, ["cpu.yaml", "empty.yaml"])
+
+
+def test_the_file_of_a_committed_grid_is_that_grid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--grid", str(ROOT / "configs" / "grids" / "cpu.yaml"), "--dry-run"]) == 0
+    assert "cpu: Every step on the emulator" in capsys.readouterr().out
