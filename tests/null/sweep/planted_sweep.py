@@ -15,8 +15,7 @@ MODULE = "tests.null.sweep.planted"
 
 def plant() -> None:
     """Puts both into the place of what the command takes."""
-    command.run = partial(run, module=MODULE)  # type: ignore[assignment]  # the same call
-    command._cpu_digests = digests  # type: ignore[assignment]  # lists of text, both
+    vars(command).update(run=partial(run, module=MODULE), _cpu_digests=digests)
 
 
 if __name__ == "__main__":
