@@ -126,7 +126,7 @@ def tests(session: nox.Session) -> None:
 
     A process per CPU, each with one thread; ``-- -n0`` runs them in one, for a debugger.
     """
-    install(session, "build", "analysis", "test")
+    install(session, "build", "analysis", "test", "slurm")
     session.run("python", "-m", "flashladder.wheel")
     spread = ("-n", "auto", "--dist", "worksteal")
     session.run("python", "-m", "pytest", *spread, *session.posargs, env={"OMP_NUM_THREADS": "1"})
@@ -149,7 +149,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typecheck(session: nox.Session) -> None:
     """Types: mypy --strict on package, scripts, tasks and tests."""
-    install(session, "build", "analysis", "test", "typecheck")
+    install(session, "build", "analysis", "test", "slurm", "typecheck")
     session.run("mypy", *session.posargs)
 
 
@@ -159,7 +159,7 @@ def dev(session: nox.Session) -> None:
     venv = ROOT / ".venv"
     if not (venv / "bin" / "python").exists():
         session.run("uv", "venv", "--python", sys.executable, str(venv))
-    install(session, "build", "analysis", "test", "lint", "typecheck", "dev", venv=venv)
+    install(session, "build", "analysis", "test", "slurm", "lint", "typecheck", "dev", venv=venv)
     editable = ("--no-deps", "--no-build-isolation", "--editable", ".")
     session.run("uv", "pip", "install", "--python", str(venv), *editable, silent=True)
     session.log("ready: `source .venv/bin/activate`, then `invoke --list`; nothing else on this machine was changed")
@@ -194,6 +194,7 @@ LOCK_GROUPS = {
     "build": ("build", "toolchain", "torch-python"),
     "analysis": ("analysis",),
     "test": ("test",),
+    "slurm": ("slurm",),
     "lint": ("lint",),
     "typecheck": ("typecheck",),
     "dev": ("dev",),

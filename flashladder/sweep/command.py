@@ -61,6 +61,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--anyway", action="store_true", help="on another GPU than the grid was made for")
     parser.add_argument("--timeout", type=some_seconds, metavar="S", help="seconds for one cell (default: by its size)")
     parser.add_argument("--json", action="store_true", help="print events as JSON, a line each, for scripts")
+    about = "submit to Slurm: partition=..., account=..., array=N, time=..., ... (docs/slurm.md)"
+    parser.add_argument("--slurm", nargs="?", const="", metavar="KEY=VALUE,...", help=about)
     return parser.parse_args(argv)
 
 
@@ -157,6 +159,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         CheckFailed: cells failed (exit code 1).
     """
     options = parse_arguments(argv)
+    if options.slurm is not None:
+        from flashladder.sweep.slurm import submit
+
+        return submit(options)
     grid, lines = load_grid(options.grid), list[str]()
     if grid.mode != "emulator":
         grid, lines = available(grid)

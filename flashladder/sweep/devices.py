@@ -32,8 +32,9 @@ class Card:
 
 
 def cpus() -> list[Device]:
-    """A lane per CPU that this process may use."""
-    count = min(len(os.sched_getaffinity(0)), MOST_CPUS)
+    """A lane per CPU that this process may use; in a task of Slurm per CPU that it was given."""
+    given = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    count = min(len(os.sched_getaffinity(0)), int(given) if given.isdigit() else MOST_CPUS, MOST_CPUS)
     return [Device(f"cpu{number}", "cpu", {"OMP_NUM_THREADS": "1"}) for number in range(count)]
 
 

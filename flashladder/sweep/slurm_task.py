@@ -1,0 +1,121 @@
+"""What one task of the array does: it runs the sweep on its share of the cells, and stops in time.
+
+Why a class: submitit pickles it, and calls `checkpoint` when Slurm announces the end of the task's time or takes its
+node for other people's jobs. All that was measured is in the records by then; the same task, started again, goes on.
+
+Run: by `flashladder.sweep.slurm_array`. As a program it is the sweep's command, and dies with the task:
+    python -m flashladder.sweep.slurm_task PARENT --grid cpu --shard 0/2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from flashladder.errors import one_line_errors
+from flashladder.sweep.records import Records
+
+if TYPE_CHECKING:
+    from submitit.helpers import DelayedSubmission
+
+STOP_S = 30.0  # what the sweep gets to end, before it is killed
+POLL_S = 0.1
+WARNING_S = 90  # at most, from Slurm's announcement to the end of the task's time
+WARNING = signal.SIGUSR2  # the announcement, as submitit asks for it
+
+
+@dataclass
+class Task:
+    """A share of a sweep.
+
+    Attributes:
+        command: interpreter and module that run it; the number of this process is put behind them.
+        arguments: of the sweep.
+        folder: where its records go.
+    """
+
+    command: tuple[str, ...]
+    arguments: tuple[str, ...]
+    folder: Path
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False, compare=False)
+    _code: int | None = field(default=None, repr=False, compare=False)
+    _before: int = field(default=0, repr=False, compare=False)
+
+    def __call__(self) -> int:
+        """Runs the command to its end.
+
+        Returns:
+            its exit code, 0 or 1 (some cells failed, which their records tell).
+
+        Raises:
+            SystemExit: it could not run (2), or a signal ended it (128 and the signal's number, as a shell has it).
+        """
+        self._before = self._records()
+        # Slurm sends the announcement to every process of a task; this one alone acts on it. Masks are inherited.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {WARNING})
+        try:
+            self._process = subprocess.Popen([*self.command, str(os.getpid()), *self.arguments])
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {WARNING})
+        threading.Thread(target=self._reap, args=(self._process,), daemon=True).start()
+        try:
+            while (code := self._code) is None:
+                time.sleep(POLL_S)
+        finally:
+            self._stop()
+        if code not in (0, 1):
+            sys.exit(128 - code if code < 0 else code)
+        return code
+
+    def checkpoint(self) -> DelayedSubmission | None:
+        """Ends the command; what to run when the task is started again, or None where it got nowhere.
+
+        A task whose time is too short for a single cell would be started again for ever.
+        """
+        from submitit.helpers import DelayedSubmission
+
+        self._stop()
+        if self._records() <= self._before:
+            print("no cell was finished in all that time, so that the task is not started again", flush=True)
+            return None
+        return DelayedSubmission(Task(self.command, self.arguments, self.folder))
+
+    def _records(self) -> int:
+        """How many cells of the sweep have a record, those of the other tasks too."""
+        return len(Records(self.folder).addresses())
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
+        """Notes how the command ended. In a thread: a signal's handler must not wait for a lock that it interrupted."""
+        self._code = process.wait()
+
+    def _stop(self) -> None:
+        """SIGTERM for the command, and SIGKILL where that does not help; every record is whole in both cases."""
+        if self._process is None:
+            return
+        for number, seconds in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S)):
+            if self._code is None:
+                self._process.send_signal(number)
+            end = time.monotonic() + seconds
+            while self._code is None and time.monotonic() < end:
+                time.sleep(POLL_S)
+
+
+def main(argv: list[str]) -> int:
+    """The sweep's command, which ends when the process with the number `argv[0]` does, however that happens."""
+    from flashladder.sweep.command import main as sweep
+    from flashladder.sweep.worker import die_with
+
+    die_with(int(argv[0]))
+    return sweep(argv[1:])
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""A grid as a job array on a real Slurm: a killed task, a drained node, a lost submitter; no cell lost or doubled.
+
+Needs Slurm's programs (`tests/slurm/cluster.py` names the packages), and the toolchain for the kernels of the cpu grid:
+    python -m pytest -n0 tests/slurm
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from flashladder.grid import load_grid
+from flashladder.result_cells import PlannedCell
+from flashladder.result_schema import EmulatedSweepResult
+from flashladder.sweep import plan
+from flashladder.sweep.cells import CPU
+from flashladder.sweep.records import Records, canonical
+from tests.slurm.cluster import Cluster
+from tests.slurm.conftest import processes_of, within
+
+ROOT = Path(__file__).parents[2]
+SWEEP = [sys.executable, "-m", "flashladder.sweep", "--grid", "cpu"]
+TASKS = 2
+
+
+class Submitter:
+    """``--slurm`` in a process of its own, whose lines are kept."""
+
+    def __init__(self, slurm: Cluster, out: Path, *more: str) -> None:
+        self._log = out.with_name(f"submitter-{time.monotonic_ns()}")
+        command = [*SWEEP, "--out", str(out), "--slurm", f"array={TASKS}", *more]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=slurm.environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def lines(self) -> str:
+        return self._log.read_text(encoding="utf-8")
+
+    def job(self) -> str:
+        """The job id, once it is told."""
+        within(60, lambda: re.search(r"Slurm job \d+ ", self.lines()) or self.process.poll() is not None)
+        found = re.search(r"Slurm job (\d+) ", self.lines())
+        assert found, self.lines()
+        return found[1]
+
+    def ended(self, seconds: float) -> int:
+        """Its exit code."""
+        try:
+            return self.process.wait(seconds)
+        finally:
+            if self.process.poll() is None:
+                print(self.lines())
+                self.process.kill()
+
+
+def undisturbed(folder: Path) -> tuple[EmulatedSweepResult, Records]:
+    """The grid in one process."""
+    done = subprocess.run([*SWEEP, "--out", str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    if "toolchain" in done.stderr and done.returncode == 2:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    return document(folder), Records(folder)
+
+
+def document(folder: Path) -> EmulatedSweepResult:
+    packed = gzip.decompress(folder.with_name(f"{folder.name}.json.gz").read_bytes())
+    return EmulatedSweepResult.model_validate_json(packed)
+
+
+def shares(cells: tuple[PlannedCell, ...]) -> list[set[str]]:
+    """The addresses of each task's cells."""
+    settings = plan.settings_of(load_grid("cpu"), CPU)
+    return [{cell.address for cell in plan.shard(cells, (i, TASKS), settings)} for i in range(TASKS)]
+
+
+def step_of(slurm: Cluster, task: int) -> list[int]:
+    """The processes that run a task under submitit."""
+    ours = processes_of(f"SLURM_CONF={slurm.folder}")
+    mine = processes_of(f"SLURM_ARRAY_TASK_ID={task}\0")
+    return [pid for pid in ours if pid in mine and "submitit.core._submit" in ours[pid] and "srun" not in ours[pid]]
+
+
+def log_of(out: Path, job: str, task: int) -> str:
+    return (out / "slurm" / f"{job}_{task}_0_log.out").read_text(encoding="utf-8")
+
+
+def same(found: EmulatedSweepResult, records: Records, expected: EmulatedSweepResult, whole: Records) -> None:
+    """Every cell exactly once, and equal."""
+    assert found.sweep is not None
+    assert found.sweep == expected.sweep
+    addresses = [cell.address for cell in found.sweep.planned]
+    assert sorted(records.addresses()) == sorted(addresses)
+    assert [cell.address for cell in found.cells] == addresses
+    assert found.cells == expected.cells
+    for address in addresses:
+        assert canonical(records.read(address)) == canonical(whole.read(address))
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(slurm: Cluster, tmp_path: Path) -> None:
+    expected, whole = undisturbed(tmp_path / "undisturbed")
+    assert expected.sweep is not None
+    parts = shares(expected.sweep.planned)
+    out = tmp_path / "cpu"
+    first = Submitter(slurm, out)
+    job = first.job()
+    records = Records(out)
+    within(
+        90,
+        lambda: all(len(part & records.addresses()) >= 2 for part in parts),
+        lambda: f"{first.lines()}{slurm.tasks()}",
+    )
+
+    os.killpg(first.process.pid, signal.SIGINT)  # Ctrl-C: the submitter goes, the tasks stay
+    assert first.ended(20) == 130
+    assert f"`scancel {job}` ends it" in first.lines()
+    assert "the same command watches it again" in first.lines()
+    assert sorted(state for state, _ in slurm.tasks().values()) == ["RUNNING", "RUNNING"]
+
+    (victim,) = step_of(slurm, 0)
+    os.kill(victim, signal.SIGKILL)
+    within(30, lambda: slurm.tasks()[f"{job}_0"][0] == "PENDING", lambda: str(slurm.tasks()))
+    assert not processes_of(f"flashladder.sweep.slurm_task\0{victim}\0")  # nothing of it goes on measuring
+    node = slurm.tasks()[f"{job}_1"][1]
+    slurm.ask("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    slurm.ask("scontrol", "requeue", f"{job}_1")
+    within(30, lambda: "drained" in slurm.ask("sinfo", "-h", "-N", "-n", node, "-o", "%T"))
+    assert not all(part <= records.addresses() for part in parts)
+
+    second = Submitter(slurm, out)
+    assert second.job() == job
+    assert "runs already" in second.lines()
+    other = next(name for name in slurm.nodes if name != node)
+    within(60, lambda: other in [where for state, where in slurm.tasks().values() if state == "RUNNING"])
+    assert node not in [where for state, where in slurm.tasks().values() if state == "RUNNING"]
+    slurm.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    assert second.ended(180) == 0, second.lines()
+
+    same(document(out), records, expected, whole)
+    assert {name.partition("_")[0] for name in slurm.tasks()} == {job}
+    for task in range(TASKS):  # both began twice, and the second time went on
+        log = log_of(out, job, task)
+        assert log.count("Starting with JobEnvironment") == 2, log
+        assert re.search(r"cells, [1-9]\d* of them measured before", log), log
+    third = Submitter(slurm, out)  # nothing is left: nothing is submitted
+    assert third.ended(60) == 0
+    assert len(slurm.tasks()) == TASKS
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_the_end_of_its_time_puts_a_task_back_and_scancel_does_not(slurm: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "cpu"
+    submitter = Submitter(slurm, out, "--json")
+    events: list[dict[str, Any]] = []
+
+    def heard() -> list[dict[str, Any]]:
+        events[:] = [json.loads(line) for line in submitter.lines().splitlines() if line.startswith("{")]
+        return events
+
+    within(60, lambda: any(event["event"] == "slurm-submitted" for event in heard()), submitter.lines)
+    job = next(event["job"] for event in events if event["event"] == "slurm-submitted")
+    records = Records(out)
+    within(90, lambda: len(records.addresses()) >= 4, lambda: f"{submitter.lines()}{slurm.tasks()}")
+    slurm.ask("scancel", "--signal=USR2", f"{job}_0")  # as Slurm announces the end of a task's time
+    within(60, lambda: slurm.tasks()[f"{job}_0"][0] == "PENDING", lambda: log_of(out, job, 0))
+    assert "Requeued job" in log_of(out, job, 0)
+    assert not any(records.read(address).failure for address in records.addresses())
+    within(60, lambda: slurm.tasks()[f"{job}_0"][0] == "RUNNING", lambda: str(slurm.tasks()))
+    slurm.ask("scancel", job)
+    assert submitter.ended(60) == 2
+    assert f"job {job} has ended, and " in submitter.lines()
+    assert "2 cancelled" in submitter.lines()
+    assert "the same command submits the rest" in submitter.lines()
+    assert {state for state, _ in slurm.tasks().values()} == {"CANCELLED"}
+    assert heard()[-1]["states"] == {"CANCELLED": 2}
+
+
+def test_what_slurm_refuses_is_one_line_and_nothing_is_kept(slurm: Cluster, tmp_path: Path) -> None:
+    command = [*SWEEP, "--out", str(tmp_path / "cpu"), "--slurm", "array=2,partition=nosuch"]
+    done = subprocess.run(command, cwd=ROOT, env=slurm.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    if "toolchain" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: --slurm: Slurm refused the job: found ")
+    assert "invalid partition" in line
+    assert not slurm.tasks()
+    assert not (tmp_path / "cpu" / "slurm" / "array.json").exists()
