@@ -277,7 +277,8 @@ def bench(
           "out": "folder of the records (default: build/sweep/MACHINE/GRID)",
           "gpus": "all (default), indices or UUIDs separated by commas", "shard": "I/N: one of N parts of the cells",
           "no_build": "build nothing", "retry": "measure again what failed",
-          "anyway": "on another GPU than the grid was made for", "timeout": "of one cell, in seconds", "json": JSON}
+          "anyway": "on another GPU than the grid was made for", "timeout": "of one cell, in seconds", "json": JSON,
+          "slurm": "submit to Slurm: partition=..., account=..., array=N, time=..., ... (docs/slurm.md)"}
 )  # fmt: skip
 def sweep(
     _: Context,
@@ -292,12 +293,13 @@ def sweep(
     anyway: bool = False,
     timeout: str = "",
     json: bool = False,
+    slurm: str = "",
 ) -> None:
     """Measures a grid, cell by cell; goes on where it stopped.
 
     Example: `invoke sweep --grid a100 --dry-run`.
     """
-    how: dict[str, Flag] = {"out": out, "gpus": gpus, "shard": shard, "timeout": timeout}
+    how: dict[str, Flag] = {"out": out, "gpus": gpus, "shard": shard, "timeout": timeout, "slurm": slurm}
     yes = {"no_build": no_build, "retry": retry, "anyway": anyway, "json": json}
     call("sweep.command", f"--grid={grid}", dry_run=dry_run, **how, **yes)
 

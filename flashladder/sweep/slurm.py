@@ -26,7 +26,16 @@ from flashladder.sweep import command, plan
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import Screen, dry_run
-from flashladder.sweep.slurm_array import Request, alone, default_tasks, running_job, submit_array, watch
+from flashladder.sweep.slurm_array import (
+    Request,
+    alone,
+    default_tasks,
+    last_error,
+    require_slurm,
+    running_job,
+    submit_array,
+    watch,
+)
 from flashladder.sweep.slurm_options import SlurmOptions, parse_options
 
 
@@ -39,6 +48,8 @@ def submit(options: argparse.Namespace) -> int:
     """
     wanted = parse_options(options.slurm)
     _require_alone(options)
+    if not options.dry_run:
+        require_slurm()
     grid, lines = load_grid(options.grid), list[str]()
     if grid.mode != "emulator":
         grid, lines = command.available(grid)
@@ -50,7 +61,7 @@ def submit(options: argparse.Namespace) -> int:
         print("\n".join([*lines, dry_run(made, made.cells, records, wanted.array or 1)]))
         return 0
     records.require_writable()
-    request = Request(grid.name, folder, _arguments(options, folder), wanted, gpu=place.machine != CPU)
+    request = Request(grid.name, folder, _arguments(options, folder), wanted, place.machine)
     made = command.make_plan(grid, place, build=not options.no_build)
     command.require_built(made)
     screen = Screen(made, made.cells, records.missing(made.cells, retry=options.retry), (), as_json=options.json)
@@ -158,10 +169,11 @@ def _require_whole(
     if not missing:
         return
     job, states = ended or ("", Counter())
-    told = ", ".join(f"{count} {name.lower()}" for name, count in sorted(states.items()))
+    told = ", ".join(f"{count} {name.lower()}" for name, count in sorted(states.items())) or "forgotten by Slurm"
+    error = last_error(request, job)
     raise FlashladderError(
         f"job {job} has ended, and {len(missing)} of {cells} cells are not measured",
         where=relative(request.folder),
-        found=f"tasks: {told}" if told else None,
+        found=f"tasks: {told}" + (f" ({error})" if error else ""),
         hint=f"logs: {relative(request.logs)}; the same command submits the rest",
     )

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 import fcntl
+import importlib.util
 import io
 import json
 from pathlib import Path
+import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +23,7 @@ from typing import Any
 
 from flashladder.errors import FlashladderError
 from flashladder.files import ROOT, dump_json, sha256, write_atomic
+from flashladder.sweep.cells import CPU
 from flashladder.sweep.slurm_options import MOST_TASKS, SlurmOptions, free_cpus, free_gpus
 from flashladder.sweep.slurm_task import WARNING_S, Task
 
@@ -31,6 +34,7 @@ ENDED = frozenset(
 )
 SHORTEST_POLL_S, LONGEST_POLL_S = 1.0, 15.0  # between two questions to Slurm, which serves everybody
 SINFO = "NodeList:250|,StateCompact:20|,Gres:250|,GresUsed:250|,CPUsState:40"
+ANSWER_S = 120  # of squeue, which a busy controller may keep waiting
 RESTARTS = 10  # of a task that a signal ended
 TIMEOUTS = 1000  # how often a task may run out of its time, as long as each time a cell was finished
 # Slurm starts a task again after preemption and when its node died, submitit when its time is over. This is for what
@@ -53,7 +57,7 @@ class Request:
         folder: of its records, absolute, on a file system that the nodes see too.
         arguments: of the sweep's command in every task, all but its shard.
         options: of ``--slurm``.
-        gpu: whether a task needs one.
+        machine: key of the GPU that each task needs, or ``cpu``.
         command: what runs the sweep in a task.
     """
 
@@ -61,8 +65,13 @@ class Request:
     folder: Path
     arguments: tuple[str, ...]
     options: SlurmOptions
-    gpu: bool
+    machine: str
     command: tuple[str, ...] = TASK_COMMAND
+
+    @property
+    def gpu(self) -> bool:
+        """Whether a task needs one."""
+        return self.machine != CPU
 
     @property
     def name(self) -> str:
@@ -91,19 +100,28 @@ class TaskState:
         return self.state in ENDED
 
 
+def require_slurm() -> None:
+    """Raises `FlashladderError` where no job can be submitted from: Slurm's programs or submitit are missing."""
+    missing = [program for program in ("sbatch", "squeue", "sinfo") if not shutil.which(program)]
+    if missing:
+        raise FlashladderError(
+            f"{', '.join(missing)} not found, which --slurm needs", hint="run this where jobs are submitted from"
+        )
+    if importlib.util.find_spec("submitit") is None:
+        hint = "pip install submitit, or `nox -s dev`, which brings it"
+        raise FlashladderError("submitit is not installed, which --slurm needs", hint=hint)
+
+
 def ask(*command: str) -> str:
     """What one of Slurm's programs prints.
 
     Raises:
-        FlashladderError: it is not installed, or failed.
+        FlashladderError: it failed, or does not answer.
     """
-    hint = "run this where jobs are submitted from"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    except FileNotFoundError:
-        raise FlashladderError(f"{command[0]} is not on PATH", hint=hint) from None
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ANSWER_S)
     except subprocess.TimeoutExpired:
-        raise FlashladderError(f"{command[0]} did not answer in two minutes") from None
+        raise FlashladderError(f"{command[0]} did not answer in {ANSWER_S} s") from None
     if done.returncode:
         raise FlashladderError(f"{command[0]} failed: {done.stderr.strip()}")
     return done.stdout
@@ -174,14 +192,11 @@ def submit_array(request: Request, tasks: int) -> str:
     """Submits the array, notes its job id in the folder, and returns it.
 
     Raises:
-        FlashladderError: submitit is not installed, or Slurm refuses the job.
+        FlashladderError: Slurm refuses the job.
     """
-    try:
-        from submitit import SlurmExecutor
-        from submitit.core.utils import FailedJobError
-    except ModuleNotFoundError as error:
-        hint = "pip install submitit, or `nox -s dev`, which brings it"
-        raise FlashladderError(f"{error.name} is not installed, which --slurm needs", hint=hint) from None
+    from submitit import SlurmExecutor
+    from submitit.core.utils import FailedJobError
+
     words = io.StringIO()
     try:
         with redirect_stderr(words):
@@ -199,7 +214,9 @@ def submit_array(request: Request, tasks: int) -> str:
 
 def _share(request: Request, index: int, count: int) -> Task:
     """One task of so many."""
-    return Task(request.command, (*request.arguments, "--shard", f"{index}/{count}"), request.folder)
+    return Task(
+        (*request.command, request.machine), (*request.arguments, "--shard", f"{index}/{count}"), request.folder
+    )
 
 
 Tell = Callable[[Mapping[str, Any]], object]
@@ -238,3 +255,12 @@ def watch(request: Request, job: str, done: Callable[[], int], tell: Tell) -> Co
             time.sleep(poll if not quiet else SHORTEST_POLL_S)
             poll = min(LONGEST_POLL_S, poll * 1.1)
     return last
+
+
+def last_error(request: Request, job: str) -> str | None:
+    """The last line that begins with ``error:`` of the tasks' logs, for people; None where no task wrote one."""
+    found = None
+    for path in sorted(request.logs.glob(f"{job}_*_log.err")):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        found = next((line for line in reversed(lines) if line.startswith("error:")), found)
+    return found

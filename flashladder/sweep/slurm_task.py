@@ -4,7 +4,7 @@ Why a class: submitit pickles it, and calls `checkpoint` when Slurm announces th
 node for other people's jobs. All that was measured is in the records by then; the same task, started again, goes on.
 
 Run: by `flashladder.sweep.slurm_array`. As a program it is the sweep's command, and dies with the task:
-    python -m flashladder.sweep.slurm_task PARENT --grid cpu --shard 0/2
+    python -m flashladder.sweep.slurm_task cpu PARENT --grid cpu --shard 0/2
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from flashladder.errors import one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.sweep.records import Records
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Task:
     """A share of a sweep.
 
     Attributes:
-        command: interpreter and module that run it; the number of this process is put behind them.
+        command: what runs it; the number of this process is put behind it.
         arguments: of the sweep.
         folder: where its records go.
     """
@@ -107,13 +107,37 @@ class Task:
                 time.sleep(POLL_S)
 
 
+def require_machine(machine: str) -> None:
+    """Raises `FlashladderError` when the task's GPU is not the one for which the cells were planned."""
+    from flashladder.sweep import devices
+    from flashladder.sweep.cells import CPU
+
+    if machine == CPU:
+        return
+    cards = devices.cards()
+    if not cards or (found := devices.machine_of(cards)) != machine:
+        raise FlashladderError(
+            "Slurm gave the task another GPU", expected=machine, found=found if cards else "none",
+            hint="--slurm gres=gpu:TYPE:1 or constraint=... asks for a model",
+        )  # fmt: skip
+
+
 def main(argv: list[str]) -> int:
-    """The sweep's command, which ends when the process with the number `argv[0]` does, however that happens."""
+    """The sweep's command.
+
+    Args:
+        argv: the machine that the cells were planned for, the number of the process to die with, and the arguments.
+
+    Raises:
+        FlashladderError: another GPU, or as the command.
+    """
     from flashladder.sweep.command import main as sweep
     from flashladder.sweep.worker import die_with
 
-    die_with(int(argv[0]))
-    return sweep(argv[1:])
+    machine, parent, *arguments = argv
+    die_with(int(parent))
+    require_machine(machine)
+    return sweep(arguments)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class Cluster:
 
     Attributes:
         folder: its configuration, state and logs.
-        nodes: names of its nodes, one CPU and two pretended GPUs each, all in the partition ``main``.
+        nodes: names of its nodes, two pretended GPUs each, all in the partition ``main``.
     """
 
     folder: Path
@@ -107,14 +107,14 @@ def missing() -> str | None:
 
 
 @contextmanager
-def cluster(nodes: int = 2) -> Iterator[Cluster]:
-    """A cluster of `nodes` nodes for the length of a ``with``; it does not outlive this process.
+def cluster(nodes: int = 2, cpus: int = 1) -> Iterator[Cluster]:
+    """A cluster of `nodes` nodes of `cpus` CPUs each for the length of a ``with``; it does not outlive this process.
 
     Raises:
         RuntimeError: a daemon did not start; the message holds the ends of the logs.
     """
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as name:
-        command = [sys.executable, str(Path(__file__)), "--keep", name, "--nodes", str(nodes)]
+        command = [sys.executable, str(Path(__file__)), "--keep", name, "--nodes", str(nodes), "--cpus", str(cpus)]
         keeper = subprocess.Popen(  # of a session of its own: Ctrl-C is for the process that holds its stdin
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -140,7 +140,7 @@ def _free_ports(count: int) -> list[int]:
             one.close()
 
 
-def _configure(folder: Path, nodes: int) -> None:
+def _configure(folder: Path, nodes: int, cpus: int) -> None:
     """Writes slurm.conf, gres.conf and munge's key."""
     ports = _free_ports(nodes + 1)
     host = socket.gethostname().split(".")[0]
@@ -148,7 +148,7 @@ def _configure(folder: Path, nodes: int) -> None:
     gres = ""
     for i, port in enumerate(ports[1:]):
         where = f"NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
-        text += f"NodeName=node{i} {where} CPUs=1 RealMemory=2000 Gres=gpu:{len(DEVICES)}\n"
+        text += f"NodeName=node{i} {where} CPUs={cpus} RealMemory=2000 Gres=gpu:{len(DEVICES)}\n"
         gres += "".join(f"NodeName=node{i} Name=gpu File={device}\n" for device in DEVICES)
         (folder / f"node{i}").mkdir()
     text += "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
@@ -222,11 +222,11 @@ def _wait_until_idle(folder: Path, nodes: int, daemons: list[subprocess.Popen[by
     return f"no {nodes} idle nodes after {START_S:g} s: {states}"
 
 
-def keep(folder: Path, nodes: int) -> int:
+def keep(folder: Path, nodes: int, cpus: int) -> int:
     """The keeper: starts the daemons, says ``ready``, and ends everything when stdin does."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.environ["PATH"] += ":/usr/sbin:/sbin"
-    _configure(folder, nodes)
+    _configure(folder, nodes, cpus)
     daemons: list[subprocess.Popen[bytes]] = []
     try:
         with (folder / "daemons.log").open("wb") as log:
@@ -253,17 +253,18 @@ def keep(folder: Path, nodes: int) -> int:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description="start a Slurm cluster on this machine, until Ctrl-C")
-    parser.add_argument("--nodes", type=int, default=2, help="one CPU and two pretended GPUs each")
+    parser.add_argument("--nodes", type=int, default=2, help="with two pretended GPUs each")
+    parser.add_argument("--cpus", type=int, default=1, help="of each node")
     parser.add_argument("--keep", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.keep:
-        return keep(options.keep, options.nodes)
+        return keep(options.keep, options.nodes, options.cpus)
     reason = missing()
     if reason:
         print(f"error: {reason}", file=sys.stderr)
         return 2
     try:
-        with cluster(options.nodes) as started:
+        with cluster(options.nodes, options.cpus) as started:
             print(f"export SLURM_CONF={started.folder / 'slurm.conf'}\nCtrl-C ends it", flush=True)
             signal.pause()
     except KeyboardInterrupt:

@@ -1,0 +1,118 @@
+"""The array by itself, with a stand-in for the sweep: one exclusive GPU per task, found again, cancelled, refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+import json
+from pathlib import Path
+import sys
+from typing import Any
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.sweep import slurm_array
+from flashladder.sweep.slurm_array import Request, alone, default_tasks, running_job, submit_array, watch
+from flashladder.sweep.slurm_options import parse_options
+from tests.slurm.cluster import Cluster, cluster
+from tests.slurm.conftest import require, within
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Two nodes of two CPUs and two GPUs each."""
+    require()
+    pytest.importorskip("submitit")
+    with cluster(nodes=2, cpus=2) as started:
+        monkeypatch.setenv("SLURM_CONF", str(started.folder / "slurm.conf"))
+        yield started
+
+
+def request(folder: Path, options: str, seconds: float, machine: str = "h100") -> Request:
+    """A sweep whose command is the stand-in."""
+    stand_in = (sys.executable, "-m", "tests.slurm.stand_in")
+    return Request("smoke", folder, (str(folder), str(seconds)), parse_options(options), machine, stand_in)
+
+
+def watched(one: Request, job: str) -> tuple[dict[str, int], list[Mapping[str, Any]]]:
+    events: list[Mapping[str, Any]] = []
+    return dict(watch(one, job, lambda: len(list(one.folder.glob("*.json.gz"))), events.append)), events
+
+
+def test_every_task_has_a_gpu_of_its_own(slurm: Cluster, tmp_path: Path) -> None:
+    one = request(tmp_path, "cpus=1,mem=100M,partition=main,time=0:30", 1.5)
+    assert default_tasks(one, cells=100) == 4
+    assert default_tasks(one, cells=3) == 3
+    assert running_job(one) is None
+    with alone(one):
+        job = submit_array(one, 5)
+    assert running_job(one) == job
+    assert running_job(request(tmp_path / "other", "", 0)) is None
+    assert default_tasks(one, cells=100) >= 1
+    states, events = watched(one, job)
+    assert states == {"COMPLETED": 5}
+    assert running_job(one) is None
+    notes = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(tmp_path.glob("*.json.gz"))]
+    assert [note["shard"] for note in notes] == [f"{i}/5" for i in range(5)]
+    assert {(note["machine"], note["cpus"]) for note in notes} == {("h100", "1")}
+    places = [(note["node"], note["gpus"]) for note in notes]
+    assert set(places) == {(node, gpu) for node in ("node0", "node1") for gpu in "01"}
+    for i, a in enumerate(notes):  # the fifth waits for one of the four
+        for b in notes[:i]:
+            assert a["end"] <= b["start"] or b["end"] <= a["start"] or places[i] != (b["node"], b["gpus"])
+    assert [event["event"] for event in events] == ["slurm"] * len(events)
+    assert events[-1] == {"event": "slurm", "done": 5, "states": {"COMPLETED": 5}, "waiting": []}
+
+
+def test_cpu_tasks_ask_for_no_gpu_and_a_single_one_is_no_array(slurm: Cluster, tmp_path: Path) -> None:
+    one = request(tmp_path, "cpus=2", 0, machine="cpu")
+    assert default_tasks(one, cells=100) == 2
+    job = submit_array(one, 1)
+    assert watched(one, job)[0] == {"COMPLETED": 1}
+    (path,) = tmp_path.glob("*.json.gz")
+    note = json.loads(path.read_text(encoding="utf-8"))
+    assert (note["gpus"], note["cpus"], note["machine"]) == ("", "2", "cpu")
+
+
+def test_a_silent_controller_is_asked_again(slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = request(tmp_path, "cpus=1", 0, machine="cpu")
+    job = submit_array(one, 1)
+    answered, silent = slurm_array.ask, iter([True, True, False, True])
+
+    def ask(*command: str) -> str:
+        if next(silent, False):
+            raise FlashladderError("squeue failed: slurm_load_jobs error: Unable to contact slurm controller")
+        return answered(*command)
+
+    monkeypatch.setattr(slurm_array, "ask", ask)
+    states, events = watched(one, job)
+    assert states == {"COMPLETED": 1}
+    assert [event["event"] for event in events[:2]] == ["slurm-silent", "slurm"]  # told once
+    assert "Unable to contact" in events[0]["message"]
+
+
+def test_a_lost_note_does_not_submit_twice(slurm: Cluster, tmp_path: Path) -> None:
+    one = request(tmp_path, "cpus=1", 600, machine="cpu")
+    job = submit_array(one, 2)
+    (one.logs / "array.json").unlink()  # as if the submitter had been killed before it wrote
+    assert running_job(one) == job
+    (one.logs / "array.json").write_text("{", encoding="utf-8")
+    assert running_job(one) == job
+    slurm.ask("scancel", job)
+    within(30, lambda: running_job(one) is None, lambda: str(slurm.tasks()))
+
+
+def test_without_slurm_or_submitit_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        FlashladderError, match=r"^sbatch, squeue, sinfo not found, which --slurm needs; run this where"
+    ):
+        slurm_array.require_slurm()
+    for name in ("sbatch", "squeue", "sinfo"):
+        (tmp_path / name).write_text("#!/bin/sh\necho no controller >&2\nexit 1\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(FlashladderError, match="submitit is not installed, which --slurm needs; pip install submitit"):
+        slurm_array.require_slurm()
+    with pytest.raises(FlashladderError, match="squeue failed: no controller"):
+        slurm_array.ask("squeue")
