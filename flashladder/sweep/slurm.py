@@ -24,6 +24,7 @@ from flashladder.grid import Grid, load_grid
 from flashladder.result_cells import PlannedCell
 from flashladder.sweep import command, plan
 from flashladder.sweep.cells import CPU
+from flashladder.sweep.lane import Device
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import Screen, dry_run
 from flashladder.sweep.slurm_array import (
@@ -64,7 +65,8 @@ def submit(options: argparse.Namespace) -> int:
     request = Request(grid.name, folder, _arguments(options, folder), wanted, place.machine)
     made = command.make_plan(grid, place, build=not options.no_build)
     command.require_built(made)
-    screen = Screen(made, made.cells, records.missing(made.cells, retry=options.retry), (), as_json=options.json)
+    tasks = [Device(f"task{number}", place.machine) for number in range(wanted.array or 1)]
+    screen = Screen(made, made.cells, records.missing(made.cells, retry=options.retry), tasks, as_json=options.json)
     screen.begin(lines, folder)
     ended = _through_slurm(request, made, records, screen, retry=options.retry)
     _require_whole(records.missing(made.cells), len(made.cells), request, ended)

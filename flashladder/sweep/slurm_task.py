@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 STOP_S = 30.0  # what the sweep gets to end, before it is killed
 POLL_S = 0.1
+GOT_NOWHERE = "no cell was finished in the task's time, so that it is not started again; --slurm time=... gives it more"
 WARNING_S = 90  # at most, from Slurm's announcement to the end of the task's time
 WARNING = signal.SIGUSR2  # the announcement, as submitit asks for it
 
@@ -83,7 +84,7 @@ class Task:
 
         self._stop()
         if self._records() <= self._before:
-            print("no cell was finished in all that time, so that the task is not started again", flush=True)
+            print(f"error: {GOT_NOWHERE}", file=sys.stderr, flush=True)
             return None
         return DelayedSubmission(Task(self.command, self.arguments, self.folder))
 

@@ -45,8 +45,8 @@ def test_times_are_slurms(text: str, minutes: int) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("partion=gpu", "--slurm: unknown key: expected one of partition, account, "),
-        ("partion=gpu", "did you mean 'partition'?"),
+        ("partitions=gpu", "--slurm: unknown key: expected one of partition, account, "),
+        ("partitions=gpu", "did you mean 'partition'?"),
         ("gpu", "--slurm: gpu needs a value"),
         ("partition=", "--slurm: partition needs a value"),
         ("partition=a b", "--slurm: partition needs a value"),

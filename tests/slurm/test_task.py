@@ -16,7 +16,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.sweep import devices
-from flashladder.sweep.slurm_task import Task, require_machine
+from flashladder.sweep.slurm_task import GOT_NOWHERE, Task, require_machine
 from tests.slurm.conftest import processes_of, within
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,11 @@ raise SystemExit(task())
 
 def held(folder: Path, what: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", HOLDER, COMMAND, what, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, COMMAND, what, str(folder)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -104,10 +108,7 @@ def test_a_task_that_got_nowhere_is_not_started_again(tmp_path: Path) -> None:
     there(tmp_path)
     holder.send_signal(signal.SIGUSR2)
     out, _ = holder.communicate(timeout=20)
-    assert out.splitlines()[1:] == [
-        "no cell was finished in all that time, so that the task is not started again",
-        "none",
-    ]
+    assert out.splitlines()[1:] == [f"error: {GOT_NOWHERE}", "none"]
 
 
 def test_a_sweep_dies_with_its_task(tmp_path: Path) -> None:
