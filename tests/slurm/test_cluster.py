@@ -49,3 +49,13 @@ def test_what_is_missing_is_named_with_its_packages(monkeypatch: pytest.MonkeyPa
     said = str(missing())
     assert said.startswith("needs nosuch-slurmctld: apt-get install ")
     assert "munge" in said
+
+
+def test_where_slurm_is_missing_a_test_is_skipped_and_in_ci_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.slurm.conftest.missing", lambda: "needs sbatch")
+    monkeypatch.delenv("FLASHLADDER_SLURM", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="needs sbatch"):
+        require()
+    monkeypatch.setenv("FLASHLADDER_SLURM", "required")
+    with pytest.raises(pytest.fail.Exception, match="needs sbatch"):
+        require()

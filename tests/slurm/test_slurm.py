@@ -6,7 +6,6 @@ Needs Slurm's programs (`tests/slurm/cluster.py` names the packages), and the to
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 from flashladder.grid import load_grid
 from flashladder.result_cells import PlannedCell
 from flashladder.result_schema import EmulatedSweepResult
+from flashladder.results import load_as
 from flashladder.sweep import plan
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.records import Records, canonical
@@ -74,8 +74,7 @@ def undisturbed(folder: Path) -> tuple[EmulatedSweepResult, Records]:
 
 
 def document(folder: Path) -> EmulatedSweepResult:
-    packed = gzip.decompress(folder.with_name(f"{folder.name}.json.gz").read_bytes())
-    return EmulatedSweepResult.model_validate_json(packed)
+    return load_as(folder.with_name(f"{folder.name}.json.gz"), EmulatedSweepResult, hint="")
 
 
 def shares(cells: tuple[PlannedCell, ...]) -> list[set[str]]:
@@ -130,9 +129,11 @@ def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(slurm: 
     assert sorted(state for state, _ in slurm.tasks().values()) == ["RUNNING", "RUNNING"]
 
     (victim,) = step_of(slurm, 0)
+    sweep = f"flashladder.sweep.slurm_task\0cpu\0{victim}\0"
+    assert len(processes_of(sweep)) == 1
     os.kill(victim, signal.SIGKILL)
     within(30, lambda: slurm.tasks()[f"{job}_0"][0] == "PENDING", lambda: str(slurm.tasks()))
-    assert not processes_of(f"flashladder.sweep.slurm_task\0{victim}\0")  # nothing of it goes on measuring
+    assert not processes_of(sweep)  # nothing of it goes on measuring
     node = slurm.tasks()[f"{job}_1"][1]
     slurm.ask("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
     slurm.ask("scontrol", "requeue", f"{job}_1")
