@@ -1,15 +1,31 @@
 """Every wrong kernel fails the check, with the case and the words that its entry names; the unmodified one does not.
 
-Run: pytest tests/broken/test_wrong_kernels.py  (1.5 s a kernel, half of it nvcc)
+Run: pytest tests/broken/test_wrong_kernels.py  (0.6 s a kernel, half of it nvcc)
 """
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from flashladder.compile import ptx_for
 from flashladder.errors import FlashladderError
+from flashladder.iteration import load_iteration
+from flashladder.launcher import KERNEL
+from flashladder.ptx import normalise
 from flashladder.toolchain import find_toolchain
-from tests.broken.wrong_kernels import WrongKernel, evidence_of, made, outcome, quick_cases, read_all, standard_cases
+from tests.broken.wrong_batch import batches, compiled, ptx_of, symbol
+from tests.broken.wrong_kernels import (
+    WrongKernel,
+    config_of,
+    evidence_of,
+    made,
+    outcome,
+    quick_cases,
+    read_all,
+    standard_cases,
+)
 
 pytestmark = pytest.mark.nvcc
 # Whether the unmodified kernels pass the quick cases is asked of all in tests/nvcc/test_emulate.py.
@@ -33,8 +49,8 @@ def toolchain() -> None:
 @pytest.mark.parametrize("wrong", read_all(), ids=str)
 def test_the_check_refuses_a_wrong_kernel(wrong: WrongKernel) -> None:
     case = standard_cases(wrong.iteration, wrong.dtype)[wrong.case]
-    with made(wrong) as kernels:
-        found = outcome(wrong.iteration, wrong.dtype, case, kernels)
+    with compiled(wrong):
+        found = outcome(wrong.iteration, wrong.dtype, case)
     assert (found.status, evidence_of(found)) == ("fail", wrong.evidence), found.reason
 
 
@@ -42,3 +58,23 @@ def test_the_check_refuses_a_wrong_kernel(wrong: WrongKernel) -> None:
 def test_the_unmodified_kernel_is_right_in_the_same_case(iteration: int, dtype: str, name: str, refused: bool) -> None:
     found = outcome(iteration, dtype, standard_cases(iteration, dtype)[name])
     assert found.status == ("not_applicable" if refused else "pass"), found.reason
+
+
+@pytest.mark.parametrize("wrong", [batches()[0][0], batches()[-1][-1]], ids=str)
+def test_compiled_with_others_a_kernel_is_the_same_program(wrong: WrongKernel) -> None:
+    """But for the numbers of registers and labels, which no instruction depends on."""
+    with made(wrong) as kernels:
+        entry = ptx_for(load_iteration(wrong.iteration), config_of(wrong.iteration, wrong.dtype), kernels=kernels)
+        alone = entry.ptx.read_text(encoding="utf-8")
+    assert renumbered(ptx_of(wrong).replace(symbol(wrong), KERNEL)) == renumbered(alone)
+
+
+def renumbered(text: str) -> str:
+    """Normalised PTX without declarations of registers; registers and labels numbered as they first appear."""
+    names: dict[str, str] = {}
+
+    def number(match: re.Match[str]) -> str:
+        return names.setdefault(match[0], f"{match['kind']}{len(names)}")
+
+    statements = [line for line in normalise(text).splitlines() if not line.startswith(".reg")]
+    return re.sub(r"(?P<kind>%[a-z]+|\$L__BB)[\d_]+\b", number, "\n".join(statements))

@@ -2,16 +2,16 @@
 
 Why: a check is worth what it refuses. Each entry of ``wrong/*.yaml`` is a mistake that a developer could make, written
 as a replacement of text that stands exactly once in its file. The iteration is composed of the changed sources,
-compiled as it ships, and given to the very functions behind ``check --backend emulator``.
+compiled with the flags that it ships with, and given to the very functions behind ``check --backend emulator``.
 
-Run: ``pytest tests/broken/test_wrong_kernels.py``; `survey` tries one on every case, for a new entry:
-``python -m tests.broken.wrong_kernels [NAME ...]``.
+Run: ``pytest tests/broken/test_wrong_kernels.py`` (`wrong_batch` compiles many at once); `survey` tries one on every
+case, for a new entry: ``python -m tests.broken.wrong_kernels [NAME ...]``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 import importlib.util
 from itertools import takewhile
@@ -162,18 +162,26 @@ def outcome(iteration: int, dtype: str, case: Case, kernels: Path = KERNELS) -> 
 @contextmanager
 def made(wrong: WrongKernel) -> Iterator[Path]:
     """The folder of the changed CUDA sources; a changed launch side takes the place of the real one meanwhile."""
-    texts = wrong.sources()
-    launch = texts.pop(LAUNCH, None)
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as folder, launched(wrong):
         kernels = Path(folder) / KERNELS.name
         shutil.copytree(KERNELS, kernels)
-        for name, text in texts.items():
-            (Path(folder) / name).write_text(text, encoding="utf-8")
-        if launch is not None:
-            changed = _module(Path(folder) / "emulated.py", launch)
-            places = {"forward": changed.forward, "require": changed.require}
-            stack.enter_context(patch.multiple(check_emulator, **places))
+        for name, text in wrong.sources().items():
+            if name != LAUNCH:
+                (Path(folder) / name).write_text(text, encoding="utf-8")
         yield kernels
+
+
+@contextmanager
+def launched(wrong: WrongKernel) -> Iterator[None]:
+    """A changed launch side takes the place of the real one meanwhile."""
+    launch = wrong.sources().get(LAUNCH)
+    if launch is None:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        changed = _module(Path(folder) / "emulated.py", launch)
+        with patch.multiple(check_emulator, forward=changed.forward, require=changed.require):
+            yield
 
 
 def _module(path: Path, text: str) -> ModuleType:

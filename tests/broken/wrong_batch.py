@@ -1,0 +1,110 @@
+"""Wrong kernels compiled twenty at a time: one translation unit, of which each is a namespace with its own sources.
+
+Why: half of what nvcc does for one kernel goes into CUDA's headers. Compiled with others a kernel is the same
+program, but for the numbers of its registers (tests/broken/test_wrong_kernels.py).
+
+Run: pytest tests/broken/test_wrong_kernels.py; ``python -m tests.broken.wrong_kernels NAME`` compiles one alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+import re
+from unittest.mock import patch
+
+from flashladder import check_emulator, emulator
+from flashladder.compile import tools_of
+from flashladder.compose import translation_unit
+from flashladder.files import KERNELS, ROOT
+from flashladder.iteration import load_iteration
+from flashladder.launcher import KERNEL
+from flashladder.scheduler import fill_all
+from flashladder.store import STORE, PtxEntry, ptx_entry
+from tests.broken.wrong_kernels import LAUNCH, WrongKernel, config_of, launched, read_all
+
+BATCH = 20  # more would gain little: 0.4 s for the headers, 0.3 s for each kernel
+_INCLUDE = re.compile(r'^\s*#\s*include\s*(?P<line>[<"](?P<name>[^>"]+)[>"])')
+_ENTRY = re.compile(r"^\.visible \.entry (?P<name>\w+)\(.*?^\}$", re.MULTILINE | re.DOTALL)
+
+
+@contextmanager
+def compiled(wrong: WrongKernel) -> Iterator[None]:
+    """Meanwhile the check gets the wrong kernel in the place of the iteration's own, and a changed launch side."""
+    with ExitStack() as stack:
+        stack.enter_context(launched(wrong))
+        if set(wrong.sources()) != {LAUNCH}:
+            kernel = emulator.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
+            stack.enter_context(patch.object(check_emulator, "kernel_of", lambda *_: kernel))
+        yield
+
+
+def symbol(wrong: WrongKernel) -> str:
+    """The name of a kernel in its batch."""
+    return f"{KERNEL}_{wrong.name}"
+
+
+def ptx_of(wrong: WrongKernel) -> str:
+    """A wrong kernel's PTX."""
+    return split(next(batch for batch in batches() if wrong in batch))[symbol(wrong)]
+
+
+@cache
+def split(batch: Sequence[WrongKernel]) -> Mapping[str, str]:
+    """The PTX of each kernel of a batch by its symbol: the batch's without the other kernels."""
+    entry = batch_entry(batch)
+    fill_all([entry])
+    text = entry.ptx.read_text(encoding="utf-8")
+    found = list(_ENTRY.finditer(text))
+    head, tail = text[: found[0].start()], text[found[-1].end() :]
+    return {each["name"]: f"{head}{each[0]}{tail}" for each in found}
+
+
+@cache
+def batches() -> tuple[tuple[WrongKernel, ...], ...]:
+    """All that are wrong in a CUDA source, in the order of the table."""
+    edited = [wrong for wrong in read_all() if set(wrong.sources()) != {LAUNCH}]
+    return tuple(tuple(edited[first : first + BATCH]) for first in range(0, len(edited), BATCH))
+
+
+@cache
+def batch_entry(batch: Sequence[WrongKernel]) -> PtxEntry:
+    """The store's entry of a batch, filled or not."""
+    headers: dict[str, None] = {}
+    bodies = [_namespace(wrong, headers) for wrong in batch]
+    text = "\n".join([*(f"#include {header}" for header in headers), *bodies, ""])
+    return ptx_entry(text, KERNELS, (), tools_of(), STORE)
+
+
+def _namespace(wrong: WrongKernel, headers: dict[str, None]) -> str:
+    """A wrong kernel with all that it includes, in a namespace of its own; CUDA's headers are added to `headers`."""
+    changed = wrong.sources()
+    unit = translation_unit(load_iteration(wrong.iteration), config_of(wrong.iteration, wrong.dtype))
+
+    def read(name: str) -> str:
+        path = f"{KERNELS.name}/{name}"
+        return changed.get(path) or (ROOT / path).read_text(encoding="utf-8")
+
+    body = _inlined(wrong.name, "kernel.cu", unit.replace(KERNEL, symbol(wrong)), read, headers, set())
+    return "\n".join([f"namespace wrong_{wrong.name} {{", *body, "}"])
+
+
+def _inlined(
+    place: str, name: str, text: str, read: Callable[[str], str], headers: dict[str, None], seen: set[str]
+) -> Iterator[str]:
+    """The lines of a source with the text of its own includes in their place, each once, as ``#pragma once`` has it."""
+    yield f'#line 1 "{place}/{name}"'
+    for number, line in enumerate(text.splitlines(), 1):
+        include = _INCLUDE.match(line)
+        if include is None:
+            yield "" if line.startswith("#pragma once") else line
+        elif include["line"].startswith("<"):
+            headers[include["line"]] = None
+            yield ""
+        elif include["name"] not in seen:
+            seen.add(include["name"])
+            yield from _inlined(place, include["name"], read(include["name"]), read, headers, seen)
+            yield f'#line {number + 1} "{place}/{name}"'
+        else:
+            yield ""
