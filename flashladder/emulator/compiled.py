@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+import sys
 from typing import TypeAlias
 
 import numpy as np
@@ -62,7 +64,7 @@ def unwritten(bytes_wide: int, predicate: bool) -> Array:
     return np.ones((1, 1, 1), dtype=np.bool_) if predicate else UNWRITTEN[bytes_wide]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Operation:
     """An instruction of a basic block, ready to run.
 
@@ -106,13 +108,17 @@ def compile_block(machine: Machine, block: Block) -> list[Operation]:
 
 def _check_operands(step: Step) -> None:
     """Refuses an instruction that is not a lane row's with fewer or more operands than its form has."""
-    opcode = step.instruction.opcode
-    for name, (least, most) in OPERANDS.items():
-        if opcode == name or opcode.startswith(f"{name}."):
-            found = len(step.instruction.operands)
-            if not least <= found <= most:
-                step.fail("syntax", f"operands of {opcode}", expected=" to ".join(map(str, {least, most})), found=found)
-            return
+    opcode, found = step.instruction.opcode, len(step.instruction.operands)
+    least, most = _operand_counts(opcode)
+    if not least <= found <= most:
+        step.fail("syntax", f"operands of {opcode}", expected=" to ".join(map(str, {least, most})), found=found)
+
+
+@cache
+def _operand_counts(opcode: str) -> tuple[int, int]:
+    """Fewest and most operands of an opcode; any number where its rows look themselves."""
+    fits = (counts for name, counts in OPERANDS.items() if opcode == name or opcode.startswith(f"{name}."))
+    return next(fits, (0, sys.maxsize))
 
 
 def compile_instruction(machine: Machine, instruction: Instruction) -> Run:

@@ -27,6 +27,7 @@ from flashladder.emulator.syntax import (
     Register,
     Symbol,
     Vector,
+    kept,
 )
 from flashladder.emulator.table import CARRY, ROWS
 
@@ -229,7 +230,8 @@ def registers_in(operand: Operand) -> list[str]:
     return []
 
 
-def uses_and_defines(instruction: Instruction) -> tuple[list[str], list[str]]:
+@kept
+def uses_and_defines(instruction: Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(registers read, registers surely written); a guarded write keeps the old value elsewhere: it reads it too.
 
     The first operand is the result, unless it is an address (``st [a], b``), a barrier's number or a time; a call's
@@ -251,7 +253,7 @@ def uses_and_defines(instruction: Instruction) -> tuple[list[str], list[str]]:
         read.append(instruction.guard.register.name)
         read += written
         written = []
-    return read, written
+    return tuple(read), tuple(written)
 
 
 def _live_out(

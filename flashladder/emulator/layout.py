@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from flashladder.emulator.arguments import size_of
@@ -16,7 +14,7 @@ from flashladder.emulator.memory import GlobalMemory
 from flashladder.emulator.moves import specials
 from flashladder.emulator.observer import Observer
 from flashladder.emulator.scratch import LocalMemory, SharedMemory
-from flashladder.emulator.syntax import Address, Function, Instruction, Module, Symbol, Variable, Vector
+from flashladder.emulator.syntax import Address, Function, Instruction, Module, Symbol, Variable, Vector, kept
 from flashladder.emulator.table import CARRY
 from flashladder.emulator.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_THREADS, chosen, shared_limit
 from flashladder.emulator.values import DTYPES, WARP, Array, width
@@ -32,9 +30,10 @@ def alignment(variable: Variable) -> int:
     return variable.align or width(variable.type) * variable.vector
 
 
-def symbols_in(instruction: Instruction) -> Iterator[str]:
+@kept
+def symbols_in(instruction: Instruction) -> tuple[str, ...]:
     """Names of the variables (and labels) that an instruction mentions."""
-    operands = list(instruction.operands)
+    operands, found = list(instruction.operands), []
     while operands:
         operand = operands.pop()
         if isinstance(operand, Vector):
@@ -42,7 +41,8 @@ def symbols_in(instruction: Instruction) -> Iterator[str]:
         elif isinstance(operand, Address):
             operands.append(operand.base)
         elif isinstance(operand, Symbol):
-            yield operand.name
+            found.append(operand.name)
+    return tuple(found)
 
 
 class Layout:

@@ -27,7 +27,7 @@ from flashladder.emulator.syntax import (
     Symbol,
     Vector,
 )
-from flashladder.emulator.values import WARP, Array, BoolArray, Shape3, as_type, constant, width
+from flashladder.emulator.values import DTYPES, WARP, Array, BoolArray, Shape3, as_type, constant
 
 if TYPE_CHECKING:
     from flashladder.emulator.copies import AsyncCopies
@@ -259,9 +259,11 @@ def immediate(operand: Immediate, ptx_type: str) -> Array:
 
 def fitted(value: Array, ptx_type: str) -> Array:
     """A register's value read as `ptx_type`: the same bits, or its low ones where the type is narrower (``st.u8``)."""
-    bytes_wide = width(ptx_type)
-    if value.dtype.itemsize != bytes_wide:
-        value = value.view(f"u{value.dtype.itemsize}").astype(f"u{bytes_wide}")
+    dtype = DTYPES[ptx_type]
+    if value.dtype is dtype:
+        return value
+    if value.dtype.itemsize != dtype.itemsize:
+        value = value.view(f"u{value.dtype.itemsize}").astype(f"u{dtype.itemsize}")
     return as_type(value, ptx_type)
 
 

@@ -12,6 +12,7 @@ differently from the hardware's (which truncates and whose order is not document
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 import weakref
 
 import numpy as np
@@ -46,18 +47,26 @@ def ldmatrix(step: Step) -> None:
     Raises:
         EmulationError: ``divergent-warp`` unless each warp is complete; what `SharedMemory.load` raises.
     """
-    parts = step.instruction.opcode.split(".")
-    count = int(parts[4].removeprefix("x"))
+    count, transposed = _tiles(step.instruction.opcode)
     warps = whole_warps(step)
     address = step.address(1)
-    rows = np.broadcast_to(address, (*address.shape[:2], WARP))[..., : 8 * count]
+    if address.shape[2] != WARP:
+        address = np.broadcast_to(address, (*address.shape[:2], WARP))
+    rows = address[..., : 8 * count]
     loaded = step.machine.shared.load(step, rows, 16, mask=warps)  # (blocks, warps, 8 count, 4 words)
     tiles = loaded.reshape(*loaded.shape[:2], count, 8, 4)
-    if "trans" in parts:
+    if transposed:
         tiles = np.ascontiguousarray(tiles.view(np.uint16).swapaxes(-1, -2)).view(np.uint32)
     for observer in step.machine.observers:
         observer.access(step, Access("shared", "ldmatrix", rows, 16, warps))
     step.write_vector(0, [tiles[:, :, j].reshape(*tiles.shape[:2], WARP) for j in range(count)])
+
+
+@cache
+def _tiles(opcode: str) -> tuple[int, bool]:
+    """How many matrices an ``ldmatrix`` reads, and whether transposed."""
+    parts = opcode.split(".")
+    return int(parts[4].removeprefix("x")), "trans" in parts
 
 
 @machine("movmatrix.sync.aligned.m8n8.trans.b16", "the fragment of the transposed 8 x 8 matrix")
@@ -91,9 +100,7 @@ def mma(step: Step) -> None:
     Raises:
         EmulationError: ``divergent-warp`` unless each warp is complete; ``syntax`` if registers do not make up K.
     """
-    parts = step.instruction.opcode.split(".")
-    d_type, a_type, b_type = parts[-4:-1]
-    wide = int(parts[3].partition("k")[2]) * BYTES[a_type] // 16  # tiles along K
+    d_type, a_type, b_type, wide, saturate = _form(step.instruction.opcode)
     whole_warps(step)
     left, right, old = step.vector(1, "b32"), step.vector(2, "b32"), step.vector(3, "b32")
     sizes = len(left), len(right), len(old)
@@ -102,7 +109,15 @@ def mma(step: Step) -> None:
     a = LEFT.matrix(step.machine, left, a_type)  # (blocks, warps, 16, K)
     b = RIGHT.matrix(step.machine, right, b_type)  # (blocks, warps, 8, K)
     product = np.matmul(a, b.swapaxes(-1, -2))  # (blocks, warps, 16, 8)
-    step.write_vector(0, added(product, old, d_type, saturate="satfinite" in parts))
+    step.write_vector(0, added(product, old, d_type, saturate=saturate))
+
+
+@cache
+def _form(opcode: str) -> tuple[str, str, str, int, bool]:
+    """Types of D, A and B of an ``mma``, its tiles along K, and whether sums are clamped."""
+    parts = opcode.split(".")
+    d_type, a_type, b_type = parts[-4:-1]
+    return d_type, a_type, b_type, int(parts[3].partition("k")[2]) * BYTES[a_type] // 16, "satfinite" in parts
 
 
 def added(product: Array, c: Sequence[Array], d_type: str, *, saturate: bool) -> list[Array]:

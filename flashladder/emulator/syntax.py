@@ -6,10 +6,12 @@ parsed once more. Source: PTX ISA 9.0, chapters 4 (syntax) and 5 (state spaces, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import wraps
+from typing import TypeAlias, TypeVar
 
+Fact = TypeVar("Fact")
 SHOWN_CALLS = 3  # CUDA lines that a message shows of an inlined call chain, the innermost first
 
 
@@ -156,6 +158,21 @@ class Instruction:
         """The instruction with its PTX line and its CUDA lines, innermost call first."""
         where = f" from {self.source.chain}" if self.source else ""
         return f"`{self}` (line {self.line}{where})"
+
+
+def kept(function: Callable[[Instruction], Fact]) -> Callable[[Instruction], Fact]:
+    """`function`, whose answer an instruction keeps: mutants and launches of a kernel share their instructions."""
+    name = f"_{function.__name__}"
+
+    @wraps(function)
+    def remembered(instruction: Instruction) -> Fact:
+        facts = vars(instruction)  # a frozen dataclass guards its fields alone
+        if name not in facts:
+            facts[name] = function(instruction)
+        fact: Fact = facts[name]
+        return fact
+
+    return remembered
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Undefined:
         self._local: Array | None = None  # marks of local memory, (*full shape, bytes)
         self._sites: list[Instruction] = []  # mark n is site n - 1
         self._born: Array | None = None  # marks that the shuffle now running makes
-        self._steps: dict[int, tuple[Step, list[str], list[str]]] = {}
+        self._steps: dict[int, tuple[Step, tuple[str, ...], tuple[str, ...]]] = {}
 
     def born(self, step: Step, lanes: BoolArray) -> None:
         """A shuffle gave these lanes an undefined value.
@@ -242,7 +242,7 @@ class Undefined:
             hint=HINT,
         )
 
-    def _bound(self, instruction: Instruction) -> tuple[Step, list[str], list[str]]:
+    def _bound(self, instruction: Instruction) -> tuple[Step, tuple[str, ...], tuple[str, ...]]:
         """The instruction on this machine, the registers that it reads (its guard aside) and those that it writes."""
         known = self._steps.get(id(instruction))
         if known is None:
