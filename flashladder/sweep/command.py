@@ -162,7 +162,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.slurm is not None:
         from flashladder.sweep.slurm import submit
 
-        return submit(options)
+        with terminable():
+            return submit(options)
     grid, lines = load_grid(options.grid), list[str]()
     if grid.mode != "emulator":
         grid, lines = available(grid)
