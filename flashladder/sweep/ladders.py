@@ -7,7 +7,7 @@ again; where nothing says which one it was, the rung is halved until it is alone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 import json
 import threading
@@ -209,24 +209,28 @@ class Rungs(Work):
                 self._out[address] = ladder
                 self._ready.append(self._task_of(ladder, part))
 
-    def take(self, warm: str | None) -> Task | None:
-        """The next task; waits while others' records may still bring some, and for the caller's own last record."""
+    def take(self, warm: str | None, broken: Collection[str] = ()) -> Task | None:
+        """The next task; waits while others' records may still bring some, and for the caller's own last record.
+
+        Of interpreters that are `broken` for the caller it gets none: with nothing but these it is done.
+        """
         me = threading.get_ident()
         with self._changed:
             while not self._stopped and self._out:
                 if self._last.get(me) not in self._out and self._ready:
-                    if self.late():
+                    ready = [task for task in self._ready if task.python not in broken]
+                    if not ready or self.late():
                         return None
-                    task = self._pick(warm)
+                    task = self._pick(ready, warm)
                     self._last[me] = task.cell.address
                     return task
                 self._changed.wait()
         return None
 
-    def _pick(self, warm: str | None) -> Task:
+    def _pick(self, ready: Sequence[Task], warm: str | None) -> Task:
         """Of the ready tasks one for the interpreter that is warm, the newest; else the first."""
-        fitting = [task for task in self._ready if task.python == warm]
-        task = fitting[-1] if fitting else self._ready[0]
+        fitting = [task for task in ready if task.python == warm]
+        task = fitting[-1] if fitting else ready[0]
         self._ready.remove(task)
         return task
 
@@ -241,8 +245,14 @@ class Rungs(Work):
     def give_back(self, task: Task) -> None:
         """Returns a task that was not measured."""
         with self._changed:
+            self._last.pop(threading.get_ident(), None)
             self._ready.insert(0, task)
             self._changed.notify_all()
+
+    def others(self, broken: Collection[str]) -> bool:
+        """Whether tasks of other interpreters than these are ready."""
+        with self._lock:
+            return any(task.python not in broken for task in self._ready)
 
     def stop(self) -> None:
         """Wakes lanes that wait."""
