@@ -102,7 +102,7 @@ class Lane:
             worker = self._warm(task.python)
             if worker is None:
                 return None
-            found = worker.ask(task.request, task.timeout_s)
+            found = worker.ask(task.request, task.timeout_s, self._held_back(task))
             if not isinstance(found, Ended):
                 return self._answered(task, found, attempt, time.monotonic() - start)
             self.close()
@@ -133,6 +133,19 @@ class Lane:
             if not (isinstance(found, Ended) and found.killed) or attempt == ATTEMPTS:
                 raise LaneLost(_why_lost(found))
         return None
+
+    def _held_back(self, task: Task) -> Callable[[int], None]:
+        """Tells that others use the device, once for each number of them."""
+        told: set[int] = set()
+
+        def tell(others: int) -> None:
+            if others not in told:
+                told.add(others)
+                self._tell(
+                    {"event": "held-back", "lane": self.device.name, "address": task.cell.address, "others": others}
+                )
+
+        return tell
 
     def _started(self, python: str) -> Process | None:
         """A new worker; None when the lane was stopped."""

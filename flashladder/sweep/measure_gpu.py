@@ -7,7 +7,7 @@ what ran; the A/A floor of a dtype and shape is the cell of FA2 beside itself. U
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from functools import lru_cache
 import time
@@ -62,7 +62,7 @@ class Session:
         """
         pairs = pairs_of(int(request["pairs"]))
         subject, kernel = self._subject(cell)
-        foreign = self._wait_until_alone()
+        foreign = self._wait_until_alone(request["tell"])
         inputs = self._inputs(cell, pairs)
         cold = time.monotonic() - self._last > COLD_AFTER_S
         group = bench_group(
@@ -110,8 +110,10 @@ class Session:
             kept = self._prepared = (pairs, prepare(cell.dtype, cell.shape, pairs))
         return kept[1]
 
-    def _wait_until_alone(self) -> int | None:
+    def _wait_until_alone(self, tell: Callable[[Mapping[str, Any]], object]) -> int | None:
         """How many others use the GPU when the cell starts: none, after waiting; None where NVML does not tell.
+
+        The sweep is told at each look that the cell is held back, so that it does not count as hanging.
 
         Raises:
             CellFailed: it did not become free.
@@ -120,6 +122,7 @@ class Session:
         while found := self._device.telemetry.foreign_processes(own_context=True):
             if time.monotonic() > end:
                 raise CellFailed("refused", f"{found} other processes use this GPU, for {HELD_BACK_S:.0f} s by now")
+            tell({"event": "held-back", "others": found})
             time.sleep(LOOK_S)
         return found
 

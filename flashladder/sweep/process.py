@@ -6,7 +6,7 @@ is the operating system's business; which record that makes is the lane's. Used 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 import json
@@ -79,25 +79,19 @@ class Process:
         """Its process id, which is also that of its group."""
         return self._process.pid
 
-    def ask(self, request: Mapping[str, Any] | None, timeout_s: float) -> dict[str, Any] | Ended:
-        """The answer to a request (None: the first word of a new worker); one that gives none is ended."""
+    def ask(
+        self, request: Mapping[str, Any] | None, timeout_s: float, held_back: Callable[[int], object] = lambda _: None
+    ) -> dict[str, Any] | Ended:
+        """The answer to a request (None: the first word of a new worker); one that gives none is ended.
+
+        While others use the GPU a worker says so again and again: `held_back` is told how many, its time begins anew.
+        """
         self._asked_at = os.fstat(self._stderr.fileno()).st_size
-        self.timed_out = False
-        timer = threading.Timer(timeout_s, self._time_out)
-        timer.daemon = True
-        timer.start()
-        text, line = b"" if request is None else json.dumps(request).encode() + b"\n", b""
-        try:
-            if text and self._process.stdin:
-                self._process.stdin.write(text)
-                self._process.stdin.flush()
-            line = self._process.stdout.readline() if self._process.stdout else b""
-        except (OSError, ValueError):  # it does not read any more
-            pass
-        finally:
-            timer.cancel()
-            timer.join()  # from here on it does not fire
-        found = _answer(line)
+        text = b"" if request is None else json.dumps(request).encode() + b"\n"
+        line = self._line(text, timeout_s)
+        while (found := _answer(line)) and found["event"] == "held-back":
+            held_back(int(found.get("others", 0)))
+            line = self._line(b"", timeout_s)
         if found is not None:
             return found
         nonsense = line.endswith(b"\n")
@@ -109,6 +103,23 @@ class Process:
         elif nonsense or closed_only:
             why = "nonsense"
         return Ended(why, code, self._tail(), line[:80].decode(errors="replace").strip())
+
+    def _line(self, text: bytes, timeout_s: float) -> bytes:
+        """What it says to `text` within a time; not a whole line where it ended, or was ended."""
+        self.timed_out = False
+        timer = threading.Timer(timeout_s, self._time_out)
+        timer.daemon = True
+        timer.start()
+        try:
+            if text and self._process.stdin:
+                self._process.stdin.write(text)
+                self._process.stdin.flush()
+            return self._process.stdout.readline() if self._process.stdout else b""
+        except (OSError, ValueError):  # it does not read any more
+            return b""
+        finally:
+            timer.cancel()
+            timer.join()  # from here on it does not fire
 
     def _time_out(self) -> None:
         self.timed_out = True

@@ -101,7 +101,7 @@ def run(
         devices: a lane each.
         records: where records go.
         tell: called in this thread with each event: ``started``, ``measured``, ``failed``, ``worker``,
-            ``worker-killed``, ``worker-broken``, ``lane-lost``.
+            ``worker-killed``, ``worker-broken``, ``held-back``, ``lane-lost``.
         budget_s: seconds after which no cell is started.
         module: the workers' module.
 

@@ -110,6 +110,8 @@ class Screen:
             tqdm.write(f"failed: {title(event['record'].cell)}: {failure.kind}: {failure.message}", file=sys.stderr)
         elif event["event"] == "lane-lost":
             tqdm.write(f"{lane} is lost: {event['message']}", file=sys.stderr)
+        elif event["event"] == "held-back":
+            tqdm.write(f"{lane}: held back while other processes use its GPU: {event['others']}", file=sys.stderr)
         elif event["event"] == "worker-broken":
             tqdm.write(f"{lane}: its cells are left, no worker comes up: {event['message']}", file=sys.stderr)
         elif event["event"] == "worker-killed":

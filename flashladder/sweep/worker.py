@@ -93,7 +93,7 @@ def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]
         return 2
     tell(ready)
     for line in sys.stdin:
-        found = answer(measure, json.loads(line))
+        found = answer(measure, {**json.loads(line), "tell": tell})
         last = found.get("kind") in POISONS_CONTEXT and backend != "cpu"
         tell({**found, "last": True} if last else found)
         if last:

@@ -90,6 +90,14 @@ def raises(error: Exception) -> Callable[[], None]:
     return do
 
 
+def held_back() -> None:
+    """Longer than a cell may take, but not silently."""
+    for others in (2, 2, 2, 1, 1, 1):
+        answers.write(json.dumps({"event": "held-back", "others": others}) + "\n")
+        answers.flush()
+        time.sleep(0.4)
+
+
 def killed_once() -> None:
     if note("killed"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -109,6 +117,7 @@ DEEDS: Mapping[str, Callable[[], object]] = {
     "garbage": garbage,
     "list": listless,
     "bytes": bytes_that_are_no_text,
+    "held-back": held_back,
     "half": half_an_answer,
     "silence": silence,
     "memory": memory,

@@ -111,6 +111,18 @@ def test_the_tail_of_a_worker_is_about_its_last_cell(made: plan.Plan, tmp_path: 
     assert [record.failure.tail for record in found if record.failure] == ["", ""]
 
 
+def test_a_cell_that_is_held_back_does_not_hang_and_says_so(made: plan.Plan, tmp_path: Path) -> None:
+    """It waits for 2.4 s, although it may take 1.5 s; then it hangs, which still counts."""
+    words = ["held-back", "hang"]
+    plants = {cell.address: word for cell, word in zip(made.cells, words, strict=False)}
+    events: list[Mapping[str, Any]] = []
+    records = Records(tmp_path / "records")
+    tasks = [task(made, cell, 1.5) for cell in made.cells[:2]]
+    run(tasks, [device(**plants)], records, tell=events.append, module=MODULE)
+    assert kinds([records.read(one.cell.address) for one in tasks]) == ["good", "timeout"]
+    assert [event["others"] for event in events if event["event"] == "held-back"] == [2, 1]
+
+
 def test_what_a_worker_started_dies_with_it(made: plan.Plan, tmp_path: Path) -> None:
     found, _, _ = planted(made, ["child", "right"], tmp_path)
     assert kinds(found) == ["crash", "good"]
