@@ -74,7 +74,7 @@ class Session(measure_gpu.Session):
         found = [self._subject(one) for one in candidates]
         subjects: list[Subject] = [subject for subject, _ in found if subject]
         kernels: list[Kernel] = [kernel for _, kernel in found if kernel]
-        foreign = self._wait_until_alone()
+        foreign = self._wait_until_alone(request["tell"])
         inputs = self._inputs_of(cell, plan, int(request["first_seed"]))
         cold = time.monotonic() - self._last > measure_gpu.COLD_AFTER_S
         group = bench_group(
