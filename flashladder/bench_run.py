@@ -82,7 +82,7 @@ def bench_group(
         a_a: also pair FA2 with itself; False where the floor comes from another group.
         reference: called with q, k, v; what the subjects are paired with.
         progress: called after each block.
-        about: called with a subject's key before it is checked, and with "" when all are at it in turn.
+        about: called with a subject's key before it is checked, and with "" when none is any more.
 
     Raises:
         FlashladderError: a subject's output differed between two runs on the same inputs, or it has another dtype.
@@ -103,6 +103,7 @@ def bench_group(
     warmed = warm_up(hardware, fa2, least_s=warm_up_s) if arms else 0.0
     blocks, pairs = time_pairs(hardware, fa2, arms, plan, progress) if arms else ((), {})
     after = {subject.key: checked(subject) for subject in good}
+    about("")
     for subject in good:
         if not before[subject.key][1].same(after[subject.key][1]):
             raise FlashladderError(

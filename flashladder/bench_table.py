@@ -73,8 +73,16 @@ def _headline(summary: Summary | None, fa2: float) -> str:
     return f"{summary.pct / 100 * fa2:11.1f} {_half(summary):5.2f} {clock}"
 
 
+def _spread(summary: Summary, enough: int) -> str:
+    """Half an interval; where there are too few pairs for one, how many there are."""
+    return f"+- {_half(summary):4.2f}" if summary.n_pairs >= enough else f"{summary.n_pairs:2d} pairs"
+
+
 def ranking(result: BenchResult, most: int = 8) -> str:
-    """Per iteration, dtype and length the best configurations, fastest first; never to be reported as a measurement."""
+    """Per iteration, dtype and length the best configurations, fastest first; never to be reported as a measurement.
+
+    Those that were left out with few pairs follow those that were timed to the end, and have no interval.
+    """
     groups: dict[tuple[int, str, int], list[Summary]] = {}
     for summary in result.summaries:
         if summary.kernel in result.references:
@@ -84,10 +92,11 @@ def ranking(result: BenchResult, most: int = 8) -> str:
     lines = ["tuning only: time the winner again in a fresh process before reporting it"]
     for (number, dtype, seq_len), found in groups.items():
         lines.append(f"iteration {number}, {dtype}, S={seq_len}: best {min(most, len(found))} of {len(found)}")
-        best = sorted(found, key=lambda summary: -summary.pct)[:most]
+        enough = result.settings.min_pairs
+        best = sorted(found, key=lambda summary: (-min(summary.n_pairs, enough), -summary.pct))[:most]
         fa2 = median(summary.reference_tflops for summary in found)
         lines += [
-            f"  {one.pct:6.1f} % +- {_half(one):4.2f}  {one.pct / 100 * fa2:6.1f} TFLOP/s  {one.kernel[3:]}"
+            f"  {one.pct:6.1f} % {_spread(one, enough)}  {one.pct / 100 * fa2:6.1f} TFLOP/s  {one.kernel[3:]}"
             for one in best
         ]
     return "\n".join(lines)

@@ -63,13 +63,14 @@ def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
     """Per iteration and dtype the candidates that are timed again, each a ladder of one rung."""
     pairs = plan.pairs_of(made.grid.pairs)
     settings = Settings(made.settings.machine, made.settings.mode, pairs.pairs, pairs.blocks, pairs.min_pairs)
+    failed = {failure.address for failure in document.sweep.failures} if document.sweep else set()
     ladders = []
     for subject in dict.fromkeys(cell.subject for cell in made.cells if cell.config):
         wanted = finalists(document, int(subject))
         for dtype in made.grid.dtypes:
             forms = {config.with_dtype(dtype).short_form() for config in wanted}
             cells = [cell for cell in made.cells if cell.subject == subject and cell.config in forms]
-            again = [wanted_of(cell).planned(cell.code, settings) for cell in cells]
+            again = [wanted_of(cell).planned(cell.code, settings) for cell in cells if cell.address not in failed]
             if again:
                 ladders.append(Ladder(again, settings, (pairs,), FINAL_SEED))
     return ladders

@@ -1,4 +1,4 @@
-"""A worker whose GPU is a number: true speeds are known, noise is added, and some candidates misbehave on request.
+"""A worker, and a lane in this process, whose GPU is a number: speeds are known, noise is added, some misbehave.
 
 Everything but the GPU is real: the session, its checks on CPU tensors, the paired timer. `FAULTS` in the environment
 names candidates and what they do: ``crash:7 64,64,4 0_0_2+opt;hang:...``.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import functools
+import itertools
 import os
 import random
 import signal
@@ -23,14 +24,17 @@ from flashladder.config import KernelConfig
 from flashladder.device import Device
 from flashladder.files import sha256
 from flashladder.inputs import Tensors
-from flashladder.result_cells import PlannedCell
+from flashladder.result_cells import Failure, PlannedCell
 from flashladder.result_origin import Host, Kernel, kernel_key
 from flashladder.sweep import measure_gpu, measure_rung, worker
+from flashladder.sweep.lane import Lane, Task
+from flashladder.sweep.records import CellRecord
 from flashladder.timing import Plan
 from tests.null.bench_fixture import GPU
 from tests.null.test_check_null import attention
 from tests.null.test_timing_null import FakeGpu
 
+_NUMBERS = itertools.count(1)  # of the sessions of this process: the seeds of their noise
 BASE_MS = 20.0
 NOISE = 0.007
 H200 = GPU.model_copy(update={"name": "NVIDIA H200", "l2_bytes": 1000})
@@ -59,11 +63,11 @@ class Session(measure_rung.Session):
 
     def __init__(self) -> None:
         self._gpu = FakeGpu()
-        self._draw = random.Random(os.getpid())
+        self._draw = random.Random(next(_NUMBERS))
         host = Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12")
         self._device = Device(H200, host, "GPU", Telemetry(), 0)  # type: ignore[arg-type]  # what is used of it
         self._hardware, self._flush_bytes = self._gpu.hardware(), 2**28
-        self._started = f"{time.time()}"
+        self._started = f"{time.time_ns()}"
         self._last = 0.0
         self._drawn = {}
         self._outputs: dict[int, torch.Tensor] = {}
@@ -125,11 +129,38 @@ def misbehave(fault: str, tensors: Tensors, launches: int) -> None:
         time.sleep(1000)
 
 
-def make(backend: str) -> Any:
-    torch.set_num_threads(1)
+class InProcess(Lane):
+    """A lane whose worker is an object of this process."""
+
+    _session: Session | None = None
+
+    @property
+    def python(self) -> str | None:
+        return sys.executable
+
+    def measure(self, task: Task) -> CellRecord | None:
+        if self._session is None:
+            self._session = fresh()
+        found = worker.answer(self._session.measure, task.request)
+        cell = PlannedCell.model_validate(task.request["cell"])
+        about: dict[str, Any] = {"cell": cell, "lane": self.device.name, "attempts": 1, "seconds": 1.0}
+        if found["event"] == "measured":
+            return CellRecord.model_validate({**about, "document": found["document"], "overhead_s": 0.1})
+        failure = Failure(address=cell.address, kind=found["kind"], message=found["message"])
+        return CellRecord(**about, failure=failure)
+
+
+def fresh() -> Session:
+    """A session on a GPU of its own."""
     session = Session()
     setattr(measure_rung, "bench_group", functools.partial(bench_group, reference=session.reference))  # noqa: B010 - its name there is an import
     measure_gpu.FIRST_WARM_UP_S = measure_gpu.WARM_UP_S = 0.01
+    return session
+
+
+def make(backend: str) -> Any:
+    torch.set_num_threads(1)
+    session = fresh()
     return session.measure, {"event": "ready", "backend": backend, **session.told()}
 
 

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from flashladder import verify_sweep
+from flashladder.bench_run import bench_group
 from flashladder.config import KernelConfig
 from flashladder.errors import CheckFailed
 from flashladder.grid import Grid
@@ -19,17 +20,17 @@ from flashladder.result_schema import A_A, BenchResult
 from flashladder.results import load_as
 from flashladder.selection import EXCLUSIONS, legal_configs, tuning_space
 from flashladder.summaries import problems
-from flashladder.sweep import plan, tune
+from flashladder.sweep import measure_rung, plan, tune
 from flashladder.sweep.cells import Wanted
 from flashladder.sweep.command import Place
 from flashladder.sweep.halving import RUNGS, most_pairs
-from flashladder.sweep.lane import Device
+from flashladder.sweep.lane import Device, Lane
 from flashladder.sweep.records import Records
 from flashladder.sweep.run import Outcome, run
 from flashladder.sweep.space import left_out
 from flashladder.sweep.winner import BOTH, judged
 from tests.null.sweep_fixture import grid
-from tests.null.tune_worker import BEST, speed
+from tests.null.tune_worker import BEST, InProcess, speed
 
 GRID = """\
 why: The space of one step at a length that a CPU can check, for tests.
@@ -63,7 +64,8 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(tune, "make_plan", planned)
     monkeypatch.setattr(tune, "python_of", lambda *_: sys.executable)
-    monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.tune_worker"))
+    monkeypatch.setattr("flashladder.sweep.run.Lane", InProcess)
+    monkeypatch.setattr(measure_rung, "bench_group", bench_group)  # as it was, afterwards
     return tmp_path / "tune"
 
 
@@ -132,41 +134,51 @@ def test_a_run_that_was_cut_goes_on_with_the_rung_that_is_missing(tuned: Path) -
     assert problems(documents(tuned)[0]) == []
 
 
-FAULTS = {
-    "wrong": ("wrong", "wrong before timing"),
-    "illegal": ("illegal-address", "illegal memory access"),
-    "crash": ("crash", "SIGSEGV"),
-    "crash-while-timed": ("crash", "SIGSEGV"),
-    "moody": ("wrong", "other bits"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_candidate_that_fails_is_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    guilty = "7 fp16 64,64,4 2_2_2+opt"
-    monkeypatch.setenv("FAULTS", f"{fault}:{guilty}")
-    with pytest.raises(CheckFailed, match="1 candidates failed and were left out") as caught:
-        measure(tuned, TILE)
-    kind, told = FAULTS[fault]
-    assert told in str(caught.value)
-    rungs, finals = documents(tuned)
+def failed(rungs: BenchResult) -> dict[str, tuple[str, str]]:
+    """Per failed candidate what kind of failure it was, and what was said."""
     assert rungs.sweep is not None
-    (failure,) = rungs.sweep.failures
-    assert failure.kind == kind
-    (cell,) = (cell for cell in rungs.sweep.planned if cell.address == failure.address)
-    assert f"{cell.subject} {cell.dtype} {KernelConfig.parse(cell.config).brief()}" == guilty
-    assert problems(rungs) == verify_sweep.problems(rungs) == problems(finals) == verify_sweep.problems(finals) == []
-    timed = {series.kernel for group in rungs.groups for series in group.series if series.pairs}
-    assert len(timed) == 1 + 2 * N - 1
-    joint = next(one for one in judged(rungs, finals) if one.dtype == BOTH)
-    assert joint.config.brief() == BEST
+    cells = {cell.address: cell for cell in rungs.sweep.planned}
+    return {
+        f"{(cell := cells[one.address]).dtype} {KernelConfig.parse(cell.config).brief()}": (one.kind, one.message)
+        for one in rungs.sweep.failures
+    }
 
 
-def test_a_candidate_that_hangs_is_ended_and_left_out(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAULTS", "hang:7 fp16 64,64,4 2_2_2+opt")
-    with pytest.raises(CheckFailed, match="timeout: no answer within"):
-        measure(tuned, TILE.replace("[fp16, bf16]", "[fp16]"), timeout=12.0)
-    assert len(documents(tuned)[0].summaries) == N - 1
+def sound(*results: BenchResult) -> bool:
+    return all(problems(one) == verify_sweep.problems(one) == [] for one in results)
+
+
+def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guilty = ["wrong:7 fp16 64,64,4 2_2_2+opt", "illegal:7 bf16 64,64,4 2_2_0+opt", "moody:7 bf16 64,64,4 0_0_0+opt"]
+    monkeypatch.setenv("FAULTS", ";".join(guilty))
+    with pytest.raises(CheckFailed, match="3 candidates failed and were left out, the first: 7"):
+        measure(tuned, TILE)
+    rungs, finals = documents(tuned)
+    found = failed(rungs)
+    assert {name: kind for name, (kind, _) in found.items()} == {
+        "fp16 64,64,4 2_2_2+opt": "wrong",
+        "bf16 64,64,4 2_2_0+opt": "illegal-address",
+        "bf16 64,64,4 0_0_0+opt": "wrong",
+    }
+    assert found["fp16 64,64,4 2_2_2+opt"][1].startswith("wrong before timing: max error")
+    assert "other bits after timing" in found["bf16 64,64,4 0_0_0+opt"][1]
+    assert sound(rungs, finals)
+    assert len(rungs.summaries) == len(rungs.kernels) == 2 * N - 3
+    assert next(one for one in judged(rungs, finals) if one.dtype == BOTH).config.brief() == BEST
+
+
+def test_a_candidate_that_kills_its_process_is_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flashladder.sweep.run.Lane", Lane)
+    monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.tune_worker"))
+    monkeypatch.setenv("FAULTS", "crash:7 fp16 64,64,4 2_2_2+opt")
+    with pytest.raises(CheckFailed, match="1 candidates failed and were left out"):
+        measure(tuned, TILE.replace("[fp16, bf16]", "[fp16]"))
+    rungs, finals = documents(tuned)
+    ((kind, message),) = failed(rungs).values()
+    assert (kind, "SIGSEGV" in message) == ("crash", True)
+    assert sound(rungs, finals)
+    started = [{process.started_utc for process in one.processes} for one in (rungs, finals)]
+    assert started[0].isdisjoint(started[1])
 
 
 def test_two_gpus_share_the_ladders(tuned: Path) -> None:
