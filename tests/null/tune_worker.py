@@ -7,12 +7,12 @@ names candidates and what they do: ``crash:7 64,64,4 0_0_2+opt;hang:...``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-import functools
 import itertools
 import os
 import random
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -26,6 +26,7 @@ from flashladder.files import sha256
 from flashladder.inputs import Tensors
 from flashladder.result_cells import Failure, PlannedCell
 from flashladder.result_origin import Host, Kernel, kernel_key
+from flashladder.result_schema import Group
 from flashladder.sweep import measure_gpu, measure_rung, worker
 from flashladder.sweep.lane import Lane, Task
 from flashladder.sweep.records import CellRecord
@@ -35,6 +36,7 @@ from tests.null.test_check_null import attention
 from tests.null.test_timing_null import FakeGpu
 
 _NUMBERS = itertools.count(1)  # of the sessions of this process: the seeds of their noise
+_OWN = threading.local()
 BASE_MS = 20.0
 NOISE = 0.007
 H200 = GPU.model_copy(update={"name": "NVIDIA H200", "l2_bytes": 1000})
@@ -150,10 +152,15 @@ class InProcess(Lane):
         return CellRecord(**about, failure=failure)
 
 
+def _timed(*arguments: Any, **named: Any) -> Group:
+    return bench_group(*arguments, **named, reference=_OWN.session.reference)
+
+
 def fresh() -> Session:
     """A session on a GPU of its own."""
     session = Session()
-    setattr(measure_rung, "bench_group", functools.partial(bench_group, reference=session.reference))  # noqa: B010 - its name there is an import
+    _OWN.session = session  # one per thread, as one per process
+    measure_rung.bench_group = _timed  # type: ignore[attr-defined]  # an import there
     measure_gpu.FIRST_WARM_UP_S = measure_gpu.WARM_UP_S = 0.01
     return session
 

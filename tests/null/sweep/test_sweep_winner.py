@@ -1,0 +1,158 @@
+"""Winners of made-up tuning runs: who wins, against what, and how that is entered into a copy of the iterations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import random
+import shutil
+
+import pytest
+
+from flashladder.config import KernelConfig
+from flashladder.errors import FlashladderError
+from flashladder.files import ITERATIONS
+from flashladder.iteration import load_all, load_iteration
+from flashladder.result_schema import A_A, BenchResult, Block, Group, Kernel, Pair, Series, Settings, kernel_key
+from flashladder.results import write_result
+from flashladder.summaries import derive
+from flashladder.sweep import winner
+from flashladder.sweep.winner import BOTH, finalists, judged
+from flashladder.sweep.winner_yaml import enter
+from tests.null.bench_fixture import GOOD, SHAPE, result, sample
+
+PRESENT = load_iteration(16).configs["h200"]
+FAST = KernelConfig.parse(PRESENT.short_form().replace("2_2_0", "2_2_2"))
+ONLY_FP16 = KernelConfig.parse(PRESENT.short_form().replace("2_2_0", "0_2_2"))
+
+
+def made(speeds: dict[KernelConfig, dict[str, float]], n: int, seed: int = 0) -> BenchResult:
+    """A document of iteration 16 on an H200 in which these configurations have these ratios, and `n` pairs each."""
+    draw, groups, kernels = random.Random(seed), [], {}
+    for dtype in ("fp16", "bf16"):
+        series = [Series(kernel=A_A, pairs=_pairs(1.0, n, draw))]
+        for config, by_dtype in speeds.items():
+            form = config.with_dtype(dtype).short_form()
+            key = kernel_key(16, form)
+            kernels[key] = Kernel(
+                iteration=16, config=form, dtype=dtype, arch="sm_90", text_sha256="ab" * 32, toolchain={}
+            )  # fmt: skip
+            series.append(Series(kernel=key, pairs=_pairs(by_dtype[dtype], n, draw), before=GOOD, after=GOOD))
+        order = tuple(one.kernel for one in series)
+        blocks = [
+            Block(index=index, kernel_first=bool(index % 2), order=order, samples=(sample(), sample()))
+            for index in range(n)
+        ]
+        groups.append(
+            Group(
+                process=0, dtype=dtype, shape=SHAPE, input_seeds=(1,), warm_up_s=1.0, blocks=tuple(blocks),
+                series=tuple(series),
+            )
+        )  # fmt: skip
+    base = result(*groups)
+    update = {
+        "kernels": kernels,
+        "purpose": "tune",
+        "gpu": base.gpu.model_copy(update={"name": "NVIDIA H200"}),
+        "settings": Settings(pairs=2, blocks=2, min_pairs=20, flush_bytes=2**28),
+    }
+    return derive(base.model_copy(update=update))
+
+
+def _pairs(ratio: float, n: int, draw: random.Random) -> tuple[Pair, ...]:
+    return tuple(Pair(index, 0, 6000 * draw.lognormvariate(0, 0.003), 6000 / ratio) for index in range(n))
+
+
+def both(ratio: float) -> dict[str, float]:
+    return {"fp16": ratio, "bf16": ratio}
+
+
+def test_the_joint_winner_is_good_in_both_dtypes_and_finals_judge_it() -> None:
+    speeds = {PRESENT: both(1.05), FAST: both(1.08), ONLY_FP16: {"fp16": 1.10, "bf16": 0.90}}
+    rungs, finals = made(speeds, 24), made(speeds, 24, seed=1)
+    assert set(finalists(rungs, 16)) == set(speeds)
+    by_dtype = {one.dtype: one for one in judged(rungs, finals)}
+    assert by_dtype["fp16"].config == ONLY_FP16
+    assert by_dtype["bf16"].config == by_dtype[BOTH].config == FAST
+    assert {one.verdict for one in by_dtype.values()} == {"faster"}
+    table = winner.render(list(by_dtype.values()))
+    assert "16 both " + FAST.brief() in table
+
+
+def test_a_difference_within_the_floor_is_not_faster() -> None:
+    speeds = {PRESENT: both(1.05), FAST: both(1.0505)}
+    (joint,) = (one for one in judged(made(speeds, 24), made(speeds, 24, 1)) if one.dtype == BOTH)
+    assert joint.verdict in ("same", "ambiguous")
+
+
+def test_the_finals_overrule_the_rungs() -> None:
+    rungs = made({PRESENT: both(1.05), FAST: both(1.08)}, 24)
+    finals = made({PRESENT: both(1.05), FAST: both(1.02)}, 24, 1)
+    (joint,) = (one for one in judged(rungs, finals) if one.dtype == BOTH)
+    assert (joint.config, joint.verdict) == (FAST, "slower")
+
+
+def test_few_pairs_never_win() -> None:
+    rungs, lucky = made({PRESENT: both(1.05), FAST: both(1.06)}, 24), made({ONLY_FP16: both(1.2)}, 2)
+    joined = derive(
+        rungs.model_copy(update={"groups": (*rungs.groups, *lucky.groups), "kernels": rungs.kernels | lucky.kernels})
+    )
+    assert winner.ranked(joined, 16)[BOTH] == [FAST, PRESENT, ONLY_FP16]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ITERATIONS, tmp_path / "iterations"))
+
+
+def run(tmp_path: Path, copy: Path, ratio: float, *more: str) -> int:
+    speeds = {PRESENT: both(1.05), FAST: both(ratio)}
+    path = write_result(tmp_path / "tune.json.gz", made(speeds, 24))
+    write_result(tmp_path / "tuned.json.gz", made(speeds, 24, 1))
+    return winner.main([str(path), "--iterations", str(copy), *more])
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.yaml")}
+
+
+def test_write_changes_one_line_and_says_why(tmp_path: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = texts(copy)
+    assert run(tmp_path, copy, 1.08) == 0
+    assert texts(copy) == before  # without --write nothing is touched
+    assert run(tmp_path, copy, 1.08, "--write") == 0
+    after = texts(copy)
+    (name,) = (name for name in before if before[name] != after[name])
+    new = [line for line in after[name].splitlines() if line not in before[name].splitlines()]
+    assert new[0].startswith("  # tuned: tuned.json.gz, sha256 ")
+    assert new[1].startswith("  h200: {B_r: 128, B_c: 64, n_warps: 4, load_tiles: [2, 2, 2], double_buffer: true")
+    assert len(new) == 2
+    assert "entered: " in capsys.readouterr().out
+    assert load_iteration(16, copy).configs["h200"] == FAST
+    assert [one.configs for one in load_all(copy)][:15] == [one.configs for one in load_all()][:15]
+    evidence = enter({16: PRESENT}, "h200", "other.json.gz, sha256 00", copy)
+    assert [path.name for path in evidence] == [name]
+    again = texts(copy)[name]
+    assert again.count("# tuned: ") == 1
+    assert again.replace("  # tuned: other.json.gz, sha256 00\n", "") == before[name]
+
+
+def test_write_enters_nothing_that_is_not_faster(
+    tmp_path: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = texts(copy)
+    assert run(tmp_path, copy, 1.0501, "--write") == 0
+    assert texts(copy) == before
+    assert "nothing to enter" in capsys.readouterr().out
+
+
+def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
+    child = next(copy.glob("16_*.yaml"))
+    text = child.read_text(encoding="utf-8")
+    child.write_text("".join(line for line in text.splitlines(True) if "h200:" not in line), encoding="utf-8")
+    before = texts(copy)
+    other = load_iteration(15, copy).configs["a100"]
+    with pytest.raises(FlashladderError, match="another configuration than was asked for"):
+        enter({15: other}, "h200", "e", copy)
+    with pytest.raises(FlashladderError, match="no configuration of h200 on a line of its own"):
+        enter({16: other}, "h200", "e", copy)
+    assert texts(copy) == before
