@@ -31,7 +31,11 @@ def climbed(true: Mapping[str, float], seed: int) -> tuple[str, int]:
         gpu.now += milliseconds * draw.lognormvariate(0, NOISE / math.sqrt(2))
 
     reference = Arm("R", lambda _: launch(7.0))
-    arms = {name: Arm(name, lambda _, ratio=ratio: launch(7.0 / ratio)) for name, ratio in true.items()}
+
+    def arm(name: str, ratio: float) -> Arm:
+        return Arm(name, lambda _: launch(7.0 / ratio))
+
+    arms = {name: arm(name, ratio) for name, ratio in true.items()}
     values: dict[str, list[float]] = {name: [] for name in true}
     alive, cost = list(true), 0
     for index, n in enumerate(RUNGS):

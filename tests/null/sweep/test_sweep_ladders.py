@@ -53,9 +53,10 @@ def test_who_was_being_checked_when_the_process_died_is_left_out_at_once() -> No
 
 
 def test_a_failure_that_says_nothing_about_a_candidate_holds_the_ladder() -> None:
-    for kind in ("refused", "gpu-lost"):
+    kinds: tuple[FailureKind, ...] = ("refused", "gpu-lost")
+    for kind in kinds:
         of = ladder()
-        of.follow(failed(of.parts[0], of, kind, "2 other processes use this GPU"))  # type: ignore[arg-type]  # both are kinds
+        of.follow(failed(of.parts[0], of, kind, "2 other processes use this GPU"))
         assert of.held == f"{kind}: 2 other processes use this GPU"
         assert not of.failures
         assert len(of.parts) == 1
