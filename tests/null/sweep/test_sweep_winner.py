@@ -8,14 +8,19 @@ import shutil
 
 import pytest
 
+from analysis import tuning
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.files import ITERATIONS
 from flashladder.iteration import load_all, load_iteration
+from flashladder.result_cells import Failure, Sweep
 from flashladder.result_schema import A_A, BenchResult, Block, Group, Kernel, Pair, Series, Settings, kernel_key
 from flashladder.results import write_result
 from flashladder.summaries import derive
 from flashladder.sweep import winner
+from flashladder.sweep.cells import Settings as CellSettings
+from flashladder.sweep.cells import Wanted
+from flashladder.sweep.tune_table import rows_of, to_markdown
 from flashladder.sweep.winner import BOTH, finalists, judged
 from flashladder.sweep.winner_yaml import enter
 from tests.null.bench_fixture import GOOD, SHAPE, result, sample
@@ -156,3 +161,35 @@ def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
     with pytest.raises(FlashladderError, match="no configuration of h200 on a line of its own"):
         enter({16: other}, "h200", "e", copy)
     assert texts(copy) == before
+
+
+def test_the_table_names_registers_spills_and_warps_and_no_interval_of_two_pairs(tmp_path: Path) -> None:
+    rungs = made({PRESENT: both(1.05), FAST: both(1.08)}, 24)
+    few = made({ONLY_FP16: both(1.2)}, 2)
+    kernels = {
+        key: kernel.model_copy(
+            update={"registers": 255, "spill_stores": 8 * (kernel.dtype == "fp16"), "spill_loads": 4}
+        )
+        for key, kernel in (rungs.kernels | few.kernels).items()
+    }
+    cell = Wanted("16", FAST.with_dtype("bf16").short_form().replace("64, 4", "32, 4"), "bf16", (1, 128, 16, 128))
+    planned = cell.planned("c", CellSettings("h200", "tune", 2, 2, 20))
+    failure = Failure(address=planned.address, kind="crash", message="signal SIGSEGV")
+    sweep = Sweep(grid="tune", grid_sha256="0" * 64, planned=(planned,), failures=(failure,))
+    update = {"groups": (*rungs.groups, *few.groups), "kernels": kernels, "sweep": sweep}
+    document = derive(rungs.model_copy(update=update))
+    rows = rows_of(document)
+    assert [row.config for row in rows[3:6]] == [FAST.brief(), PRESENT.brief(), ONLY_FP16.brief()]
+    assert [(row.pairs, row.low is None) for row in rows[3:6]] == [(24, False), (24, False), (2, True)]
+    assert {(row.registers, row.spilled, row.warps) for row in rows[3:6]} == {(255, 12, 8)}  # 65536 / (256 * 128) CTAs
+    assert rows[-1].failure == "crash: signal SIGSEGV"
+    table = to_markdown(rows, 2)
+    assert "and 1 more" in table
+    assert to_markdown(rows, 9).count("too few pairs") == 3
+    path = write_result(tmp_path / "tune.json.gz", document)
+    tuning.main([str(path)])
+    text = (tmp_path / "tune.csv").read_text(encoding="utf-8").splitlines()
+    assert len(text) == 1 + len(rows) == 8
+    picture = (tmp_path / "tune.svg").read_bytes()
+    assert picture.startswith(b"<?xml")
+    assert picture == tuning.plot(rows, f"NVIDIA H200: {len(rows)} configurations, S=4096")
