@@ -40,7 +40,7 @@ def plot(rows: Sequence[Row], title: str) -> bytes:
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    with mpl.rc_context(dict(STYLE)):
+    with mpl.rc_context(dict[Any, Any](STYLE)):
         figure, axes = plt.subplots(1, len(PANELS), figsize=(13, 4.8), sharey=True)
         tiles = sorted({row.tile for row in rows if row.pct is not None})
         for axis, (name, label) in zip(axes, PANELS, strict=True):
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows = rows_of(document)
         stem = path.name.partition(".")[0]
         title = f"{document.gpu.name}: {len(rows)} configurations, S={document.groups[0].shape.seq_len}"
-        outputs = {"csv": to_csv(rows), "md": to_markdown(rows, BEST), "svg": plot(rows, title)}
+        outputs: dict[str, bytes | str] = {"csv": to_csv(rows), "md": to_markdown(rows, BEST), "svg": plot(rows, title)}
         for suffix, data in outputs.items():
             print(relative(write_atomic(path.with_name(f"{stem}.{suffix}"), data)))
 
