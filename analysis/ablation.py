@@ -11,19 +11,12 @@ from pathlib import Path
 
 from flashladder.errors import one_line_errors
 from flashladder.variant_report import arguments, write
-from flashladder.variant_tables import ablation_markdown
-from flashladder.variant_worth import Comparison, ablations
-
-
-def label(one: Comparison) -> str:
-    """``swizzle``."""
-    return one.variant.subject.change
 
 
 def main(argv: list[str] | None = None) -> None:
     options = arguments(__doc__, argv)
     with one_line_errors():
-        for path in write("ablation", Path(options.result), Path(options.out), ablations, ablation_markdown, label):
+        for path in write("ablation", Path(options.result), Path(options.out)):
             print(path)
 
 

@@ -11,19 +11,12 @@ from pathlib import Path
 
 from flashladder.errors import one_line_errors
 from flashladder.variant_report import arguments, write
-from flashladder.variant_tables import toolchain_markdown
-from flashladder.variant_worth import Comparison, toolchains
-
-
-def label(one: Comparison) -> str:
-    """``CUDA 13.1``, marked where it is the pinned compiler's machine code."""
-    return f"CUDA {one.variant.subject.cuda}" + " (same code)" * one.same_code
 
 
 def main(argv: list[str] | None = None) -> None:
     options = arguments(__doc__, argv)
     with one_line_errors():
-        for path in write("toolchain", Path(options.result), Path(options.out), toolchains, toolchain_markdown, label):
+        for path in write("toolchain", Path(options.result), Path(options.out)):
             print(path)
 
 

@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 import sys
 
-from flashladder import figures, report_counters, report_plot, report_tables
+from flashladder import figures, report_counters, report_plot, report_sweeps, report_tables
 from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import RESULTS, ROOT, relative, write_atomic
@@ -57,7 +57,8 @@ def texts(ladder: Ladder, root: Path = ROOT) -> dict[str, bytes]:
 
 def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     """Every file that a checkout at `root` should hold, with its bytes."""
-    report = {root / "results" / "report" / name: data for name, data in render(ladder).items()}
+    own = {**render(ladder), **report_sweeps.render(root / "results")}
+    report = {root / "results" / "report" / name: data for name, data in own.items()}
     return report | {root / page: data for page, data in texts(ladder, root).items()}
 
 

@@ -6,7 +6,7 @@ Nothing to run here: ``python analysis/ablation.py FILE``, ``python analysis/too
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from flashladder.arguments import Parser
@@ -16,8 +16,8 @@ from flashladder.report_tables import plain
 from flashladder.result_schema import BenchResult
 from flashladder.results import load_as
 from flashladder.variant_plot import Label, render
-from flashladder.variant_tables import to_csv
-from flashladder.variant_worth import Comparison
+from flashladder.variant_tables import ablation_markdown, to_csv, toolchain_markdown
+from flashladder.variant_worth import Comparison, ablations, toolchains
 
 TITLES = {
     "ablation": ("What each change is worth", "speed with the change over speed without"),
@@ -25,6 +25,23 @@ TITLES = {
 }
 Compare = Callable[[BenchResult], list[Comparison]]
 Render = Callable[[BenchResult, Sequence[Comparison]], str]
+
+
+def _change(one: Comparison) -> str:
+    """``swizzle``."""
+    return one.variant.subject.change
+
+
+def _compiler(one: Comparison) -> str:
+    """``CUDA 13.1``, marked where it is the pinned compiler's machine code."""
+    return f"CUDA {one.variant.subject.cuda}" + " (same code)" * one.same_code
+
+
+KINDS: Mapping[str, tuple[Compare, Render, Label]] = {
+    "ablation": (ablations, ablation_markdown, _change),
+    "toolchain": (toolchains, toolchain_markdown, _compiler),
+}
+"""Grid to what is compared in it, the Markdown of that, and the name of a bar."""
 
 
 def arguments(doc: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -35,29 +52,27 @@ def arguments(doc: str | None, argv: Sequence[str] | None) -> argparse.Namespace
     return parser.parse_args(argv)
 
 
-def write(name: str, file: Path, out: Path, compare: Compare, text: Render, label: Label) -> list[Path]:
-    """Writes ``<name>.md``, ``.csv``, ``.svg`` and ``.png`` into `out`; the plot is at the headline length.
-
-    Args:
-        name: key of `TITLES`, and stem of the files.
-        file: the packed result.
-        out: folder, made if it is not there.
-        compare: what is compared in it.
-        text: the Markdown of the comparisons.
-        label: the name of a bar.
-
-    Returns:
-        The files, in that order.
+def pages(name: str, result: BenchResult) -> dict[str, bytes]:
+    """The files of a packed sweep of `name` (key of `TITLES`) by their suffix: md, csv, svg, png.
 
     Raises:
-        FlashladderError: the file is no such result, or a file cannot be written.
+        FlashladderError: it holds no such cells.
     """
-    result = load_as(file, BenchResult)
+    compare, text, label = KINDS[name]
     found = compare(result)
     lengths = sorted({one.shape.seq_len for one in found})
     length = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
     title, shown = TITLES[name]
     subtitle = f"{plain(result.gpu.name)}, S = {length}: {shown}; whiskers: 95 % intervals, band: noise"
     drawn = render([one for one in found if one.shape.seq_len == length], title, subtitle, label)
-    files = {"md": text(result, found).encode(), "csv": to_csv(found).encode(), **drawn}
+    return {"md": text(result, found).encode(), "csv": to_csv(found).encode(), **drawn}
+
+
+def write(name: str, file: Path, out: Path) -> list[Path]:
+    """Writes ``<name>.md``, ``.csv``, ``.svg`` and ``.png`` of the packed result in `file` into `out`, in that order.
+
+    Raises:
+        FlashladderError: the file is no such result, or a file cannot be written.
+    """
+    files = pages(name, load_as(file, BenchResult))
     return [write_atomic(out / f"{name}.{suffix}", data) for suffix, data in files.items()]

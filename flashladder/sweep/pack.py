@@ -102,9 +102,10 @@ def _references(documents: Sequence[BenchResult]) -> dict[str, Reference]:
 
 
 def _joined(references: Sequence[Reference]) -> Reference:
-    """One identity from several of the same reference, which know the kernel of one dtype each."""
+    """One identity from several of the same reference, which know the kernel of one dtype each, or none."""
     kernels = {dtype: name for one in references for dtype, name in one.kernels.items()}
-    return references[0].model_copy(update={"kernels": kernels})
+    tile = next((one.tile for one in references if one.tile), None)
+    return references[0].model_copy(update={"kernels": kernels, "tile": tile})
 
 
 def _require_one_table(documents: Sequence[BenchResult]) -> None:
