@@ -22,6 +22,7 @@ CSV = (
     "kernel", "dtype", "seq_len", "batch", "n_heads", "pct_of_fa2", "pct_low", "pct_high", "verdict", "pairs",
     "a_a_floor_points", "kernel_us", "fa2_us", "tflops", "sm_clock_mhz", "dropped_share", "readmitted_share",
 )  # fmt: skip
+SHOWN = 90  # characters of a kernel's name; templates go on for lines
 LEGEND = (
     "`+` faster, `-` slower, `=` the same within the floor, `?` the interval does not tell. TFLOP/s at S = "
     f"{HEADLINE_LENGTH} as timed, beside FA2 in turn."
@@ -73,9 +74,9 @@ def _where(result: BenchResult) -> str:
     days = sorted({process.started_utc[:10] for process in result.processes})
     grid, n_cells = (result.sweep.grid, len(result.sweep.planned)) if result.sweep else ("", 0)
     return (
-        f"Grid `{grid}`, {n_cells} cells, {cards} worker processes, {', '.join(days)}; driver {result.gpu.driver}, torch "
-        f"{result.reference.torch}; {result.settings.pairs} pairs per cell in {result.settings.blocks} blocks, mode "
-        f"{result.mode}, rung {result.rung}, protocol {result.protocol_version}."
+        f"Grid `{grid}`, {n_cells} cells, {cards} worker processes, {', '.join(days)}; driver {result.gpu.driver}, "
+        f"torch {result.reference.torch}; {result.settings.pairs} pairs per cell in {result.settings.blocks} blocks, "
+        f"mode {result.mode}, rung {result.rung}, protocol {result.protocol_version}."
     )
 
 
@@ -109,20 +110,15 @@ def _named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
 def _references(result: BenchResult) -> str:
     """What was timed beside the kernels: version, tile, kernel."""
     lines = [
-        (
-            name,
-            one.version or f"torch {one.torch}",
-            one.tile or DASH,
-            "; ".join(f"`{k[:90]}`" for k in one.kernels.values()),
-        )
+        (name, one.version or f"torch {one.torch}", one.tile or DASH, _kernels(one))
         for name, one in [("fa2", result.reference), *result.references.items()]
     ]
     return "## References\n\n" + markdown(("name", "version", "tile", "kernels"), lines, left=4)
 
 
-def _kernels(reference: Reference) -> list[str]:
-    """The names of its kernels, each once."""
-    return list(dict.fromkeys(reference.kernels.values()))
+def _kernels(reference: Reference) -> str:
+    """The beginnings of its kernels' names, each once."""
+    return "; ".join(dict.fromkeys(f"`{name[:SHOWN]}`" for name in reference.kernels.values()))
 
 
 def _failures(result: BenchResult) -> str:

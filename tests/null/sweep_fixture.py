@@ -55,7 +55,11 @@ def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) 
     own = kernel(int(cell.subject), cell.config, text=cell.code) if cell.config else None
     key = own.key if own else A_A
     series = base.series[0].model_copy(
-        update={"kernel": key, "pairs": pairs(1.1, seed, shape), **({"before": GOOD, "after": GOOD} if own else {})}
+        update={
+            "kernel": key,
+            "pairs": pairs(1.1 if own else 1.0, seed, shape),
+            **({"before": GOOD, "after": GOOD} if own else {}),
+        }
     )
     blocks = tuple(block.model_copy(update={"order": (key,)}) for block in base.blocks)
     document = result(base.model_copy(update={"series": (series,), "blocks": blocks})).model_copy(

@@ -12,7 +12,7 @@ import shutil
 
 import pytest
 
-from flashladder import figures, report, report_data, report_plot, report_tables
+from flashladder import figures, report, report_data, report_plot, report_sweeps, report_tables
 from flashladder.errors import FlashladderError
 from flashladder.files import CONFIGS, RESULTS, ROOT
 from flashladder.published import PUBLISHED
@@ -181,6 +181,7 @@ def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[s
     assert "Static GMEM stride" in (place / "README.md").read_text()
     assert {path.name for path in (place / "results" / "report").iterdir()} == {
         "progression.md", "progression.csv", "cells.csv", "progression.svg", "progression.png",
+        *report_sweeps.render(place / "results"),
     }  # fmt: skip
 
 
