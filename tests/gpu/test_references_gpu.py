@@ -20,6 +20,7 @@ SHAPE = Shape(batch=2, seq_len=1024, n_heads=16, d_head=128)
 PLAN = Plan(pairs=4, blocks=2, min_pairs=4, input_sets=2)
 
 
+@pytest.mark.filterwarnings("ignore")  # other people's compilers and libraries warn of what is theirs
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_reference_is_right_and_says_what_it_launched(name: str, dtype: str) -> None:

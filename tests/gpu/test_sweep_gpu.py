@@ -6,7 +6,6 @@ Run: ``pytest tests/gpu/test_sweep_gpu.py`` where the wheels of iterations 1, 7,
 from __future__ import annotations
 
 from functools import partial
-import gzip
 import json
 from pathlib import Path
 
@@ -18,6 +17,7 @@ if not torch.cuda.is_available():
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.result_schema import BenchResult
+from flashladder.results import load_as
 from flashladder.sweep import command
 from flashladder.sweep.records import Records
 from flashladder.sweep.run import run
@@ -52,8 +52,7 @@ def test_the_smoke_grid_is_measured_and_measured_once(tmp_path: Path) -> None:
         skip_without_wheels(error)
     records = Records(tmp_path / "records")
     before = {address: records.path(address).read_bytes() for address in records.addresses()}
-    text = gzip.decompress((tmp_path / "records.json.gz").read_bytes())
-    packed = BenchResult.model_validate_json(text)
+    packed = load_as(tmp_path / "records.json.gz", BenchResult)
     assert packed.sweep
     assert not packed.sweep.failures
     assert {cell.address for cell in packed.sweep.planned} == before.keys()
