@@ -176,14 +176,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
     """Measures what is missing of a grid at a place, and packs it when nothing is; see `main`."""
-    if grid.mode == "tune":
-        from flashladder.sweep import tune
-
-        return tune.measure(grid, place, options, lines)
     folder: Path = options.out or FOLDER / place.machine / grid.name
     records = Records(folder)
     records.require_writable()
     with held(folder, options.shard):
+        if grid.mode == "tune":
+            from flashladder.sweep import tune
+
+            return tune.measure(grid, place, options, lines)
         return _measure(grid, place, options, lines, records)
 
 
