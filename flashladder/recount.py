@@ -2,9 +2,8 @@
 
 Why: the counts of a lock are checked against machine code and never against the lock itself. A kernel takes a quarter
 of a second to disassemble, 256 of them are locked: counts are kept under ``build/counts/`` by everything that decides
-them (machine code, generation, disassembler, reader), so that they are made once. GPUs of one generation (sm_86 and
-sm_89) read the same bytes as the same instructions, and ptxas mostly writes them the same: these are counted once too.
-Nothing to run here; `invoke gate` and ``python -m flashladder.lock verify`` do.
+them (machine code, architecture, disassembler, reader), so that they are made once. Nothing to run here; `invoke gate`
+and ``python -m flashladder.lock verify`` do.
 """
 
 from __future__ import annotations
@@ -73,33 +72,21 @@ def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
     made = find_toolchain().nvdisasm
     files = (Path(sass.__file__), Path(instruction_order.__file__), Path(__file__))
     reader = "".join(sha256(path.read_bytes()) for path in files) + load_pins().packages[DISASSEMBLER]
-    paths = [kept / f"{_identity(entry, reader)}.json" for entry in entries]
-    different = dict(zip(paths, entries, strict=True))
     with (
         ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
-        tqdm(total=len(different), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
+        tqdm(total=len(entries), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
     ):
 
-        def one(path: Path) -> Counts:
-            found = _counts(different[path], made, path)
+        def one(entry: CubinEntry) -> Counts:
+            found = _counts(entry, made, reader, kept)
             bar.update()
             return found
 
-        found = dict(zip(different, pool.map(one, different), strict=True))
-    return [found[path] for path in paths]
+        return list(pool.map(one, entries))
 
 
-def _identity(entry: CubinEntry, reader: str) -> str:
-    """The digest of what decides an entry's counts.
-
-    Machine code runs unchanged on later GPUs of its major version (CUDA C++ Programming Guide, "Binary Compatibility"):
-    on all of them its bytes are the same instructions. So ``sm_8`` stands for sm_86 and sm_89.
-    """
-    generation = entry.arch[:-1]
-    return sha256(read_cubin(entry.cubin).text_sha256 + generation + reader)
-
-
-def _counts(entry: CubinEntry, nvdisasm: Path, path: Path) -> Counts:
+def _counts(entry: CubinEntry, nvdisasm: Path, reader: str, kept: Path) -> Counts:
+    path = kept / f"{sha256(read_cubin(entry.cubin).text_sha256 + entry.arch + reader)}.json"
     try:
         return Counts.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):

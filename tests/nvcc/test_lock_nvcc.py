@@ -45,9 +45,9 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copytree(KERNELS, tmp_path / "checkout" / KERNELS.name))
 
 
-def entry_of(kernels: Path = KERNELS, number: int = NUMBER, arch: str = "sm_80") -> CubinEntry:
+def entry_of(kernels: Path = KERNELS, number: int = NUMBER) -> CubinEntry:
     iteration = load_iteration(number)
-    return compile_many([(iteration, iteration.configs["a100"], arch)], kernels=kernels)[0]
+    return compile_many([(iteration, iteration.configs["a100"], "sm_80")], kernels=kernels)[0]
 
 
 @pytest.mark.slow
@@ -88,15 +88,6 @@ def test_kept_counts_are_those_of_their_machine_code_and_a_damaged_one_is_made_a
         path.write_text('{"counts": {"total": -1}}', encoding="utf-8")
     assert recount([one, other], tmp_path) == first
     assert [found.counts for found in first] == [disassemble(entry.cubin).counts() for entry in (one, other)]
-
-
-def test_equal_machine_code_of_one_generation_is_counted_once(tmp_path: Path) -> None:
-    entries = [entry_of(arch=arch) for arch in ("sm_86", "sm_89", "sm_90")]
-    ampere, ada, hopper = (text_sha256(entry.cubin) for entry in entries)
-    assert ampere == ada != hopper
-    found = recount(entries[:1], tmp_path) + recount(entries[1:], tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
-    assert [one.counts for one in found] == [disassemble(entry.cubin).counts() for entry in entries]
 
 
 def test_a_changed_loop_order_fails_with_the_explanation(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
