@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-import gzip
 import json
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.result_schema import EmulatedSweepResult
+from flashladder.results import load_as
 from flashladder.sweep import command
 from flashladder.sweep.run import run
 from flashladder.toolchain import find_toolchain
@@ -46,8 +46,7 @@ def test_three_planted_iterations_among_twelve(
     assert by_subject["2"].startswith("wrong: max error ")
     assert sorted(notes.read_text().split(), key=int) == [str(number) for number in range(1, 13)]
 
-    text = gzip.decompress((tmp_path / "records.json.gz").read_bytes())
-    packed = EmulatedSweepResult.model_validate_json(text)
+    packed = load_as(tmp_path / "records.json.gz", EmulatedSweepResult)
     subject = {cell.address: cell.subject for cell in packed.sweep.planned}
     assert {subject[one.address]: one.kind for one in packed.sweep.failures} == {
         "2": "wrong", "4": "crash", "7": "timeout"
