@@ -23,6 +23,7 @@ from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.opinion_program import Rounds
 from flashladder.opinion_tools import ASK, CYCLES, ROUNDS
 from flashladder.references import FA2
+from flashladder.result_differences import unequal
 from flashladder.result_opinion import Method, Opinion, Timings
 from flashladder.result_schema import Agreement, BenchResult, SecondOpinionResult, Shape, Summary
 from flashladder.results import load_as, write_result
@@ -141,7 +142,7 @@ def problems(result: SecondOpinionResult) -> list[str]:
     return [
         f"agreements do not follow from the samples: {old['method']} {old['kernel']}{field}: written {a}, derived {b}"
         for old, new in zip(written, derived, strict=True)
-        for field, a, b in summaries.unequal(old, new)
+        for field, a, b in unequal(old, new)
     ]
 
 

@@ -17,17 +17,17 @@ import re
 import sys
 
 from flashladder.arguments import Parser, some_seconds
-from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.errors import FlashladderError
 from flashladder.files import BUILD, relative
 from flashladder.grid import Grid, grid_names, load_grid
 from flashladder.result_cells import PlannedCell
-from flashladder.sweep import devices, environments, plan
-from flashladder.sweep.cells import CPU, Wanted, title, wanted_of
+from flashladder.sweep import devices, environments, finish, plan
+from flashladder.sweep.cells import CPU, Wanted, wanted_of
 from flashladder.sweep.folder import held, out_folder
 from flashladder.sweep.lane import Device, Task
-from flashladder.sweep.records import SUFFIX, Records
+from flashladder.sweep.records import Records
 from flashladder.sweep.run import Outcome, run
-from flashladder.sweep.screen import Screen, dry_run, summary
+from flashladder.sweep.screen import Screen, dry_run
 from flashladder.sweep.signals import terminable
 
 FOLDER = BUILD / "sweep"
@@ -212,8 +212,8 @@ def _measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Seque
         raise
     _require_whole(outcome, len(mine), folder)
     if options.shard:
-        return _told(records, mine, f"shard {options.shard[0]} of {options.shard[1]}: {len(mine)} cells are done")
-    return finish(made, records, place, screen)
+        return finish.shard(records, mine, options.shard)
+    return finish.whole(made, records, screen, made_for=place.made_for)
 
 
 def require_built(made: plan.Plan) -> None:
@@ -239,33 +239,6 @@ def _require_whole(outcome: Outcome, planned: int, folder: Path) -> None:
         found=lost,
         hint="the same command goes on with them",
     )
-
-
-def finish(made: plan.Plan, records: Records, place: Place, screen: Screen) -> int:
-    """Packs a complete sweep and says what is in it."""
-    from flashladder.sweep.pack import pack
-
-    out = records.folder.with_name(records.folder.name + SUFFIX)
-    document = pack(made, records, out, made_for=place.made_for)
-    screen.event({"event": "packed", "path": str(out)})
-    if not screen.as_json:
-        print(summary(document, relative(out)))
-    return _told(records, made.cells, "")
-
-
-def _told(records: Records, cells: Sequence[PlannedCell], line: str) -> int:
-    """0, with a line; `CheckFailed` where cells failed."""
-    failures = [record for record in map(records.read, (cell.address for cell in cells)) if record.failure]
-    if line:
-        print(line, file=sys.stderr)
-    if failures:
-        first = failures[0]
-        told = f"{first.failure.kind}: {first.failure.message}" if first.failure else ""
-        raise CheckFailed(
-            f"{len(failures)} of {len(cells)} cells failed, the first: {title(first.cell)}: {told}",
-            hint="--retry measures them again",
-        )
-    return 0
 
 
 def _dry_run(grid: Grid, options: argparse.Namespace) -> str:

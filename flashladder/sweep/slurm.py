@@ -22,7 +22,7 @@ from flashladder.files import relative
 from flashladder.gpus import load_gpus
 from flashladder.grid import Grid, load_grid
 from flashladder.result_cells import PlannedCell
-from flashladder.sweep import command, plan
+from flashladder.sweep import command, finish, plan
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.lane import Device
 from flashladder.sweep.records import Records
@@ -70,7 +70,7 @@ def submit(options: argparse.Namespace) -> int:
     screen.begin(lines, folder)
     ended = _through_slurm(request, made, records, screen, retry=options.retry)
     _require_whole(records.missing(made.cells), len(made.cells), request, ended)
-    return command.finish(made, records, place, screen)
+    return finish.whole(made, records, screen, made_for=place.made_for)
 
 
 def destination(grid: Grid, wanted: SlurmOptions, *, anyway: bool) -> command.Place:
