@@ -1,0 +1,244 @@
+"""A cell on a simulated GPU, by the worker's real session: its document, who else is there, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from flashladder import references
+from flashladder.bench_run import bench_group, prepare
+from flashladder.bench_subject import Subject
+from flashladder.errors import FlashladderError
+from flashladder.installed import Installed
+from flashladder.result_cells import PlannedCell
+from flashladder.result_origin import Reference
+from flashladder.result_schema import A_A, BenchResult
+from flashladder.summaries import problems
+from flashladder.sweep import measure_gpu, plan, worker
+from flashladder.sweep.failures import CellFailed
+from tests.null.bench_fixture import GPU, result
+from tests.null.sweep_fixture import grid
+from tests.null.test_check_null import attention
+from tests.null.test_timing_null import FakeGpu
+
+CODE = "ab" * 32
+TEXT = """\
+why: One step and a reference on lengths that a CPU can check, for tests.
+gpu: any
+iterations: [7]
+configs: a100
+dtypes: [fp16, bf16]
+references: [cudnn]
+seq_lens:
+  - {seq_len: 128, batch: 1}
+  - {seq_len: 256, batch: 1}
+n_heads: 1
+"""
+Change = Callable[[torch.Tensor], object]
+
+
+@dataclass
+class Machine:
+    """A simulated GPU with a session on it; `others` are the processes seen at each look, then nobody."""
+
+    made: plan.Plan
+    gpu: FakeGpu = field(default_factory=FakeGpu)
+    others: list[int | None] = field(default_factory=list)
+    kernel_ms: float = 1.6
+    spoil: Change = lambda _: None
+    told: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def foreign_processes(self, *, own_context: bool) -> int | None:
+        assert own_context
+        return self.others.pop(0) if self.others else 0
+
+    def run(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, _: str) -> None:
+        self.gpu.now += self.kernel_ms
+        out.copy_(attention(q, k, v))
+        self.spoil(out)
+
+    def cell(self, subject: str, dtype: str = "fp16", seq_len: int = 128) -> PlannedCell:
+        cells = (one for one in self.made.cells if (one.subject, one.dtype) == (subject, dtype))
+        return next(one for one in cells if one.shape.seq_len == seq_len)
+
+    def request(self, cell: PlannedCell, mode: str = "event-free") -> dict[str, Any]:
+        settings, of = self.made.settings, self.made.grid
+        return {
+            "cell": cell.model_dump(mode="json"), "grid": of.name, "grid_sha256": of.sha256,
+            "mode": mode, "pairs": settings.pairs, "tell": self.told.append,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the session asks of an open GPU."""
+
+    telemetry: Machine
+    gpu: object = GPU
+    host: object = field(default_factory=lambda: result().host)
+    rung: str = "GPU"
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """FA2 takes 2 ms, the kernel a right 1.6 ms; cuDNN is FA2 again."""
+    found = Machine(plan.make(grid(tmp_path, TEXT), "h200", lambda cells: [CODE] * len(cells)))
+
+    def reference(*_: torch.Tensor) -> None:
+        found.gpu.now += 2.0
+
+    def beside(name: str, dtype: str) -> Subject:
+        return Subject(name, dtype, lambda on: found.run(on.q, on.k, on.v, on.out, ""))
+
+    def load(_: str, __: str) -> Installed:
+        forms = {cell.config for cell in found.made.cells if cell.config}
+        return Installed(7, found.run, {"kernels": {form: {"sm_90": {"text_sha256": CODE}} for form in forms}})
+
+    def identity(kernels: Mapping[str, str], name: str = "fa2") -> Reference:
+        return result().reference.model_copy(update={"op": name, "kernels": dict(kernels)})
+
+    opened = Opened(found, GPU.model_copy(update={"name": "NVIDIA H200"}))
+    for name, value in {
+        "open_device": lambda: opened,
+        "cuda_hardware": lambda *_: (found.gpu.hardware(), 2**28),
+        "_loaded": load,
+        "prepare": partial(prepare, device="cpu"),
+        "bench_group": partial(bench_group, reference=reference),
+        "reference_identity": identity,
+        "reference_subject": beside,
+        "lacking": lambda *_: None,
+        "LOOK_S": 0.0,
+    }.items():
+        monkeypatch.setattr(measure_gpu, name, value)
+    monkeypatch.setattr(opened.telemetry, "sample", found.gpu.sample, raising=False)
+    monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"{name} in {dtype}")
+    return found
+
+
+def measured(machine: Machine, *cells: PlannedCell, mode: str = "event-free") -> list[BenchResult]:
+    """The documents of cells by one warm session."""
+    session = measure_gpu.Session()
+    return [session.measure(cell, machine.request(cell, mode))[0] for cell in cells]
+
+
+def keys(document: BenchResult) -> Sequence[str]:
+    return [series.kernel for group in document.groups for series in group.series]
+
+
+def test_a_kernels_document_is_about_its_cell_and_holds(machine: Machine) -> None:
+    cell = machine.cell("7")
+    (document,) = measured(machine, cell)
+    assert problems(document) == []
+    assert keys(document) == list(document.kernels)
+    assert [kernel.text_sha256 for kernel in document.kernels.values()] == [CODE]
+    assert document.sweep
+    assert document.sweep.planned == (cell,)
+    assert (document.purpose, document.references) == ("report", {})
+    assert (document.processes[0].foreign_before, document.processes[0].foreign_after) == (0, 0)
+    (series,) = document.groups[0].series
+    assert {round(pair.reference_us / pair.kernel_us, 3) for pair in series.pairs} == {1.25}
+    assert measured(machine, cell, mode="tune")[0].purpose == "tune"
+
+
+def test_references_are_named_with_their_kernel_of_the_cells_dtype(machine: Machine) -> None:
+    cells = [machine.cell(name, dtype) for name in ("fa2", "cudnn") for dtype in ("fp16", "bf16")]
+    found = measured(machine, *cells)
+    assert [keys(document) for document in found] == [[A_A], [A_A], ["cudnn"], ["cudnn"]]
+    assert [document.kernels for document in found] == [{}] * 4
+    assert [document.reference.kernels for document in found[:2]] == [{"fp16": "fa2 in fp16"}, {"bf16": "fa2 in bf16"}]
+    assert [document.references["cudnn"].kernels for document in found[2:]] == [
+        {"fp16": "cudnn in fp16"}, {"bf16": "cudnn in bf16"}
+    ]  # fmt: skip
+
+
+def test_a_cell_waits_until_nobody_else_uses_the_gpu(machine: Machine) -> None:
+    machine.others = [2, 1, 0, 3]
+    (document,) = measured(machine, machine.cell("7"))
+    assert machine.told == [{"event": "held-back", "others": 2}, {"event": "held-back", "others": 1}]
+    assert (document.processes[0].foreign_before, document.processes[0].foreign_after) == (0, 3)
+    machine.others = [None, None]
+    (unknown,) = measured(machine, machine.cell("7"))
+    assert unknown.processes[0].foreign_before is None
+
+
+def test_a_gpu_that_does_not_become_free_is_a_refusal(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_gpu, "HELD_BACK_S", -1.0)
+    machine.others = [3] * 9
+    with pytest.raises(CellFailed, match=r"^3 other processes use this GPU") as caught:
+        measured(machine, machine.cell("7"))
+    assert caught.value.kind == "refused"
+
+
+def test_other_machine_code_than_was_planned_is_not_timed(machine: Machine) -> None:
+    cell = machine.cell("7").model_copy(update={"code": "cd" * 32})
+    with pytest.raises(FlashladderError, match="another machine code is installed than was planned: expected cdcdcd"):
+        measured(machine, cell)
+    assert machine.gpu.log == []
+
+
+def test_a_reference_that_does_not_run_here_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_gpu, "lacking", lambda name, dtype: f"{name}: not in {dtype}")
+    found = worker.answer(measure_gpu.Session().measure, machine.request(machine.cell("cudnn")))
+    assert (found["kind"], found["message"]) == ("refused", "cudnn: not in fp16")
+
+
+def moody(launches: int) -> Change:
+    """Right so many times, then one bit is another."""
+    done = []
+
+    def change(out: torch.Tensor) -> None:
+        done.append(1)
+        if len(done) > launches:
+            out.view(torch.int16)[0, 0, 0, 0] ^= 1
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (torch.Tensor.zero_, "wrong before timing: max error "),
+        (lambda out: out[0, 0, 0].fill_(float("nan")), "wrong before timing: max error NaN (allowed "),
+        (moody(1), "wrote other bits after timing than before"),
+    ],
+    ids=["zeros", "nan", "moody"],
+)
+def test_wrong_numbers_are_told_as_wrong(machine: Machine, spoil: Change, message: str) -> None:
+    machine.spoil = spoil
+    found = worker.answer(measure_gpu.Session().measure, machine.request(machine.cell("7")))
+    assert found["kind"] == "wrong"
+    assert message in found["message"]
+
+
+def test_a_time_that_no_gpu_can_have_is_wrong(machine: Machine) -> None:
+    machine.kernel_ms = 1e-9
+    with pytest.raises(CellFailed) as caught:
+        measured(machine, machine.cell("7"))
+    assert caught.value.kind == "wrong"
+
+
+def test_inputs_stay_for_cells_of_their_dtype_and_shape_only(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[str, int]] = []
+
+    def noted(dtype: str, shape: Any, pairs: Any) -> object:
+        drawn.append((dtype, shape.seq_len))
+        return prepare(dtype, shape, pairs, "cpu")
+
+    monkeypatch.setattr(measure_gpu, "prepare", noted)
+    wanted = [("7", "fp16", 128), ("fa2", "fp16", 128), ("7", "bf16", 128), ("7", "bf16", 256)]
+    documents = measured(machine, *(machine.cell(*one) for one in wanted))
+    assert drawn == [("fp16", 128), ("bf16", 128), ("bf16", 256)]
+    assert [document.groups[0].dtype for document in documents] == ["fp16", "fp16", "bf16", "bf16"]
+
+
+def test_a_gpu_that_rested_is_warmed_up_for_longer(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = measured(machine, machine.cell("7"), machine.cell("fa2"))
+    assert first.groups[0].warm_up_s >= measure_gpu.FIRST_WARM_UP_S > second.groups[0].warm_up_s
+    monkeypatch.setattr(measure_gpu, "COLD_AFTER_S", -1.0)
+    assert measured(machine, machine.cell("7"), machine.cell("fa2"))[1].groups[0].warm_up_s >= 1.5
