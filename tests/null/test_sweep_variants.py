@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 import shutil
 import sys
@@ -52,6 +53,22 @@ def test_the_code_of_a_variant_is_its_own_wheels(site: Path) -> None:
     assert environments.digests(cells[:1], "sm_120") == ["d"]  # the driver compiles the PTX
     assert environments.python_of(cells[2], "sm_90") == str(site.parents[2] / "bin" / "python")
     assert environments.python_of(Wanted("7", CONFIG, "fp16", SHAPE), "sm_90") == sys.executable
+
+
+def test_the_code_of_a_reference_is_its_name_and_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"torch": "2.11", "flash-attn-4": "4.0"}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    environments.reference_version.cache_clear()
+    cells = [Wanted(name, "", "fp16", SHAPE) for name in ("fa2", "cudnn", "fa4", "flash-attn")]
+    assert environments.digests(cells, "sm_90") == ["fa2 2.11", "cudnn 2.11", "fa4 4.0", ""]
+    assert environments.reference_version("flash-attn") is None
+    environments.reference_version.cache_clear()
 
 
 @pytest.mark.parametrize("nox", ["/bin/nox", None])

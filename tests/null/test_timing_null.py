@@ -11,7 +11,18 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.result_schema import Block, Pair, Sample
 from flashladder.telemetry import GPU_IDLE, SW_POWER_CAP
-from flashladder.timing import Arm, Hardware, Plan, _balanced, changed_state, is_level, settle, time_pairs, warm_up
+from flashladder.timing import (
+    RUN_UP,
+    Arm,
+    Hardware,
+    Plan,
+    _balanced,
+    changed_state,
+    is_level,
+    settle,
+    time_pairs,
+    warm_up,
+)
 
 THERMAL = 0x40
 
@@ -75,6 +86,7 @@ class FakeEvent:
         assert self.at >= 0, "waiting for a mark that was never made"
 
     def query(self) -> bool:
+        assert self.gpu.now > self.at, "asked before the launch was queued: it says nothing about it"
         return self.gpu.waits
 
     def elapsed_time(self, end_event: FakeEvent) -> float:
@@ -110,6 +122,13 @@ def test_arms_of_a_pair_are_adjacent_on_the_same_inputs_and_each_is_flushed_befo
             neighbours = {timed[index - 1], timed[index + 1] if index + 1 < len(timed) else ""}
             assert "R" + timed[index][1] in neighbours
         assert {timed[index][1] for index in own} == {"0", "1", "2"}
+
+
+def test_the_host_is_ahead_of_the_gpu_before_a_blocks_first_pair() -> None:
+    gpu = FakeGpu()
+    run(gpu, Plan(pairs=1, blocks=1))
+    assert gpu.log[: RUN_UP + 3] == ["flush", "R0", *["flush"] * (RUN_UP + 1)]
+    assert RUN_UP >= 4
 
 
 def test_the_flush_lies_outside_the_events() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.result_schema import BenchResult, EmulatedSweepResult
+from flashladder.result_origin import Reference
+from flashladder.result_schema import BenchResult, EmulatedSweepResult, Settings
 from flashladder.results import load_result
 from flashladder.summaries import problems
 from flashladder.sweep import plan
@@ -16,6 +17,8 @@ from flashladder.sweep.records import Records
 from flashladder.sweep.screen import emulated_table
 from tests.null.bench_fixture import GPU
 from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed, grid, timed
+
+TORCH = Reference(op="fa2", torch="2.12", cuda="13.0", kernels={})
 
 
 @pytest.fixture
@@ -76,7 +79,9 @@ def test_a_missing_record_is_an_error_and_nothing_is_written(tmp_path: Path, mad
     ("changed", "told"),
     [({"gpu": GPU.model_copy(update={"name": "NVIDIA Example 2"})}, "GPU models"),
      ({"gpu": GPU.model_copy(update={"driver": "1"})}, "drivers"),
-     ({"mode": "event-locked"}, "modes")],
+     ({"mode": "event-locked"}, "modes"),
+     ({"reference": TORCH}, "torch versions"),
+     ({"settings": Settings(pairs=12, blocks=4, min_pairs=9, flush_bytes=2**29)}, "settings")],
 )  # fmt: skip
 def test_one_table_mixes_no_machines_and_no_modes(
     tmp_path: Path, made: plan.Plan, changed: dict[str, object], told: str
@@ -85,6 +90,27 @@ def test_one_table_mixes_no_machines_and_no_modes(
     records.write(timed(made.cells[1], made, **changed))  # type: ignore[arg-type]  # fields of the document
     with pytest.raises(FlashladderError, match=f"different {told}, which one table must not mix"):
         pack(made, records, tmp_path / "out.json.gz")
+
+
+def test_references_are_joined_over_dtypes_and_cells(tmp_path: Path, made: plan.Plan) -> None:
+    """Each cell's process knows the kernel of its own dtype, or none."""
+    records = filled(tmp_path, made)
+    both = [TORCH.model_copy(update={"torch": "2.11", "kernels": {dtype: dtype}}) for dtype in ("fp16", "bf16")]
+    both[1] = both[1].model_copy(update={"tile": "128x64"})
+    for number, one in enumerate(both, start=2):
+        records.write(timed(made.cells[number], made, reference=one, references={"cudnn": one}))
+    document = pack(made, records, tmp_path / "out.json.gz")
+    assert isinstance(document, BenchResult)
+    for one in (document.reference, document.references["cudnn"]):
+        assert (one.kernels, one.tile) == ({"fp16": "fp16", "bf16": "bf16"}, "128x64")
+
+
+def test_a_document_says_for_which_other_gpu_its_grid_was_made(tmp_path: Path, made: plan.Plan) -> None:
+    pack(made, filled(tmp_path, made), tmp_path / "out.json.gz", made_for="a100")
+    document = load_result(tmp_path / "out.json.gz")
+    assert isinstance(document, BenchResult)
+    assert document.sweep
+    assert document.sweep.made_for == "a100"
 
 
 def test_two_cards_of_one_model_are_two_processes(tmp_path: Path, made: plan.Plan) -> None:

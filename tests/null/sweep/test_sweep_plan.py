@@ -6,12 +6,14 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 import time
+from typing import get_args
 
 import pytest
 
 from flashladder.grid import Grid, load_grid
+from flashladder.grid_schema import ReferenceName
 from flashladder.sweep import plan
-from flashladder.sweep.cells import Settings, Wanted, address_of, title, wanted_of
+from flashladder.sweep.cells import REFERENCES, Settings, Wanted, address_of, title, wanted_of
 from tests.null.sweep_fixture import SMALL, digests, grid
 
 SETTINGS = Settings("h200", "event-free", 24, 8, 20)
@@ -86,6 +88,18 @@ def test_an_address_is_for_ever() -> None:
     assert title(planned) == "16 (FP16, 128, 128, 64, 4): x S=4096 B=16 H=16"
 
 
+def test_a_title_names_the_toolchain() -> None:
+    assert title(replace(CELL, toolchain="13.1").planned("c", SETTINGS)).startswith("16 cuda 13.1 (FP16, ")
+    assert title(Wanted("fa2", "", "bf16", CELL.shape).planned("c", SETTINGS)) == "fa2 bf16 S=4096 B=16 H=16"
+
+
+def test_every_reference_that_can_be_timed_is_known_as_one(tmp_path: Path) -> None:
+    text = SMALL + f"references: [{', '.join(get_args(ReferenceName))}]\n"
+    made = plan.make(grid(tmp_path, text), "h200", digests)
+    assert {kernel.subject for kernel in plan.kernels_of(made.cells)} == {"1", "16"}
+    assert {cell.subject for cell in made.cells} - {"1", "16"} == set(REFERENCES)
+
+
 def test_ten_thousand_cells_are_planned_within_two_seconds() -> None:
     tune = load_grid("tune")
     many = replace(tune, cells=tuple(replace(cell, shape=replace(cell.shape, batch=n)) for n in range(1, 8)
@@ -118,6 +132,26 @@ def test_a_slow_step_is_given_more_time() -> None:
     first, last = by_subject["1"], by_subject["16"]
     assert plan.estimate_s(first, made.settings) > 2 * plan.estimate_s(last, made.settings)
     assert plan.timeout_s(last, made.settings) > 60 + 10 * plan.estimate_s(last, made.settings)
+
+
+def test_kernels_to_build_are_told_apart_by_toolchain(tmp_path: Path) -> None:
+    made = plan.make(grid(tmp_path, SMALL + "toolchains: ['13.0', '13.1']\n"), "h200", digests)
+    kernels = [(kernel.subject, kernel.toolchain) for kernel in plan.kernels_of(made.cells)]
+    assert sorted(kernels) == [("1", ""), ("1", "13.1"), ("16", ""), ("16", "13.1")]
+
+
+def test_a_cells_plan_of_the_timer_has_blocks_to_spare_and_the_fewest_pairs_of_an_honest_interval() -> None:
+    usual, few = plan.pairs_of(24), plan.pairs_of(4)
+    assert (usual.pairs, usual.blocks, usual.extra_blocks, usual.min_pairs) == (24, 8, 12, 20)
+    assert (few.pairs, few.blocks, few.min_pairs) == (4, 4, 4)
+
+
+def test_the_last_cell_is_in_a_shard_though_it_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its start is the end of all."""
+    made = plan.make(load_grid("smoke"), "h200", digests)
+    last = made.cells[-1]
+    monkeypatch.setattr(plan, "estimate_s", lambda cell, _: float(cell is not last))
+    assert plan.shard(made.cells, (2, 3), made.settings)[-1] is last
 
 
 def test_the_emulators_settings_time_nothing(tmp_path: Path) -> None:
