@@ -73,7 +73,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return found
 
 
-def test_a_sweep_gives_the_lanes_its_cells_and_packs_what_they_leave(host: Host) -> None:
+def test_a_sweep_gives_the_lanes_its_cells_and_packs_what_they_leave(
+    host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert host.sweep() == 0
     assert tuple(task.cell for task in host.tasks) == host.made.cells
     assert {task.timeout_s for task in host.tasks} == {
@@ -88,6 +90,9 @@ def test_a_sweep_gives_the_lanes_its_cells_and_packs_what_they_leave(host: Host)
     assert (packed.sweep.planned, packed.sweep.made_for) == (host.made.cells, None)
     assert host.sweep("--timeout", "7", "--retry") == 0
     assert host.tasks == []
+    capsys.readouterr()
+    assert host.sweep("--dry-run") == 0
+    assert "6 cells, 6 of them measured before, in " in capsys.readouterr().out
 
 
 def test_a_grid_for_another_gpu_says_so_in_what_it_leaves(host: Host) -> None:
@@ -106,7 +111,7 @@ def test_a_timeout_is_that_of_every_cell(host: Host) -> None:
     assert {task.timeout_s for task in host.tasks} == {7.0}
 
 
-def test_a_spent_budget_is_no_complete_sweep(host: Host) -> None:
+def test_a_spent_budget_is_no_complete_sweep(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.text, host.leaves = SMALL + "budget_minutes: 2\n", 4
     with pytest.raises(FlashladderError, match="the grid's budget is spent: 4 of 6 cells are not measured") as caught:
         host.sweep()
@@ -115,6 +120,7 @@ def test_a_spent_budget_is_no_complete_sweep(host: Host) -> None:
     host.leaves = 0
     assert host.sweep() == 0
     assert len(host.tasks) == 4
+    assert "small on h200: 6 cells, 2 of them measured before; about " in capsys.readouterr().out
 
 
 def test_a_shard_measures_its_part_and_packs_nothing(host: Host, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.sweep.devices import Card, chosen, cpus, fitting, locked, machine_of, visible
+from flashladder.sweep.devices import MOST_CPUS, Card, chosen, cpus, fitting, locked, machine_of, visible
 
 H200 = [Card(0, "NVIDIA H200", "GPU-aaaa-1", "sm_90"), Card(1, "NVIDIA H200", "GPU-bbbb-2", "sm_90")]
 A100 = Card(2, "NVIDIA A100-SXM4-80GB", "GPU-cccc-3", "sm_80")
@@ -73,3 +73,10 @@ def test_there_is_a_lane_per_cpu() -> None:
     lanes = cpus()
     assert len({lane.name for lane in lanes}) == len(lanes) >= 1
     assert {lane.backend for lane in lanes} == {"cpu"}
+
+
+def test_a_task_of_slurm_has_a_lane_per_cpu_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
+    for given, count in (("3", 3), ("64", MOST_CPUS), ("", MOST_CPUS)):
+        monkeypatch.setenv("SLURM_CPUS_PER_TASK", given)
+        assert len(cpus()) == count

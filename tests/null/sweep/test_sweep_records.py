@@ -100,6 +100,11 @@ def test_equal_records_are_equal_bytes(tmp_path: Path, made: plan.Plan) -> None:
     assert one.read_bytes()[4:8] == bytes(4)  # no time of day in it
 
 
+def test_a_folder_is_tried_and_nothing_is_left_there(tmp_path: Path) -> None:
+    Records(tmp_path / "out").require_writable()
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_a_folder_that_cannot_be_is_one_line_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FlashladderError, match=re.escape(str(tmp_path / "file"))):

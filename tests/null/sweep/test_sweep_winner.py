@@ -89,6 +89,38 @@ def test_a_difference_within_the_floor_is_not_faster() -> None:
     assert joint.verdict in ("same", "ambiguous")
 
 
+def test_the_larger_floor_of_both_dtypes_judges_what_they_share() -> None:
+    """The smaller one alone would tell a difference of three per cent."""
+    speeds = {PRESENT: both(1.05), FAST: both(1.08)}
+    finals = made(speeds, 24, 1)
+    for floors, expected in (({"fp16": 5.0, "bf16": 0.1}, "same"), ({"fp16": 0.1, "bf16": 0.1}, "faster")):
+        judge = finals.model_copy(update={"floors_pct": floors})
+        (joint,) = (one for one in judged(made(speeds, 24), judge) if one.dtype == BOTH)
+        assert joint.verdict == expected
+
+
+def test_pairs_of_dropped_blocks_and_too_few_pairs_judge_nothing() -> None:
+    """In twelve of the finals' blocks the winner was slower, while the GPU was hot; those are dropped."""
+    speeds, hot = {PRESENT: both(1.05), FAST: both(1.08)}, {PRESENT: both(1.05), FAST: both(0.8)}
+    good, bad = made(speeds, 24, 1), made(hot, 24, 2)
+    groups = []
+    for one, other in zip(good.groups, bad.groups, strict=True):
+        blocks = [
+            block.model_copy(update={"dropped": "throttle reasons changed" if block.index < 14 else None})
+            for block in one.blocks
+        ]
+        series = [
+            own.model_copy(update={"pairs": (*slow.pairs[:14], *own.pairs[14:])})
+            for own, slow in zip(one.series, other.series, strict=True)
+        ]
+        groups.append(one.model_copy(update={"blocks": tuple(blocks), "series": tuple(series)}))
+    for least, expected in ((8, "faster"), (20, "ambiguous")):
+        settings = good.settings.model_copy(update={"min_pairs": least})
+        finals = good.model_copy(update={"groups": tuple(groups), "settings": settings})
+        (joint,) = (one for one in judged(made(speeds, 24), finals) if one.dtype == BOTH)
+        assert (joint.winner.n, joint.verdict) == (10, expected)
+
+
 def test_the_finals_overrule_the_rungs() -> None:
     rungs = made({PRESENT: both(1.05), FAST: both(1.08)}, 24)
     finals = made({PRESENT: both(1.05), FAST: both(1.02)}, 24, 1)
