@@ -73,6 +73,13 @@ def test_a_tie_behind_the_half_goes_on_and_a_hopeless_one_before_it_does_not() -
     assert survivors(few, handful=1) == ["fast"]
 
 
+def test_one_disturbed_pair_of_five_puts_nobody_out() -> None:
+    """Its mean lies 0.02 behind the leader's, its median nowhere."""
+    values = {f"c{index}": [0.1] * 5 for index in range(12)} | {"hit": [0.1, 0.1, 0.1, 0.1, 0.0]}
+    slow = {f"slow{index}": [0.0] * 5 for index in range(7)}
+    assert set(survivors(values | slow, handful=1)) == set(values)
+
+
 def test_nobody_goes_where_nothing_was_learnt() -> None:
     values: dict[str, list[float]] = {"a": [0.1], "b": [], "c": [0.2], "d": [0.0], "e": [-0.1]}
     assert survivors(values) == ["c", "a", "d", "e", "b"] == ranking(values)
