@@ -256,6 +256,9 @@ def test_cells_of_the_emulator_are_compared_with_their_plan(tmp_path: Path) -> N
     wrong = good.cells[0].model_copy(update={"hazards": 1})
     (line,) = verify_sweep.problems(good.model_copy(update={"cells": (wrong, good.cells[1])}))
     assert line == f"cell {wrong.address}: wrong, and no failure"
+    far = good.cells[0].model_copy(update={"accuracy": good.cells[0].accuracy.model_copy(update={"max_error": 1.0})})
+    (line,) = verify_sweep.problems(good.model_copy(update={"cells": (far, good.cells[1])}))
+    assert line == f"cell {far.address}: wrong, and no failure"
     (one,) = verify.verify(write_result(tmp_path / "cpu.json.gz", good))
     assert (one.status, one.sealed) == ("ok", False)
     assert one.summary == "emulated-sweep, 2 cells, schema 2; configs/grids/cpu.yaml was changed since"
@@ -295,6 +298,15 @@ def test_another_reference_has_to_be_described(path: Path) -> None:
     assert any("cell cudnn fp16 S=4096 B=16 H=16: measured 0 times" in line for line in found)
     assert any("the result does not say which cudnn this is" in line for line in found)
     assert verify_sweep.key_of(made.swept().sweep.planned[0]) == A_A  # type: ignore[union-attr]  # it has one
+
+
+def test_a_cells_series_is_named_with_its_variant_and_toolchain() -> None:
+    settings = made.settings_of(made.swept())
+    cells = [made.planned(subject, FAST, SHAPE, settings) for subject in ("16", "16 - swizzle")]
+    other = cells[0].model_copy(update={"toolchain": "13.1"})
+    assert [verify_sweep.key_of(cell) for cell in (*cells, other)] == [
+        f"16 {FAST}", f"16 - swizzle {FAST}", f"16 cuda 13.1 {FAST}"
+    ]  # fmt: skip
 
 
 def test_a_file_alone_is_checked_without_a_seal_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
