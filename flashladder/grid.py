@@ -18,6 +18,7 @@ from flashladder.grid_schema import GridFile, Mode, ReferenceName
 from flashladder.iteration import Iteration, load_description
 from flashladder.located import Located, closest, read_located, validate
 from flashladder.parts import D_HEAD
+from flashladder.pins import load_pins
 from flashladder.selection import select_configs
 from flashladder.yaml_text import yaml_files
 
@@ -129,9 +130,12 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
     file = validate(GridFile, located)
     shapes = [Shape(shape.batch, shape.seq_len, file.n_heads, D_HEAD) for shape in file.seq_lens]
     _each_once(located, file, shapes)
-    cells, left_out = [], [0] * len(file.exclude)
+    cells, left_out, described = [], [0] * len(file.exclude), set[str]()
     for i, description in enumerate(file.iterations):
         iteration, configs = _selected(located, i, description, file)
+        if iteration.description in described:  # however it is spelled
+            raise _twice(located, "iterations", i, description)
+        described.add(iteration.description)
         for config in configs:
             for j, shape in enumerate(shapes):
                 found = _exclusion(file, description, config.dtype, shape.seq_len)
@@ -139,7 +143,7 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
                     cells.append(_cell(located, (i, j), Cell(iteration, config, shape), file.mode))
                 else:
                     left_out[found] += 1
-    _exclusions_apply(located, left_out)
+    _exclusions_apply(located, left_out, len(cells))
     return Grid(
         name=name,
         why=" ".join(file.why.split()),
@@ -166,9 +170,13 @@ def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
     for key, items in lists:
         for i, item in enumerate(items):
             if item in items[:i]:
-                raise FlashladderError(
-                    f"duplicate item in {key!r}", where=located.where((key, i)), expected="each once", found=item
-                )
+                raise _twice(located, key, i, item)
+    for i, cuda in enumerate(file.toolchains):
+        try:
+            load_pins().axis(cuda)
+        except FlashladderError as error:
+            where = located.where(("toolchains", i))
+            raise FlashladderError(error.what, where=where, expected=error.expected, found=error.found) from error
     if file.mode == "emulator":
         for key in ("references", "toolchains"):
             if getattr(file, key):
@@ -187,13 +195,20 @@ def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
         )
 
 
+def _twice(located: Located, key: str, i: int, item: object) -> FlashladderError:
+    """The error about the i-th item of a list, which stands there already."""
+    return FlashladderError(
+        f"duplicate item in {key!r}", where=located.where((key, i)), expected="each once", found=item
+    )
+
+
 def _exclusion(file: GridFile, description: str, dtype: str, seq_len: int) -> int | None:
     """The index of the first exclusion that leaves this cell out."""
     return next((i for i, one in enumerate(file.exclude) if one.leaves_out(description, dtype, seq_len)), None)
 
 
-def _exclusions_apply(located: Located, left_out: list[int]) -> None:
-    """Refuses an exclusion that excludes nothing: it names something that the grid does not have."""
+def _exclusions_apply(located: Located, left_out: list[int], kept: int) -> None:
+    """Refuses an exclusion that excludes nothing, for it names what is not there, and those that leave no cell."""
     for i, count in enumerate(left_out):
         if not count:
             raise FlashladderError(
@@ -202,6 +217,13 @@ def _exclusions_apply(located: Located, left_out: list[int]) -> None:
                 expected="iterations, dtypes and lengths of this grid",
                 found="none of them",
             )
+    if not kept:
+        raise FlashladderError(
+            "the exclusions leave no cell",
+            where=located.where(("exclude",)),
+            expected="at least one cell",
+            found=f"all {sum(left_out)} left out",
+        )
 
 
 def _selected(located: Located, i: int, description: str, file: GridFile) -> tuple[Iteration, tuple[KernelConfig, ...]]:

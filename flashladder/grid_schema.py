@@ -75,7 +75,8 @@ class GridFile(_Strict):
     mode: Mode = "event-free"
     pairs: Annotated[int, Field(ge=1, le=1000, description="of adjacent launches per cell, beside FA2")] = 24
     budget_minutes: Annotated[
-        float | None, Field(gt=0, description="per GPU; no cell is started after it, a later run goes on")
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="per GPU; no cell is started after it, a later run goes on"),
     ] = None
     references: Annotated[list[ReferenceName], Field(description="timed beside FA2 like the kernels")] = []
     toolchains: Annotated[

@@ -98,6 +98,20 @@ n_heads: 16
             4,
             ("bad value for 'iterations.0': expected a number or an ablation such as '16 - swizzle', found [1]"),
         ),
+        ("  - 1\n", '  - "16-swizzle"\n', 5, "duplicate item in 'iterations': expected each once, found 16 - swizzle"),
+        (
+            "gpu: any",
+            'toolchains: ["13.1", "9.9"]\ngpu: any',
+            2,
+            "no toolchain of this CUDA version is pinned: expected one of 13.0, 13.1, ",
+        ),
+        ("gpu: any", "gpu: any\nbudget_minutes: .inf", 3, "bad value for 'budget_minutes'"),
+        (
+            "n_heads: 16",
+            "n_heads: 16\nexclude:\n  - {dtypes: [fp16], why: It leaves nothing at all.}",
+            11,
+            "the exclusions leave no cell: expected at least one cell, found all 3 left out",
+        ),
         ("configs: prog", "configs: porg", 6, "no such configuration"),
         ("[fp16]", "[fp16, fp16]", 7, "duplicate item in 'dtypes': expected each once, found fp16"),
         (
