@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from flashladder.errors import one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.report_plot import STYLE
 from flashladder.result_schema import BenchResult
@@ -73,7 +73,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE", help="tune.json.gz of a sweep")
     for path in parser.parse_args(argv).paths:
         document = load_as(path, BenchResult)
-        rows = rows_of(document)
+        try:
+            rows = rows_of(document)
+        except FlashladderError as error:
+            error.where = relative(path)
+            raise
         stem = path.name.partition(".")[0]
         title = f"{document.gpu.name}: {len(rows)} configurations, S={document.groups[0].shape.seq_len}"
         outputs: dict[str, bytes | str] = {"csv": to_csv(rows), "md": to_markdown(rows, BEST), "svg": plot(rows, title)}

@@ -62,7 +62,8 @@ def read_json(path: Path) -> Any:
     try:
         return _document(path.read_bytes(), packed=path.suffix == ".gz")
     except OSError as error:  # gzip.BadGzipFile is one as well
-        raise FlashladderError("cannot read the result", where=relative(path), found=str(error)) from error
+        found = error.strerror or str(error)
+        raise FlashladderError("cannot read the result", where=relative(path), found=found) from error
     except (EOFError, ValueError, zlib.error) as error:
         raise FlashladderError("not a JSON result", where=relative(path), found=str(error)) from error
 

@@ -56,6 +56,8 @@ def rows_of(document: BenchResult) -> list[Row]:
     key = gpu_key(document.gpu.name)
     if document.sweep is None or key is None:
         raise FlashladderError("not a tuning run on a GPU of configs/gpus", found=document.gpu.name)
+    if others := [one.kernel for one in document.summaries if one.kernel not in document.kernels]:
+        raise FlashladderError("not a tuning run", expected="candidates alone", found=f"{others[0]} beside them")
     gpu, enough = load_gpus()[key], document.settings.min_pairs
     found = []
     for one in document.summaries:

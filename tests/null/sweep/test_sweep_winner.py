@@ -12,7 +12,7 @@ import pytest
 from analysis import tuning
 from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
-from flashladder.files import ITERATIONS
+from flashladder.files import ITERATIONS, ROOT
 from flashladder.iteration import load_all, load_iteration
 from flashladder.result_cells import Failure, Sweep
 from flashladder.result_schema import A_A, BenchResult, Block, Group, Kernel, Pair, Series, Settings, kernel_key
@@ -243,3 +243,14 @@ def test_the_table_names_registers_spills_and_warps_and_no_interval_of_two_pairs
     picture = (tmp_path / "tune.svg").read_bytes()
     assert picture.startswith(b"<?xml")
     assert picture == tuning.plot(rows, f"NVIDIA H200: {len(rows)} configurations, S=4096")
+
+
+def test_a_sweep_that_ranks_no_candidates_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    path = ROOT / "results" / "h200" / "h200.json.gz"
+    with pytest.raises(FlashladderError) as caught:
+        tuning.main([str(path)])
+    assert str(caught.value) == (
+        "results/h200/h200.json.gz: not a tuning run: expected candidates alone, found cudnn beside them"
+    )
+    assert capsys.readouterr().out == ""
+    assert not path.with_name("h200.csv").exists()
