@@ -260,12 +260,12 @@ def _would_be(grid: Grid, options: argparse.Namespace) -> tuple[Place, str]:
     """Where a dry run's plan would run, and a line when that is not here."""
     from flashladder.gpus import load_gpus
 
-    if grid.mode == "emulator":
-        return Place(tuple(devices.cpus()), CPU, ""), ""
     try:
         with place_of(grid, options) as place:
             return place, ""
     except FlashladderError as error:
+        if grid.mode == "emulator":
+            raise
         key = "h200" if grid.gpu == "any" else grid.gpu
         lane = Device("gpu0", "gpu")
         return Place(

@@ -130,10 +130,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+def to_build(kernels: int) -> str:
+    """How many kernels are to be built, as text."""
+    return f"{kernels} kernel{'s' if kernels > 1 else ''} to build" if kernels else "nothing to build"
+
+
 def dry_run(made: plan.Plan, cells: Sequence[PlannedCell], records: Records, lanes: int, note: str = "") -> str:
     """The plan of a grid as text: cells by subject, what is left out and why, builds, time."""
     grid = made.grid
-    missing = list(cells) if made.unbuilt else records.missing(cells)
+    missing = [*(cell for cell in cells if not cell.code), *records.missing([cell for cell in cells if cell.code])]
     lines = [*([note] if note else []), *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), ""]
     by_subject: dict[str, list[PlannedCell]] = {}
     for cell in cells:
@@ -142,7 +147,7 @@ def dry_run(made: plan.Plan, cells: Sequence[PlannedCell], records: Records, lan
     for name, own in by_subject.items():
         configs = len({cell.config for cell in own if cell.config})
         kernels = f"{configs:5d} kernel{'s' if configs > 1 else ''}" if configs else ""
-        lines.append(f"{name:32s} {len(own):5d} cells{kernels}")
+        lines.append(f"{name:32s} {len(own):5d} {'cells' if len(own) > 1 or not kernels else 'cell '}{kernels}")
     for count, why in grid.excluded:
         lines += textwrap.wrap(f"left out: {count} cells: {why}", WIDTH, subsequent_indent="  ")
     unbuilt = plan.kernels_of([cell for cell in cells if not cell.code])
@@ -152,7 +157,7 @@ def dry_run(made: plan.Plan, cells: Sequence[PlannedCell], records: Records, lan
     lines += [
         "",
         f"{len(cells)} cells, {len(cells) - len(missing)} of them measured before, in {relative(records.folder)}",
-        f"{len(unbuilt)} kernels to build" if unbuilt else "nothing to build",
+        to_build(len(unbuilt)),
         f"about {duration(each)} on {lanes} {unit}{'s' if lanes > 1 else ''}{budget}",
     ]
     return "\n".join(lines)
@@ -174,4 +179,4 @@ def emulated_table(document: EmulatedSweepResult) -> str:
             f"{cell.subject:20s} {cell.dtype:5s} {cell.shape.seq_len:6d} {one.instructions:13,d} "
             f"{one.counters[CONFLICTS.format('ld')]:13,d} {error:>6s}  {KernelConfig.parse(cell.config).brief()}"
         )
-    return "\n".join([*lines, "error: the largest, as a share of what the check allows"])
+    return "\n".join([*lines, "column error: the largest, as a share of what the check allows"])

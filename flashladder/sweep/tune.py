@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 import sys
+import textwrap
 
 from flashladder.bench_run import FIRST_SEED
 from flashladder.bench_table import ranking
@@ -34,7 +35,7 @@ from flashladder.sweep.ladders import Ladder, Rungs, replay
 from flashladder.sweep.lane import Task
 from flashladder.sweep.records import SUFFIX, Records
 from flashladder.sweep.run import Event, Outcome, run
-from flashladder.sweep.screen import Screen, duration
+from flashladder.sweep.screen import WIDTH, Screen, duration, to_build
 from flashladder.sweep.space import explained
 from flashladder.sweep.tune_pack import FINALS, pack
 from flashladder.sweep.winner import finalists, judged, render
@@ -231,7 +232,7 @@ def dry_run(made: plan.Plan, records: Records, lanes: int, note: str = "") -> st
     seconds = estimate_s(left, made.grid, made.settings.machine) / max(1, lanes)
     lines = [
         *([note] if note else []),
-        f"{made.grid.name}: {made.grid.why}",
+        *textwrap.wrap(f"{made.grid.name}: {made.grid.why}", WIDTH),
         "",
         *explained([load_iteration(number) for number in numbers]),
         "",
@@ -239,7 +240,7 @@ def dry_run(made: plan.Plan, records: Records, lanes: int, note: str = "") -> st
         f"{done} ladders are climbed, in {relative(records.folder)}",
         f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} where half go on each time, at most {most}, not {every}",
         f"then {made.grid.pairs} pairs of the best and the present ones, in a fresh process on other inputs",
-        f"{len(unbuilt)} kernels to build" if unbuilt else "nothing to build",
+        to_build(len(unbuilt)),
         f"about {duration(seconds)} on {lanes} GPU{'s' if lanes > 1 else ''}",
     ]
     return "\n".join(lines)

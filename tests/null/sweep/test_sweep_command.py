@@ -218,6 +218,11 @@ def test_a_grid_by_its_path(words: Sequence[str], tmp_path: Path, capsys: pytest
     assert "18 cells, 0 of them measured before" in capsys.readouterr().out
 
 
+def test_a_dry_run_refuses_gpus_for_the_emulator_as_the_sweep_does() -> None:
+    with pytest.raises(FlashladderError, match=r"^the grid runs on this machine's CPUs: expected no --gpus, found 9$"):
+        command.main(["--grid", "cpu", "--gpus", "9", "--dry-run"])
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

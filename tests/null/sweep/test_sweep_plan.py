@@ -14,7 +14,9 @@ from flashladder.grid import Grid, load_grid
 from flashladder.grid_schema import ReferenceName
 from flashladder.sweep import plan
 from flashladder.sweep.cells import REFERENCES, Settings, Wanted, address_of, title, wanted_of
-from tests.null.sweep_fixture import SMALL, digests, grid
+from flashladder.sweep.records import Records
+from flashladder.sweep.screen import dry_run, emulated_table, to_build
+from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_document, emulated_grid, grid
 
 SETTINGS = Settings("h200", "event-free", 24, 8, 20)
 CELL = Wanted("16", "(FP16, 128, 128, 64, 4): x", "fp16", (16, 4096, 16, 128))
@@ -158,3 +160,20 @@ def test_the_emulators_settings_time_nothing(tmp_path: Path) -> None:
     found: Grid = grid(tmp_path, SMALL.replace("gpu: any", "gpu: any\nmode: emulator"))
     settings = plan.settings_of(found, "h200")
     assert (settings.machine, settings.pairs) == ("cpu", 0)
+
+
+def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tmp_path: Path) -> None:
+    made = plan.make(emulated_grid(tmp_path), "cpu", digests)
+    first, *others = made.cells
+    records = Records(tmp_path / "records")
+    records.write(emulated(first, made))
+    partly = replace(made, cells=(first, *(one.model_copy(update={"code": ""}) for one in others)))
+    text = dry_run(partly, partly.cells, records, 2)
+    assert f"{len(made.cells)} cells, 1 of them measured before, in " in text
+
+
+def test_the_note_below_the_emulators_table_does_not_read_as_an_error(tmp_path: Path) -> None:
+    made = plan.make(emulated_grid(tmp_path), "cpu", digests)
+    document = emulated_document(made.cells[0], made.grid.name, made.grid.sha256)
+    assert emulated_table(document).splitlines()[-1].startswith("column error: ")
+    assert [to_build(number) for number in range(3)] == ["nothing to build", "1 kernel to build", "2 kernels to build"]

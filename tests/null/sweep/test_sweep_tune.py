@@ -14,7 +14,7 @@ from flashladder import verify_sweep
 from flashladder.bench_run import bench_group
 from flashladder.config import KernelConfig
 from flashladder.errors import CheckFailed
-from flashladder.grid import Grid
+from flashladder.grid import Grid, load_grid
 from flashladder.iteration import load_iteration
 from flashladder.result_schema import A_A, BenchResult
 from flashladder.results import load_as
@@ -207,3 +207,6 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     assert row.split() == ["7", "99", "47", *(str(counts[rule.name]) for rule in EXCLUSIONS)]
     assert all(rule.why in text for rule in EXCLUSIONS)
     assert f"at most {2 * most_pairs(47)}" in text
+    described = tune.dry_run(plan.make(load_grid("tune"), "h200", digests), Records(tuned), 1).partition("\n\n")[0]
+    assert len(described.splitlines()) > 1
+    assert max(map(len, described.splitlines())) <= 80
