@@ -63,7 +63,8 @@ def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tool
     )
 
 
-def _ptx_entry(iteration: Iteration, config: KernelConfig, tools: Tools, kernels: Path) -> PtxEntry:
+def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernels: Path = KERNELS) -> PtxEntry:
+    """Where the store keeps a kernel's PTX, complete or not; compiles nothing."""
     from flashladder.compose import included_files, translation_unit
 
     text = translation_unit(iteration, config)
@@ -117,7 +118,7 @@ def ptx_many(
         FlashladderError: as `ptx_for`; also a missing ninja or an impossible `n_jobs`.
     """
     tools = tools_of(toolchain, debug=debug)
-    entries = [_ptx_entry(iteration, config, tools, kernels) for iteration, config in pairs]
+    entries = [ptx_planned(iteration, config, tools, kernels) for iteration, config in pairs]
     fill_all(entries, n_jobs)
     return entries
 
@@ -146,7 +147,7 @@ def compile_many(
     units: dict[tuple[int, KernelConfig], PtxEntry] = {}  # by identity: an iteration holds mappings
     jobs, entries = list(jobs), []
     for iteration, config, arch in jobs:
-        unit = units.get((id(iteration), config)) or _ptx_entry(iteration, config, tools, kernels)
+        unit = units.get((id(iteration), config)) or ptx_planned(iteration, config, tools, kernels)
         units[id(iteration), config] = unit
         entries.append(cubin_entry(unit, require_arch(arch), tools, STORE))
     fill_all(entries, n_jobs)

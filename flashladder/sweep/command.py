@@ -114,7 +114,7 @@ def make_plan(grid: Grid, place: Place, *, build: bool, compiled: bool = True) -
         FlashladderError: a build failed.
     """
     if place.machine == CPU:
-        return plan.make(grid, CPU, _cpu_digests if compiled else lambda cells: [""] * len(cells))
+        return plan.make(grid, CPU, _cpu_digests if compiled else _cpu_known)
     made = plan.make(grid, place.machine, lambda cells: environments.digests(cells, place.arch))
     if build and made.unbuilt:
         from flashladder.sweep.builds import build_all
@@ -130,6 +130,12 @@ def _cpu_digests(cells: Sequence[Wanted]) -> list[str]:
 
     measure_cpu.build(cells)
     return [measure_cpu.code_digest(cell.subject, cell.config) for cell in cells]
+
+
+def _cpu_known(cells: Sequence[Wanted]) -> list[str]:
+    from flashladder.sweep import measure_cpu
+
+    return measure_cpu.known_digests(cells)
 
 
 def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], arch: str, timeout: float | None) -> list[Task]:

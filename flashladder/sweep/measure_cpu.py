@@ -15,13 +15,14 @@ import numpy as np
 from flashladder import emulator
 from flashladder.check_emulator import as_array
 from flashladder.check_results import rule
-from flashladder.compile import ptx_for, ptx_many, tools_of
+from flashladder.compile import ptx_for, ptx_many, ptx_planned, tools_of
 from flashladder.config import KernelConfig
 from flashladder.doctor_gpu import rung
 from flashladder.emulated import forward
 from flashladder.emulator.errors import EmulationError
 from flashladder.emulator.values import Array
 from flashladder.emulator_counters import version
+from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.iteration import Iteration, load_description
@@ -56,6 +57,22 @@ def code_digest(subject: str, config: str) -> str:
         FlashladderError: no such subject, or nothing here can compile it.
     """
     return sha256(_machine_version() + _ptx_digest(load_description(subject), KernelConfig.parse(config)))
+
+
+def known_digests(wanted: Sequence[Wanted]) -> list[str]:
+    """`code_digest` of each cell whose PTX is in the store, empty for the others; compiles nothing."""
+    try:
+        tools = tools_of()
+    except FlashladderError:
+        return [""] * len(wanted)
+    built = {
+        (cell.subject, cell.config): ptx_planned(load_description(cell.subject), KernelConfig.parse(cell.config), tools)
+        for cell in wanted
+    }
+    return [
+        code_digest(cell.subject, cell.config) if built[cell.subject, cell.config].is_complete else ""
+        for cell in wanted
+    ]
 
 
 def build(wanted: Sequence[Wanted]) -> None:

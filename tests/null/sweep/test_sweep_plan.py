@@ -12,7 +12,8 @@ import pytest
 
 from flashladder.grid import Grid, load_grid
 from flashladder.grid_schema import ReferenceName
-from flashladder.sweep import plan
+from flashladder.iteration import Iteration
+from flashladder.sweep import command, measure_cpu, plan
 from flashladder.sweep.cells import REFERENCES, Settings, Wanted, address_of, title, wanted_of
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import dry_run, emulated_table, to_build
@@ -177,3 +178,21 @@ def test_the_note_below_the_emulators_table_does_not_read_as_an_error(tmp_path: 
     document = emulated_document(made.cells[0], made.grid.name, made.grid.sha256)
     assert emulated_table(document).splitlines()[-1].startswith("column error: ")
     assert [to_build(number) for number in range(3)] == ["nothing to build", "1 kernel to build", "2 kernels to build"]
+
+
+def test_a_dry_run_on_the_emulator_knows_what_is_compiled_and_compiles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Entry:
+        def __init__(self, iteration: Iteration, *_: object) -> None:
+            self.is_complete = iteration.number == 1
+
+    monkeypatch.setattr(measure_cpu, "tools_of", lambda: None)
+    monkeypatch.setattr(measure_cpu, "ptx_planned", Entry)
+    monkeypatch.setattr(measure_cpu, "code_digest", lambda subject, _: f"code of {subject}")
+    wanted = emulated_grid(tmp_path)
+    made = command.make_plan(wanted, command.Place((), "cpu", ""), build=False, compiled=False)
+    assert {(cell.subject, cell.code) for cell in made.cells} == {
+        (cell.iteration.description, "code of 1" if cell.iteration.number == 1 else "") for cell in wanted.cells
+    }
+    assert {cell.code for cell in made.cells} == {"code of 1", ""}
