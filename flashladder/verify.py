@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+import re
 
 from tqdm import tqdm
 
@@ -30,8 +31,12 @@ from flashladder.result_schema import (
     SecondOpinionResult,
 )
 from flashladder.results import SEAL, identity, load_result, seal_problems
+from flashladder.summaries import problems
+from flashladder.sweep.cells import title
+from flashladder.sweep.records import Records
 from flashladder.verify_sweep import grid_note
 
+RECORD = re.compile(r"([0-9a-f]{16})\.json\.gz")  # of a cell, in the folder of a live sweep
 PLAIN = "bytes only"  # a file that is no result document: logs, tables, readings of other forms
 
 
@@ -80,7 +85,9 @@ def _is_sealed(folder: Path) -> bool:
 
 
 def _of_folder(folder: Path, tick: Callable[[], object]) -> list[Verified]:
-    """Every file of a machine's folder, and those that are missing."""
+    """Every file of a machine's folder, and those that are missing; a live sweep's records have no seal."""
+    if not _is_sealed(folder) and any(RECORD.fullmatch(path.name) for path in folder.iterdir()):
+        return [_verified(path, (), sealed=False) for path in sorted(folder.glob("*.json.gz"))]
     broken = _broken_seals(folder)
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     names = sorted(there | {*broken, machine.NAME})
@@ -139,6 +146,8 @@ def _content(path: Path, *, sealed: bool) -> tuple[str, list[str]]:
     version, _ = identity(path)
     if version is None and sealed:
         return PLAIN, []
+    if record := RECORD.fullmatch(path.name):
+        return _record(path, record[1])
     result = load_result(path)
     lines = [*verify_document.problems(path), *_by_kind(path, result, sealed=sealed)]
     sweep = getattr(result, "sweep", None)
@@ -146,6 +155,16 @@ def _content(path: Path, *, sealed: bool) -> tuple[str, list[str]]:
     return f"{_told(result)}, schema {version}" + (f"; {note}" if note else ""), [
         _without(path, line) for line in lines
     ]
+
+
+def _record(path: Path, address: str) -> tuple[str, list[str]]:
+    """One cell of a live sweep: what became of it, and whether its numbers follow from its samples."""
+    record = Records(path.parent).read(address)
+    told = f"record of a cell: {title(record.cell)}"
+    if record.failure:
+        return f"{told}: failed, {record.failure.kind}", []
+    document = record.document
+    return told, problems(document) if isinstance(document, BenchResult) else []
 
 
 def _by_kind(path: Path, result: AnyResult, *, sealed: bool) -> Sequence[str]:

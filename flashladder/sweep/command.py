@@ -114,7 +114,7 @@ def make_plan(grid: Grid, place: Place, *, build: bool, compiled: bool = True) -
         FlashladderError: a build failed.
     """
     if place.machine == CPU:
-        return plan.make(grid, CPU, _cpu_digests if compiled else _cpu_known)
+        return plan.make(grid, CPU, _cpu_digests if build and compiled else _cpu_known)
     made = plan.make(grid, place.machine, lambda cells: environments.digests(cells, place.arch))
     if build and made.unbuilt:
         from flashladder.sweep.builds import build_all

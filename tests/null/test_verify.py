@@ -361,3 +361,19 @@ def test_committed_folders_hold_and_a_summary_edited_there_is_found(committed: P
         each.write_bytes(data)
     names = ("tune_07.json.gz", "counters.json.gz", "sanitizer.json.gz", "machine.json", "counters.csv")
     assert [verify.verify(target.parent / name)[0].details for name in names] == [()] * len(names)
+
+
+def test_records_of_a_live_sweep_are_verified(tmp_path: Path) -> None:
+    planned = plan.make(sweep_fixture.grid(tmp_path), "h200", sweep_fixture.digests)
+    records = Records(tmp_path / "live")
+    good = sweep_fixture.timed(planned.cells[0], planned)
+    records.write(good)
+    records.write(sweep_fixture.failed(planned.cells[1]))
+    found = {one.path.rpartition("/")[2][:16]: one for one in verify.verify(tmp_path / "live")}
+    assert {one.status for one in found.values()} == {"ok"}
+    assert found[planned.cells[0].address].summary.startswith("record of a cell: 1 (FP16, ")
+    assert found[planned.cells[1].address].summary.endswith(": failed, crash")
+    document = good.document.model_copy(update={"floors_pct": {"fp16": 9.0}})  # type: ignore[union-attr]  # it has one
+    records.write(good.model_copy(update={"document": document}))
+    (bad,) = (one for one in verify.verify(tmp_path / "live") if one.status == "failed")
+    assert "floors_pct does not follow from the raw samples" in bad.details[0]
