@@ -19,6 +19,8 @@ from flashladder.result_schema import Gpu, Host
 from flashladder.results import this_host
 from flashladder.telemetry import Telemetry, open_telemetry
 
+LOCKS = Path(tempfile.gettempdir())  # of this machine: one file per GPU that is measured on
+
 
 @dataclass(frozen=True)
 class Device:
@@ -59,7 +61,7 @@ def exclusive(uuid: str, folder: Path | None = None) -> Iterator[None]:
     Raises:
         FlashladderError: another process holds it.
     """
-    path = (folder or Path(tempfile.gettempdir())) / f"flashladder-{uuid}.lock"
+    path = (folder or LOCKS) / f"flashladder-{uuid}.lock"
     with path.open("w", encoding="ascii") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

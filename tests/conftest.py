@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+import signal
 from typing import Any
 
 import pytest
+
+from flashladder import device
+
+
+def pytest_configure() -> None:
+    """A shell that starts a run in the background lets it ignore Ctrl-C, and with it all that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,6 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests to the front: where each CPU has a process, none is left with a long one at the end."""
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("slow", "nvcc")])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_locks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """GPUs that tests make up have one name: processes that run tests side by side must not wait for each other."""
+    device.LOCKS = tmp_path_factory.mktemp("locks")
 
 
 @pytest.fixture(scope="session")

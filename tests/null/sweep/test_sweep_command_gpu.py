@@ -167,4 +167,4 @@ def test_a_dry_run_divides_the_time_by_the_gpus_and_measures_nothing(
     assert list(host.tasks) == []
     host.built = False
     assert host.sweep("--dry-run") == 0
-    assert "1 kernels to build" in capsys.readouterr().out
+    assert "1 kernel to build" in capsys.readouterr().out
