@@ -112,6 +112,15 @@ class Series(Strict):
     before: Accuracy | None = None
     after: Accuracy | None = None
 
+    @property
+    def wrong(self) -> str | None:
+        """What is wrong with its numbers before or after timing; None: nothing."""
+        for when, look in (("before", self.before), ("after", self.after)):
+            if look is not None and not look.ok:
+                error = "NaN" if look.max_error is None else f"{look.max_error:.3g}"
+                return f"wrong {when} timing: max error {error} (allowed {look.max_allowed:.3g})"
+        return None
+
 
 class Group(Strict):
     """One dtype and shape, timed in one process with all its kernels in turn."""

@@ -189,7 +189,7 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
         if grid.mode == "tune":
             from flashladder.sweep import tune
 
-            return tune.measure(grid, place, options, lines)
+            return tune.measure(grid, place, options, lines, records)
         return _measure(grid, place, options, lines, records)
 
 

@@ -152,10 +152,8 @@ class Ladder:
 
 def wrong_in(series: Series, document: BenchResult) -> str | None:
     """What is wrong with a candidate's series: its numbers before or after, or a time that cannot be."""
-    for when, look in (("before", series.before), ("after", series.after)):
-        if look is not None and not look.ok:
-            error = "NaN" if look.max_error is None else f"{look.max_error:.3g}"
-            return f"wrong {when} timing: max error {error} (allowed {look.max_allowed:.3g})"
+    if series.wrong:
+        return series.wrong
     limit = fastest_possible_us(document.groups[0].shape, document.gpu.name)
     best = min((pair.kernel_us for pair in series.pairs), default=None)
     if limit is not None and best is not None and best < limit:

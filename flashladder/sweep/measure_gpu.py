@@ -129,11 +129,8 @@ class Session:
     def _require_right(self, group: Group) -> None:
         """Raises `CellFailed` for numbers that are wrong before or after timing."""
         for series in group.series:
-            for when, look in (("before", series.before), ("after", series.after)):
-                if look is not None and not look.ok:
-                    error = "NaN" if look.max_error is None else f"{look.max_error:.3g}"
-                    told = f"wrong {when} timing: max error {error} (allowed {look.max_allowed:.3g})"
-                    raise CellFailed("wrong", told)
+            if told := series.wrong:
+                raise CellFailed("wrong", told)
 
     def _identity(self, name: str, dtype: str) -> Reference:
         """A reference with its kernel in this dtype, asked of the profiler once, after the cell is timed."""

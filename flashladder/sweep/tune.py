@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 import sys
 import textwrap
 
@@ -28,7 +27,7 @@ from flashladder.result_cells import PlannedCell
 from flashladder.result_schema import BenchResult
 from flashladder.sweep import plan
 from flashladder.sweep.cells import Settings, title, wanted_of
-from flashladder.sweep.command import FOLDER, Place, make_plan, require_built
+from flashladder.sweep.command import Place, make_plan, require_built
 from flashladder.sweep.environments import python_of
 from flashladder.sweep.halving import HALF, HANDFUL, RUNGS, most_pairs, usual_pairs
 from flashladder.sweep.ladders import Ladder, Rungs, replay
@@ -116,16 +115,13 @@ def estimate_s(ladders: Sequence[Ladder], grid: Grid, machine: str) -> float:
     return total
 
 
-def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
-    """Climbs what is missing of all ladders, packs them, and times the finals; as `flashladder.sweep.command.measure`.
+def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
+    """Climbs what is missing of all ladders, packs them, and times the finals; called with the folder held.
 
     Raises:
         FlashladderError: it could not run, or not to its end.
         CheckFailed: candidates failed (exit code 1).
     """
-    folder: Path = options.out or FOLDER / place.machine / grid.name
-    records = Records(folder)
-    records.require_writable()
     made = make_plan(grid, place, build=not options.no_build)
     require_built(made)
     ladders = ladders_of(made)
@@ -135,7 +131,7 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
     if options.shard:
         print(f"shard {options.shard[0]} of {options.shard[1]}: {len(ladders)} ladders are done", file=sys.stderr)
         return _told([ladder for ladder in ladders if ladder.failures])
-    out = folder.with_name(folder.name + SUFFIX)
+    out = records.folder.with_name(records.folder.name + SUFFIX)
     document = pack(made, made.cells, ladders, out, place.made_for)
     finals = finals_of(made, document)
     climb(made, finals, (place, records), options)

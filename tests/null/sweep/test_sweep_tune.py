@@ -20,7 +20,7 @@ from flashladder.result_schema import A_A, BenchResult
 from flashladder.results import load_as
 from flashladder.selection import EXCLUSIONS, legal_configs, tuning_space
 from flashladder.summaries import problems
-from flashladder.sweep import measure_rung, plan, tune
+from flashladder.sweep import command, measure_rung, plan, tune
 from flashladder.sweep.cells import Wanted
 from flashladder.sweep.command import Place
 from flashladder.sweep.halving import RUNGS, most_pairs
@@ -72,7 +72,7 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def measure(folder: Path, text: str = GRID, lanes: int = 1, **changed: object) -> int:
     place = Place(tuple(Device(f"gpu{number}", "gpu") for number in range(lanes)), "h200", "sm_90")
     folder.parent.mkdir(exist_ok=True)
-    return tune.measure(grid(folder.parent, text, "tune"), place, options(folder, **changed))
+    return command.measure(grid(folder.parent, text, "tune"), place, options(folder, **changed))
 
 
 TILE = GRID.replace("configs: tune", 'configs: "64,64"')
