@@ -17,6 +17,7 @@ import numpy as np
 
 from flashladder.errors import FlashladderError
 from flashladder.iteration import load_description, load_iteration
+from flashladder.references import BACKENDS
 from flashladder.result_cells import Failure, PlannedCell
 from flashladder.result_origin import Kernel, kernel_key
 from flashladder.result_samples import Shape
@@ -26,7 +27,6 @@ from flashladder.subject import Subject, parse_subject
 from flashladder.summaries import Cell, by_cell, joined
 
 BOTH = math.sqrt(2.0)  # two independent ratios are compared
-REFERENCES = ("fa2", "cudnn", "fa4", "flash-attn")  # planned cells that are no kernels of ours
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _compared(result: BenchResult) -> Iterator[Comparison]:
     if result.sweep is None:
         raise FlashladderError("not the packed result of a sweep", hint="python -m flashladder.sweep --grid ablation")
     measured = {cell: joined(parts) for cell, parts in by_cell(result.groups).items()}
-    cells = {_key(cell): cell for cell in result.sweep.planned if cell.subject not in REFERENCES}
+    cells = {_key(cell): cell for cell in result.sweep.planned if cell.subject not in BACKENDS}
     failures = {failure.address: failure for failure in result.sweep.failures}
     for key, cell in cells.items():
         subject = parse_subject(cell.subject, cell.toolchain)

@@ -13,12 +13,13 @@ import re
 
 from flashladder.files import CONFIGS, relative, sha256
 from flashladder.grid import load_grid
+from flashladder.references import FA2
 from flashladder.reproduce import machine_name
 from flashladder.result_cells import EmulatedCell, PlannedCell, Sweep
 from flashladder.result_origin import Kernel, kernel_key
 from flashladder.result_schema import A_A, BenchResult, EmulatedSweepResult, Shape
 from flashladder.sweep.cells import CPU, Settings, address_of, title, wanted_of
-from flashladder.sweep.plan import FA2, wanted
+from flashladder.sweep.plan import wanted
 
 GRIDS = CONFIGS / "grids"
 Swept = BenchResult | EmulatedSweepResult

@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 import json
 
 from flashladder.files import sha256
+from flashladder.references import BACKENDS
 from flashladder.result_cells import PlannedCell
 from flashladder.result_origin import PROTOCOL_VERSION
 from flashladder.result_samples import Shape
 
 DIGITS = 16
-REFERENCES = ("fa2", "cudnn", "fa4", "flash-attn")  # subjects that are no iteration; fa2 beside itself is the A/A floor
+REFERENCES = tuple(BACKENDS)  # subjects that are no iteration; fa2 beside itself is the A/A floor
 CPU = "cpu"  # the machine of a grid of the emulator
 
 

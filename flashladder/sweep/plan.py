@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flashladder.grid import FEWEST_PAIRS, Grid
+from flashladder.references import FA2
 from flashladder.result_cells import PlannedCell
 from flashladder.sweep.cells import CPU, Settings, Wanted, wanted_of
 from flashladder.sweep.halving import RUNGS
@@ -17,7 +18,6 @@ from flashladder.timing import CELL_EXTRA_BLOCKS
 from flashladder.timing import Plan as Pairs
 from flashladder.toolchain import load_pins
 
-FA2 = "fa2"  # against itself: the A/A floor of its dtype and shape
 ROUGH_TFLOPS = 120.0  # of FA2 on an unknown GPU
 TFLOPS = {"a100": 190.0, "rtx3090": 65.0, "rtx4090": 150.0, "h100": 330.0, "h200": 340.0}  # of FA2, for estimates only
 SLOW = 6.0  # how much slower than FA2 the first iteration is, with its bank conflicts

@@ -23,6 +23,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.grid import FEWEST_PAIRS, Grid
 from flashladder.iteration import load_iteration
+from flashladder.references import FA2
 from flashladder.result_cells import PlannedCell
 from flashladder.result_schema import BenchResult
 from flashladder.sweep import plan
@@ -144,7 +145,7 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
 def _planned(made: plan.Plan, finals: Sequence[Ladder]) -> list[PlannedCell]:
     """All cells of the finals: every candidate that entered, and FA2 beside itself."""
     cells = [cell for ladder in finals for cell in ladder.entered]
-    floors = [cell for cell in made.cells if cell.subject == plan.FA2]
+    floors = [cell for cell in made.cells if cell.subject == FA2]
     return [*cells, *(wanted_of(cell).planned(cell.code, finals[0].settings) for cell in floors)]
 
 
