@@ -16,7 +16,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
 from flashladder import arguments, usage
-from flashladder.arguments import ONE_CONFIG
+from flashladder.arguments import METHODS, ONE_CONFIG
 from flashladder.config import EXAMPLE
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import last_iteration
@@ -69,6 +69,15 @@ def backend_of(text: str) -> str:
         if text not in ("", "gpu", "emulator"):
             raise FlashladderError("no such backend", expected="gpu or emulator", found=repr(text))
     return text
+
+
+def methods_of(text: str) -> list[str]:
+    """The second opinions that `text` names with commas; leaves with one line and exit code 2 at another word."""
+    names = text.split(",") if text else []
+    with one_line_errors():
+        if other := next((name for name in names if name not in METHODS), None):
+            raise FlashladderError("no such method", expected=" or ".join(METHODS), found=repr(other))
+    return names
 
 
 def need_gpu() -> None:
@@ -266,9 +275,9 @@ def bench(
     Example: `invoke bench 16 --references all --method nvbench,ncu`.
     """
     number, dtype = step(number), dtype_of(dtype)
+    several = {"--references": references.split(",") if references else [], "--method": methods_of(method)}
     need_gpu()
-    several = {"--references": references, "--method": method}
-    words = [word for option, names in several.items() if names for word in (option, *names.split(","))]
+    words = [word for option, names in several.items() if names for word in (option, *names)]
     call("bench", number, *words, configs=configs, dtype=dtype, tune=tune, out=out)
 
 

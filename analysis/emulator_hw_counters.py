@@ -27,7 +27,7 @@ if "tests" not in sys.modules:  # another package of this name, somewhere on sys
 
 from flashladder.bounded import run_bounded  # noqa: E402 - after the path is set
 from flashladder.counters import parse_ncu  # noqa: E402
-from flashladder.doctor_gpu import find_ncu  # noqa: E402
+from flashladder.doctor_gpu import require_ncu  # noqa: E402
 from flashladder.emulator.gpu import open_gpu  # noqa: E402
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors  # noqa: E402
 from flashladder.files import sha256, write_atomic  # noqa: E402
@@ -47,9 +47,7 @@ def launch() -> None:
 
 def measure() -> tuple[list[dict[str, int]], str]:
     """The counters of each pattern, and ncu's version."""
-    ncu = find_ncu()
-    if ncu is None:
-        raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")
+    ncu = require_ncu()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
         command = [

@@ -16,6 +16,7 @@ from flashladder.errors import FlashladderError
 GPU_KEYS = "a100, rtx3090, h200"
 ONE_CONFIG = f"{GPU_KEYS}, what `invoke list` prints, or a short form"
 CONFIGS = f"{GPU_KEYS}, prog (these three), prog-all, tune, all, a tile such as 64,64, or as in --config"
+METHODS = ("nvbench", "ncu")  # of a second opinion
 _OFFENDING = re.compile(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'")
 
 

@@ -22,7 +22,7 @@ import time
 
 from tqdm import tqdm
 
-from flashladder.arguments import CONFIGS, Parser, result_file, seconds, whole
+from flashladder.arguments import CONFIGS, METHODS, Parser, result_file, seconds, whole
 from flashladder.bench_run import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.bench_subject import Subject, kernel_subject
 from flashladder.bench_table import ranking, table
@@ -242,7 +242,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help=f"time these beside the kernels where they run: all, {', '.join(NAMES)}",
     )  # fmt: skip
     parser.add_argument(
-        "--method", dest="methods", nargs="+", choices=("nvbench", "ncu"), default=[],
+        "--method", dest="methods", nargs="+", choices=METHODS, default=[],
         help="have the same cells timed by these tools as well, and compare",
     )  # fmt: skip
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")

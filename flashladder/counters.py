@@ -20,7 +20,7 @@ import tempfile
 from flashladder.arguments import Parser, result_file, seconds, whole
 from flashladder.bounded import run_bounded
 from flashladder.device import open_device
-from flashladder.doctor_gpu import find_ncu
+from flashladder.doctor_gpu import require_ncu
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import RESULTS, relative, write_atomic
 from flashladder.installed import chosen_configs, load_installed
@@ -111,9 +111,7 @@ def read_counters(
     Raises:
         FlashladderError: no ncu, it failed, or it saw another number of launches than expected.
     """
-    ncu = find_ncu()
-    if ncu is None:
-        raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")
+    ncu = require_ncu()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
         reply = run_bounded(ncu_command(ncu, metrics, log, launches), timeout_s)

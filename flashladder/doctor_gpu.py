@@ -15,6 +15,8 @@ import re
 import shutil
 from typing import Any
 
+from flashladder.errors import FlashladderError
+
 DRIVER_PARAMS = Path("/proc/driver/nvidia/params")
 PROCESS_STATUS = Path("/proc/self/status")
 CAP_SYS_ADMIN = 1 << 21  # capabilities(7); the driver asks for it before it changes clocks or opens restricted counters
@@ -125,6 +127,17 @@ def find_ncu() -> Path | None:
         return Path(path)
     places = [*Path("/opt/nvidia/nsight-compute").glob("*/ncu"), *Path("/usr/local").glob("cuda*/bin/ncu")]
     return max(places, default=None)
+
+
+def require_ncu() -> Path:
+    """Nsight Compute's command line.
+
+    Raises:
+        FlashladderError: it is not installed.
+    """
+    if ncu := find_ncu():
+        return ncu
+    raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")
 
 
 def privileged(status: Path = PROCESS_STATUS) -> bool:

@@ -38,21 +38,24 @@ def torch_build() -> TorchBuild | None:
     return TorchBuild(importlib.metadata.version("torch"), cuda[1] if cuda else None)
 
 
-def require_gpu() -> None:
+def require_gpu(instead: str = EMULATOR) -> None:
     """Nothing, where there is a driver with a GPU and a CUDA build of torch; imports neither, so that it is quick.
+
+    Args:
+        instead: what the error says that works on this CPU.
 
     Raises:
         FlashladderError: something is missing; what to install, and what works without it.
     """
     if not n_gpus():
         raise FlashladderError(
-            "no GPU here", expected="an NVIDIA GPU with its driver", hint=f"{EMULATOR}; beside a GPU, {CUDA_TORCH}"
+            "no GPU here", expected="an NVIDIA GPU with its driver", hint=f"{instead}; beside a GPU, {CUDA_TORCH}"
         )
     build = torch_build()
     if build is None or build.cuda is None:
         found = "none" if build is None else f"torch {build.version}, CPU only"
         raise FlashladderError(
-            "no torch that can use the GPU here", expected="a CUDA build", found=found, hint=f"{CUDA_TORCH}; {EMULATOR}"
+            "no torch that can use the GPU here", expected="a CUDA build", found=found, hint=f"{CUDA_TORCH}; {instead}"
         )
 
 

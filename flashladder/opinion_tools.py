@@ -20,7 +20,7 @@ import numpy as np
 
 from flashladder.bounded import run_bounded
 from flashladder.counters import TENSOR, ncu_version, read_launches
-from flashladder.doctor_gpu import find_ncu
+from flashladder.doctor_gpu import require_ncu
 from flashladder.errors import FlashladderError
 from flashladder.launcher import KERNEL
 from flashladder.opinion_program import Rounds
@@ -116,9 +116,7 @@ def ask_ncu(rounds: Rounds, timeout_s: float) -> Opinion:
     Raises:
         FlashladderError: no ncu, counters are refused, it failed, or it saw other launches.
     """
-    ncu = find_ncu()
-    if ncu is None:
-        raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")
+    ncu = require_ncu()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
         command = [

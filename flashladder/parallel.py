@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
+from flashladder import lasting
 from flashladder.errors import FlashladderError
 
 Item = TypeVar("Item")
@@ -48,7 +49,7 @@ def over(function: Callable[[Item], Answer], items: Sequence[Item], what: str) -
             return list(_ticking(map(function, items), bar.update))
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    with bar, _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, mp_context=context) as pool:
+    with bar, _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, lasting.freeze) as pool:
         try:
             with _interrupts_not_inherited():
                 futures = [pool.submit(_portable, function, item) for item in items]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+import gc
 import signal
 from typing import Any
 
 import pytest
 
-from flashladder import device
+from flashladder import device, lasting
 
 
 def pytest_configure() -> None:
     """A shell that starts a run in the background lets it ignore Ctrl-C, and with it all that tests start."""
+    gc.disable()  # until all tests are collected
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -30,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests to the front: where each CPU has a process, none is left with a long one at the end."""
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("slow", "nvcc")])
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their parameters are there to the end."""
+    lasting.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

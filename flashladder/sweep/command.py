@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if grid.mode != "emulator":
         grid, lines = available(grid)
     if options.dry_run:
-        print("\n".join([*lines, _dry_run(grid, options)]))
+        print(_dry_run(grid, options, lines))
         return 0
     with terminable(), place_of(grid, options) as place:
         return measure(grid, place, options, lines)
@@ -185,6 +185,7 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
     folder: Path = options.out or FOLDER / place.machine / grid.name
     records = Records(folder)
     records.require_writable()
+    finish.require_own_name(grid, folder)
     with held(folder, options.shard):
         if grid.mode == "tune":
             from flashladder.sweep import tune
@@ -247,19 +248,20 @@ def _require_whole(outcome: Outcome, planned: int, folder: Path) -> None:
     )
 
 
-def _dry_run(grid: Grid, options: argparse.Namespace) -> str:
-    """The plan as text; on a machine without the grid's GPU as it would be on that one."""
+def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> str:
+    """The plan as text or as a line of JSON; on a machine without the grid's GPU as it would be on that one."""
     place, note = _would_be(grid, options)
+    notes = [*lines, *([note] if note else [])]
     made = make_plan(grid, place, build=False, compiled=False)
     folder: Path = options.out or FOLDER / place.machine / grid.name
     if grid.mode == "tune":
         from flashladder.sweep import tune
 
-        return tune.dry_run(made, Records(folder), len(place.lanes), note)
+        return tune.dry_run(made, Records(folder), len(place.lanes), notes, as_json=options.json)
     cells = list(made.cells)
     if options.shard:
         cells = plan.shard(cells, options.shard, made.settings)
-    return dry_run(made, cells, Records(folder), len(place.lanes), note)
+    return dry_run(made, cells, Records(folder), len(place.lanes), notes, as_json=options.json)
 
 
 def _would_be(grid: Grid, options: argparse.Namespace) -> tuple[Place, str]:

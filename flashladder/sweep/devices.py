@@ -46,7 +46,7 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
     """
     from flashladder.gpu_present import require_gpu
 
-    require_gpu()
+    require_gpu("`invoke sweep --grid cpu` sweeps on this CPU")
     try:
         import pynvml
     except ModuleNotFoundError as error:

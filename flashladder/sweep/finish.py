@@ -12,6 +12,7 @@ import sys
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
+from flashladder.grid import Grid
 from flashladder.result_cells import Failure, PlannedCell
 from flashladder.result_schema import BenchResult, EmulatedSweepResult
 from flashladder.results import load_result
@@ -21,6 +22,23 @@ from flashladder.sweep.records import SUFFIX, Records
 from flashladder.sweep.screen import Screen, summary
 
 Document = BenchResult | EmulatedSweepResult
+
+
+def require_own_name(grid: Grid, folder: Path) -> None:
+    """Raises `FlashladderError` where the document that this sweep would replace is another grid's."""
+    out = folder.with_name(folder.name + SUFFIX)
+    try:
+        document = load_result(out) if out.is_file() else None
+    except FlashladderError:
+        return  # half a document, or one of an older release
+    if isinstance(document, BenchResult | EmulatedSweepResult) and document.sweep and document.sweep.grid != grid.name:
+        raise FlashladderError(
+            "another grid's document has this place",
+            where=relative(out),
+            expected=grid.name,
+            found=document.sweep.grid,
+            hint="another folder as --out",
+        )
 
 
 def whole(made: Plan, records: Records, screen: Screen, *, made_for: str | None = None) -> int:

@@ -135,11 +135,22 @@ def to_build(kernels: int) -> str:
     return f"{kernels} kernel{'s' if kernels > 1 else ''} to build" if kernels else "nothing to build"
 
 
-def dry_run(made: plan.Plan, cells: Sequence[PlannedCell], records: Records, lanes: int, note: str = "") -> str:
-    """The plan of a grid as text: cells by subject, what is left out and why, builds, time."""
+def dry_run(
+    made: plan.Plan,
+    cells: Sequence[PlannedCell],
+    records: Records,
+    lanes: int,
+    notes: Sequence[str] = (),
+    *,
+    as_json: bool = False,
+) -> str:
+    """The plan of a grid as text, or as JSON: cells by subject, what is left out and why, builds, time."""
     grid = made.grid
-    missing = [*(cell for cell in cells if not cell.code), *records.missing([cell for cell in cells if cell.code])]
-    lines = [*([note] if note else []), *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), ""]
+    missing = unmeasured(cells, records)
+    each = made.estimate_s(missing) / max(1, lanes)
+    if as_json:
+        return planned(made, records, notes=notes, seconds=each, cells=len(cells), missing=len(missing))
+    lines = [*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), ""]
     by_subject: dict[str, list[PlannedCell]] = {}
     for cell in cells:
         toolchain = f" (CUDA {cell.toolchain})" if cell.toolchain else ""
@@ -151,7 +162,6 @@ def dry_run(made: plan.Plan, cells: Sequence[PlannedCell], records: Records, lan
     for count, why in grid.excluded:
         lines += textwrap.wrap(f"left out: {count} cells: {why}", WIDTH, subsequent_indent="  ")
     unbuilt = plan.kernels_of([cell for cell in cells if not cell.code])
-    each = made.estimate_s(missing) / max(1, lanes)
     unit = "CPU" if made.settings.machine == CPU else "GPU"
     budget = f"; the grid's budget is {duration(grid.budget_s)} per {unit}" if grid.budget_s else ""
     lines += [
@@ -161,6 +171,22 @@ def dry_run(made: plan.Plan, cells: Sequence[PlannedCell], records: Records, lan
         f"about {duration(each)} on {lanes} {unit}{'s' if lanes > 1 else ''}{budget}",
     ]
     return "\n".join(lines)
+
+
+def planned(made: plan.Plan, records: Records, **more: object) -> str:
+    """The plan of a grid as one line of JSON: what `more` says, and what is the same for every mode."""
+    told = {
+        "event": "dry-run", "grid": made.grid.name, "machine": made.settings.machine, "folder": str(records.folder),
+        "budget_s": made.grid.budget_s,
+        "to_build": len(plan.kernels_of([cell for cell in made.cells if not cell.code])),
+        "left_out": [{"cells": count, "why": why} for count, why in made.grid.excluded], **more,
+    }  # fmt: skip
+    return json.dumps(told, sort_keys=True)
+
+
+def unmeasured(cells: Sequence[PlannedCell], records: Records) -> list[PlannedCell]:
+    """Cells without a record; one whose kernel is not built has none."""
+    return [*(cell for cell in cells if not cell.code), *records.missing([cell for cell in cells if cell.code])]
 
 
 def summary(document: BenchResult | EmulatedSweepResult, where: str) -> str:

@@ -59,7 +59,7 @@ def submit(options: argparse.Namespace) -> int:
     records = Records(folder)
     if options.dry_run:
         made = command.make_plan(grid, place, build=False, compiled=False)
-        print("\n".join([*lines, dry_run(made, made.cells, records, wanted.array or 1)]))
+        print(dry_run(made, made.cells, records, wanted.array or 1, lines, as_json=options.json))
         return 0
     records.require_writable()
     request = Request(grid.name, folder, _arguments(options, folder), wanted, place.machine)

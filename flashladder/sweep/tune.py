@@ -35,7 +35,7 @@ from flashladder.sweep.ladders import Ladder, Rungs, replay
 from flashladder.sweep.lane import Task
 from flashladder.sweep.records import SUFFIX, Records
 from flashladder.sweep.run import Event, Outcome, run
-from flashladder.sweep.screen import WIDTH, Screen, duration, to_build
+from flashladder.sweep.screen import WIDTH, Screen, duration, planned, to_build
 from flashladder.sweep.space import explained
 from flashladder.sweep.tune_pack import FINALS, pack
 from flashladder.sweep.winner import finalists, judged, render
@@ -214,8 +214,8 @@ def _told(ladders: Sequence[Ladder]) -> int:
     return 0
 
 
-def dry_run(made: plan.Plan, records: Records, lanes: int, note: str = "") -> str:
-    """The plan of a tuning run as text: spaces, what was left out of them and why, pairs, builds, time."""
+def dry_run(made: plan.Plan, records: Records, lanes: int, notes: Sequence[str] = (), *, as_json: bool = False) -> str:
+    """The plan of a tuning run as text, or as JSON: spaces, what was left out of them and why, builds, time."""
     ladders = ladders_of(made)
     numbers = dict.fromkeys(int(cell.subject) for cell in made.cells if cell.config)
     unbuilt = plan.kernels_of([cell for cell in made.cells if not cell.code])
@@ -227,8 +227,12 @@ def dry_run(made: plan.Plan, records: Records, lanes: int, note: str = "") -> st
     sizes = [len(ladder.entered) for ladder in ladders]
     usual, most, every = sum(map(usual_pairs, sizes)), sum(map(most_pairs, sizes)), sum(sizes) * sum(RUNGS)
     seconds = estimate_s(left, made.grid, made.settings.machine) / max(1, lanes)
+    if as_json:
+        return planned(
+            made, records, notes=notes, seconds=seconds, candidates=sum(sizes), ladders=len(ladders), climbed=done
+        )
     lines = [
-        *([note] if note else []),
+        *notes,
         *textwrap.wrap(f"{made.grid.name}: {made.grid.why}", WIDTH),
         "",
         *explained([load_iteration(number) for number in numbers]),

@@ -213,6 +213,25 @@ def _told(summary: LogSummary | None) -> str:
     return f"{percent(summary.median):6.1f} % [{percent(summary.low):.1f}, {percent(summary.high):.1f}]"
 
 
+def documents(path: Path) -> tuple[BenchResult, BenchResult]:
+    """The rungs' document at `path`, and that of the finals beside it.
+
+    Raises:
+        FlashladderError: one is missing, or is not of a tuning run.
+    """
+    found, again = [], path.with_name(FINALS)
+    if path.name == FINALS:
+        raise FlashladderError(
+            "these are the finals", where=relative(path), expected="the rungs' document, such as tune.json.gz beside it"
+        )
+    for one, hint in ((path, "what a grid of mode tune leaves"), (again, "a tuning run leaves both; copy both")):
+        document = load_as(one, BenchResult, hint=hint)
+        if document.purpose != "tune":
+            raise FlashladderError("not a tuning run", where=relative(one), found="timings for a report", hint=hint)
+        found.append(document)
+    return found[0], found[1]
+
+
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
     parser = Parser(
@@ -229,9 +248,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the standings; with ``--write`` enters winners that are faster beyond the floor."""
     options = parse_arguments(argv)
-    path, again = options.path, options.path.with_name(FINALS)
-    rungs = load_as(path, BenchResult, hint="the document that a grid of mode tune leaves")
-    finals = load_as(again, BenchResult)
+    rungs, finals = documents(options.path)
     standings = judged(rungs, finals, options.iterations)
     print(render(standings))
     floors = ", ".join(f"{dtype} {floor:.2f}" for dtype, floor in finals.floors_pct.items())
@@ -241,6 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from flashladder.sweep.winner_yaml import enter
 
     faster = {one.number: one.config for one in standings if one.dtype == BOTH and one.verdict == "faster"}
+    again = options.path.with_name(FINALS)
     evidence = f"{again.name}, sha256 {sha256(again.read_bytes())[:16]}"
     for changed in enter(faster, gpu_of(rungs), evidence, options.iterations):
         print(f"entered: {relative(changed)}")

@@ -19,6 +19,7 @@ import sys
 import time
 from typing import Any, TextIO
 
+from flashladder import lasting
 from flashladder.result_cells import PlannedCell
 from flashladder.sweep.failures import POISONS_CONTEXT, first_line, kind_of
 
@@ -70,6 +71,7 @@ def measurer(backend: str) -> tuple[Measure, Answer]:
         from flashladder.sweep import measure_cpu
 
         torch.set_num_threads(1)  # there is a worker per CPU
+        lasting.freeze()
         return emulated, {"event": "ready", "module": measure_cpu.__name__}
     from flashladder.sweep.measure_rung import Session
 

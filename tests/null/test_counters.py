@@ -209,7 +209,7 @@ def fake_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int
         encoding="utf-8",
     )
     path.chmod(0o755)
-    monkeypatch.setattr(counters, "find_ncu", lambda: path)
+    monkeypatch.setattr(counters, "require_ncu", lambda: path)
 
 
 def test_counters_are_given_to_the_kernels_in_launch_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

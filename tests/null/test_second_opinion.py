@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder import bench, opinion_program, opinion_tools, second_opinion, verify, verify_document
+from flashladder import bench, doctor_gpu, opinion_program, opinion_tools, second_opinion, verify, verify_document
 from flashladder.bench_subject import Subject
 from flashladder.counters import read_launches
 from flashladder.errors import CheckFailed, FlashladderError
@@ -227,7 +227,7 @@ def fake_ncu(folder: Path, log: str, code: int = 0) -> Path:
 def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Rounds(("fa2", KERNELS[0]), "fp16", TINY, 2)
     ncu = fake_ncu(tmp_path, ncu_csv([NAMES["fa2"], OURS] * 2, {OURS: 2000}))
-    monkeypatch.setattr(opinion_tools, "find_ncu", lambda: ncu)
+    monkeypatch.setattr(opinion_tools, "require_ncu", lambda: ncu)
     found = opinion_tools.ask_ncu(rounds, 30.0)
     assert (found.method, found.mode, found.version) == ("ncu", "ncu-base", "Version 2025.3")
     assert [one.us for one in found.timings] == [(1.0, 1.0), (2.0, 2.0)]
@@ -248,7 +248,7 @@ def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, mon
 def test_a_refused_counter_drops_ncu_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, code: int, message: str
 ) -> None:
-    monkeypatch.setattr(opinion_tools, "find_ncu", lambda: fake_ncu(tmp_path, log, code))
+    monkeypatch.setattr(opinion_tools, "require_ncu", lambda: fake_ncu(tmp_path, log, code))
     made = ask(paired(), ["ncu"])
     assert made.opinions == ()
     assert len(made.left_out) == 1
@@ -263,7 +263,7 @@ def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> Non
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr(opinion_tools, "find_ncu", lambda: None)
+    monkeypatch.setattr(doctor_gpu, "find_ncu", lambda: None)
     assert ask(paired(), ["nvbench", "ncu"]).left_out == (
         "nvbench: the package cuda-bench is not installed; pip install 'cuda-bench[cu13]'",
         "ncu: Nsight Compute is not installed; install ncu, or put it on PATH",

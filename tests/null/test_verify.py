@@ -20,6 +20,7 @@ from flashladder.result_schema import A_A, kernel_key
 from flashladder.results import SEAL, load_result, seal, write_result
 from flashladder.summaries import derive
 from flashladder.sweep import plan
+from flashladder.sweep.cells import wanted_of
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
 from flashladder.verify_sweep import grid_note
@@ -181,6 +182,23 @@ def test_a_failed_cell_has_no_measurement(path: Path) -> None:
     assert expected in details(path)
     edited(path, without_cell, again=True)
     assert details(path) == []
+
+
+def test_a_tuning_runs_cells_may_be_timed_again_but_not_once_they_failed() -> None:
+    """Rungs time survivors again; their addresses are of the mode."""
+    swept = made.swept()
+    assert swept.sweep is not None
+    rungs = swept.model_copy(update={"purpose": "tune"})
+    settings = verify_sweep._settings(rungs)
+    assert (settings.mode, verify_sweep._settings(swept).mode) == ("tune", swept.mode)
+    planned = tuple(wanted_of(cell).planned(cell.code, settings) for cell in swept.sweep.planned)
+    sweep = swept.sweep.model_copy(update={"planned": planned})
+    whole = rungs.model_copy(update={"sweep": sweep, "groups": (*rungs.groups, rungs.groups[0])})
+    assert verify_sweep.problems(whole) == []
+    failures = (Failure(address=planned[1].address, kind="wrong", message="far off"),)
+    failed = whole.model_copy(update={"sweep": sweep.model_copy(update={"failures": failures})})
+    (line,) = verify_sweep.problems(failed)
+    assert line.endswith("measured 2 times, expected 0, as it failed")
 
 
 def test_an_edit_without_the_documents_own_digest_is_found(path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 import time
 
 import pytest
 
-from flashladder.errors import CheckFailed
+from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.sweep import finish, plan
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import Screen
@@ -39,6 +40,19 @@ def test_a_complete_sweep_is_packed_once(tmp_path: Path, capsys: pytest.CaptureF
     assert finish.whole(made, records, screen) == 0
     assert out.stat().st_mtime_ns == first
     assert capsys.readouterr().out.count("packed") == 1
+
+
+def test_another_grids_document_is_not_replaced(tmp_path: Path) -> None:
+    made, records, screen = filled(tmp_path)
+    finish.require_own_name(made.grid, records.folder)  # nothing is there yet
+    finish.whole(made, records, screen)
+    finish.require_own_name(made.grid, records.folder)
+    with pytest.raises(FlashladderError) as caught:
+        finish.require_own_name(replace(made.grid, name="other"), records.folder)
+    where = f"{tmp_path / 'out.json.gz'}: another grid's document has this place: "
+    assert str(caught.value) == f"{where}expected other, found {made.grid.name}; another folder as --out"
+    (tmp_path / "out.json.gz").write_bytes(b"half")
+    finish.require_own_name(replace(made.grid, name="other"), records.folder)
 
 
 @pytest.mark.parametrize("why", ["younger", "grid", "made_for", "damaged", "cells"])

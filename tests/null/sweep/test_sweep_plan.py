@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+import json
 from pathlib import Path
 import time
 from typing import get_args
@@ -171,6 +172,14 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     partly = replace(made, cells=(first, *(one.model_copy(update={"code": ""}) for one in others)))
     text = dry_run(partly, partly.cells, records, 2)
     assert f"{len(made.cells)} cells, 1 of them measured before, in " in text
+    told = json.loads(dry_run(partly, partly.cells, records, 2, as_json=True))
+    found = {name: told[name] for name in ("event", "grid", "machine", "cells", "missing", "to_build", "notes")}
+    assert found == {
+        "event": "dry-run", "grid": made.grid.name, "machine": "cpu", "cells": len(made.cells),
+        "missing": len(made.cells) - 1, "to_build": len(plan.kernels_of(partly.cells[1:])), "notes": [],
+    }  # fmt: skip
+    assert told["seconds"] == made.estimate_s(partly.cells[1:]) / 2
+    assert sum(one["cells"] for one in told["left_out"]) == sum(count for count, _ in made.grid.excluded)
 
 
 def test_the_note_below_the_emulators_table_does_not_read_as_an_error(tmp_path: Path) -> None:

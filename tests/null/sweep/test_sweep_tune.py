@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 import functools
+import json
 from pathlib import Path
 import sys
 
@@ -210,3 +211,6 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     described = tune.dry_run(plan.make(load_grid("tune"), "h200", digests), Records(tuned), 1).partition("\n\n")[0]
     assert len(described.splitlines()) > 1
     assert max(map(len, described.splitlines())) <= 80
+    told = json.loads(tune.dry_run(made, Records(tuned), 1, ["a note"], as_json=True))
+    assert (told["candidates"], told["ladders"], told["climbed"], told["to_build"]) == (2 * 47, 2, 0, 0)
+    assert (told["event"], told["notes"]) == ("dry-run", ["a note"])

@@ -200,6 +200,19 @@ def test_write_enters_nothing_that_is_faster_in_one_dtype_alone(tmp_path: Path, 
     assert texts(copy) == before
 
 
+def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path, copy: Path) -> None:
+    timed = made({PRESENT: both(1.05)}, 24)
+    report = timed.model_copy(update={"purpose": "report"})
+    path, again = tmp_path / "tune.json.gz", tmp_path / "tuned.json.gz"
+    for rungs, finals, name in ((report, timed, path), (timed, report, again)):
+        write_result(path, rungs)
+        write_result(again, finals)
+        with pytest.raises(FlashladderError, match=f"{name}: not a tuning run: found timings for a report"):
+            winner.main([str(path), "--iterations", str(copy)])
+    with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: these are the finals"):
+        winner.main([str(again), "--iterations", str(copy)])
+
+
 def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
     child = next(copy.glob("16_*.yaml"))
     text = child.read_text(encoding="utf-8")
