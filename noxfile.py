@@ -116,25 +116,25 @@ def reproduce(session: nox.Session) -> None:
 def verify(session: nox.Session) -> None:
     """What reproduce does after the builds: check, time, locks, gate."""
     install(session, "build", "analysis")
-    session.run("python", "-m", "flashladder.wheel")
-    session.run("python", "-m", "flashladder.reproduce", *session.posargs)
+    session.run("python", "-m", "flashladder.build.wheel")
+    session.run("python", "-m", "flashladder.gate.reproduce", *session.posargs)
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """Every test that this machine can run (-- tests/null -k lock).
 
-    A process per CPU, each with one thread; ``-- -n0`` runs them in one, for a debugger.
+    A process more than there are CPUs, as some wait; each has one thread. ``-- -n0`` is one, for a debugger.
     """
     install(session, "build", "analysis", "test", "slurm")
-    session.run("python", "-m", "flashladder.wheel")
-    spread = ("-n", "auto", "--dist", "worksteal")
+    session.run("python", "-m", "flashladder.build.wheel")
+    spread = ("-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "worksteal")
     session.run("python", "-m", "pytest", *spread, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """ruff, clang-format, codespell (-- --fix repairs what it can)."""
+    """ruff, clang-format, codespell, imports (-- --fix repairs)."""
     install(session, "lint", torch=False)
     fix = "--fix" in session.posargs
     folders = [Path("kernels"), Path("tests", "broken"), Path("tests", "nvcc")]
@@ -144,6 +144,7 @@ def lint(session: nox.Session) -> None:
     if sources:
         session.run("clang-format", *(["-i"] if fix else ["--dry-run", "-Werror"]), *sources)
     session.run("codespell")
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": str(ROOT)})
 
 
 @nox.session

@@ -17,10 +17,10 @@ from invoke.tasks import Task, task
 
 from flashladder import arguments, usage
 from flashladder.arguments import METHODS, ONE_CONFIG
-from flashladder.config import EXAMPLE
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import last_iteration
-from flashladder.gpu_present import require_gpu
+from flashladder.gpu.present import require_gpu
+from flashladder.ladder.config import EXAMPLE
 
 usage.install()
 Flag = str | bool | None
@@ -45,7 +45,7 @@ def call(module: str, *words: str, **flags: Flag) -> None:
 def step(text: str) -> str:
     """`text` if it is the number of an iteration; leaves with one line and exit code 2 otherwise."""
     with one_line_errors():
-        from flashladder.iteration import load_iteration, no_such_iteration
+        from flashladder.ladder.iteration import load_iteration, no_such_iteration
 
         if not (text.isascii() and text.isdigit()):
             raise no_such_iteration(repr(text))
@@ -130,7 +130,7 @@ def list_(_: Context, json: bool = False) -> None:
 
     Example: `invoke list --json`.
     """
-    call("view", "list", json=json)
+    call("view.command", "list", json=json)
 
 
 @task(help={"iteration": STEP, "config": CONFIG, "json": JSON})
@@ -139,7 +139,7 @@ def show(_: Context, iteration: str, config: str = "", json: bool = False) -> No
 
     Example: `invoke show 7`.
     """
-    call("view", "show", iteration, config=config, json=json)
+    call("view.command", "show", iteration, config=config, json=json)
 
 
 @task(help={"before": STEP, "after": STEP, "config": DIFF_CONFIG, "json": JSON})
@@ -148,7 +148,7 @@ def diff(_: Context, before: str, after: str, config: str = "", json: bool = Fal
 
     Example: `invoke diff 7 8`.
     """
-    call("view", "diff", before, after, config=config, json=json)
+    call("view.command", "diff", before, after, config=config, json=json)
 
 
 @task(
@@ -163,7 +163,7 @@ def build(
     Example: `invoke build 7 --arch sm_90 --configs tune`.
     Example: `invoke build "16 - swizzle" --toolchain 13.1`.
     """
-    call("build", iteration, arch=arch, configs=configs, debug=debug, toolchain=toolchain)
+    call("build.command", iteration, arch=arch, configs=configs, debug=debug, toolchain=toolchain)
 
 
 @task(
@@ -187,7 +187,7 @@ def check(
     number, dtype = step(number), dtype_of(dtype)
     if backend != "emulator":
         need_gpu()
-    call("check", number, configs=configs, dtype=dtype, **how)
+    call("check.command", number, configs=configs, dtype=dtype, **how)
 
 
 @task(
@@ -235,7 +235,7 @@ def emulate(
     shape = {"seq_len": seq_len, "batch": batch, "heads": heads}
     how: dict[str, Flag] = {"config": config, "memory_budget": memory_budget, "seed": seed, "json": json}
     own: dict[str, Flag] = {"kernel": kernel, "grid": grid, "block": block, "shared": shared, "target": target}
-    call("emulate", *words, dtype=dtype_of(dtype), counters=counters, hazards=hazards, **shape, **how, **own)
+    call("emulate.command", *words, dtype=dtype_of(dtype), counters=counters, hazards=hazards, **shape, **how, **own)
 
 
 @task(help={"file": "a CUDA C++ file", "arch": "sm_XX (default: sm_80)", "out": "PTX file (default: beside FILE)"})
@@ -244,7 +244,7 @@ def nvcc(_: Context, file: str, arch: str = "", out: str = "") -> None:
 
     Example: `invoke nvcc own.cu --arch sm_90`.
     """
-    call("own_cuda", file, arch=arch, out=out)
+    call("toolchain.own_cuda", file, arch=arch, out=out)
 
 
 @task(
@@ -278,7 +278,7 @@ def bench(
     several = {"--references": references.split(",") if references else [], "--method": methods_of(method)}
     need_gpu()
     words = [word for option, names in several.items() if names for word in (option, *names)]
-    call("bench", number, *words, configs=configs, dtype=dtype, tune=tune, out=out)
+    call("bench.command", number, *words, configs=configs, dtype=dtype, tune=tune, out=out)
 
 
 @task(
@@ -323,7 +323,7 @@ def ptxas(_: Context, iteration: str = "", arch: str = "", configs: str = "prog"
     Example: `invoke ptxas 7 --arch sm_80,sm_90`.
     """
     with one_line_errors():
-        from flashladder.code_view import show_ptxas
+        from flashladder.view.code import show_ptxas
 
         show_ptxas(iteration or None, arch or None, configs, as_json=json)
 
@@ -334,7 +334,7 @@ def sass(_: Context, iteration: str, config: str = "", arch: str = "", counts: b
 
     Example: `invoke sass 8 --counts`.
     """
-    call("sass_view", iteration, config=config, arch=arch, counts=counts)
+    call("view.sass", iteration, config=config, arch=arch, counts=counts)
 
 
 @task(
@@ -347,7 +347,7 @@ def ptx(_: Context, iteration: str, config: str = "", counts: bool = False, norm
     Example: `invoke ptx 7 --counts`.
     """
     with one_line_errors():
-        from flashladder.code_view import show_ptx
+        from flashladder.view.code import show_ptx
 
         show_ptx(iteration, config or None, counts=counts, normalised=normalised)
 
@@ -360,7 +360,7 @@ def lock(_: Context, number: str, reason: str = "") -> None:
     """
     number = step(number)
     with one_line_errors():
-        from flashladder.lock import relock
+        from flashladder.lock.command import relock
 
         relock(int(number), reason)
 
@@ -371,7 +371,7 @@ def report(_: Context, check: bool = False, json: bool = False) -> None:
 
     Example: `invoke report --check`.
     """
-    call("report", check=check, json=json)
+    call("report.command", check=check, json=json)
 
 
 @task(help={"json": JSON})
@@ -380,7 +380,7 @@ def gate(_: Context, json: bool = False) -> None:
 
     Example: `invoke gate --json`.
     """
-    call("gate", json=json)
+    call("gate.command", json=json)
 
 
 @task(
@@ -392,7 +392,7 @@ def verify(_: Context, path: str = "", json: bool = False) -> None:
 
     Example: `invoke verify results/h200`.
     """
-    call("verify", *([path] if path else []), json=json)
+    call("gate.verify", *([path] if path else []), json=json)
 
 
 @task(help={"json": JSON})
@@ -401,4 +401,4 @@ def doctor(_: Context, json: bool = False) -> None:
 
     Example: `invoke doctor --json`.
     """
-    call("doctor", json=json)
+    call("gpu.doctor", json=json)

@@ -24,7 +24,7 @@ if "tests" not in sys.modules:  # another package of this name, somewhere on sys
     sys.modules["tests"].__path__ = [str(ROOT / "tests")]
 
 from flashladder import emulator  # noqa: E402 - after the path is set
-from flashladder.emulator.gpu import Gpu, open_gpu  # noqa: E402
+from flashladder.emulator.chip.gpu import Gpu, open_gpu  # noqa: E402
 from flashladder.errors import FlashladderError, one_line_errors  # noqa: E402
 from tests.emulator_cases import harness, replay  # noqa: E402
 

@@ -25,12 +25,12 @@ if "tests" not in sys.modules:  # another package of this name, somewhere on sys
     sys.modules["tests"] = types.ModuleType("tests")
     sys.modules["tests"].__path__ = [str(ROOT / "tests")]
 
-from flashladder.bounded import run_bounded  # noqa: E402 - after the path is set
-from flashladder.counters import parse_ncu  # noqa: E402
-from flashladder.doctor_gpu import require_ncu  # noqa: E402
-from flashladder.emulator.gpu import open_gpu  # noqa: E402
+from flashladder.emulator.chip.gpu import open_gpu  # noqa: E402
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors  # noqa: E402
 from flashladder.files import sha256, write_atomic  # noqa: E402
+from flashladder.gpu.bounded import run_bounded  # noqa: E402 - after the path is set
+from flashladder.gpu.doctor_gpu import require_ncu  # noqa: E402
+from flashladder.gpu.ncu import parse_ncu  # noqa: E402
 from tests.emulator_cases.patterns import METRICS, arguments, differences, entry_name, patterns, ptx_of  # noqa: E402
 
 TIMEOUT_S = 540.0

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from flashladder.emulator_speed import SAMPLES, render
-from flashladder.files import ROOT, dump_json, write_atomic
+from flashladder.files import dump_json, write_atomic
+from flashladder.paths import ROOT
+from flashladder.report.speed_page import SAMPLES, render
 
 
 def measure() -> dict[str, Any]:

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 
-from flashladder.bounded import run_bounded
+from flashladder.gpu.bounded import run_bounded
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "gpu_site"  # of wheels that were carried here

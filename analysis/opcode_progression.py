@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.iteration import load_all
-from flashladder.lock import opcode_counts
-from flashladder.published import sass_counts
-from flashladder.sass_view import COLUMNS
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import load_all
+from flashladder.lock.command import opcode_counts
+from flashladder.results.published import sass_counts
+from flashladder.view.sass import COLUMNS
 
 GPUS = ("a100", "rtx3090")
 

@@ -12,20 +12,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from flashladder.claims import scope_counts
-from flashladder.config import KernelConfig
 from flashladder.errors import CheckFailed, one_line_errors
-from flashladder.files import ITERATIONS, relative, write_atomic
-from flashladder.gpus import load_gpus
-from flashladder.iteration import GPUS, Claim, Iteration, claim_configs, load_iteration
-from flashladder.lock import locked_kernel
-from flashladder.lock_schema import LOCK_ARCHES
-from flashladder.null_step import every_verdict, short
-from flashladder.parts import same_but_for_parts
-from flashladder.report_claims import found, gpus_of
-from flashladder.report_data import Ladder, collect
-from flashladder.step_counts import StepKernel, read_counts
-from flashladder.verdict import Verdict
+from flashladder.files import relative, write_atomic
+from flashladder.gate.null_step import every_verdict, short
+from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import GPUS, Claim, Iteration, claim_configs, load_iteration
+from flashladder.ladder.parts import same_but_for_parts
+from flashladder.lock.code_claims import scope_counts
+from flashladder.lock.command import locked_kernel
+from flashladder.lock.step_counts import StepKernel, read_counts
+from flashladder.lock.verdict import Verdict
+from flashladder.paths import ITERATIONS
+from flashladder.report.claims import found, gpus_of
+from flashladder.report.data import Ladder, collect
 
 NOTES = ITERATIONS / "notes"
 GPU = "a100"  # whose configurations are timed on every machine: those of the published ladder

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 import sys
 
-from flashladder import report
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import write_atomic
-from flashladder.report_data import collect
+from flashladder.report import command as report
+from flashladder.report.data import collect
 
 
 def main(argv: list[str]) -> int:

@@ -19,10 +19,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
-from flashladder.report_plot import STYLE
-from flashladder.result_schema import BenchResult
-from flashladder.results import load_as
-from flashladder.sweep.tune_table import Row, rows_of, to_csv, to_markdown
+from flashladder.report.plot import STYLE
+from flashladder.results.files import load_as
+from flashladder.results.schema import BenchResult
+from flashladder.sweep.tune.table import Row, rows_of, to_csv, to_markdown
 
 BEST = 5  # of each iteration and dtype in the table
 PANELS = (

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flashladder.version import __version__
+
 if TYPE_CHECKING:
     from flashladder.ops import forward as forward
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "forward"]
 
 

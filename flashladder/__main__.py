@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import sys
 
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import ROOT
+from flashladder.paths import ROOT
 
 
 def main(argv: Sequence[str] | None = None) -> None:

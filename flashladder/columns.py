@@ -67,3 +67,15 @@ def _lines(row: Row, widths: Sequence[int], gap: int, right: Collection[int]) ->
         ]
         lines.append((" " * gap).join(padded).rstrip())
     return lines
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -> str:
+    """A Markdown table that is also readable as text; columns from number `left` on are right-aligned."""
+    widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
+        return "| " + " | ".join(padded) + " |"
+
+    rule = ["-" * width if i < left else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    return "\n".join(line(cells) for cells in (header, rule, *rows))

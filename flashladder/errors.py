@@ -13,6 +13,8 @@ from pathlib import Path
 import signal
 import sys
 
+from flashladder.paths import ROOT
+
 
 class FlashladderError(Exception):
     """Something could not be done: what, where, what was expected, what was found, what to do next.
@@ -74,10 +76,8 @@ def one_line_errors() -> Iterator[None]:
     a file that cannot be read or written (a full disk behind stdout), and a FLASHLADDER_ROOT that is no checkout,
     with 2.
     """
-    from flashladder.files import require_checkout  # whose errors are this module's
-
     try:
-        require_checkout()
+        _require_checkout()
         yield
         sys.stdout.flush()
     except FlashladderError as error:
@@ -94,6 +94,22 @@ def one_line_errors() -> Iterator[None]:
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def _require_checkout() -> None:
+    """Nothing, where FLASHLADDER_ROOT is not set or names a checkout.
+
+    Raises:
+        FlashladderError: it names something else.
+    """
+    wanted = os.environ.get("FLASHLADDER_ROOT")
+    if wanted and not all((ROOT / name).is_dir() for name in ("iterations", "kernels", "configs")):
+        raise FlashladderError(
+            "FLASHLADDER_ROOT does not name a checkout",
+            expected="a folder that holds iterations/, kernels/ and configs/",
+            found=repr(wanted),
+            hint="unset it to use the checkout of this package",
+        )
 
 
 def drop_stdout() -> None:

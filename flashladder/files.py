@@ -10,29 +10,7 @@ from pathlib import Path
 import tempfile
 
 from flashladder.errors import FlashladderError
-
-ROOT = Path(os.environ.get("FLASHLADDER_ROOT") or Path(__file__).parent.parent).resolve()
-KERNELS = ROOT / "kernels"
-ITERATIONS = ROOT / "iterations"
-CONFIGS = ROOT / "configs"
-RESULTS = ROOT / "results"
-BUILD = ROOT / "build"
-
-
-def require_checkout() -> None:
-    """Nothing, where FLASHLADDER_ROOT is not set or names a checkout.
-
-    Raises:
-        FlashladderError: it names something else.
-    """
-    wanted = os.environ.get("FLASHLADDER_ROOT")
-    if wanted and not all((ROOT / name).is_dir() for name in ("iterations", "kernels", "configs")):
-        raise FlashladderError(
-            "FLASHLADDER_ROOT does not name a checkout",
-            expected="a folder that holds iterations/, kernels/ and configs/",
-            found=repr(wanted),
-            hint="unset it to use the checkout of this package",
-        )
+from flashladder.paths import ITERATIONS, ROOT
 
 
 def last_iteration(folder: Path = ITERATIONS) -> int:

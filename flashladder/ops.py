@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.files import last_iteration
+from flashladder.ladder.config import KernelConfig
 
 FALLBACK_GPU = (
     "a100"  # a GPU without a file in configs/gpus/ gets the configurations of the GPU of the published ladder
@@ -169,8 +169,8 @@ def _gpu_name(device: int) -> str:
 @cache
 def _tuned(iteration: int, dtype: str, gpu: str) -> str:
     """The short form that iterations/*.yaml gives for a GPU by its name, or the fallback's."""
-    from flashladder.gpus import gpu_key
-    from flashladder.iteration import load_iteration
+    from flashladder.ladder.gpus import gpu_key
+    from flashladder.ladder.iteration import load_iteration
 
     configs = load_iteration(iteration).configs
     config = configs.get(gpu_key(gpu) or FALLBACK_GPU) or configs[FALLBACK_GPU]

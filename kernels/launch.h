@@ -4,7 +4,7 @@
 // and binding.cpp (torch). Kernels travel as fatbins inside the table and are loaded at first use, so that a kernel is
 // never compiled for the host, its symbol is the same everywhere, and binding.o and launch.o serve all sixteen
 // libraries. Everything here is hidden: sixteen libraries with the same names live in one process.
-// Compile: flashladder/host_library.py builds the commands; tests/nvcc/test_binding.py runs them.
+// Compile: flashladder/build/host_library.py builds the commands; tests/nvcc/test_binding.py runs them.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct KernelRow {
     const unsigned char *fatbin;  // machine code for flashladder_arches and compute_80 PTX
 };
 
-// The generated table (flashladder/table.py). All constant-initialised: safe to read from static constructors.
+// The generated table (build/kernel_table.py). All constant-initialised: safe to read from static constructors.
 extern FLASHLADDER_HIDDEN const KernelRow flashladder_kernels[];
 extern FLASHLADDER_HIDDEN const int flashladder_n_kernels;
 extern FLASHLADDER_HIDDEN const char flashladder_namespace[];  // "flashladder_07"

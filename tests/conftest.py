@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 import gc
 import signal
@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from flashladder import device, lasting
+from flashladder import lasting
+from flashladder.gpu import device
+
+SECONDS = {"slow": 20.0, "nvcc": 0.4, "": 0.0}  # about, by marker, for the order alone
 
 
 def pytest_configure() -> None:
@@ -29,9 +32,47 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests to the front: where each CPU has a process, none is left with a long one at the end."""
-    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("slow", "nvcc")])
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long tests first, so that no process is left with one at the end: in one process, or in each one's share."""
+    items.sort(key=lambda item: -SECONDS[kind_of(item)])
+    shares = getattr(config, "workerinput", {}).get("workercount", 1)
+    items[:] = dealt(items, int(shares))
+
+
+def kind_of(item: pytest.Item) -> str:
+    """Which of `SECONDS` a test takes about."""
+    return next((name for name in ("slow", "nvcc") if item.get_closest_marker(name)), "")
+
+
+def dealt(items: Sequence[pytest.Item], shares: int) -> list[pytest.Item]:
+    """Tests in an order whose equal parts, which is what ``--dist worksteal`` gives to processes, take equally long.
+
+    What compiles stays with its file, whose fixtures are made once; slow tests are dealt one by one, but for those that
+    share a cluster. The other tests fill the parts up.
+    """
+    units: dict[str, list[pytest.Item]] = {}
+    rest = [item for item in items if not kind_of(item)]
+    for item in items:
+        alone = kind_of(item) == "slow" and "slurm" not in getattr(item, "fixturenames", ())
+        if kind_of(item):
+            units.setdefault(item.nodeid if alone else str(item.path), []).append(item)
+    parts: list[list[pytest.Item]] = [[] for _ in range(shares)]
+    loads = [0.0] * shares
+    for unit in sorted(units.values(), key=_seconds, reverse=True):
+        least = loads.index(min(loads))
+        parts[least] += unit
+        loads[least] += _seconds(unit)
+    left = len(items)
+    for index, part in enumerate(parts):
+        fill = max(0, left // (shares - index) - len(part))
+        part.extend(rest[:fill])
+        del rest[:fill]
+        left -= len(part)
+    return [item for part in parts for item in part] + rest
+
+
+def _seconds(items: Sequence[pytest.Item]) -> float:
+    return sum(SECONDS[kind_of(item)] for item in items)
 
 
 def pytest_collection_finish() -> None:
@@ -52,7 +93,7 @@ def hardware(request: pytest.FixtureRequest) -> Iterator[Any]:
     if not request.config.getoption("--hw"):
         yield None
         return
-    from flashladder.emulator.gpu import open_gpu
+    from flashladder.emulator.chip.gpu import open_gpu
     from flashladder.errors import FlashladderError
 
     with ExitStack() as stack:

@@ -4,9 +4,9 @@ Why: most machines that build kernels have no GPU. The emulator runs the PTX tha
 for all threads of the grid at once, counts what Nsight Compute counts, and reports races and missing waits.
 """
 
-from flashladder.emulator.counters import Counters
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.hazards import Hazards
-from flashladder.emulator.launch import Kernel, Program, Result, load
+from flashladder.emulator.observe.counters import Counters
+from flashladder.emulator.observe.hazards import Hazards
+from flashladder.emulator.run.launch import Kernel, Program, Result, load
 
 __all__ = ["Counters", "EmulationError", "Hazards", "Kernel", "Program", "Result", "load"]

@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
-from flashladder.emulator.syntax import Instruction
+from typing import TYPE_CHECKING
+
 from flashladder.errors import FlashladderError
+
+if TYPE_CHECKING:
+    from flashladder.emulator.syntax.tree import Instruction
 
 KINDS = {
     "syntax": "the PTX text could not be read",

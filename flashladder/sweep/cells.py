@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 import json
 
+from flashladder.bench.references import BACKENDS
 from flashladder.files import sha256
-from flashladder.references import BACKENDS
-from flashladder.result_cells import PlannedCell
-from flashladder.result_origin import PROTOCOL_VERSION
-from flashladder.result_samples import Shape
+from flashladder.results.cells import PlannedCell
+from flashladder.results.origin import PROTOCOL_VERSION
+from flashladder.results.samples import Shape
 
 DIGITS = 16
 REFERENCES = tuple(BACKENDS)  # subjects that are no iteration; fa2 beside itself is the A/A floor
@@ -24,7 +24,7 @@ CPU = "cpu"  # the machine of a grid of the emulator
 class Settings:
     """What is the same for all cells of a sweep: the machine's key, how it is measured, and how often.
 
-    `pairs`, `blocks` and `min_pairs` as in `flashladder.timing.Plan`; all 0 on the emulator, which times nothing.
+    `pairs`, `blocks` and `min_pairs` as in `flashladder.bench.timing.Plan`; all 0 on the emulator, which times nothing.
     """
 
     machine: str
@@ -37,7 +37,7 @@ class Settings:
 
 @dataclass(frozen=True, order=True)
 class Wanted:
-    """A cell before anything is known about its code: fields as of `flashladder.result_cells.PlannedCell`."""
+    """A cell before anything is known about its code: fields as of `flashladder.results.cells.PlannedCell`."""
 
     subject: str
     config: str

@@ -9,39 +9,28 @@ Exit code: 0 every cell is good, 1 some failed, 2 it could not run, or not to it
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 import re
 import sys
 
 from flashladder.arguments import Parser, some_seconds
 from flashladder.errors import FlashladderError
-from flashladder.files import BUILD, relative
-from flashladder.grid import Grid, grid_names, load_grid
-from flashladder.result_cells import PlannedCell
-from flashladder.sweep import devices, environments, finish, plan
-from flashladder.sweep.cells import CPU, Wanted, wanted_of
+from flashladder.files import relative
+from flashladder.ladder.grid import Grid, grid_names, load_grid
+from flashladder.results.cells import PlannedCell
+from flashladder.sweep import finish, plan
+from flashladder.sweep.cells import CPU, wanted_of
 from flashladder.sweep.folder import held, out_folder
-from flashladder.sweep.lane import Device, Task
+from flashladder.sweep.lanes.lane import Device, Task
+from flashladder.sweep.lanes.run import Outcome, run
+from flashladder.sweep.lanes.signals import terminable
+from flashladder.sweep.measure import environments
+from flashladder.sweep.place import FOLDER, Place, available, make_plan, place_of, require_built
 from flashladder.sweep.records import Records
-from flashladder.sweep.run import Outcome, run
 from flashladder.sweep.screen import Screen, dry_run
-from flashladder.sweep.signals import terminable
 
-FOLDER = BUILD / "sweep"
 MOST_SHARDS = 10_000
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a sweep runs: lanes, the machine's key, the architecture of its code, and another GPU it was made for."""
-
-    lanes: tuple[Device, ...]
-    machine: str
-    arch: str
-    made_for: str | None = None
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -74,70 +63,6 @@ def shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-@contextmanager
-def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
-    """What the grid is measured on, locked while this lasts.
-
-    Raises:
-        FlashladderError: no such GPU, another model, or another process measures on it.
-    """
-    if grid.mode == "emulator":
-        if options.gpus != "all":
-            raise FlashladderError("the grid runs on this machine's CPUs", expected="no --gpus", found=options.gpus)
-        yield Place(tuple(devices.cpus()), CPU, "")
-        return
-    found = devices.chosen(devices.cards(), options.gpus)
-    fit, other = devices.fitting(found, grid.gpu, anyway=options.anyway)
-    with devices.locked(fit) as lanes:
-        yield Place(tuple(lanes), devices.machine_of(fit), fit[0].arch, other)
-
-
-def available(grid: Grid) -> tuple[Grid, list[str]]:
-    """The grid without references that are not installed here, and a line about each of these."""
-    from dataclasses import replace
-
-    missing = [name for name in grid.references if environments.reference_version(name) is None]
-    lines = [f"{name} is not installed here: not timed" for name in missing]
-    return replace(grid, references=tuple(name for name in grid.references if name not in missing)), lines
-
-
-def make_plan(grid: Grid, place: Place, *, build: bool, compiled: bool = True) -> plan.Plan:
-    """The plan of a grid at a place, after building what is missing if that is allowed.
-
-    Args:
-        grid: what to measure.
-        place: where.
-        build: build kernels that are missing; else their cells stay without a code digest.
-        compiled: False for a dry run on the emulator, which must not compile.
-
-    Raises:
-        FlashladderError: a build failed.
-    """
-    if place.machine == CPU:
-        return plan.make(grid, CPU, _cpu_digests if build and compiled else _cpu_known)
-    made = plan.make(grid, place.machine, lambda cells: environments.digests(cells, place.arch))
-    if build and made.unbuilt:
-        from flashladder.sweep.builds import build_all
-
-        build_all(plan.kernels_of(made.unbuilt), place.arch)
-        environments.forget()
-        made = plan.make(grid, place.machine, lambda cells: environments.digests(cells, place.arch))
-    return made
-
-
-def _cpu_digests(cells: Sequence[Wanted]) -> list[str]:
-    from flashladder.sweep import measure_cpu
-
-    measure_cpu.build(cells)
-    return [measure_cpu.code_digest(cell.subject, cell.config) for cell in cells]
-
-
-def _cpu_known(cells: Sequence[Wanted]) -> list[str]:
-    from flashladder.sweep import measure_cpu
-
-    return measure_cpu.known_digests(cells)
-
-
 def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], arch: str, timeout: float | None) -> list[Task]:
     """What the lanes are given: each cell with its interpreter, its time and the request to its worker."""
     common = {
@@ -166,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     options = parse_arguments(argv)
     if options.slurm is not None:
-        from flashladder.sweep.slurm import submit
+        from flashladder.sweep.slurm.submit import submit
 
         with terminable():
             return submit(options)
@@ -188,7 +113,7 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
     finish.require_own_name(grid, folder)
     with held(folder, options.shard):
         if grid.mode == "tune":
-            from flashladder.sweep import tune
+            from flashladder.sweep.tune import command as tune
 
             return tune.measure(grid, place, options, lines, records)
         return _measure(grid, place, options, lines, records)
@@ -223,17 +148,6 @@ def _measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Seque
     return finish.whole(made, records, screen, made_for=place.made_for)
 
 
-def require_built(made: plan.Plan) -> None:
-    """Raises `FlashladderError` when a kernel of the plan is not built here."""
-    if unbuilt := plan.kernels_of(made.unbuilt):
-        first = unbuilt[0]
-        raise FlashladderError(
-            f"{len(unbuilt)} kernels of the grid are not built here",
-            found=f"iteration {first.subject}: {first.config}",
-            hint=f"leave out --no-build, or: invoke build '{first.subject}' --configs '{first.config}'",
-        )
-
-
 def _require_whole(outcome: Outcome, planned: int, folder: Path) -> None:
     """Raises `FlashladderError` when cells are left."""
     if not outcome.left:
@@ -255,7 +169,7 @@ def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> s
     made = make_plan(grid, place, build=False, compiled=False)
     folder: Path = options.out or FOLDER / place.machine / grid.name
     if grid.mode == "tune":
-        from flashladder.sweep import tune
+        from flashladder.sweep.tune import command as tune
 
         return tune.dry_run(made, Records(folder), len(place.lanes), notes, as_json=options.json)
     cells = list(made.cells)
@@ -266,7 +180,7 @@ def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> s
 
 def _would_be(grid: Grid, options: argparse.Namespace) -> tuple[Place, str]:
     """Where a dry run's plan would run, and a line when that is not here."""
-    from flashladder.gpus import load_gpus
+    from flashladder.ladder.gpus import load_gpus
 
     try:
         with place_of(grid, options) as place:

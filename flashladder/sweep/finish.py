@@ -12,10 +12,10 @@ import sys
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
-from flashladder.grid import Grid
-from flashladder.result_cells import Failure, PlannedCell
-from flashladder.result_schema import BenchResult, EmulatedSweepResult
-from flashladder.results import load_result
+from flashladder.ladder.grid import Grid
+from flashladder.results.cells import Failure, PlannedCell
+from flashladder.results.files import load_result
+from flashladder.results.schema import BenchResult, EmulatedSweepResult
 from flashladder.sweep.cells import title
 from flashladder.sweep.plan import Plan
 from flashladder.sweep.records import SUFFIX, Records

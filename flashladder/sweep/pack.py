@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.errors import FlashladderError
-from flashladder.result_cells import Failure, Sweep
-from flashladder.result_origin import Origin, Reference
-from flashladder.result_schema import BenchResult, EmulatedSweepResult, Group, Process
-from flashladder.results import write_result
-from flashladder.summaries import derive
+from flashladder.results.cells import Failure, Sweep
+from flashladder.results.derive import derive
+from flashladder.results.files import write_result
+from flashladder.results.origin import Origin, Reference
+from flashladder.results.schema import BenchResult, EmulatedSweepResult, Group, Process
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.plan import Plan
 from flashladder.sweep.records import CellRecord, Records

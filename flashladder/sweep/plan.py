@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flashladder.grid import FEWEST_PAIRS, Grid
-from flashladder.references import FA2
-from flashladder.result_cells import PlannedCell
+from flashladder.bench.references import FA2
+from flashladder.ladder.grid import FEWEST_PAIRS, Grid
+from flashladder.results.blocks import CELL_EXTRA_BLOCKS
+from flashladder.results.blocks import Plan as Pairs
+from flashladder.results.cells import PlannedCell
 from flashladder.sweep.cells import CPU, Settings, Wanted, wanted_of
 from flashladder.sweep.halving import RUNGS
-from flashladder.timing import CELL_EXTRA_BLOCKS
-from flashladder.timing import Plan as Pairs
-from flashladder.toolchain import load_pins
+from flashladder.toolchain.wheels import load_pins
 
 ROUGH_TFLOPS = 120.0  # of FA2 on an unknown GPU
 TFLOPS = {"a100": 190.0, "rtx3090": 65.0, "rtx4090": 150.0, "h100": 330.0, "h200": 340.0}  # of FA2, for estimates only

@@ -16,10 +16,10 @@ from pydantic import Field, ValidationError, model_validator
 
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, relative, write_atomic
-from flashladder.result_cells import Failure, PlannedCell
-from flashladder.result_origin import SCHEMA_VERSION
-from flashladder.result_samples import Strict
-from flashladder.result_schema import BenchResult, EmulatedSweepResult
+from flashladder.results.cells import Failure, PlannedCell
+from flashladder.results.origin import SCHEMA_VERSION
+from flashladder.results.samples import Strict
+from flashladder.results.schema import BenchResult, EmulatedSweepResult
 
 SUFFIX = ".json.gz"
 Document = Annotated[BenchResult | EmulatedSweepResult, Field(discriminator="kind")]

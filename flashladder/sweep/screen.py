@@ -16,17 +16,17 @@ from typing import Any
 
 from tqdm import tqdm
 
-from flashladder.bench_table import table
-from flashladder.config import KernelConfig
-from flashladder.counters import CONFLICTS
+from flashladder.bench.table import table
 from flashladder.files import relative
-from flashladder.result_cells import PlannedCell
-from flashladder.result_schema import BenchResult, EmulatedSweepResult
+from flashladder.gpu.ncu import CONFLICTS
+from flashladder.ladder.config import KernelConfig
+from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import BenchResult, EmulatedSweepResult
 from flashladder.sweep import plan
 from flashladder.sweep.cells import CPU, title
-from flashladder.sweep.lane import Device
+from flashladder.sweep.lanes.lane import Device
+from flashladder.sweep.lanes.run import Event, plain
 from flashladder.sweep.records import Records
-from flashladder.sweep.run import Event, plain
 
 WIDTH = 80  # columns of text
 
@@ -90,7 +90,7 @@ class Screen:
             bar.close()
 
     def tell(self, event: Event) -> None:
-        """Shows one event of `flashladder.sweep.run.run`."""
+        """Shows one event of `flashladder.sweep.lanes.run.run`."""
         self.event(plain(event))
         lane, cell = event.get("lane", ""), event.get("cell")
         bar = self._bars.get(lane)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flashladder.emulator.arguments import Argument
+from flashladder.emulator.machine.arguments import Argument
 from flashladder.emulator.values import Array
 from tests.broken.harness import Broken, Launch, floats, ramp, zeros
 

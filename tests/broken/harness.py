@@ -14,13 +14,13 @@ import re
 
 import numpy as np
 
-from flashladder import compile as compiling
 from flashladder import emulator
-from flashladder.emulator.arguments import Argument
-from flashladder.emulator.syntax import Instruction, SourceLine
+from flashladder.build import compile as compiling
+from flashladder.build.scheduler import fill_all
+from flashladder.build.store import PtxEntry, ptx_entry
+from flashladder.emulator.machine.arguments import Argument
+from flashladder.emulator.syntax.tree import Instruction, SourceLine
 from flashladder.emulator.values import Array
-from flashladder.scheduler import fill_all
-from flashladder.store import PtxEntry, ptx_entry
 
 KERNELS = Path(__file__).parent / "kernels"
 HEADERS = tuple(sorted(KERNELS.glob("*.cuh")))

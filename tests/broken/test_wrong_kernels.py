@@ -9,12 +9,12 @@ import re
 
 import pytest
 
-from flashladder.compile import ptx_for
+from flashladder.build.compile import ptx_for
 from flashladder.errors import FlashladderError
-from flashladder.iteration import load_iteration
-from flashladder.launcher import KERNEL
-from flashladder.ptx import normalise
-from flashladder.toolchain import find_toolchain
+from flashladder.gpu.launcher import KERNEL
+from flashladder.ladder.iteration import load_iteration
+from flashladder.machine_code.ptx import normalise
+from flashladder.toolchain.wheels import find_toolchain
 from tests.broken.wrong_batch import batches, compiled, ptx_of, symbol
 from tests.broken.wrong_kernels import (
     WrongKernel,

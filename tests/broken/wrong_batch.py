@@ -14,14 +14,15 @@ from functools import cache
 import re
 from unittest.mock import patch
 
-from flashladder import check_emulator, emulator
-from flashladder.compile import tools_of
-from flashladder.compose import translation_unit
-from flashladder.files import KERNELS, ROOT
-from flashladder.iteration import load_iteration
-from flashladder.launcher import KERNEL
-from flashladder.scheduler import fill_all
-from flashladder.store import STORE, PtxEntry, ptx_entry
+from flashladder import emulator
+from flashladder.build.compile import tools_of
+from flashladder.build.scheduler import fill_all
+from flashladder.build.store import STORE, PtxEntry, ptx_entry
+from flashladder.check import on_emulator as check_emulator
+from flashladder.gpu.launcher import KERNEL
+from flashladder.ladder.compose import translation_unit
+from flashladder.ladder.iteration import load_iteration
+from flashladder.paths import KERNELS, ROOT
 from tests.broken.wrong_kernels import LAUNCH, WrongKernel, config_of, launched, read_all
 
 BATCH = 20  # more would gain little: 0.4 s for the headers, 0.3 s for each kernel

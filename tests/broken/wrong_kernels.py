@@ -27,19 +27,19 @@ from unittest.mock import patch
 import pydantic
 import yaml
 
-from flashladder import check_emulator
-from flashladder.check_case import Subject, check_case
-from flashladder.check_emulator import CONFIGS, REPEATS, cases_for, emulated_run
-from flashladder.config import KernelConfig
-from flashladder.files import KERNELS, ROOT
-from flashladder.inputs import Case
-from flashladder.installed import chosen_configs
-from flashladder.iteration import load_iteration
-from flashladder.reference import References
-from flashladder.result_schema import CaseResult
+from flashladder.build.installed import chosen_configs
+from flashladder.cases.case import Subject, check_case
+from flashladder.cases.inputs import Case
+from flashladder.cases.reference import References
+from flashladder.check import on_emulator as check_emulator
+from flashladder.check.on_emulator import CONFIGS, REPEATS, cases_for, emulated_run
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import load_iteration
+from flashladder.paths import KERNELS, ROOT
+from flashladder.results.schema import CaseResult
 
 TABLE = Path(__file__).parent / "wrong"
-LAUNCH = "flashladder/emulated.py"  # the launch side: what the host checks and hands over
+LAUNCH = "flashladder/emulate/kernel.py"  # the launch side: what the host checks and hands over
 REFERENCES = References()  # of this process
 
 # What gives a kernel away, as `check_case` words it.

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import sys
 
 from flashladder.errors import CheckFailed, one_line_errors
-from flashladder.files import ROOT, relative, write_atomic
+from flashladder.files import relative, write_atomic
+from flashladder.paths import ROOT
 from tests.broken.wrong_kernels import TABLE, WrongKernel, read_all, read_table
 
 PAGE = ROOT / "docs" / "wrong-kernels.md"

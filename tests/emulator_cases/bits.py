@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.bits`: amounts and positions beyond the width, all 256 tables of lop3, signs of prmt.
+"""Cases of `isa.bits`: amounts and positions beyond the width, all 256 tables of lop3, signs of prmt.
 
 Amounts, selectors and fields appear twice: from registers that differ by lane, and as constants in the text, because
 the emulator treats constants apart.

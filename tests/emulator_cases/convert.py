@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.convert`: each form on edges, ties and limits, against exact rational arithmetic."""
+"""Cases of `isa.convert`: each form on edges, ties and limits, against exact rational arithmetic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-import flashladder.emulator.convert  # noqa: F401 - adds the rows that are listed below
+import flashladder.emulator.isa.convert  # noqa: F401 - adds the rows that are listed below
 from flashladder.emulator.table import ROWS, Row
 from flashladder.emulator.values import DTYPES, Array
 from tests.emulator_cases.harness import Case, edge, sample

@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.halfs`: 16-bit floats against exact rational arithmetic, pairs half by half."""
+"""Cases of `flashladder.emulator.isa.halfs`: 16-bit floats against exact rational arithmetic, pairs half by half."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-import flashladder.emulator.halfs  # noqa: F401 - adds the rows that are listed below
+import flashladder.emulator.isa.halfs  # noqa: F401 - adds the rows that are listed below
 from flashladder.emulator.table import ROWS, Row
 from flashladder.emulator.values import DTYPES, Array
 from tests.emulator_cases.convert import column

@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.integer`: edges of every type, carry chains against whole numbers of several words."""
+"""Cases of `isa.integer`: edges of every type, carry chains against whole numbers of several words."""
 
 from __future__ import annotations
 

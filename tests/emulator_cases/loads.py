@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.loads`: what a thread stores it loads, at every width, in every space.
+"""Cases of `flashladder.emulator.isa.loads`: what a thread stores it loads, at every width, in every space.
 
 Each thread has 16 bytes of its own; loads begin inside them, so that the order of bytes shows.
 """

@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.logic`: every comparison of every type, with NaN, infinities and denormals.
+"""Cases of `flashladder.emulator.isa.logic`: every comparison of every type, with NaN, infinities and denormals.
 
 The reference compares Python numbers, after an explicit look at NaN and, for ``.ftz``, at denormals.
 """

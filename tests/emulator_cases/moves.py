@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.moves`: copies keep bits, vectors are packed lowest first, addresses come back."""
+"""Cases of `flashladder.emulator.isa.moves`: copies keep bits, vectors are packed lowest first, addresses come back."""
 
 from __future__ import annotations
 

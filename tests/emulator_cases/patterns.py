@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flashladder.emulator import Counters
-from flashladder.emulator.launch import load
+from flashladder.emulator.run.launch import load
 from flashladder.emulator.values import Array
 
 TILE = 16384  # bytes of shared memory, and of the global buffer

@@ -14,10 +14,11 @@ from unittest.mock import patch
 
 import torch
 
-from flashladder.bench_subject import Subject, kernel_subject
-from flashladder.config import KernelConfig
-from flashladder.inputs import Tensors
-from flashladder.sweep import measure_gpu, worker
+from flashladder.bench.subject import Subject, kernel_subject
+from flashladder.cases.inputs import Tensors
+from flashladder.ladder.config import KernelConfig
+from flashladder.sweep.measure import gpu as measure_gpu
+from flashladder.sweep.measure import worker
 
 PLANTS: Mapping[str, str] = json.loads(os.environ.get("PLANTS", "{}"))
 Run = Callable[..., object]

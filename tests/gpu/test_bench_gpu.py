@@ -8,14 +8,14 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.bench_run import bench_group, cuda_hardware, prepare
-from flashladder.bench_subject import kernel_subject
-from flashladder.config import KernelConfig
-from flashladder.device import Device, open_device
-from flashladder.references import reference_forward, reference_identity
-from flashladder.result_schema import BenchResult, Kernel, Process, Settings, Shape
-from flashladder.summaries import derive, problems
-from flashladder.timing import Plan
+from flashladder.bench.references import reference_forward, reference_identity
+from flashladder.bench.run import bench_group, cuda_hardware, prepare
+from flashladder.bench.subject import kernel_subject
+from flashladder.gpu.device import Device, open_device
+from flashladder.ladder.config import KernelConfig
+from flashladder.results.blocks import Plan
+from flashladder.results.derive import derive, problems
+from flashladder.results.schema import BenchResult, Kernel, Process, Settings, Shape
 
 pytestmark = pytest.mark.gpu
 CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")

@@ -8,14 +8,14 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.check import check_iteration
-from flashladder.check_case import Subject, cases_for, check_case
-from flashladder.config import KernelConfig
-from flashladder.device import open_device
+from flashladder.bench.references import reference_forward, reference_kernel
+from flashladder.build.installed import load_installed
+from flashladder.cases.case import Subject, cases_for, check_case
+from flashladder.cases.reference import References
+from flashladder.check.cases import check_iteration
 from flashladder.errors import FlashladderError
-from flashladder.installed import load_installed
-from flashladder.reference import References
-from flashladder.references import reference_forward, reference_kernel
+from flashladder.gpu.device import open_device
+from flashladder.ladder.config import KernelConfig
 
 pytestmark = pytest.mark.gpu
 CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flashladder import emulator
-from flashladder.emulator.gpu import Gpu, open_gpu
+from flashladder.emulator.chip.gpu import Gpu, open_gpu
 from flashladder.errors import FlashladderError
 from tests.emulator_cases.harness import collect
 from tests.emulator_cases.replay import records

@@ -1,7 +1,8 @@
 """The operators on a GPU: opcheck, torch.compile, CUDA graphs, streams, devices, views, out=, and what a GPU refuses.
 
 Every installed iteration is tried (`nox -s build-iteration-N`); one that is not installed is skipped by name. Numerics
-in depth are `flashladder.check`'s; here a result only has to be attention. Run: pytest tests/gpu/test_ops_gpu.py
+in depth are `flashladder.check.command`'s; here a result only has to be attention. Run: pytest
+tests/gpu/test_ops_gpu.py
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.bench_run import bench_group, cuda_hardware, prepare
-from flashladder.config import DTYPES
-from flashladder.device import open_device
-from flashladder.references import BACKENDS, FA2, lacking, profiled, reference_identity, reference_subject
-from flashladder.result_schema import Shape
-from flashladder.timing import Plan
+from flashladder.bench.references import BACKENDS, FA2, lacking, profiled, reference_identity, reference_subject
+from flashladder.bench.run import bench_group, cuda_hardware, prepare
+from flashladder.gpu.device import open_device
+from flashladder.ladder.config import DTYPES
+from flashladder.results.blocks import Plan
+from flashladder.results.schema import Shape
 
 pytestmark = pytest.mark.gpu
 SHAPE = Shape(batch=2, seq_len=1024, n_heads=16, d_head=128)

@@ -10,12 +10,12 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
+from flashladder.bench.opinion_program import Rounds
+from flashladder.bench.opinion_tools import ASK
+from flashladder.bench.references import lacking
 from flashladder.errors import FlashladderError
-from flashladder.opinion_program import Rounds
-from flashladder.opinion_tools import ASK
-from flashladder.references import lacking
-from flashladder.result_opinion import Method
-from flashladder.result_schema import Shape
+from flashladder.results.opinion import Method
+from flashladder.results.schema import Shape
 
 pytestmark = pytest.mark.gpu
 SHAPE = Shape(batch=4, seq_len=2048, n_heads=16, d_head=128)

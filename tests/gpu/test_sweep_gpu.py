@@ -16,11 +16,11 @@ if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.result_schema import BenchResult
-from flashladder.results import load_as
+from flashladder.results.files import load_as
+from flashladder.results.schema import BenchResult
 from flashladder.sweep import command
+from flashladder.sweep.lanes.run import run
 from flashladder.sweep.records import Records
-from flashladder.sweep.run import run
 
 pytestmark = pytest.mark.gpu
 PLANTED = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from flashladder.result_schema import (
+from flashladder.results.schema import (
     A_A,
     Accuracy,
     BenchResult,

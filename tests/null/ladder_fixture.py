@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 import shutil
 
-from flashladder.check_case import cases_for
-from flashladder.config import KernelConfig
-from flashladder.counters import csv_beside, to_csv
+from flashladder.cases.case import cases_for
+from flashladder.cases.inputs import Case, layouts
 from flashladder.files import sha256
-from flashladder.inputs import Case, layouts
-from flashladder.iteration import load_all
-from flashladder.lock_schema import Lock, LockedKernel, LockFile, write_lock
-from flashladder.published import PUBLISHED
-from flashladder.result_schema import (
+from flashladder.gpu.ncu import csv_beside, to_csv
+from flashladder.gpu.sanitize import TOOLS
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import load_all
+from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
+from flashladder.results.derive import derive
+from flashladder.results.files import load_result, seal, write_result
+from flashladder.results.published import PUBLISHED
+from flashladder.results.schema import (
     A_A,
     Accuracy,
     BenchResult,
@@ -38,9 +41,6 @@ from flashladder.result_schema import (
     Shape,
     kernel_key,
 )
-from flashladder.results import load_result, seal, write_result
-from flashladder.sanitize import TOOLS
-from flashladder.summaries import derive
 
 LENGTHS = {512: 16, 1024: 16, 2048: 16, 4096: 16, 8192: 8, 16384: 4}
 N_PAIRS = 6

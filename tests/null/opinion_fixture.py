@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from flashladder.opinion_program import Rounds
-from flashladder.opinion_tools import CYCLES, DURATION, METRICS, SAMPLE_TIMES
-from flashladder.result_opinion import Opinion, Timings
-from flashladder.result_schema import BenchResult, SecondOpinionResult
-from flashladder.second_opinion import derive
-from flashladder.summaries import derive as derive_paired
+from flashladder.bench.opinion_program import Rounds
+from flashladder.bench.opinion_tools import CYCLES, DURATION, METRICS, SAMPLE_TIMES
+from flashladder.bench.second_opinion import derive
+from flashladder.results.derive import derive as derive_paired
+from flashladder.results.opinion import Opinion, Timings
+from flashladder.results.schema import BenchResult, SecondOpinionResult
 from tests.null.bench_fixture import FAST, SHAPE, SLOW, kernel, pairs, result
 
 KERNELS = (kernel(1, SLOW).key, kernel(16, FAST).key)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flashladder.build.store import CubinEntry, PtxEntry, Tools, cubin_entry, prepare, ptx_entry
+from flashladder.build.store_worker import fill
 from flashladder.errors import FlashladderError
-from flashladder.store import CubinEntry, PtxEntry, Tools, cubin_entry, prepare, ptx_entry
-from flashladder.store_worker import fill
 
 TEXT = '#include "sub/part.cuh"\nint unit;\n'
 # The last argument is the output. The fake nvcc writes .file lines as the real one does: absolute, through "..".

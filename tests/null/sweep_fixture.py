@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from flashladder.grid import Grid, load_grid
-from flashladder.result_cells import EmulatedCell, Failure, PlannedCell, Sweep
-from flashladder.result_origin import Host
-from flashladder.result_schema import A_A, Accuracy, BenchResult, EmulatedSweepResult, Settings, Shape
-from flashladder.summaries import derive
+from flashladder.ladder.grid import Grid, load_grid
+from flashladder.results.cells import EmulatedCell, Failure, PlannedCell, Sweep
+from flashladder.results.derive import derive
+from flashladder.results.origin import Host
+from flashladder.results.schema import A_A, Accuracy, BenchResult, EmulatedSweepResult, Settings, Shape
 from flashladder.sweep import plan
 from flashladder.sweep.cells import Wanted
 from flashladder.sweep.records import CellRecord

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.ablation import nameable
-from flashladder.compose import translation_unit
 from flashladder.errors import FlashladderError
-from flashladder.iteration import load_description, load_iteration
-from flashladder.parts import config_conflicts, contradictions
+from flashladder.ladder.ablation import load_description, nameable
+from flashladder.ladder.compose import translation_unit
+from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.parts import config_conflicts, contradictions
 
 
 def test_the_example_of_the_architecture() -> None:

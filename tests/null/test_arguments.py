@@ -9,9 +9,15 @@ import sys
 
 import pytest
 
-from flashladder import arguments, bench, build, check, claims, emulate, usage, view
+from flashladder import arguments, usage
 from flashladder.arguments import Parser, seconds, whole
-from flashladder.files import ROOT
+from flashladder.bench import command as bench
+from flashladder.build import command as build
+from flashladder.check import command as check
+from flashladder.emulate import command as emulate
+from flashladder.lock import code_claims as claims
+from flashladder.paths import ROOT
+from flashladder.view import command as view
 
 
 @pytest.mark.parametrize(

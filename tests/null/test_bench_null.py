@@ -9,17 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from flashladder import bench, check, references
-from flashladder.bench_run import bench_group, estimate_s, prepare
-from flashladder.bench_subject import kernel_subject
-from flashladder.config import KernelConfig
+from flashladder.bench import command as bench
+from flashladder.bench import references
+from flashladder.bench.run import bench_group, estimate_s, prepare
+from flashladder.bench.subject import kernel_subject
+from flashladder.build.installed import Installed, chosen_configs
+from flashladder.cases.inputs import Case
+from flashladder.check import command as check
+from flashladder.check.cases import check_iteration
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.inputs import Case
-from flashladder.installed import Installed, chosen_configs
-from flashladder.result_schema import A_A, BenchResult, CheckResult, Shape, kernel_key
-from flashladder.results import load_result, write_result
-from flashladder.summaries import derive, problems
-from flashladder.timing import Plan
+from flashladder.ladder.config import KernelConfig
+from flashladder.results.blocks import Plan
+from flashladder.results.derive import derive, problems
+from flashladder.results.files import load_result, write_result
+from flashladder.results.schema import A_A, BenchResult, CheckResult, Shape, kernel_key
 from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, kernel, result
 from tests.null.test_check_null import attention, right, zeros
 from tests.null.test_timing_null import FakeGpu
@@ -206,6 +209,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         monkeypatch.setattr(module, "load_installed", load)
         monkeypatch.setattr(module, "open_device", lambda: FakeDevice(gpu))
         monkeypatch.setattr(module, "reference_identity", lambda kernels: result().reference)
+    monkeypatch.setattr("flashladder.check.cases.load_installed", load)
     monkeypatch.setattr(bench, "cuda_hardware", lambda *_: (gpu.hardware(), 2**28))
     monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
     monkeypatch.setattr(bench, "shape_of", lambda length: TINY.model_copy(update={"seq_len": length // 8}))
@@ -274,8 +278,8 @@ def test_check_command_writes_and_resumes(
         ran.append(config.short_form())
         return (Case("small", TINY),)
 
-    monkeypatch.setattr(check, "cases_for", cases)
-    monkeypatch.setattr(check, "check_iteration", functools.partial(check.check_iteration, device="cpu"))
+    monkeypatch.setattr("flashladder.check.cases.cases_for", cases)
+    monkeypatch.setattr(check, "check_iteration", functools.partial(check_iteration, device="cpu"))
     out = tmp_path / "check.json.gz"
     argv = ["14", "--configs", "a100", "--out", str(out)]
     assert check.main(argv) == 0

@@ -15,11 +15,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from flashladder import artifacts, build, native
-from flashladder.artifacts import Request, is_fresh
+from flashladder.build import artifacts, native
+from flashladder.build import command as build
+from flashladder.build.artifacts import Request, is_fresh
 from flashladder.errors import FlashladderError
 from flashladder.files import digest_files, dump_json, sha256
-from flashladder.iteration import load_iteration
+from flashladder.ladder.iteration import load_iteration
 
 
 @pytest.fixture

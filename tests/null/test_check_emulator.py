@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from flashladder import check_emulator
-from flashladder.check_case import LARGE_LOGITS, Run, Subject, check_case
-from flashladder.check_emulator import as_array, cases_for, emulated_run
-from flashladder.contents import CONTENTS
+from flashladder.cases.case import LARGE_LOGITS, Run, Subject, check_case
+from flashladder.cases.contents import CONTENTS
+from flashladder.cases.inputs import FAR, Case, make_tensors
+from flashladder.cases.reference import References
+from flashladder.check import on_emulator as check_emulator
+from flashladder.check.on_emulator import as_array, cases_for, emulated_run
 from flashladder.emulator import EmulationError
 from flashladder.emulator.values import Array
-from flashladder.inputs import FAR, Case, make_tensors
-from flashladder.iteration import load_all, load_iteration
-from flashladder.reference import References
+from flashladder.ladder.iteration import load_all, load_iteration
 
 TAKEN = {"head_slice", "mixed_slots", "far_heads", "far_samples"}  # views whose row stride is 2048
 
@@ -111,7 +111,7 @@ def test_a_kernel_that_writes_nothing_fails_every_case(monkeypatch: pytest.Monke
 
 
 def test_every_iteration_is_checked_where_several_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flashladder.check import CheckReport
+    from flashladder.check.cases import CheckReport
 
     asked: list[int] = []
 

@@ -10,15 +10,15 @@ from typing import get_args
 import pytest
 import torch
 
-from flashladder import check
-from flashladder.check import check_iteration
-from flashladder.check_case import Run, Subject, cases_for, check_case, far_stride
-from flashladder.config import KernelConfig
-from flashladder.contents import CONTENTS
+from flashladder.cases.case import Run, Subject, cases_for, check_case, far_stride
+from flashladder.cases.contents import CONTENTS
+from flashladder.cases.inputs import FAR, Case, View, layouts
+from flashladder.cases.reference import References
+from flashladder.check import command as check
+from flashladder.check.cases import CheckReport, check_iteration
 from flashladder.errors import FlashladderError
-from flashladder.inputs import FAR, Case, View, layouts
-from flashladder.reference import References
-from flashladder.result_schema import CaseResult, Shape
+from flashladder.ladder.config import KernelConfig
+from flashladder.results.schema import CaseResult, Shape
 
 CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
@@ -246,7 +246,9 @@ def test_quick_cases_are_short() -> None:
 
 
 def test_check_iteration_reports_every_case_and_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "cases_for", lambda config, quick: (Case("a", SMALL), Case("b", SMALL, seed=1)))
+    monkeypatch.setattr(
+        "flashladder.check.cases.cases_for", lambda config, quick: (Case("a", SMALL), Case("b", SMALL, seed=1))
+    )
     report = check_iteration(7, configs=["a100"], dtypes=["fp16"], device="cpu", run=right)
     assert report.passed
     assert [case.case for case in report.cases] == ["a", "b"]
@@ -261,7 +263,7 @@ def test_check_iteration_reports_every_case_and_resumes(monkeypatch: pytest.Monk
 
 
 def test_no_case_is_no_pass() -> None:
-    assert not check.CheckReport(()).passed
+    assert not CheckReport(()).passed
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import check
-from flashladder.check import CheckReport
-from flashladder.check_results import earlier, earlier_emulated, rule, write_emulated
+from flashladder.check import command as check
+from flashladder.check.cases import CheckReport
+from flashladder.check.results import earlier, earlier_emulated, rule, write_emulated
 from flashladder.errors import FlashladderError
-from flashladder.result_schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel, Reference, Shape
-from flashladder.results import load_result, this_host, write_result
+from flashladder.results.files import load_result, this_host, write_result
+from flashladder.results.schema import (
+    Accuracy,
+    CaseResult,
+    CheckResult,
+    EmulatedCheckResult,
+    Kernel,
+    Reference,
+    Shape,
+)
 from tests.null.bench_fixture import FAST, GPU, SLOW, kernel
 
 SHAPE = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
@@ -60,7 +68,7 @@ def test_cases_count_again_unless_they_failed_or_something_changed(
     assert names(earlier(path, {SECOND: KERNELS[SECOND]}, GPU.uuid)) == held[2:]
     assert earlier(tmp_path / "none.json", KERNELS, GPU.uuid) == ()
     with monkeypatch.context() as patched:
-        patched.setattr("flashladder.check_results.rule", lambda: "another")
+        patched.setattr("flashladder.check.results.rule", lambda: "another")
         assert earlier(path, KERNELS, GPU.uuid) == ()
     assert earlier(None, KERNELS, GPU.uuid) == ()
 
@@ -103,7 +111,7 @@ def test_the_emulators_check_writes_and_resumes(
         return made[0]
 
     made = [KERNELS[FIRST]]
-    monkeypatch.setattr("flashladder.check_emulator.check_many", many)
+    monkeypatch.setattr("flashladder.check.on_emulator.check_many", many)
     monkeypatch.setattr(check, "emulated_identity", identity)
     options = argparse.Namespace(budget=0.0, configs=None, dtypes=["fp16"], quick=True, out=tmp_path / "out.json")
     for run in range(2):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import claims, step_counts
-from flashladder.claim import Claim
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.iteration import Iteration, claim_configs, load_all, load_iteration
-from flashladder.lock_schema import LOCK_ARCHES
-from flashladder.step_counts import COUNTS, StepCounts, read_counts, with_classes
-from flashladder.verdict import Counts, Sides, Verdict, judge, tell
+from flashladder.ladder.claim import LOCK_ARCHES, Claim
+from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
+from flashladder.lock import code_claims as claims
+from flashladder.lock import step_counts
+from flashladder.lock.step_counts import COUNTS, StepCounts, read_counts, with_classes
+from flashladder.lock.verdict import Counts, Sides, Verdict, judge, tell
 
 FALLS = Claim("LOP3+SHF", "kernel", "falls", at_least=0.5)
 LADDER = load_all()
@@ -200,7 +200,9 @@ def test_a_kernel_that_was_not_counted_is_named(monkeypatch: pytest.MonkeyPatch)
     config, _ = claim_configs(load_iteration(8))
     counts = read_counts()
     kernels = {key: kernel for key, kernel in counts.kernels.items() if kernel.config != config.short_form()}
-    with pytest.raises(FlashladderError, match=r"no counts of 08 .*run: python -m flashladder.step_counts --write"):
+    with pytest.raises(
+        FlashladderError, match=r"no counts of 08 .*run: python -m flashladder.lock.step_counts --write"
+    ):
         claims.verify([8], StepCounts(kernels=kernels))
     monkeypatch.setattr(step_counts, "COUNTS", Path("nowhere"))
     with pytest.raises(FlashladderError, match="no counts of the steps"):

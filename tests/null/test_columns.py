@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from flashladder import view
+from flashladder.build.ptxas_table import render
 from flashladder.columns import natural_width, table, terminal_width
-from flashladder.iteration import GPUS, load_all, load_iteration
-from flashladder.ptxas import PtxasRow, PtxasUsage, format_table
-from flashladder.ptxas_view import render
+from flashladder.ladder.iteration import GPUS, load_all, load_iteration
+from flashladder.machine_code.ptxas import PtxasRow, PtxasUsage, format_table
+from flashladder.view import command as view
 
 ROWS = [("#", "a thing", "b"), ("1", "some words more", "x"), ("10", "one", "longer than that")]
 USAGE = PtxasUsage("sm_80", 255, 0, 0, 0, 1, 0, 488, 101.5)

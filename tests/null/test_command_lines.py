@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from flashladder.__main__ import main
-from flashladder.files import ROOT
+from flashladder.paths import ROOT
 from tests.null.command_lines import CASES
 
 

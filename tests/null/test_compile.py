@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder import compile as compiling
+from flashladder.build import compile as compiling
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         compiling.main(["--help"])
     assert caught.value.code == 0
-    assert "example: python -m flashladder.compile --iteration 7" in capsys.readouterr().out
+    assert "example: python -m flashladder.build.compile --iteration 7" in capsys.readouterr().out
 
 
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

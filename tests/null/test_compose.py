@@ -1,4 +1,4 @@
-"""Tests of flashladder.compose: every part is used, symbols are constant, text differs only where kernels do."""
+"""Tests of flashladder.ladder.compose: every part is used, symbols are constant, text differs only where kernels do."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.compose import flattened, included_files, part_files, translation_unit
 from flashladder.errors import FlashladderError
-from flashladder.files import KERNELS
-from flashladder.iteration import load_all, load_iteration
-from flashladder.selection import select_configs
+from flashladder.ladder.compose import flattened, included_files, part_files, translation_unit
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.selection import select_configs
+from flashladder.paths import KERNELS
 
 CONCERNS = ("layout", "gmem", "operands", "softmax", "schedule", "epilogue")
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from flashladder.config import EXAMPLE, KernelConfig
 from flashladder.errors import FlashladderError
-from flashladder.iteration import load_all
-from flashladder.selection import legal_configs
+from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.iteration import load_all
+from flashladder.ladder.selection import legal_configs
 
 FULL = KernelConfig("fp16", 128, 64, 64, 4, True, True, True, 2, 2, 2, True, True)
 BARE = KernelConfig("bf16", 128, 128, 32, 8, True, False, False, 0, 0, 0, False, False)

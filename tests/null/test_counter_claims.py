@@ -1,4 +1,4 @@
-"""Tests of flashladder.counter_claims: readings of the published kernels under our claims, and every way to fail."""
+"""Tests of `flashladder.emulate.counter_claims`: readings of the published kernels under our claims; ways to fail."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import counter_claims
-from flashladder.counters import SHAPE, read_peer
+from flashladder.emulate import counter_claims
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.iteration import load_all
-from flashladder.report_data import collect
-from flashladder.result_schema import BenchResult, CounterResult
-from flashladder.results import load_result, write_result
+from flashladder.gpu.ncu import SHAPE, read_peer
+from flashladder.ladder.iteration import load_all
+from flashladder.report.data import collect
+from flashladder.results.files import load_result, write_result
+from flashladder.results.schema import BenchResult, CounterResult
 from tests.null.ladder_fixture import Fixture, make
 
 LD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"

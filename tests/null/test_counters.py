@@ -8,8 +8,11 @@ import sys
 import pytest
 
 from analysis import gpu_session
-from flashladder import counters, sanitize
-from flashladder.counters import (
+from flashladder.errors import FlashladderError
+from flashladder.gpu import ncu as counters
+from flashladder.gpu import sanitize
+from flashladder.gpu.launcher import Launches, parse_arguments
+from flashladder.gpu.ncu import (
     CONFLICTS,
     LDSM,
     REGISTERS,
@@ -20,9 +23,7 @@ from flashladder.counters import (
     parse_ncu,
     read_peer,
 )
-from flashladder.errors import FlashladderError
-from flashladder.launcher import Launches, parse_arguments
-from flashladder.result_schema import Shape
+from flashladder.results.schema import Shape
 
 HEADER = '"ID","Process ID","Process Name","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
 
@@ -110,7 +111,7 @@ def test_the_launcher_command_parses_back() -> None:
         (1, 16), ("a100", "h200"), ("fp16", "bf16"), Shape(batch=1, seq_len=256, n_heads=16, d_head=128)
     )
     command = launches.command()
-    assert command[:3] == [sys.executable, "-m", "flashladder.launcher"]
+    assert command[:3] == [sys.executable, "-m", "flashladder.gpu.launcher"]
     assert parse_arguments(command[3:]) == launches
 
 
@@ -175,7 +176,8 @@ def test_session_plans_phases_in_order_within_budgets(tmp_path: Path) -> None:
 
 
 def test_session_commands_are_ones_that_the_modules_accept(tmp_path: Path) -> None:
-    from flashladder import bench, check
+    from flashladder.bench import command as bench
+    from flashladder.check import command as check
 
     options = gpu_session.parse_arguments(["--out", str(tmp_path), "--phases", *gpu_session.PHASES, "--quick"])
     commands = {phase.name: phase.command[3:] for phase in gpu_session.plan(options)}

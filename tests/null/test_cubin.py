@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.cubin import main, read_cubin, text_sha256
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
+from flashladder.machine_code.cubin import main, read_cubin, text_sha256
 
 DATA = Path(__file__).parent.parent / "data"
 

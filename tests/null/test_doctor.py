@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from flashladder import doctor, doctor_gpu
-from flashladder.doctor_gpu import Finding
-from flashladder.files import ROOT
+from flashladder.gpu import doctor, doctor_gpu
+from flashladder.gpu.doctor_gpu import Finding
+from flashladder.paths import ROOT
 
 
 def test_this_machine_gets_a_finding_of_each_kind(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_a_cpu_torch_beside_a_gpu_is_lacking(monkeypatch: pytest.MonkeyPatch, tm
     (tmp_path / "torch-2.13.0.dist-info" / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n"
     )
-    ask = "from flashladder import doctor; print(doctor.torch(True)); print(doctor.torch(False))"
+    ask = "from flashladder.gpu import doctor; print(doctor.torch(True)); print(doctor.torch(False))"
     environment = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     reply = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
     with_gpu, without = reply.stdout.splitlines()

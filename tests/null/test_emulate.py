@@ -11,14 +11,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flashladder import emulate, emulate_view, emulator
-from flashladder.emulate import Emulation, Errors
-from flashladder.emulated import attention_fp64, forward, make_inputs, make_tensors
+from flashladder import emulator
+from flashladder.cases.reference import UNIT_ROUNDOFF
+from flashladder.emulate import command as emulate
+from flashladder.emulate import screen as emulate_view
+from flashladder.emulate.command import Emulation, Errors
+from flashladder.emulate.kernel import attention_fp64, forward, make_inputs, make_tensors
 from flashladder.emulator import budget
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.iteration import load_description, load_iteration
-from flashladder.reference import UNIT_ROUNDOFF
-from flashladder.result_schema import Shape
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.iteration import load_iteration
+from flashladder.results.schema import Shape
 
 SHAPE = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)
 # Thread i stores to shared byte 8 i of one word (2-way conflicts) from three source lines, and reads its neighbour's.

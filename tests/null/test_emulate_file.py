@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder import emulate, emulate_arguments, own_cuda
-from flashladder.emulate_arguments import DTYPES, FILLS, parse_all
+from flashladder.emulate import arguments as emulate_arguments
+from flashladder.emulate import command as emulate
+from flashladder.emulate.arguments import DTYPES, FILLS, parse_all
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.toolchain import own_cuda
 
 ADD = """.version 8.0
 .target sm_80

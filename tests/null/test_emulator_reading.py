@@ -10,13 +10,23 @@ import shutil
 
 import pytest
 
-from flashladder import emulator, emulator_agreement, emulator_counters, emulator_reading, gate_checks
-from flashladder.counter_claims import counter_files
-from flashladder.counters import CONFLICTS, LDSM, PEER, SECTORS, TENSOR, WAVEFRONTS, read_peer
-from flashladder.emulator_reading import READING, EmulatedCounters, load_reading
+from flashladder import emulator
+from flashladder.emulate import (
+    agreement as emulator_agreement,
+)
+from flashladder.emulate import (
+    reading as emulator_reading,
+)
+from flashladder.emulate import (
+    take_reading as emulator_counters,
+)
+from flashladder.emulate.counter_claims import counter_files
+from flashladder.emulate.reading import READING, EmulatedCounters, load_reading
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.files import RESULTS
-from flashladder.iteration import load_all
+from flashladder.gate import checks as gate_checks
+from flashladder.gpu.ncu import CONFLICTS, LDSM, PEER, SECTORS, TENSOR, WAVEFRONTS, read_peer
+from flashladder.ladder.iteration import load_all
+from flashladder.paths import RESULTS
 
 LD, ST = WAVEFRONTS.format("ld"), WAVEFRONTS.format("st")
 
@@ -52,7 +62,7 @@ def test_a_counter_that_moved_is_stale(reading: EmulatedCounters) -> None:
         "results/emulator/counters.json",
         "results/emulator/counters.csv",
     ]
-    assert all("python -m flashladder.emulator_counters --write" in problem for problem in problems)
+    assert all("python -m flashladder.emulate.take_reading --write" in problem for problem in problems)
 
 
 def test_check_makes_the_reading_anew(monkeypatch: pytest.MonkeyPatch, reading: EmulatedCounters) -> None:
@@ -181,9 +191,8 @@ def test_a_kept_reading_is_void_when_the_emulators_code_changes(
 ) -> None:
     before = emulator_counters.version()
     package = Path(shutil.copytree(Path(emulator.__file__).parent, tmp_path / "emulator"))
-    shutil.copy(Path(emulator.__file__).parent.parent / "emulated.py", tmp_path)
     monkeypatch.setattr(emulator, "__file__", str(package / "__init__.py"))
     assert emulator_counters.version() == before
-    with (package / "banks.py").open("a", encoding="utf-8") as file:
+    with (package / "observe" / "banks.py").open("a", encoding="utf-8") as file:
         file.write("# another rule\n")
     assert emulator_counters.version() != before

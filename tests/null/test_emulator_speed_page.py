@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.emulator_speed import PAGE, PLOT, SAMPLES, render
-from flashladder.gate_limits import speed_problems
+from flashladder.gate.limits import speed_problems
+from flashladder.report.speed_page import PAGE, PLOT, SAMPLES, render
 
 DOCUMENT = json.loads(SAMPLES.read_text(encoding="utf-8"))
 

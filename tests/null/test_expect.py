@@ -8,11 +8,11 @@ import math
 
 import pytest
 
-from flashladder.claim import COUNTERS
-from flashladder.counter_claims import on_hardware
-from flashladder.files import RESULTS
-from flashladder.iteration import Claim, Iteration, claim_configs, load_all, load_iteration
-from flashladder.parts import config_conflicts
+from flashladder.emulate.counter_claims import on_hardware
+from flashladder.ladder.claim import COUNTERS
+from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all, load_iteration
+from flashladder.ladder.parts import config_conflicts
+from flashladder.paths import RESULTS
 
 LADDER = load_all()
 PUBLISHED = RESULTS / "published"

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import figures, report_data
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.figure_data import DURATIONS, Data
-from flashladder.figures import FIGURES, Figure, about, problems, rewritten, spelled
-from flashladder.files import ROOT
+from flashladder.paths import ROOT
+from flashladder.report import data as report_data
+from flashladder.report import figures
+from flashladder.report.figure_data import DURATIONS, Data
+from flashladder.report.figures import FIGURES, Figure, about, problems, rewritten, spelled
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.files import ROOT, digest_files, dump_json, relative, sha256, write_atomic
+from flashladder.files import digest_files, dump_json, relative, sha256, write_atomic
+from flashladder.paths import ROOT
 
 
 def test_a_write_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -57,7 +58,10 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], 
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("module", ["view list", "report --check", "doctor", "gate", "bench 7", "schema", "ptx 7"])
+@pytest.mark.parametrize(
+    "module",
+    ["view list", "report --check", "gpu.doctor", "gate", "bench 7", "ladder.json_schema", "machine_code.ptx 7"],
+)
 def test_a_wrong_root_is_one_line_in_every_command(module: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", *f"flashladder.{module}".split()]
     environment = os.environ | {"FLASHLADDER_ROOT": str(tmp_path)}

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import gate, gate_checks, gate_published, report_data, statistics
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.gate_outcome import Check, run_all
-from flashladder.published import load
+from flashladder.gate import checks as gate_checks
+from flashladder.gate import command as gate
+from flashladder.gate import published as gate_published
+from flashladder.gate.outcome import Check, run_all
+from flashladder.report import data as report_data
+from flashladder.results import statistics
+from flashladder.results.published import load
 from tests.null.ladder_fixture import make
 
 
@@ -84,14 +88,14 @@ def test_no_rank_order_is_an_error(a: list[float], b: list[float]) -> None:
 
 
 def test_a_failing_check_keeps_what_it_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flashladder import lock
+    from flashladder.lock import command as lock
 
     def broken() -> None:
         print("iteration 7: IADD3 up by 3")
         raise CheckFailed("1 kernel differs")
 
-    monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
-    monkeypatch.setattr("flashladder.toolchain.host_compiler", lambda: None)
+    monkeypatch.setattr("flashladder.toolchain.wheels.find_toolchain", lambda: None)
+    monkeypatch.setattr("flashladder.toolchain.wheels.host_compiler", lambda: None)
     monkeypatch.setattr(lock, "check", broken)
     outcome = gate_checks.locks_hold()
     assert outcome.status == "failed"
@@ -102,7 +106,7 @@ def test_a_failing_check_keeps_what_it_printed(monkeypatch: pytest.MonkeyPatch) 
 def test_no_compiler_is_skipped_and_a_wrong_one_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: str, status: str
 ) -> None:
-    monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
+    monkeypatch.setattr("flashladder.toolchain.wheels.find_toolchain", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CXX", compiler)
     outcome = gate_checks.locks_hold()
@@ -122,7 +126,7 @@ def test_no_compiler_is_skipped_and_a_wrong_one_fails(
 def test_only_the_absence_of_every_toolchain_wheel_is_skipped(
     monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...], status: str
 ) -> None:
-    monkeypatch.setattr("flashladder.toolchain._installed", lambda name: "1.2" if name in installed else None)
+    monkeypatch.setattr("flashladder.toolchain.wheels._installed", lambda name: "1.2" if name in installed else None)
     monkeypatch.setattr("importlib.metadata.distributions", lambda name: [name] if name in installed else [])
     outcome = gate_checks.step_counts_current()
     assert outcome.status == status
@@ -133,7 +137,7 @@ def test_malformed_pins_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     def malformed() -> None:
         raise FlashladderError("the toolchain pins are malformed")
 
-    monkeypatch.setattr("flashladder.toolchain.load_pins", malformed)
+    monkeypatch.setattr("flashladder.toolchain.wheels.load_pins", malformed)
     assert gate_checks.locks_hold().status == "failed"
 
 
@@ -141,9 +145,9 @@ def test_a_check_that_cannot_be_done_fails_without_ending_the_gate(monkeypatch: 
     def broken() -> None:
         raise FlashladderError("the C++ compiler does not run")
 
-    monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
-    monkeypatch.setattr("flashladder.toolchain.host_compiler", lambda: None)
-    monkeypatch.setattr("flashladder.lock.check", broken)
+    monkeypatch.setattr("flashladder.toolchain.wheels.find_toolchain", lambda: None)
+    monkeypatch.setattr("flashladder.toolchain.wheels.host_compiler", lambda: None)
+    monkeypatch.setattr("flashladder.lock.command.check", broken)
     assert gate_checks.locks_hold().details == ("the C++ compiler does not run",)
 
 
@@ -178,14 +182,14 @@ NAMES = [
     "counts of the steps are up to date",
     "emulated counters are up to date",
 ]
-COMPILING = ("lock.check", "step_counts.check", "emulator_counters.check")
+COMPILING = ("lock.command.check", "lock.step_counts.check", "emulate.take_reading.check")
 
 
 @pytest.fixture
 def nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that need the toolchain find nothing, at once."""
-    monkeypatch.setattr("flashladder.toolchain.find_toolchain", lambda: None)
-    monkeypatch.setattr("flashladder.toolchain.host_compiler", lambda: None)
+    monkeypatch.setattr("flashladder.toolchain.wheels.find_toolchain", lambda: None)
+    monkeypatch.setattr("flashladder.toolchain.wheels.host_compiler", lambda: None)
     for name in COMPILING:
         monkeypatch.setattr(f"flashladder.{name}", lambda: 256)
 
@@ -248,7 +252,7 @@ def test_a_picture_that_cannot_be_drawn_is_one_failure(monkeypatch: pytest.Monke
     def broken(_: object) -> None:
         raise ValueError
 
-    monkeypatch.setattr("flashladder.report.render", broken)
+    monkeypatch.setattr("flashladder.report.command.render", broken)
     joined = gate.Joined()
     checks = [
         Check(joined.NAME, joined.join),

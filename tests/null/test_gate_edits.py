@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from flashladder import gate
-from flashladder.counters import LDSM
-from flashladder.files import ROOT
-from flashladder.gate_outcome import Outcome, attempt
-from flashladder.results import SEAL, seal
+from flashladder.gate import command as gate
+from flashladder.gate.outcome import Outcome, attempt
+from flashladder.gpu.ncu import LDSM
+from flashladder.paths import ROOT
+from flashladder.results.files import SEAL, seal
 
 Document = dict[str, Any]
 Edit = Callable[[Path], object]

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
-from flashladder import gate, gate_checks, results
-from flashladder.published import PUBLISHED
+from flashladder.gate import checks as gate_checks
+from flashladder.gate import command as gate
+from flashladder.results import files as results
+from flashladder.results.__main__ import main
+from flashladder.results.published import PUBLISHED
 from tests.null.ladder_fixture import Fixture, complete, make
 
 SEALED = gate_checks.results_sealed
@@ -175,7 +178,7 @@ def test_each_changed_file_of_a_sealed_folder_is_named(fixture: Fixture) -> None
     for line, expected in zip(lines, told, strict=True):
         assert expected in line
         assert "python -m flashladder.results --seal" in line
-    assert results.main(["--seal", str(machine)]) == 0
+    assert main(["--seal", str(machine)]) == 0
     assert SEALED(fixture.folder).status == "ok"
 
 

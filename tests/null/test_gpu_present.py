@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from flashladder import gpu_present
 from flashladder.errors import FlashladderError
-from flashladder.gpu_present import TorchBuild, n_gpus, require_gpu, torch_build
+from flashladder.gpu import present as gpu_present
+from flashladder.gpu.present import TorchBuild, n_gpus, require_gpu, torch_build
 
 INSTEAD = "`invoke check N --backend emulator` checks the PTX on this CPU"
 NO_GPU = "no GPU here: expected an NVIDIA GPU with its driver"
@@ -58,10 +58,10 @@ def test_a_driver_that_cannot_be_loaded_has_no_gpu(monkeypatch: pytest.MonkeyPat
 def test_without_a_gpu_no_second_is_spent_on_importing_torch(module: str) -> None:
     program = f"""
 import sys
-from flashladder import {module}
+from flashladder.{module} import command
 from flashladder.errors import FlashladderError
 try:
-    {module}.main(["7"])
+    command.main(["7"])
 except (FlashladderError, SystemExit) as error:
     print(error)
 sys.exit("torch" in sys.modules)

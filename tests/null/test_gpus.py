@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
-from flashladder.gpus import GPUS, gpu_key, load_gpus, require_fit
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import GPUS, gpu_key, load_gpus, require_fit
 
 GOOD = """\
 gpu: z9

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.gpus import load_gpus
-from flashladder.grid import grid_names, load_grid
-from flashladder.iteration import GPUS, load_all, load_description
-from flashladder.selection import tuning_space
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.grid import grid_names, load_grid
+from flashladder.ladder.iteration import GPUS, load_all
+from flashladder.ladder.selection import tuning_space
 
 LADDER = load_all()
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from flashladder import host_library
+from flashladder.build import host_library
 from flashladder.errors import FlashladderError
-from flashladder.files import ROOT
+from flashladder.paths import ROOT
 
 PLACES = {"compiler": Path("/c/g++"), "cuda_root": Path("/cuda"), "torch": Path("/torch")}
 

@@ -10,13 +10,13 @@ import mmap
 import pytest
 import torch
 
-from flashladder import inputs
-from flashladder.check_case import cases_for, far_stride
-from flashladder.config import KernelConfig
-from flashladder.contents import CONSTANT, CONTENTS, EDGES, LOGITS
+from flashladder.cases import inputs
+from flashladder.cases.case import cases_for, far_stride
+from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, LOGITS
+from flashladder.cases.inputs import Case, Layout, layouts, make_tensors
 from flashladder.errors import FlashladderError
-from flashladder.inputs import Case, Layout, layouts, make_tensors
-from flashladder.result_schema import Shape
+from flashladder.ladder.config import KernelConfig
+from flashladder.results.schema import Shape
 
 CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)

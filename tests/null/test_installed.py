@@ -10,10 +10,10 @@ import types
 
 import pytest
 
-from flashladder.config import KernelConfig
+from flashladder.build.installed import load_installed
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
-from flashladder.installed import load_installed
+from flashladder.ladder.config import KernelConfig
 from tests.null.bench_fixture import FAST
 
 LIBRARY = b"\x7fELF"

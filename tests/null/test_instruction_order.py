@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder.instruction_order import hmma_after_ldsm, mma_before_use
-from flashladder.sass import Instruction
+from flashladder.machine_code.instruction_order import hmma_after_ldsm, mma_before_use
+from flashladder.machine_code.sass import Instruction
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2}, {%r1, %r2}, {%r3, %r4}, {%f1, %f2}"
 OTHER = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f3, %f4}, {%r5, %r6}, {%r7, %r8}, {%f3, %f4}"

@@ -11,7 +11,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
-from flashladder.inventory import Code, Inventory, Place
+from flashladder.sweep.measure.inventory import Code, Inventory, Place
 
 CONFIG = "(FP16, 128, 128, 64, 4): async"
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
-from flashladder.files import ITERATIONS, KERNELS, RESULTS
-from flashladder.iteration import GPUS, Iteration, load_all, load_description, load_iteration
-from flashladder.parts import VALUES, Parts, config_conflicts, contradictions, derived_knobs, fit_config
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import GPUS, Iteration, load_all, load_iteration
+from flashladder.ladder.parts import VALUES, Parts, config_conflicts, contradictions, derived_knobs, fit_config
+from flashladder.paths import ITERATIONS, KERNELS, RESULTS
 
 LADDER = load_all()
 PUBLISHED = RESULTS / "published"

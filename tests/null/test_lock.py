@@ -8,12 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import lock
-from flashladder.config import EXAMPLE, KernelConfig
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import sha256
-from flashladder.lock_explain import RULE, SHOWN, Difference, compare, count_delta, explain, harmless_edits, what_moved
-from flashladder.lock_schema import LOCK_ARCHES, Lock, LockedKernel, LockFile, lock_path, read_lock, write_lock
+from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.lock import command as lock
+from flashladder.lock.explain import (
+    RULE,
+    SHOWN,
+    Difference,
+    compare,
+    count_delta,
+    explain,
+    harmless_edits,
+    what_moved,
+)
+from flashladder.lock.schema import Lock, LockedKernel, LockFile, lock_path, read_lock, write_lock
 
 CONFIG = KernelConfig.parse(EXAMPLE)
 PART = "kernels/softmax/exp2_folded.cuh"

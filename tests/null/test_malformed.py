@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.iteration import load_all
+from flashladder.ladder.iteration import load_all
 from tests.null.malformed_cases import CASES
 from tests.null.malformed_templates import ROOT, STEP
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from flashladder import migrations, results
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.files import ROOT
-from flashladder.result_origin import SCHEMA_VERSION
-from flashladder.result_schema import BenchResult
-from flashladder.summaries import problems
+from flashladder.paths import ROOT
+from flashladder.results import files as results
+from flashladder.results import migrations
+from flashladder.results.__main__ import main, rewrite
+from flashladder.results.derive import problems
+from flashladder.results.origin import SCHEMA_VERSION
+from flashladder.results.schema import BenchResult
 
 KEPT = ROOT / "tests" / "data"
 FIRST = sorted((KEPT / "results_v1").glob("*.json"))
@@ -86,13 +88,13 @@ def test_samples_of_an_old_document_still_give_its_tables() -> None:
 def test_the_command_rewrites_each_file_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = [Path(shutil.copy(path, tmp_path / path.name)) for path in FIRST]
     before = [results.load_result(path) for path in names]
-    assert migrations.main([str(path) for path in names]) == 0
+    assert main(["--migrate", *map(str, names)]) == 0
     assert capsys.readouterr().out.count(f": rewritten: as schema {SCHEMA_VERSION}") == len(FIRST)
     written = [path.read_bytes() for path in names]
     for path, result in zip(names, before, strict=True):
         assert results.load_result(path) == result
         assert document(path)[migrations.DIGEST] == migrations.digest_of(document(path))
-    assert migrations.main([str(path) for path in names]) == 0
+    assert main(["--migrate", *map(str, names)]) == 0
     assert capsys.readouterr().out.count(": left, as it is so already: ") == len(FIRST)
     assert [path.read_bytes() for path in names] == written
 
@@ -114,7 +116,7 @@ def test_what_cannot_be_migrated_is_one_line_and_left_alone(
     path.write_text(json.dumps(document(KEPT / "results_v1" / "check.json") | edit), encoding="utf-8")
     before = path.read_bytes()
     with pytest.raises(FlashladderError) as caught:
-        migrations.main([str(path)])
+        main(["--migrate", str(path)])
     assert message in str(caught.value)
     assert str(caught.value).startswith(str(path))
     assert len(str(caught.value).splitlines()) == 1
@@ -128,16 +130,21 @@ def test_a_document_that_lacks_a_key_is_written_whole_but_no_edited_one(tmp_path
     found = document(path)
     found.pop("rule")
     path.write_text(json.dumps(migrations.with_digest(found)), encoding="utf-8")
-    assert migrations.rewrite(path)
+    assert rewrite(path)
     assert path.read_bytes() == whole
     path.write_text(json.dumps(document(path) | {"rung": "GPU"}), encoding="utf-8")
     with pytest.raises(CheckFailed, match="edited since it was written, and not written anew"):
-        migrations.rewrite(path)
+        rewrite(path)
 
 
-def test_no_files_are_a_usage_line() -> None:
-    assert migrations.main([]) == 2
-    assert migrations.main(["--help"]) == 0
+def test_one_thing_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["--migrate"], ["--migrate", "--seal", "results/h200"]):
+        with pytest.raises(SystemExit) as left:
+            main(argv)
+        assert left.value.code == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "PATH" in first
+    assert "--seal: not allowed with argument --migrate" in second
 
 
 def test_a_damaged_stream_is_one_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 from pathlib import Path
 import re
 import sys
@@ -13,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from flashladder.compile import PTX_PACKAGES
-from flashladder.files import ROOT
+from flashladder.build.compile import PTX_PACKAGES
+from flashladder.paths import ROOT
 
 nox = pytest.importorskip("nox")
 BUILDS = [f"build-iteration-{number}" for number in range(1, 17)]
@@ -87,7 +88,8 @@ def test_tests_run_in_a_process_per_cpu(sessions: dict[str, Any], tmp_path: Path
     session = FakeSession(tmp_path, "-n0", "-k", "lock")
     sessions["tests"].func(session)
     command = session.ran[-1]
-    assert command[:5] == ("python", "-m", "pytest", "-n", "auto")
+    processes = str(len(os.sched_getaffinity(0)) + 1)
+    assert command[:5] == ("python", "-m", "pytest", "-n", processes)
     assert command[-3:] == ("-n0", "-k", "lock")  # the last -n counts
 
 

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import claims, counter_claims, null_step
-from flashladder.claim import COUNTERS
+from flashladder.emulate import counter_claims
 from flashladder.errors import CheckFailed
-from flashladder.files import RESULTS
-from flashladder.iteration import Iteration, claim_configs, load_all, load_iteration
-from flashladder.result_schema import CounterResult, kernel_key
-from flashladder.results import load_as
-from flashladder.step_counts import StepCounts, read_counts
-from flashladder.verdict import Sides, Verdict, judge
+from flashladder.gate import null_step
+from flashladder.ladder.claim import COUNTERS
+from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
+from flashladder.lock import code_claims as claims
+from flashladder.lock.step_counts import StepCounts, read_counts
+from flashladder.lock.verdict import Sides, Verdict, judge
+from flashladder.paths import RESULTS
+from flashladder.results.files import load_as
+from flashladder.results.schema import CounterResult, kernel_key
 
 LADDER = load_all()
 
@@ -101,7 +103,9 @@ def test_the_page_is_current_and_an_edited_one_is_not(tmp_path: Path, capsys: py
     assert "| 44 to 30 | (27 to 34) |" in text
     edited = tmp_path / "null-step.md"
     edited.write_text(text.replace("(27 to 34)", "(34 to 27)"), encoding="utf-8")
-    with pytest.raises(CheckFailed, match=r"not what the claims give; run: python -m flashladder.null_step --write"):
+    with pytest.raises(
+        CheckFailed, match=r"not what the claims give; run: python -m flashladder.gate.null_step --write"
+    ):
         null_step.check(edited)
     with pytest.raises(CheckFailed, match="not what the claims give"):
         null_step.check(tmp_path / "missing.md")

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from flashladder.published import sass_counts
+from flashladder.results.published import sass_counts
 
 SCRIPT = Path(__file__).parents[2] / "analysis" / "opcode_progression.py"
 

@@ -7,12 +7,13 @@ import sys
 
 import pytest
 
-from flashladder.emulator import opcodes  # noqa: F401 - imports every module that adds rows
+from flashladder.emulator.run import opcodes  # noqa: F401 - imports every module that adds rows
 from flashladder.emulator.table import ROWS
-from flashladder.files import ROOT
-from flashladder.lock_schema import LOCK_ARCHES, read_lock
-from flashladder.opcodes import known_opcodes, unknown
-from flashladder.step_counts import read_counts
+from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.lock.schema import read_lock
+from flashladder.lock.step_counts import read_counts
+from flashladder.machine_code.opcodes import known_opcodes, unknown
+from flashladder.paths import ROOT
 
 
 def test_the_list_holds_every_opcode_of_the_locks() -> None:
@@ -33,10 +34,10 @@ def test_the_ptx_opcodes_are_those_that_the_emulator_runs() -> None:
 
 def test_a_build_reads_iterations_without_the_emulator() -> None:
     """Its environment has neither the bfloat16 that the emulator needs nor the time to import it."""
-    code = "import sys; from flashladder.iteration import load_all; load_all(); print(*sys.modules)"
+    code = "import sys; from flashladder.ladder.iteration import load_all; load_all(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "flashladder.iteration" in loaded
+    assert "flashladder.ladder.iteration" in loaded
     assert not {"flashladder.emulator", "ml_dtypes", "torch", "numpy"} & loaded
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import flashladder
-from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
-from flashladder.iteration import load_iteration
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import load_iteration
 
 if TYPE_CHECKING:
     import torch
@@ -210,6 +210,6 @@ def test_it_traces_whole_even_when_the_iteration_varies(calls: list[str], config
 
 
 def test_the_wheels_template_is_inert_in_the_checkout() -> None:
-    module = importlib.import_module("flashladder.wheel_init")
+    module = importlib.import_module("flashladder.build.wheel_template")
     assert not module.LIBRARY.exists()
-    assert not hasattr(torch.ops.wheel_init, "forward")
+    assert not hasattr(torch.ops.wheel_template, "forward")

@@ -14,16 +14,28 @@ import numpy as np
 import pytest
 import torch
 
-from flashladder import bench_run, report_data, report_tables, statistics, summaries
-from flashladder.bench_run import bench_group, prepare
-from flashladder.bench_subject import kernel_subject
-from flashladder.config import KernelConfig
+from flashladder.bench import run as bench_run
+from flashladder.bench.run import bench_group, prepare
+from flashladder.bench.subject import kernel_subject
+from flashladder.bench.timing import RUN_UP, Arm, warm_up
 from flashladder.errors import FlashladderError
-from flashladder.report_tables import headline
-from flashladder.result_schema import A_A, BenchResult, Group, Shape, kernel_key
-from flashladder.results import load_as, write_result
-from flashladder.statistics import LogSummary, floor_of, harmonic_summary, resampled_medians, summarize, verdict
-from flashladder.timing import RUN_UP, Arm, Plan, warm_up
+from flashladder.ladder.config import KernelConfig
+from flashladder.report import data as report_data
+from flashladder.report import tables as report_tables
+from flashladder.report.tables import headline
+from flashladder.results import derive as summaries
+from flashladder.results import statistics
+from flashladder.results.blocks import Plan
+from flashladder.results.files import load_as, write_result
+from flashladder.results.schema import A_A, BenchResult, Group, Shape, kernel_key
+from flashladder.results.statistics import (
+    LogSummary,
+    floor_of,
+    harmonic_summary,
+    resampled_medians,
+    summarize,
+    verdict,
+)
 from tests.null.bench_fixture import FAST, group, pairs, result, sample
 from tests.null.ladder_fixture import make
 from tests.null.test_check_null import attention, right

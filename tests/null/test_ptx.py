@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.ptx import normalise, opcode_counts, opcodes, ptx_sha256, read_ptx
+from flashladder.machine_code.ptx import normalise, opcode_counts, opcodes, ptx_sha256, read_ptx
 
 TINY = (Path(__file__).parent.parent / "data" / "tiny.ptx").read_text(encoding="utf-8")
 DEBUG_SECTION = """

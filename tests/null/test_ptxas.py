@@ -8,7 +8,16 @@ import json
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.ptxas import COLUMNS, PtxasRow, PtxasUsage, format_table, from_csv, parse_log, to_csv, warnings_of
+from flashladder.machine_code.ptxas import (
+    COLUMNS,
+    PtxasRow,
+    PtxasUsage,
+    format_table,
+    from_csv,
+    parse_log,
+    to_csv,
+    warnings_of,
+)
 
 LOG_SM_80 = """\
 ptxas info    : 0 bytes gmem

@@ -7,14 +7,14 @@ import shutil
 
 import pytest
 
-from flashladder import machine, verify
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.files import RESULTS
-from flashladder.result_cells import Failure
-from flashladder.result_schema import BenchResult
-from flashladder.results import load_result, write_result
-from flashladder.summaries import derive
-from flashladder.sweep import publish
+from flashladder.gate import publish, verify
+from flashladder.paths import RESULTS
+from flashladder.results import machine
+from flashladder.results.cells import Failure
+from flashladder.results.derive import derive
+from flashladder.results.files import load_result, write_result
+from flashladder.results.schema import BenchResult
 from tests.null import verify_fixture as made
 from tests.null.bench_fixture import GPU
 

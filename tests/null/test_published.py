@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from flashladder import published
 from flashladder.errors import FlashladderError
+from flashladder.results import published
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from invoke.collection import Collection
 import pytest
 import yaml
 
-from flashladder.check_emulator import cases_for
-from flashladder.config import DTYPES
-from flashladder.files import ROOT
-from flashladder.iteration import load_all
+from flashladder.check.on_emulator import cases_for
+from flashladder.ladder.config import DTYPES
+from flashladder.ladder.iteration import load_all
+from flashladder.paths import ROOT
 import tasks
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

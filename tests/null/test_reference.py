@@ -8,11 +8,10 @@ import math
 import pytest
 import torch
 
-from flashladder.check_case import cases_for
-from flashladder.config import KernelConfig
-from flashladder.contents import CONSTANT, LOGITS
-from flashladder.inputs import Case, Tensors, make_tensors
-from flashladder.reference import (
+from flashladder.cases.case import cases_for
+from flashladder.cases.contents import CONSTANT, LOGITS
+from flashladder.cases.inputs import Case, Tensors, make_tensors
+from flashladder.cases.reference import (
     Expected,
     References,
     accuracy,
@@ -22,7 +21,8 @@ from flashladder.reference import (
     compared_slices,
     gather,
 )
-from flashladder.result_schema import Accuracy, Shape
+from flashladder.ladder.config import KernelConfig
+from flashladder.results.schema import Accuracy, Shape
 
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
 MANY = Shape(batch=3, seq_len=16, n_heads=16, d_head=128)  # more slices than are compared

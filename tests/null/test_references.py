@@ -12,18 +12,22 @@ import warnings
 import pytest
 import torch
 
-from flashladder import bench, bench_table, references, report_data, report_tables
-from flashladder.bench_run import bench_group, prepare
-from flashladder.bench_subject import Subject, kernel_subject
-from flashladder.config import KernelConfig
+from flashladder.bench import command as bench
+from flashladder.bench import references
+from flashladder.bench import table as bench_table
+from flashladder.bench.references import Backend, arms, lacking, longest_kernel, profiled, reference_identity
+from flashladder.bench.run import bench_group, prepare
+from flashladder.bench.subject import Subject, kernel_subject
+from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.figure_data import Data
-from flashladder.inputs import torch_dtype
-from flashladder.references import Backend, arms, lacking, longest_kernel, profiled, reference_identity
-from flashladder.result_schema import A_A, BenchResult, Reference, Series, Shape
-from flashladder.results import load_as, write_result
-from flashladder.summaries import derive, problems
-from flashladder.timing import Plan
+from flashladder.ladder.config import KernelConfig
+from flashladder.report import data as report_data
+from flashladder.report import tables as report_tables
+from flashladder.report.figure_data import Data
+from flashladder.results.blocks import Plan
+from flashladder.results.derive import derive, problems
+from flashladder.results.files import load_as, write_result
+from flashladder.results.schema import A_A, BenchResult, Reference, Series, Shape
 from tests.null.bench_fixture import FAST, GOOD, group, pairs, result
 from tests.null.ladder_fixture import make
 from tests.null.test_bench_null import simulated

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from analysis import render_notes
-from flashladder import view
-from flashladder.iteration import load_all, load_iteration
-from flashladder.parts import same_but_for_parts
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.parts import same_but_for_parts
+from flashladder.view import command as view
 
 # Read off iterations/*.yaml by hand: the GPUs on which a step leaves tile, loads and every free switch as they were.
 # What a step's own parts decide (swizzle, eager loads, a buffer that did not exist before, the softmax) is the step.

@@ -12,10 +12,27 @@ import shutil
 
 import pytest
 
-from flashladder import figures, report, report_data, report_plot, report_sweeps, report_tables
 from flashladder.errors import FlashladderError
-from flashladder.files import CONFIGS, RESULTS, ROOT
-from flashladder.published import PUBLISHED
+from flashladder.paths import CONFIGS, RESULTS, ROOT
+from flashladder.report import (
+    command as report,
+)
+from flashladder.report import (
+    data as report_data,
+)
+from flashladder.report import (
+    figures,
+)
+from flashladder.report import (
+    plot as report_plot,
+)
+from flashladder.report import (
+    sweeps as report_sweeps,
+)
+from flashladder.report import (
+    tables as report_tables,
+)
+from flashladder.results.published import PUBLISHED
 from tests.null.ladder_fixture import Fixture, make
 
 README = f"# x\n\n{report.BEGIN}\nold\n{report.END}\n\nrest\n"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flashladder import report_claims
-from flashladder.claims import verify
-from flashladder.files import RESULTS
-from flashladder.report_data import collect
-from flashladder.report_tables import document
+from flashladder.lock.code_claims import verify
+from flashladder.paths import RESULTS
+from flashladder.report import claims as report_claims
+from flashladder.report.data import collect
+from flashladder.report.tables import document
 from tests.null.ladder_fixture import make
 
 

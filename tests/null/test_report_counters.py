@@ -9,9 +9,20 @@ import shutil
 
 import pytest
 
-from flashladder import report, report_counters, report_data, report_tables
-from flashladder.emulator_reading import EmulatedCounters, load_reading
-from flashladder.published import PUBLISHED
+from flashladder.emulate.reading import EmulatedCounters, load_reading
+from flashladder.report import (
+    command as report,
+)
+from flashladder.report import (
+    counters as report_counters,
+)
+from flashladder.report import (
+    data as report_data,
+)
+from flashladder.report import (
+    tables as report_tables,
+)
+from flashladder.results.published import PUBLISHED
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import report_sweeps
-from flashladder.report_data import HEADLINE_LENGTH
-from flashladder.result_origin import Reference
-from flashladder.result_schema import BenchResult
-from flashladder.results import write_result
+from flashladder.report import sweeps as report_sweeps
+from flashladder.report.data import HEADLINE_LENGTH
+from flashladder.results.files import write_result
+from flashladder.results.origin import Reference
+from flashladder.results.schema import BenchResult
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records

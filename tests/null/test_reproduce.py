@@ -1,4 +1,4 @@
-"""Tests of flashladder.reproduce: what it requires, what it measures, how it ends."""
+"""Tests of flashladder.gate.reproduce: what it requires, what it measures, how it ends."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from typing import Literal
 
 import pytest
 
-from flashladder import bench, check, gate, installed, report_data, reproduce, toolchain
+from flashladder.bench import command as bench
+from flashladder.build import installed
+from flashladder.check import command as check
+from flashladder.check.cases import CheckReport
 from flashladder.errors import FlashladderError
-from flashladder.result_schema import Accuracy, CaseResult, Shape
+from flashladder.gate import command as gate
+from flashladder.gate import reproduce
+from flashladder.report import data as report_data
+from flashladder.results.machine import machine_name
+from flashladder.results.schema import Accuracy, CaseResult, Shape
+from flashladder.toolchain import wheels as toolchain
 from tests.null.ladder_fixture import make
 
 
@@ -35,13 +43,13 @@ def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
     )
     asked: list[list[int]] = []
 
-    def check_many(numbers: list[int]) -> check.CheckReport:
+    def check_many(numbers: list[int]) -> CheckReport:
         asked.append(numbers)
-        return check.CheckReport((case,))
+        return CheckReport((case,))
 
     monkeypatch.setattr(toolchain, "gpu_arch", lambda: None)
     monkeypatch.setattr(check, "main", lambda _: pytest.fail("there is no GPU"))
-    monkeypatch.setattr("flashladder.check_emulator.check_many", check_many)
+    monkeypatch.setattr("flashladder.check.on_emulator.check_many", check_many)
     measured = reproduce.measure()
     assert asked == [list(range(1, 17))]
     assert measured.folder is None
@@ -71,7 +79,7 @@ def test_with_a_gpu_every_iteration_is_checked_then_timed_and_reported_apart(
     monkeypatch.setattr(reproduce, "OWN", tmp_path / "own")
     monkeypatch.setattr(reproduce, "own_folder", lambda uuid, own=reproduce.own_folder: own(uuid, fixture.folder))
     monkeypatch.setattr(toolchain, "gpu_arch", lambda: "sm_90")
-    monkeypatch.setattr("flashladder.device.open_device", lambda: SimpleNamespace(gpu=gpu))
+    monkeypatch.setattr("flashladder.gpu.device.open_device", lambda: SimpleNamespace(gpu=gpu))
     monkeypatch.setattr(check, "main", checked)
     monkeypatch.setattr(bench, "main", timed)
     measured = reproduce.measure()
@@ -99,8 +107,8 @@ def test_another_card_or_another_lock_gets_another_folder(monkeypatch: pytest.Mo
 
 
 def test_an_unknown_gpu_gets_a_name_of_its_own() -> None:
-    assert reproduce.machine_name("NVIDIA H200") == "h200"
-    assert reproduce.machine_name("NVIDIA Tesla T4 (16 GB)") == "nvidia_tesla_t4_16_gb"
+    assert machine_name("NVIDIA H200") == "h200"
+    assert machine_name("NVIDIA Tesla T4 (16 GB)") == "nvidia_tesla_t4_16_gb"
 
 
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("skipped", 0), ("failed", 1)])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.published import sass_counts
-from flashladder.sass import Sass, count, opcode_class, parse, run_nvdisasm
-from flashladder.sass_view import COLUMNS, count_table, listing
+from flashladder.machine_code.sass import Sass, count, opcode_class, parse, run_nvdisasm
+from flashladder.results.published import sass_counts
+from flashladder.view.sass import COLUMNS, count_table, listing
 
 LISTING = Path(__file__).parent.parent / "data" / "tiny.sm_80.sass"
 

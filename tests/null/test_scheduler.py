@@ -9,10 +9,10 @@ import tempfile
 
 import pytest
 
-from flashladder import scheduler
+from flashladder.build import scheduler
+from flashladder.build.scheduler import build_graph, default_jobs, fill_all, missing_entries
+from flashladder.build.store import CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
 from flashladder.errors import FlashladderError
-from flashladder.scheduler import build_graph, default_jobs, fill_all, missing_entries
-from flashladder.store import CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
 from tests.null.store_fixture import PTXAS
 
 NVCC = 'for out; do :; done\necho x >> "$(dirname "$0")/runs"\ncat kernel.cu > "$out"'

@@ -8,15 +8,15 @@ import jsonschema
 import pytest
 import yaml
 
-from flashladder import schema
-from flashladder.files import CONFIGS, ITERATIONS
-from flashladder.iteration import load_iteration
+from flashladder.ladder import json_schema as schema
+from flashladder.ladder.iteration import load_iteration
+from flashladder.paths import CONFIGS, ITERATIONS
 from flashladder.yaml_text import read_yaml
 
 
 def test_exported_schemas_are_current() -> None:
     for path, text in schema.schemas().items():
-        assert path.read_text(encoding="utf-8") == text, "run: python -m flashladder.schema"
+        assert path.read_text(encoding="utf-8") == text, "run: python -m flashladder.ladder.json_schema"
     assert {path.name for path in (CONFIGS / "schema").glob("*.json")} == {path.name for path in schema.schemas()}
 
 

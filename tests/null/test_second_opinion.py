@@ -13,17 +13,20 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder import bench, doctor_gpu, opinion_program, opinion_tools, second_opinion, verify, verify_document
-from flashladder.bench_subject import Subject
-from flashladder.counters import read_launches
+from flashladder.bench import command as bench
+from flashladder.bench import opinion_program, opinion_tools, second_opinion
+from flashladder.bench.opinion_program import WARM_UPS, Rounds, launch_rounds, load, nvbench_rounds, parse_arguments
+from flashladder.bench.opinion_tools import CYCLES, DURATION, by_turn, family, normalised, read_nvbench
+from flashladder.bench.second_opinion import ask, derive, problems, table
+from flashladder.bench.subject import Subject
+from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.inputs import Case, Tensors, make_tensors
-from flashladder.opinion_program import WARM_UPS, Rounds, launch_rounds, load, nvbench_rounds, parse_arguments
-from flashladder.opinion_tools import CYCLES, DURATION, by_turn, family, normalised, read_nvbench
-from flashladder.result_opinion import Opinion, Timings
-from flashladder.result_schema import SecondOpinionResult, Shape
-from flashladder.results import load_as, load_result, write_result
-from flashladder.second_opinion import ask, derive, problems, table
+from flashladder.gate import verify, verify_document
+from flashladder.gpu import doctor_gpu
+from flashladder.gpu.ncu import read_launches
+from flashladder.results.files import load_as, load_result, write_result
+from flashladder.results.opinion import Opinion, Timings
+from flashladder.results.schema import SecondOpinionResult, Shape
 from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench
 from tests.null.test_bench_null import simulated
 
@@ -111,7 +114,7 @@ def test_what_nvbench_leaves_out_is_one_line(tmp_path: Path) -> None:
 
 def test_the_programs_command_parses_back() -> None:
     command = ROUNDS.command("--nvbench", "out.json", "--samples", "5")
-    assert command[:3] == [sys.executable, "-m", "flashladder.opinion_program"]
+    assert command[:3] == [sys.executable, "-m", "flashladder.bench.opinion_program"]
     rounds, how = parse_arguments(command[3:])
     assert rounds == ROUNDS
     assert (how.nvbench, how.samples) == ("out.json", 5)

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
-from flashladder.iteration import GPUS, Iteration, load_all, load_iteration
-from flashladder.parts import config_conflicts
-from flashladder.selection import (
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import GPUS, Iteration, load_all, load_iteration
+from flashladder.ladder.parts import config_conflicts
+from flashladder.ladder.selection import (
     EXCLUSIONS,
     KEYS,
     exclusions,

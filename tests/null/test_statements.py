@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import statements
-from flashladder.claim import Claim
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.iteration import Iteration, load_all
+from flashladder.gate import statements
+from flashladder.ladder.claim import Claim
+from flashladder.ladder.iteration import Iteration, load_all
 
 LADDER = load_all()
 EVERY = [

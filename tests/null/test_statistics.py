@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.statistics import (
+from flashladder.results.statistics import (
     LogSummary,
     floor_of,
     harmonic_mean,

@@ -14,10 +14,10 @@ import time
 
 import pytest
 
+from flashladder.build.store import PtxEntry, prepare, ptx_entry
+from flashladder.build.store_worker import entry_lock, fill, lock_holder, portable_paths
 from flashladder.errors import FlashladderError
-from flashladder.files import ROOT
-from flashladder.store import PtxEntry, prepare, ptx_entry
-from flashladder.store_worker import entry_lock, fill, lock_holder, portable_paths
+from flashladder.paths import ROOT
 from tests.null.store_fixture import NVCC, TEXT, Lab
 
 UNSUPPORTED = "h.h:1:2: error: #error -- unsupported GNU version! gcc versions later than 15 are not supported! The"
@@ -171,7 +171,7 @@ def test_a_full_disk_under_the_worker_itself(lab: Lab, monkeypatch: pytest.Monke
 
 
 def worker(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-S", "-m", "flashladder.store_worker", str(folder)]
+    command = [sys.executable, "-S", "-m", "flashladder.build.store_worker", str(folder)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
 

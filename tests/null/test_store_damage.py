@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from flashladder.build.scheduler import fill_all, missing_entries
+from flashladder.build.store import CubinEntry, PtxEntry
+from flashladder.build.store_worker import fill
 from flashladder.errors import FlashladderError
-from flashladder.scheduler import fill_all, missing_entries
-from flashladder.store import CubinEntry, PtxEntry
-from flashladder.store_worker import fill
 from tests.null.store_fixture import NVCC, Lab
 
 Entry = PtxEntry | CubinEntry

@@ -11,10 +11,10 @@ import sys
 import pytest
 
 from flashladder.files import dump_json
-from flashladder.inventory import Inventory, Place
-from flashladder.sweep import environments
-from flashladder.sweep.builds import command_for
 from flashladder.sweep.cells import Wanted
+from flashladder.sweep.measure import environments
+from flashladder.sweep.measure.builds import command_for
+from flashladder.sweep.measure.inventory import Inventory, Place
 
 CONFIG = "(FP16, 128, 128, 64, 4): async"
 SHAPE = (16, 4096, 16, 128)

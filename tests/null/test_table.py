@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from flashladder.config import KernelConfig
+from flashladder.build.kernel_table import TableRow, table_source
 from flashladder.errors import FlashladderError
-from flashladder.files import KERNELS
-from flashladder.table import TableRow, table_source
+from flashladder.ladder.config import KernelConfig
+from flashladder.paths import KERNELS
 
 CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax")
 ROW = TableRow(CONFIG, Path("a/kernel.fatbin"), ("sm_90", "sm_80"), 2048)

@@ -18,10 +18,12 @@ from invoke.parser.parser import Parser
 from invoke.tasks import Task
 import pytest
 
-from flashladder import iteration, ops
-from flashladder.config import EXAMPLE
-from flashladder.files import ROOT, last_iteration
-from flashladder.iteration import load_all
+from flashladder import ops
+from flashladder.files import last_iteration
+from flashladder.ladder import iteration
+from flashladder.ladder.config import EXAMPLE
+from flashladder.ladder.iteration import load_all
+from flashladder.paths import ROOT
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
@@ -161,22 +163,22 @@ def test_a_word_for_a_number_is_answered_with_the_numbers_there_are(
 
 def test_call_passes_words_and_only_flags_that_are_set(tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
-    module = importlib.import_module("flashladder.doctor")
+    module = importlib.import_module("flashladder.gpu.doctor")
 
     def main(argv: list[str]) -> int:
         seen.append(argv)
         return 0
 
     monkeypatch.setattr(module, "main", main)
-    tasks.call("doctor", "7", json=True, out="", min_pairs="3", config=None, quick=False)
+    tasks.call("gpu.doctor", "7", json=True, out="", min_pairs="3", config=None, quick=False)
     assert seen == [["7", "--json", "--min-pairs=3"]]
 
 
 def test_call_leaves_with_the_packages_exit_code(tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("flashladder.doctor")
+    module = importlib.import_module("flashladder.gpu.doctor")
     monkeypatch.setattr(module, "main", len)
     with pytest.raises(Exit) as left:
-        tasks.call("doctor", "x")
+        tasks.call("gpu.doctor", "x")
     assert left.value.code == 1
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from flashladder.config import KernelConfig
-from flashladder.device import exclusive
+from flashladder.build.installed import Installed, chosen_configs, load_installed
 from flashladder.errors import FlashladderError
-from flashladder.installed import Installed, chosen_configs, load_installed
-from flashladder.telemetry import Telemetry, form_factor, reason_names
+from flashladder.gpu.device import exclusive
+from flashladder.gpu.telemetry import Telemetry, form_factor
+from flashladder.ladder.config import KernelConfig
+from flashladder.results.blocks import reason_names
 from tests.null.bench_fixture import FAST
 
 

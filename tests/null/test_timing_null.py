@@ -8,21 +8,10 @@ import random
 
 import pytest
 
+from flashladder.bench.timing import RUN_UP, Arm, Hardware, _balanced, is_level, time_pairs, warm_up
 from flashladder.errors import FlashladderError
-from flashladder.result_schema import Block, Pair, Sample
-from flashladder.telemetry import GPU_IDLE, SW_POWER_CAP
-from flashladder.timing import (
-    RUN_UP,
-    Arm,
-    Hardware,
-    Plan,
-    _balanced,
-    changed_state,
-    is_level,
-    settle,
-    time_pairs,
-    warm_up,
-)
+from flashladder.results.blocks import GPU_IDLE, SW_POWER_CAP, Plan, changed_state, settle
+from flashladder.results.schema import Block, Pair, Sample
 
 THERMAL = 0x40
 

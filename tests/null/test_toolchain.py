@@ -11,9 +11,9 @@ import types
 
 import pytest
 
-from flashladder import toolchain
 from flashladder.errors import FlashladderError
-from flashladder.toolchain import (
+from flashladder.toolchain import wheels as toolchain
+from flashladder.toolchain.wheels import (
     demangle,
     find_ninja,
     find_toolchain,

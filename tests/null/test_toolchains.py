@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
-from flashladder import toolchain, toolchains
+from flashladder.build import other_toolchains as toolchains
+from flashladder.build.other_toolchains import provide, toolchain_of
 from flashladder.errors import FlashladderError
-from flashladder.pins import load_pins
-from flashladder.toolchain import Toolchain, find_toolchain
-from flashladder.toolchains import provide, toolchain_of
+from flashladder.toolchain import wheels as toolchain
+from flashladder.toolchain.pins import load_pins
+from flashladder.toolchain.wheels import Toolchain, find_toolchain
 
 # Stands for uv: writes the metadata and programs of what the lock file names into --target, and counts its calls.
 INSTALLER = """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import re
 
-from flashladder.files import RESULTS, ROOT
-from flashladder.result_schema import BenchResult
-from flashladder.results import load_as
+from flashladder.paths import RESULTS, ROOT
+from flashladder.results.files import load_as
+from flashladder.results.schema import BenchResult
 
 H200 = RESULTS / "h200"
 TEXT = " ".join((ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8").split())

@@ -12,11 +12,11 @@ import sys
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.files import ROOT
-from flashladder.results import write_result
-from flashladder.statistics import LogSummary
-from flashladder.variant_tables import ablation_markdown, to_csv, toolchain_markdown
-from flashladder.variant_worth import Comparison, ablations, toolchains
+from flashladder.paths import ROOT
+from flashladder.report.variant_tables import ablation_markdown, to_csv, toolchain_markdown
+from flashladder.report.variant_worth import Comparison, ablations, toolchains
+from flashladder.results.files import write_result
+from flashladder.results.statistics import LogSummary
 from tests.null.bench_fixture import SHAPE
 from tests.null.variant_fixture import ABLATIONS, LONG, TOOLCHAINS, config_of, sweep
 

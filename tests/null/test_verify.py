@@ -11,19 +11,22 @@ import shutil
 
 import pytest
 
-from flashladder import gate_checks, machine, results, verify, verify_sweep
 from flashladder.errors import FlashladderError
-from flashladder.files import RESULTS
-from flashladder.grid import load_grid
-from flashladder.result_cells import Failure
-from flashladder.result_schema import A_A, kernel_key
-from flashladder.results import SEAL, load_result, seal, write_result
-from flashladder.summaries import derive
+from flashladder.gate import checks as gate_checks
+from flashladder.gate import verify, verify_sweep
+from flashladder.gate.verify_sweep import grid_note
+from flashladder.ladder.grid import load_grid
+from flashladder.paths import RESULTS
+from flashladder.results import files as results
+from flashladder.results import machine
+from flashladder.results.cells import Failure
+from flashladder.results.derive import derive
+from flashladder.results.files import SEAL, load_result, seal, write_result
+from flashladder.results.schema import A_A, kernel_key
 from flashladder.sweep import plan
 from flashladder.sweep.cells import wanted_of
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
-from flashladder.verify_sweep import grid_note
 from tests.null import sweep_fixture
 from tests.null import verify_fixture as made
 from tests.null.bench_fixture import FAST, GPU, SHAPE

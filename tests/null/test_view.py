@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import lock, view, view_counts
-from flashladder.claim import COUNTERS, Claim
-from flashladder.compose import flattened
-from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
-from flashladder.files import ITERATIONS
-from flashladder.iteration import Iteration, claim_configs, load_all, load_description, load_iteration
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.claim import COUNTERS, Claim
+from flashladder.ladder.compose import flattened
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
+from flashladder.lock import command as lock
+from flashladder.paths import ITERATIONS
+from flashladder.view import command as view
+from flashladder.view import counts as view_counts
 
 SIXTEEN = load_iteration(16)
 

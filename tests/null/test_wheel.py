@@ -15,8 +15,9 @@ import zipfile
 
 import pytest
 
-from flashladder import artifacts, build, wheel
-from flashladder.artifacts import Request
+from flashladder.build import artifacts, wheel
+from flashladder.build import command as build
+from flashladder.build.artifacts import Request
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
 

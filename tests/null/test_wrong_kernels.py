@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.compose import included_files, translation_unit
-from flashladder.config import DTYPES
-from flashladder.files import KERNELS, ROOT
-from flashladder.iteration import load_all, load_iteration
+from flashladder.ladder.compose import included_files, translation_unit
+from flashladder.ladder.config import DTYPES
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.paths import KERNELS, ROOT
 from tests.broken import wrong_page
 from tests.broken.wrong_kernels import (
     EVIDENCE,

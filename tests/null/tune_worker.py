@@ -18,19 +18,21 @@ from typing import Any
 
 import torch
 
-from flashladder.bench_run import Prepared, bench_group, prepare
-from flashladder.bench_subject import Subject
-from flashladder.config import KernelConfig
-from flashladder.device import Device
+from flashladder.bench.run import Prepared, bench_group, prepare
+from flashladder.bench.subject import Subject
+from flashladder.cases.inputs import Tensors
 from flashladder.files import sha256
-from flashladder.inputs import Tensors
-from flashladder.result_cells import Failure, PlannedCell
-from flashladder.result_origin import Host, Kernel, kernel_key
-from flashladder.result_schema import Group
-from flashladder.sweep import measure_gpu, measure_rung, worker
-from flashladder.sweep.lane import Lane, Task
+from flashladder.gpu.device import Device
+from flashladder.ladder.config import KernelConfig
+from flashladder.results.blocks import Plan
+from flashladder.results.cells import Failure, PlannedCell
+from flashladder.results.origin import Host, Kernel, kernel_key
+from flashladder.results.schema import Group
+from flashladder.sweep.lanes.lane import Lane, Task
+from flashladder.sweep.measure import gpu as measure_gpu
+from flashladder.sweep.measure import rung as measure_rung
+from flashladder.sweep.measure import worker
 from flashladder.sweep.records import CellRecord
-from flashladder.timing import Plan
 from tests.null.bench_fixture import GPU
 from tests.null.test_check_null import attention
 from tests.null.test_timing_null import FakeGpu
@@ -80,7 +82,7 @@ class Session(measure_rung.Session):
         return {"gpu": H200.name}
 
     def _identity(self, name: str, dtype: str) -> Any:
-        from flashladder.references import reference_identity
+        from flashladder.bench.references import reference_identity
 
         return reference_identity({dtype: f"{name} kernel"})
 

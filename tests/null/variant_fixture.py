@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from flashladder.iteration import load_description
-from flashladder.result_cells import Failure, PlannedCell, Sweep
-from flashladder.result_origin import Kernel
-from flashladder.result_samples import Series, Shape
-from flashladder.result_schema import A_A, BenchResult
-from flashladder.subject import parse_subject
-from flashladder.summaries import derive
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.subject import parse_subject
+from flashladder.results.cells import Failure, PlannedCell, Sweep
+from flashladder.results.derive import derive
+from flashladder.results.origin import Kernel
+from flashladder.results.samples import Series, Shape
+from flashladder.results.schema import A_A, BenchResult
 from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
 
 LONG = Shape(batch=4, seq_len=16384, n_heads=16, d_head=128)

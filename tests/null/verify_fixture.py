@@ -7,16 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flashladder import machine
-from flashladder.files import CONFIGS, sha256
-from flashladder.lock_schema import Lock, LockedKernel, LockFile, write_lock
-from flashladder.migrations import with_digest
-from flashladder.reproduce import machine_name
-from flashladder.result_cells import EmulatedCell, PlannedCell, Sweep
-from flashladder.result_origin import Kernel
-from flashladder.result_schema import BenchResult, EmulatedSweepResult, Shape
-from flashladder.results import load_result, write_result
-from flashladder.summaries import derive
+from flashladder.files import sha256
+from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
+from flashladder.paths import CONFIGS
+from flashladder.results import machine
+from flashladder.results.cells import EmulatedCell, PlannedCell, Sweep
+from flashladder.results.derive import derive
+from flashladder.results.files import load_result, write_result
+from flashladder.results.machine import machine_name
+from flashladder.results.migrations import with_digest
+from flashladder.results.origin import Kernel
+from flashladder.results.schema import BenchResult, EmulatedSweepResult, Shape
 from flashladder.sweep.cells import CPU, Settings, Wanted
 from tests.null.bench_fixture import FAST, GOOD, GPU, SHAPE, SLOW, group, result
 

@@ -16,10 +16,8 @@ import tempfile
 
 import pytest
 
-from flashladder import host_library
-from flashladder.config import KernelConfig
-from flashladder.files import BUILD, KERNELS, sha256
-from flashladder.host_library import (
+from flashladder.build import host_library
+from flashladder.build.host_library import (
     HOST_SOURCES,
     LIBRARY_NAME,
     library_command,
@@ -27,8 +25,11 @@ from flashladder.host_library import (
     torch_root,
     wheel_init,
 )
-from flashladder.table import TableRow, table_source
-from flashladder.toolchain import host_compiler
+from flashladder.build.kernel_table import TableRow, table_source
+from flashladder.files import sha256
+from flashladder.ladder.config import KernelConfig
+from flashladder.paths import BUILD, KERNELS
+from flashladder.toolchain.wheels import host_compiler
 
 CONFIGS = (
     KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"),
@@ -71,7 +72,7 @@ def binding_site() -> Path:
     torch = pytest.importorskip("torch")
     package = Path(host_library.__file__).parent
     sources = [*KERNELS.glob("*.h"), *HOST_SOURCES, KERNELS / "args.cuh", Path(__file__)]
-    sources += [package / name for name in ("host_library.py", "table.py", "wheel_init.py")]
+    sources += [package / name for name in ("host_library.py", "kernel_table.py", "wheel_template.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in sources)
     key = sha256(f"{text}{torch.__version__}{torch_root()}{cuda_root()}{host_compiler()}")
     folder = BUILD / "tests" / f"binding-{key[:16]}"

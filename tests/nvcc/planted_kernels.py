@@ -16,11 +16,12 @@ import sys
 from typing import Any
 from unittest.mock import patch
 
-from flashladder.config import KernelConfig
-from flashladder.emulated import forward, kernel_of
-from flashladder.iteration import load_description
-from flashladder.result_cells import PlannedCell
-from flashladder.sweep import measure_cpu, worker
+from flashladder.emulate.kernel import forward, kernel_of
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.config import KernelConfig
+from flashladder.results.cells import PlannedCell
+from flashladder.sweep.measure import cpu as measure_cpu
+from flashladder.sweep.measure import worker
 from tests.broken.wrong_kernels import made, read_all
 
 PLANTS: Mapping[str, str] = json.loads(os.environ.get("PLANTS", "{}"))

@@ -26,7 +26,8 @@ import signal
 import tempfile
 import time
 
-from flashladder.files import ROOT, digest_files, sha256
+from flashladder.files import digest_files, sha256
+from flashladder.paths import ROOT
 from flashladder.sweep.records import SUFFIX, Records, canonical
 from tests.nvcc.sweep_forked import ByCommand, Forked, seconds_until_gone
 
@@ -153,7 +154,8 @@ def import_everything() -> None:
     """What a forked sweep and its workers need not import again."""
     import torch
 
-    from flashladder.sweep import measure_cpu, pack
+    from flashladder.sweep import pack
+    from flashladder.sweep.measure import cpu as measure_cpu
 
     assert torch.get_num_threads()
     assert measure_cpu.__name__ != pack.__name__
@@ -161,7 +163,7 @@ def import_everything() -> None:
 
 def versions() -> str:
     """What is tried: a digest of the package's sweep, and torch."""
-    code = sha256(json.dumps(digest_files((ROOT / "flashladder" / "sweep").glob("*.py"))))
+    code = sha256(json.dumps(digest_files((ROOT / "flashladder" / "sweep").rglob("*.py"))))
     return f"flashladder/sweep {code[:16]}, torch {importlib.metadata.version('torch')}"
 
 

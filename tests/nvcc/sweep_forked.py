@@ -23,10 +23,12 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 from flashladder.errors import one_line_errors
-from flashladder.files import ROOT
-from flashladder.sweep import command, process, worker
+from flashladder.paths import ROOT
+from flashladder.sweep import command
+from flashladder.sweep.lanes import process
+from flashladder.sweep.measure import worker
 
-WORKER = "flashladder.sweep.worker"
+WORKER = "flashladder.sweep.measure.worker"
 KEPT: list[object] = []  # files of the sweep in its workers: what is in their buffers is the sweep's to write
 FORK = multiprocessing.get_context("fork")
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flashladder.config import KernelConfig
+from flashladder.build.host_library import LIBRARY_NAME, torch_root, wheel_init
 from flashladder.errors import FlashladderError
-from flashladder.files import KERNELS
-from flashladder.host_library import LIBRARY_NAME, torch_root, wheel_init
+from flashladder.ladder.config import KernelConfig
+from flashladder.paths import KERNELS
 
 if TYPE_CHECKING:
     import torch

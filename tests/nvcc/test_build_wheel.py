@@ -17,13 +17,14 @@ import zipfile
 
 import pytest
 
-from flashladder import artifacts, native, wheel
-from flashladder.build import BuildResult, build_iteration
-from flashladder.cubin import text_sha256
+from flashladder.build import artifacts, native, wheel
+from flashladder.build.command import BuildResult, build_iteration
 from flashladder.errors import FlashladderError
-from flashladder.files import ROOT, sha256
-from flashladder.ptxas import from_csv
-from flashladder.toolchain import find_toolchain
+from flashladder.files import sha256
+from flashladder.machine_code.cubin import text_sha256
+from flashladder.machine_code.ptxas import from_csv
+from flashladder.paths import ROOT
+from flashladder.toolchain.wheels import find_toolchain
 
 pytestmark = pytest.mark.nvcc
 pytest.importorskip("torch", reason="the torch binding is built against torch")
@@ -129,7 +130,7 @@ def test_another_build_is_the_same_wheel_bit_for_bit(built: BuildResult, tmp_pat
 def test_unchanged_inputs_do_nothing_and_need_no_torch(built: BuildResult) -> None:
     before = {path: path.stat().st_mtime_ns for path in built.folder.rglob("*")}
     code = (
-        "import sys; from pathlib import Path; from flashladder import artifacts, build\n"
+        "import sys; from pathlib import Path; from flashladder.build import artifacts, command as build\n"
         "artifacts.BUILD = Path(sys.argv[1])\n"
         "result = build.build_iteration(1, sys.argv[2], sys.argv[3], install=False)\n"
         "assert result.up_to_date and 'torch' not in sys.modules"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import step_counts
-from flashladder.claims import verify
 from flashladder.errors import CheckFailed
-from flashladder.iteration import Claim, load_iteration
-from flashladder.published import sass_counts
-from flashladder.step_counts import COUNTS, StepCounts, count_all, read_counts
-from flashladder.verdict import Verdict
+from flashladder.ladder.iteration import Claim, load_iteration
+from flashladder.lock import step_counts
+from flashladder.lock.code_claims import verify
+from flashladder.lock.step_counts import COUNTS, StepCounts, count_all, read_counts
+from flashladder.lock.verdict import Verdict
+from flashladder.results.published import sass_counts
 
 pytestmark = pytest.mark.nvcc
 

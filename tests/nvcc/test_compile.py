@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from flashladder import compile as compiling
-from flashladder.compile import compile_many, cubin_for, ptx_for, table_rows, tools_of
+from flashladder.build import compile as compiling
+from flashladder.build.compile import compile_many, cubin_for, ptx_for, table_rows, tools_of
+from flashladder.build.scheduler import fill_all
+from flashladder.build.store import CubinEntry, Tools, cubin_entry, ptx_entry
 from flashladder.errors import FlashladderError
-from flashladder.ptxas import from_csv, to_csv
-from flashladder.scheduler import fill_all
-from flashladder.store import CubinEntry, Tools, cubin_entry, ptx_entry
-from flashladder.toolchain import demangle, find_toolchain
+from flashladder.machine_code.ptxas import from_csv, to_csv
+from flashladder.toolchain.wheels import demangle, find_toolchain
 
 PART = "#pragma once\n__device__ inline float twice(float x) { return x * 2.0f; }\n"
 UNIT = """#include "sub/part.cuh"
@@ -159,10 +159,10 @@ def composed(tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
         composed.append(UNIT.replace("64", str(config.n)).replace("63", str(config.n - 1)))
         return composed[-1]
 
-    module = types.ModuleType("flashladder.compose")
+    module = types.ModuleType("flashladder.ladder.compose")
     module.__dict__["translation_unit"] = translation_unit
     module.__dict__["included_files"] = lambda text, kernels: (kernels / "sub" / "part.cuh",)
-    monkeypatch.setitem(sys.modules, "flashladder.compose", module)
+    monkeypatch.setitem(sys.modules, "flashladder.ladder.compose", module)
     monkeypatch.setattr(compiling, "STORE", root / "build" / "store")
     return types.SimpleNamespace(calls=composed, kernels=root / "kernels")
 

@@ -7,10 +7,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flashladder import check, check_emulator, emulate, emulate_progress, emulator
+from flashladder import emulator
+from flashladder.check import command as check
+from flashladder.check import on_emulator as check_emulator
+from flashladder.emulate import command as emulate
+from flashladder.emulate import progress as emulate_progress
+from flashladder.emulate.mutation import mutants_of
 from flashladder.errors import CheckFailed
-from flashladder.iteration import Iteration, load_iteration
-from flashladder.mutation import mutants_of
+from flashladder.ladder.iteration import Iteration, load_iteration
 
 pytestmark = pytest.mark.nvcc
 
@@ -63,7 +67,7 @@ def test_a_missing_barrier_is_told_with_its_source_line(
 
 def broken_kernel(iteration: Iteration, replaced: str, by: str) -> emulator.Kernel:
     """The iteration's A100 kernel with one line of its PTX changed wherever it stands."""
-    from flashladder.compile import ptx_for
+    from flashladder.build.compile import ptx_for
 
     text = ptx_for(iteration, iteration.configs["a100"]).ptx.read_text(encoding="utf-8")
     assert replaced in text

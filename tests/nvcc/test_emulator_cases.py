@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.toolchain import Toolchain, find_toolchain
+from flashladder.toolchain.wheels import Toolchain, find_toolchain
 from tests.emulator_cases.harness import collect, ptx_of
 
 pytestmark = pytest.mark.nvcc

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import emulator_counters
-from flashladder.emulator_reading import load_reading
+from flashladder.emulate import take_reading as emulator_counters
+from flashladder.emulate.reading import load_reading
 
 pytestmark = pytest.mark.nvcc
 

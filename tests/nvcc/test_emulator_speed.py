@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from flashladder.emulated import forward, kernel_of, make_tensors
+from flashladder.emulate.kernel import forward, kernel_of, make_tensors
 from flashladder.emulator import Counters
-from flashladder.iteration import load_iteration
-from flashladder.result_schema import Shape
+from flashladder.ladder.iteration import load_iteration
+from flashladder.results.schema import Shape
 
 pytestmark = pytest.mark.nvcc
 

@@ -16,20 +16,21 @@ import shutil
 
 import pytest
 
-from flashladder.compile import compile_many, tools_of
-from flashladder.config import KernelConfig
-from flashladder.cubin import read_cubin, text_sha256
+from flashladder.build.compile import compile_many, tools_of
+from flashladder.build.scheduler import fill_all
+from flashladder.build.store import CubinEntry, cubin_entry, ptx_entry
 from flashladder.errors import CheckFailed
-from flashladder.files import KERNELS
-from flashladder.iteration import Iteration, load_iteration
-from flashladder.lock import check, included_digests, relock, verify
-from flashladder.lock_explain import RULE, explain
-from flashladder.lock_schema import LOCK_ARCHES, lock_path, read_lock
-from flashladder.ptx import ptx_sha256, read_ptx
-from flashladder.recount import recount
-from flashladder.sass import disassemble
-from flashladder.scheduler import fill_all
-from flashladder.store import CubinEntry, cubin_entry, ptx_entry
+from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import Iteration, load_iteration
+from flashladder.lock.command import check, included_digests, relock, verify
+from flashladder.lock.explain import RULE, explain
+from flashladder.lock.recount import recount
+from flashladder.lock.schema import lock_path, read_lock
+from flashladder.machine_code.cubin import read_cubin, text_sha256
+from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.machine_code.sass import disassemble
+from flashladder.paths import KERNELS
 
 pytestmark = pytest.mark.nvcc
 

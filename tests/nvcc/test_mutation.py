@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from flashladder import mutation
+from flashladder.emulate import mutation
+from flashladder.emulate.mutation import (
+    CONFIG_OF,
+    DELETED,
+    SWIZZLE,
+    Equivalent,
+    judge,
+    mutants_of,
+    observe,
+    read_equivalent,
+)
 from flashladder.emulator import EmulationError
 from flashladder.errors import FlashladderError
-from flashladder.iteration import load_all, load_iteration
-from flashladder.mutation import CONFIG_OF, DELETED, SWIZZLE, Equivalent, judge, mutants_of, observe, read_equivalent
+from flashladder.ladder.iteration import load_all, load_iteration
 
 pytestmark = pytest.mark.nvcc
 NUMBERS = [iteration.number for iteration in load_all()]

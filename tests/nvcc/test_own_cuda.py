@@ -12,9 +12,9 @@ import sys
 import numpy as np
 import pytest
 
-from flashladder import own_cuda
 from flashladder.errors import FlashladderError
-from flashladder.files import ROOT
+from flashladder.paths import ROOT
+from flashladder.toolchain import own_cuda
 
 pytestmark = pytest.mark.nvcc
 GUIDE = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from flashladder import emulate
-from flashladder.files import ROOT
+from flashladder.emulate import command as emulate
+from flashladder.paths import ROOT
 
 pytestmark = pytest.mark.nvcc
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.compile import tools_of
-from flashladder.cubin import text_sha256
+from flashladder.build.compile import tools_of
+from flashladder.build.scheduler import fill_all
+from flashladder.build.store import cubin_entry, ptx_entry
 from flashladder.errors import FlashladderError
-from flashladder.ptx import ptx_sha256, read_ptx
-from flashladder.sass import disassemble, main_loop_counts, opcode_counts, parse
-from flashladder.sass_view import main
-from flashladder.scheduler import fill_all
-from flashladder.store import cubin_entry, ptx_entry
+from flashladder.machine_code.cubin import text_sha256
+from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.machine_code.sass import disassemble, main_loop_counts, opcode_counts, parse
+from flashladder.view.sass import main
 
 pytestmark = pytest.mark.nvcc
 

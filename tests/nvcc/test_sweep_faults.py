@@ -14,8 +14,8 @@ import sys
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.files import ROOT
-from flashladder.toolchain import find_toolchain
+from flashladder.paths import ROOT
+from flashladder.toolchain.wheels import find_toolchain
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.slow]
 SEED = os.environ.get("FLASHLADDER_FAULTS_SEED") or datetime.now(timezone.utc).strftime("%Y%m%d")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.result_schema import EmulatedSweepResult
-from flashladder.results import load_as
+from flashladder.results.files import load_as
+from flashladder.results.schema import EmulatedSweepResult
 from flashladder.sweep import command
-from flashladder.sweep.run import run
-from flashladder.toolchain import find_toolchain
+from flashladder.sweep.lanes.run import run
+from flashladder.toolchain.wheels import find_toolchain
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.slow]
 GRID = Path(__file__).parent / "planted.yaml"

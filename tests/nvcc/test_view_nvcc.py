@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder import view, view_counts
-from flashladder.iteration import load_iteration
+from flashladder.ladder.iteration import load_iteration
+from flashladder.view import command as view
+from flashladder.view import counts as view_counts
 
 pytestmark = pytest.mark.nvcc
 

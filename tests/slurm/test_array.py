@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.sweep import slurm_array
-from flashladder.sweep.slurm_array import Request, alone, default_tasks, running_job, submit_array, watch
-from flashladder.sweep.slurm_options import parse_options
+from flashladder.sweep.slurm import array as slurm_array
+from flashladder.sweep.slurm.array import Request, alone, default_tasks, running_job, submit_array, watch
+from flashladder.sweep.slurm.options import parse_options
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.conftest import require, within
 

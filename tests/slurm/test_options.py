@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.sweep.slurm_options import free_cpus, free_gpus, parse_options
+from flashladder.sweep.slurm.options import free_cpus, free_gpus, parse_options
 
 # As sinfo pads its fields; node2 answers not, node3 is taken, node4 is in two partitions.
 SINFO = """\

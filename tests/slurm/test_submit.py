@@ -10,21 +10,23 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.grid import load_grid
-from flashladder.sweep import command, plan, slurm
-from flashladder.sweep.slurm_array import Request, last_error, parameters
-from flashladder.sweep.slurm_options import SlurmOptions, parse_options
+from flashladder.ladder.grid import load_grid
+from flashladder.sweep import command, plan
+from flashladder.sweep.place import Place
+from flashladder.sweep.slurm import submit as slurm
+from flashladder.sweep.slurm.array import Request, last_error, parameters
+from flashladder.sweep.slurm.options import SlurmOptions, parse_options
 
 
-def place(grid: str, options: str = "", *, anyway: bool = False) -> command.Place:
+def place(grid: str, options: str = "", *, anyway: bool = False) -> Place:
     return slurm.destination(load_grid(grid), parse_options(options), anyway=anyway)
 
 
 def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
-    assert place("a100") == command.Place((), "a100", "sm_80")
-    assert place("smoke", "gpu=h100") == command.Place((), "h100", "sm_90")
-    assert place("a100", "gpu=h200", anyway=True) == command.Place((), "h200", "sm_90", "a100")
-    assert place("cpu", "gpu=h200") == command.Place((), "cpu", "")
+    assert place("a100") == Place((), "a100", "sm_80")
+    assert place("smoke", "gpu=h100") == Place((), "h100", "sm_90")
+    assert place("a100", "gpu=h200", anyway=True) == Place((), "h200", "sm_90", "a100")
+    assert place("cpu", "gpu=h200") == Place((), "cpu", "")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_what_cannot_be_is_refused_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Sequence[str], said: str
 ) -> None:
     monkeypatch.setattr(slurm, "require_slurm", lambda: None)
-    monkeypatch.setattr(command, "make_plan", lambda *_, **__: pytest.fail("it planned"))
+    monkeypatch.setattr(slurm, "make_plan", lambda *_, **__: pytest.fail("it planned"))
     grid, options, *more = words
     with pytest.raises(FlashladderError) as caught:
         command.main([f"--grid={grid}", f"--slurm={options}", f"--out={tmp_path / 'out'}", *more])

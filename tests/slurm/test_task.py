@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.sweep import devices
-from flashladder.sweep.slurm_task import GOT_NOWHERE, Task, require_machine
+from flashladder.sweep.array_task import require_machine
+from flashladder.sweep.measure import devices
+from flashladder.sweep.slurm.task import GOT_NOWHERE, Task
 from tests.slurm.conftest import processes_of, within
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ sys.exit(int(what)) if what.isdigit() else time.sleep(600)
 HOLDER = """
 import pickle, signal, sys
 from pathlib import Path
-from flashladder.sweep.slurm_task import Task
+from flashladder.sweep.slurm.task import Task
 command, what, folder = sys.argv[1:]
 task = Task((sys.executable, "-c", command), (what, folder), Path(folder))
 def announced(*_):
@@ -114,9 +115,9 @@ def test_a_task_that_got_nowhere_is_not_started_again(tmp_path: Path) -> None:
 def test_a_sweep_dies_with_its_task(tmp_path: Path) -> None:
     """However the task ends: else the one that is started again would measure beside it."""
     wait = (
-        "import sys; from flashladder.sweep import command, slurm_task; from pathlib import Path; import time;"
+        "import sys; from flashladder.sweep import array_task, command; from pathlib import Path; import time;"
         f"command.main = lambda argv: (Path({str(tmp_path / 'there')!r}).write_text('{{}}'), time.sleep(600));"
-        "slurm_task.main(['cpu', sys.argv[1]])"
+        "array_task.main(['cpu', sys.argv[1]])"
     )
     starter = (
         "import os, subprocess, sys, time;"

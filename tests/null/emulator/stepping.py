@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.emulator.copies import AsyncCopies
-from flashladder.emulator.machine import Machine, Step
-from flashladder.emulator.observer import Access, Observer
-from flashladder.emulator.syntax import Address, Immediate, Instruction, Operand, Register, Vector
+from flashladder.emulator.machine.in_flight import AsyncCopies
+from flashladder.emulator.machine.observer import Access, Observer
+from flashladder.emulator.machine.state import Machine, Step
+from flashladder.emulator.syntax.tree import Address, Immediate, Instruction, Operand, Register, Vector
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import Array, BoolArray
 

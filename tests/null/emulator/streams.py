@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from flashladder.emulator.control import Block
-from flashladder.emulator.copies import Copy
-from flashladder.emulator.hazards import Hazards
-from flashladder.emulator.machine import Machine, Step
-from flashladder.emulator.memory import GlobalMemory
-from flashladder.emulator.observer import Access, Observer
-from flashladder.emulator.syntax import Immediate, Instruction, SourceLine
+from flashladder.emulator.machine.control import Block
+from flashladder.emulator.machine.in_flight import Copy
+from flashladder.emulator.machine.memory import GlobalMemory
+from flashladder.emulator.machine.observer import Access, Observer
+from flashladder.emulator.machine.state import Machine, Step
+from flashladder.emulator.observe.hazards import Hazards
+from flashladder.emulator.syntax.tree import Immediate, Instruction, SourceLine
 from flashladder.emulator.values import Array, BoolArray
 
 Key = tuple[str, str, int, int]

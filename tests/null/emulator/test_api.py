@@ -11,10 +11,10 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from flashladder.emulator import Counters, EmulationError, Hazards, load
-from flashladder.emulator.arguments import Parameter
+from flashladder.emulator.machine.arguments import Parameter
 from flashladder.emulator.targets import SHARED_KIB, shared_limit
 from flashladder.errors import FlashladderError
-from flashladder.gpus import load_gpus
+from flashladder.ladder.gpus import load_gpus
 from tests.null.emulator.programs import HEADER, program
 
 COPY = """

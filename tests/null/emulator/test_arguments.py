@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder.emulator.arguments import AddressOf, Argument, offsets, pack
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.syntax import Function, Variable
+from flashladder.emulator.machine.arguments import AddressOf, Argument, offsets, pack
+from flashladder.emulator.syntax.tree import Function, Variable
 from flashladder.emulator.values import Array
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.atomics import form_of
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
-from flashladder.emulator.scratch import LocalMemory, SharedMemory
-from flashladder.emulator.syntax import Register
+from flashladder.emulator.isa.atomics import form_of
+from flashladder.emulator.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
+from flashladder.emulator.machine.on_chip import LocalMemory, SharedMemory
+from flashladder.emulator.syntax.tree import Register
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import DTYPES, Array, pack_halves
 from tests.null.emulator.stepping import Bench, at

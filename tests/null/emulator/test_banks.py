@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.banks import LARGEST, Patterns, sectors, wavefronts
+from flashladder.emulator.observe.banks import LARGEST, Patterns, sectors, wavefronts
 from flashladder.emulator.values import Array, BoolArray
 
 LANE = np.arange(32, dtype=np.uint64)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.hazards import Hazards
+from flashladder.emulator.observe.hazards import Hazards
 from tests.null.emulator.programs import run
 
 SHARED = ".shared .align 16 .b8 tile[4096];"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-import flashladder.emulator.bits  # noqa: F401 - adds the rows
+import flashladder.emulator.isa.bits  # noqa: F401 - adds the rows
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import Array
 from tests.emulator_cases import reference_int as ref

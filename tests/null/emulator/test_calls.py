@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator import calls
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.launch import load
-from flashladder.emulator.syntax import Instruction
+from flashladder.emulator.isa import calls
+from flashladder.emulator.run.launch import load
+from flashladder.emulator.syntax.tree import Instruction
 from tests.null.emulator.programs import HEADER, OUT, REGISTERS, run
 
 # twice(x) = 2 x, but 100 for x > 20: an early return in some lanes.

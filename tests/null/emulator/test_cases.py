@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from flashladder import emulator
-from flashladder.emulator.gpu import Gpu
+from flashladder.emulator.chip.gpu import Gpu
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import BFLOAT16
 from tests.emulator_cases.harness import Case, collect, compare, edge, entry_name, launch_case, pairs, ptx_of, run_case

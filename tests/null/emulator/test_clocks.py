@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from flashladder.emulator.clocks import Clocks
-from flashladder.emulator.races import SharedRaces
-from flashladder.emulator.shadow import Shadow
+from flashladder.emulator.observe.clocks import Clocks
+from flashladder.emulator.observe.shadow import Shadow
+from flashladder.emulator.observe.shared_races import SharedRaces
 from flashladder.emulator.values import Array, BoolArray
 
 WARPS = 2

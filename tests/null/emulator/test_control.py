@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator.control import Block, build_flow, execution_order
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.launch import load
-from flashladder.emulator.observer import Observer
+from flashladder.emulator.machine.control import Block, build_flow, execution_order
+from flashladder.emulator.machine.observer import Observer
+from flashladder.emulator.run.launch import load
 from flashladder.emulator.values import BoolArray
 from tests.null.emulator.programs import HEADER, program, run
 

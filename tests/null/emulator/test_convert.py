@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator import opcodes  # noqa: F401 - fills the table
+from flashladder.emulator.run import opcodes  # noqa: F401 - fills the table
 from flashladder.emulator.table import ROWS, Row
 from flashladder.emulator.values import DTYPES, Array
 from tests.emulator_cases.convert import column

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.copies import AsyncCopies, Copy
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine import Step
-from flashladder.emulator.memory import GlobalMemory
-from flashladder.emulator.observer import Observer
-from flashladder.emulator.scratch import SharedMemory
-from flashladder.emulator.syntax import Immediate, Negated, Operand, Register
+from flashladder.emulator.machine.in_flight import AsyncCopies, Copy
+from flashladder.emulator.machine.memory import GlobalMemory
+from flashladder.emulator.machine.observer import Observer
+from flashladder.emulator.machine.on_chip import SharedMemory
+from flashladder.emulator.machine.state import Step
+from flashladder.emulator.syntax.tree import Immediate, Negated, Operand, Register
 from flashladder.emulator.values import Array, BoolArray
 from tests.null.emulator import programs
 from tests.null.emulator.stepping import Bench, at, number

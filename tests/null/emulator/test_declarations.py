@@ -7,14 +7,9 @@ import struct
 
 import pytest
 
-from flashladder.emulator.parser import parse
-from flashladder.emulator.printer import to_ptx
-from flashladder.emulator.syntax import (
-    Address,
-    Immediate,
-    Symbol,
-    Variable,
-)
+from flashladder.emulator.syntax.parser import parse
+from flashladder.emulator.syntax.printer import to_ptx
+from flashladder.emulator.syntax.tree import Address, Immediate, Symbol, Variable
 from tests.null.emulator.module_parts import HEADER, entry, without_lines
 
 

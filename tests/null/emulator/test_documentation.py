@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.emulator import documentation
+from flashladder.emulator.run import documentation
 from flashladder.emulator.table import ROWS, expand
 
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 import numpy as np
 
-from flashladder.emulator.counters import Counters
-from flashladder.emulator.hazards import Hazards
-from flashladder.emulator.launch import load
-from flashladder.emulator.observer import Observer
+from flashladder.emulator.machine.observer import Observer
+from flashladder.emulator.observe.counters import Counters
+from flashladder.emulator.observe.hazards import Hazards
+from flashladder.emulator.run.launch import load
 from flashladder.emulator.values import Array
 from tests.null.emulator.fuzz_operations import N_COUNTERS, TABLE
 from tests.null.emulator.fuzz_programs import SLOTS, Author, Program

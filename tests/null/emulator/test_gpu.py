@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder.emulator import gpu as gpu_module
-from flashladder.emulator.driver import _SIGNATURES, Driver, load_driver
-from flashladder.emulator.gpu import Gpu, open_gpu
+from flashladder.emulator.chip import gpu as gpu_module
+from flashladder.emulator.chip.driver import _SIGNATURES, Driver, load_driver
+from flashladder.emulator.chip.gpu import Gpu, open_gpu
 from flashladder.errors import FlashladderError
 
 PTX = """.version 8.0

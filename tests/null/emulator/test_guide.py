@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from flashladder.emulator.counters import Counters
 from flashladder.emulator.errors import KINDS
-from flashladder.emulator.hazards import KINDS as RACES
-from flashladder.emulator.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
-from flashladder.emulator.memory import RED_ZONE
-from flashladder.files import ROOT
+from flashladder.emulator.machine.memory import RED_ZONE
+from flashladder.emulator.observe.counters import Counters
+from flashladder.emulator.observe.hazards import KINDS as RACES
+from flashladder.emulator.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
+from flashladder.paths import ROOT
 
 GUIDE = ROOT / "docs" / "emulator.md"
 TEXT = GUIDE.read_text(encoding="utf-8")

@@ -8,7 +8,8 @@ import pytest
 
 from flashladder import emulator
 from flashladder.emulator.table import ROWS
-from flashladder.files import RESULTS, relative
+from flashladder.files import relative
+from flashladder.paths import RESULTS
 from tests.emulator_cases.harness import Case, collect, compare, run_case
 from tests.emulator_cases.replay import Record, agree, digest, read
 

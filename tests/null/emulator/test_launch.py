@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.launch import load
+from flashladder.emulator.run.launch import load
 from flashladder.emulator.values import Array
 from tests.null.emulator.programs import HEADER, OUT, REGISTERS, launch, program, run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator import matrix
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.scratch import SharedMemory
+from flashladder.emulator.isa import matrix
+from flashladder.emulator.machine.on_chip import SharedMemory
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import Array
 from tests.null.emulator.stepping import Bench, at

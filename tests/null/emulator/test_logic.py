@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.logic import comparisons, select
+from flashladder.emulator.isa.logic import comparisons, select
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import DTYPES, Array
 

@@ -15,8 +15,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flashladder.emulator import matrix
 from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.isa import matrix
 from flashladder.emulator.values import Array
 from tests.null.emulator.stepping import Bench, at
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.hazards import Hazards
-from flashladder.emulator.syntax import SourceLine
+from flashladder.emulator.observe.hazards import Hazards
+from flashladder.emulator.syntax.tree import SourceLine
 from tests.null.emulator.programs import HEADER, program, run
 
 SHARED = ".shared .align 16 .b8 tile[256];"

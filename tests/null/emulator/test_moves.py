@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.moves import packed, smallest, specials, unpacked
+from flashladder.emulator.isa.moves import packed, smallest, specials, unpacked
 from flashladder.emulator.table import ROWS
 from tests.null.emulator.programs import run
 

@@ -8,9 +8,9 @@ import struct
 
 import pytest
 
-from flashladder.emulator.parser import parse
-from flashladder.emulator.printer import to_ptx
-from flashladder.emulator.syntax import (
+from flashladder.emulator.syntax.parser import parse
+from flashladder.emulator.syntax.printer import to_ptx
+from flashladder.emulator.syntax.tree import (
     Address,
     Function,
     Guard,

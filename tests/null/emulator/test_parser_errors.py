@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.parser import parse
+from flashladder.emulator.syntax.parser import parse
 from tests.null.emulator.module_parts import HEADER, entry
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from hypothesis import given, settings
 import hypothesis.strategies as st
 
-from flashladder.emulator.declarations import DIRECTIVES, TYPES
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.lexer import SPECIALS
-from flashladder.emulator.parser import parse
-from flashladder.emulator.printer import to_ptx
-from flashladder.emulator.syntax import (
+from flashladder.emulator.syntax.declarations import DIRECTIVES, TYPES
+from flashladder.emulator.syntax.lexer import SPECIALS
+from flashladder.emulator.syntax.parser import parse
+from flashladder.emulator.syntax.printer import to_ptx
+from flashladder.emulator.syntax.tree import (
     Address,
     Function,
     Guard,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator.control import Block
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine import Machine
-from flashladder.emulator.observer import Observer
+from flashladder.emulator.machine.control import Block
+from flashladder.emulator.machine.observer import Observer
+from flashladder.emulator.machine.state import Machine
 from flashladder.emulator.values import BoolArray
 from tests.null.emulator.programs import run
 

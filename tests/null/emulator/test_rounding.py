@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator import rounding
+from flashladder.emulator.arithmetic import rounding
 from flashladder.emulator.values import BFLOAT16, Array
 from tests.emulator_cases.reference_float import round_exact
 

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from flashladder.emulator.parser import parse
-from flashladder.emulator.syntax import (
-    Function,
-    Instruction,
-    Label,
-    Register,
-    SourceLine,
-    Symbol,
-)
+from flashladder.emulator.syntax.parser import parse
+from flashladder.emulator.syntax.tree import Function, Instruction, Label, Register, SourceLine, Symbol
 from tests.null.emulator.module_parts import entry
 
 A = Register("a")

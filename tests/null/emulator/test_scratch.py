@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine import Step
-from flashladder.emulator.scratch import LocalMemory, Parameters, SharedMemory
+from flashladder.emulator.machine.on_chip import LocalMemory, Parameters, SharedMemory
+from flashladder.emulator.machine.state import Step
 from flashladder.emulator.values import Array, BoolArray
 from tests.null.emulator.stepping import Bench
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from flashladder.emulator import EmulationError, load
-from flashladder.emulator.compiled import Operation
-from flashladder.emulator.undefined import Undefined
+from flashladder.emulator.machine.compiled import Operation
+from flashladder.emulator.run.undefined import Undefined
 from flashladder.emulator.values import Array, BoolArray
 from tests.null.emulator.programs import HEADER, OUT, program, run
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.syntax import Operand, Pair
-from flashladder.emulator.undefined import Undefined
+from flashladder.emulator.isa.warp import ALL, bits, route, whole_warps
+from flashladder.emulator.run.undefined import Undefined
+from flashladder.emulator.syntax.tree import Operand, Pair
 from flashladder.emulator.values import Array, BoolArray
-from flashladder.emulator.warp import ALL, bits, route, whole_warps
 from tests.emulator_cases.warp import source_lane
 from tests.null.emulator.programs import run
 from tests.null.emulator.stepping import Bench, number

@@ -19,9 +19,9 @@ import sys
 import time
 from typing import Any, TextIO
 
-from flashladder.result_cells import PlannedCell
-from flashladder.sweep import worker
-from flashladder.sweep.failures import CellFailed
+from flashladder.results.cells import PlannedCell
+from flashladder.sweep.lanes.failures import CellFailed
+from flashladder.sweep.measure import worker
 
 PLANTS: Mapping[str, str] = json.loads(os.environ.get("PLANTS", "{}"))
 NOTES = Path(os.environ.get("PLANT_NOTES", "/nonexistent"))

@@ -13,8 +13,8 @@ import sys
 import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.files import ROOT
-from flashladder.sweep import command, plan
+from flashladder.paths import ROOT
+from flashladder.sweep import command, place, plan
 from flashladder.sweep.folder import held
 from flashladder.sweep.records import Records
 from tests.null.sweep.planted_sweep import MODULE, plant
@@ -28,7 +28,7 @@ def words(made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> l
     """The options of a sweep of `made` into ``records``; workers are planted."""
     assert made.grid.name == "small"
     monkeypatch.setattr(command, "run", vars(command)["run"])
-    monkeypatch.setattr(command, "_cpu_digests", None)
+    monkeypatch.setattr(place, "_cpu_digests", None)
     plant()
     assert MODULE
     return ["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "records")]

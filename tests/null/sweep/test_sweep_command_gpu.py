@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.result_schema import BenchResult
-from flashladder.results import load_as
-from flashladder.sweep import builds, command, devices, environments, plan
+from flashladder.results.files import load_as
+from flashladder.results.schema import BenchResult
+from flashladder.sweep import command, plan
 from flashladder.sweep.cells import Wanted
-from flashladder.sweep.devices import Card
-from flashladder.sweep.lane import Device, Task
+from flashladder.sweep.lanes.lane import Device, Task
+from flashladder.sweep.lanes.run import Outcome
+from flashladder.sweep.measure import builds, devices, environments
+from flashladder.sweep.measure.devices import Card
 from flashladder.sweep.records import Records
-from flashladder.sweep.run import Outcome
 from tests.null.sweep_fixture import SMALL, digests, grid, timed
 
 UUID = "GPU-of-the-commands-tests"

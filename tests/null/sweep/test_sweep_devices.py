@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.sweep.devices import MOST_CPUS, Card, chosen, cpus, fitting, locked, machine_of, visible
+from flashladder.sweep.measure.devices import MOST_CPUS, Card, chosen, cpus, fitting, locked, machine_of, visible
 
 H200 = [Card(0, "NVIDIA H200", "GPU-aaaa-1", "sm_90"), Card(1, "NVIDIA H200", "GPU-bbbb-2", "sm_90")]
 A100 = Card(2, "NVIDIA A100-SXM4-80GB", "GPU-cccc-3", "sm_80")

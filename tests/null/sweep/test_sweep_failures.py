@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.sweep.failures import POISONS_CONTEXT, CellFailed, first_line, kind_of, told_exit
+from flashladder.sweep.lanes.failures import POISONS_CONTEXT, CellFailed, first_line, kind_of, told_exit
 
 
 @pytest.mark.parametrize(

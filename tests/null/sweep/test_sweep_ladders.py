@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flashladder.result_cells import Failure, FailureKind, PlannedCell
+from flashladder.results.cells import Failure, FailureKind, PlannedCell
 from flashladder.sweep.cells import Settings, Wanted
-from flashladder.sweep.ladders import Ladder, key_of
-from flashladder.sweep.measure_rung import MARK, last_marked, names_alone, told
+from flashladder.sweep.measure.rung import MARK, last_marked, names_alone, told
 from flashladder.sweep.records import CellRecord
-from flashladder.sweep.tune import PLANS
+from flashladder.sweep.tune.command import PLANS
+from flashladder.sweep.tune.ladders import Ladder, key_of
 
 SETTINGS = Settings("h200", "tune", 2, 2, 20)
 FORMS = [f"(FP16, 128, {rows}, 64, 4): async+eager+swizzled+load_{load}_tiles{opt}"

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.result_cells import PlannedCell
-from flashladder.sweep import lane as lanes
+from flashladder.results.cells import PlannedCell
 from flashladder.sweep import plan
-from flashladder.sweep.lane import ATTEMPTS, Device, Lane, LaneLost, Task
-from flashladder.sweep.process import Ended, Process
+from flashladder.sweep.lanes import lane as lanes
+from flashladder.sweep.lanes.lane import ATTEMPTS, Device, Lane, LaneLost, Task
+from flashladder.sweep.lanes.process import Ended, Process
+from flashladder.sweep.lanes.run import Outcome, run
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.run import Outcome, run
 from tests.null.sweep_fixture import alive
 
 MODULE = "tests.null.sweep.planted"
@@ -75,7 +75,7 @@ def test_each_failure_is_of_its_cell_alone_and_the_next_one_is_measured(made: pl
 
 
 def test_nonsense_is_no_answer(made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flashladder.sweep.process.LET_GO_S", 0.5)
+    monkeypatch.setattr("flashladder.sweep.lanes.process.LET_GO_S", 0.5)
     words = ["garbage", "list", "bytes", "half", "another", "silence", "right"]
     found, _, _ = planted(made, words, tmp_path)
     assert kinds(found) == ["crash"] * 6 + ["good"]

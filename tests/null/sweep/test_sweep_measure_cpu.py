@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from flashladder import emulator
+from flashladder.cases.inputs import Tensors, make_tensors
 from flashladder.emulator.errors import EmulationError
-from flashladder.inputs import Tensors, make_tensors
-from flashladder.iteration import load_iteration
-from flashladder.sweep import measure_cpu, plan
-from flashladder.sweep.failures import CellFailed
+from flashladder.ladder.iteration import load_iteration
+from flashladder.sweep import plan
+from flashladder.sweep.lanes.failures import CellFailed
+from flashladder.sweep.measure import cpu as measure_cpu
 from tests.null.sweep_fixture import digests, grid
 from tests.null.test_check_null import attention
 

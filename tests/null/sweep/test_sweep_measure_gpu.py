@@ -11,17 +11,19 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder import references
-from flashladder.bench_run import bench_group, prepare
-from flashladder.bench_subject import Subject
+from flashladder.bench import references
+from flashladder.bench.run import bench_group, prepare
+from flashladder.bench.subject import Subject
+from flashladder.build.installed import Installed
 from flashladder.errors import FlashladderError
-from flashladder.installed import Installed
-from flashladder.result_cells import PlannedCell
-from flashladder.result_origin import Reference
-from flashladder.result_schema import A_A, BenchResult
-from flashladder.summaries import problems
-from flashladder.sweep import measure_gpu, plan, worker
-from flashladder.sweep.failures import CellFailed
+from flashladder.results.cells import PlannedCell
+from flashladder.results.derive import problems
+from flashladder.results.origin import Reference
+from flashladder.results.schema import A_A, BenchResult
+from flashladder.sweep import plan
+from flashladder.sweep.lanes.failures import CellFailed
+from flashladder.sweep.measure import gpu as measure_gpu
+from flashladder.sweep.measure import worker
 from tests.null.bench_fixture import GPU, result
 from tests.null.sweep_fixture import grid
 from tests.null.test_check_null import attention

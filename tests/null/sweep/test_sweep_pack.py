@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.result_origin import Reference
-from flashladder.result_schema import BenchResult, EmulatedSweepResult, Settings
-from flashladder.results import load_result
-from flashladder.summaries import problems
+from flashladder.results.derive import problems
+from flashladder.results.files import load_result
+from flashladder.results.origin import Reference
+from flashladder.results.schema import BenchResult, EmulatedSweepResult, Settings
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records

@@ -11,11 +11,13 @@ from typing import get_args
 
 import pytest
 
-from flashladder.grid import Grid, load_grid
-from flashladder.grid_schema import ReferenceName
-from flashladder.iteration import Iteration
-from flashladder.sweep import command, measure_cpu, plan
+from flashladder.ladder.grid import Grid, load_grid
+from flashladder.ladder.grid_schema import ReferenceName
+from flashladder.ladder.iteration import Iteration
+from flashladder.sweep import plan
 from flashladder.sweep.cells import REFERENCES, Settings, Wanted, address_of, title, wanted_of
+from flashladder.sweep.measure import cpu as measure_cpu
+from flashladder.sweep.place import Place, make_plan
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import dry_run, emulated_table, to_build
 from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_document, emulated_grid, grid
@@ -200,7 +202,7 @@ def test_a_dry_run_on_the_emulator_knows_what_is_compiled_and_compiles_nothing(
     monkeypatch.setattr(measure_cpu, "ptx_planned", Entry)
     monkeypatch.setattr(measure_cpu, "code_digest", lambda subject, _: f"code of {subject}")
     wanted = emulated_grid(tmp_path)
-    made = command.make_plan(wanted, command.Place((), "cpu", ""), build=False, compiled=False)
+    made = make_plan(wanted, Place((), "cpu", ""), build=False, compiled=False)
     assert {(cell.subject, cell.code) for cell in made.cells} == {
         (cell.iteration.description, "code of 1" if cell.iteration.number == 1 else "") for cell in wanted.cells
     }

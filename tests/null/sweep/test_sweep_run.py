@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from flashladder.sweep import plan
+from flashladder.sweep.lanes.run import Work, run
 from flashladder.sweep.records import Records
-from flashladder.sweep.run import Work, run
 from tests.null.sweep.test_sweep_lane import MODULE, device, task
 
 

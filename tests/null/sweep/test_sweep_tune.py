@@ -11,25 +11,27 @@ import sys
 
 import pytest
 
-from flashladder import verify_sweep
-from flashladder.bench_run import bench_group
-from flashladder.config import KernelConfig
+from flashladder.bench.run import bench_group
 from flashladder.errors import CheckFailed
-from flashladder.grid import Grid, load_grid
-from flashladder.iteration import load_iteration
-from flashladder.result_schema import A_A, BenchResult
-from flashladder.results import load_as
-from flashladder.selection import EXCLUSIONS, legal_configs, tuning_space
-from flashladder.summaries import problems
-from flashladder.sweep import command, measure_rung, plan, tune
+from flashladder.gate import verify_sweep
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.grid import Grid, load_grid
+from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.selection import EXCLUSIONS, legal_configs, tuning_space
+from flashladder.results.derive import problems
+from flashladder.results.files import load_as
+from flashladder.results.schema import A_A, BenchResult
+from flashladder.sweep import command, plan
 from flashladder.sweep.cells import Wanted
-from flashladder.sweep.command import Place
 from flashladder.sweep.halving import RUNGS, most_pairs
-from flashladder.sweep.lane import Device, Lane
+from flashladder.sweep.lanes.lane import Device, Lane
+from flashladder.sweep.lanes.run import Outcome, run
+from flashladder.sweep.measure import rung as measure_rung
+from flashladder.sweep.place import Place
 from flashladder.sweep.records import Records
-from flashladder.sweep.run import Outcome, run
-from flashladder.sweep.space import left_out
-from flashladder.sweep.winner import BOTH, judged
+from flashladder.sweep.tune import command as tune
+from flashladder.sweep.tune.space import left_out
+from flashladder.sweep.tune.winner import BOTH, judged
 from tests.null.sweep_fixture import grid
 from tests.null.tune_worker import BEST, InProcess, speed
 
@@ -65,7 +67,7 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(tune, "make_plan", planned)
     monkeypatch.setattr(tune, "python_of", lambda *_: sys.executable)
-    monkeypatch.setattr("flashladder.sweep.run.Lane", InProcess)
+    monkeypatch.setattr("flashladder.sweep.lanes.run.Lane", InProcess)
     monkeypatch.setattr(measure_rung, "bench_group", bench_group)  # as it was, afterwards
     return tmp_path / "tune"
 
@@ -169,7 +171,7 @@ def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.Mo
 
 
 def test_a_candidate_that_kills_its_process_is_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flashladder.sweep.run.Lane", Lane)
+    monkeypatch.setattr("flashladder.sweep.lanes.run.Lane", Lane)
     monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.tune_worker"))
     monkeypatch.setenv("FAULTS", "crash:7 fp16 64,64,4 2_2_2+opt")
     with pytest.raises(CheckFailed, match="1 candidates failed and were left out"):

@@ -10,20 +10,20 @@ import shutil
 import pytest
 
 from analysis import tuning
-from flashladder.config import KernelConfig
 from flashladder.errors import FlashladderError
-from flashladder.files import ITERATIONS, ROOT
-from flashladder.iteration import load_all, load_iteration
-from flashladder.result_cells import Failure, Sweep
-from flashladder.result_schema import A_A, BenchResult, Block, Group, Kernel, Pair, Series, Settings, kernel_key
-from flashladder.results import write_result
-from flashladder.summaries import derive
-from flashladder.sweep import winner
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.paths import ITERATIONS, ROOT
+from flashladder.results.cells import Failure, Sweep
+from flashladder.results.derive import derive
+from flashladder.results.files import write_result
+from flashladder.results.schema import A_A, BenchResult, Block, Group, Kernel, Pair, Series, Settings, kernel_key
 from flashladder.sweep.cells import Settings as CellSettings
 from flashladder.sweep.cells import Wanted
-from flashladder.sweep.tune_table import rows_of, to_markdown
-from flashladder.sweep.winner import BOTH, finalists, judged
-from flashladder.sweep.winner_yaml import enter
+from flashladder.sweep.tune import winner
+from flashladder.sweep.tune.table import rows_of, to_markdown
+from flashladder.sweep.tune.winner import BOTH, finalists, judged
+from flashladder.sweep.tune.winner_yaml import enter
 from tests.null.bench_fixture import GOOD, SHAPE, result, sample
 
 PRESENT = load_iteration(16).configs["h200"]

@@ -16,10 +16,10 @@ import subprocess
 
 import numpy as np
 
-from flashladder.emulator.arguments import Argument
-from flashladder.emulator.syntax import Function, Instruction
+from flashladder.emulator.machine.arguments import Argument
+from flashladder.emulator.syntax.tree import Function, Instruction
 from flashladder.emulator.values import Array
-from flashladder.files import BUILD
+from flashladder.paths import BUILD
 
 HERE = Path(__file__).parent
 FOLDER = BUILD / "cuda_programs"
@@ -120,7 +120,7 @@ def compiled(source: str, variant: str, folder: Path = FOLDER) -> Path:
         FlashladderError: the toolchain is not there.
         subprocess.CalledProcessError: nvcc refuses the file.
     """
-    from flashladder.toolchain import find_toolchain, host_compiler, load_pins
+    from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 
     pins = load_pins()
     flags = {

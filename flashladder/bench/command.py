@@ -1,0 +1,288 @@
+"""How fast is a kernel beside FA2? Paired timings on this GPU, with raw samples, GPU state and an A/A floor.
+
+Why: rules 1 to 11 of the measurement protocol, in one command that a ladder of sixteen iterations finishes in minutes
+and that goes on where it stopped when `--out` exists.
+
+Run on a machine with a GPU:
+    python -m flashladder.bench 7 --configs a100
+    python -m flashladder.bench --all --configs prog --out bench.json.gz
+    python -m flashladder.bench 16 --references all                  # cuDNN, FA4 and flash-attn as arms of their own
+    python -m flashladder.bench 16 --tune --out tune.json.gz         # ranks configurations at one length
+    python -m flashladder.bench 16 --method nvbench ncu              # second opinions beside the paired timer
+Exit code: 0 done, 1 a kernel is wrong or a time impossible, 2 it could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+import time
+
+from tqdm import tqdm
+
+from flashladder.arguments import CONFIGS, METHODS, Parser, result_file, seconds, whole
+from flashladder.bench.references import FA2, NAMES, Arms, arms, profiled, reference_identity
+from flashladder.bench.run import bench_group, cuda_hardware, estimate_s, prepare
+from flashladder.bench.subject import Subject, kernel_subject
+from flashladder.bench.table import ranking, table
+from flashladder.build.installed import chosen_configs, load_installed
+from flashladder.cases.case import D_HEAD, N_HEADS, SEQ_LENS, batch_of
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.gpu.device import Device, exclusive, open_device
+from flashladder.ladder.config import DTYPES
+from flashladder.ladder.gpus import gpu_key
+from flashladder.ladder.iteration import GPUS, load_all, load_iteration
+from flashladder.results.blocks import Plan
+from flashladder.results.derive import derive, problems
+from flashladder.results.files import OTHER_FILE, load_as, write_result
+from flashladder.results.schema import BenchResult, Group, Kernel, Process, Settings, Shape
+
+TUNE_LENGTH = 4096
+ROUGH_TFLOPS = 300.0  # FA2 on an H200, for the estimate only
+
+
+def shape_of(seq_len: int) -> Shape:
+    """The grid's shape at this length."""
+    return Shape(batch=batch_of(seq_len), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
+
+
+def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel]]:
+    """The kernels that the command line asks for, and their identities.
+
+    Raises:
+        FlashladderError: a wheel is missing, or does not hold a configuration (when tuning, those are left out).
+    """
+    timed: list[Subject] = []
+    identities: dict[str, Kernel] = {}
+    for number in options.numbers:
+        installed = load_installed(number)
+        for config in chosen_configs(number, options.configs, options.dtypes):
+            if options.tune and config.short_form() not in installed.built:
+                continue
+            installed.require(config)
+            timed.append(kernel_subject(number, config, installed.run))
+            identities[timed[-1].key] = installed.identity(config, arch)
+    if not timed:
+        raise FlashladderError(
+            "no kernel to time", hint="build the configurations first: invoke build N --configs tune"
+        )
+    return timed, identities
+
+
+def default_key(gpu_name: str) -> str:
+    """The configurations that are timed when none are named: those of this GPU, or of all where it has none."""
+    key = gpu_key(gpu_name)
+    return key if key in GPUS else "prog"
+
+
+def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
+    """`fresh`, with the groups of an earlier file that still hold: same GPU, settings and machine code."""
+    if path is None or not path.is_file():
+        return fresh
+    old = load_as(path, BenchResult, hint=OTHER_FILE)
+    comparable = (old.gpu.uuid, old.settings, old.purpose, old.protocol_version, old.reference.torch) == (
+        fresh.gpu.uuid, fresh.settings, fresh.purpose, fresh.protocol_version, fresh.reference.torch,
+    )  # fmt: skip
+    stale = [
+        key for key, kernel in old.kernels.items() if key in fresh.kernels and not fresh.kernels[key].same_code(kernel)
+    ]
+    both = old.references.keys() & fresh.references.keys()
+    stale += sorted(name for name in both if old.references[name].version != fresh.references[name].version)
+    if not comparable or stale:
+        raise FlashladderError(
+            "the file holds another GPU, protocol or machine code" + (f" ({stale[0]})" if stale else ""),
+            where=path,
+            hint="choose another --out, or delete it",
+        )
+    return fresh.model_copy(
+        update={
+            "kernels": old.kernels | fresh.kernels,
+            "reference": old.reference,
+            "references": fresh.references | old.references,
+            "processes": (*old.processes, fresh.processes[0].model_copy(update={"index": len(old.processes)})),
+            "groups": old.groups,
+        }
+    )
+
+
+def missing(result: BenchResult, subjects: Sequence[Subject], dtype: str, shape: Shape) -> list[Subject]:
+    """Subjects of `dtype` that have no pairs at this shape yet."""
+    done = {
+        series.kernel
+        for group in result.groups
+        if (group.dtype, group.shape) == (dtype, shape)
+        for series in group.series
+        if series.pairs
+    }
+    return [subject for subject in subjects if subject.dtype == dtype and subject.key not in done]
+
+
+def new_result(
+    options: argparse.Namespace, device: Device, kernels: dict[str, Kernel], beside: Arms, flush_bytes: int
+) -> BenchResult:
+    """A result without groups."""
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return BenchResult(
+        purpose="tune" if options.tune else "report",
+        rung=device.rung,
+        gpu=device.gpu,
+        host=device.host,
+        kernels=kernels,
+        reference=reference_identity({}),
+        references=dict(beside.identities),
+        settings=Settings(
+            pairs=options.plan.pairs,
+            blocks=options.plan.blocks,
+            min_pairs=options.plan.min_pairs,
+            flush_bytes=flush_bytes,
+        ),
+        processes=(Process(index=0, started_utc=started, foreign_before=device.foreign_before),),
+        groups=(),
+    )
+
+
+def run_bench(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bool]:
+    """Times everything that is missing, writing after each group; the flag says whether all of it was reached."""
+    start = time.monotonic()
+    hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
+    kernels, identities = choose(options, device.gpu.arch)
+    beside = arms(options.references, options.dtypes)
+    for line in beside.left_out:
+        print(f"left out: {line}")
+    subjects = [*kernels, *beside.subjects]
+    result = earlier(options.out, new_result(options, device, identities, beside, flush_bytes))
+    shapes = [shape_of(seq_len) for seq_len in options.seq_lens]
+    work = [(d, s, left) for d in options.dtypes for s in shapes if (left := missing(result, subjects, d, s))]
+    slow = [sum(one.key in identities and identities[one.key].iteration == 1 for one in left) for _, _, left in work]
+    counts = [(shape, len(left) - n, n) for (_, shape, left), n in zip(work, slow, strict=True)]
+    about = estimate_s(counts, options.plan, tflops=ROUGH_TFLOPS)
+    print(
+        f"{sum(len(left) for *_, left in work)} cells, {options.plan.pairs} pairs each: about {about:.0f} s on an H200"
+    )
+    complete = True
+    with tqdm(total=len(work) * options.plan.blocks, desc="bench", unit="block", disable=None, leave=False) as bar:
+        for index, (dtype, shape, left) in enumerate(work):
+            if options.budget and time.monotonic() - start > options.budget:
+                complete = False
+                break
+            group = bench_group(
+                hardware, left, prepare(dtype, shape, options.plan), options.plan,
+                process=result.processes[-1].index, warm_up_s=0.3 if index else 1.5, progress=bar.update,
+            )  # fmt: skip
+            result = keep(options.out, result, group)
+    print(f"{time.monotonic() - start:.0f} s")
+    return finish(options.out, result, device, tuple(beside.identities)), complete
+
+
+def judged(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bool]:
+    """`run_bench`, then the same cells by other tools; the file holds both, so that it must not exist yet."""
+    from flashladder.bench.second_opinion import compare
+
+    out, options.out = options.out, None
+    if out is not None and out.exists():
+        raise FlashladderError("the file exists", where=out, hint="choose another --out, or delete it")
+    result, complete = run_bench(options, device)
+    compare(out, result, options.methods)
+    return result, complete
+
+
+def keep(out: Path | None, result: BenchResult, group: Group) -> BenchResult:
+    """Adds a group and writes the file; its tables follow in `finish`."""
+    result = result.model_copy(
+        update={"groups": (*result.groups, group), "summaries": (), "means": (), "floors_pct": {}}
+    )
+    if out:
+        write_result(out, result)
+    return result
+
+
+def finish(out: Path | None, result: BenchResult, device: Device, beside: Sequence[str] = ()) -> BenchResult:
+    """After the last pair: derives the tables, looks for other processes, asks the profiler for references' kernels."""
+    foreign = device.telemetry.foreign_processes(own_context=True)
+    last = result.processes[-1].model_copy(update={"foreign_after": foreign})
+    if out:
+        write_result(out, derive(result))  # whole, whatever the profiler does
+    names = {name: profiled(result.references[name], name, _dtypes(result, name)) for name in beside}
+    result = result.model_copy(
+        update={
+            "processes": (*result.processes[:-1], last),
+            "reference": profiled(result.reference, FA2, _dtypes(result)),
+            "references": result.references | names,
+        }
+    )
+    result = derive(result)
+    if out:
+        write_result(out, result)
+    return result
+
+
+def _dtypes(result: BenchResult, key: str | None = None) -> list[str]:
+    """Dtypes in which something was timed, or the series `key` was."""
+    return sorted(
+        {group.dtype for group in result.groups for series in group.series if key is None or series.kernel == key}
+    )
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line as a namespace, with the plan of pairs that follows from it."""
+    parser = Parser(
+        prog="python -m flashladder.bench",
+        description="Times kernels beside FA2, in turn, on this machine's GPU.",
+        epilog="example: python -m flashladder.bench 7 --configs a100 --seq-lens 4096",
+    )
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
+    parser.add_argument("--all", action="store_true", help="all sixteen")
+    parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: this GPU's)")
+    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
+    parser.add_argument(
+        "--references", nargs="+", choices=("all", *NAMES), default=[], metavar="NAME",
+        help=f"time these beside the kernels where they run: all, {', '.join(NAMES)}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--method", dest="methods", nargs="+", choices=METHODS, default=[],
+        help="have the same cells timed by these tools as well, and compare",
+    )  # fmt: skip
+    parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
+    parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
+    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); goes on when it exists")
+    parser.add_argument("--budget", type=seconds, default=0.0, help="start no group after this many seconds")
+    options = parser.parse_args(argv)
+    if bool(options.numbers) == options.all:
+        parser.error("give iterations, or --all")
+    if options.tune and (options.references or options.methods):
+        parser.error("--tune ranks kernels: leave --references and --method out")
+    pairs = options.pairs or (6 if options.tune else 24)
+    if pairs < (1 if options.tune else 20):
+        parser.error(f"--pairs: expected at least 20, found {pairs}: fewer give no honest interval")
+    options.plan = (
+        Plan(pairs=pairs, blocks=3, extra_blocks=1, min_pairs=pairs, input_sets=2)
+        if options.tune
+        else Plan(pairs=pairs)
+    )
+    options.seq_lens = options.seq_lens or ([TUNE_LENGTH] if options.tune else list(SEQ_LENS))
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Times, prints the table; raises `CheckFailed` (exit code 1) on a wrong kernel or an impossible time."""
+    options = parse_arguments(argv)
+    options.numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
+    for number in options.numbers:
+        load_iteration(number)  # a wrong number is answered before a GPU is looked for
+    device = open_device()
+    options.configs = options.configs or (["tune"] if options.tune else [default_key(device.gpu.name)])
+    with exclusive(device.gpu.uuid):
+        result, complete = judged(options, device) if options.methods else run_bench(options, device)
+    print(ranking(result) if options.tune else table(result))
+    if device.foreign_before:
+        print(f"{device.foreign_before} other processes used this GPU: time it again when they are gone")
+    if found := problems(result):
+        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}")
+    if not complete:
+        raise FlashladderError(
+            f"not finished: the budget of {options.budget:.0f} s is spent", hint="run it again with the same --out"
+        )
+    return 0

@@ -1,0 +1,192 @@
+"""Other people's timers over the same launches: NVBench (PyPI ``cuda-bench``) and Nsight Compute.
+
+Why: a timer that nobody checks is an opinion; two that share no code with ours are a measurement. NVBench times each
+launch alone with CUDA events and a cold L2; ncu reads the GPU's own duration, caches flushed, clocks left alone. Both
+run `flashladder.bench.opinion_program` in a process of its own. A tool that is missing or refused is one line, no
+failure.
+
+Used by `flashladder.bench.second_opinion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+import json
+from pathlib import Path
+import re
+import tempfile
+
+import numpy as np
+
+from flashladder.bench.opinion_program import Rounds
+from flashladder.bench.references import BACKENDS
+from flashladder.errors import FlashladderError
+from flashladder.gpu.bounded import run_bounded
+from flashladder.gpu.doctor_gpu import require_ncu
+from flashladder.gpu.launcher import KERNEL
+from flashladder.gpu.ncu import TENSOR, ncu_version, read_launches
+from flashladder.results.opinion import Method, Opinion, Timings
+
+SAMPLES = 12  # of one turn under NVBench
+ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24}  # ncu gives one sample in a turn
+SAMPLE_TIMES = "nv/json/bin:nv/cold/sample_times"
+DURATION = "gpu__time_duration.sum"  # ns in base units
+CYCLES = "sm__cycles_elapsed.max"
+METRICS = (DURATION, CYCLES, "smsp__inst_executed.sum", TENSOR)
+FAMILIES = {"fa2": r"pytorch_flash::", "flash-attn": r"flash::", "cudnn": r"cudnn", "fa4": r"kernel_cutlass|flash_attn"}
+"""Reference to how the name of its kernel begins."""
+
+
+def normalised(kernel: str) -> str:
+    """``pytorch_flash::flash_fwd_kernel`` of ``void pytorch_flash::flash_fwd_kernel<...>(...)``."""
+    return re.split(r"[<(]", kernel.removeprefix("void "), maxsplit=1)[0].strip()
+
+
+def family(kernel: str) -> str | None:
+    """Whose kernel this is: `KERNEL` for ours, the name of a reference, or None."""
+    name = normalised(kernel)
+    if name == KERNEL:
+        return KERNEL
+    return next((key for key, start in FAMILIES.items() if re.match(start, name)), None)
+
+
+def ask_nvbench(rounds: Rounds, timeout_s: float) -> Opinion:
+    """NVBench's times.
+
+    Raises:
+        FlashladderError: it is not installed, failed, or wrote what we cannot read.
+    """
+    try:
+        version = metadata.version("cuda-bench")
+        metadata.version("cuda-bindings")
+    except metadata.PackageNotFoundError as error:
+        raise FlashladderError(
+            f"the package {error.name} is not installed", hint="pip install 'cuda-bench[cu13]'"
+        ) from error
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "nvbench.json"
+        _run(rounds.command("--nvbench", str(out), "--samples", str(SAMPLES)), timeout_s, "NVBench")
+        timings = read_nvbench(out, rounds)
+    return _opinion("nvbench", f"cuda-bench {version}", rounds, timings)
+
+
+def read_nvbench(path: Path, rounds: Rounds) -> tuple[Timings, ...]:
+    """Samples by subject from NVBench's JSON and the binary files beside it: seconds as little-endian float32.
+
+    Raises:
+        FlashladderError: a turn is missing, was skipped, or its samples are not those that the document tells of.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        states = {bench["name"]: bench["states"][0] for bench in document["benchmarks"]}
+        times: dict[str, list[tuple[int, float]]] = {subject: [] for subject in rounds.subjects}
+        for number in range(rounds.rounds):
+            for index, subject in enumerate(rounds.subjects):
+                seconds = _samples(path.parent, states[f"{number} {index}"])
+                times[subject] += [(number, float(one) * 1e6) for one in seconds]
+    except (OSError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise FlashladderError("cannot read what NVBench wrote", found=f"{type(error).__name__}: {error}") from error
+    return tuple(
+        Timings(subject=subject, rounds=tuple(one for one, _ in found), us=tuple(us for _, us in found))
+        for subject, found in times.items()
+    )
+
+
+def _samples(folder: Path, state: Mapping[str, object]) -> Sequence[float]:
+    """One state's samples in seconds; raises ValueError, KeyError or OSError."""
+    if state.get("is_skipped"):
+        msg = f"skipped: {state.get('skip_reason')}"
+        raise ValueError(msg)
+    summaries = state["summaries"]
+    if not isinstance(summaries, list):
+        msg = "no summaries"
+        raise TypeError(msg)
+    data: Sequence[Mapping[str, str]] = next((one["data"] for one in summaries if one["tag"] == SAMPLE_TIMES), [])
+    told = {one["name"]: one["value"] for one in data}
+    found = np.fromfile(folder / told["filename"], dtype="<f4")
+    if found.size != int(told["size"]) or not found.size:
+        msg = f"{found.size} samples, told {told['size']}"
+        raise ValueError(msg)
+    return [float(one) for one in found]
+
+
+def ask_ncu(rounds: Rounds, timeout_s: float) -> Opinion:
+    """Nsight Compute's durations and counters, one per turn.
+
+    Raises:
+        FlashladderError: no ncu, counters are refused, it failed, or it saw other launches.
+    """
+    ncu = require_ncu()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "ncu.csv"
+        command = [
+            str(ncu), "--clock-control", "none", "--profile-from-start", "off", "--print-kernel-base", "demangled",
+            "--metrics", ",".join(METRICS), "--csv", "--print-units", "base", "--log-file", str(log),
+            *rounds.command(),
+        ]  # fmt: skip
+        _run(command, timeout_s, "ncu", log)
+        timings = by_turn(read_launches(log.read_text(encoding="utf-8"), METRICS), rounds)
+    return _opinion("ncu", ncu_version(ncu), rounds, timings)
+
+
+def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], rounds: Rounds) -> tuple[Timings, ...]:
+    """Kernels, in launch order, to the turns that launched them; a reference may launch several, which count together.
+
+    Raises:
+        FlashladderError: a kernel that is nobody's, or another number of turns than expected.
+    """
+    turns = list(rounds.turns())
+    taken: list[dict[str, int]] = []
+    for name, found in launches:
+        mine = family(name)
+        last = turns[len(taken) - 1][1] if taken else None
+        if last in BACKENDS and mine in {None, last}:
+            taken[-1] = {metric: taken[-1][metric] + value for metric, value in found.items()}
+            continue
+        expected = turns[len(taken)][1] if len(taken) < len(turns) else None
+        if expected is None or mine != (expected if expected in BACKENDS else KERNEL):
+            raise FlashladderError(
+                "ncu saw another kernel than was launched", expected=expected or "no more", found=normalised(name)
+            )
+        taken.append(dict(found))
+    if len(taken) != len(turns):
+        raise FlashladderError("ncu saw another number of launches", expected=len(turns), found=len(taken))
+    return tuple(_timings(subject, turns, taken) for subject in rounds.subjects)
+
+
+def _timings(subject: str, turns: Sequence[tuple[int, str]], taken: Sequence[Mapping[str, int]]) -> Timings:
+    mine = [(number, found) for (number, key), found in zip(turns, taken, strict=True) if key == subject]
+    return Timings(
+        subject=subject,
+        rounds=tuple(number for number, _ in mine),
+        us=tuple(found[DURATION] / 1e3 for _, found in mine),
+        counters={metric: tuple(found[metric] for _, found in mine) for metric in METRICS if metric != DURATION},
+    )
+
+
+def _run(command: Sequence[str], timeout_s: float, tool: str, log: Path | None = None) -> None:
+    """Runs a tool over the program; a log in which counters are refused is left to its reader."""
+    reply = run_bounded(command, timeout_s)
+    text = log.read_text(encoding="utf-8") if log and log.is_file() else ""
+    if reply.code is None:
+        raise FlashladderError(f"{tool} did not end within {timeout_s:.0f} s")
+    if reply.code and "ERR_NVGPUCTRPERM" not in text:
+        tail = (text + reply.output).strip().splitlines()[-3:]
+        raise FlashladderError(f"{tool} ended with exit code {reply.code}", found=" / ".join(tail))
+
+
+def _opinion(method: Method, version: str, rounds: Rounds, timings: tuple[Timings, ...]) -> Opinion:
+    return Opinion.model_validate(
+        {
+            "method": method,
+            "mode": "ncu-base" if method == "ncu" else "event-free",
+            "version": version,
+            "dtype": rounds.dtype,
+            "shape": rounds.shape,
+            "timings": timings,
+        }
+    )
+
+
+ASK: Mapping[Method, Callable[[Rounds, float], Opinion]] = {"nvbench": ask_nvbench, "ncu": ask_ncu}

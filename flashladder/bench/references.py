@@ -1,0 +1,268 @@
+"""What kernels are compared with, each as something to time: torch's FA2 and cuDNN, FA4, the flash-attn wheel.
+
+Why: one ratio to FA2 says little to a person who would use cuDNN or FA4 instead (rule 2 of the measurement protocol). A
+reference is launched, checked and timed as kernels are (`flashladder.bench.run`); one that is not installed, or does
+not run on this GPU, is one line and no failure. All compute non-causal attention of (B, S, H, D) tensors.
+
+Run, on a machine with a GPU: ``python -m flashladder.bench 16 --references all``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+import re
+from typing import TYPE_CHECKING, Any
+import warnings
+
+from flashladder.bench.subject import Subject
+from flashladder.cases.inputs import torch_dtype
+from flashladder.errors import FlashladderError
+from flashladder.ladder.config import DTYPES
+from flashladder.results.schema import Reference
+
+if TYPE_CHECKING:
+    import torch
+
+FA2 = "fa2"  # the reference that everything is paired with
+REFERENCE_OP = "torch.ops.aten._flash_attention_forward"
+PROBE = (1, 1024, 16, 128)  # what a reference is tried and profiled on
+_TRAITS = re.compile(r"kernel_traits<(?:\(int\))?(\d+), *(?:\(int\))?(\d+), *(?:\(int\))?(\d+)")  # d_head, B_r, B_c
+_KNOB = re.compile(r"_(\d+x\d+x\d+)_")  # in cuDNN's kernel names
+
+Forward = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """How to call a reference.
+
+    Attributes:
+        op: what is called, as results name it.
+        forward: loads what it needs and returns the function of (q, k, v) that queues the reference once and returns O.
+        version: of the package it comes from; None where that is torch.
+        tile: from the name of its kernel, or as its package documents it.
+    """
+
+    op: str
+    forward: Callable[[], Forward]
+    version: Callable[[], str | None]
+    tile: Callable[[str], str | None]
+
+
+def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """FA2 forward, non-causal, on (B, S, H, D) tensors, as torch ships it."""
+    import torch
+
+    length = q.shape[1]
+    fa2 = torch.ops.aten._flash_attention_forward  # noqa: SLF001 - torch exposes FA2 itself under no public name
+    outputs = fa2(q, k, v, None, None, length, length, 0.0, False, False)
+    result: torch.Tensor = outputs[0]
+    return result
+
+
+def _cudnn() -> Forward:
+    """Attention of cuDNN through torch, on transposed views: nothing is copied."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            out = scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+        return out.transpose(1, 2)
+
+    return forward
+
+
+def _fa4() -> Forward:
+    from flash_attn.cute import flash_attn_func  # type: ignore[import-not-found]  # optional package
+
+    return lambda q, k, v: _first(flash_attn_func(q, k, v))
+
+
+def _flash_attn() -> Forward:
+    from flash_attn import flash_attn_func  # type: ignore[import-not-found]  # optional package
+
+    return lambda q, k, v: _first(flash_attn_func(q, k, v))
+
+
+def _first(found: Any) -> Any:
+    """O, where a function returns it alone or in front of the log sums."""
+    return found[0] if isinstance(found, tuple | list) else found
+
+
+def _cudnn_version() -> str | None:
+    import torch
+
+    found = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]  # torch does not annotate it
+    return None if found is None else f"{found // 10000}.{found % 10000 // 100}.{found % 100}"
+
+
+def _fa4_version() -> str:
+    """FA4 is compiled at first use, so that its compiler is part of what is timed."""
+    return f"{metadata.version('flash-attn-4')}, nvidia-cutlass-dsl {metadata.version('nvidia-cutlass-dsl')}"
+
+
+def _traits_tile(kernel: str) -> str | None:
+    """``128x64`` from ``Flash_fwd_kernel_traits<128, 128, 64, 4, ...>``."""
+    found = _TRAITS.search(kernel)
+    return f"{found[2]}x{found[3]}" if found else None
+
+
+def _cudnn_tile(kernel: str) -> str | None:
+    """``64x128x128`` as cuDNN writes it: rows of a warp group's product, keys, d_head."""
+    found = _KNOB.search(kernel)
+    return found[1] if found else None
+
+
+def _fa4_tile(kernel: str) -> str | None:
+    """What FA4 chooses on Hopper for 128 dimensions, by its own table; kernel names do not tell."""
+    if "sm90" not in kernel.lower():
+        return None
+    try:
+        from flash_attn.cute import interface
+
+        chosen = interface._tile_size_fwd_sm90(128, 128, False, False)  # noqa: SLF001 - under no public name
+    except (ImportError, AttributeError, TypeError):
+        return None  # another version keeps its table elsewhere
+    return f"{chosen.m_block_size}x{chosen.n_block_size}"
+
+
+BACKENDS: dict[str, Backend] = {
+    FA2: Backend(REFERENCE_OP, lambda: reference_forward, lambda: None, _traits_tile),
+    "cudnn": Backend("scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION", _cudnn, _cudnn_version, _cudnn_tile),
+    "fa4": Backend("flash_attn.cute.flash_attn_func", _fa4, _fa4_version, _fa4_tile),
+    "flash-attn": Backend(
+        "flash_attn.flash_attn_func", _flash_attn, lambda: metadata.version("flash-attn"), _traits_tile
+    ),
+}
+"""Subject to how it is called; the first is what all others are paired with."""
+NAMES = tuple(name for name in BACKENDS if name != FA2)  # those that are timed beside kernels
+INSTALL = {"fa4": "pip install 'flash-attn-4[cu13]'", "flash-attn": "pip install flash-attn"}
+
+
+@dataclass(frozen=True)
+class Arms:
+    """References that run here: subjects to time, identities by name, and one line for each that is left out."""
+
+    subjects: tuple[Subject, ...] = ()
+    identities: Mapping[str, Reference] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+
+def backend(name: str) -> Backend:
+    """How the reference `name` is called.
+
+    Raises:
+        FlashladderError: there is no such reference.
+    """
+    if name not in BACKENDS:
+        raise FlashladderError("no such reference", expected=" or ".join(BACKENDS), found=name)
+    return BACKENDS[name]
+
+
+def lacking(name: str, dtype: str) -> str | None:
+    """Why the reference does not run here, in one line; None when it does. Compiles it where it is compiled at use."""
+    found = backend(name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns once per reason why a backend refuses
+            q = probe(dtype)
+            finite = bool(found.forward()(q, q, q).isfinite().all())  # waits for it
+    except ImportError as error:
+        return f"{name}: not installed ({_line(error)})" + (f": {INSTALL[name]}" if name in INSTALL else "")
+    except Exception as error:  # noqa: BLE001 - whatever other people's compilers raise: this reference is left out
+        return f"{name}: does not run on this GPU in {dtype}: {_line(error)}"
+    return None if finite else f"{name}: what it computes in {dtype} on this GPU is not finite"
+
+
+def probe(dtype: str) -> torch.Tensor:
+    """A (B, S, H, D) tensor of N(0, 1) on the GPU."""
+    import torch
+
+    return torch.randn(*PROBE, device="cuda", dtype=torch_dtype(dtype))
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+def reference_subject(name: str, dtype: str) -> Subject:
+    """The reference as something to time; it returns O, so that it is copied in the check alone.
+
+    Raises:
+        FlashladderError: there is no such reference.
+        ImportError: it is not installed.
+    """
+    forward = backend(name).forward()
+    return Subject(name, dtype, lambda tensors: forward(tensors.q, tensors.k, tensors.v), returns=True)
+
+
+def arms(names: Sequence[str], dtypes: Sequence[str] = DTYPES) -> Arms:
+    """The references `names` (``all``: every one but FA2, which is timed anyway), in the dtypes that run here."""
+    wanted = dict.fromkeys(name for given in names for name in (NAMES if given == "all" else (given,)))
+    subjects: list[Subject] = []
+    left_out: list[str] = []
+    for name in wanted:
+        reasons = {dtype: lacking(name, dtype) for dtype in dtypes}
+        subjects += [reference_subject(name, dtype) for dtype, reason in reasons.items() if reason is None]
+        left_out += dict.fromkeys(reason for reason in reasons.values() if reason)
+    found = dict.fromkeys(subject.key for subject in subjects)
+    return Arms(tuple(subjects), {name: reference_identity({}, name) for name in found}, tuple(left_out))
+
+
+def reference_identity(kernels: Mapping[str, str], name: str = FA2) -> Reference:
+    """A reference as it is installed here; `kernels` maps dtype to the name of its kernel, once profiled."""
+    import torch
+
+    found = backend(name)
+    return Reference(
+        op=found.op,
+        version=found.version(),
+        tile=next((tile for kernel in kernels.values() if (tile := found.tile(kernel))), None),
+        torch=torch.__version__,
+        cuda=torch.version.cuda,
+        kernels=dict(kernels),
+    )
+
+
+def reference_kernel(dtype: str, name: str = FA2) -> str | None:
+    """The name of the kernel that a reference launches, read once by the profiler; None when it sees no kernel.
+
+    Of several the longest. Not to be called while anything is timed: the profiler slows launches down.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    q = probe(dtype)
+    forward = backend(name).forward()
+    forward(q, q, q)
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
+        forward(q, q, q)
+        torch.cuda.synchronize()
+    return longest_kernel(seen.events())
+
+
+def longest_kernel(events: Sequence[Any]) -> str | None:
+    """The name of the longest launch among a profiler's events; copies and fills do not count."""
+    launches = [
+        (float(event.time_range.elapsed_us()), str(event.name))
+        for event in events
+        if str(event.device_type).endswith("CUDA") and not event.name.startswith(("Memset", "Memcpy"))
+    ]
+    return max(launches)[1] if launches else None
+
+
+def profiled(reference: Reference, name: str, dtypes: Sequence[str]) -> Reference:
+    """The same reference with its kernels' names in these dtypes, and its tile; asks the profiler for new ones."""
+    names = dict(reference.kernels)
+    for dtype in dtypes:
+        if dtype not in names and (kernel := reference_kernel(dtype, name)):
+            names[dtype] = kernel
+    if names == reference.kernels:
+        return reference
+    tile = next((tile for kernel in names.values() if (tile := backend(name).tile(kernel))), reference.tile)
+    return reference.model_copy(update={"kernels": names, "tile": tile})

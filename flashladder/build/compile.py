@@ -1,0 +1,212 @@
+"""Compiles kernels to PTX and machine code, each source once: `ptx_for`, `cubin_for` and, for many, `compile_many`.
+
+CUDA C++ becomes compute_80 PTX once per iteration and configuration; ptxas makes every architecture's machine code from
+that very PTX, so what a GPU runs, what the emulator runs and what the wheel ships for newer GPUs have one origin.
+
+    python -m flashladder.build.compile --iteration 7 --arch sm_80 --configs prog
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flashladder.arguments import CONFIGS, Parser, whole
+from flashladder.columns import terminal_width
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.paths import KERNELS
+from flashladder.files import write_atomic
+from flashladder.machine_code.ptxas import PtxasRow, to_csv
+from flashladder.build.ptxas_table import render
+from flashladder.build.scheduler import fill_all
+from flashladder.build.store import STORE, CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
+from flashladder.toolchain.wheels import (
+    Toolchain,
+    find_toolchain,
+    gpu_arch,
+    host_compiler,
+    host_compiler_version,
+    load_pins,
+    require_arch,
+)
+
+if TYPE_CHECKING:
+    from flashladder.ladder.config import KernelConfig
+    from flashladder.ladder.iteration import Iteration
+
+__all__ = ["CubinEntry", "PtxEntry", "compile_many", "cubin_for", "ptx_for", "ptx_many", "table_rows", "tools_of"]
+
+# The packages that decide what nvcc -ptx writes; ptxas is part of the first one.
+PTX_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
+
+
+def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tools:
+    """Programs, versions and flags for a release build (-lineinfo) or a debug build (-G -O0).
+
+    Raises:
+        FlashladderError: the toolchain or the host compiler is missing.
+    """
+    toolchain = toolchain or find_toolchain()
+    pins, host = load_pins(), host_compiler()
+    versions = {name: toolchain.versions[name] for name in PTX_PACKAGES}
+    return Tools(
+        root=toolchain.root,
+        nvcc=toolchain.nvcc,
+        ptxas=toolchain.ptxas,
+        host_compiler=host,
+        nvcc_flags=(f"-arch={pins.ptx_arch}", *pins.flags("nvcc", debug=debug)),
+        ptxas_flags=pins.flags("ptxas", debug=debug),
+        ptx_versions=versions | {"host compiler": host_compiler_version(host)},
+        ptxas_version=toolchain.versions["nvidia-cuda-nvcc"],
+        debug=debug,
+    )
+
+
+def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernels: Path = KERNELS) -> PtxEntry:
+    """Where the store keeps a kernel's PTX, complete or not; compiles nothing."""
+    from flashladder.ladder.compose import included_files, translation_unit
+
+    text = translation_unit(iteration, config)
+    return ptx_entry(text, kernels, included_files(text, kernels), tools, STORE)
+
+
+def ptx_for(
+    iteration: Iteration,
+    config: KernelConfig,
+    toolchain: Toolchain | None = None,
+    *,
+    debug: bool = False,
+    kernels: Path = KERNELS,
+) -> PtxEntry:
+    """The PTX of one kernel, compiled if it is not in the store.
+
+    Raises:
+        FlashladderError: the toolchain is missing, or nvcc failed (the line says why and where the log is).
+    """
+    return ptx_many([(iteration, config)], toolchain=toolchain, debug=debug, kernels=kernels)[0]
+
+
+def cubin_for(
+    iteration: Iteration,
+    config: KernelConfig,
+    arch: str,
+    toolchain: Toolchain | None = None,
+    *,
+    debug: bool = False,
+    kernels: Path = KERNELS,
+) -> CubinEntry:
+    """The machine code of one kernel for `arch` (for example ``sm_80``), compiled if it is not in the store.
+
+    Raises:
+        FlashladderError: unknown `arch`, the toolchain is missing, or a tool failed.
+    """
+    return compile_many([(iteration, config, arch)], toolchain=toolchain, debug=debug, kernels=kernels)[0]
+
+
+def ptx_many(
+    pairs: Iterable[tuple[Iteration, KernelConfig]],
+    n_jobs: int | None = None,
+    *,
+    toolchain: Toolchain | None = None,
+    debug: bool = False,
+    kernels: Path = KERNELS,
+) -> list[PtxEntry]:
+    """The PTX of each (iteration, configuration), in order; what is missing is compiled, `n_jobs` at a time.
+
+    Raises:
+        FlashladderError: as `ptx_for`; also a missing ninja or an impossible `n_jobs`.
+    """
+    tools = tools_of(toolchain, debug=debug)
+    entries = [ptx_planned(iteration, config, tools, kernels) for iteration, config in pairs]
+    fill_all(entries, n_jobs)
+    return entries
+
+
+def compile_many(
+    jobs: Iterable[tuple[Iteration, KernelConfig, str]],
+    n_jobs: int | None = None,
+    *,
+    toolchain: Toolchain | None = None,
+    debug: bool = False,
+    kernels: Path = KERNELS,
+) -> list[CubinEntry]:
+    """The machine code of each (iteration, configuration, arch), in order; what is missing is compiled through ninja.
+
+    Args:
+        jobs: what is wanted; repetitions and kernels with the same source cost nothing.
+        n_jobs: compilers at once; None for one per CPU.
+        toolchain: None to find it.
+        debug: -G -O0 instead of -lineinfo; such entries live beside the release ones.
+        kernels: the folder with the CUDA sources (the lock's tests compile a changed copy of it).
+
+    Raises:
+        FlashladderError: as `cubin_for`; also a missing ninja or an impossible `n_jobs`.
+    """
+    tools = tools_of(toolchain, debug=debug)
+    units: dict[tuple[int, KernelConfig], PtxEntry] = {}  # by identity: an iteration holds mappings
+    jobs, entries = list(jobs), []
+    for iteration, config, arch in jobs:
+        unit = units.get((id(iteration), config)) or ptx_planned(iteration, config, tools, kernels)
+        units[id(iteration), config] = unit
+        entries.append(cubin_entry(unit, require_arch(arch), tools, STORE))
+    fill_all(entries, n_jobs)
+    return entries
+
+
+def table_rows(
+    jobs: Sequence[tuple[Iteration, KernelConfig, str]], entries: Sequence[CubinEntry]
+) -> tuple[list[PtxasRow], list[str]]:
+    """The ptxas table of compiled `jobs` and the warnings of its logs, each naming its kernel."""
+    rows, warnings = [], list[str]()
+    for (iteration, config, arch), entry in zip(jobs, entries, strict=True):
+        usage = entry.usage
+        rows.append(PtxasRow.of(f"{iteration.number:02d}", config.short_form(), config.smem_bytes, usage))
+        warnings += [f"{iteration.number:02d} {config.short_form()} {arch}: {line}" for line in usage.warnings]
+    return rows, warnings
+
+
+def default_arch() -> str:
+    """The architecture of GPU 0 where it is one of those supported, else ``sm_80``."""
+    found = gpu_arch()
+    return found if found in load_pins().arches else "sm_80"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="python -m flashladder.build.compile",
+        description="Compiles one iteration's kernels to PTX and machine code and prints the ptxas table.",
+        epilog="example: python -m flashladder.build.compile --iteration 7 --arch sm_80,sm_90 --configs prog",
+    )
+    parser.add_argument("--iteration", required=True, help="number, or an ablation such as '16 - swizzle'")
+    parser.add_argument("--arch", help="sm_XX, several separated by commas (default: the GPU present, else sm_80)")
+    parser.add_argument("--configs", default="prog", metavar="KEY", help=f"{CONFIGS} (default: prog)")
+    parser.add_argument("--jobs", type=whole, help="compilers at once (default: one per CPU)")
+    parser.add_argument("--debug", action="store_true", help="compile with -G -O0 for cuda-gdb")
+    parser.add_argument("--csv", type=Path, help="also write the table to this file")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line; exit code 2 and one line when something is wrong."""
+    options = _parser().parse_args(arguments)
+    with one_line_errors():
+        from flashladder.ladder.ablation import load_description
+        from flashladder.ladder.selection import select_configs
+
+        iteration = load_description(options.iteration)
+        arches = [require_arch(arch.strip()) for arch in (options.arch or default_arch()).split(",")]
+        configs = select_configs(iteration, options.configs)
+        if not configs:
+            raise FlashladderError("no configuration is selected", found=options.configs, hint="try --configs prog")
+        jobs = [(iteration, config, arch) for config in configs for arch in arches]
+        entries = compile_many(jobs, options.jobs, debug=options.debug)
+        rows, warnings = table_rows(jobs, entries)
+        print(render(rows, warnings, terminal_width()), end="")
+        if options.csv:
+            write_atomic(options.csv, to_csv(rows))
+
+
+if __name__ == "__main__":
+    main()

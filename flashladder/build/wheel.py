@@ -1,0 +1,242 @@
+"""A wheel per iteration: assembled bit for bit the same from the same files, installed, and imported as a test.
+
+Why not bdist_wheel: nothing is left to compile when a wheel is made, and a wheel is a zip with three metadata files;
+the `wheel` package writes the zip and its RECORD. The library inside needs no Python symbol, hence ``cp310-abi3``.
+Used by `flashladder.build.command`; on its own it installs every wheel that is built for this machine's GPU (else sm_80):
+
+    python -m flashladder.build.wheel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+import importlib
+import importlib.util
+import json
+import os
+from pathlib import Path
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+
+from flashladder.build.compile import default_arch
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.paths import BUILD
+from flashladder.files import relative, sha256
+
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
+EPOCH_SECONDS = "315532800"
+LIBRARY = "_C.abi3.so"
+LIBRARY_DIGEST = "library_sha256"  # its key in the manifest
+
+# Runs in a process of its own: the operator exists, and the library offers exactly the configurations that were built.
+_IMPORT_CHECK = """
+import importlib, json, sys
+name, expected = sys.argv[1], json.loads(sys.argv[2])
+module = importlib.import_module(name)
+import torch
+namespace = getattr(torch.ops, name)
+namespace.forward.default, namespace.forward_out.default
+found = sorted(module.configurations())
+if found != sorted(expected):
+    sys.exit(f"{module.__file__}: expected the configurations {expected}, found {found}")
+print(module.__file__)
+"""
+
+
+def wheel_name(name: str, version: str) -> str:
+    """File name of the wheel of package `name`: any CPython from 3.10 on, this platform."""
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    return f"{name}-{version}-cp310-abi3-{platform}.whl"
+
+
+def assemble(folder: Path, name: str, version: str, summary: str, members: Mapping[str, bytes]) -> Path:
+    """Writes the wheel of package `name` into `folder`; the same members give the same bytes.
+
+    Args:
+        folder: where the wheel goes.
+        name: import name of the package, ``flashladder_07``.
+        version: PEP 440 version.
+        summary: one line for the metadata.
+        members: file name inside the package -> content.
+
+    Raises:
+        FlashladderError: the `wheel` package is missing.
+    """
+    try:
+        from wheel.wheelfile import WheelFile
+    except ImportError as error:
+        raise FlashladderError("the wheel package is missing", hint="run: pip install 'wheel>=0.46'") from error
+    final = folder / wheel_name(name, version)
+    tag = "-".join(final.stem.split("-")[2:])
+    info = f"{name}-{version}.dist-info"
+    contents = {f"{name}/{member}": data for member, data in members.items()}
+    contents[f"{info}/METADATA"] = _metadata(name, version, summary).encode()
+    contents[f"{info}/WHEEL"] = (
+        f"Wheel-Version: 1.0\nGenerator: flashladder ({version})\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    )
+    with tempfile.TemporaryDirectory(dir=folder) as scratch, _fixed_epoch():
+        part = Path(scratch) / final.name
+        with WheelFile(part, "w") as archive:
+            for path in sorted(contents, key=lambda path: (".dist-info/" in path, path)):
+                entry = zipfile.ZipInfo(path, EPOCH)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = (stat.S_IFREG | (0o755 if path.endswith(".so") else 0o644)) << 16
+                archive.writestr(entry, contents[path])
+        part.replace(final)
+    return final
+
+
+def _metadata(name: str, version: str, summary: str) -> str:
+    return (
+        f"Metadata-Version: 2.4\nName: {name.replace('_', '-')}\nVersion: {version}\nSummary: {summary}\n"
+        "License-Expression: Apache-2.0\nRequires-Python: >=3.10\nRequires-Dist: torch>=2.10\n"
+    )
+
+
+@contextmanager
+def _fixed_epoch() -> Iterator[None]:
+    """Makes `wheel` date its RECORD like every other member."""
+    before = os.environ.get("SOURCE_DATE_EPOCH")
+    os.environ["SOURCE_DATE_EPOCH"] = EPOCH_SECONDS
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SOURCE_DATE_EPOCH"]
+        else:
+            os.environ["SOURCE_DATE_EPOCH"] = before
+
+
+def installed_digest(name: str) -> str | None:
+    """Digest of the inputs that the installed package `name` was built from; None where it is missing or damaged."""
+    folder = package_folder(name)
+    if folder is None:
+        return None
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        digest = manifest["inputs_digest"] if manifest[LIBRARY_DIGEST] == library_digest(folder) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return digest if isinstance(digest, str) else None
+
+
+def package_folder(name: str) -> Path | None:
+    """The folder of the installed package `name`, found without importing it; None where it is not installed."""
+    importlib.invalidate_caches()  # it may have been installed a moment ago
+    spec = importlib.util.find_spec(name)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def library_digest(folder: Path) -> str:
+    """SHA-256 of the library in the folder of an installed package; `OSError` where it is missing."""
+    return sha256((folder / LIBRARY).read_bytes())
+
+
+def install(*wheels: Path) -> None:
+    """Installs `wheels` into the environment of this Python, without dependencies and without a network.
+
+    uv's cache is left out: an environment's files are hard links into it, so that it repeats what was damaged in one.
+
+    Raises:
+        FlashladderError: this Python is not in a virtual environment, has no installer, or the installer failed.
+    """
+    if sys.prefix == sys.base_prefix:
+        raise FlashladderError(
+            "this Python is not in a virtual environment, so the wheel is not installed",
+            where=sys.prefix,
+            hint="use `nox -s build-iteration-N` or `nox -s dev`, or build with --no-install",
+        )
+    command = installer()
+    again = ["--reinstall", "--no-cache"] if "--python" in command else ["--force-reinstall"]
+    options = ["--no-deps", "--no-index", *again]
+    done = subprocess.run([*command, *options, *wheels], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        what = f"the wheel could not be installed ({_last_line(done.stderr)})"
+        raise FlashladderError(what, where=", ".join(relative(wheel) for wheel in wheels))
+
+
+def installer() -> list[str]:
+    """The command that installs into the environment of this Python; the same options follow for uv and pip.
+
+    Raises:
+        FlashladderError: neither uv nor pip is here.
+    """
+    uv = [sys.executable, "-m", "uv"] if importlib.util.find_spec("uv") else [shutil.which("uv") or ""]
+    if uv != [""]:
+        return [*uv, "pip", "install", "--python", sys.executable]
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip", "install"]
+    raise FlashladderError("neither uv nor pip is in this environment", hint="run: pip install uv")
+
+
+def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
+    """Installs every release wheel of the selection ``prog`` for `arch` that is built and not installed here yet.
+
+    Args:
+        build: the folder of all builds.
+        arch: ``sm_80`` ...; None for the GPU present, else ``sm_80``.
+
+    Returns:
+        The names of the packages that are installed now, whether or not they were before.
+
+    Raises:
+        FlashladderError: a manifest cannot be read, or the installer failed.
+    """
+    wheels, names = list[Path](), list[str]()
+    for manifest in sorted(build.glob(f"iteration_??/{arch or default_arch()}/manifest.json")):
+        try:
+            digest = json.loads(manifest.read_text(encoding="utf-8"))["inputs_digest"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FlashladderError(
+                f"the build's manifest is broken ({error})", where=relative(manifest), hint="build that iteration again"
+            ) from error
+        name = f"flashladder_{manifest.parent.parent.name[-2:]}"
+        names.append(name)
+        if installed_digest(name) != digest:
+            wheels += sorted(manifest.parent.glob("*.whl"))
+    if wheels:
+        install(*wheels)
+    return names
+
+
+def check_import(name: str, configs: Sequence[str]) -> str:
+    """Imports the installed package in a process of its own; returns the path it was imported from.
+
+    Args:
+        name: ``flashladder_07``.
+        configs: short forms that the library must offer, no more and no fewer.
+
+    Raises:
+        FlashladderError: the import fails, an operator is missing, or the configurations differ.
+    """
+    command = [sys.executable, "-I", "-c", _IMPORT_CHECK, name, json.dumps(sorted(configs))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise FlashladderError(
+            f"the import check failed: {_last_line(done.stderr)}",
+            where=name,
+            hint="the wheel was built with another torch or compiler than this environment's, or is broken",
+        )
+    return done.stdout.strip()
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else "no message"
+
+
+def main() -> None:
+    """Installs what is built; prints the packages on one line."""
+    with one_line_errors():
+        names = install_built()
+        print(f"built iterations installed here: {', '.join(names) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""One iteration of flashladder's ladder, compiled: importing this loads it into torch and makes it traceable.
+
+    >>> import torch, flashladder_16                                        # NN = 01 to 16
+    >>> torch.ops.flashladder_16.forward(q, k, v)                           # (batch, seq_len, n_heads, d_head)
+    >>> torch.ops.flashladder_16.forward_out(q, k, v, out, config="(FP16, 128, 64, 64, 4): ...")
+    >>> flashladder_16.configurations()
+
+The same text is `__init__.py` of every `flashladder_NN` wheel (flashladder/build/wheel_template.py is the template). Beside it:
+`_C.abi3.so`, `manifest.json` (digests of all inputs) and `kernels.csv` (registers, spills, shared memory).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["LIBRARY", "NAMESPACE", "configurations"]
+
+NAMESPACE = __name__.rpartition(".")[2]
+LIBRARY = Path(__file__).with_name("_C.abi3.so")
+OLDEST_TORCH = (2, 10)
+STORAGE = 2**58  # bytes between the made-up addresses of two storages in a trace: more than any tensor is long
+
+
+def configurations() -> tuple[str, ...]:
+    """The short forms of the configurations that this library holds; the first of a dtype is that dtype's default."""
+    lines: str = getattr(torch.ops, NAMESPACE).configurations()
+    return tuple(lines.splitlines())
+
+
+def _forward_fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, config: str = "") -> torch.Tensor:
+    """What `forward` returns, without running it: a contiguous tensor of q's shape, dtype and device."""
+    out = q.new_empty(q.shape)
+    _check((q, k, v, out), config, out_given=False)
+    return out
+
+
+def _forward_out_fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str = "") -> None:
+    """`forward_out` returns nothing: it writes to `out`."""
+    _check((q, k, v, out), config, out_given=True)
+
+
+def _check(tensors: tuple[torch.Tensor, ...], config: str, *, out_given: bool) -> None:
+    """The operator's own check of its arguments, in the library, on what is known of tensors that have no memory.
+
+    A dimension that is a symbol counts with the value that it has in this trace and is not pinned to it: the operator
+    checks again when it runs. Where a symbol has no value yet, nothing is checked.
+
+    Raises:
+        ValueError: an argument breaks the kernel's contract, in the words of the operator.
+    """
+    known = [_known((*t.shape, *t.stride(), t.storage_offset())) for t in tensors]
+    if any(numbers is None for numbers in known):
+        return
+    facts = [numbers for numbers in known if numbers is not None]
+    ranks = [t.dim() for t in tensors]
+    storages = [t.untyped_storage()._cdata for t in tensors]  # noqa: SLF001 - torch has no public name for a storage
+    getattr(torch.ops, NAMESPACE).check(
+        ranks,
+        [size for rank, numbers in zip(ranks, facts, strict=True) for size in numbers[:rank]],
+        [stride for rank, numbers in zip(ranks, facts, strict=True) for stride in numbers[rank:-1]],
+        [
+            (storages.index(storage) + 1) * STORAGE + numbers[-1] * tensor.element_size()
+            for storage, numbers, tensor in zip(storages, facts, tensors, strict=True)
+        ],
+        [_name(tensor.dtype) for tensor in tensors],
+        # A meta tensor may be moved to any device: it counts as being on the right one.
+        ["cuda" if tensor.device.type == "meta" else str(tensor.device) for tensor in tensors],
+        out_given,
+        config,
+    )
+
+
+def _known(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
+    """Sizes, strides and offsets as plain numbers; None where one of them is a symbol without a value."""
+    if any(isinstance(number, torch.SymInt) and not number.node.has_hint() for number in numbers):
+        return None
+    return [int(number.node.hint) if isinstance(number, torch.SymInt) else number for number in numbers]
+
+
+def _name(dtype: torch.dtype) -> str:
+    """``fp16``, ``bf16``, or torch's name of another dtype."""
+    return {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+def _load() -> None:
+    """Loads the library into torch and registers the fake implementations, once."""
+    if str(LIBRARY) in torch.ops.loaded_libraries:
+        return
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < OLDEST_TORCH:
+        raise ImportError(f"{NAMESPACE}: expected torch 2.10 or later, found {torch.__version__}; upgrade torch")
+    if hasattr(getattr(torch.ops, NAMESPACE), "forward"):
+        raise ImportError(f"{NAMESPACE}: another library is already loaded under this name; start a new process")
+    operators: Any = torch.ops  # untyped in torch
+    try:
+        operators.load_library(LIBRARY)
+    except OSError as error:
+        reason = error.__cause__ or error
+        raise ImportError(f"{NAMESPACE}: torch could not load the library ({reason}); build it again") from error
+    torch.library.register_fake(f"{NAMESPACE}::forward", _forward_fake)
+    torch.library.register_fake(f"{NAMESPACE}::forward_out", _forward_out_fake)
+
+
+if NAMESPACE != "wheel_template":  # in the checkout this file is only the template
+    _load()

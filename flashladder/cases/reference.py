@@ -1,0 +1,200 @@
+"""High-precision references and the error bounds that decide whether a kernel is correct.
+
+Why: one place says what "correct" means (rule 7 of the measurement protocol). On each compared slice the maximum error
+against an fp64 reference is at most twice that of torch's own 16-bit flash attention (or one unit roundoff of the
+largest element), and the relative RMS error at most one unit roundoff; where V is constant, each element of O is that
+constant to one unit roundoff. Over all compared slices the mean signed error is that of unbiased rounding. References
+cover whole (sample, head) slices: all of a small case, every head of a large one; that the others were written is
+checked through NaN poison. Works on CPU and GPU tensors alike.
+
+Tensors are (batch, seq_len, n_heads, d_head); "slices" below are (batch index, head index) pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+import math
+import random
+from typing import TYPE_CHECKING
+
+from flashladder.cases.inputs import Case, Tensors
+from flashladder.errors import FlashladderError
+from flashladder.results.schema import Accuracy, Shape
+
+if TYPE_CHECKING:
+    import torch
+
+UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
+CHUNK = 2048  # query rows of the reference at a time: at S=16384 the fp64 scores take 0.27 GB
+ALL_SLICES = 32  # a case with at most as many is compared in full
+BIAS_SHARE = 1 / 16  # of a unit roundoff: the mean signed error that a right kernel may have
+BIAS_PER_KEY = 2.0**-28  # what tensor cores may add to it: they cut each sum of 16 products off at 2^-24
+BIAS_ERRORS = 6  # standard errors beyond that
+ROW_BIAS_SHARE = 1 / 4  # of a unit roundoff: RMS over rows of what one row has in common
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The reference on some slices and the errors it allows.
+
+    Attributes:
+        slices: (sample, head) pairs, n of them.
+        output: (n, seq_len, d_head), fp64.
+        rounded: the same in the dtype of O.
+        unit: (n, 1, d_head), what errors are counted in: 1, or the size of V's column where V is constant.
+        max_allowed: (n,), largest error in these units: twice torch's, at least a unit roundoff of the largest element
+            (torch may be lucky with the few large ones); where V is constant, one unit roundoff of the constant.
+        rms_allowed: relative RMS error, one unit roundoff.
+    """
+
+    slices: tuple[tuple[int, int], ...]
+    output: torch.Tensor
+    rounded: torch.Tensor
+    unit: torch.Tensor
+    max_allowed: torch.Tensor
+    rms_allowed: float
+
+
+@dataclass
+class References:
+    """Expected outputs by case and dtype: sixteen iterations share one computation."""
+
+    known: dict[tuple[Case, str], Expected] = field(default_factory=dict)
+
+    def expected(self, case: Case, dtype: str, tensors: Tensors) -> Expected:
+        """The reference of this case, computed at first use."""
+        if (case, dtype) not in self.known:
+            self.known[case, dtype] = expect(tensors, dtype, compared_slices(case.shape, case.seed))
+        return self.known[case, dtype]
+
+
+def choose_slices(shape: Shape, seed: int, count: int) -> tuple[tuple[int, int], ...]:
+    """`count` random (batch, head) slices, or all when there are not more."""
+    every = [(b, h) for b in range(shape.batch) for h in range(shape.n_heads)]
+    return tuple(sorted(random.Random(seed).sample(every, min(len(every), count))))  # noqa: S311 - nothing secret
+
+
+def compared_slices(shape: Shape, seed: int) -> tuple[tuple[int, int], ...]:
+    """What a case compares: every slice up to `ALL_SLICES`, else every head once, first and last sample among them."""
+    if shape.batch * shape.n_heads <= ALL_SLICES:
+        return choose_slices(shape, seed, ALL_SLICES)
+    draw = random.Random(seed)  # noqa: S311 - a choice of slices, nothing secret
+    heads = draw.sample(range(shape.n_heads), shape.n_heads)
+    inner = draw.sample(range(1, shape.batch - 1), shape.batch - 2)
+    samples = [0, shape.batch - 1, *inner]
+    return tuple(sorted((samples[number % shape.batch], head) for number, head in enumerate(heads)))
+
+
+def gather(tensor: torch.Tensor, slices: Sequence[tuple[int, int]]) -> torch.Tensor:
+    """The (batch, head) slices of a (B, S, H, D) tensor, stacked to (n, S, D)."""
+    import torch
+
+    return torch.stack([tensor[b, :, h] for b, h in slices])
+
+
+def attention_fp64(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """``softmax(q k^T / sqrt(D)) v`` of (n, S, D) tensors in fp64, `CHUNK` query rows at a time."""
+    import torch
+
+    scale = 1.0 / math.sqrt(q.shape[-1])
+    outputs = []
+    for one_q, one_k, one_v in zip(q, k, v, strict=True):
+        keys, values = one_k.double().T, one_v.double()
+        rows = [torch.softmax((chunk.double() @ keys) * scale, dim=-1) @ values for chunk in one_q.split(CHUNK)]
+        outputs.append(torch.cat(rows))
+    return torch.stack(outputs)
+
+
+def attention_torch16(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Torch's flash attention in the inputs' own 16-bit dtype, on (n, S, D) slices.
+
+    Flash and not math: the latter computes in fp32 inside, which no 16-bit tensor-core kernel can match.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return scaled_dot_product_attention(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)).squeeze(1)
+
+
+def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...]) -> Expected:
+    """Computes the reference on `slices` and what it allows.
+
+    Raises:
+        FlashladderError: torch's own result is not finite, so that it bounds nothing.
+    """
+    import torch
+
+    roundoff = UNIT_ROUNDOFF[dtype]
+    q, k, v = (gather(tensor, slices) for tensor in (tensors.q, tensors.k, tensors.v))
+    exact = attention_fp64(q, k, v)
+    error = (attention_torch16(q, k, v).double() - exact).abs().amax(dim=(1, 2))
+    largest = exact.abs().amax(dim=(1, 2))
+    constant = (v == v[:, :1]).all(dim=2).all(dim=1)
+    if not bool((error.isfinite() | constant).all()):
+        raise FlashladderError("torch's 16-bit attention gives no usable bound", found=f"maximum errors {error}")
+    return Expected(
+        slices=slices,
+        output=exact,
+        rounded=exact.to(q.dtype),
+        unit=torch.where(constant[:, None, None], v[:, :1].double().abs(), 1.0),
+        max_allowed=torch.where(constant, roundoff, torch.maximum(2.0 * error, roundoff * largest)),
+        rms_allowed=roundoff,
+    )
+
+
+def accuracy(out: torch.Tensor, expected: Expected) -> Accuracy:
+    """Errors of O (B, S, H, D) on the worst of the reference's slices, and whether all elements of O are finite."""
+    import torch
+
+    found, unit = gather(out, expected.slices).double(), expected.unit
+    error = (found - expected.output) / unit
+    largest = error.abs().amax(dim=(1, 2))
+    worst = int((largest / expected.max_allowed).argmax())
+    size = (expected.output / unit).square().mean(dim=(1, 2)).sqrt()
+    relative = float((error.square().mean(dim=(1, 2)).sqrt() / size).max())
+    bias, bias_allowed, row_bias = _bias(found, expected)
+    return Accuracy(
+        max_error=_finite(float(largest[worst])),
+        max_allowed=float(expected.max_allowed[worst]),
+        rms_error=_finite(relative),
+        rms_allowed=expected.rms_allowed,
+        finite=bool(torch.isfinite(out).all()),
+        bias=_finite(bias),
+        bias_allowed=_finite(bias_allowed),
+        row_bias=_finite(row_bias),
+        row_bias_allowed=ROW_BIAS_SHARE * expected.rms_allowed,
+    )
+
+
+def _finite(error: float) -> float | None:
+    return error if math.isfinite(error) else None
+
+
+def _bias(found: torch.Tensor, expected: Expected) -> tuple[float, float, float]:
+    """The mean error of O away from zero, as a share of O's mean size, how far from 0 it may be, and its RMS by row.
+
+    This is the estimate of b if O is (1 + b) times the reference, as with a biased reciprocal or row sum. It is taken
+    against the *rounded* reference: V's 16-bit numbers show through where one key dominates, so that the correctly
+    rounded O lies on one side of the exact one throughout. Against the rounded reference two errors remain, and both
+    have mean zero in a right kernel: O's rounding where the fp32 results differ, and that of P to 16 bits.
+
+    The first is a matter of each element, but elements repeat where rows have equal weights; the second is shared by
+    the elements of a row. The variance of the mean is therefore the sum of that over rows and that over columns, of
+    which each of the two errors makes one too large at worst. Beyond `BIAS_ERRORS` standard errors (one in 10^8 for the
+    64 rows of the smallest case) a right kernel may be off by `BIAS_SHARE` of a unit roundoff and, on tensor cores that
+    cut sums off instead of rounding them, by 2^-24 for each 16 keys. A factor of 1 + 2^-10 is 1/4 of bf16's roundoff.
+
+    Taken by row, the RMS of the same estimate is at most 0.14 of a roundoff in a right kernel, from the roundings of P.
+    A row sum or its reciprocal that is rounded to 16 bits makes it 0.3 to 0.5.
+    """
+    weight = expected.output.abs() / expected.unit
+    signed = expected.output.sign() * (found - expected.rounded.double()) / expected.unit
+    total = float(weight.sum())
+    bias = float(signed.sum()) / total
+    rest = signed - bias * weight
+    variance = float(rest.sum(dim=2).square().sum() + rest.sum(dim=1).square().sum())
+    floor = BIAS_SHARE * expected.rms_allowed + BIAS_PER_KEY * found.shape[1]
+    by_row = float((signed.sum(dim=2) / weight.sum(dim=2)).square().mean().sqrt())
+    return bias, floor + BIAS_ERRORS * math.sqrt(variance) / total, by_row

@@ -1,0 +1,233 @@
+"""The numerical check on a machine without a GPU: the same rule, the same poison, on the PTX that ships.
+
+Why: `flashladder.check.command` says what a correct kernel is; only the machine behind `run` differs here. The emulator
+gets NumPy views of torch's CPU tensors with their real strides, so that packed, transposed and sliced tensors, the NaN
+around O and the refusals are tested as on a GPU. Shapes are small, and only in the first case two runs must agree bit
+for bit, and not ten: the emulator has no thread of its own that could differ, so that the second run only proves that
+no state is left over. Strides that pass 2^32 bytes cost address space and no memory. A missing barrier may give right
+numbers in the emulator's order of threads: each kernel's first launch is watched for races and missing waits, and one
+that is found fails the case.
+
+Run:
+    python -m flashladder.check 7 --backend emulator           # its A100 configuration, fp16 and bf16
+    python -m flashladder.check --all --backend emulator --out emulated.json.gz    # resumes when the file exists
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flashladder import emulator, parallel
+from flashladder.build.compile import ptx_many
+from flashladder.build.installed import chosen_configs
+from flashladder.cases.case import D_HEAD, LARGE_LOGITS, Run, far_stride
+from flashladder.cases.contents import CONSTANT, EDGES, LOGITS
+from flashladder.cases.inputs import FULL_HEADS, Case, View
+from flashladder.cases.reference import References
+from flashladder.check.cases import CheckReport, check_iteration
+from flashladder.emulate.kernel import forward, kernel_of, require
+from flashladder.emulator.run.launch import MEMORY_BUDGET
+from flashladder.emulator.values import Array
+from flashladder.errors import FlashladderError
+from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.iteration import Iteration, load_iteration
+from flashladder.paths import KERNELS
+from flashladder.results.schema import Shape
+
+if TYPE_CHECKING:
+    import torch
+
+REPEATS = 2  # runs of the first case that must agree bit for bit
+FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four of them pass 2^31 bytes, eight 2^32; address space only
+CONFIGS = ("a100",)  # what is checked unless something else is asked for: the published configurations
+ELEMENT = np.dtype(np.uint16)  # bits of either dtype: the kernel's configuration says which it is
+_REFERENCES = References()  # of this process: iterations with equal tiles have equal cases
+
+
+def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False) -> tuple[Case, ...]:
+    """The emulator's cases of a configuration: small shapes, odd counts, views of all kinds, logits of all kinds.
+
+    Args:
+        config: whose tiles the lengths are multiples of.
+        row_stride: the only one that the kernel takes, in elements (0: any). Such a kernel gets its heads as slices of
+            tensors with that row stride, and the other layouts to refuse.
+        quick: one length and one refusal.
+    """
+    tile = max(config.B_r, config.B_c)
+    fixed = row_stride == FULL_HEADS * D_HEAD
+    own: View = "head_slice" if fixed else "contiguous"
+
+    def case(name: str, shape: tuple[int, int, int], view: View = own, repeats: int = 1, **other: Any) -> Case:
+        batch, length, heads = shape
+        text = f"{name} {batch}x{length}x{heads}"
+        size = Shape(batch=batch, seq_len=length, n_heads=heads, d_head=D_HEAD)
+        return Case(text, size, view, seed=length + heads, repeats=repeats, **other)
+
+    main = case("small", (2, 256, 2), repeats=REPEATS)
+    if quick:
+        return (main, case("transposed", (1, tile, 2), "transposed"))
+    return (
+        main,
+        case("long", (1, 1024, 1)),
+        case("one block", (1, tile, 1)),
+        case("odd", (3, tile * 3, 1)),
+        case("odd", (1, tile * 2, 3)),
+        case("many heads", (1, tile, 9)),
+        case("many samples", (9, tile, 1)),
+        case("samples of heads", (3, tile, 3)),
+        case("expanded", (3, tile, 2), expanded=True),
+        case("head slice", (2, tile, 3), "head_slice"),
+        case("qkv packed", (2, tile * 2, 2), "packed"),
+        case("transposed", (2, tile * 2, 2), "transposed"),
+        case("sliced", (2, tile * 2, 2), "sliced"),
+        *(case(f"mixed {turn}", (2, tile * 2, 2), "mixed", turn=turn) for turn in (0, 2)),
+        *(case(f"mixed rows of 2048 {turn}", (2, tile * 2, 2), "mixed_slots", turn=turn) for turn in (0, 2) if fixed),
+        *(case(f"other row stride {turn}", (1, tile, 2), "one_off", turn=turn) for turn in range(4) if fixed),
+        case("far rows", (1, tile * 2, 1), "far_rows", far_bytes=FAR_ROW),
+        case("far heads", (1, tile, 2), "far_heads", far_bytes=far_stride(2)),
+        case("far samples", (2, tile, 1), "far_samples", far_bytes=far_stride(2)),
+        case("large logits", (1, tile * 2, 1), scale=LARGE_LOGITS),
+        case("extreme logits", (2, max(192, tile * 2), -(-len(LOGITS) // 2)), contents=LOGITS),
+        case("edge logits", (1, max(192, tile * 2), len(EDGES)), contents=EDGES),
+        case("constant V", (1, tile * 2, 2), contents=CONSTANT),
+    )
+
+
+def as_array(tensor: torch.Tensor, storages: dict[int, Array]) -> Array:
+    """A view of a CPU tensor of 16-bit elements as their bits, with its shape, strides and the memory around it.
+
+    Args:
+        tensor: any strided view.
+        storages: the whole of each storage by its address; filled here, so that views of one storage share it.
+    """
+    import torch
+
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in storages:
+        flat = torch.empty(0, dtype=torch.int16).set_(storage)
+        storages[storage.data_ptr()] = flat.numpy().view(ELEMENT)
+    base = storages[storage.data_ptr()]
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    size = ELEMENT.itemsize
+    strides = tuple(stride * size for stride in tensor.stride())
+    return np.ndarray(tuple(tensor.shape), ELEMENT, base, tensor.storage_offset() * size, strides)
+
+
+def emulated_run(
+    iteration: Iteration,
+    *,
+    memory_budget: int = MEMORY_BUDGET,
+    kernels: Path = KERNELS,
+    watched: Collection[str] = (),
+) -> Run:
+    """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
+
+    The first launch of each configuration is watched for races, and any longer one after it, but of those in `watched`
+    (short forms). `kernels` is the folder of the CUDA sources, so that a changed copy of it meets the same check.
+
+    The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
+    races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
+    """
+    longest = dict.fromkeys(watched, sys.maxsize)  # watched, in positions
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
+        config = KernelConfig.parse(short_form)
+        kernel = kernel_of(iteration, config, kernels)
+        storages: dict[int, Array] = {}
+        arrays = tuple(as_array(tensor, storages) for tensor in (q, k, v, out))
+        tensors = (arrays[0], arrays[1], arrays[2], arrays[3])
+        try:
+            require(iteration, config, tensors)
+        except FlashladderError as error:
+            raise ValueError(str(error)) from error
+        hazards = emulator.Hazards()
+        known = longest.get(short_form, 0)
+        observers = (hazards,) if q.shape[1] > known else ()
+        longest[short_form] = max(q.shape[1], known)
+        try:
+            forward(iteration, config, tensors, kernel=kernel, observers=observers, memory_budget=memory_budget)
+        except FlashladderError as error:
+            raise RuntimeError(str(error)) from error
+        if hazards.reports:
+            more = f" ({len(hazards.reports) - 1 + hazards.dropped} more)" if len(hazards.reports) > 1 else ""
+            raise RuntimeError(f"{hazards.reports[0].render()}{more}")
+
+    return run
+
+
+def check_emulated(
+    number: int,
+    *,
+    configs: Sequence[str] = CONFIGS,
+    dtypes: Sequence[str] = DTYPES,
+    quick: bool = False,
+    done: frozenset[tuple[str, str]] = frozenset(),
+    bar: bool = True,
+) -> CheckReport:
+    """Checks an iteration's PTX on this CPU; arguments as of `flashladder.check.cases.check_iteration`.
+
+    Raises:
+        FlashladderError: no such iteration or configuration, or nothing here can compile it.
+    """
+    iteration = load_iteration(number)
+    stride = iteration.parts.row_stride
+    return check_iteration(
+        number,
+        configs=configs,
+        dtypes=dtypes,
+        references=_REFERENCES,
+        device="cpu",
+        run=emulated_run(iteration),
+        cases=lambda config: cases_for(config, stride, quick=quick),
+        repeats=REPEATS,
+        done=done,
+        bar=bar,
+    )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One iteration for `check_many`."""
+
+    number: int
+    configs: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    quick: bool
+    done: frozenset[tuple[str, str]]
+
+    def run(self) -> CheckReport:
+        import torch
+
+        torch.set_num_threads(1)  # there is a process per CPU already
+        return check_emulated(
+            self.number, configs=self.configs, dtypes=self.dtypes, quick=self.quick, done=self.done, bar=False
+        )
+
+
+def check_many(
+    numbers: Sequence[int],
+    configs: Sequence[str] = CONFIGS,
+    dtypes: Sequence[str] = DTYPES,
+    *,
+    quick: bool = False,
+    done: frozenset[tuple[str, str]] = frozenset(),
+) -> CheckReport:
+    """`check_emulated` of several iterations, a process per CPU."""
+    if len(numbers) == 1:
+        return check_emulated(numbers[0], configs=configs, dtypes=dtypes, quick=quick, done=done)
+    pairs = [
+        (iteration, config)
+        for iteration in map(load_iteration, numbers)
+        for config in chosen_configs(iteration.number, configs, dtypes)
+    ]
+    ptx_many(pairs)  # each is compiled once, before the processes ask for it
+    jobs = [_Job(number, tuple(configs), tuple(dtypes), quick, done) for number in numbers]
+    reports = parallel.over(_Job.run, jobs, "check")
+    return CheckReport(tuple(case for report in reports for case in report.cases))

@@ -1,0 +1,290 @@
+"""``invoke emulate N``: an iteration's kernel on this CPU, its numbers, what it costs, and whether it races.
+
+A file instead of N (``invoke emulate own.ptx``) is `emulate_file`'s.
+
+Why: what Nsight Compute, compute-sanitizer and a test say about a kernel on a GPU, on one screen and on any machine:
+`invoke emulate 1 --counters` names the source lines whose bank conflicts iteration 2 removes.
+
+Run:
+    invoke emulate 1 --counters
+    python -m flashladder.emulate 16 --seq-len 512 --heads 2 --dtype bf16 --hazards --json
+Exit code: 0 right and no hazards, 1 wrong numbers, hazards or a forbidden access, 2 it could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+import shlex
+
+import numpy as np
+
+from flashladder import emulator
+from flashladder.arguments import ONE_CONFIG, Parser
+from flashladder.cases.reference import UNIT_ROUNDOFF
+from flashladder.emulate import file as emulate_file
+from flashladder.emulate import screen as emulate_view
+from flashladder.emulate.arguments import FORMS
+from flashladder.emulate.kernel import ELEMENT, attention_fp64, forward, kernel_of, make_tensors
+from flashladder.emulate.progress import expected_instructions, ticking
+from flashladder.emulator.budget import parse_bytes
+from flashladder.emulator.run.launch import MEMORY_BUDGET
+from flashladder.emulator.values import Array
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.iteration import Iteration
+from flashladder.ladder.selection import one_config
+from flashladder.results.schema import Shape
+
+D_HEAD = 128
+SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
+LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
+AXIS = 65535  # CTAs along y (heads) and z (batch) of a grid, on a GPU as here
+ITERATION_OPTIONS = ("seq_len", "batch", "heads", "dtype", "config")
+FILE_OPTIONS = ("kernel", "grid", "block", "arg", "save", "shared", "target")
+OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` that say nothing against the kernel
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Distance of O from an fp64 reference, and what a right kernel may have.
+
+    Attributes:
+        max_error: largest absolute difference; NaN when O is not finite.
+        max_allowed: 2 u max|V| for unit roundoff u: P and O are each rounded once to 16 bits, and rows of P sum to 1.
+        rms_error: root mean square of the difference, relative to that of the reference.
+        rms_allowed: u.
+    """
+
+    max_error: float
+    max_allowed: float
+    rms_error: float
+    rms_allowed: float
+
+    @property
+    def right(self) -> bool:
+        """Whether both are within what is allowed; NaN is not."""
+        return self.max_error <= self.max_allowed and self.rms_error <= self.rms_allowed
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """One forward pass on the CPU: what ran, and what it showed; `hazards` is None when nobody looked for them."""
+
+    iteration: Iteration
+    config: KernelConfig
+    shape: Shape
+    result: emulator.Result
+    errors: Errors
+    counters: emulator.Counters
+    hazards: emulator.Hazards | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Right numbers and no hazard found."""
+        return self.errors.right and not (self.hazards and self.hazards.reports)
+
+    @property
+    def speed(self) -> float:
+        """Lane-instructions per second: one instruction executed by one lane counts one."""
+        return self.counters.lane_instructions / max(self.result.seconds, 1e-9)
+
+
+def emulate(
+    iteration: Iteration,
+    config: KernelConfig,
+    shape: Shape,
+    *,
+    hazards: bool = False,
+    seed: int = 0,
+    memory_budget: int = MEMORY_BUDGET,
+    progress: bool = False,
+) -> Emulation:
+    """Runs a kernel on N(0, 1) inputs and compares O with fp64.
+
+    Args:
+        iteration: the kernel; one with a fixed row stride gets heads of a tensor that has it.
+        config: its configuration, which decides the dtype.
+        shape: of Q, K, V and O.
+        hazards: also look for races, in a second run, so that the first one's time is the emulator's own.
+        seed: of the inputs.
+        memory_budget: bytes for registers and shared memory at a time.
+        progress: show a bar on a terminal.
+
+    Raises:
+        FlashladderError: a shape that the kernel cannot take, or nothing here can compile it.
+        EmulationError: the kernel does something it may not.
+    """
+    q, k, v, out = _tensors(iteration, config, shape, seed)
+    counters = emulator.Counters()
+    kernel = kernel_of(iteration, config)
+
+    def run(observer: emulator.Counters | emulator.Hazards, what: str) -> emulator.Result:
+        def total() -> int:
+            return expected_instructions(iteration, config, shape)
+
+        with ticking(what, "instructions", total, shown=progress) as tick:
+            return forward(
+                iteration,
+                config,
+                (q, k, v, out),
+                kernel=kernel,
+                observers=(observer,),
+                memory_budget=memory_budget,
+                progress=tick,
+            )
+
+    result = run(counters, f"emulate {iteration.description}")
+    errors = distance(q, k, v, out, UNIT_ROUNDOFF[config.dtype], progress=progress)
+    races = emulator.Hazards() if hazards else None
+    if races is not None:
+        run(races, "look for races")
+    return Emulation(iteration, config, shape, result, errors, counters, races)
+
+
+def _tensors(iteration: Iteration, config: KernelConfig, shape: Shape, seed: int) -> tuple[Array, Array, Array, Array]:
+    """Q, K, V and O.
+
+    Raises:
+        FlashladderError: the kernel cannot take this shape, or it is too large.
+    """
+    row_stride = iteration.parts.row_stride
+    widest = row_stride // shape.d_head if row_stride else shape.n_heads
+    if shape.n_heads > widest:
+        raise FlashladderError(
+            f"too many heads for iteration {iteration.description}, whose row stride of {row_stride} is compiled in",
+            expected=f"at most {widest}",
+            found=shape.n_heads,
+        )
+    for tile, size in (("B_r", config.B_r), ("B_c", config.B_c)):
+        if shape.seq_len % size:
+            raise FlashladderError(
+                "seq_len does not fit the tiles", expected=f"a multiple of {tile} = {size}", found=shape.seq_len
+            )
+    wanted = 4 * ELEMENT * shape.batch * shape.seq_len * widest * shape.d_head
+    if wanted > LARGEST:
+        raise FlashladderError(
+            "the tensors are too large to emulate", expected=f"at most {LARGEST >> 30} GiB", found=f"{wanted} bytes"
+        )
+    return make_tensors(iteration, config, shape, seed)
+
+
+def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progress: bool = False) -> Errors:
+    """Compares O with an fp64 reference, a head and some query rows (`SCORES`) at a time; a bar if it takes long."""
+    n_rows = max(1, SCORES // q.shape[1])
+    largest = squares = reference = 0.0
+    n_all = q.shape[0] * q.shape[1] * q.shape[2]
+    with ticking("compare with fp64", "rows", lambda: n_all, shown=progress) as tick:
+        for batch in range(q.shape[0]):
+            for head in range(q.shape[2]):
+                one = (slice(batch, batch + 1), slice(None), slice(head, head + 1))
+                for start in range(0, q.shape[1], n_rows):
+                    rows = (one[0], slice(start, start + n_rows), one[2])
+                    exact = attention_fp64(q[rows], k[one], v[one])
+                    off = out[rows].astype(np.float64) - exact
+                    largest = float(np.maximum(largest, np.abs(off).max()))  # keeps NaN, unlike max()
+                    squares += float(np.square(off).sum())
+                    reference += float(np.square(exact).sum())
+                    tick(exact.shape[1])
+    bound = 2 * roundoff * float(np.abs(v.astype(np.float64)).max())
+    return Errors(largest, bound, float(np.sqrt(squares / reference)), roundoff)
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line as a namespace."""
+    parser = Parser(
+        prog="python -m flashladder.emulate",
+        description="Runs an iteration's PTX, or one's own, on this CPU: numbers, counters, races.",
+        epilog="example: python -m flashladder.emulate 1 --counters",
+    )
+    parser.add_argument("iteration", help="number, an ablation such as '16 - swizzle', or a PTX file")
+    own = parser.add_argument_group("an iteration")
+    own.add_argument("--seq-len", default="", help="positions (default: 256)")
+    own.add_argument("--batch", default="", help="samples (default: 1)")
+    own.add_argument("--heads", default="", help="heads (default: 1)")
+    choices = ("", *DTYPES)
+    own.add_argument(
+        "--dtype", default="", choices=choices, metavar="|".join(DTYPES), help="default: that of the configuration"
+    )
+    own.add_argument("--config", default="", help=f"{ONE_CONFIG} (default: a100)")
+    file = parser.add_argument_group("a PTX file")
+    file.add_argument("--kernel", default="", help="its entry (default: the only one)")
+    file.add_argument("--grid", default="", help="blocks along x,y,z (default: 1)")
+    file.add_argument("--block", default="", help="threads along x,y,z")
+    file.add_argument("--arg", action="append", default=[], help=f"[NAME=]VALUE, in order: {FORMS}")
+    file.add_argument("--save", action="append", default=[], help="NAME=FILE.npy: an array after the launch")
+    file.add_argument("--shared", default="", help="dynamic shared memory of a block, for example 48KiB (default: 0)")
+    file.add_argument("--target", default="", help="whose limits hold, for example sm_90 (default: the file's .target)")
+    parser.add_argument("--counters", action="store_true", help="Nsight Compute's counters, and who conflicts")
+    parser.add_argument("--hazards", action="store_true", help="look for races and missing waits")
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    parser.add_argument("--memory-budget", default=f"{MEMORY_BUDGET >> 30}GiB", help="registers and shared memory")
+    parser.add_argument("--seed", default="0", help="of the inputs (default: 0)")
+    return parser.parse_args(argv)
+
+
+def _number(
+    options: argparse.Namespace, name: str, *, default: str = "", least: int = 1, most: int = (1 << 31) - 1
+) -> int:
+    text = str(getattr(options, name)) or default
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= most):
+        option = f"--{name.replace('_', '-')}"
+        raise FlashladderError(f"bad {option}", expected=f"a whole number from {least} to {most}", found=repr(text))
+    return int(text)
+
+
+def _require_unset(options: argparse.Namespace, names: Sequence[str], whose: str) -> None:
+    """Refuses options that would be ignored."""
+    for name in names:
+        if getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            raise FlashladderError(f"{option} belongs to {whose}", found=f"emulate {options.iteration}")
+
+
+def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
+    """Runs an iteration; the text to print, and whether all is well."""
+    _require_unset(options, FILE_OPTIONS, "a PTX file")
+    iteration = load_description(options.iteration)
+    batch, n_heads = (_number(options, name, default="1", most=AXIS) for name in ("batch", "heads"))
+    seq_len = _number(options, "seq_len", default="256")
+    found = emulate(
+        iteration,
+        one_config(iteration, options.config, options.dtype),
+        Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=D_HEAD),
+        hazards=options.hazards,
+        seed=_number(options, "seed", least=0),
+        memory_budget=parse_bytes(options.memory_budget),
+        progress=True,
+    )
+    text = emulate_view.as_json(found, options) if options.json else emulate_view.render(found, options)
+    return text, found.passed
+
+
+def _file(options: argparse.Namespace) -> tuple[str, bool]:
+    """The same for a PTX file."""
+    _require_unset(options, ITERATION_OPTIONS, "an iteration")
+    return emulate_file.run(options, _number(options, "seed", least=0))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs and prints; exit code 1 when the numbers are wrong or a hazard was found."""
+    options = parse_arguments(argv)
+    if options.iteration.endswith(".cu"):
+        source = Path(options.iteration)
+        hint = f"compile it first: `invoke nvcc {shlex.quote(str(source))}`, then emulate {source.with_suffix('.ptx')}"
+        raise FlashladderError("a CUDA file is no PTX", where=str(source), hint=hint)
+    own = options.iteration.endswith(emulate_file.SUFFIX)
+    try:
+        text, passed = _file(options) if own else _iteration(options)
+    except emulator.EmulationError as error:
+        if error.kind in OUR_FAULT:
+            raise
+        who = "this program" if own else f"iteration {options.iteration}"
+        raise CheckFailed(f"{who} may not do this: {error}") from error
+    except MemoryError as error:
+        raise FlashladderError("not enough memory", hint="a smaller shape, or a smaller --memory-budget") from error
+    print(text)
+    return 0 if passed else 1

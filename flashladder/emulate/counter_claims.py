@@ -1,0 +1,103 @@
+"""The claims of `iterations/*.yaml` about hardware counters, checked in the committed Nsight Compute readings.
+
+Why: a claim about bank conflicts or sectors needs a GPU to be measured, and none to be checked again: the readings are
+committed as ``results/<machine>/counters.json.gz``, every iteration in its A100 configuration at one shape. A reading
+counts only when the machine code that it was taken of is the locked one.
+
+Run: ``python -m flashladder.emulate.counter_claims`` prints every claim with both counts; exit code 1 when one does not
+hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import relative
+from flashladder.ladder.claim import EMULATED, Claim
+from flashladder.ladder.iteration import Iteration, load_all
+from flashladder.lock.code_claims import next_step
+from flashladder.lock.refusal import refusal
+from flashladder.lock.schema import LOCKS, read_lock
+from flashladder.lock.verdict import Sides, Verdict, judge, tell
+from flashladder.paths import RESULTS
+from flashladder.results.files import load_as
+from flashladder.results.schema import CounterResult, Kernel
+
+CONFIG_OF = "a100"  # the GPU whose configurations the readings were taken with
+
+
+def counter_files(folder: Path = RESULTS) -> list[Path]:
+    """Committed readings, ``<machine>/counters.json.gz``, in order."""
+    return sorted(folder.glob("*/counters.json.gz"))
+
+
+def verify(path: Path, locks: Path = LOCKS) -> list[Verdict]:
+    """Every counter claim of every iteration in one file of readings.
+
+    Raises:
+        FlashladderError: the file holds something else, lacks an iteration, or was read from other machine code.
+    """
+    result = load_as(path, CounterResult)
+    counts: dict[int, dict[str, int]] = {}
+    for iteration in load_all():
+        short_form = iteration.configs[CONFIG_OF].short_form()
+        found = [
+            key for key, one in result.kernels.items() if (one.iteration, one.config) == (iteration.number, short_form)
+        ]
+        if len(found) != 1:
+            raise FlashladderError(
+                f"no reading of iteration {iteration.number}",
+                where=relative(path),
+                expected=short_form,
+                found=len(found),
+            )
+        _require_lock(path, result.kernels[found[0]], locks)
+        counts[iteration.number] = result.counters[found[0]]
+    place = path.parent.name
+    return [
+        verdict
+        for iteration in load_all()
+        for claim in iteration.expect.counters
+        if on_hardware(claim)
+        for verdict in judge(iteration.number, claim, {place: sides(iteration, counts)})
+    ]
+
+
+def on_hardware(claim: Claim) -> bool:
+    """Whether a claim is about what a GPU counts: the order of addresses is seen by the emulator only."""
+    return not any(name in EMULATED for name in claim.names)
+
+
+def sides(iteration: Iteration, counts: Mapping[int, Mapping[str, float]]) -> Sides:
+    """The counts that an iteration's claims are judged on, of those of all iterations by number."""
+    own = counts[iteration.number]
+    if iteration.parent is None:
+        return Sides(own, None, counts[next_step(iteration).number])
+    return Sides(own, counts[iteration.parent], counts[iteration.parent])
+
+
+def _require_lock(path: Path, kernel: Kernel, locks: Path) -> None:
+    """Raises `FlashladderError` unless the machine code of the reading is the locked one."""
+    if reason := refusal(kernel, read_lock(kernel.arch, locks)):
+        raise FlashladderError(
+            f"the reading of {kernel.key} is of machine code that no lock holds",
+            where=relative(path),
+            found=reason,
+            hint="read the counters again: python -m flashladder.gpu.ncu --all",
+        )
+
+
+def check(folder: Path = RESULTS, locks: Path = LOCKS) -> None:
+    """Prints every verdict of every committed file of readings.
+
+    Raises:
+        CheckFailed: a claim does not hold.
+    """
+    tell("counters", [verdict for path in counter_files(folder) for verdict in verify(path, locks)])
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        check()

@@ -1,0 +1,219 @@
+"""Mutation of the shipped kernels: delete one barrier, wait or commit at a time, and see whether the emulator notices.
+
+Why: a race detector that never fires proves nothing. For every iteration each ``bar.sync``, ``bar.warp.sync``,
+``cp.async.wait_group`` and ``cp.async.commit_group`` of its PTX is removed alone, and in iteration 2 each XOR of the
+swizzle replaced by a plain copy. A mutant counts as caught when the program stops with an error, a race is reported, or
+a number changes; mutants of the swizzle also when bank conflicts appear. Those that change nothing the ISA guarantees
+are listed, with the reason, in ``configs/equivalent_mutants.yaml``, and must stay uncaught.
+
+Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.2 s a mutant); exit code 1 when a verdict is not as listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pydantic
+from tqdm import tqdm
+
+from flashladder import emulator
+from flashladder.arguments import Parser, whole
+from flashladder.emulate.kernel import forward, kernel_of, make_tensors
+from flashladder.emulator.machine.control import build_flow
+from flashladder.emulator.syntax.tree import Instruction, Label
+from flashladder.emulator.values import Array
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.files import relative
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.paths import ROOT
+from flashladder.results.schema import Shape
+from flashladder.yaml_text import read_yaml
+
+EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
+DELETED = ("bar.sync", "bar.warp.sync", "cp.async.wait_group", "cp.async.commit_group")
+SWIZZLE, SWIZZLED_ITERATION = "xor.b32", 2
+CONFIG_OF = "a100"
+BLOCKS = 4  # key/value tiles: prologue, two rounds of the main loop and the last tile are all reached
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+Caught = Literal["error", "race", "numbers", "conflicts"]
+
+
+class Equivalent(pydantic.BaseModel):
+    """Mutants that change nothing the ISA guarantees: the n-th `opcode` of these iterations, counted from 1."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    iterations: tuple[int, ...]
+    opcode: str
+    nth: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A kernel with one instruction changed: the `nth` (from 1) with this opcode, at this PTX line."""
+
+    iteration: Iteration
+    config: KernelConfig
+    instruction: Instruction
+    nth: int
+    kernel: emulator.Kernel
+
+    def __str__(self) -> str:
+        source = f" ({self.instruction.source})" if self.instruction.source else ""
+        return f"iteration {self.iteration.number:2d} line {self.instruction.line}: `{self.instruction}`{source}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant; `evidence` is the report's own line, `reason` why it is listed as equivalent."""
+
+    mutant: Mutant
+    caught: Caught | None
+    evidence: str
+    reason: str | None
+
+    @property
+    def as_listed(self) -> bool:
+        """Caught and not listed, or listed and not caught."""
+        return (self.caught is None) == (self.reason is not None)
+
+    def __str__(self) -> str:
+        state = f"caught as {self.caught}: {self.evidence}" if self.caught else f"equivalent: {self.reason}"
+        return f"{self.mutant}: {state}" if self.as_listed else f"WRONG {self.mutant}: {self.evidence or 'not caught'}"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one run showed."""
+
+    out: Array
+    conflicts: int
+    races: tuple[str, ...]
+
+
+def read_equivalent() -> tuple[Equivalent, ...]:
+    """The committed list.
+
+    Raises:
+        FlashladderError: it cannot be read.
+    """
+    try:
+        entries = read_yaml(EQUIVALENT)
+        listed = entries if isinstance(entries, list) else [entries] if entries else []
+        return tuple(Equivalent.model_validate(entry) for entry in listed)
+    except pydantic.ValidationError as error:
+        raise FlashladderError(
+            "cannot read the list of equivalent mutants", where=relative(EQUIVALENT), found=error
+        ) from error
+
+
+def mutants_of(iteration: Iteration) -> Iterator[Mutant]:
+    """Every mutant of an iteration's A100 kernel in fp16."""
+    config = iteration.configs[CONFIG_OF]
+    kernel = kernel_of(iteration, config)
+    counts: dict[str, int] = {}
+    for place, item in enumerate(kernel.function.body):
+        if isinstance(item, Label) or not _is_target(iteration, item):
+            continue
+        counts[item.opcode] = counts.get(item.opcode, 0) + 1
+        yield Mutant(iteration, config, item, counts[item.opcode], _changed(kernel, place))
+
+
+def _is_target(iteration: Iteration, instruction: Instruction) -> bool:
+    swizzle = instruction.opcode == SWIZZLE and iteration.number == SWIZZLED_ITERATION
+    return instruction.opcode in DELETED or swizzle
+
+
+def _changed(kernel: emulator.Kernel, place: int) -> emulator.Kernel:
+    """The kernel without the instruction at `place` of its body; an XOR becomes a copy of its first source."""
+    body = list(kernel.function.body)
+    item = body[place]
+    if isinstance(item, Instruction) and item.opcode == SWIZZLE:
+        body[place] = replace(item, opcode="mov.b32", operands=item.operands[:2])
+    else:
+        del body[place]
+    function = replace(kernel.function, body=tuple(body))
+    return emulator.Kernel(kernel.module, function, build_flow(function, kernel.module.path))
+
+
+def observe(iteration: Iteration, config: KernelConfig, kernel: emulator.Kernel | None = None) -> Observed:
+    """Runs a kernel (None: the iteration's own) on one head of `BLOCKS` tiles, with counters and the race detector."""
+    shape = Shape(batch=1, seq_len=max(config.B_r, BLOCKS * config.B_c), n_heads=1, d_head=config.d_head)
+    tensors = make_tensors(iteration, config, shape, seed=1)
+    counters, hazards = emulator.Counters(), emulator.Hazards()
+    forward(iteration, config, tensors, kernel=kernel, observers=(counters, hazards))
+    found = counters.as_dict()
+    conflicts = sum(int(found[CONFLICTS.format(kind)]) for kind in ("ld", "st"))
+    return Observed(tensors[3].view(np.uint16), conflicts, tuple(report.render() for report in hazards.reports))
+
+
+def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> Verdict:
+    """Runs a mutant and says what gave it away."""
+    reason = next(
+        (
+            entry.reason
+            for entry in listed
+            if mutant.iteration.number in entry.iterations
+            and (entry.opcode, entry.nth) == (mutant.instruction.opcode, mutant.nth)
+        ),
+        None,
+    )
+    try:
+        seen = observe(mutant.iteration, mutant.config, mutant.kernel)
+    except emulator.EmulationError as error:
+        return Verdict(mutant, "error", str(error), reason)
+    if seen.races:
+        return Verdict(mutant, "race", seen.races[0], reason)
+    if not np.array_equal(seen.out, original.out):
+        changed = int((seen.out != original.out).sum())
+        return Verdict(mutant, "numbers", f"{changed} of {seen.out.size} elements of O differ", reason)
+    if seen.conflicts > original.conflicts:
+        rise = f"bank conflicts rise from {original.conflicts} to {seen.conflicts}"
+        return Verdict(mutant, "conflicts", rise, reason)
+    return Verdict(mutant, None, "", reason)
+
+
+def verify(numbers: Sequence[int]) -> Iterator[Verdict]:
+    """The verdict on every mutant of some iterations.
+
+    Raises:
+        CheckFailed: the unmodified kernel is reported.
+    """
+    listed = read_equivalent()
+    for number in numbers:
+        iteration = load_iteration(number)
+        original = observe(iteration, iteration.configs[CONFIG_OF])
+        if original.races:
+            raise CheckFailed(f"iteration {number} as it ships is reported", found=original.races[0])
+        for mutant in mutants_of(iteration):
+            yield judge(mutant, original, listed)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints a line per mutant and a count."""
+    parser = Parser(
+        prog="python -m flashladder.emulate.mutation",
+        description="Deletes each barrier, wait and commit of the kernels in turn; every mutant must be caught.",
+        epilog="example: python -m flashladder.emulate.mutation 7 8",
+    )
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16 (default: all)")
+    numbers = parser.parse_args(argv).numbers or [iteration.number for iteration in load_all()]
+    verdicts = []
+    for verdict in tqdm(verify(numbers), unit="mutant", disable=None, leave=False):
+        print(verdict)
+        verdicts.append(verdict)
+    wrong = [verdict for verdict in verdicts if not verdict.as_listed]
+    caught = sum(verdict.caught is not None for verdict in verdicts)
+    print(f"{len(verdicts)} mutants: {caught} caught, {len(verdicts) - caught} equivalent; {len(wrong)} not as listed")
+    if wrong:
+        raise CheckFailed(f"{len(wrong)} of {len(verdicts)} mutants are not as listed in {relative(EQUIVALENT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

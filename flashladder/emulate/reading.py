@@ -1,0 +1,132 @@
+"""The committed reading of the emulator: counters and races of every iteration in its published A100 configuration.
+
+Why apart from `flashladder.emulate.take_reading`, which makes it: reports and checks read it without emulating
+anything. It follows from the PTX alone, and so carries the PTX's digests instead of a seal. Nothing to run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import csv
+import io
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from flashladder.errors import FlashladderError
+from flashladder.files import dump_json, relative
+from flashladder.ladder.config import DTYPES
+from flashladder.paths import RESULTS
+from flashladder.results.schema import Shape, Strict
+
+NAME = "emulator/counters.json"  # under a results folder
+READING = RESULTS / NAME
+SHARED = ("ld", "st")
+HOW_TO_WRITE = "run: python -m flashladder.emulate.take_reading --write"
+
+
+class EmulatedKernel(Strict):
+    """One kernel's reading.
+
+    Attributes:
+        iteration: number; `config` its short form.
+        ptx_sha256: of the normalised PTX, for both dtypes.
+        counters: at the reading's shape, by Nsight Compute's names.
+        ideal_wavefronts: of the accesses to shared memory without conflicts, for ``ld`` and ``st``.
+        copied_bytes: written to shared memory by ``cp.async``.
+        warp_instructions: PTX instructions executed by warps; `lane_instructions` by lanes.
+        races: found at the reading's shape for races, for both dtypes.
+    """
+
+    iteration: int
+    config: str
+    ptx_sha256: dict[str, str]
+    counters: dict[str, int]
+    ideal_wavefronts: dict[str, int]
+    copied_bytes: int
+    warp_instructions: int
+    lane_instructions: int
+    races: dict[str, int]
+
+
+class EmulatedCounters(Strict):
+    """The reading of all iterations; counters in fp16 (bf16 moves and multiplies the same)."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["emulator-counters"] = "emulator-counters"
+    shape: Shape
+    race_shape: Shape
+    kernels: dict[str, EmulatedKernel]
+
+    def of(self, number: int) -> EmulatedKernel:
+        """The kernel of an iteration.
+
+        Raises:
+            FlashladderError: the reading lacks it.
+        """
+        found = next((kernel for kernel in self.kernels.values() if kernel.iteration == number), None)
+        if found is None:
+            raise FlashladderError(f"no emulated counters of iteration {number}", hint=HOW_TO_WRITE)
+        return found
+
+
+def load_reading(path: Path = READING) -> EmulatedCounters:
+    """The committed reading.
+
+    Raises:
+        FlashladderError: it is missing or malformed.
+    """
+    try:
+        return EmulatedCounters.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise FlashladderError("no emulated counters", where=relative(path), hint=HOW_TO_WRITE) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise FlashladderError(f"{key}: {first['msg']}", where=relative(path), hint=HOW_TO_WRITE) from error
+
+
+def to_csv(reading: EmulatedCounters) -> str:
+    """The counters as a table: iteration, configuration, races, then one column per counter."""
+    metrics = sorted(next(iter(reading.kernels.values())).counters)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["iteration", "config", *metrics, *(f"ideal_wavefronts_{one}" for one in SHARED), "copied_bytes",
+                     "warp_instructions", "lane_instructions", *(f"races_{dtype}" for dtype in DTYPES)])  # fmt: skip
+    for kernel in reading.kernels.values():
+        writer.writerow([
+            kernel.iteration, kernel.config, *(kernel.counters[metric] for metric in metrics),
+            *(kernel.ideal_wavefronts[one] for one in SHARED), kernel.copied_bytes, kernel.warp_instructions,
+            kernel.lane_instructions, *(kernel.races[dtype] for dtype in DTYPES),
+        ])  # fmt: skip
+    return out.getvalue()
+
+
+def files_of(reading: EmulatedCounters, path: Path = READING) -> Mapping[Path, str]:
+    """Every committed file of a reading with its text."""
+    return {path: dump_json(reading.model_dump(mode="json")), path.with_suffix(".csv"): to_csv(reading)}
+
+
+def stale(reading: EmulatedCounters, path: Path = READING) -> list[str]:
+    """Committed files that are not what `reading` gives."""
+    return [
+        f"{relative(file)}: {'differs from what the PTX gives' if file.is_file() else 'is missing'}; {HOW_TO_WRITE}"
+        for file, text in files_of(reading, path).items()
+        if not file.is_file() or file.read_bytes() != text.encode()
+    ]
+
+
+def table(reading: EmulatedCounters) -> str:
+    """The reading for people."""
+    from flashladder.gpu.ncu import CONFLICTS, LDSM, SECTORS, WAVEFRONTS
+
+    head = f"{'ld wavefr.':>10s} {'conflicts':>10s} {'st wavefr.':>10s} {'ld sectors':>10s} {'ldsm':>8s} {'races':>5s}"
+    lines = [f"{head}  kernel"]
+    for key, one in reading.kernels.items():
+        c = one.counters
+        lines.append(
+            f"{c[WAVEFRONTS.format('ld')]:10d} {c[CONFLICTS.format('ld')]:10d} {c[WAVEFRONTS.format('st')]:10d} "
+            f"{c[SECTORS[0]]:10d} {c[LDSM]:8d} {sum(one.races.values()):5d}  {key}"
+        )
+    return "\n".join(lines)

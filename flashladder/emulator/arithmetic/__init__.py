@@ -1,0 +1,1 @@
+"""Arithmetic that NumPy does not have: rounding modes, fused products, flushed results, byte permutation."""

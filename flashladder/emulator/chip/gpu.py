@@ -1,0 +1,220 @@
+"""The same launch on a GPU: PTX text, NumPy arrays and scalars, through the CUDA driver alone.
+
+Why: what the emulator computes is proven on the chip by running the same text with the same arguments on both. The
+driver compiles the PTX itself, so that no toolchain is needed.
+
+    with open_gpu() as gpu:
+        gpu.load(text).kernel("scale").launch((4,), (128,), (array, 2.0))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+import ctypes
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flashladder.emulator.chip.driver import Driver, load_driver
+from flashladder.emulator.machine.arguments import Argument, Pointers, pack, three
+from flashladder.emulator.syntax.parser import parse, text_of
+from flashladder.emulator.syntax.tree import Function
+from flashladder.emulator.values import Array
+from flashladder.errors import FlashladderError
+
+LOG_BYTES = 1 << 16  # room for the compiler's messages
+DEFAULT_SHARED = 48 * 1024  # bytes of dynamic shared memory that need no attribute
+VERSION_FILE = Path("/sys/module/nvidia/version")  # the kernel module's own name, for example 580.95.05
+
+# Values of enumerations that we pass: CUjit_option, CUfunction_attribute, the end markers of cuLaunchKernel's `extra`.
+_JIT_ERROR_LOG, _JIT_ERROR_BYTES = 5, 6
+_MAX_DYNAMIC_SHARED = 8
+_LAUNCH_END, _LAUNCH_BUFFER, _LAUNCH_BUFFER_BYTES = 0, 1, 2
+
+
+@dataclass
+class Gpu:
+    """One GPU with its primary context, which torch would use too.
+
+    Attributes:
+        name: for example ``NVIDIA H200``.
+        driver_version: of the kernel module where the system tells it, for example ``580.95.05``.
+        cuda_version: the CUDA version of the driver: (13, 0).
+    """
+
+    call: Driver
+    index: int
+    name: str
+    driver_version: str
+    cuda_version: tuple[int, int]
+    device: int = field(repr=False)
+
+    def retain(self) -> None:
+        """Makes the primary context current."""
+        context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self.device)
+        self.call("cuCtxSetCurrent", context)
+
+    def reset(self) -> None:
+        """Throws the context away with all modules and memory, and begins a new one: after a kernel that failed."""
+        for name in ("cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"):
+            self.call.functions[name](self.device)  # both repeat the error of the kernel that failed
+        self.retain()
+
+    def load(self, path_or_text: str | Path) -> GpuProgram:
+        """Compiles PTX (text, or the path of a file) for this GPU.
+
+        Raises:
+            FlashladderError: the driver's compiler refused; the message holds its log.
+            EmulationError: the parser could not read the text.
+        """
+        text, path = text_of(path_or_text)
+        entries = {function.name: function for function in parse(text, path).functions if function.is_entry}
+        module, log = ctypes.c_void_p(), ctypes.create_string_buffer(LOG_BYTES)
+        options = (ctypes.c_int * 2)(_JIT_ERROR_LOG, _JIT_ERROR_BYTES)
+        values = (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p), LOG_BYTES)
+        self.call("cuModuleLoadDataEx", ctypes.byref(module), text.encode(), 2, options, values, log=log)
+        return GpuProgram(self, module, entries, path)
+
+
+@dataclass(frozen=True)
+class GpuProgram:
+    """A module on the GPU."""
+
+    gpu: Gpu
+    module: ctypes.c_void_p
+    entries: dict[str, Function]
+    path: str
+
+    def kernel(self, name: str | None = None) -> GpuKernel:
+        """The kernel of that name; without one, the only kernel there is.
+
+        Raises:
+            FlashladderError: there is no such kernel, or there are several.
+        """
+        chosen = [entry for entry in self.entries if name in {None, entry}]
+        if len(chosen) != 1:
+            raise FlashladderError(
+                "which kernel?" if chosen else f"no kernel {name}", where=self.path, expected=", ".join(self.entries)
+            )
+        function = ctypes.c_void_p()
+        self.gpu.call("cuModuleGetFunction", ctypes.byref(function), self.module, chosen[0].encode())
+        return GpuKernel(self, function, self.entries[chosen[0]])
+
+    def unload(self) -> None:
+        """Frees the module."""
+        self.gpu.call("cuModuleUnload", self.module)
+
+
+@dataclass(frozen=True)
+class GpuKernel:
+    """A kernel on the GPU; `launch` has the emulator's signature."""
+
+    program: GpuProgram
+    function: ctypes.c_void_p
+    entry: Function
+
+    def launch(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Argument],
+        *,
+        shared_bytes: int = 0,
+    ) -> None:
+        """Runs the kernel and waits for it.
+
+        Args:
+            grid: CTAs along x, y, z; missing axes count 1.
+            block: threads of a CTA along x, y, z.
+            args: one per parameter: C-contiguous arrays are pointers (copied to the GPU, and back when they are
+                writable), numbers take the parameter's type, tuples are structures.
+            shared_bytes: dynamic shared memory of a CTA.
+
+        Raises:
+            FlashladderError: the driver refused the launch, or the kernel failed; after a failed kernel the context is
+                lost, see `Gpu.reset`.
+        """
+        call = self.program.gpu.call
+        with _buffers(call) as memory:
+            arrays = Pointers(memory.allocate, self.program.path)
+            space = pack(self.entry, args, arrays.address_of, self.program.path)
+            if shared_bytes > DEFAULT_SHARED:
+                call("cuFuncSetAttribute", self.function, _MAX_DYNAMIC_SHARED, shared_bytes)
+            data, size = ctypes.create_string_buffer(space, max(len(space), 1)), ctypes.c_size_t(len(space))
+            ends = (_LAUNCH_BUFFER, ctypes.addressof(data), _LAUNCH_BUFFER_BYTES, ctypes.addressof(size), _LAUNCH_END)
+            extra = (ctypes.c_void_p * len(ends))(*ends)
+            call(
+                "cuLaunchKernel",
+                self.function,
+                *three(grid, "grid"),
+                *three(block, "block"),
+                shared_bytes,
+                None,
+                None,
+                extra,
+            )
+            call("cuCtxSynchronize")
+            for address, owner in arrays.changed():
+                memory.fetch(address, owner)
+
+
+class _Buffers:
+    """Memory on the GPU that one launch holds."""
+
+    def __init__(self, call: Driver) -> None:
+        self.call = call
+        self.addresses: list[int] = []
+
+    def allocate(self, owner: Array, number: int) -> int:  # noqa: ARG002 - the signature that `Pointers` calls
+        """A copy of an array; its address."""
+        place = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(place), max(owner.nbytes, 1))
+        self.addresses.append(place.value)
+        if owner.nbytes:
+            self.call("cuMemcpyHtoD_v2", place.value, owner.ctypes.data, owner.nbytes)
+        return place.value
+
+    def fetch(self, address: int, owner: Array) -> None:
+        """Copies back what the kernel may have written."""
+        if owner.nbytes:
+            self.call("cuMemcpyDtoH_v2", owner.ctypes.data, address, owner.nbytes)
+
+
+@contextmanager
+def _buffers(call: Driver) -> Iterator[_Buffers]:
+    """Buffers that are freed at the end, whatever happened."""
+    memory = _Buffers(call)
+    try:
+        yield memory
+    finally:
+        for address in memory.addresses:
+            call.functions["cuMemFree_v2"](address)  # a lost context refuses, having freed it already: no second error
+
+
+@contextmanager
+def open_gpu(index: int = 0, driver: Driver | None = None) -> Iterator[Gpu]:
+    """GPU `index` with its primary context current; `driver` is for tests.
+
+    Raises:
+        FlashladderError: there is no driver or no GPU.
+    """
+    call = driver or load_driver()
+    call("cuInit", 0)
+    count, device, version = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    call("cuDeviceGetCount", ctypes.byref(count))
+    if index >= count.value:
+        raise FlashladderError(f"no GPU {index}", found=f"{count.value} of them")
+    call("cuDeviceGet", ctypes.byref(device), index)
+    name = ctypes.create_string_buffer(256)
+    call("cuDeviceGetName", name, 256, device.value)
+    call("cuDriverGetVersion", ctypes.byref(version))
+    cuda = (version.value // 1000, version.value % 1000 // 10)
+    known = VERSION_FILE.is_file()
+    driver_version = VERSION_FILE.read_text(encoding="ascii").strip() if known else f"CUDA {cuda[0]}.{cuda[1]}"
+    gpu = Gpu(call, index, name.value.decode(), driver_version, cuda, device.value)
+    gpu.retain()
+    try:
+        yield gpu
+    finally:
+        call.functions["cuDevicePrimaryCtxRelease_v2"](device.value)  # after a failed kernel it may refuse

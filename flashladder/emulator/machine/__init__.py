@@ -1,0 +1,1 @@
+"""What threads see, and how one instruction runs: registers, memories, barriers, copies in flight, control flow."""

@@ -1,0 +1,232 @@
+"""A launch's arguments as the bytes of the kernel's parameter space, for the emulator and for the driver alike.
+
+Why: the parameters' declarations fix where each value lies, so that one packer serves every way to launch. A NumPy
+array is a pointer to its memory, a number takes its parameter's type, a tuple is a structure passed by value, laid out
+as C does: members at multiples of their size, the whole padded to its largest member. Source: PTX ISA 9.0, 5.1.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias, Union
+
+import numpy as np
+
+from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.syntax.tree import Function, Variable
+from flashladder.emulator.values import DTYPES, Array, width
+
+Number: TypeAlias = Union[int, float, np.generic]  # noqa: UP007 - evaluated at run time, where Python 3.10 allows no strings
+Argument: TypeAlias = Union[Number, Array, bytes, tuple["Argument", ...]]  # noqa: UP007 - as above
+
+
+AddressOf: TypeAlias = Callable[
+    [Array], int
+]  # the address of an array's first byte on the machine that runs the kernel
+
+
+def three(sizes: int | Sequence[int], what: str) -> tuple[int, int, int]:
+    """A size along x, y and z; a number is x, axes that are missing count 1.
+
+    Raises:
+        EmulationError: (arguments) not one to three positive whole numbers.
+    """
+    axes = tuple(sizes) if isinstance(sizes, Sequence | np.ndarray) else (sizes,)
+    if not 1 <= len(axes) <= 3 or any(int(size) < 1 or int(size) != size for size in axes):
+        raise EmulationError("arguments", f"{what} size", expected="one to three positive numbers", found=axes)
+    x, y, z = (*(int(size) for size in axes), 1, 1, 1)[:3]
+    return x, y, z
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A kernel's parameter: its name, PTX type (``u64``; ``b8[136]`` of a structure passed by value) and bytes."""
+
+    name: str
+    type: str
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+def parameters_of(function: Function) -> tuple[Parameter, ...]:
+    """A function's parameters as plain facts."""
+    return tuple(
+        Parameter(each.name, f"{each.type}[{each.count}]" if each.array else each.type, size_of(each))
+        for each in function.parameters
+    )
+
+
+def size_of(parameter: Variable) -> int:
+    """Bytes of one parameter."""
+    return width(parameter.type) * parameter.vector * parameter.count
+
+
+def offsets(function: Function) -> tuple[dict[str, int], int]:
+    """The offset of each parameter in the parameter space, and the bytes of the whole; each at its alignment."""
+    places, end = dict[str, int](), 0
+    for parameter in function.parameters:
+        align = parameter.align or width(parameter.type) * parameter.vector
+        places[parameter.name] = -(-end // align) * align
+        end = places[parameter.name] + size_of(parameter)
+    return places, end
+
+
+def pack(function: Function, arguments: Sequence[Argument], address_of: AddressOf, path: str = "<ptx>") -> bytes:
+    """The parameter space of one launch.
+
+    Raises:
+        EmulationError: kind ``arguments``: another number of them, or one that does not fit its parameter.
+    """
+    if len(arguments) != len(function.parameters):
+        raise EmulationError(
+            "arguments",
+            f"number of arguments of {function.name}",
+            path=path,
+            line=function.line,
+            expected=f"{len(function.parameters)}: {', '.join(map(describe, function.parameters)) or 'none'}",
+            found=len(arguments),
+        )
+    places, total = offsets(function)
+    space = bytearray(total)
+    for parameter, argument in zip(function.parameters, arguments, strict=True):
+        start = places[parameter.name]
+        space[start : start + size_of(parameter)] = _Packer(parameter, address_of, path).bytes_of(argument)
+    return bytes(space)
+
+
+def describe(parameter: Variable) -> str:
+    """A parameter for messages: ``scale (f32)``, ``args (136 bytes)``."""
+    return f"{parameter.name} ({f'{size_of(parameter)} bytes' if parameter.array else parameter.type})"
+
+
+@dataclass(frozen=True)
+class _Packer:
+    """Makes the bytes of one parameter."""
+
+    parameter: Variable
+    address_of: AddressOf
+    path: str
+
+    def bytes_of(self, argument: Argument) -> bytes:
+        """The argument in the parameter's type."""
+        if isinstance(argument, np.ndarray):
+            data = self._pointer(argument)
+        elif isinstance(argument, bytes):
+            data = argument
+        elif isinstance(argument, tuple) or self.parameter.array:
+            data, _ = self._structure(argument)
+        else:
+            data = self._number(argument)
+        if len(data) != size_of(self.parameter):
+            self._refuse(f"{size_of(self.parameter)} bytes", f"{len(data)} bytes")
+        return data
+
+    def _pointer(self, array: Array) -> bytes:
+        return np.uint64(self.address_of(array)).tobytes()
+
+    def _number(self, number: Number) -> bytes:
+        """A number in its parameter's type; an untyped parameter (``b32``) takes a NumPy number's bits."""
+        dtype = DTYPES[self.parameter.type]
+        if dtype.kind not in "iu":  # bfloat16 counts as a float here
+            return np.array(number).astype(dtype).tobytes()
+        if isinstance(number, np.generic):
+            if self.parameter.type.startswith("b") and number.dtype.itemsize == dtype.itemsize:
+                return number.tobytes()
+            number = number.item()
+        if not isinstance(number, int):
+            self._refuse("an integer", repr(number))
+        bits = 8 * dtype.itemsize
+        if not -(1 << (bits - 1)) <= number < 1 << bits:
+            self._refuse(f"a number of {bits} bits", number)
+        return int(number % (1 << bits)).to_bytes(dtype.itemsize, "little")
+
+    def _structure(self, value: Argument) -> tuple[bytes, int]:
+        """A value in C's layout: its bytes and its alignment."""
+        if not isinstance(value, tuple):
+            data = self._member(value)
+            return data, max(1, len(data))
+        members, largest = bytearray(), 1
+        for item in value:
+            data, align = self._structure(item)
+            members += bytes(-len(members) % align) + data
+            largest = max(largest, align)
+        return bytes(members) + bytes(-len(members) % largest), largest
+
+    def _member(self, value: Number | Array | bytes) -> bytes:
+        """A structure's member: a pointer, a NumPy number of its own type, or a Python int as C's ``int``."""
+        if isinstance(value, np.ndarray):
+            return self._pointer(value)
+        if isinstance(value, np.generic):
+            return value.tobytes()
+        if isinstance(value, int) and not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31:
+            return np.int32(value).tobytes()
+        return self._refuse("arrays, NumPy numbers, 32-bit integers or tuples as members", repr(value))
+
+    def _refuse(self, expected: object, found: object) -> NoReturn:
+        raise EmulationError(
+            "arguments",
+            f"the argument does not fit the parameter {describe(self.parameter)}",
+            path=self.path,
+            line=self.parameter.line,
+            expected=expected,
+            found=found,
+        )
+
+
+class Pointers:
+    """Device addresses of the arrays among a launch's arguments.
+
+    A view is a pointer into the array that owns its memory: Q, K and V may be three views of one tensor.
+
+    Args:
+        allocate: makes a copy of an array, the n-th of the launch, on the machine that runs the kernel; its address.
+        path: the PTX file, for messages.
+    """
+
+    def __init__(self, allocate: Callable[[Array, int], int], path: str) -> None:
+        self.allocate = allocate
+        self.path = path
+        self.owners: list[tuple[int, Array]] = []
+        self.written: set[int] = set()  # base addresses of owners that some writable argument points into
+
+    def address_of(self, array: Array) -> int:
+        """The address of the array's first element; its owner is allocated and filled at first use."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        if not owner.flags.c_contiguous:
+            self._refuse("C-contiguous", f"strides {owner.strides} of shape {owner.shape}")
+        if owner.dtype.hasobject:
+            self._refuse("numbers", f"dtype {owner.dtype}")
+        base, owner = self._place(owner)
+        if array.flags.writeable:
+            if not owner.flags.writeable:
+                self._refuse("writable as the view of it is", "read-only")
+            self.written.add(base)
+        return base + array.ctypes.data - owner.ctypes.data
+
+    def _place(self, owner: Array) -> tuple[int, Array]:
+        """The allocation that holds an array's memory and the array it was made from, perhaps another one.
+
+        Two arrays may share memory without a common owner: those that ``torch.Tensor.numpy`` returns do.
+        """
+        first, end = owner.ctypes.data, owner.ctypes.data + owner.nbytes
+        for address, known in self.owners:
+            begin, behind = known.ctypes.data, known.ctypes.data + known.nbytes
+            if known is owner or begin <= first < end <= behind:
+                return address, known
+            if max(begin, first) < min(behind, end):
+                self._refuse("no part of another argument's, or passed after it", "an array around another one")
+        base = self.allocate(owner, len(self.owners))
+        self.owners.append((base, owner))
+        return base, owner
+
+    def _refuse(self, expected: str, found: str) -> NoReturn:
+        raise EmulationError("arguments", "the memory behind an array", path=self.path, expected=expected, found=found)
+
+    def changed(self) -> list[tuple[int, Array]]:
+        """Copies that the kernel may have written to, with the arrays that want them back."""
+        return [(address, owner) for address, owner in self.owners if address in self.written]

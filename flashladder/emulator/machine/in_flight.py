@@ -1,0 +1,126 @@
+"""Asynchronous copies, ``cp.async``: bytes land in shared memory as late as the program allows.
+
+Why: on a GPU a copy usually lands long before the wait that guarantees it, so that a missing or too weak wait goes
+unnoticed until it does not. Here the source is read when the copy is issued, and shared memory keeps its old bytes
+until the thread that issued the copy executes a wait that covers it: ``wait_group N`` covers all groups that the thread
+has committed but the N most recent ones, ``wait_all`` every copy of the thread. A copy that is never waited for never
+lands. A missing wait or commit is then wrong numbers, or a read of shared memory that nobody wrote, on every run.
+
+Groups are counted per thread, in an array that stays at one number while all threads agree.
+Source: PTX ISA 9.0, 9.7.9.25.3 (cp.async, commit_group, wait_group, wait_all).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flashladder.emulator.machine.state import Step
+from flashladder.emulator.syntax.tree import Instruction
+from flashladder.emulator.values import Array, BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """One ``cp.async`` of all lanes that executed it.
+
+    Attributes:
+        instruction: the ``cp.async``.
+        address: where it lands, bytes of the shared window, u64, (blocks|1, warps|1, 32|1).
+        width: bytes written per lane: 4, 8 or 16.
+        mask: lanes that issued it, None for all.
+        group: number of groups that each lane had committed before, int64, broadcastable: the group it belongs to.
+        data: what lands, with zeros for bytes that were not read; u32, u64, or (..., 4) of u32 for 16 bytes.
+    """
+
+    instruction: Instruction
+    address: Array
+    width: int
+    mask: BoolArray | None
+    group: Array
+    data: Array
+
+
+@dataclass
+class _Flight:
+    """A copy of which some lanes (`lanes`; None: all) have not landed; `first` and `last` bound the lanes' groups."""
+
+    copy: Copy
+    lanes: BoolArray | None
+    first: int
+    last: int
+
+
+class AsyncCopies:
+    """The copies in flight of a slice, in order of issue, and each thread's count of committed groups."""
+
+    def __init__(self) -> None:
+        self._committed: Array = np.zeros((1, 1, 1), dtype=np.int64)
+        self._flights: list[_Flight] = []
+
+    @property
+    def in_flight(self) -> tuple[Copy, ...]:
+        """The copies that have not landed for all of their lanes, oldest first."""
+        return tuple(flight.copy for flight in self._flights)
+
+    def issue(self, step: Step, address: Array, width: int, data: Array) -> None:
+        """Puts a copy in flight for the executing lanes; the shared addresses must be valid now.
+
+        Raises:
+            EmulationError: "out-of-bounds", "misaligned".
+        """
+        address = step.machine.shared.check(step, address, width)
+        group = self._committed
+        copy = Copy(step.instruction, address, width, step.mask, group, data)
+        self._flights.append(_Flight(copy, step.mask, int(group.min()), int(group.max())))
+        for observer in step.machine.observers:
+            observer.copy_issued(step, copy)
+
+    def commit(self, step: Step) -> None:
+        """``commit_group``: the executing lanes' uncommitted copies (perhaps none) become one group."""
+        live = step.machine.live
+        if step.mask is None or not (live & ~step.mask).any():
+            self._committed = self._committed + 1  # what the counts of exited threads become does not matter
+        else:
+            self._committed = self._committed + step.mask
+        if self._committed.size > 1:
+            counts = step.machine.full(self._committed)[live]
+            if counts.size and (counts == counts[0]).all():  # one number again: all live threads agree
+                self._committed = counts[:1].reshape(1, 1, 1)
+
+    def wait(self, step: Step, newest: int | None) -> None:
+        """Lands the executing lanes' copies of all committed groups but the `newest`; None: every copy of theirs."""
+        if newest is None:  # wait_all is commit_group, then wait_group 0
+            self.commit(step)
+        bound = self._committed - (newest or 0)  # groups below it land
+        lowest, highest = int(bound.min()), int(bound.max())
+        kept: list[_Flight] = []
+        for flight in self._flights:
+            if flight.first >= highest:
+                kept.append(flight)
+            elif step.mask is None and flight.last < lowest:
+                _land(step, flight.copy, flight.lanes)
+            else:
+                kept.extend(_land_some(step, flight, bound))
+        self._flights = kept
+
+
+def _land_some(step: Step, flight: _Flight, bound: Array) -> list[_Flight]:
+    """Lands the executing lanes whose group is below the bound; what is left of the flight, if anything."""
+    lanes: BoolArray = flight.copy.group < bound
+    for others in (step.mask, flight.lanes):
+        lanes = lanes if others is None else lanes & others
+    if not lanes.any():
+        return [flight]
+    _land(step, flight.copy, lanes)
+    left: BoolArray = step.machine.live & ~lanes
+    left = left if flight.lanes is None else left & flight.lanes
+    return [_Flight(flight.copy, left, flight.first, flight.last)] if left.any() else []
+
+
+def _land(step: Step, copy: Copy, lanes: BoolArray | None) -> None:
+    """Writes the bytes of these lanes (None: all of the slice) and tells the observers."""
+    step.machine.shared.store(step, copy.address, copy.width, copy.data, lanes)
+    for observer in step.machine.observers:
+        observer.copy_landed(step, copy, lanes)

@@ -1,0 +1,1 @@
+"""Onlookers of a launch: counters as Nsight Compute's, bank conflicts, races."""

@@ -1,0 +1,1 @@
+"""A launch from arguments to results: where variables lie, the loop over basic blocks, undefined values."""

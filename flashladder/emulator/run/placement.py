@@ -1,0 +1,185 @@
+"""Where a launch's data lie: shared, local and parameter offsets, register slots, blocks of the grid, slices of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.isa.matrix import OPERAND_BYTES
+from flashladder.emulator.isa.moves import specials
+from flashladder.emulator.machine.arguments import size_of
+from flashladder.emulator.machine.compiled import unwritten
+from flashladder.emulator.machine.in_flight import AsyncCopies
+from flashladder.emulator.machine.memory import GlobalMemory
+from flashladder.emulator.machine.observer import Observer
+from flashladder.emulator.machine.on_chip import LocalMemory, SharedMemory
+from flashladder.emulator.machine.state import Machine
+from flashladder.emulator.syntax.tree import Address, Function, Instruction, Module, Symbol, Variable, Vector, kept
+from flashladder.emulator.table import CARRY
+from flashladder.emulator.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_THREADS, chosen, shared_limit
+from flashladder.emulator.values import DTYPES, WARP, Array, width
+
+
+def aligned(offset: int, alignment: int) -> int:
+    """The first multiple of `alignment` at or after `offset`."""
+    return -(-offset // alignment) * alignment
+
+
+def alignment(variable: Variable) -> int:
+    """Alignment of a variable in bytes: declared, or that of its type."""
+    return variable.align or width(variable.type) * variable.vector
+
+
+@kept
+def symbols_in(instruction: Instruction) -> tuple[str, ...]:
+    """Names of the variables (and labels) that an instruction mentions."""
+    operands, found = list(instruction.operands), []
+    while operands:
+        operand = operands.pop()
+        if isinstance(operand, Vector):
+            operands += operand.items
+        elif isinstance(operand, Address):
+            operands.append(operand.base)
+        elif isinstance(operand, Symbol):
+            found.append(operand.name)
+    return tuple(found)
+
+
+class Layout:
+    """Where everything of a launch lies, apart from the arguments."""
+
+    def __init__(
+        self,
+        module: Module,
+        function: Function,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        dynamic: int,
+        target: str | None = None,
+    ) -> None:
+        self.module, self.function = module, function
+        self.path = module.path
+        self.grid, self.block = grid, block
+        self.threads = block[0] * block[1] * block[2]
+        self.warps = -(-self.threads // WARP)
+        self.dynamic = dynamic
+        self.mentioned = {name for item in function.body if isinstance(item, Instruction) for name in symbols_in(item)}
+        self.symbols: dict[str, int] = {}
+        self.shared_bytes = self._place_shared(dynamic)
+        self.local_bytes = self._place("local")
+        registers = function.registers
+        self.slots = {name: slot for slot, name in enumerate([*registers, CARRY])}
+        self.types = [*registers.values(), "pred"]
+        self._check(chosen(module.target, target, module.path))
+
+    def _variables(self, space: str) -> list[Variable]:
+        """The function's own variables of a state space, after those of the module that it mentions."""
+        module = [v for v in self.module.variables if v.name in self.mentioned]
+        return [v for v in (*module, *self.function.variables) if v.space == space]
+
+    def _place(self, space: str) -> int:
+        """Places the variables of a space whose size is known one behind the other; returns where they end."""
+        offset = 0
+        for variable in self._variables(space):
+            if variable.linkage == "extern" or (variable.array and variable.count == 0):
+                continue
+            offset = aligned(offset, alignment(variable))
+            self.symbols[variable.name] = offset
+            offset += size_of(variable)
+        return offset
+
+    def _place_shared(self, dynamic: int) -> int:
+        """Static variables first; all ``extern`` arrays share the dynamic memory behind them."""
+        static = self._place("shared")
+        outer = [v for v in self._variables("shared") if v.linkage == "extern" or (v.array and v.count == 0)]
+        begin = aligned(static, max([16, *(alignment(v) for v in outer)])) if outer or dynamic else static
+        self.symbols.update({variable.name: begin for variable in outer})
+        return begin + dynamic
+
+    def _check(self, target: str) -> None:
+        most_shared = shared_limit(target)
+        limits: list[tuple[bool, str, object, object]] = [
+            (self.threads <= MAX_THREADS, "threads of a block", f"at most {MAX_THREADS}", self.threads),
+            (
+                self.shared_bytes <= most_shared,
+                f"shared memory of a block on {target}",
+                f"at most {most_shared} bytes",
+                f"{self.shared_bytes}, {self.shared_bytes - self.dynamic} of them static",
+            ),
+            (
+                all(n <= most for n, most in zip(self.grid, GRID_LIMITS, strict=True)),
+                "grid",
+                f"at most {GRID_LIMITS}",
+                self.grid,
+            ),
+            (
+                all(n <= most for n, most in zip(self.block, BLOCK_LIMITS, strict=True)),
+                "block",
+                f"at most {BLOCK_LIMITS}",
+                self.block,
+            ),
+            (self.dynamic >= 0, "dynamic shared memory of a block", "0 bytes or more", self.dynamic),
+        ]
+        for name, sizes in self.function.directives:
+            wanted = (*sizes, 1, 1, 1)[:3]
+            if name == "reqntid":
+                limits.append((self.block == wanted, "block (.reqntid)", wanted, self.block))
+            if name == "maxntid":
+                most = wanted[0] * wanted[1] * wanted[2]
+                limits.append((self.threads <= most, "threads of a block (.maxntid)", f"at most {most}", self.threads))
+        for holds, what, expected, found in limits:
+            if not holds:
+                raise EmulationError("arguments", what, path=self.path, expected=expected, found=found)
+
+    def block_ids(self) -> Array:
+        """``%ctaid`` (x, y, z) of every block, x fastest: (blocks, 3)."""
+        nx, ny, nz = self.grid
+        linear = np.arange(nx * ny * nz, dtype=np.int64)
+        return np.stack([linear % nx, linear // nx % ny, linear // (nx * ny)], axis=1)
+
+    def slice_size(self, budget: int, live_registers: int) -> int:
+        """Blocks that fit the budget at once.
+
+        A register takes 8 bytes at most, most take 4; what is left is room for an instruction's temporary arrays.
+        Shared and local memory have a map of written bytes. Matrices that `mma` keeps count as if none were shared.
+        """
+        per_warp = WARP * (8 * live_registers + 2 * self.local_bytes)
+        if any(isinstance(item, Instruction) and item.opcode.startswith("mma.") for item in self.function.body):
+            per_warp += OPERAND_BYTES
+        return max(1, budget // max(1, self.warps * per_warp + 2 * self.shared_bytes))
+
+    def machine(
+        self,
+        ids: Array,
+        data: bytes,
+        symbols: dict[str, int],
+        memory: GlobalMemory,
+        observers: tuple[Observer, ...],
+        *,
+        exited_arrive: bool = False,
+    ) -> Machine:
+        """A fresh machine for some blocks."""
+        shape = (len(ids), self.warps, WARP)
+        exists = np.broadcast_to((np.arange(self.warps * WARP) < self.threads).reshape(1, self.warps, WARP), shape)
+        widths = [DTYPES[name].itemsize for name in self.types]
+        blank = [unwritten(bytes_wide, name == "pred") for bytes_wide, name in zip(widths, self.types, strict=True)]
+        return Machine(
+            path=self.path,
+            blocks=ids,
+            shape=shape,
+            exists=exists,
+            live=exists,
+            slots=self.slots,
+            widths=widths,
+            unwritten=blank,
+            registers=list(blank),
+            specials=specials(self.grid, self.block, ids, self.dynamic, self.shared_bytes - self.dynamic),
+            symbols=symbols,
+            parameters=data,
+            memory=memory,
+            shared=SharedMemory(len(ids), self.shared_bytes),
+            local=LocalMemory(shape, self.local_bytes),
+            copies=AsyncCopies(),
+            observers=observers,
+            exited_arrive=exited_arrive,
+        )

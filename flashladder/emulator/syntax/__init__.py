@@ -1,0 +1,1 @@
+"""PTX text to data and back: tokens, operands, declarations, a module's tree."""

@@ -1,0 +1,244 @@
+"""Hardware counters of every iteration, read by Nsight Compute and compared with the published kernels' own.
+
+Why: equal sectors, ldsm and tensor instructions prove that an iteration moves and multiplies what its published peer
+does, whatever the clock (acceptance of the ladder). Profiler runs are separate from timing runs.
+
+Run on a machine with a GPU and counter rights:
+    python -m flashladder.gpu.ncu --all --out counters.json.gz       # also writes counters.csv beside it
+    python -m flashladder.gpu.ncu 7 8
+Exit code: 0 as published, 1 a counter differs, 2 it could not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import csv
+import io
+from pathlib import Path
+import tempfile
+
+from flashladder.arguments import Parser, result_file, seconds, whole
+from flashladder.build.installed import chosen_configs, load_installed
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.files import relative, write_atomic
+from flashladder.gpu.bounded import run_bounded
+from flashladder.gpu.device import open_device
+from flashladder.gpu.doctor_gpu import require_ncu
+from flashladder.gpu.launcher import KERNEL, Launches
+from flashladder.ladder.iteration import load_all
+from flashladder.paths import RESULTS
+from flashladder.results.files import write_result
+from flashladder.results.schema import CounterResult, Shape
+
+PEER = RESULTS / "published" / "peer_h200_counters.csv"
+SHAPE = Shape(batch=1, seq_len=1024, n_heads=16, d_head=128)  # of the peer's counters
+CONFIGS = ("a100",)  # whose published configurations the peer was built with
+
+SECTORS = ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum")
+LDSM = "smsp__inst_executed_op_ldsm.sum"
+TENSOR = "smsp__inst_executed_pipe_tensor.sum"
+REGISTERS = "launch__registers_per_thread"
+WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+
+WAVEFRONT_TOLERANCE = 0.001
+REGISTER_TOLERANCE = 16
+NOISY = range(1, 8)  # iterations whose conflict counters vary from run to run: two pipelines meet at shared memory
+STORE_NOISE = 5000  # wavefronts; the peer's own runs of iterations 2 to 7 spread from 1457 to 4993
+
+Counters = Mapping[str, int]
+
+
+def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
+    """The published kernels' counters by iteration; the columns are the metrics to ask for."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+        return {int(row["iteration"]): {k: int(v) for k, v in row.items() if k != "iteration"} for row in rows}
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise FlashladderError("cannot read the published counters", where=relative(path), found=error) from error
+
+
+def ncu_command(ncu: Path, metrics: Sequence[str], log: Path, launches: Launches) -> list[str]:
+    """Nsight Compute over the launcher: clocks left alone, only our kernels, CSV in base units into `log`."""
+    return [
+        str(ncu), "--clock-control", "none", "--metrics", ",".join(metrics), "--csv", "--print-units", "base",
+        "--kernel-name", f"regex:{KERNEL}", "--log-file", str(log), *launches.command(),
+    ]  # fmt: skip
+
+
+def parse_ncu(text: str, metrics: Sequence[str]) -> list[dict[str, int]]:
+    """Counters per launch, in launch order, from ncu's CSV; raises what `read_launches` does."""
+    return [found for _, found in read_launches(text, metrics)]
+
+
+def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str, int]]]:
+    """Kernel's name and counters of each launch, in order, from ncu's CSV (messages before its header are skipped).
+
+    Raises:
+        FlashladderError: counters are refused on this machine, or a metric is missing or not a number.
+    """
+    if "ERR_NVGPUCTRPERM" in text:
+        raise FlashladderError(
+            "the driver refuses hardware counters (ERR_NVGPUCTRPERM), so that this is a 'GPU without counters'",
+            hint="invoke doctor says how to open them",
+        )
+    lines = text.splitlines()
+    start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        raise FlashladderError("ncu printed no table", found=(lines or ["nothing"])[-1])
+    launches: dict[int, tuple[str, dict[str, int]]] = {}
+    for row in csv.DictReader(line for line in lines[start:] if line.startswith('"')):
+        if not row["Metric Name"]:
+            continue  # advice of a rule, not a metric
+        try:
+            value = float(row["Metric Value"].replace(",", ""))
+        except ValueError as error:
+            raise FlashladderError(f"ncu has no value for {row['Metric Name']}", found=row["Metric Value"]) from error
+        launches.setdefault(int(row["ID"]), (row["Kernel Name"], {}))[1][row["Metric Name"]] = round(value)
+    ordered = [launches[index] for index in sorted(launches)]
+    for _, found in ordered:
+        if lacking := set(metrics) - found.keys():
+            raise FlashladderError(
+                "ncu did not measure a metric", expected=min(lacking), found=", ".join(sorted(found))
+            )
+    return ordered
+
+
+def read_counters(
+    launches: Launches, metrics: Sequence[str], timeout_s: float
+) -> tuple[dict[str, dict[str, int]], str]:
+    """Runs ncu over the launches; per kernel its counters, and ncu's version line.
+
+    Raises:
+        FlashladderError: no ncu, it failed, or it saw another number of launches than expected.
+    """
+    ncu = require_ncu()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "ncu.csv"
+        reply = run_bounded(ncu_command(ncu, metrics, log, launches), timeout_s)
+        text = log.read_text(encoding="utf-8") if log.is_file() else ""
+    if reply.code is None:
+        raise FlashladderError(f"ncu did not end within {timeout_s:.0f} s")
+    if reply.code and "ERR_NVGPUCTRPERM" not in text:
+        tail = (text + reply.output).strip().splitlines()[-3:]
+        raise FlashladderError(f"ncu ended with exit code {reply.code}", found=" / ".join(tail))
+    found = parse_ncu(text, metrics)
+    keys = launches.keys()
+    if len(found) != len(keys):
+        raise FlashladderError("ncu saw another number of launches", expected=len(keys), found=len(found))
+    return dict(zip(keys, found, strict=True)), ncu_version(ncu)
+
+
+def ncu_version(ncu: Path) -> str:
+    """The line in which ncu says which one it is."""
+    version = run_bounded([str(ncu), "--version"], 60.0).output.strip().splitlines()
+    return (version or ["ncu"])[-1]
+
+
+def differences(iteration: int, ours: Counters, peer: Counters) -> list[str]:
+    """What differs from the published kernel beyond what acceptance allows; empty when it is the same kernel's work."""
+    found = [
+        f"{name}: {ours[name]}, published {peer[name]}" for name in (*SECTORS, LDSM, TENSOR) if ours[name] != peer[name]
+    ]
+    for op in ("ld", "st"):
+        wavefronts, conflicts = WAVEFRONTS.format(op), CONFLICTS.format(op)
+        mine, theirs = (one[wavefronts] - one[conflicts] for one in (ours, peer))
+        if mine != theirs:
+            found.append(f"{wavefronts} without conflicts: {mine}, published {theirs}")
+        allowed = WAVEFRONT_TOLERANCE * peer[wavefronts]
+        if op == "st" and iteration in NOISY:
+            allowed += STORE_NOISE
+        if abs(ours[wavefronts] - peer[wavefronts]) > allowed:
+            found.append(f"{wavefronts}: {ours[wavefronts]}, published {peer[wavefronts]} +- {allowed:.0f}")
+    if abs(ours[REGISTERS] - peer[REGISTERS]) > REGISTER_TOLERANCE:
+        found.append(f"{REGISTERS}: {ours[REGISTERS]}, published {peer[REGISTERS]} +- {REGISTER_TOLERANCE}")
+    return found
+
+
+def to_csv(result: CounterResult) -> str:
+    """The counters as a table: iteration, configuration, then one column per metric."""
+    metrics = sorted(next(iter(result.counters.values())))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["iteration", "config", *metrics])
+    for key, found in result.counters.items():
+        kernel = result.kernels[key]
+        writer.writerow([kernel.iteration, kernel.config, *(found[metric] for metric in metrics)])
+    return out.getvalue()
+
+
+def csv_beside(path: Path) -> Path:
+    """Where the table of a result file goes: ``counters.csv`` beside ``counters.json.gz``."""
+    return path.with_name(path.name.split(".")[0] + ".csv")
+
+
+def table(counters: Mapping[str, Counters]) -> str:
+    """Counters for people."""
+    head = f"{'registers':>9s} {'ld wavefr.':>10s} {'conflicts':>9s} {'st wavefr.':>10s} {'ld sectors':>10s}"
+    lines = [f"{head} {'ldsm':>8s}  kernel"]
+    lines += [
+        f"{c[REGISTERS]:9d} {c[WAVEFRONTS.format('ld')]:10d} {c[CONFLICTS.format('ld')]:9d} "
+        f"{c[WAVEFRONTS.format('st')]:10d} {c[SECTORS[0]]:10d} {c[LDSM]:8d}  {key}"
+        for key, c in counters.items()
+    ]
+    return "\n".join(lines)
+
+
+def measure(numbers: Sequence[int], out: Path | None, timeout_s: float) -> tuple[CounterResult, list[str]]:
+    """Reads the counters of these iterations and compares them; writes `out` and a CSV beside it."""
+    peer = read_peer()
+    device = open_device()
+    metrics = sorted(next(iter(peer.values())))
+    launches = Launches(tuple(numbers), CONFIGS, ("fp16",), SHAPE)
+    counters, version = read_counters(launches, metrics, timeout_s)
+    identities = [
+        load_installed(number).identity(config, device.gpu.arch)
+        for number in numbers
+        for config in chosen_configs(number, CONFIGS, ("fp16",))
+    ]
+    result = CounterResult(
+        rung=device.rung,
+        gpu=device.gpu,
+        host=device.host,
+        kernels={kernel.key: kernel for kernel in identities},
+        shape=SHAPE,
+        ncu=version,
+        counters=counters,
+    )
+    if out:
+        write_result(out, result)
+        write_atomic(csv_beside(out), to_csv(result))
+    found = [
+        f"{key}: {line}"
+        for key, own in counters.items()
+        for line in differences(result.kernels[key].iteration, own, peer[result.kernels[key].iteration])
+    ]
+    return result, found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Reads, prints, compares; raises `CheckFailed` (exit code 1) on a difference."""
+    parser = Parser(
+        prog="python -m flashladder.gpu.ncu",
+        description="Reads hardware counters with ncu and compares them with the published kernels'.",
+        epilog="example: python -m flashladder.gpu.ncu 7 8",
+    )
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
+    parser.add_argument("--all", action="store_true", help="all sixteen")
+    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); a CSV goes beside it")
+    parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds that ncu may take")
+    options = parser.parse_args(argv)
+    if bool(options.numbers) == options.all:
+        parser.error("give iterations, or --all")
+    numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
+    result, found = measure(numbers, options.out, options.timeout)
+    print(table(result.counters))
+    print("\n".join(found) if found else "as published: sectors, ldsm, tensor instructions, wavefronts, registers")
+    if found:
+        raise CheckFailed(f"{len(found)} counters differ from the published kernels'")
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

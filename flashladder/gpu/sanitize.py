@@ -1,0 +1,134 @@
+"""compute-sanitizer over every iteration: memory errors, races, misused barriers, uninitialised reads.
+
+Why: a kernel can be right by luck on the shapes that we compare. All kernels run once each in one process per tool.
+
+Run on a machine with a GPU and compute-sanitizer:
+    python -m flashladder.gpu.sanitize --all --out sanitizer.json.gz
+Exit code: 0 clean, 1 a tool found something, 2 it could not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import os
+from pathlib import Path
+import re
+import shutil
+import time
+
+from flashladder.arguments import CONFIGS, Parser, result_file, seconds, whole
+from flashladder.build.installed import chosen_configs, load_installed
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.gpu.bounded import run_bounded
+from flashladder.gpu.device import open_device
+from flashladder.gpu.launcher import Launches
+from flashladder.ladder.config import DTYPES
+from flashladder.ladder.iteration import load_all
+from flashladder.results.files import write_result
+from flashladder.results.schema import Finding, SanitizerResult, Shape
+
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+SHAPE = Shape(batch=1, seq_len=256, n_heads=16, d_head=128)  # a few blocks per CTA, and iteration 16's row stride
+TAIL = 4000  # characters of a tool's output that are kept
+
+_ERRORS = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
+
+
+def find_sanitizer() -> Path:
+    """compute-sanitizer: on PATH, else in a CUDA install.
+
+    Raises:
+        FlashladderError: it is not installed.
+    """
+    if found := shutil.which("compute-sanitizer"):
+        return Path(found)
+    places = [*Path("/usr/local").glob("cuda*/bin/compute-sanitizer")]
+    if not places:
+        raise FlashladderError("compute-sanitizer is not installed", hint="it comes with the CUDA toolkit")
+    return max(places)
+
+
+def count_errors(text: str) -> int | None:
+    """Errors or hazards that the tool's summary line counts; None when it printed none."""
+    found = _ERRORS.findall(text)
+    return int(found[-1][0] or found[-1][1]) if found else None
+
+
+def run_tool(sanitizer: Path, tool: str, launches: Launches, timeout_s: float) -> Finding:
+    """One tool over all launches; a tool that fails or does not end is a finding, not an exception."""
+    command = [str(sanitizer), "--tool", tool, "--error-exitcode", "86", *launches.command()]
+    start = time.monotonic()
+    env = os.environ | {
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"
+    }  # one allocation a tensor: none hides behind its neighbour
+    reply = run_bounded(command, timeout_s, env=env)
+    errors = count_errors(reply.output)
+    ended = "" if reply.code is not None else f"\ndid not end within {timeout_s:.0f} s"
+    return Finding(
+        tool=tool,
+        clean=reply.code == 0 and errors == 0,
+        errors=errors,
+        seconds=round(time.monotonic() - start, 2),
+        tail=reply.output[-TAIL:] + ended,
+    )
+
+
+def sanitize(
+    numbers: Sequence[int], configs: Sequence[str], tools: Sequence[str], out: Path | None, timeout_s: float
+) -> SanitizerResult:
+    """Runs the tools over both dtypes of these iterations and writes what they said."""
+    sanitizer = find_sanitizer()
+    device = open_device()
+    identities = [
+        load_installed(number).identity(config, device.gpu.arch)
+        for number in numbers
+        for config in chosen_configs(number, configs, DTYPES)
+    ]
+    launches = Launches(tuple(numbers), tuple(configs), DTYPES, SHAPE)
+    findings = []
+    for tool in tools:
+        findings.append(run_tool(sanitizer, tool, launches, timeout_s))
+        last = findings[-1]
+        print(f"{tool:10s} {'clean' if last.clean else 'NOT CLEAN'}  {last.seconds:.0f} s", flush=True)
+    result = SanitizerResult(
+        rung=device.rung,
+        gpu=device.gpu,
+        host=device.host,
+        kernels={kernel.key: kernel for kernel in identities},
+        shape=SHAPE,
+        findings=tuple(findings),
+    )
+    if out:
+        write_result(out, result)
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the tools; raises `CheckFailed` (exit code 1) when one is not clean."""
+    parser = Parser(
+        prog="python -m flashladder.gpu.sanitize",
+        description="Runs compute-sanitizer over kernels at a small shape, both dtypes.",
+        epilog="example: python -m flashladder.gpu.sanitize 7 --tools racecheck",
+    )
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
+    parser.add_argument("--all", action="store_true", help="all sixteen")
+    parser.add_argument("--configs", nargs="+", default=["a100"], metavar="KEY", help=CONFIGS)
+    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
+    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz)")
+    parser.add_argument("--timeout", type=seconds, default=240.0, help="seconds that one tool may take")
+    options = parser.parse_args(argv)
+    if bool(options.numbers) == options.all:
+        parser.error("give iterations, or --all")
+    numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
+    result = sanitize(numbers, options.configs, options.tools, options.out, options.timeout)
+    dirty = [finding for finding in result.findings if not finding.clean]
+    for finding in dirty:
+        print(finding.tail)
+    if dirty:
+        raise CheckFailed("not clean: " + ", ".join(f"{found.tool} ({found.errors} errors)" for found in dirty))
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

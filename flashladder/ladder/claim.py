@@ -1,0 +1,256 @@
+"""A claim of `iterations/*.yaml`: a prediction about a step that a machine can check, and how a file states it.
+
+Why here: the reader of the files, the judges of machine code, PTX and counters, and the texts all mean the same by it.
+A claim says on which architectures it holds; on all where it says nothing. Nothing to run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+import math
+import re
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from flashladder.located import closest
+from flashladder.machine_code.opcodes import unknown
+
+COUNTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "shared_ld_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+        "shared_st_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+        "shared_ld_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+        "shared_st_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+        "global_ld_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+        "global_st_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+        "registers": "launch__registers_per_thread",
+        "instructions": "smsp__inst_executed.sum",
+        "ldsm": "smsp__inst_executed_op_ldsm.sum",
+        "tensor": "smsp__inst_executed_pipe_tensor.sum",
+    }
+)
+"""The short names that a claim uses for Nsight Compute's counters."""
+
+LOCK_ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90")  # every GPU that machine code is made for; a result needs a lock
+EMULATED = ("copies_upward", "copies_downward")
+"""Counters that only the emulator has (`flashladder.emulate.copy_order`)."""
+
+Scope = Literal["kernel", "main_loop", "ptx", "counters"]
+PLACES: Mapping[str, str] = MappingProxyType({"main_loop": " in the main loop", "ptx": " in the PTX"})
+CLAIM_FORMS = (
+    "falls, rises, unchanged, a number, {falls: fraction}, {rises: fraction} or {equals: number, within: fraction}"
+)
+WITH_ARCHES = CLAIM_FORMS + ", the last three of machine code with on: [sm_80, ...], which names some architectures"
+TERMS = re.compile(r"[+/]")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One prediction about a count, against the parent.
+
+    Attributes:
+        metric: opcode classes (opcode up to the first dot, except ``IMAD.MOV.U32``; ``total`` is all of them), opcodes
+            with all their modifiers, measures (`flashladder.machine_code.opcodes.MEASURES`) or counters; ``A+B`` is a
+            sum and ``A/B`` a quotient, which binds less tightly.
+        scope: ``kernel`` counts the whole machine code, ``main_loop`` the loop over KV blocks only, ``ptx`` the PTX
+            that ships, all three at equal tile; ``counters`` what a launch counts, each side at its own tile.
+        direction: ``falls``, ``rises`` or ``equals``.
+        at_least: for falls and rises, the smallest relative change, as a fraction of the parent's count; None is any.
+        value: for equals, the count itself; None means the parent's.
+        within: for equals, the relative deviation that is still equal.
+        on: the architectures that it holds on and no other; empty for all.
+    """
+
+    metric: str
+    scope: Scope
+    direction: Literal["falls", "rises", "equals"]
+    at_least: float | None = None
+    value: float | None = None
+    within: float = 0.0
+    on: tuple[str, ...] = ()
+
+    @property
+    def needs_parent(self) -> bool:
+        """Whether the claim compares with the parent, as opposed to a number of its own."""
+        return self.direction != "equals" or self.value is None
+
+    @property
+    def form(self) -> str:
+        """``falls``, ``rises``, ``unchanged`` or ``number``: what is claimed, without how much."""
+        return self.direction if self.direction != "equals" else "unchanged" if self.value is None else "number"
+
+    @property
+    def names(self) -> list[str]:
+        """The opcodes, measures or counters in the metric."""
+        return TERMS.split(self.metric)
+
+    def measure(self, counts: Mapping[str, float]) -> float:
+        """The claim's metric in `counts` (name to count); an absent name counts 0, a quotient by 0 is not a number."""
+        result: float | None = None
+        for term in self.metric.split("/"):
+            names = term.split("+")
+            total = sum(sum(counts.values()) if n == "total" and n not in counts else counts.get(n, 0) for n in names)
+            result = total if result is None else result / total if total else math.nan
+        return 0.0 if result is None else result
+
+    def absent(self, own: Mapping[str, float], parent: Mapping[str, float] | None) -> list[str]:
+        """Names in the metric that neither side has at all: misspelt modifiers, or nothing to speak of here."""
+        return [name for name in self.names if name != "total" and name not in own and name not in (parent or {})]
+
+    def holds(self, own: Mapping[str, float], parent: Mapping[str, float] | None = None) -> bool:
+        """Whether the counts of the iteration, beside those of its parent, bear the claim out.
+
+        A claim about names of which neither side has any at all does not hold.
+
+        Raises:
+            ValueError: the claim compares with a parent, and there is none.
+        """
+        if self.needs_parent and parent is None:
+            raise ValueError(f"the claim {self} needs the parent's counts")
+        if len(self.absent(own, parent)) == len(self.names):
+            return False
+        after = self.measure(own)
+        if self.value is not None:
+            return abs(after - self.value) <= self.within * abs(self.value)
+        before = self.measure(parent or {})
+        if self.direction == "equals":
+            return abs(after - before) <= self.within * abs(before)
+        change = before - after if self.direction == "falls" else after - before
+        return change > 0 and change >= (self.at_least or 0.0) * before
+
+    def in_words(self) -> str:
+        """The claim without its metric, for example ``falls by at least 19.2 %``."""
+        if self.direction != "equals":
+            words = self.direction + ("" if self.at_least is None else f" by at least {100 * self.at_least:.3g} %")
+        else:
+            words = "is unchanged" if self.value is None else f"is {self.value:g}"
+            words += f" within {100 * self.within:.3g} %" if self.within else ""
+        return words + (f" (on {', '.join(self.on)} only)" if self.on else "")
+
+    def __str__(self) -> str:
+        """The claim in words, for example ``FMUL falls by at least 19.2 %``."""
+        return f"{self.metric}{PLACES.get(self.scope, '')} {self.in_words()}"
+
+
+def _number(value: object, *, largest: float = float("inf")) -> float | None:
+    """`value` as a finite number from 0 to `largest`; None for anything else, truth values too."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if 0 <= value <= largest and value != float("inf") else None
+
+
+def _claim(value: object) -> Claim:
+    """The claim that a YAML value states; metric and scope are filled in later."""
+    claim = _claim_in_words(value) if not isinstance(value, dict) else _claim_with_amount(value)
+    if claim is None:
+        raise PydanticCustomError("claim", "not a claim", {"expected": CLAIM_FORMS, "found": str(value)})
+    return claim
+
+
+def _code_claim(value: object) -> Claim:
+    """A claim about machine code, which may say where it holds."""
+    if not isinstance(value, dict) or "on" not in value:
+        return _claim(value)
+    on = value["on"]
+    known = [arch for arch in LOCK_ARCHES if isinstance(on, list) and arch in on]
+    if not isinstance(on, list) or known != on or not 0 < len(on) < len(LOCK_ARCHES):
+        wrong = [arch for arch in on if arch not in LOCK_ARCHES] if isinstance(on, list) else []
+        raise PydanticCustomError(
+            "claim",
+            "not architectures",
+            {
+                "expected": f"some of {', '.join(LOCK_ARCHES)} under 'on', in this order (without it: all)",
+                "found": str(on),
+                "hint": closest(wrong[0], list(LOCK_ARCHES)) if wrong else None,
+            },
+        )
+    claim = _claim_with_amount({key: item for key, item in value.items() if key != "on"})
+    if claim is None:
+        raise PydanticCustomError("claim", "not a claim", {"expected": WITH_ARCHES, "found": str(value)})
+    return replace(claim, on=tuple(on))
+
+
+def _claim_in_words(value: object) -> Claim | None:
+    """``falls``, ``rises``, ``unchanged`` or a number."""
+    if value == "falls":
+        return Claim("", "kernel", "falls")
+    if value == "rises":
+        return Claim("", "kernel", "rises")
+    if value == "unchanged":
+        return Claim("", "kernel", "equals")
+    number = _number(value)
+    return None if number is None else Claim("", "kernel", "equals", value=number)
+
+
+def _claim_with_amount(value: Mapping[object, object]) -> Claim | None:
+    """``{falls: fraction}``, ``{rises: fraction}`` or ``{equals: number, within: fraction}``."""
+    keys = set(value)
+    falls, rises = _number(value.get("falls"), largest=1.0), _number(value.get("rises"))
+    equals, within = _number(value.get("equals")), _number(value.get("within", 0), largest=1.0)
+    if keys == {"falls"} and falls is not None:
+        return Claim("", "kernel", "falls", at_least=falls)
+    if keys == {"rises"} and rises is not None:
+        return Claim("", "kernel", "rises", at_least=rises)
+    if "equals" in keys and keys <= {"equals", "within"} and equals is not None and within is not None:
+        return Claim("", "kernel", "equals", value=equals, within=within)
+    return None
+
+
+def _wrong_name(name: str, expected: str, hint: str | None = None) -> PydanticCustomError:
+    return PydanticCustomError("metric", "not a metric", {"expected": expected, "found": repr(name), "hint": hint})
+
+
+def _opcodes(metric: str, language: str, example: str) -> str:
+    """An opcode metric: its form, and that every name in it exists."""
+    for name in TERMS.split(metric):
+        if not re.fullmatch(r"[A-Za-z][\w.:]*", name, re.ASCII):
+            raise _wrong_name(metric, f"opcodes such as {example}, or total")
+        if wrong := unknown(name, language):
+            raise _wrong_name(name, *wrong)
+    return metric
+
+
+def _sass(metric: str) -> str:
+    return _opcodes(metric, "sass", "LOP3 or IADD3+LOP3")
+
+
+def _ptx(metric: str) -> str:
+    return _opcodes(metric, "ptx", "add.s64 or ldmatrix")
+
+
+def _counters(name: str) -> str:
+    """A counter metric, with short names written out as Nsight Compute's."""
+    names = [*COUNTERS, *EMULATED]
+    for part in TERMS.split(name):
+        if part not in names:
+            raise _wrong_name(part, f"one of {', '.join(names)}", closest(part, names))
+    return re.sub(r"\w+", lambda match: COUNTERS.get(match[0], match[0]), name)
+
+
+def _claim_schema(*, with_arches: bool) -> dict[str, object]:
+    """The JSON Schema of a claim."""
+    number: dict[str, object] = {"type": "number", "minimum": 0}
+    on: dict[str, object] = {"on": {"type": "array", "items": {"enum": list(LOCK_ARCHES)}}} if with_arches else {}
+    amounts = ({"falls": number}, {"rises": number}, {"equals": {"type": "number"}, "within": {"type": "number"}})
+    objects = [
+        {"type": "object", "properties": {**amount, **on}, "required": [next(iter(amount))]} for amount in amounts
+    ]
+    return {
+        "description": WITH_ARCHES if with_arches else CLAIM_FORMS,
+        "anyOf": [
+            {"enum": ["falls", "rises", "unchanged"]},
+            number,
+            *({**one, "additionalProperties": False} for one in objects),
+        ],
+    }
+
+
+ClaimValue = Annotated[Claim, BeforeValidator(_claim), WithJsonSchema(_claim_schema(with_arches=False))]
+CodeClaimValue = Annotated[Claim, BeforeValidator(_code_claim), WithJsonSchema(_claim_schema(with_arches=True))]
+SassName = Annotated[str, AfterValidator(_sass)]
+PtxName = Annotated[str, AfterValidator(_ptx)]
+CounterName = Annotated[str, AfterValidator(_counters)]

@@ -1,0 +1,134 @@
+"""Which file of configs/gpus/ describes a GPU: from the name that the driver reports to the key that YAML files use.
+
+Each file holds the key (``a100``), patterns of names (``NVIDIA A100*``), the architecture, and peaks with unit and
+source; a configuration that stands under a GPU's key must fit that GPU (`require_fit`).
+``python -c "from flashladder.ladder.gpus import gpu_key; print(gpu_key('NVIDIA H200'))"`` prints ``h200``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
+from flashladder.ladder.config import KernelConfig
+from flashladder.located import read_located, validate
+from flashladder.paths import CONFIGS
+from flashladder.toolchain.wheels import load_pins
+from flashladder.yaml_text import yaml_files
+
+GPUS = CONFIGS / "gpus"
+LIMITS = ("threads_per_block", "shared_memory_per_block", "registers_per_thread", "registers_per_block")
+_UNITS = {"KiB": 1024}
+
+
+class Quantity(BaseModel):
+    """A number that means nothing without its unit and its source."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    value: Annotated[float, Field(gt=0)]
+    unit: Annotated[str, Field(min_length=1)]
+    source: Annotated[str, Field(min_length=1, description="document and table, or the command that measured it")]
+
+
+class Gpu(BaseModel):
+    """One file of configs/gpus/: what is fixed about a GPU model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpu: Annotated[str, Field(pattern=r"^[a-z0-9_]+$", description="the key; also the file's name")]
+    title: Annotated[str, Field(min_length=1, description="the name that tables print")]
+    names: Annotated[
+        tuple[str, ...], Field(min_length=1, description="shell patterns of the names that the driver reports")
+    ]
+    arch: Annotated[str, Field(pattern=r"^sm_\d+$")]
+    peaks: Annotated[
+        Mapping[str, Quantity], Field(description="what no kernel can exceed: compute by dtype, bandwidth, sizes")
+    ]
+
+    def excess(self, config: KernelConfig) -> tuple[str, str] | None:
+        """What a CTA of `config` may have at most on this GPU, and what it needs; None when it fits.
+
+        Registers are those that every iteration needs: the fp32 accumulators of O, which live through the whole main
+        loop, and of S beside them. What else a kernel keeps is the assembler's to place or to spill.
+        """
+        needs = {
+            "threads_per_block": (config.n_threads, "threads per CTA"),
+            "shared_memory_per_block": (config.smem_bytes, "bytes of shared memory per CTA"),
+            "registers_per_thread": (config.B_r * config.d_head // config.n_threads, "registers per thread for O"),
+            "registers_per_block": (config.B_r * (config.d_head + config.B_c), "registers per CTA for O and S"),
+        }
+        for name, (needed, unit) in needs.items():
+            limit = int(self.peaks[name].value * _UNITS.get(self.peaks[name].unit, 1))
+            if needed > limit:
+                return f"at most {limit} {unit}, as {self.title} has", str(needed)
+        return None
+
+    def matches(self, name: str) -> bool:
+        """Whether `name`, as the driver reports it, is this model; case does not matter."""
+        return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in self.names)
+
+    @model_validator(mode="after")
+    def _limits_are_there(self) -> Gpu:
+        """Refuses a description that does not say how large a CTA may be."""
+        missing = [name for name in LIMITS if name not in self.peaks]
+        if missing:
+            raise PydanticCustomError(
+                "limits", "limits are missing", {"expected": ", ".join(LIMITS), "found": f"no {missing[0]}"}
+            )
+        return self
+
+
+def require_fit(key: str, config: KernelConfig, folder: Path = GPUS) -> None:
+    """Nothing, when the GPU `key` is described, the toolchain makes code for it, and a CTA of `config` fits it.
+
+    Raises:
+        FlashladderError: otherwise, without a place: the caller knows the line.
+    """
+    gpu = load_gpus(folder).get(key)
+    if gpu is None:
+        raise FlashladderError(
+            f"no GPU {key} is described",
+            where=relative(folder),
+            expected=f"{key}.yaml",
+            found=", ".join(load_gpus(folder)),
+        )
+    arches = load_pins().arches
+    if gpu.arch not in arches:
+        raise FlashladderError(f"no machine code is made for {key}", expected=", ".join(arches), found=gpu.arch)
+    if excess := gpu.excess(config):
+        raise FlashladderError(f"the configuration is too large for {key}", expected=excess[0], found=excess[1])
+
+
+@cache
+def load_gpus(folder: Path = GPUS) -> Mapping[str, Gpu]:
+    """All files of `folder`, by key.
+
+    Raises:
+        FlashladderError: a file is not YAML, has an unknown or missing key, or is named after another GPU.
+    """
+    return {gpu.gpu: gpu for gpu in map(_load, yaml_files(folder))}
+
+
+def gpu_key(name: str, folder: Path = GPUS) -> str | None:
+    """The key of the GPU that the driver calls `name`, such as ``"a100"``; None for one without a file."""
+    return next((key for key, gpu in load_gpus(folder).items() if gpu.matches(name)), None)
+
+
+def _load(path: Path) -> Gpu:
+    """One validated file."""
+    located = read_located(path)
+    gpu = validate(Gpu, located)
+    if gpu.gpu != path.stem:
+        raise FlashladderError(
+            "key and file name differ", where=located.where(("gpu",)), expected=path.stem, found=gpu.gpu
+        )
+    return gpu

@@ -1,0 +1,269 @@
+"""Grids (``configs/grids/*.yaml``): which iterations, configurations, dtypes and shapes are measured together.
+
+Why data: a sweep, its dry run, its resume and the report must agree on the cells. This module reads and checks a grid
+and says what it selects; it measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashladder.errors import FlashladderError
+from flashladder.files import sha256
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import require_fit
+from flashladder.ladder.grid_schema import GridFile, Mode, ReferenceName
+from flashladder.ladder.iteration import Iteration
+from flashladder.ladder.parts import D_HEAD
+from flashladder.ladder.selection import select_configs
+from flashladder.located import Located, closest, read_located, validate
+from flashladder.paths import CONFIGS
+from flashladder.toolchain.pins import load_pins
+from flashladder.yaml_text import yaml_files
+
+FOLDER = CONFIGS / "grids"
+FEWEST_PAIRS = 20  # that give a median an honest 95 % interval
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One problem: tensors are (batch, seq_len, n_heads, d_head) in elements."""
+
+    batch: int
+    seq_len: int
+    n_heads: int
+    d_head: int
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of both matrix products of one forward pass."""
+        return 4 * self.batch * self.n_heads * self.seq_len**2 * self.d_head
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to measure: an iteration in one configuration on one problem."""
+
+    iteration: Iteration
+    config: KernelConfig
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A checked grid.
+
+    Attributes:
+        name: the file's stem.
+        why: what the grid is for.
+        gpu: key of ``configs/gpus`` that it was made for, or ``any``.
+        mode: how its cells are measured: timed beside FA2, ranked (``tune``), or run by the emulator on a CPU.
+        cells: every kernel on every shape, in order, without what is excluded; each for all of `toolchains`.
+        dtypes: of all kernels; references are timed in each.
+        shapes: every problem; references are timed on each.
+        references: timed beside FA2 like the kernels, by name.
+        toolchains: CUDA versions of the compiler, ``""`` for the pinned one.
+        pairs: per cell.
+        budget_s: seconds per GPU after which no cell is started; None: as long as it takes.
+        excluded: how many cells each exclusion left out, with its reason.
+        sha256: of the file.
+    """
+
+    name: str
+    why: str
+    gpu: str
+    mode: Mode
+    cells: tuple[Cell, ...]
+    dtypes: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    references: tuple[ReferenceName, ...]
+    toolchains: tuple[str, ...]
+    pairs: int
+    budget_s: float | None
+    excluded: tuple[tuple[int, str], ...]
+    sha256: str
+
+
+def grid_names(folder: Path = FOLDER) -> tuple[str, ...]:
+    """The names of the grids in a folder."""
+    return tuple(path.stem for path in yaml_files(folder))
+
+
+def grid_file(name: str, folder: Path = FOLDER) -> Path:
+    """The file of a grid: of one in `folder` by its name, of any other by its path, which ends in ``.yaml``.
+
+    Raises:
+        FlashladderError: no such grid, or a file that bears the name of a committed one, whose results it would mix
+            with its own.
+    """
+    names = grid_names(folder)
+    path = folder / f"{name}.yaml"
+    if name.endswith(".yaml"):
+        path = Path(name)
+        if not path.is_file():
+            raise FlashladderError("no such file of a grid", where=name, hint=closest(path.stem, names))
+        if path.stem in names and not path.samefile(folder / path.name):
+            raise FlashladderError(
+                "the name of a committed grid", where=name, expected="another one", found=path.stem, hint="rename it"
+            )
+    elif name not in names:
+        raise FlashladderError(
+            "unknown grid",
+            expected=f"one of {', '.join(names)}, or a path that ends in .yaml",
+            found=repr(name),
+            hint=closest(name, names),
+        )
+    return path
+
+
+def load_grid(name: str, folder: Path = FOLDER) -> Grid:
+    """The grid `name`, or of the file `name` (see `grid_file`), checked against the iterations that it names.
+
+    Raises:
+        FlashladderError: no such grid, or its file is wrong: form, an unknown iteration, key or ablation, a length that
+            a tile does not divide, a head count that iteration 16's fixed stride excludes.
+    """
+    path = grid_file(name, folder)
+    name = path.stem
+    located = read_located(path)
+    file = validate(GridFile, located)
+    shapes = [Shape(shape.batch, shape.seq_len, file.n_heads, D_HEAD) for shape in file.seq_lens]
+    _each_once(located, file, shapes)
+    cells, left_out, described = [], [0] * len(file.exclude), set[str]()
+    for i, description in enumerate(file.iterations):
+        iteration, configs = _selected(located, i, description, file)
+        if iteration.description in described:  # however it is spelled
+            raise _twice(located, "iterations", i, description)
+        described.add(iteration.description)
+        for config in configs:
+            for j, shape in enumerate(shapes):
+                found = _exclusion(file, description, config.dtype, shape.seq_len)
+                if found is None:
+                    cells.append(_cell(located, (i, j), Cell(iteration, config, shape), file.mode))
+                else:
+                    left_out[found] += 1
+    _exclusions_apply(located, left_out, len(cells))
+    return Grid(
+        name=name,
+        why=" ".join(file.why.split()),
+        gpu=file.gpu,
+        mode=file.mode,
+        cells=tuple(cells),
+        dtypes=tuple(file.dtypes),
+        shapes=tuple(shapes),
+        references=tuple(file.references),
+        toolchains=tuple(file.toolchains) or ("",),
+        pairs=file.pairs,
+        budget_s=None if file.budget_minutes is None else 60 * file.budget_minutes,
+        excluded=tuple((n, " ".join(one.why.split())) for n, one in zip(left_out, file.exclude, strict=True)),
+        sha256=sha256(path.read_bytes()),
+    )
+
+
+def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
+    """Refuses what stands in a list twice, and what its mode cannot measure."""
+    lists: tuple[tuple[str, Sequence[object]], ...] = (
+        ("iterations", file.iterations), ("dtypes", file.dtypes), ("seq_lens", shapes),
+        ("references", file.references), ("toolchains", file.toolchains),
+    )  # fmt: skip
+    for key, items in lists:
+        for i, item in enumerate(items):
+            if item in items[:i]:
+                raise _twice(located, key, i, item)
+    for i, cuda in enumerate(file.toolchains):
+        try:
+            load_pins().axis(cuda)
+        except FlashladderError as error:
+            where = located.where(("toolchains", i))
+            raise FlashladderError(error.what, where=where, expected=error.expected, found=error.found) from error
+    if file.mode == "emulator":
+        for key in ("references", "toolchains"):
+            if getattr(file, key):
+                raise FlashladderError(
+                    f"{key!r} in a grid of the emulator",
+                    where=located.where((key,)),
+                    expected="none: they are timed on a GPU",
+                    found=", ".join(getattr(file, key)),
+                )
+    elif file.mode == "event-free" and file.pairs < FEWEST_PAIRS:
+        raise FlashladderError(
+            "too few pairs for an honest interval",
+            where=located.where(("pairs",)),
+            expected=f"at least {FEWEST_PAIRS}",
+            found=file.pairs,
+        )
+
+
+def _twice(located: Located, key: str, i: int, item: object) -> FlashladderError:
+    """The error about the i-th item of a list, which stands there already."""
+    return FlashladderError(
+        f"duplicate item in {key!r}", where=located.where((key, i)), expected="each once", found=item
+    )
+
+
+def _exclusion(file: GridFile, description: str, dtype: str, seq_len: int) -> int | None:
+    """The index of the first exclusion that leaves this cell out."""
+    return next((i for i, one in enumerate(file.exclude) if one.leaves_out(description, dtype, seq_len)), None)
+
+
+def _exclusions_apply(located: Located, left_out: list[int], kept: int) -> None:
+    """Refuses an exclusion that excludes nothing, for it names what is not there, and those that leave no cell."""
+    for i, count in enumerate(left_out):
+        if not count:
+            raise FlashladderError(
+                "the exclusion leaves nothing out",
+                where=located.where(("exclude", i)),
+                expected="iterations, dtypes and lengths of this grid",
+                found="none of them",
+            )
+    if not kept:
+        raise FlashladderError(
+            "the exclusions leave no cell",
+            where=located.where(("exclude",)),
+            expected="at least one cell",
+            found=f"all {sum(left_out)} left out",
+        )
+
+
+def _selected(located: Located, i: int, description: str, file: GridFile) -> tuple[Iteration, tuple[KernelConfig, ...]]:
+    """The i-th iteration and its configurations; errors point into the grid."""
+    location: tuple[str | int, ...] = ("iterations", i)
+    try:
+        iteration = load_description(description)
+        location = ("configs",)
+        keys = [file.configs] if isinstance(file.configs, str) else file.configs
+        configs = tuple(dict.fromkeys(one for key in keys for one in select_configs(iteration, key, file.dtypes)))
+        for config in configs if file.gpu != "any" else ():
+            require_fit(file.gpu, config)
+    except FlashladderError as error:
+        raise FlashladderError(
+            error.what, where=located.where(location), expected=error.expected, found=error.found, hint=error.hint
+        ) from error
+    return iteration, configs
+
+
+def _cell(located: Located, place: tuple[int, int], cell: Cell, mode: Mode) -> Cell:
+    """The cell, if its kernel accepts its shape; the emulator slices wider rows for a kernel with a fixed stride."""
+    i, j = place
+    parts, shape, config = cell.iteration.parts, cell.shape, cell.config
+    row = shape.n_heads * shape.d_head
+    sliced = mode == "emulator" and row < parts.row_stride
+    if parts.row_stride not in (0, row) and not sliced:
+        raise FlashladderError(
+            f"iteration {cell.iteration.description} has a fixed row stride",
+            where=located.where(("iterations", i)),
+            expected=f"n_heads {parts.row_stride // shape.d_head}",
+            found=shape.n_heads,
+        )
+    for name, size in (("B_r", config.B_r), ("B_c", config.B_c)):
+        if shape.seq_len % size:
+            raise FlashladderError(
+                f"seq_len is not a multiple of {name} of {config.short_form()}",
+                where=located.where(("seq_lens", j)),
+                expected=f"a multiple of {size}",
+                found=shape.seq_len,
+            )
+    return cell

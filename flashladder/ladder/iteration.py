@@ -1,0 +1,213 @@
+"""Iterations: read ``iterations/*.yaml``, resolve each through its parents, and hand out frozen dataclasses.
+
+Why: the YAML is the only place where an iteration is spelled out. `load_iteration(8)` is the ladder's step 8,
+`load_description("16 - swizzle")` an ablation. Each mistake in a file is one line: file:line, expected, found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+import re
+
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
+from flashladder.ladder.claim import Claim
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.file_schema import GPUS, Expect, IterationFile
+from flashladder.ladder.inherit import frozen, own_configs, resolve_config, resolve_expect, resolve_parts, wrong
+from flashladder.ladder.parts import Parts, fit_config
+from flashladder.located import Located, read_located, validate
+from flashladder.paths import ITERATIONS
+from flashladder.yaml_text import yaml_files
+
+__all__ = [
+    "GPUS",
+    "Claim",
+    "Expect",
+    "Iteration",
+    "Parts",
+    "claim_configs",
+    "load_all",
+    "load_iteration",
+    "no_such_iteration",
+]
+
+_FILE_NAME = re.compile(r"(?P<number>\d{2})_(?P<slug>[a-z0-9_]+)\.yaml", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One step of the ladder, or an ablation of one, resolved through its parents.
+
+    Attributes:
+        number: 1 to 16; an ablation keeps the number of the iteration that it varies.
+        slug: the idea as the file name says it, safe in file names.
+        title: the idea in a few words.
+        why: the mechanism, in the field's terms.
+        parent: the iteration that this one differs from; None for the first.
+        change: concern to new value; what differs from the parent.
+        parts: one value per concern.
+        configs: GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there.
+        own_configs: GPU key to the knobs that this step itself sets, under the names of `KernelConfig`.
+        expect: claims against the parent.
+        path: the YAML file.
+        description: what `load_description` accepts to get this iteration back, for example ``16 - swizzle``.
+    """
+
+    number: int
+    slug: str
+    title: str
+    why: str
+    parent: int | None
+    change: Mapping[str, object]
+    parts: Parts
+    configs: Mapping[str, KernelConfig]
+    own_configs: Mapping[str, Mapping[str, object]]
+    expect: Expect
+    path: Path
+    description: str
+
+    def __hash__(self) -> int:
+        """Equal iterations have equal descriptions and parts (mappings have no hash of their own)."""
+        return hash((self.description, self.parts, self.path))
+
+    @property
+    def era(self) -> str:
+        """``runtime_offsets`` or ``static_offsets``: the body ``kernels/flash_fwd_<era>.cuh``."""
+        return self.parts.era
+
+    @property
+    def is_ablation(self) -> bool:
+        """Whether this is not a step of the ladder itself."""
+        return self.description != str(self.number)
+
+
+def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
+    """The iteration `number` of the ladder in `folder`.
+
+    Raises:
+        FlashladderError: there is no such iteration, or its file or one of its parents' is wrong.
+    """
+    files = _files(folder)
+    if number not in files:
+        raise no_such_iteration(number, folder)
+    try:
+        stat = files[number].stat()
+    except OSError as error:  # a link that leads nowhere
+        where = f"{relative(folder)}/{files[number].name}"
+        raise FlashladderError(f"cannot read the file ({error.strerror})", where=where) from error
+    return _load(files[number], folder, (stat.st_mtime_ns, stat.st_size))
+
+
+def no_such_iteration(found: object, folder: Path = ITERATIONS) -> FlashladderError:
+    """The error that `found` is the number of no iteration in `folder`; it says which there are."""
+    files = _files(folder)
+    gapless = list(files) == list(range(1, len(files) + 1))
+    expected = f"a number from 1 to {len(files)}" if gapless else f"one of {', '.join(map(str, files))}"
+    return FlashladderError("no such iteration", expected=expected, found=found)
+
+
+def load_all(folder: Path = ITERATIONS) -> tuple[Iteration, ...]:
+    """Every iteration of the ladder, in order.
+
+    Raises:
+        FlashladderError: there is none, a file is wrong, or two claim one number.
+    """
+    return tuple(load_iteration(number, folder) for number in _files(folder))
+
+
+def claim_configs(
+    iteration: Iteration, folder: Path = ITERATIONS, gpu: str = "a100"
+) -> tuple[KernelConfig, KernelConfig | None]:
+    """The fp16 configurations at which claims are checked: the iteration's own, and its parent's at equal tile.
+
+    The parent's is None for the first iteration; knobs that the parent's parts decide differently follow the parent.
+    """
+    config = fit_config(iteration.parts, replace(iteration.configs[gpu], **iteration.expect.at))  # type: ignore[arg-type]  # its own
+    if iteration.parent is None:
+        return config, None
+    return config, fit_config(load_iteration(iteration.parent, folder).parts, config)
+
+
+def _files(folder: Path) -> dict[int, Path]:
+    """Number to file, in order of the numbers; at least one."""
+    files: dict[int, Path] = {}
+    for path in yaml_files(folder):
+        match = _FILE_NAME.fullmatch(path.name)
+        if match is None:
+            raise FlashladderError(
+                "bad file name", where=relative(path), expected="NN_name.yaml, lower case", found=path.name
+            )
+        number = int(match["number"])
+        if number in files:
+            raise FlashladderError(
+                f"iteration {number} exists twice",
+                where=relative(path),
+                expected="one file per number",
+                found=files[number].name,
+            )
+        files[number] = path
+    if not files:
+        raise FlashladderError("no iterations found", where=relative(folder), expected="files named NN_name.yaml")
+    return files
+
+
+@lru_cache(maxsize=256)
+def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
+    """One file, resolved; `stamp` (mtime and size) makes an edited file a new one."""
+    del stamp
+    located = read_located(path)
+    file = validate(IterationFile, located)
+    number, slug = int(path.name[:2]), path.stem[3:]
+    if file.iteration != number:
+        raise wrong(
+            located, ("iteration",), "bad value for 'iteration'", f"{number}, as the file name says", file.iteration
+        )
+    parent = _parent(file, located, folder)
+    change = file.change.model_dump(exclude_none=True)
+    parts = resolve_parts(located, change, None if parent is None else parent.parts)
+    own = own_configs(file)
+    if parent is not None and not change and not own:
+        raise wrong(
+            located, (), "the iteration differs in nothing from its parent", "a 'change' or 'configs'", "neither"
+        )
+    configs = frozen(
+        {
+            gpu: resolve_config(located, gpu, parts, own.get(gpu, {}), None if parent is None else parent.configs[gpu])
+            for gpu in GPUS
+        }
+    )
+    return Iteration(
+        number=number,
+        slug=slug,
+        title=file.title,
+        why=" ".join(file.why.split()),
+        parent=file.parent,
+        change=frozen(change),
+        parts=parts,
+        configs=configs,
+        own_configs=frozen({gpu: frozen(knobs) for gpu, knobs in own.items()}),
+        expect=resolve_expect(file, located, parts, configs),
+        path=path,
+        description=str(number),
+    )
+
+
+def _parent(file: IterationFile, located: Located, folder: Path) -> Iteration | None:
+    """The resolved parent, which must exist and come earlier (so that a cycle cannot be)."""
+    if file.parent is None:
+        if file.iteration != 1:
+            raise wrong(located, (), "missing key 'parent'", f"an iteration before {file.iteration}", "none")
+        return None
+    if file.parent >= file.iteration:
+        raise wrong(
+            located, ("parent",), "bad value for 'parent'", f"an iteration before {file.iteration}", file.parent
+        )
+    known = _files(folder)
+    if file.parent not in known:
+        listed = ", ".join(str(n) for n in known if n < file.iteration) or "none exists"
+        raise wrong(located, ("parent",), "the parent does not exist", f"one of {listed}", file.parent)
+    return load_iteration(file.parent, folder)

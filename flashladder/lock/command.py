@@ -1,0 +1,252 @@
+"""The machine-code lock: compiles, compares with `results/locks/sm_XX.json`, explains, and re-locks with a reason.
+
+Why: a published number belongs to one machine code. Editing a part that eight iterations share would silently make
+eight old numbers false; the lock makes that an error that says what moved and which file did it. Comments, file times
+and the place of the checkout leave machine code as it is, and so leave the lock green.
+
+Run:
+    python -m flashladder.lock verify [--arch sm_80] [--iterations 6 7]
+    python -m flashladder.lock write --reason "..." [--arch sm_80] [--iterations 6 7]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flashladder.arguments import Parser, whole
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.files import relative, write_atomic
+from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.selection import select_configs
+from flashladder.lock.explain import Difference, compare, explain, harmless_edits
+from flashladder.lock.recount import Counts, recount
+from flashladder.lock.schema import LOCKS, Lock, LockedKernel, LockFile, read_lock, write_lock
+from flashladder.machine_code.cubin import read_cubin
+from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.paths import KERNELS, ROOT
+
+if TYPE_CHECKING:
+    from flashladder.build.store import CubinEntry
+
+    Compiled = tuple[KernelConfig, CubinEntry, Counts]
+
+CHANGELOG = ROOT / "CHANGELOG.md"
+KEY = "prog"  # the selection key whose configurations are locked
+
+
+def opcode_counts(
+    number: int, config: KernelConfig, arch: str = "sm_80", folder: Path = LOCKS
+) -> dict[str, int] | None:
+    """Instructions per class and ``total`` of a locked kernel, from the committed lock; None when it has none."""
+    kernel = locked_kernel(number, config, arch, folder)
+    return None if kernel is None else dict(kernel.counts)
+
+
+def locked_kernel(number: int, config: KernelConfig, arch: str = "sm_80", folder: Path = LOCKS) -> LockedKernel | None:
+    """Everything that the committed lock says about one kernel; None when it is not locked."""
+    lock = read_lock(arch, folder).iterations.get(number)
+    return None if lock is None else lock.kernels.get(config.short_form())
+
+
+def verify(
+    arch: str,
+    iterations: Sequence[int] | None = None,
+    *,
+    kernels: Path = KERNELS,
+    folder: Path = LOCKS,
+) -> list[Difference]:
+    """Compiles what the lock of `arch` names (cached in the store) and returns every kernel that differs.
+
+    Every number of the lock is made anew from the machine code, opcode counts included.
+
+    Args:
+        arch: ``sm_80`` or another one that has a lock.
+        iterations: numbers; None for the whole ladder, in which case locked iterations that no longer exist count too.
+        kernels: the folder with the CUDA sources.
+        folder: the folder of the locks.
+    """
+    locked = read_lock(arch, folder)
+    return compare(locked, snapshot(arch, iterations, kernels=kernels), everything=iterations is None)
+
+
+def check(
+    arches: Sequence[str] = LOCK_ARCHES,
+    iterations: Sequence[int] | None = None,
+    *,
+    kernels: Path = KERNELS,
+    folder: Path = LOCKS,
+) -> int:
+    """Verifies the locks of `arches` and prints what is worth saying; returns how many kernels it made anew.
+
+    Raises:
+        CheckFailed: a kernel differs; the explanation, several lines, was printed before.
+    """
+    found: list[Difference] = []
+    n_kernels = 0
+    for arch in arches:
+        locked, current = read_lock(arch, folder), snapshot(arch, iterations, kernels=kernels)
+        differences = compare(locked, current, everything=iterations is None)
+        found += differences
+        if harmless := harmless_edits(locked, current, differences):
+            print(f"{arch}: edited since the lock without effect on machine code: {', '.join(harmless)}")
+        n = sum(len(lock.kernels) for lock in current.values())
+        n_kernels += n
+        if not differences:
+            print(f"{arch}: the machine code is the locked one, {n} kernels counted anew")
+    if found:
+        print(explain(found))
+        raise CheckFailed(
+            f"{len(found)} kernel{'s' if len(found) > 1 else ''} differ from the machine-code lock",
+            where=relative(folder),
+            hint="the explanation stands above; invoke lock N --reason '...' re-locks iteration N",
+        )
+    return n_kernels
+
+
+def write(
+    arch: str,
+    iterations: Sequence[int] | None,
+    reason: str,
+    *,
+    kernels: Path = KERNELS,
+    folder: Path = LOCKS,
+) -> Path:
+    """Locks `iterations` (None: all) for `arch` as they compile now and appends `reason` to their histories.
+
+    Raises:
+        FlashladderError: the reason is empty, or a kernel does not compile.
+    """
+    reason = _checked_reason(reason)
+    locked = read_lock(arch, folder)
+    current = snapshot(arch, iterations, kernels=kernels)
+    return _write(locked, current, reason, dict(locked.iterations) if iterations is not None else {}, folder)
+
+
+def _write(locked: LockFile, current: Mapping[int, Lock], reason: str, entries: dict[int, Lock], folder: Path) -> Path:
+    """Writes `entries` with those of `current` in their place, each with its history in `locked` and `reason`."""
+    for number, lock in current.items():
+        before = locked.iterations.get(number)
+        history = (*(before.history if before else ()), reason)
+        entries[number] = lock.model_copy(update={"history": history})
+    return write_lock(LockFile(arch=locked.arch, iterations=dict(sorted(entries.items()))), folder)
+
+
+def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = CHANGELOG) -> None:
+    """``invoke lock N --reason``: locks iteration `number` anew for every architecture and says so in the changelog.
+
+    Writes nothing, and says so, where every architecture's machine code is the locked one.
+
+    Raises:
+        FlashladderError: the reason is empty, there is no such iteration, or a kernel does not compile.
+    """
+    reason = _checked_reason(reason)
+    load_iteration(number)
+    rows = [(read_lock(arch, folder), snapshot(arch, [number])) for arch in LOCK_ARCHES]
+    if not any(compare(locked, current, everything=False) for locked, current in rows):
+        print(f"nothing to lock: iteration {number}'s machine code is the locked one")
+        return
+    verb = "re-lock" if any(number in locked.iterations for locked, _ in rows) else "lock"
+    for locked, current in rows:
+        path = _write(locked, current, reason, dict(locked.iterations), folder)
+        print(f"locked iteration {number}: {relative(path)}")
+    before = changelog.read_text(encoding="utf-8") if changelog.is_file() else "# Changelog\n\n"
+    separator = "" if before.endswith("\n") else "\n"
+    write_atomic(changelog, f"{before}{separator}- {verb} iteration {number}: {reason}\n")
+
+
+def _checked_reason(reason: str) -> str:
+    words = " ".join(reason.split())
+    if not words:
+        raise FlashladderError(
+            "a lock needs a reason", expected="--reason 'what was wrong and is right now'", found="nothing"
+        )
+    return words
+
+
+def snapshot(
+    arch: str,
+    iterations: Sequence[int] | None = None,
+    *,
+    kernels: Path = KERNELS,
+) -> dict[int, Lock]:
+    """Compiles the locked configurations of `iterations` (None: all) and measures them."""
+    from flashladder.build.compile import compile_many
+
+    ladder = load_all() if iterations is None else [load_iteration(number) for number in iterations]
+    jobs = [(iteration, config) for iteration in ladder for config in select_configs(iteration, KEY)]
+    entries = compile_many([(iteration, config, arch) for iteration, config in jobs], kernels=kernels)
+    made: dict[int, list[Compiled]] = {iteration.number: [] for iteration in ladder}
+    for (iteration, config), entry, counts in zip(jobs, entries, recount(entries), strict=True):
+        made[iteration.number].append((config, entry, counts))
+    return {number: _lock(rows) for number, rows in made.items()}
+
+
+def _lock(rows: Sequence[Compiled]) -> Lock:
+    """One iteration's lock, without history (`write` adds it)."""
+    files: dict[str, str] = {}
+    kernels: dict[str, LockedKernel] = {}
+    for config, entry, counts in rows:
+        files |= {f"{KERNELS.name}/{path}": digest for path, digest in included_digests(entry).items()}
+        kernels[config.short_form()] = _measure(config, entry, counts)
+    unit = rows[0][1]
+    versions = {**_mapping(unit.ptx_entry.inputs["versions"]), **_mapping(unit.inputs["versions"])}
+    flags = {"nvcc": _words(unit.ptx_entry.inputs["flags"]), "ptxas": _words(unit.inputs["flags"])}
+    return Lock(history=("not locked",), toolchain=versions, flags=flags, files=files, kernels=kernels)
+
+
+def _measure(config: KernelConfig, entry: CubinEntry, counts: Counts) -> LockedKernel:
+    cubin, usage = read_cubin(entry.cubin), entry.usage
+    return LockedKernel(
+        text_sha256=cubin.text_sha256,
+        ptx_sha256=ptx_sha256(read_ptx(entry.ptx)),
+        registers=cubin.registers,
+        spill_stores=usage.spill_stores,
+        spill_loads=usage.spill_loads,
+        stack=usage.stack,
+        static_smem=usage.smem_static,
+        dynamic_smem=config.smem_bytes,
+        counts=counts.counts,
+        main_loop=counts.main_loop,
+    )
+
+
+def included_digests(entry: CubinEntry) -> dict[str, str]:
+    """Digest of every file that the kernel's source includes, by its path below the kernels' folder."""
+    return _mapping(entry.ptx_entry.inputs["includes"])
+
+
+def _mapping(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise FlashladderError("malformed entry of the store", expected="a mapping", found=value)
+    return {str(key): str(item) for key, item in value.items()}
+
+
+def _words(value: object) -> tuple[str, ...]:
+    if not isinstance(value, Iterable):
+        raise FlashladderError("malformed entry of the store", expected="a list", found=value)
+    return tuple(str(item) for item in value)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``verify`` or ``write``; exit code 1 when a kernel differs, 2 when it could not be found out."""
+    parser = Parser(
+        prog="python -m flashladder.lock",
+        description="Verifies or writes the machine-code lock.",
+        epilog="example: python -m flashladder.lock verify --arch sm_80 --iterations 6 7",
+    )
+    parser.add_argument("what", choices=("verify", "write"))
+    parser.add_argument("--arch", action="append", choices=LOCK_ARCHES, help="only this architecture (default: all)")
+    parser.add_argument("--iterations", type=whole, nargs="+", metavar="N", help="only these (default: all)")
+    parser.add_argument("--reason", default="", help="why it is locked anew (write)")
+    args = parser.parse_args(argv)
+    with one_line_errors():
+        if args.what == "verify":
+            check(args.arch or LOCK_ARCHES, args.iterations)
+            return 0
+        for arch in args.arch or LOCK_ARCHES:
+            print(f"locked: {relative(write(arch, args.iterations, args.reason))}")
+    return 0

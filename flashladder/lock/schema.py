@@ -1,0 +1,116 @@
+"""The machine-code lock as data: what `results/locks/sm_XX.json` holds, read strictly and written canonically.
+
+Why: a published number is worth what its kernel is worth; the lock says which machine code that was, what it was made
+from and by which toolchain, so that a later change is seen and can be explained (`flashladder.lock.explain`).
+
+Try: ``read_lock("sm_80").iterations[8].kernels``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from flashladder.errors import FlashladderError
+from flashladder.files import dump_json, relative, write_atomic
+from flashladder.paths import RESULTS
+
+LOCKS = RESULTS / "locks"
+PUBLISHED_ARCH = "sm_80"  # of the GPU that the published ladder was measured on
+SCHEMA = 1
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LockedKernel(_Model):
+    """One kernel: an iteration in one configuration on one architecture.
+
+    Attributes:
+        text_sha256: of the cubin's ``.text.flash_fwd_kernel``.
+        ptx_sha256: of the normalised PTX (`flashladder.machine_code.ptx`).
+        registers: per thread.
+        spill_stores: bytes per thread, as ptxas reports them; spill_loads and stack likewise.
+        static_smem: bytes per CTA, as ptxas reports them.
+        dynamic_smem: bytes per CTA, asked for at the launch.
+        counts: instructions per opcode class and ``total``, whole kernel.
+        main_loop: the same within the loop over KV blocks.
+    """
+
+    text_sha256: Digest
+    ptx_sha256: Digest
+    registers: Count
+    spill_stores: Count
+    spill_loads: Count
+    stack: Count
+    static_smem: Count
+    dynamic_smem: Count
+    counts: dict[str, Count]
+    main_loop: dict[str, Count]
+
+
+class Lock(_Model):
+    """One iteration: its kernels by short form, and what they were made from.
+
+    Attributes:
+        history: the reason of every lock and re-lock, oldest first.
+        toolchain: version of every tool that decides the machine code.
+        flags: of nvcc and ptxas, without paths.
+        files: digest of every kernel file included, by its path from the checkout's root.
+    """
+
+    history: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    toolchain: dict[str, str]
+    flags: dict[str, tuple[str, ...]]
+    files: dict[str, Digest]
+    kernels: dict[str, LockedKernel]
+
+
+class LockFile(_Model):
+    """All locked iterations of one architecture."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    arch: str
+    iterations: dict[int, Lock] = {}
+
+
+def lock_path(arch: str, folder: Path = LOCKS) -> Path:
+    """Where the lock of `arch` lies."""
+    return folder / f"{arch}.json"
+
+
+def read_lock(arch: str, folder: Path = LOCKS) -> LockFile:
+    """The lock of `arch`; an empty one when there is none yet.
+
+    Raises:
+        FlashladderError: the file is not a lock of this schema version, or is that of another architecture.
+    """
+    path = lock_path(arch, folder)
+    if not path.is_file():
+        return LockFile(arch=arch)
+    try:
+        lock = LockFile.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(step) for step in first["loc"]) or "the document"
+        raise FlashladderError(
+            f"not a machine-code lock of schema {SCHEMA}: {field}: {first['msg']}",
+            where=relative(path),
+            hint="restore the file: git checkout -- results/locks",
+        ) from error
+    if lock.arch != arch:
+        raise FlashladderError(
+            "the lock is that of another architecture", where=relative(path), expected=arch, found=lock.arch
+        )
+    return lock
+
+
+def write_lock(lock: LockFile, folder: Path = LOCKS) -> Path:
+    """Writes `lock` where `read_lock` finds it; the same lock always gives the same bytes."""
+    return write_atomic(lock_path(lock.arch, folder), dump_json(lock.model_dump(mode="json", by_alias=True)))

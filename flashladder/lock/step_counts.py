@@ -1,0 +1,228 @@
+"""What each step's kernel and its parent's hold at equal tile: PTX and machine code of every locked architecture.
+
+Why: claims about a step, the notes and the table of the null step need both sides in all architectures, also where
+nothing can be compiled. The counts are committed (results/steps/counts.json); the gate makes them anew from the
+kernels and compares, and where a kernel is locked its machine code must be the lock's.
+
+Run:
+    python -m flashladder.lock.step_counts            # compares the committed counts with the kernels
+    python -m flashladder.lock.step_counts --write    # writes them
+Exit code: 0 current, 1 stale, 2 it could not run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from flashladder.arguments import Parser
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.files import dump_json, relative, write_atomic
+from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
+from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, read_lock
+from flashladder.machine_code.cubin import read_cubin
+from flashladder.machine_code.sass import opcode_class
+from flashladder.paths import RESULTS
+from flashladder.results.schema import kernel_key
+
+if TYPE_CHECKING:
+    from flashladder.build.store import CubinEntry
+    from flashladder.lock.recount import Counts
+
+COUNTS = RESULTS / "steps" / "counts.json"
+HOW_TO_WRITE = "run: python -m flashladder.lock.step_counts --write"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class MachineCode(_Model):
+    """One kernel on one architecture: instructions by opcode with modifiers, and measures, in the kernel and its loop.
+
+    `text_sha256` is that of the cubin's ``.text.flash_fwd_kernel``.
+    """
+
+    text_sha256: Digest
+    kernel: dict[str, Count]
+    main_loop: dict[str, Count]
+
+
+class StepKernel(_Model):
+    """One kernel of a step or of its parent; `ptx` are PTX instructions by full opcode, and measures."""
+
+    iteration: int
+    config: str
+    ptx_sha256: Digest
+    ptx: dict[str, Count]
+    sass: dict[str, MachineCode]
+
+
+class StepCounts(_Model):
+    """All of them, by kernel."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["step-counts"] = "step-counts"
+    kernels: dict[str, StepKernel]
+
+    def of(self, iteration: int, config: KernelConfig) -> StepKernel:
+        """The kernel of an iteration in one configuration.
+
+        Raises:
+            FlashladderError: the counts lack it.
+        """
+        key = kernel_key(iteration, config.short_form())
+        if key not in self.kernels:
+            raise FlashladderError(f"no counts of {key}", where=relative(COUNTS), hint=HOW_TO_WRITE)
+        return self.kernels[key]
+
+
+def with_classes(counts: Mapping[str, int], *, of_sass: bool) -> dict[str, int]:
+    """Counts by full opcode, with those of each class: ``IADD3`` also counts ``IADD3.X``, ``add`` all of PTX's."""
+    found = Counter({name: count for name, count in counts.items() if "." in name})
+    for name, count in counts.items():
+        group = opcode_class(name) if of_sass else name.partition(".")[0]
+        if group != name or "." not in name:
+            found[group] += count
+    return dict(found)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, stamp: tuple[int, int]) -> StepCounts:
+    del stamp
+    return StepCounts.model_validate_json(path.read_bytes())
+
+
+def read_counts(path: Path = COUNTS) -> StepCounts:
+    """The committed counts.
+
+    Raises:
+        FlashladderError: they are missing or malformed.
+    """
+    try:
+        stat = path.stat()
+        return _read(path, (stat.st_mtime_ns, stat.st_size))
+    except FileNotFoundError as error:
+        raise FlashladderError("no counts of the steps", where=relative(path), hint=HOW_TO_WRITE) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise FlashladderError(f"{key}: {first['msg']}", where=relative(path), hint=HOW_TO_WRITE) from error
+
+
+def step_kernels(ladder: Iterable[Iteration] | None = None) -> list[tuple[Iteration, KernelConfig]]:
+    """Every kernel that a step's claims compare: the iteration's own and its parent's, each once."""
+    found: dict[tuple[Iteration, KernelConfig], None] = {}
+    for iteration in ladder or load_all():
+        config, parent_config = claim_configs(iteration)
+        found[iteration, config] = None
+        if iteration.parent is not None and parent_config is not None:
+            found[load_iteration(iteration.parent), parent_config] = None
+    return sorted(found, key=lambda kernel: (kernel[0].number, kernel[1]))
+
+
+def count_all() -> StepCounts:
+    """Compiles (cached in the store) and counts them (kept under build/), a disassembler per CPU.
+
+    Raises:
+        FlashladderError: nothing here can compile them.
+    """
+    from flashladder.build.compile import compile_many
+    from flashladder.lock.recount import recount
+    from flashladder.machine_code.instruction_order import mma_before_use
+    from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
+
+    kernels = step_kernels()
+    entries = compile_many([(*kernel, arch) for kernel in kernels for arch in LOCK_ARCHES])
+    codes = iter(map(_code, entries, recount(entries)))
+    found = {}
+    for (iteration, config), entry in zip(kernels, entries[:: len(LOCK_ARCHES)], strict=True):
+        text = read_ptx(entry.ptx)
+        key = kernel_key(iteration.number, config.short_form())
+        found[key] = StepKernel(
+            iteration=iteration.number,
+            config=config.short_form(),
+            ptx_sha256=ptx_sha256(text),
+            ptx=opcode_counts(text) | {"mma_before_use": mma_before_use(text)},
+            sass={arch: next(codes) for arch in LOCK_ARCHES},
+        )
+    return StepCounts(kernels=found)
+
+
+def _code(entry: CubinEntry, counts: Counts) -> MachineCode:
+    """One kernel on one architecture."""
+    cubin = read_cubin(entry.cubin)
+    scopes = [
+        {**scope.opcodes, "total": sum(scope.opcodes.values()), "hmma_after_ldsm": scope.hmma_after_ldsm}
+        for scope in (counts.kernel, counts.loop)
+    ]
+    return MachineCode(
+        text_sha256=cubin.text_sha256, kernel=scopes[0] | {"registers": cubin.registers}, main_loop=scopes[1]
+    )
+
+
+def lock_problems(counts: StepCounts, locks: Path = LOCKS) -> Iterator[str]:
+    """Kernels whose machine code is not the locked one, or whose counts are not the lock's."""
+    for arch in LOCK_ARCHES:
+        lock = read_lock(arch, locks)
+        for key, kernel in counts.kernels.items():
+            entry = lock.iterations.get(kernel.iteration)
+            locked = None if entry is None else entry.kernels.get(kernel.config)
+            if locked is not None:
+                yield from (f"{key} on {arch}: {line}" for line in _unlike(kernel, kernel.sass.get(arch), locked))
+
+
+def _unlike(kernel: StepKernel, code: MachineCode | None, locked: LockedKernel) -> Iterator[str]:
+    """What the counts of one kernel say otherwise than its lock."""
+    if code is None or (code.text_sha256, kernel.ptx_sha256) != (locked.text_sha256, locked.ptx_sha256):
+        yield "what was counted is not what is locked"
+        return
+    if code.kernel["registers"] != locked.registers:
+        yield f"{code.kernel['registers']} registers, in the lock {locked.registers}"
+    for own, theirs in ((code.kernel, locked.counts), (code.main_loop, locked.main_loop)):
+        found = with_classes(own, of_sass=True)
+        for name, count in theirs.items():
+            if found.get(name, 0) != count:
+                yield f"{name}: {found.get(name, 0)}, in the lock {count}"
+
+
+def check(path: Path = COUNTS) -> None:
+    """Counts anew and compares.
+
+    Raises:
+        CheckFailed: the committed counts are not what the kernels give.
+    """
+    found, committed = count_all(), read_counts(path)
+    if found != committed:
+        names = {*found.kernels, *committed.kernels}
+        wrong = sorted(name for name in names if found.kernels.get(name) != committed.kernels.get(name))
+        what = f"counts of {len(wrong)} kernels are not what their code gives"
+        raise CheckFailed(what, where=relative(path), found=wrong[0], hint=HOW_TO_WRITE)
+    print(f"{len(found.kernels)} kernels on {len(LOCK_ARCHES)} architectures")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Counts, and writes or compares."""
+    parser = Parser(
+        prog="python -m flashladder.lock.step_counts",
+        description="Instruction counts of every step and its parent, on every locked architecture.",
+        epilog="example: python -m flashladder.lock.step_counts --write",
+    )
+    parser.add_argument("--write", action="store_true", help="write results/steps/counts.json")
+    if parser.parse_args(argv).write:
+        print(f"wrote {relative(write_atomic(COUNTS, dump_json(count_all().model_dump(mode='json'))))}")
+    else:
+        check()
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

@@ -1,0 +1,141 @@
+"""A cubin as data: the bytes of the kernel's machine code, their SHA-256, its architecture and its registers.
+
+Why: a raw cubin changes with its source's path and time stamp under ``-lineinfo``; its ``.text.<kernel>`` section does
+not, so that the digest of that section is the identity of a kernel: locks and result files carry it.
+
+Run: ``python -m flashladder.machine_code.cubin kernel.cubin ...`` prints architecture, registers, frame and digest of
+each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+import struct
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from flashladder.arguments import Parser
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import relative, sha256
+
+KERNEL = "flash_fwd_kernel"
+EM_CUDA = 190
+# `.nv.info` is a list of (format, attribute, 16-bit size or value) records; a record of format 4 has a payload.
+PAYLOAD = 4
+ATTRIBUTE_FRAME_SIZE = 0x11
+ATTRIBUTE_REGCOUNT = 0x2F
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """What a cubin says about one kernel."""
+
+    kernel: str
+    arch: str  # sm_80, ...
+    text: bytes  # machine code: 16 bytes per instruction
+    registers: int  # per thread
+    frame_bytes: int  # local memory per thread: stack frame and spills
+
+    @property
+    def text_sha256(self) -> str:
+        """SHA-256 of the machine code, lower-case hex."""
+        return sha256(self.text)
+
+
+def read_cubin(path: Path, kernel: str = KERNEL) -> Cubin:
+    """Reads the machine code of `kernel` from a cubin.
+
+    Raises:
+        FlashladderError: no such file, no cubin, or no such kernel in it (the message lists those it has).
+    """
+    where = relative(path)
+    try:
+        with path.open("rb") as stream:
+            elf = ELFFile(stream)
+            if elf.header["e_machine"] not in ("EM_CUDA", EM_CUDA):
+                raise FlashladderError(
+                    "not a cubin", where=where, expected="ELF for CUDA", found=elf.header["e_machine"]
+                )
+            return _read(elf, kernel, where)
+    except FileNotFoundError as error:
+        raise FlashladderError("no such cubin", where=where) from error
+    except ELFError as error:
+        raise FlashladderError("not a cubin", where=where, expected="an ELF file", found=str(error)) from error
+
+
+def text_sha256(path: Path, kernel: str = KERNEL) -> str:
+    """SHA-256 of the section ``.text.<kernel>`` of a cubin, lower-case hex; errors as `read_cubin`."""
+    return read_cubin(path, kernel).text_sha256
+
+
+def _read(elf: ELFFile, kernel: str, where: str) -> Cubin:
+    section = elf.get_section_by_name(f".text.{kernel}")
+    if section is None:
+        names = [s.name for s in elf.iter_sections() if s.name.startswith(".text.")]
+        raise FlashladderError(
+            "no such kernel in the cubin", where=where, expected=f".text.{kernel}", found=", ".join(names) or "no code"
+        )
+    index = _symbol_index(elf, kernel)
+    info = elf.get_section_by_name(".nv.info")
+    values = {} if info is None else dict(_attributes(info.data(), index))
+    if ATTRIBUTE_REGCOUNT not in values:
+        raise FlashladderError("the cubin does not give the kernel's registers", where=where, expected=".nv.info")
+    return Cubin(
+        kernel, _arch(elf), section.data(), values[ATTRIBUTE_REGCOUNT], values.get(ATTRIBUTE_FRAME_SIZE, 0)
+    )  # fmt: skip
+
+
+def _symbol_index(elf: ELFFile, kernel: str) -> int:
+    symbols = elf.get_section_by_name(".symtab")
+    if isinstance(symbols, SymbolTableSection):
+        for index, symbol in enumerate(symbols.iter_symbols()):
+            if symbol.name == kernel:
+                return index
+    raise FlashladderError("the cubin has no symbol of that kernel", expected=kernel)
+
+
+def _attributes(data: bytes, symbol: int) -> Iterator[tuple[int, int]]:
+    """(attribute, value) of the records that hold one value for `symbol`."""
+    offset = 0
+    while offset + 4 <= len(data):
+        form, attribute, size = struct.unpack_from("<BBH", data, offset)
+        offset += 4
+        if form != PAYLOAD:
+            continue
+        if size == 8:
+            owner, value = struct.unpack_from("<II", data, offset)
+            if owner == symbol:
+                yield attribute, value
+        offset += size
+
+
+def _arch(elf: ELFFile) -> str:
+    """``sm_XX`` from the ELF flags; the number moved up by one byte with ABI 8 (CUDA 13)."""
+    shift = 8 if elf.header["e_ident"]["EI_ABIVERSION"] >= 8 else 0
+    return f"sm_{(elf.header['e_flags'] >> shift) & 0xFF}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints one line per cubin."""
+    parser = Parser(
+        prog="python -m flashladder.machine_code.cubin",
+        description="Architecture, registers, frame and machine-code digest of cubins.",
+        epilog="example: python -m flashladder.machine_code.cubin build/store/*/kernel.cubin",
+    )
+    parser.add_argument("cubins", nargs="+", type=Path)
+    parser.add_argument("--kernel", default=KERNEL, help=f"the kernel's symbol (default: {KERNEL})")
+    args = parser.parse_args(argv)
+    with one_line_errors():
+        for path in args.cubins:
+            cubin = read_cubin(path, args.kernel)
+            facts = f"{cubin.arch}  {cubin.registers} registers  {cubin.frame_bytes} B frame  {len(cubin.text)} B code"
+            print(f"{cubin.text_sha256}  {facts}  {relative(path)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

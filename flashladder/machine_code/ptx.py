@@ -1,0 +1,116 @@
+"""PTX as data: a normalised text with its SHA-256, and counts by opcode.
+
+Why: the PTX that ships carries comments, line tables and names made from a file's path; none of them is the program.
+Without them, two texts are equal exactly when the assembler is given the same instructions.
+
+Run: ``python -m flashladder.machine_code.ptx kernel.ptx`` prints the digest and the opcode table, ``--normalised`` the
+text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+import re
+
+from flashladder.arguments import Parser
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import relative, sha256
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_DEBUG_SECTION = re.compile(r"^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}[^\n]*$", re.DOTALL | re.MULTILINE)
+_LINE_TABLE = re.compile(r"^\s*\.(?:file|loc)\s[^\n]*$", re.MULTILINE)
+_DEBUG_TARGET = re.compile(r"^(\s*\.target\s+\w+)\s*,\s*debug\s*$", re.MULTILINE)
+# Labels that only line tables point at, and names of internal symbols: nvcc puts a hash of the source's path in them.
+_DEBUG_LABEL = re.compile(r"^\s*\$L__(?:tmp|func_begin|func_end|info_string)\d+:\s*$", re.MULTILINE)
+_INTERNAL = re.compile(r"_INTERNAL_[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
+_ANONYMOUS = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
+_BLANKS = re.compile(r"[ \t]+")
+
+_LABEL = re.compile(r"^(?:[$%A-Za-z_][\w$]*:(?!:)\s*)+")
+_VECTOR = re.compile(r"\{[^{};]*[^{};\s][^{};]*\}")  # braces around operands or initial values: a block holds a ``;``
+_STATEMENT = re.compile(r"^(?:@!?%\w+\s+)?(?P<opcode>[a-z][\w.:]*)")
+
+
+def normalise(text: str) -> str:
+    """PTX without comments, line tables, debug sections, blank lines and what nvcc derives from a path.
+
+    Idempotent: a normalised text is its own normal form. Runs of blanks become one.
+    """
+    text = _COMMENT.sub("", text)
+    text = _DEBUG_SECTION.sub("", text)
+    for pattern in (_LINE_TABLE, _DEBUG_LABEL):
+        text = pattern.sub("", text)
+    text = _DEBUG_TARGET.sub(r"\1", text)
+    text = _ANONYMOUS.sub("_GLOBAL__N_", _INTERNAL.sub("_INTERNAL_", text))
+    lines = (_BLANKS.sub(" ", line).strip() for line in text.splitlines())
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def ptx_sha256(text: str) -> str:
+    """SHA-256 of the normalised text, lower-case hex."""
+    return sha256(normalise(text))
+
+
+def opcodes(text: str) -> list[str]:
+    """The full opcode of every instruction, in order, e.g. ``mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32``.
+
+    Directives (``.reg``, ``.param`` ...), labels and predicates are left out.
+    """
+    found = []
+    for statement in re.split(r"[;{}]", _VECTOR.sub("", normalise(text))):
+        lines = (_LABEL.sub("", line).strip() for line in statement.splitlines())
+        first = next((line for line in lines if line and not line.startswith(".")), "")
+        if match := _STATEMENT.match(first):
+            found.append(match["opcode"])
+    return found
+
+
+def opcode_counts(text: str) -> dict[str, int]:
+    """Instructions per full opcode, and their sum as ``total``."""
+    counts = Counter(opcodes(text))
+    return {"total": sum(counts.values()), **dict(sorted(counts.items()))}
+
+
+def read_ptx(path: Path) -> str:
+    """The text of a PTX file.
+
+    Raises:
+        FlashladderError: no such file, or it does not begin like PTX (``.version``).
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise FlashladderError("no such PTX file", where=relative(path)) from error
+    except UnicodeDecodeError as error:
+        raise FlashladderError("not PTX", where=relative(path), expected="text", found="bytes") from error
+    if not normalise(text).startswith(".version"):
+        raise FlashladderError("not PTX", where=relative(path), expected=".version as the first directive")
+    return text
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints digest and opcode table, or the normalised text."""
+    parser = Parser(
+        prog="python -m flashladder.machine_code.ptx",
+        description="Digest and opcode counts of a PTX file.",
+        epilog="example: python -m flashladder.machine_code.ptx build/store/*/kernel.ptx",
+    )
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--normalised", action="store_true", help="print the normalised text instead")
+    args = parser.parse_args(argv)
+    with one_line_errors():
+        for path in args.files:
+            text = read_ptx(path)
+            if args.normalised:
+                print(normalise(text), end="")
+                continue
+            print(f"{ptx_sha256(text)}  {relative(path)}")
+            for opcode, n in sorted(opcode_counts(text).items(), key=lambda item: (-item[1], item[0])):
+                print(f"{n:6d}  {opcode}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,224 @@
+"""What ptxas said about a kernel (``ptxas -v``): registers, spills, shared memory, as data, CSV and an aligned table.
+
+Standard library only, because the build's workers import it. See it at work with:
+
+    python -m flashladder.build.compile --iteration 7 --arch sm_80 --configs prog
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+import csv
+from dataclasses import asdict, dataclass, fields
+import io
+from pathlib import Path
+import re
+
+from flashladder.errors import FlashladderError
+
+KERNEL = "flash_fwd_kernel"
+INT_FIELDS = ("registers", "stack", "spill_stores", "spill_loads", "barriers", "smem_static")
+
+_ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
+_PROPERTIES = re.compile(r"Function properties for '?(?P<name>[^\s']+)'?")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_BARRIERS = re.compile(r"used (\d+) barriers")
+_SMEM = re.compile(r"(\d+) bytes smem")
+_CMEM = re.compile(r"(\d+) bytes cmem\[\d+\]")
+_TIME = re.compile(r"Compile time = ([\d.]+) ms")
+_WARNING = re.compile(r"\bwarning\b|Potential Performance Loss", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class PtxasUsage:
+    """What one kernel uses on one architecture.
+
+    Attributes:
+        arch: for example ``sm_80``.
+        registers: 32-bit registers per thread.
+        stack: bytes of stack frame per thread.
+        spill_stores: bytes stored per thread when registers are spilled; `spill_loads` the bytes loaded back.
+        barriers: named barriers of a CTA.
+        smem_static: bytes of static shared memory per CTA.
+        cmem: bytes of constant memory, all banks (kernel parameters included); None where ptxas does not say (sm_90).
+        compile_ms: ptxas' own time for the kernel in milliseconds.
+        warnings: every warning of the log, as ptxas wrote it.
+    """
+
+    arch: str
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+    barriers: int
+    smem_static: int
+    cmem: int | None
+    compile_ms: float
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> PtxasUsage:
+        """The inverse of `dataclasses.asdict` followed by JSON; other keys of `data` are ignored."""
+        numbers = {name: int(str(data[name])) for name in INT_FIELDS}
+        warnings = data["warnings"]
+        if not isinstance(warnings, (list, tuple)):
+            raise FlashladderError("malformed ptxas record", expected="a list of warnings", found=warnings)
+        return cls(
+            arch=str(data["arch"]),
+            **numbers,
+            cmem=None if data["cmem"] is None else int(str(data["cmem"])),
+            compile_ms=float(str(data["compile_ms"])),
+            warnings=tuple(str(warning) for warning in warnings),
+        )
+
+
+@dataclass(frozen=True)
+class PtxasRow:
+    """One line of the table; the columns of the CSV, in order.
+
+    Attributes:
+        kernel: which kernel, for people: for example ``07``.
+        config: the configuration's short form.
+        smem_dynamic: bytes of dynamic shared memory per CTA, which only the launch knows.
+    """
+
+    kernel: str
+    config: str
+    arch: str
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+    barriers: int
+    smem_static: int
+    smem_dynamic: int
+    cmem: int | None
+    compile_ms: float
+
+    @classmethod
+    def of(cls, kernel: str, config: str, smem_dynamic: int, usage: PtxasUsage) -> PtxasRow:
+        """The row of `usage` for one kernel and configuration; `smem_dynamic` in bytes."""
+        facts = asdict(usage)
+        del facts["warnings"]
+        return cls(kernel=kernel, config=config, smem_dynamic=smem_dynamic, **facts)
+
+
+COLUMNS = tuple(field.name for field in fields(PtxasRow))
+HEADERS = (
+    *("kernel", "configuration", "arch", "regs", "stack", "spill st", "spill ld"),
+    *("barriers", "smem static", "smem dynamic", "cmem", "ptxas ms"),
+)
+
+
+def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -> PtxasUsage:
+    """What `kernel` uses, from the output of ``ptxas -v`` for one architecture.
+
+    Device functions that were not inlined (debug builds) have paragraphs of their own, which do not count.
+
+    Raises:
+        FlashladderError: the log has no such kernel, or lacks its registers, its stack line or its compile time.
+    """
+    arch, lines = _paragraph(log, kernel)
+    text = "\n".join(lines)
+    stack, used, time = _STACK.search(text), _USED.search(text), _TIME.search(text)
+    if arch is None or stack is None or used is None or time is None:
+        raise FlashladderError(
+            f"the ptxas log does not describe the kernel {kernel}",
+            where=where,
+            expected="its registers, stack frame and compile time (ptxas -v)",
+            found=(lines or log.strip().splitlines() or ["an empty log"])[0],
+        )
+    barriers, smem, cmem = _BARRIERS.search(text), _SMEM.search(text), _CMEM.findall(text)
+    return PtxasUsage(
+        arch=arch,
+        registers=int(used[1]),
+        stack=int(stack[1]),
+        spill_stores=int(stack[2]),
+        spill_loads=int(stack[3]),
+        barriers=int(barriers[1]) if barriers else 0,  # ptxas names barriers and smem only where there are some
+        smem_static=int(smem[1]) if smem else 0,
+        cmem=sum(int(size) for size in cmem) if cmem else None,
+        compile_ms=float(time[1]),
+        warnings=warnings_of(log),
+    )
+
+
+def _paragraph(log: str, kernel: str) -> tuple[str | None, list[str]]:
+    """The architecture and the lines that are about `kernel` and nothing else."""
+    arch, about, lines = None, "", list[str]()
+    for line in log.splitlines():
+        entry, properties = _ENTRY.search(line), _PROPERTIES.search(line)
+        if entry:
+            about = entry["name"]
+            arch = entry["arch"] if about == kernel else arch
+        elif properties:
+            about = properties["name"]
+        elif about == kernel and not _WARNING.search(line):
+            lines.append(line)
+    return arch, lines
+
+
+def warnings_of(log: str) -> tuple[str, ...]:
+    """The lines of a tool's log that warn, in order, each once."""
+    return tuple(dict.fromkeys(line.strip() for line in log.splitlines() if _WARNING.search(line)))
+
+
+def to_csv(rows: Iterable[PtxasRow]) -> str:
+    """The rows as CSV with a header; lines end in a newline."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return out.getvalue()
+
+
+def from_csv(text: str) -> list[PtxasRow]:
+    """The inverse of `to_csv`.
+
+    Raises:
+        FlashladderError: the header or a value is not what `to_csv` writes.
+    """
+    reader = csv.DictReader(io.StringIO(text))
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        raise FlashladderError(
+            "not a ptxas table", expected=",".join(COLUMNS), found=",".join(reader.fieldnames or ()) or "nothing"
+        )
+    try:
+        return [_row_of(cells) for cells in reader]
+    except (TypeError, ValueError) as error:
+        raise FlashladderError("malformed ptxas table", where=f"line {reader.line_num}", found=error) from error
+
+
+def _row_of(cells: Mapping[str, str]) -> PtxasRow:
+    numbers = {name: int(cells[name]) for name in (*INT_FIELDS, "smem_dynamic")}
+    return PtxasRow(
+        kernel=cells["kernel"],
+        config=cells["config"],
+        arch=cells["arch"],
+        **numbers,
+        cmem=int(cells["cmem"]) if cells["cmem"] else None,
+        compile_ms=float(cells["compile_ms"]),
+    )
+
+
+def format_table(rows: Sequence[PtxasRow], warnings: Iterable[str] = ()) -> str:
+    """The rows for people: aligned columns, sizes in bytes, times in ms; then each distinct warning on its line."""
+    table = [HEADERS, *(tuple(_cell(value) for value in asdict(row).values()) for row in rows)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(HEADERS))]
+    n_left = 3  # text columns; numbers are aligned to the right
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column < n_left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in table
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join([*lines, *dict.fromkeys(warnings)]) + "\n"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if isinstance(value, float) else str(value)

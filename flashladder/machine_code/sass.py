@@ -1,0 +1,211 @@
+"""Machine code (SASS) as data: instructions, source lines, the main loop, and counts by opcode class.
+
+Why: what a step of the ladder changes is seen first in the machine code. The classes are those of
+`results/published/published_sass_counts_sm80.csv`: the opcode up to its first dot, except that `IMAD.MOV.U32`, which
+is a register move issued on the FMA pipe, is counted on its own.
+
+Run: ``python -m flashladder.view.sass a.cubin b.cubin`` counts any cubins side by side; ``python -m
+flashladder.machine_code.sass 7`` lists the machine code of an iteration beside its source lines (``--counts`` for the
+table alone, ``--config`` for another configuration than the first of its A100 ones, ``--arch`` for another architecture
+than sm_80).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+import re
+import subprocess
+
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
+
+KERNEL = "flash_fwd_kernel"
+LONE_OPCODES = frozenset({"IMAD.MOV.U32"})
+
+_SECTION = re.compile(r"^\s*\.section\s+\.text\.(?P<name>[^,\s]+)")
+_LABEL = re.compile(r"^(?P<label>\.L_\w+):")
+_SOURCE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
+_INSTRUCTION = re.compile(
+    r"^\s*\{?\s*/\*(?P<address>[0-9a-f]+)\*/\s+(?:(?P<predicate>@\S+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>.*?)\s*;"
+)
+_TARGET = re.compile(r"`\((\.L_\w+)\)")
+_BRANCHES = frozenset({"BRA", "JMP", "CALL", "BREAK"})
+_ENDS = frozenset({"EXIT", "RET", "KILL"})
+
+
+def opcode_class(opcode: str) -> str:
+    """The class an opcode is counted in: ``LDSM.16.M88.4`` is ``LDSM``, ``IMAD.MOV.U32`` stays whole."""
+    return opcode if opcode in LONE_OPCODES else opcode.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One machine instruction, with the source line that it came from (None without ``-lineinfo``)."""
+
+    address: int
+    predicate: str
+    opcode: str
+    operands: str
+    file: str | None = None
+    line: int | None = None
+
+    @property
+    def opcode_class(self) -> str:
+        """The class it is counted in."""
+        return opcode_class(self.opcode)
+
+    def __str__(self) -> str:
+        """The instruction as nvdisasm prints it, without its address."""
+        return " ".join(part for part in (self.predicate, self.opcode, self.operands) if part)
+
+
+def count(instructions: Iterable[Instruction]) -> dict[str, int]:
+    """Instructions per opcode class, and their sum as ``total``; classes in order of name."""
+    counts = Counter(instruction.opcode_class for instruction in instructions)
+    return {"total": sum(counts.values()), **dict(sorted(counts.items()))}
+
+
+@dataclass(frozen=True)
+class Sass:
+    """The machine code of one kernel: its instructions in address order and where its labels point."""
+
+    instructions: tuple[Instruction, ...]
+    labels: Mapping[str, int]
+
+    def counts(self) -> dict[str, int]:
+        """Instructions per opcode class in the whole kernel."""
+        return count(self.instructions)
+
+    @cached_property
+    def _successors(self) -> tuple[tuple[int, ...], ...]:
+        index = {instruction.address: i for i, instruction in enumerate(self.instructions)}
+        edges = []
+        for i, instruction in enumerate(self.instructions):
+            targets = [index[self.labels[name]] for name in self._targets(instruction) if self.labels[name] in index]
+            if i + 1 < len(self.instructions) and not self._never_falls_through(instruction):
+                targets.append(i + 1)
+            edges.append(tuple(targets))
+        return tuple(edges)
+
+    def _targets(self, instruction: Instruction) -> list[str]:
+        if instruction.opcode_class not in _BRANCHES:
+            return []
+        return [name for name in _TARGET.findall(instruction.operands) if name in self.labels]
+
+    @staticmethod
+    def _never_falls_through(instruction: Instruction) -> bool:
+        """An exit or a plain jump; a predicate, or a condition before the target, makes it able to fall through."""
+        if instruction.predicate:
+            return False
+        if instruction.opcode_class in _ENDS:
+            return True
+        return instruction.opcode_class in {"BRA", "JMP"} and "," not in instruction.operands
+
+    def loops(self) -> list[tuple[Instruction, ...]]:
+        """Every outermost loop, in address order: the instructions that can be reached from themselves."""
+        forward = self._successors
+        backward: dict[int, list[int]] = defaultdict(list)
+        for source, targets in enumerate(forward):
+            for target in targets:
+                backward[target].append(source)
+        found: set[frozenset[int]] = set()
+        for source, targets in enumerate(forward):
+            for target in targets:
+                if target <= source:  # a backward branch
+                    ahead = _reachable(target, forward.__getitem__)
+                    if source in ahead and target != source:  # BRA to itself is the trap after the end of a kernel
+                        found.add(frozenset(ahead & _reachable(source, backward.__getitem__)))
+        return [tuple(self.instructions[i] for i in sorted(body)) for body in sorted(found, key=min)]
+
+    def main_loop(self) -> tuple[Instruction, ...]:
+        """The loop with the most HMMA instructions (empty if no loop has one): the loop over KV blocks."""
+        loops = sorted(self.loops(), key=lambda body: count(body).get("HMMA", 0))
+        return loops[-1] if loops and count(loops[-1]).get("HMMA", 0) else ()
+
+
+def _reachable(start: int, neighbours: Callable[[int], Sequence[int]]) -> set[int]:
+    seen, todo = {start}, [start]
+    while todo:
+        fresh = [n for n in neighbours(todo.pop()) if n not in seen]
+        seen.update(fresh)
+        todo.extend(fresh)
+    return seen
+
+
+def parse(text: str, kernel: str = KERNEL) -> Sass:
+    """Reads what ``nvdisasm -c -g`` prints.
+
+    Raises:
+        FlashladderError: the text holds no such kernel, or an instruction that this reader does not understand.
+    """
+    sections: list[str] = []
+    instructions: list[Instruction] = []
+    waiting: list[str] = []
+    labels: dict[str, int] = {}
+    file, line = None, None
+    for number, row in enumerate(text.splitlines(), 1):
+        if match := _SECTION.match(row):
+            sections.append(match["name"])
+        elif not sections or sections[-1] != kernel:
+            continue
+        elif match := _LABEL.match(row):
+            waiting.append(match["label"])
+        elif match := _SOURCE.match(row):
+            file, line = match["file"], int(match["line"])
+        elif match := _INSTRUCTION.match(row):
+            address = int(match["address"], 16)
+            labels.update(dict.fromkeys(waiting, address))
+            waiting.clear()
+            predicate, opcode, operands = match["predicate"] or "", match["opcode"], match["operands"]
+            instructions.append(Instruction(address, predicate, opcode, operands, file, line))
+        elif row.lstrip().startswith("/*"):
+            raise FlashladderError("unknown line of nvdisasm", where=f"line {number}", found=row.strip())
+    if not instructions:
+        raise FlashladderError(
+            "no machine code of the kernel", expected=f".text.{kernel}", found=", ".join(sections) or "no .text section"
+        )
+    return Sass(tuple(instructions), labels)
+
+
+def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = True) -> str:
+    """What ``nvdisasm -c -g`` prints for a cubin; the wheels' nvdisasm unless told otherwise.
+
+    Without source `lines`, and always without its data-flow analysis, which changes no output: a quarter faster each.
+    """
+    if nvdisasm is None:
+        from flashladder.toolchain.wheels import find_toolchain
+
+        nvdisasm = find_toolchain().nvdisasm
+    if not cubin.is_file():
+        raise FlashladderError("no such cubin", where=relative(cubin))
+    try:
+        options = ["-c", *(["-g"] if lines else []), "-ndf"]
+        done = subprocess.run([str(nvdisasm), *options, str(cubin)], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise FlashladderError(f"could not run nvdisasm ({error.strerror})", where=relative(nvdisasm)) from error
+    if done.returncode:
+        raise FlashladderError("nvdisasm failed", where=relative(cubin), found=done.stderr or done.returncode)
+    return done.stdout
+
+
+def disassemble(cubin: Path, nvdisasm: Path | None = None, kernel: str = KERNEL, *, lines: bool = True) -> Sass:
+    """The machine code of `kernel` in a cubin, with the source `lines` that it came from or without.
+
+    Raises:
+        FlashladderError: no such file or kernel, or nvdisasm could not read it.
+    """
+    return parse(run_nvdisasm(cubin, nvdisasm, lines=lines), kernel)
+
+
+def opcode_counts(cubin: Path) -> dict[str, int]:
+    """Instructions per opcode class in the whole kernel, and ``total``."""
+    return disassemble(cubin).counts()
+
+
+def main_loop_counts(cubin: Path) -> dict[str, int]:
+    """Instructions per opcode class in the main loop, and ``total`` (0 when there is no such loop)."""
+    return count(disassemble(cubin).main_loop())

@@ -1,0 +1,176 @@
+"""The report: progression and counter tables (Markdown, CSV), plot (SVG, PNG), and README's table between its markers.
+
+Everything is made from committed files (`flashladder.report.data`) and always gives the same bytes, so that a stale
+table is an error and not a matter of taste. Where nothing was measured yet, the tables hold published figures only
+and say so.
+
+Run:
+    invoke report                             # rewrites results/report/ and README's table
+    python -m flashladder.report --check      # compares; exit 1 and the names of the stale files
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import json
+from pathlib import Path
+import sys
+
+from flashladder.arguments import Parser
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import relative, write_atomic
+from flashladder.paths import RESULTS, ROOT
+from flashladder.report import (
+    counters as report_counters,
+)
+from flashladder.report import (
+    figures,
+)
+from flashladder.report import (
+    plot as report_plot,
+)
+from flashladder.report import (
+    sweeps as report_sweeps,
+)
+from flashladder.report import (
+    tables as report_tables,
+)
+from flashladder.report.data import Ladder, collect
+
+REPORT = RESULTS / "report"
+BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"
+PLOT = "progression"
+
+
+def render(ladder: Ladder) -> dict[str, bytes]:
+    """Every file of results/report by its name, with its bytes."""
+    files = {
+        "progression.md": report_tables.document(ladder).encode(),
+        "progression.csv": report_tables.csv_text(report_tables.PROGRESSION, report_tables.progression(ladder)),
+        "cells.csv": report_tables.csv_text(report_tables.CELLS, report_tables.cells(ladder)),
+    }
+    if ladder.emulated:
+        files["counters.md"] = report_counters.document(ladder, ladder.emulated).encode()
+        files["counters.csv"] = report_tables.csv_text(
+            report_counters.COLUMNS, report_counters.csv_rows(ladder, ladder.emulated)
+        )
+    names = {iteration.number: short_name(iteration.slug) for iteration in ladder.iterations}
+    plot = report_plot.render(plot_series(ladder), names, report_tables.plot_subtitle(ladder))
+    return {**files, **{f"{PLOT}.{suffix}": data for suffix, data in plot.items()}}
+
+
+def texts(ladder: Ladder, root: Path = ROOT) -> dict[str, bytes]:
+    """README.md with its table, and every page with its figures, by path from `root`.
+
+    Figures stay as they are where nothing was measured.
+    """
+    pages = figures.pages(root)
+    new = figures.rewritten(ladder, pages, root) if ladder.machines else dict(pages)
+    new[figures.README] = between_markers(new[figures.README], report_tables.readme_block(ladder))
+    return {page: text.encode() for page, text in new.items()}
+
+
+def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
+    """Every file that a checkout at `root` should hold, with its bytes."""
+    own = {**render(ladder), **report_sweeps.render(root / "results")}
+    report = {root / "results" / "report" / name: data for name, data in own.items()}
+    return report | {root / page: data for page, data in texts(ladder, root).items()}
+
+
+def short_name(slug: str) -> str:
+    """An iteration's slug as words, for the axis of the plot."""
+    return slug.replace("_", " ").replace("d head", "d_head")
+
+
+def plot_series(ladder: Ladder) -> list[report_plot.Series]:
+    """Measured machines first (fp16, each with the configurations of its own GPU), then the published GPUs."""
+    lines = []
+    for machine in ladder.machines:
+        points = []
+        for row in ladder.rows(machine, "fp16"):
+            summary = report_tables.headline(row)
+            if summary is not None:
+                point = report_plot.Point(row.iteration.number, summary.pct, summary.pct_low, summary.pct_high)
+                points.append(point)
+        if points:
+            lines.append(report_plot.Series(f"{report_tables.plain(machine.title)}, measured", tuple(points)))
+    for key in ladder.published.gpus:
+        column = ladder.published.column(key, "seq4096")
+        line = tuple(report_plot.Point(number, value) for number, value in enumerate(column, 1))
+        lines.append(report_plot.Series(f"{report_tables.gpu_title(key)}, published", line, key))
+    return lines
+
+
+def between_markers(text: str, block: str) -> str:
+    """`text` with `block` between the two markers; FlashladderError when they are not there exactly once, in order."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise FlashladderError("markers of the generated table", where=figures.README, expected=f"{BEGIN} ... {END}")
+    head, rest = text.split(BEGIN)
+    return f"{head}{BEGIN}\n{block.strip()}\n{END}{rest.split(END)[1]}"
+
+
+def stale(files: Mapping[Path, bytes]) -> list[str]:
+    """The files whose committed bytes are not `files`, each with what is wrong.
+
+    Pictures are compared byte for byte when this matplotlib release is the one that drew them; another release draws
+    other bytes from the same data, so that then the digest of the data drawn is compared.
+    """
+    problems = []
+    drawn_by = ""
+    for path, data in files.items():
+        if not path.is_file():
+            problems.append(f"{relative(path)}: missing")
+            continue
+        found = path.read_bytes()
+        if path.suffix in (".svg", ".png"):
+            committed = path.with_suffix(".svg")
+            theirs = report_plot.rendered_by(committed.read_bytes()) if committed.is_file() else ("", "")
+            ours = report_plot.rendered_by(files[committed])
+            if theirs[1] == ours[1] and theirs[0] != ours[0]:
+                drawn_by = f"pictures were drawn by matplotlib {theirs[0]}, this is {ours[0]}: compared by their data"
+                continue
+        if found != data:
+            problems.append(f"{relative(path)}: not what the committed results give")
+    if drawn_by:
+        print(drawn_by, file=sys.stderr)
+    return problems
+
+
+def report(*, check: bool = False, as_json: bool = False) -> int:
+    """Writes or checks the report and prints the table.
+
+    Returns:
+        0; 1 when a file is stale (`check`) or a result had to be refused.
+    """
+    ladder = collect()
+    files = committed(ladder, ROOT)
+    problems = stale(files) if check else []
+    if not check:
+        for path, data in files.items():
+            if not path.is_file() or path.read_bytes() != data:
+                write_atomic(path, data)
+    if as_json:
+        rows = [dict(zip(report_tables.PROGRESSION, row, strict=True)) for row in report_tables.progression(ladder)]
+        print(json.dumps({"rows": rows, "stale": problems, "refused": ladder.refused}, indent=2))
+    elif check:
+        print("stale" if problems else f"up to date: {len(files)} files")
+    else:
+        print(report_tables.terminal(ladder))
+        print(f"\nplot    {relative(REPORT / PLOT)}.svg, .png\ntables  {relative(REPORT / 'progression.md')}, .csv")
+    for line in (*ladder.refused, *(f"stale: {problem}; run: invoke report" for problem in problems)):
+        print(line, file=sys.stderr)
+    return 1 if problems or ladder.refused else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Renders the report from committed results."""
+    parser = Parser(
+        prog="python -m flashladder.report",
+        description="Progression tables and plot from the committed results.",
+        epilog="example: python -m flashladder.report --check",
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a committed file is stale")
+    parser.add_argument("--json", action="store_true", help="the progression's rows as JSON")
+    options = parser.parse_args(argv)
+    with one_line_errors():
+        return report(check=options.check, as_json=options.json)

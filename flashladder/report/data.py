@@ -1,0 +1,243 @@
+"""What the report is made from: committed results, locks and published figures, joined per iteration.
+
+Why apart from `flashladder.report.command`: here is decided which numbers may stand in a table at all. A result counts
+only when its machine code is the one that a lock holds (rule 9 of the measurement protocol); one mode per table (rule
+10).
+
+Nothing to run here; `invoke report` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from flashladder.emulate.reading import NAME, EmulatedCounters, load_reading
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
+from flashladder.ladder.gpus import gpu_key, load_gpus
+from flashladder.ladder.iteration import Iteration, load_all
+from flashladder.lock.refusal import find_locked, refusal
+from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, read_lock
+from flashladder.paths import ITERATIONS, RESULTS
+from flashladder.results.files import load_as
+from flashladder.results.published import Published, load
+from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
+
+SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
+MODE = "event-free"  # of the progression; other modes are other tables
+HEADLINE_LENGTH = 4096
+PUBLISHED_GPU = "a100"  # whose configurations and lock stand in where nothing is measured
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One kernel timed on one machine: summaries by sequence length, and the harmonic mean where all lengths exist."""
+
+    kernel: Kernel
+    summaries: Mapping[int, Summary]
+    mean: Mean | None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All that counts of one folder under results/.
+
+    `floors` are A/A floors per dtype in percentage points, `other_floors` those of other cards of the same model;
+    `reference` says whose FA2, under which driver, and when.
+    """
+
+    name: str
+    key: str | None
+    gpu: Gpu
+    rungs: tuple[str, ...]
+    floors: Mapping[str, float]
+    other_floors: Mapping[str, tuple[float, ...]]
+    reference: str
+    measured: Mapping[tuple[int, str], Measured]
+    refused: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The GPU as tables print it."""
+        return load_gpus()[self.key].title if self.key else self.gpu.name
+
+    def fa2(self, dtype: str) -> tuple[float, float, float] | None:
+        """FA2's TFLOP/s at S = 4096: least, median and most over all kernels that it was timed beside.
+
+        FA2's own speed moves with the card's clock and temperature from one group of samples to the next, so that
+        TFLOP/s of different kernels compare only through the ratio to one figure: the median. None without a timing.
+        """
+        beside = [
+            summary.reference_tflops
+            for measured in self.measured.values()
+            if measured.kernel.dtype == dtype and (summary := measured.summaries.get(HEADLINE_LENGTH))
+        ]
+        return (min(beside), median(beside), max(beside)) if beside else None
+
+    def tflops(self, summary: Summary) -> float:
+        """A kernel's TFLOP/s at S = 4096 that compare with those of others: its ratio times the one figure for FA2."""
+        fa2 = self.fa2(summary.dtype)
+        return summary.pct / 100 * (fa2[1] if fa2 else summary.reference_tflops)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a progression table; None where there is nothing measured or nothing locked."""
+
+    iteration: Iteration
+    config: str
+    measured: Measured | None
+    locked: LockedKernel | None
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Everything that a report shows; `emulated` is None where no reading of the emulator is committed."""
+
+    iterations: tuple[Iteration, ...]
+    published: Published
+    machines: tuple[Machine, ...]
+    locks: Mapping[str, LockFile]
+    emulated: EmulatedCounters | None = None
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Every result that may not be shown, with the reason."""
+        return tuple(reason for machine in self.machines for reason in machine.refused)
+
+    def rows(self, machine: Machine | None, dtype: str, configs_of: str | None = None) -> tuple[Row, ...]:
+        """One row per iteration.
+
+        Args:
+            machine: where it was measured; None for a table without measurements.
+            dtype: fp16 or bf16.
+            configs_of: GPU key whose configurations are shown; None for those of the machine's own GPU.
+        """
+        key = configs_of or (machine.key if machine else None) or PUBLISHED_GPU
+        default_arch = machine.gpu.arch if machine else PUBLISHED_ARCH
+        rows = []
+        for iteration in self.iterations:
+            config = iteration.configs.get(key, iteration.configs[PUBLISHED_GPU]).with_dtype(dtype).short_form()
+            measured = machine.measured.get((iteration.number, config)) if machine else None
+            arch = measured.kernel.arch if measured else default_arch
+            rows.append(Row(iteration, config, measured, find_locked(self.locks.get(arch), iteration.number, config)))
+        return tuple(rows)
+
+
+def collect(folder: Path = RESULTS) -> Ladder:
+    """Reads all results under `folder`.
+
+    Raises:
+        FlashladderError: there is no ladder, a file is malformed, a cell was measured twice, or one folder mixes GPUs.
+    """
+    ladder = load_all()
+    if not ladder:
+        raise FlashladderError(
+            "no iterations", where=relative(ITERATIONS), expected="01_base.yaml and what follows", found="none",
+            hint="git checkout -- iterations",
+        )  # fmt: skip
+    found = list(bench_results(folder))
+    kernels = [kernel for _, results in found for _, result in results for kernel in result.kernels.values()]
+    arches = sorted({PUBLISHED_ARCH, *(kernel.arch for kernel in kernels)})
+    locks = {arch: read_lock(arch, folder / "locks") for arch in arches}
+    published = load(folder / "published")
+    machines = tuple(_machine(folder / name, results, locks, published) for name, results in found)
+    reading = folder / NAME
+    return Ladder(ladder, published, machines, locks, load_reading(reading) if reading.is_file() else None)
+
+
+def bench_files(folder: Path = RESULTS) -> list[Path]:
+    """Committed benchmark files, ``<machine>/bench*.json.gz``, in order."""
+    return sorted(folder.glob("*/bench*.json.gz"))
+
+
+def feeds_ladder(path: Path) -> bool:
+    """Whether the tables of the ladder are made from this file, by its name."""
+    return path.name.startswith("bench")
+
+
+def bench_results(folder: Path) -> Iterator[tuple[str, list[tuple[Path, BenchResult]]]]:
+    """Per machine folder its name and its benchmark results in the mode of the progression."""
+    by_machine: dict[str, list[tuple[Path, BenchResult]]] = {}
+    for path in bench_files(folder):
+        result = load_as(path, BenchResult)
+        if result.mode == MODE and result.purpose == "report":  # tuning and reporting use different samples
+            by_machine.setdefault(path.parent.name, []).append((path, result))
+    yield from by_machine.items()
+
+
+def _machine(
+    folder: Path, results: Sequence[tuple[Path, BenchResult]], locks: Mapping[str, LockFile], published: Published
+) -> Machine:
+    first = results[0][1].gpu
+    measured: dict[tuple[int, str], Measured] = {}
+    refused: list[str] = []
+    floors: dict[str, float] = {}
+    for path, result in results:
+        where = relative(path)
+        if result.gpu.name != first.name:
+            raise FlashladderError(
+                "another GPU in this folder", where=where, expected=first.name, found=result.gpu.name
+            )
+        for dtype, floor in result.floors_pct.items():
+            floors[dtype] = max(floor, floors.get(dtype, 0.0))
+        for kernel in result.kernels.values():
+            if reason := refusal(kernel, locks[kernel.arch]):
+                refused.append(f"{where}: {kernel.key}: {reason}")
+                continue
+            cell = (kernel.iteration, kernel.config)
+            measured[cell] = _measured(kernel, result, published, measured.get(cell), where)
+    rungs = tuple(dict.fromkeys(result.rung for _, result in results))
+    reference = "; ".join(dict.fromkeys(_reference(result) for _, result in results))
+    others = _floors_of_others(folder, first)
+    return Machine(folder.name, gpu_key(first.name), first, rungs, floors, others, reference, measured, tuple(refused))
+
+
+def second_files(folder: Path) -> list[Path]:
+    """Of a machine's folder, the files that hold the same kernels timed on another card."""
+    return sorted(folder.glob(f"{SECOND}*.json.gz"))
+
+
+def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
+    """A/A floors per dtype of the other cards of this model."""
+    floors: dict[str, tuple[float, ...]] = {}
+    for path in second_files(folder):
+        result = load_as(path, BenchResult)
+        if result.gpu.name != first.name or result.gpu.uuid == first.uuid:
+            raise FlashladderError(
+                "not another card of this folder's model", where=relative(path), expected=first.name,
+                found=f"{result.gpu.name}, {'the same' if result.gpu.uuid == first.uuid else 'another'} card",
+            )  # fmt: skip
+        for dtype, floor in result.floors_pct.items():
+            floors[dtype] = (*floors.get(dtype, ()), floor)
+    return floors
+
+
+def _reference(result: BenchResult) -> str:
+    """Whose FA2 was timed, under which driver, and when."""
+    day = min(process.started_utc for process in result.processes)[:10]
+    return f"FA2 of torch {result.reference.torch}, driver {result.gpu.driver}, {day}"
+
+
+def _measured(
+    kernel: Kernel, result: BenchResult, published: Published, earlier: Measured | None, where: str
+) -> Measured:
+    shape = published.description.shape
+    summaries = dict(earlier.summaries) if earlier else {}
+    for summary in result.summaries:
+        on_grid = (summary.shape.n_heads, summary.shape.d_head, summary.shape.batch) == (
+            shape.n_heads, shape.d_head, shape.batch.get(summary.shape.seq_len),
+        )  # fmt: skip
+        if summary.kernel != kernel.key or not on_grid:
+            continue
+        if summary.shape.seq_len in summaries:
+            raise FlashladderError(
+                f"{kernel.key} at S={summary.shape.seq_len} was measured twice", where=where,
+                hint="keep one of the files that hold it",
+            )  # fmt: skip
+        summaries[summary.shape.seq_len] = summary
+    means = [mean for mean in result.means if mean.kernel == kernel.key and mean.seq_lens == shape.seq_lens]
+    return Measured(kernel, summaries, means[0] if means else (earlier.mean if earlier else None))

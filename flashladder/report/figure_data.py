@@ -1,0 +1,147 @@
+"""What figures in texts are derived from: committed results, published figures, durations, listed mutants.
+
+Why apart from `flashladder.report.figures`: that says where a figure stands and how it is written; here it becomes a
+number. Nothing to run here; ``python -m flashladder.report.figures`` shows every figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+import statistics
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
+from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.ladder.iteration import load_all
+from flashladder.lock.schema import read_lock
+from flashladder.paths import CONFIGS, RESULTS
+from flashladder.report.data import HEADLINE_LENGTH, Ladder, Machine, second_files
+from flashladder.report.tables import headline, headline_machine
+from flashladder.results.files import load_as, read_json
+from flashladder.results.published import number, read_csv
+from flashladder.results.schema import BenchResult, CheckResult
+from flashladder.yaml_text import read_yaml
+
+DURATIONS = "durations.json"  # under a results folder
+REFERENCES = ("cudnn_tflops", "fa4_sm90_tflops")
+
+
+class Duration(BaseModel):
+    """How long a command took, where it was measured, and how much it left on the disk (None: not looked at)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    command: str
+    seconds: PositiveFloat
+    cores: PositiveInt
+    disk_gb: PositiveFloat | None = None
+    where: str
+    date: str = Field(pattern=r"^\d{4}-\d\d-\d\d$")
+
+
+@dataclass(frozen=True)
+class Data:
+    """The committed data that figures come from; each is read when it is first asked for."""
+
+    ladder: Ladder
+    results: Path = RESULTS
+    configs: Path = CONFIGS
+    _counted: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def machine(self) -> Machine:
+        """The machine of README's table."""
+        machine = headline_machine(self.ladder)
+        if machine is None:
+            raise FlashladderError(
+                "nothing was measured, so that texts can name no figure", where=relative(self.results)
+            )
+        return machine
+
+    @cached_property
+    def durations(self) -> dict[str, Duration]:
+        """Durations by name."""
+        path = self.results / DURATIONS
+        document = read_json(path)
+        try:
+            return {name: Duration.model_validate(one) for name, one in dict(document).items()}
+        except (ValidationError, TypeError, ValueError) as error:
+            raise FlashladderError("bad record of durations", where=relative(path), found=error) from error
+
+    def percent(self, step: int) -> float:
+        """Percent of FA2 of a step in README's table."""
+        row = self.ladder.rows(self.machine, "fp16")[step - 1]
+        if (summary := headline(row)) is None:
+            raise FlashladderError(
+                f"iteration {step} was not measured at S = {HEADLINE_LENGTH}", where=self.machine.name
+            )
+        return summary.pct
+
+    def beyond_ampere(self) -> float:
+        """How many times as fast as the ladder's fastest step cuDNN and FA4 are (their mean), at README's shape."""
+        rows = read_csv(self.results / "published", "anchors_h200.csv", self.ladder.published.description)
+        where = relative(self.results / "published" / "anchors_h200.csv")
+        (row,) = (one for one in rows if (one["seq_len"], one["dtype"]) == (str(HEADLINE_LENGTH), "fp16"))
+        fa2, *theirs = (number(row, name, float, where) for name in ("fa2_tflops", *REFERENCES))
+        best = max(self.percent(one.number) for one in self.ladder.iterations) / 100
+        return statistics.mean(theirs) / fa2 / best
+
+    def replayed(self, name: str, kind: str) -> int:
+        """How many records of one kind a file of the H200's holds."""
+        if name not in self._counted:
+            self._counted[name] = len(read_json(self.results / "h200" / name)[kind])
+        return self._counted[name]
+
+    def checked(self) -> int:
+        """Cases of the check of correctness that every GPU with one has run."""
+        files = sorted(self.results.glob("*/check.json.gz"))
+        counts = {len(load_as(path, CheckResult).cases) for path in files}
+        if len(counts) != 1:
+            raise FlashladderError("GPUs were not checked alike", where=relative(self.results), found=sorted(counts))
+        return counts.pop()
+
+    def locked_kernels(self) -> int:
+        """Kernels in the locks of all architectures."""
+        locks = (read_lock(arch, self.results / "locks") for arch in LOCK_ARCHES)
+        return sum(len(entry.kernels) for lock in locks for entry in lock.iterations.values())
+
+    def equivalent_mutants(self) -> int:
+        """Mutants of the kernels that change nothing."""
+        from flashladder.emulate.mutation import EQUIVALENT, Equivalent
+
+        listed = cast("list[object]", read_yaml(self.configs / EQUIVALENT.name))
+        return sum(len(Equivalent.model_validate(one).iterations) for one in listed)
+
+    def emulated_s(self, step: int, seq_len: int, heads: int) -> list[float]:
+        """Seconds of the emulator's runs of one case."""
+        document: dict[str, Any] = read_json(self.results / "emulator" / "speed.json")
+        shape = {"iteration": step, "seq_len": seq_len, "heads": heads}
+        (run,) = (one for one in document["runs"] if {key: one[key] for key in shape} == shape)
+        return list(run["seconds"])
+
+    def moved(self, *, everywhere: bool) -> float:
+        """Most points by which any figure of another card lies from this one's, at S = 4096 or at every length."""
+        own = {
+            (one.kernel, one.dtype, one.shape): one.pct
+            for measured in self.machine.measured.values()
+            for one in measured.summaries.values()
+        }
+        return max(
+            abs(one.pct - own[one.kernel, one.dtype, one.shape])
+            for path in second_files(self.results / self.machine.name)
+            for result in (load_as(path, BenchResult),)
+            for one in result.summaries
+            if one.kernel in result.kernels and (everywhere or one.shape.seq_len == HEADLINE_LENGTH)
+        )
+
+    def emulator_cases(self) -> int:
+        """Cases of the check on the emulator, all iterations in both dtypes."""
+        from flashladder.check.on_emulator import cases_for
+        from flashladder.ladder.config import DTYPES
+
+        return len(DTYPES) * sum(len(cases_for(one.configs["a100"], one.parts.row_stride)) for one in load_all())

@@ -1,0 +1,238 @@
+"""The progression plot: percent of FA2 over the sixteen iterations, measured and published, as SVG and PNG.
+
+Why a module of its own: everything that decides bytes is here. Same data and same matplotlib release give the same
+bytes on every machine: fonts are the DejaVu that matplotlib carries, SVG text is drawn as paths, ids come from a fixed
+salt, no date is written. The SVG names the release (`Creator`) and the digest of the data drawn (`Description`), so
+that a check under another release can still tell a stale plot from a differently rendered one.
+
+Run: `invoke report` (flashladder/report/command.py calls `render`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+from flashladder.files import dump_json, sha256
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette: told apart under the common kinds of colour blindness; marker and dash differ as well.
+MEASURED_COLORS = ("#0072B2", "#CC79A7", "#56B4E9")
+PUBLISHED_STYLES: Mapping[str, tuple[str, str, tuple[int, tuple[int, ...]]]] = {
+    "a100": ("#D55E00", "s", (0, (4, 2))),
+    "rtx3090": ("#009E73", "^", (0, (1, 1))),
+}
+INK, FAINT = "#222222", "#8A8A8A"
+ZOOM_FROM = 7  # iterations from here on lie within a few points of FA2 and get a panel of their own
+STYLE: Mapping[str, Any] = {
+    "svg.hashsalt": "flashladder",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "path.simplify": False,
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """Percent of FA2 at one iteration; `low` and `high` bound the 95 % interval (None: published without one)."""
+
+    iteration: int
+    percent: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of the plot. `key` is a GPU key of the published table, or None for a measurement of ours."""
+
+    label: str
+    points: tuple[Point, ...]
+    key: str | None = None
+
+
+def data_digest(series: Sequence[Series], names: Mapping[int, str]) -> str:
+    """SHA-256 of everything that is drawn."""
+    return sha256(
+        dump_json(
+            {
+                "series": [asdict(line) for line in series],
+                "names": {str(number): name for number, name in names.items()},
+            }
+        )
+    )
+
+
+def render(series: Sequence[Series], names: Mapping[int, str], subtitle: str) -> dict[str, bytes]:
+    """Draws the plot.
+
+    Args:
+        series: lines to draw; measured ones come first.
+        names: iteration number -> short name under the axis.
+        subtitle: what was measured: GPU, dtype, length.
+
+    Returns:
+        bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch).
+    """
+    return dict(_drawn(tuple(series), tuple(sorted(names.items())), subtitle))
+
+
+@lru_cache(maxsize=4)
+def _drawn(series: tuple[Series, ...], numbered: tuple[tuple[int, str], ...], subtitle: str) -> Mapping[str, bytes]:
+    """The plot; one process draws the same data once."""
+    names = dict(numbered)
+    description = f"percent of FA2 per iteration; data {data_digest(series, names)}"
+    return saved(lambda: _figure(series, names, subtitle), description)
+
+
+def saved(draw: Callable[[], Figure], description: str) -> dict[str, bytes]:
+    """What `draw` makes in this project's style, as bytes by suffix, ``svg`` and ``png``; it calls `description`."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        for name, value in STYLE.items():
+            mpl.rcParams.update({name: value})  # type: ignore[dict-item]  # the stub wants literal keys
+        figure = draw()
+        svg, png = io.BytesIO(), io.BytesIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Description": description})
+        figure.savefig(png, format="png", dpi=160, metadata={"Software": None, "Description": description})
+    return {"svg": svg.getvalue(), "png": png.getvalue()}
+
+
+def rendered_by(svg: bytes) -> tuple[str, str]:
+    """What an SVG of ours says about itself: (matplotlib release, digest of its data); empty strings when silent."""
+    text = svg.decode("utf-8", errors="replace")
+    release = re.search(r"Matplotlib v([\w.+]+)", text)
+    digest = re.search(r"data ([0-9a-f]{64})", text)
+    return (release[1] if release else "", digest[1] if digest else "")
+
+
+def _figure(series: Sequence[Series], names: Mapping[int, str], subtitle: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12.4, 5.6), facecolor="white")
+    left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [1.0, 1.12]})
+    figure.subplots_adjust(left=0.052, right=0.868, top=0.822, bottom=0.212, wspace=0.13)
+    figure.text(0.052, 0.945, "Sixteen steps to a FlashAttention-2 forward kernel", fontsize=15, fontweight="bold")
+    figure.text(0.052, 0.898, subtitle, fontsize=9.5, color="#555555")
+    _panel(left, series, names, sorted(names), "all iterations, percent of FA2")
+    late = [number for number in sorted(names) if number >= ZOOM_FROM] or sorted(names)
+    _panel(right, series, names, late, f"iterations {late[0]} to {late[-1]}, closer")
+    right.set_ylim(*_zoom_limits(series))
+    left.set_ylim(0, max(right.get_ylim()[1], 110))
+    _values(right, series)
+    _end_labels(right, series)
+    return figure
+
+
+def _panel(axes: Axes, series: Sequence[Series], names: Mapping[int, str], numbers: list[int], title: str) -> None:
+    axes.set_title(title, loc="left", fontsize=9.5, color="#555555", pad=8)
+    axes.axhline(100, color=INK, linewidth=1.0, zorder=1.5)
+    axes.annotate(
+        "FA2", (0, 100), xycoords=("axes fraction", "data"), xytext=(4, -4), textcoords="offset points", fontsize=8.5,
+        fontweight="bold", va="top",
+    )  # fmt: skip
+    for index, line in enumerate(series):
+        _line(axes, line, index, [point for point in line.points if point.iteration in numbers])
+    axes.set_xticks(
+        numbers, [f"{names[number]}  {number}" for number in numbers], rotation=42, ha="right", fontsize=8.2
+    )
+    axes.tick_params(axis="x", length=3, pad=2)
+    for label in axes.get_xticklabels():
+        label.set_rotation_mode("anchor")
+    axes.set_xlim(numbers[0] - 0.6, numbers[-1] + 0.5)
+    axes.yaxis.set_major_formatter("{x:.0f} %")
+    axes.grid(axis="y", color="#E6E6E6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _line(axes: Axes, line: Series, index: int, points: Sequence[Point]) -> None:
+    xs = [point.iteration for point in points]
+    ys = [point.percent for point in points]
+    color, marker, dash = _style(line, index)
+    if line.key is not None:
+        axes.plot(
+            xs, ys, color=color, linestyle=dash, linewidth=1.4, marker=marker, markersize=4.5, markerfacecolor="white",
+            markeredgewidth=1.2, zorder=2,
+        )  # fmt: skip
+        return
+    below = [0.0 if point.low is None else max(0.0, point.percent - point.low) for point in points]
+    above = [0.0 if point.high is None else max(0.0, point.high - point.percent) for point in points]
+    axes.errorbar(
+        xs, ys, yerr=[below, above], color=color, linewidth=2.2, marker=marker, markersize=5.5, capsize=3,
+        elinewidth=1.2, markeredgecolor="white", markeredgewidth=0.8, zorder=3,
+    )  # fmt: skip
+
+
+def _style(line: Series, index: int) -> tuple[str, str, Any]:
+    if line.key is None:
+        return MEASURED_COLORS[index % len(MEASURED_COLORS)], "o", "-"
+    return PUBLISHED_STYLES[line.key]
+
+
+def _zoom_limits(series: Sequence[Series]) -> tuple[float, float]:
+    """Multiples of 5 % around everything in the closer panel, intervals and value labels included."""
+    points = [point for line in series for point in line.points if point.iteration >= ZOOM_FROM]
+    low = min([100.0, *(point.percent if point.low is None else point.low for point in points)])
+    high = max([100.0, *(point.percent if point.high is None else point.high for point in points)])
+    return 5 * ((low - 0.5) // 5), 5 * ((high + 1.2) // 5 + 1)
+
+
+def _values(axes: Axes, series: Sequence[Series]) -> None:
+    """Writes the percentages of the first measured line above its points, or below where another line is in the way."""
+    from matplotlib.patheffects import withStroke
+
+    if not series or series[0].key is not None:
+        return
+    low, high = axes.get_ylim()
+    room = (high - low) * 0.075
+    others = {(point.iteration, point.percent) for line in series[1:] for point in line.points}
+    for point in series[0].points:
+        if point.iteration < ZOOM_FROM:
+            continue
+        top = point.percent if point.high is None else point.high
+        bottom = point.percent if point.low is None else point.low
+        taken = any(number == point.iteration and 0 < percent - point.percent < room for number, percent in others)
+        axes.annotate(
+            f"{point.percent:.1f}", (point.iteration, bottom if taken else top), xytext=(0, -5 if taken else 5),
+            textcoords="offset points", ha="center", va="top" if taken else "bottom", fontsize=8.2,
+            color=MEASURED_COLORS[0], fontweight="bold", zorder=4,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        )  # fmt: skip
+
+
+def _end_labels(axes: Axes, series: Sequence[Series]) -> None:
+    """Names the lines at their right end, moved apart where they would touch."""
+    low, high = axes.get_ylim()
+    gap = (high - low) * 0.105
+    ends = sorted((line.points[-1].percent, index) for index, line in enumerate(series) if line.points)
+    placed: list[float] = []
+    for percent, _ in ends:
+        placed.append(max(percent, placed[-1] + gap) if placed else percent)
+    over = max(0.0, placed[-1] + gap * 0.3 - high) if placed else 0.0
+    for (percent, index), y in zip(ends, placed, strict=True):
+        line = series[index]
+        color, _, _ = _style(line, index)
+        axes.annotate(
+            f"{line.label}\n{line.points[-1].iteration}: {percent:.1f} %", (1, percent), (1.008, y - over),
+            xycoords=("axes fraction", "data"), textcoords=("axes fraction", "data"), color=color, fontsize=8.8,
+            va="center", fontweight="bold" if line.key is None else "normal", annotation_clip=False,
+        )  # fmt: skip

@@ -1,0 +1,256 @@
+"""Tables of the report as text: Markdown for people (README, results/report/progression.md), CSV for programs.
+
+Columns are named once, here. Percentages are of FA2's speed, so that more is better and 100 is FA2; a dash means that
+there is no such number, never zero. Nothing to run here; `invoke report` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import csv
+import io
+
+from flashladder.columns import markdown
+from flashladder.ladder.gpus import load_gpus
+from flashladder.report.claims import section
+from flashladder.report.data import HEADLINE_LENGTH, MODE, PUBLISHED_GPU, Ladder, Machine, Row
+from flashladder.results.schema import Summary
+
+DTYPES = ("fp16", "bf16")
+DASH = "–"
+PROGRESSION = (
+    "machine", "gpu", "rung", "mode", "dtype", "configs_of", "iteration", "title", "config", "tflops_seq4096",
+    "fa2_tflops_seq4096", "sm_clock_mhz_seq4096", "pct_of_fa2_seq4096", "pct_low_seq4096", "pct_high_seq4096",
+    "verdict_seq4096", "pct_of_fa2_hmean", "pct_low_hmean", "pct_high_hmean", "a_a_floor_points",
+    "published_a100_pct_seq4096", "published_a100_pct_hmean", "published_rtx3090_pct_seq4096",
+    "published_rtx3090_pct_hmean", "registers", "spill_store_bytes", "spill_load_bytes", "text_sha256",
+)  # fmt: skip
+CELLS = (
+    "machine", "gpu", "rung", "mode", "iteration", "config", "dtype", "seq_len", "batch", "n_heads", "d_head", "tflops",
+    "fa2_tflops", "kernel_us", "fa2_us", "pct_of_fa2", "pct_low", "pct_high", "verdict", "n_pairs", "dropped_share",
+    "sm_clock_mhz", "text_sha256",
+)  # fmt: skip
+
+
+def plain(name: str) -> str:
+    """A GPU's name without its makers' words: ``NVIDIA GeForce RTX 3090`` -> ``RTX 3090``."""
+    return name.replace("NVIDIA ", "").replace("GeForce ", "")
+
+
+def gpu_title(key: str) -> str:
+    """A GPU key as tables print it: ``rtx3090`` -> ``RTX 3090``."""
+    gpu = load_gpus().get(key)
+    return plain(gpu.title) if gpu else key
+
+
+def headline(row: Row) -> Summary | None:
+    """The row's timing at S = 4096."""
+    return row.measured.summaries.get(HEADLINE_LENGTH) if row.measured else None
+
+
+def headline_machine(ladder: Ladder) -> Machine | None:
+    """The machine of README's table: the one with most kernels measured, the first by name among equals."""
+    return max(ladder.machines, key=lambda machine: len(machine.measured), default=None)
+
+
+def plot_subtitle(ladder: Ladder) -> str:
+    """What the plot shows, in one line."""
+    what = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, forward, non-causal, relative to FA2 on the same GPU"
+    return what + ("; whiskers: 95 % intervals" if ladder.machines else "; nothing measured by this project yet")
+
+
+def table(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
+    """One progression table; measured columns only where there is a machine."""
+    rows = ladder.rows(machine, dtype, configs_of)
+    header = ["#", "Step"]
+    if machine:
+        gpu = plain(machine.title)
+        header += [f"{gpu} TFLOP/s", f"{gpu} % of FA2", "95 % interval", "harmonic mean"]
+    for key in ladder.published.gpus:
+        header += [f"{gpu_title(key)} %", "harmonic mean"]
+    return markdown([*header, "registers", "spills, B"], [_cells(ladder, machine, row) for row in rows])
+
+
+def _cells(ladder: Ladder, machine: Machine | None, row: Row) -> list[str]:
+    cells = [str(row.iteration.number), row.iteration.title]
+    if machine:
+        summary, mean = headline(row), row.measured.mean if row.measured else None
+        cells += [
+            f"{machine.tflops(summary):.1f}" if summary else DASH,
+            f"**{summary.pct:.1f}**" if summary else DASH,
+            f"{summary.pct_low:.1f} to {summary.pct_high:.1f}" if summary else DASH,
+            f"{mean.pct:.1f}" if mean else DASH,
+        ]
+    for key in ladder.published.gpus:
+        cells += [f"{ladder.published.cell(row.iteration.number, key, s).value:.1f}" for s in ("seq4096", "hmean")]
+    locked = row.locked
+    return [*cells, *((str(locked.registers), str(locked.spill_stores)) if locked else (DASH, DASH))]
+
+
+def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
+    """What stands in the table: GPU, dtype, configurations, rung, clocks, floor, and what is only published."""
+    gpus = " and ".join(gpu_title(key) for key in ladder.published.gpus)
+    source = ladder.published.description.source.repository
+    theirs = f"{gpus} columns are the figures published by {source}, not measured by this project."
+    if machine is None:
+        own = f"registers and spills are those of {gpu_title(PUBLISHED_GPU)}'s configurations, from the sm_80 lock."
+        return f"Nothing was measured by this project yet. {theirs} Percent of FA2 at S = {HEADLINE_LENGTH}; {own}"
+    clocks = [summary.sm_clock_mhz for row in ladder.rows(machine, dtype, configs_of) if (summary := headline(row))]
+    seen = [clock for clock in clocks if clock is not None]
+    shape = ladder.published.description.shape
+    batch = shape.batch[HEADLINE_LENGTH]
+    parts = [
+        (
+            f"Measured on one {machine.gpu.name} ({dtype}, S = {HEADLINE_LENGTH}, batch {batch}, "
+            f"{shape.n_heads} heads, d_head {shape.d_head})"
+        ),
+        f"tile configurations of the {gpu_title(configs_of or machine.key or PUBLISHED_GPU)}",
+        machine.reference,
+        f"mode {MODE} (clocks as the card chose them), rung {' and '.join(machine.rungs)}",
+        *([clock_text(min(seen), max(seen))] if seen else []),
+        *([floor_text(machine, dtype)] if dtype in machine.floors else []),
+    ]
+    lengths = shape.seq_lens
+    means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {machine.gpu.arch}'s."
+    return f"{'; '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}"
+
+
+def floor_text(machine: Machine, dtype: str) -> str:
+    """The A/A floor of each card that the kernels were timed on."""
+    others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
+    more = f" (on the second card {' and '.join(others)})" if others else ""
+    return f"A/A floor ±{machine.floors[dtype]:.2f} points{more}"
+
+
+def fa2_text(machine: Machine, dtype: str) -> str:
+    """What the column of TFLOP/s is: the ratio to FA2 times one figure for FA2, so that rows compare."""
+    found = machine.fa2(dtype)
+    if found is None:
+        return ""
+    least, middle, most = found
+    return (
+        f"TFLOP/s are the percentage of one figure for FA2, {middle:.1f}: the median of what it reached beside the "
+        f"kernels ({least:.1f} to {most:.1f}); each as timed is in `results/report/cells.csv`. "
+    )
+
+
+def clock_text(low: float, high: float) -> str:
+    """``SM clock 1845 MHz``, or its range."""
+    return f"SM clock {low:.0f} MHz" if round(low) == round(high) else f"SM clock {low:.0f} to {high:.0f} MHz"
+
+
+def readme_block(ladder: Ladder) -> str:
+    """What stands between README's markers: fp16 on the headline machine, and the plot."""
+    machine = headline_machine(ladder)
+    more = "More: [all tables](results/report/progression.md), [CSV](results/report/progression.csv)"
+    if ladder.emulated:
+        more += ", [counters and races](results/report/counters.md)"
+    plot = "![Percent of FA2 over the sixteen iterations](results/report/progression.svg)"
+    return "\n\n".join((table(ladder, machine, "fp16"), f"{caption(ladder, machine, 'fp16')} {more}.", plot))
+
+
+def terminal(ladder: Ladder) -> str:
+    """README's table without Markdown's emphasis, under its caption."""
+    machine = headline_machine(ladder)
+    return f"{caption(ladder, machine, 'fp16')}\n\n{table(ladder, machine, 'fp16').replace('**', '  ')}"
+
+
+def document(ladder: Ladder) -> str:
+    """results/report/progression.md: every machine, dtype and set of configurations, and all lengths."""
+    parts = ["# Progression", "Generated by `invoke report` from committed results; do not edit.",
+             "![Percent of FA2](progression.svg)"]  # fmt: skip
+    if not ladder.machines:
+        parts += ["## Published", caption(ladder, None, "fp16"), table(ladder, None, "fp16")]
+    for machine in ladder.machines:
+        for dtype, configs_of in _sets(ladder, machine):
+            title = f"## {plain(machine.title)}, {dtype}, configurations of the {gpu_title(configs_of)}"
+            parts += [title, caption(ladder, machine, dtype, configs_of), table(ladder, machine, dtype, configs_of)]
+            parts += ["Percent of FA2 by sequence length:", _by_length(ladder, machine, dtype, configs_of)]
+    parts += section()
+    if ladder.refused:
+        parts += ["## Refused", "\n".join(f"- {reason}" for reason in ladder.refused)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sets(ladder: Ladder, machine: Machine) -> Iterator[tuple[str, str]]:
+    """(dtype, GPU key of the configurations) of every table of a machine that has something in it."""
+    own = machine.key or PUBLISHED_GPU
+    for dtype in DTYPES:
+        for configs_of in dict.fromkeys((own, PUBLISHED_GPU)):
+            if any(headline(row) for row in ladder.rows(machine, dtype, configs_of)):
+                yield dtype, configs_of
+
+
+def _by_length(ladder: Ladder, machine: Machine, dtype: str, configs_of: str) -> str:
+    lengths = ladder.published.description.shape.seq_lens
+    lines = []
+    for row in ladder.rows(machine, dtype, configs_of):
+        summaries = row.measured.summaries if row.measured else {}
+        found = [f"{summaries[length].pct:.1f}" if length in summaries else DASH for length in lengths]
+        lines.append([str(row.iteration.number), f"`{row.config}`", *found])
+    return markdown(["#", "Configuration", *map(str, lengths)], lines)
+
+
+def progression(ladder: Ladder) -> list[tuple[object, ...]]:
+    """Rows of progression.csv: one per machine, dtype, set of configurations and iteration."""
+    sets: list[tuple[Machine | None, str, str]] = [
+        (machine, dtype, key) for machine in ladder.machines for dtype, key in _sets(ladder, machine)
+    ]
+    return [
+        _progression_row(ladder, machine, dtype, key, row)
+        for machine, dtype, key in sets or [(None, "fp16", PUBLISHED_GPU)]
+        for row in ladder.rows(machine, dtype, key)
+    ]
+
+
+def _progression_row(ladder: Ladder, machine: Machine | None, dtype: str, key: str, row: Row) -> tuple[object, ...]:
+    summary, mean, locked = headline(row), row.measured.mean if row.measured else None, row.locked
+    published = [
+        ladder.published.cell(row.iteration.number, gpu, statistic).value
+        for gpu in ladder.published.gpus
+        for statistic in ("seq4096", "hmean")
+    ]
+    where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
+    fa2 = machine.fa2(dtype) if machine else None
+    timed = (
+        (rounded(machine.tflops(summary)), rounded(fa2[1]), rounded(summary.sm_clock_mhz, 0), rounded(summary.pct),
+         rounded(summary.pct_low), rounded(summary.pct_high), summary.verdict)
+        if machine and fa2 and summary else (None,) * 7
+    )  # fmt: skip
+    means = (rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3
+    floor = rounded(machine.floors.get(dtype)) if machine else None
+    code = (
+        (locked.registers, locked.spill_stores, locked.spill_loads, locked.text_sha256) if locked else (None,) * 4
+    )  # fmt: skip
+    iteration = row.iteration
+    return (*where, dtype, key, iteration.number, iteration.title, row.config, *timed, *means, floor, *published, *code)
+
+
+def cells(ladder: Ladder) -> list[tuple[object, ...]]:
+    """Rows of cells.csv: every measured kernel at every length."""
+    return [
+        (
+            machine.name, machine.gpu.name, "+".join(machine.rungs), MODE, number, config, one.dtype, length,
+            one.shape.batch, one.shape.n_heads, one.shape.d_head, rounded(one.tflops), rounded(one.reference_tflops),
+            rounded(one.kernel_us), rounded(one.reference_us), rounded(one.pct), rounded(one.pct_low),
+            rounded(one.pct_high), one.verdict, one.n_pairs, rounded(one.dropped_share), rounded(one.sm_clock_mhz, 0),
+            measured.kernel.text_sha256,
+        )
+        for machine in ladder.machines
+        for (number, config), measured in sorted(machine.measured.items())
+        for length, one in sorted(measured.summaries.items())
+    ]  # fmt: skip
+
+
+def rounded(value: float | None, digits: int = 3) -> str | None:
+    """A measured value as CSV holds it: fixed digits, so that its bytes do not depend on a float's last bit."""
+    return None if value is None else f"{value:.{digits}f}"
+
+
+def csv_text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bytes:
+    """CSV in UTF-8 with one header line; None becomes an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return out.getvalue().encode()

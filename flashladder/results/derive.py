@@ -1,0 +1,259 @@
+"""Raw pairs to tables, always the same way: what a bench writes, and what a verifier derives again from the samples.
+
+Why: a committed table must follow from its raw samples, so that one function makes both (`derive`), and `problems`
+compares. Plausibility is judged here as well: a time below what the GPU's peaks allow is an error, not a record.
+
+Run:
+    python -m flashladder.results.derive results/h200/bench.json.gz   # exit 1 when a number does not follow from its samples
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import math
+from pathlib import Path
+import sys
+
+import numpy as np
+
+from flashladder.results.completeness import incomplete
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.ladder.gpus import Quantity, gpu_key, load_gpus
+from flashladder.results.differences import differences
+from flashladder.results.schema import A_A, BenchResult, Block, Group, Mean, Series, Shape, Summary
+from flashladder.results.files import load_as, write_result
+from flashladder.results.statistics import (
+    Floats,
+    LogSummary,
+    floor_of,
+    harmonic_summary,
+    log_ratios,
+    percent,
+    summarize,
+    verdict,
+)
+from flashladder.results.blocks import disturbed, settle
+
+Cell = tuple[str, str, Shape]  # kernel key, dtype, shape
+
+
+def derive(result: BenchResult) -> BenchResult:
+    """The same result with dropped blocks, summaries, means and floors derived from its raw samples.
+
+    Raises:
+        FlashladderError: there is no A/A series. In a sweep that is a cell of its own: one that lacks it, for it failed
+            or for this is the record of another cell, has samples and no summaries in that dtype.
+    """
+    visit = -(-result.settings.pairs // result.settings.blocks)
+    groups = tuple(
+        group.model_copy(update={"blocks": settle(group.blocks, visit=visit, min_pairs=result.settings.min_pairs)})
+        for group in result.groups
+    )
+    cells = by_cell(groups)
+    if result.sweep is not None:
+        known = {dtype for kernel, dtype, _ in cells if kernel == A_A}
+        cells = {cell: parts for cell, parts in cells.items() if cell[1] in known}
+    floors = _floors(cells)
+    summaries = tuple(
+        _summary(cell, parts, floors[cell[1]], result.settings.min_pairs)
+        for cell, parts in cells.items()
+        if cell[0] != A_A and any(len(_ratios(*part)) for part in parts)
+    )
+    return result.model_copy(
+        update={
+            "groups": groups,
+            "summaries": summaries,
+            "means": _means(cells),
+            "floors_pct": {dtype: percent(floor) - 100.0 for dtype, floor in floors.items()},
+        }
+    )
+
+
+def by_cell(groups: Sequence[Group]) -> dict[Cell, list[tuple[Group, Series]]]:
+    """Series of one kernel, dtype and shape together, over all processes, in a fixed order."""
+    cells: dict[Cell, list[tuple[Group, Series]]] = {}
+    for group in groups:
+        for series in group.series:
+            cells.setdefault((series.kernel, group.dtype, group.shape), []).append((group, series))
+    order = sorted(
+        cells, key=lambda cell: (cell[1] != "fp16", cell[0], cell[2].seq_len, cell[2].batch, cell[2].n_heads)
+    )
+    return {cell: cells[cell] for cell in order}
+
+
+def _kept(group: Group, series: Series) -> list[tuple[float, float]]:
+    """Times of pairs in blocks that count: (reference, kernel) in microseconds."""
+    dropped = {block.index for block in group.blocks if block.dropped is not None}
+    return [(pair.reference_us, pair.kernel_us) for pair in series.pairs if pair.block not in dropped]
+
+
+def _ratios(group: Group, series: Series) -> Floats:
+    kept = _kept(group, series)
+    if not kept:
+        return np.empty(0)
+    return log_ratios([pair[0] for pair in kept], [pair[1] for pair in kept])
+
+
+def joined(parts: Sequence[tuple[Group, Series]]) -> tuple[Floats, list[int]]:
+    """Log ratios of all processes, and the process of each."""
+    ratios = [_ratios(*part) for part in parts]
+    clusters = [group.process for (group, _), values in zip(parts, ratios, strict=True) for _ in values]
+    return np.concatenate(ratios), clusters
+
+
+def _floors(cells: Mapping[Cell, list[tuple[Group, Series]]]) -> dict[str, float]:
+    """The A/A floor of each dtype, in log units: the farthest end of any length's interval."""
+    found: dict[str, list[LogSummary]] = {}
+    for (kernel, dtype, _), parts in cells.items():
+        ratios, clusters = joined(parts)
+        own = found.setdefault(dtype, [])
+        if kernel == A_A and ratios.size:
+            own.append(summarize(ratios, clusters))
+    return {dtype: floor_of(own) for dtype, own in found.items()}
+
+
+def _summary(cell: Cell, parts: Sequence[tuple[Group, Series]], floor: float, min_pairs: int) -> Summary:
+    kernel, dtype, shape = cell
+    ratios, clusters = joined(parts)
+    found = summarize(ratios, clusters)
+    times = np.array([pair for part in parts for pair in _kept(*part)])
+    reference_us, kernel_us = (float(value) for value in np.median(times, axis=0))
+    blocks = [block for group, _ in parts for block in group.blocks]
+    clocks = [s.sm_clock_mhz for b in blocks if b.dropped is None for s in b.samples if s.sm_clock_mhz is not None]
+    return Summary(
+        kernel=kernel,
+        dtype=dtype,
+        shape=shape,
+        pct=percent(found.median),
+        pct_low=percent(found.low),
+        pct_high=percent(found.high),
+        verdict=verdict(found, floor, enough=min_pairs),
+        n_pairs=found.n,
+        dropped_share=sum(block.dropped is not None for block in blocks) / len(blocks),
+        readmitted_share=sum(_readmitted(block) for block in blocks) / len(blocks),
+        kernel_us=kernel_us,
+        reference_us=reference_us,
+        tflops=shape.flops / kernel_us / 1e6,
+        reference_tflops=shape.flops / reference_us / 1e6,
+        sm_clock_mhz=float(np.median(clocks)) if clocks else None,
+    )
+
+
+def _readmitted(block: Block) -> bool:
+    """Whether a block counts although the power-cap bit changed during it or launches came late (`timing.settle`)."""
+    return block.dropped is None and disturbed(block) is not None
+
+
+def _means(cells: Mapping[Cell, list[tuple[Group, Series]]]) -> tuple[Mean, ...]:
+    """Per kernel the harmonic mean over all its lengths."""
+    by_kernel: dict[tuple[str, str], list[tuple[int, Floats, list[int]]]] = {}
+    for (kernel, dtype, shape), parts in cells.items():
+        ratios, clusters = joined(parts)
+        if kernel != A_A and ratios.size:
+            by_kernel.setdefault((kernel, dtype), []).append((shape.seq_len, ratios, clusters))
+    means = []
+    for (kernel, dtype), lengths in by_kernel.items():
+        found = harmonic_summary([(ratios, clusters) for _, ratios, clusters in lengths])
+        means.append(
+            Mean(
+                kernel=kernel,
+                dtype=dtype,
+                seq_lens=tuple(length for length, _, _ in lengths),
+                pct=percent(found.median),
+                pct_low=percent(found.low),
+                pct_high=percent(found.high),
+            )
+        )
+    return tuple(means)
+
+
+def fastest_possible_us(shape: Shape, gpu_name: str) -> float | None:
+    """Microseconds below which no kernel can be: max(FLOPs / peak, bytes / bandwidth) of ``configs/gpus/*.yaml``.
+
+    The compute peak is that at the highest clock the driver offers (fp16 and bf16 have the same rate). None for a GPU
+    without a file there.
+    """
+    key = gpu_key(gpu_name)
+    if key is None:
+        return None
+    peaks = load_gpus()[key].peaks
+    flops_per_s = (
+        _peak(peaks, "fp16_tensor_rate", "FLOP/clock/SM")
+        * _peak(peaks, "sms", "SM")
+        * _peak(peaks, "max_clock", "MHz")
+        * 1e6
+    )
+    bytes_per_s = _peak(peaks, "memory_bandwidth", "GB/s") * 1e9
+    return max(shape.flops / flops_per_s, shape.input_bytes / bytes_per_s) * 1e6
+
+
+def _peak(peaks: Mapping[str, Quantity], name: str, unit: str) -> float:
+    """A peak in the unit that the formula above needs."""
+    found = peaks.get(name)
+    if found is None or found.unit != unit:
+        raise FlashladderError(
+            f"the GPU's description lacks {name}",
+            where="configs/gpus",
+            expected=unit,
+            found=found.unit if found else None,
+        )
+    return found.value
+
+
+def problems(result: BenchResult) -> list[str]:
+    """What is wrong with a result: impossible times, wrong outputs, missing samples, tables that do not follow."""
+    found = [*_too_small_a_flush(result), *incomplete(result)]
+    for group in result.groups:
+        limit = fastest_possible_us(group.shape, result.gpu.name)
+        for series in group.series:
+            where = f"{series.kernel} {group.dtype} S={group.shape.seq_len}"
+            best = min((min(pair.reference_us, pair.kernel_us) for pair in series.pairs), default=math.inf)
+            if limit is not None and best < limit:
+                found.append(f"{where}: {best:.1f} us is below the {limit:.1f} us that the GPU's peaks allow")
+            if series.kernel != A_A:
+                looks = {"before": series.before, "after": series.after}
+                found += [
+                    f"{where}: not correct {when} timing" for when, look in looks.items() if not (look and look.ok)
+                ]
+                if series.kernel not in result.kernels and series.kernel not in result.references:
+                    found.append(f"{where}: the result does not say which machine code this is")
+    return found + differences(result, derive(result))
+
+
+def _too_small_a_flush(result: BenchResult) -> list[str]:
+    """A flush that leaves part of the L2 as it was (rule 3 of the measurement protocol)."""
+    flushed, least = result.settings.flush_bytes, 2 * result.gpu.l2_bytes
+    told = f"settings.flush_bytes: expected at least {least}, twice the L2, found {flushed}"
+    return [] if flushed >= least else [told]
+
+
+def verify(path: Path) -> BenchResult:
+    """Reads a bench result and derives it again.
+
+    Raises:
+        CheckFailed: it is malformed, implausible or does not follow from its samples.
+    """
+    result = load_as(path, BenchResult)
+    if found := problems(result):
+        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=path)
+    return result
+
+
+def main(paths: Sequence[str]) -> int:
+    """Verifies bench results; with ``--derive`` writes the tables of files whose run was cut short."""
+    again = "--derive" in paths
+    names = [name for name in paths if name != "--derive"]
+    if not names or "--help" in names:
+        print("usage: python -m flashladder.results.derive [--derive] FILE...   example: ... results/h200/bench.json.gz")
+        return 0 if names else 2
+    for name in names:
+        if again:
+            write_result(Path(name), derive(load_as(Path(name), BenchResult)))
+        result = verify(Path(name))
+        print(f"{name}: {len(result.summaries)} cells follow from {len(result.groups)} groups of samples")
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main(sys.argv[1:]))

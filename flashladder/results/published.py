@@ -1,0 +1,300 @@
+"""The published ladder as typed data: every cell with its unit, source and tolerance.
+
+Why: a reproduction is judged cell by cell, so that the figures must be data, be traceable, and be the same bytes that
+were taken over. The numbers live in `results/published/*.csv`, what they mean in `results/published/progression.yaml`;
+a CSV whose digest differs from the one noted there is refused. The progression was not measured by this project.
+
+Run:
+    python -m flashladder.results.published            # every cell of the progression, with tolerance
+    python -m flashladder.results.published --json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+import csv
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+import io
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import yaml
+
+from flashladder.arguments import Parser
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.paths import RESULTS
+from flashladder.files import dump_json, relative, sha256
+
+PUBLISHED = RESULTS / "published"
+DESCRIPTION = "progression.yaml"
+PROGRESSION = "published_progression.csv"
+SASS_COUNTS = "published_sass_counts_sm80.csv"
+N_ITERATIONS = 16
+
+Statistic = Literal["seq4096", "hmean"]
+T = TypeVar("T")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Source(_Model):
+    """Where the figures were published."""
+
+    repository: str
+    document: str
+    measured_by: str
+
+
+class SourceFile(_Model):
+    """One CSV taken over: what it holds, from where, and the digest of its bytes."""
+
+    holds: str
+    source: str
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Shape(_Model):
+    """The shapes behind the figures: (batch, seq_len, n_heads, d_head), batch per sequence length."""
+
+    dtype: str
+    d_head: int = Field(gt=0)
+    n_heads: int = Field(gt=0)
+    seq_lens: tuple[int, ...]
+    batch: dict[int, int]
+
+
+class Flops(_Model):
+    """How the published FLOP count differs from 4 B H S^2 d_head."""
+
+    ours_per_head_and_s2: str
+    published_extra_per_head_and_s2: int = Field(ge=0)
+
+
+class Column(_Model):
+    """What one column of the progression means."""
+
+    gpu: str
+    statistic: Statistic
+
+
+class SameGpuPoints(_Model):
+    """Tolerances on the same GPU model, in percentage points of FA2."""
+
+    default: float = Field(gt=0)
+    seq512: float = Field(gt=0)
+    hmean: float = Field(gt=0)
+
+
+class Tolerance(_Model):
+    """How far a measurement may lie from a published cell."""
+
+    same_gpu_points: SameGpuPoints
+    other_gpu_spearman_at_least: float = Field(ge=-1, le=1)
+
+
+class Description(_Model):
+    """The whole of `progression.yaml`."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    source: Source
+    files: dict[str, SourceFile]
+    shape: Shape
+    flops: Flops
+    columns: dict[str, Column]
+    tolerance: Tolerance
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One published figure: `value` in percent of FA2, `tolerance` in points of the same unit."""
+
+    iteration: int
+    gpu: str
+    statistic: Statistic
+    value: float
+    tolerance: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """The published progression: cells of iterations 1 to 16, and FA2 itself in TFLOP/s by (gpu, statistic)."""
+
+    description: Description
+    cells: tuple[Cell, ...]
+    fa2_tflops: Mapping[tuple[str, str], float]
+
+    def cell(self, iteration: int, gpu: str, statistic: Statistic) -> Cell:
+        """The figure of `iteration` on `gpu` (a100, rtx3090); FlashladderError when none was published."""
+        for cell in self.cells:
+            if (cell.iteration, cell.gpu, cell.statistic) == (iteration, gpu, statistic):
+                return cell
+        raise FlashladderError(
+            f"no published figure for iteration {iteration} on {gpu} ({statistic})", where=relative(PUBLISHED)
+        )
+
+    def column(self, gpu: str, statistic: Statistic) -> tuple[float, ...]:
+        """Percent of FA2 of iterations 1 to 16, in order."""
+        return tuple(self.cell(number, gpu, statistic).value for number in range(1, N_ITERATIONS + 1))
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Keys of the GPUs with published figures, as in configs/gpus/: ``a100``, ``rtx3090``."""
+        return tuple(dict.fromkeys(cell.gpu for cell in self.cells))
+
+    def tflops(self, iteration: int, gpu: str, statistic: Statistic) -> float:
+        """TFLOP/s of a published row, counted as 4 B H S^2 d_head FLOPs (the published count adds softmax work)."""
+        counted = 4 * self.description.shape.d_head
+        share = counted / (counted + self.description.flops.published_extra_per_head_and_s2)
+        return self.cell(iteration, gpu, statistic).value / 100 * self.fa2_tflops[gpu, statistic] * share
+
+
+def tolerance_points(tolerance: Tolerance, statistic: str) -> float:
+    """Percentage points that a measured cell may lie from the published one, on the same GPU model.
+
+    Args:
+        tolerance: the rules of `progression.yaml`.
+        statistic: ``hmean`` or ``seq<length>``, e.g. ``seq512``.
+    """
+    points = tolerance.same_gpu_points
+    return {"hmean": points.hmean, "seq512": points.seq512}.get(statistic, points.default)
+
+
+def load_description(folder: Path = PUBLISHED) -> Description:
+    """Reads and validates `progression.yaml`; FlashladderError names file, field, expected and found."""
+    path = folder / DESCRIPTION
+    try:
+        return Description.model_validate(yaml.safe_load(_read(path)))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise FlashladderError(f"not YAML ({error})", where=relative(path)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(step) for step in first["loc"]) or "the document"
+        raise FlashladderError(f"{field}: {first['msg']}", where=relative(path), found=first["input"]) from error
+
+
+def load(folder: Path = PUBLISHED) -> Published:
+    """The published progression with its meaning attached.
+
+    Raises:
+        FlashladderError: a file is missing, a CSV's bytes are not those noted, a row or a column is not as described.
+    """
+    return _load(folder)
+
+
+@lru_cache(maxsize=4)
+def _load(folder: Path) -> Published:
+    description = load_description(folder)
+    rows = read_csv(folder, PROGRESSION, description)
+    where = relative(folder / PROGRESSION)
+    numbers = [number(row, "iteration", int, where) for row in rows]
+    if numbers != list(range(N_ITERATIONS + 1)):
+        raise FlashladderError("rows out of order", where=where, expected="iterations 0 to 16", found=numbers)
+    cells: list[Cell] = []
+    fa2: dict[tuple[str, str], float] = {}
+    for row in rows:
+        iteration = int(row["iteration"])
+        for name, column in description.columns.items():
+            value = number(row, name, float, where)
+            if iteration == 0:
+                fa2[column.gpu, column.statistic] = value
+                continue
+            points = tolerance_points(description.tolerance, column.statistic)
+            source = f"{description.source.repository} {description.source.document}"
+            cells.append(Cell(iteration, column.gpu, column.statistic, value, points, source))
+    return Published(description, tuple(cells), fa2)
+
+
+def sass_counts(folder: Path = PUBLISHED) -> dict[tuple[int, str], dict[str, int]]:
+    """Published static instruction counts: (iteration, a100 | rtx3090) -> {class: count}.
+
+    A row published for any GPU appears under both. ``total`` is the length of the listing.
+    """
+    where = relative(folder / SASS_COUNTS)
+    counts: dict[tuple[int, str], dict[str, int]] = {}
+    for row in read_csv(folder, SASS_COUNTS, load_description(folder)):
+        iteration, listing = number(row, "iteration", int, where), row["gpu_listing"].lower()
+        classes = {name: number(row, name, int, where) for name in row if name not in ("iteration", "gpu_listing")}
+        for gpu in ("a100", "rtx3090") if listing == "any" else (listing,):
+            counts[iteration, gpu] = dict(classes)
+    return counts
+
+
+def read_csv(folder: Path, name: str, description: Description) -> list[dict[str, str]]:
+    """Rows of one published CSV, after its digest was compared with the description's."""
+    path = folder / name
+    text = _read(path)
+    noted = description.files.get(name)
+    if noted is None:
+        raise FlashladderError(f"{name} is not described", where=relative(folder / DESCRIPTION))
+    if (found := sha256(text)) != noted.sha256:
+        raise FlashladderError(
+            "published figures were edited", where=relative(path), expected=f"SHA-256 {noted.sha256}", found=found,
+            hint="restore the file: published figures are taken over, never changed",
+        )  # fmt: skip
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def problems(folder: Path = PUBLISHED) -> list[str]:
+    """One line per CSV that is missing, not described, or not the bytes that were taken over.
+
+    Raises:
+        FlashladderError: the description itself is missing or malformed.
+    """
+    description = load_description(folder)
+    found = []
+    for name in sorted({path.name for path in folder.glob("*.csv")} | description.files.keys()):
+        try:
+            read_csv(folder, name, description)
+        except FlashladderError as error:
+            found.append(str(error))
+    return found
+
+
+def number(row: Mapping[str, str], column: str, kind: Callable[[str], T], where: str) -> T:
+    """A cell of a CSV row as `kind`; FlashladderError names file, row and column."""
+    text = row.get(column)
+    try:
+        return kind(text or "")
+    except ValueError as error:
+        raise FlashladderError(
+            f"iteration {row.get('iteration')}, column {column}", where=where, expected="a number", found=text
+        ) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")  # bytes as they are: text mode would rewrite CRLF and the digest
+    except FileNotFoundError as error:
+        raise FlashladderError("file is missing", where=relative(path), hint="git checkout -- results") from error
+    except UnicodeDecodeError as error:
+        raise FlashladderError("not UTF-8 text", where=relative(path), hint="git checkout -- results") from error
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints every published cell with unit and tolerance."""
+    parser = Parser(
+        prog="python -m flashladder.results.published",
+        description="The published progression with unit, source and tolerance.",
+        epilog="example: python -m flashladder.results.published --json",
+    )
+    parser.add_argument("--json", action="store_true", help="cells as JSON")
+    wants_json = parser.parse_args(argv).json
+    with one_line_errors():
+        published = load()
+        if wants_json:
+            print(dump_json([asdict(cell) for cell in published.cells]), end="")
+            return 0
+        print(f"percent of FA2, from {published.cells[0].source}; not measured by this project")
+        for cell in published.cells:
+            where = f"{cell.iteration:2d}  {cell.gpu:8s}  {cell.statistic:8s}"
+            print(f"{where}  {cell.value:6.1f} %  within {cell.tolerance:g} points on that GPU")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

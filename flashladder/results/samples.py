@@ -1,0 +1,134 @@
+"""The raw part of a result: shapes, looks at the GPU, errors, pairs, blocks, and groups of them.
+
+Why apart from `flashladder.results.schema`: the timer and the checker make these and know nothing of documents.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Strict(BaseModel):
+    """Base of all models: unknown keys are errors, values do not change after reading, infinities are no numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Shape(Strict):
+    """Tensor shape (batch, seq_len, n_heads, d_head)."""
+
+    batch: int = Field(gt=0)
+    seq_len: int = Field(gt=0)
+    n_heads: int = Field(gt=0)
+    d_head: int = Field(gt=0)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one forward pass: 4 B H S^2 d_head."""
+        return 4 * self.batch * self.n_heads * self.seq_len**2 * self.d_head
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes that must come from DRAM after an L2 flush: Q, K and V in 16 bits (O may stay in the L2)."""
+        return 3 * 2 * self.batch * self.seq_len * self.n_heads * self.d_head
+
+
+class Sample(Strict):
+    """One look at the GPU: seconds since the process began to time, MHz, W, degrees C, NVML throttle-reason bits."""
+
+    t_s: float
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
+    throttle_bits: int | None
+
+
+class Accuracy(Strict):
+    """Errors against the high-precision reference over the compared slices, with what is allowed.
+
+    The maximum and the RMS error are those of the worst slice. `bias` is the mean error away from zero as a share of
+    O's mean size, `row_bias` the RMS of the same taken row by row (`flashladder.cases.reference`); None in results from
+    before they were looked at.
+    """
+
+    max_error: float | None
+    max_allowed: float
+    rms_error: float | None
+    rms_allowed: float
+    finite: bool
+    bias: float | None = None
+    bias_allowed: float | None = None
+    row_bias: float | None = None
+    row_bias_allowed: float | None = None
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether the mean signed errors are within their bounds, or were never taken."""
+        pairs = ((self.bias, self.bias_allowed), (self.row_bias, self.row_bias_allowed))
+        return all(
+            found is allowed if found is None or allowed is None else abs(found) <= allowed for found, allowed in pairs
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Whether all bounds hold; an error that is not a number (None) never does."""
+        if not self.finite or self.max_error is None or self.rms_error is None:
+            return False
+        return self.max_error <= self.max_allowed and self.rms_error <= self.rms_allowed and self.unbiased
+
+
+class Pair(NamedTuple):
+    """Two adjacent launches on the same inputs: block they belong to, input set, microseconds of each."""
+
+    block: int
+    input_set: int
+    reference_us: float
+    kernel_us: float
+
+
+class Block(Strict):
+    """Pairs timed between two looks at the GPU, in one order; `dropped` says why its pairs do not count.
+
+    `late` counts launches that the GPU had to wait for, so that a gap is part of their time; None in results of
+    protocol 1, which did not look.
+    """
+
+    index: int
+    kernel_first: bool
+    order: tuple[str, ...]
+    samples: tuple[Sample, ...]
+    late: int | None = None
+    dropped: str | None = None
+
+
+class Series(Strict):
+    """All pairs of one kernel (`kernel` is its key, or `A_A`), and what it computed before and after being timed."""
+
+    kernel: str
+    pairs: tuple[Pair, ...]
+    before: Accuracy | None = None
+    after: Accuracy | None = None
+
+    @property
+    def wrong(self) -> str | None:
+        """What is wrong with its numbers before or after timing; None: nothing."""
+        for when, look in (("before", self.before), ("after", self.after)):
+            if look is not None and not look.ok:
+                error = "NaN" if look.max_error is None else f"{look.max_error:.3g}"
+                return f"wrong {when} timing: max error {error} (allowed {look.max_allowed:.3g})"
+        return None
+
+
+class Group(Strict):
+    """One dtype and shape, timed in one process with all its kernels in turn."""
+
+    process: int
+    dtype: str
+    shape: Shape
+    input_seeds: tuple[int, ...]
+    warm_up_s: float
+    blocks: tuple[Block, ...]
+    series: tuple[Series, ...]

@@ -1,0 +1,1 @@
+"""Sweeps as a job array of Slurm: options, submission, the tasks' side."""

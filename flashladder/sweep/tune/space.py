@@ -1,0 +1,51 @@
+"""A tuning space explained: what is legal, what static facts leave out, and how many warps of a candidate fit an SM.
+
+Why: a ranking is worth as much as the space it was taken over, so that each configuration that was not timed has a
+rule that says why (`flashladder.ladder.selection.EXCLUSIONS`), and a person can see which mechanism a rule stands for.
+
+Run: ``python -m flashladder.sweep --grid tune --dry-run``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import Gpu
+from flashladder.ladder.iteration import Iteration
+from flashladder.ladder.selection import EXCLUSIONS, exclusions, legal_configs
+
+SYSTEM_SMEM = 1024  # bytes of shared memory that each CTA takes for the system, from sm_80 on
+REGISTER_UNIT = 256  # registers of a warp are allocated in units of so many
+THREADS = 32
+
+
+def left_out(iteration: Iteration) -> Mapping[str, int]:
+    """Legal configurations (per dtype) by the first rule that leaves them out; ``""``: those that are timed."""
+    firsts = [next((rule.name for rule in exclusions(one)), "") for one in legal_configs(iteration.parts)]
+    return Counter(firsts)
+
+
+def resident_warps(config: KernelConfig, registers: int, gpu: Gpu) -> int:
+    """Warps of a kernel that one SM of `gpu` holds at once: as many CTAs as registers and shared memory allow.
+
+    Threads never are the limit: a kernel of the tuning space has more than 64 registers.
+    """
+    per_warp = -(-registers * THREADS // REGISTER_UNIT) * REGISTER_UNIT
+    by_registers = int(gpu.peaks["registers_per_block"].value) // (per_warp * config.n_warps)
+    by_smem = int(gpu.peaks["shared_memory_per_sm"].value) * 1024 // (config.smem_bytes + SYSTEM_SMEM)
+    return min(by_registers, by_smem) * config.n_warps
+
+
+def explained(iterations: Sequence[Iteration]) -> list[str]:
+    """The space of each iteration in a line, then each rule with its mechanism."""
+    names = [rule.name for rule in EXCLUSIONS]
+    head = f"{'iteration':>9s} {'legal':>6s} {'timed':>6s}  left out: " + " ".join(f"{name:>12s}" for name in names)
+    lines = [head]
+    for iteration in iterations:
+        counts = left_out(iteration)
+        each = " ".join(f"{counts[name]:12d}" for name in names)
+        lines.append(f"{iteration.number:9d} {sum(counts.values()):6d} {counts['']:6d}            {each}")
+    lines.append("configurations per dtype, each counted under the first rule that leaves it out:")
+    return [*lines, *(f"  {rule.name}: {rule.why}" for rule in EXCLUSIONS)]

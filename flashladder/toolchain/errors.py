@@ -1,0 +1,159 @@
+"""What a failed compiler run means: from exit code and log to one line that says what to do.
+
+Every rule here has a test with a fake tool in ``tests/null/test_store.py``; an unrecognised failure still names its
+first error line and the full log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+import re
+import shutil
+import signal
+
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
+from flashladder.paths import ROOT
+
+FEWER_JOBS = "use fewer jobs (--jobs 1), or a machine with more memory"
+FREE_SPACE = "free space on the disk of build/ and run the same command again: finished entries are kept"
+LEAST_FREE_BYTES = 16 * 2**20  # with less, a tool that fails most likely failed to write, whatever it says
+OTHER_COMPILER = "install an older one and name it: CXX=/usr/bin/g++-14"
+
+_DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|Internal error: writing file", re.IGNORECASE)
+_KILLED = re.compile(r"died due to signal 9|Killed signal terminated program|\bKilled$", re.MULTILINE)
+_UNSUPPORTED_HOST = re.compile(r"unsupported .*?(?:version|compiler|configuration)![^!\n]*", re.IGNORECASE)
+_NO_HOST = re.compile(
+    r"Failed to preprocess host compiler properties|cannot execute .*cc1plus|cc1plus: No such file"
+    r"|nvcc fatal\s*: (?:Cannot find compiler|Host compiler targets unsupported OS)"
+)
+_NO_ARCH = re.compile(
+    r"Unsupported gpu architecture '(?P<nvcc>[^']+)'|Value '(?P<ptxas>[^']+)' is not defined for option 'gpu-name'"
+    r"|SM version specified by \.target is higher than"
+)
+_ERROR_LINES = (
+    re.compile(
+        r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<text>.+)$", re.MULTILINE
+    ),
+    re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<text>.+)$", re.MULTILINE),
+    re.compile(r"^ptxas (?P<file>.+), line (?P<line>\d+); error\s*: (?P<text>.+)$", re.MULTILINE),
+)
+_ANY_ERROR = re.compile(r"^.*\b(?:error|fatal)\b.*$", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A tool that ended badly.
+
+    Attributes:
+        tool: its name, "nvcc" or "ptxas".
+        returncode: as `subprocess` reports it, negative for a signal.
+        text: everything it printed.
+        log: the file that holds `text`.
+        folder: the folder it ran in, to which the paths in its messages are relative.
+    """
+
+    tool: str
+    returncode: int
+    text: str
+    log: Path
+    folder: Path
+
+
+def diagnose(failure: Failure) -> FlashladderError:
+    """The error to raise for `failure`: the first rule that knows it, from the machine's troubles to the source's."""
+    rules = (_disk_full, _killed, _unsupported_host, _no_host, _no_arch, _source_error)
+    for rule in rules:
+        error = rule(failure)
+        if error is not None:
+            return error
+    return _unrecognised(failure)
+
+
+def _shown(log: Path) -> str:
+    """A log's path that leads there from where the person is: absolute outside the checkout's root."""
+    return relative(log) if Path.cwd() == ROOT else str(log.resolve())
+
+
+def disk_full(where: Path) -> FlashladderError:
+    """The error for a disk that has no space left, found while writing `where`."""
+    return FlashladderError("the disk is full", where=relative(where), hint=FREE_SPACE)
+
+
+def _disk_full(failure: Failure) -> FlashladderError | None:
+    full = _DISK_FULL.search(failure.text) or shutil.disk_usage(failure.folder).free < LEAST_FREE_BYTES
+    return disk_full(failure.folder) if full else None
+
+
+def _killed(failure: Failure) -> FlashladderError | None:
+    killed = failure.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
+    if not killed and not _KILLED.search(failure.text):
+        return None
+    return FlashladderError(
+        f"{failure.tool} was killed (signal 9): the machine most likely ran out of memory",
+        where=_shown(failure.log),
+        hint=FEWER_JOBS,
+    )
+
+
+def _unsupported_host(failure: Failure) -> FlashladderError | None:
+    match = _UNSUPPORTED_HOST.search(failure.text)
+    if match is None:
+        return None
+    return FlashladderError(
+        "the host C++ compiler is not one that nvcc supports",
+        where=_shown(failure.log),
+        found=match[0].strip(),
+        hint=OTHER_COMPILER,
+    )
+
+
+def _no_host(failure: Failure) -> FlashladderError | None:
+    if not _NO_HOST.search(failure.text):
+        return None
+    return FlashladderError(
+        "nvcc could not run the host C++ compiler",
+        where=_shown(failure.log),
+        found=_first_line(failure.text),
+        hint="check that it works (g++ --version), reinstall it, or set CXX to another",
+    )
+
+
+def _no_arch(failure: Failure) -> FlashladderError | None:
+    match = _NO_ARCH.search(failure.text)
+    if match is None:
+        return None
+    return FlashladderError(
+        f"{failure.tool} does not know this GPU architecture, or it is older than the PTX",
+        where=_shown(failure.log),
+        found=match["nvcc"] or match["ptxas"] or _first_line(failure.text),
+        hint="choose one of `arches` in configs/toolchain.yaml",
+    )
+
+
+def _source_error(failure: Failure) -> FlashladderError | None:
+    matches = [match for match in (pattern.search(failure.text) for pattern in _ERROR_LINES) if match]
+    if not matches:
+        return None
+    first = min(matches, key=lambda match: match.start())
+    source = relative((failure.folder / first["file"]).resolve())
+    return FlashladderError(
+        f"{failure.tool}: {first['text'].strip()}",
+        where=f"{source}:{first['line']}",
+        hint=f"the full log is {_shown(failure.log)}",
+    )
+
+
+def _unrecognised(failure: Failure) -> FlashladderError:
+    match = _ANY_ERROR.search(failure.text)
+    ended = f"exit code {failure.returncode}" if failure.returncode >= 0 else f"signal {-failure.returncode}"
+    return FlashladderError(
+        f"{failure.tool} failed with {ended}",
+        found=match[0].strip() if match else _first_line(failure.text),
+        hint=f"the full log is {_shown(failure.log)}",
+    )
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no output")

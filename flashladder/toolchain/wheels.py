@@ -1,0 +1,286 @@
+"""Where nvcc, ptxas, ninja and the host compiler are: from pinned wheels, never from a CUDA install on PATH.
+
+The wheels named in ``configs/toolchain.yaml`` put the whole CUDA toolchain under ``site-packages/nvidia/cu13``; only a
+C++ compiler must be on the machine. A missing or differing wheel is an error that says what to install.
+
+    python -m flashladder.toolchain.wheels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+import functools
+import importlib
+from importlib import metadata
+import importlib.util
+import os
+from pathlib import Path
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.toolchain.pins import Pins, load_pins
+
+if TYPE_CHECKING:
+    ARCHES: tuple[str, ...]  # from configs/toolchain.yaml, see __getattr__
+
+__all__ = [
+    "Pins",
+    "Toolchain",
+    "demangle",
+    "find_ninja",
+    "find_toolchain",
+    "gpu_arch",
+    "host_compiler",
+    "host_compiler_version",
+    "load_pins",
+    "require_arch",
+]
+
+HOST_COMPILERS = ("g++", "c++", "clang++")
+INSTALL_HOST_COMPILER = (
+    "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++) or set CXX to its path"
+)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The pinned CUDA tools of the current environment.
+
+    Attributes:
+        root: ``site-packages/nvidia/cu13``.
+        cuxxfilt: ``cu++filt`` where a wheel carries it, else the host's ``c++filt``; may not exist, see `demangle`.
+        versions: wheel name -> version, as installed (and equal to the pins).
+    """
+
+    root: Path
+    nvcc: Path
+    ptxas: Path
+    fatbinary: Path
+    cuobjdump: Path
+    nvdisasm: Path
+    cuxxfilt: Path
+    versions: Mapping[str, str]
+
+
+def __getattr__(name: str) -> object:
+    """`ARCHES`, read from ``configs/toolchain.yaml`` when first asked for (PEP 562)."""
+    if name == "ARCHES":
+        return load_pins().arches
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
+    """The CUDA tools of the current environment, checked against the pins.
+
+    Args:
+        folder: where the compiler of another CUDA version is installed (`flashladder.build.other_toolchains`); what
+        only reads or
+            packs machine code stays the environment's, so that nothing but the compiler differs.
+        cuda: that version, ``13.1``.
+
+    Raises:
+        FlashladderError: a wheel is missing, has another version, or lacks one of its programs.
+    """
+    pins = load_pins()
+    _require_versions(pins.packages, {name: _installed(name) for name in pins.packages})
+    root = _cuda_root(pins)
+    tools = {name: _program(pins, root, name) for name in ("nvcc", "ptxas", "fatbinary", "cuobjdump", "nvdisasm")}
+    own = Toolchain(root=root, **tools, cuxxfilt=_demangler(root), versions=dict(pins.packages))
+    if folder is None:
+        return own
+    wanted = pins.others[cuda]
+    found = {found.name: found.version for found in metadata.distributions(path=[str(folder)])}
+    _require_versions(wanted, {name: found.get(name) for name in wanted})
+    root = folder / "nvidia" / root.name
+    nvcc, ptxas = (_program(pins, root, name) for name in ("nvcc", "ptxas"))
+    return replace(own, root=root, nvcc=nvcc, ptxas=ptxas, versions={**own.versions, **wanted})
+
+
+def _require_versions(wanted: Mapping[str, str], found: Mapping[str, str | None]) -> None:
+    wrong = [name for name, version in wanted.items() if version != found[name]]
+    if wrong:
+        raise FlashladderError(
+            "the CUDA toolchain of this environment is not the pinned one",
+            where="configs/toolchain.yaml",
+            expected=", ".join(f"{name}=={wanted[name]}" for name in wrong),
+            found=", ".join(f"{name} {found[name] or 'missing'}" for name in wrong),
+            hint="run: pip install " + " ".join(f"{name}=={wanted[name]}" for name in wrong),
+        )
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cuda_root(pins: Pins) -> Path:
+    """``nvidia/cu13`` of this environment: `nvidia` is a namespace package, so it can have several folders."""
+    folder = "cu" + pins.cuda.split(".", maxsplit=1)[0]
+    spec = importlib.util.find_spec("nvidia")
+    places = [Path(place) / folder for place in (spec.submodule_search_locations or ())] if spec else []
+    for place in places:
+        if (place / "bin" / "nvcc").is_file():
+            return place
+    raise _incomplete(pins, f"nvidia/{folder}/bin/nvcc", ", ".join(str(place) for place in places) or "no such package")
+
+
+def _program(pins: Pins, root: Path, name: str) -> Path:
+    path = root / "bin" / name
+    if path.is_file() and os.access(path, os.X_OK):
+        return path
+    raise _incomplete(pins, f"the program {path}", "nothing that can be run")
+
+
+def _incomplete(pins: Pins, expected: str, found: str) -> FlashladderError:
+    wheels = " ".join(f"{name}=={version}" for name, version in pins.packages.items())
+    return FlashladderError(
+        "the CUDA toolchain wheels are recorded as installed, but files are missing",
+        expected=expected,
+        found=found,
+        hint=f"run: pip install --force-reinstall {wheels}",
+    )
+
+
+def _demangler(root: Path) -> Path:
+    path = root / "bin" / "cu++filt"
+    return path if path.is_file() else Path(shutil.which("c++filt") or path)
+
+
+def demangle(text: str, toolchain: Toolchain) -> str:
+    """`text` (a log, a listing) with C++ symbol names made readable.
+
+    Raises:
+        FlashladderError: no demangler is on this machine.
+    """
+    try:
+        done = subprocess.run([toolchain.cuxxfilt], input=text, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise FlashladderError(
+            "no working demangler", where=toolchain.cuxxfilt, hint="install binutils, which has c++filt"
+        ) from error
+    return done.stdout
+
+
+def host_compiler() -> Path:
+    """The C++ compiler that nvcc preprocesses with: $CXX, else the first of g++, c++, clang++ on PATH.
+
+    Raises:
+        FlashladderError: there is none, or $CXX does not name a program.
+    """
+    wanted = os.environ.get("CXX", "").strip()
+    if wanted:
+        found = shutil.which(wanted)
+        if found is None:
+            raise FlashladderError(
+                "CXX does not name a C++ compiler",
+                expected="one program without arguments",
+                found=wanted,
+                hint="set CXX to the path of a C++ compiler, or unset it to use g++",
+            )
+        return Path(found)
+    for name in HOST_COMPILERS:
+        found = shutil.which(name)
+        if found is not None:
+            return Path(found)
+    raise FlashladderError(
+        "no C++ compiler found, and nvcc needs one to preprocess",
+        expected="one of " + ", ".join(HOST_COMPILERS) + " on PATH, or CXX",
+        hint=INSTALL_HOST_COMPILER,
+    )
+
+
+@functools.cache
+def host_compiler_version(compiler: Path) -> str:
+    """First line of ``compiler --version``: part of every PTX key, because its headers are.
+
+    Raises:
+        FlashladderError: the compiler does not run.
+    """
+    try:
+        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise FlashladderError("the C++ compiler does not run", where=compiler, hint=INSTALL_HOST_COMPILER) from error
+    return done.stdout.partition("\n")[0].strip()
+
+
+def find_ninja() -> Path:
+    """ninja, from its wheel or else from PATH.
+
+    Raises:
+        FlashladderError: there is none.
+    """
+    try:
+        folder = str(importlib.import_module("ninja").BIN_DIR)
+    except ImportError:
+        folder = ""
+    found = shutil.which("ninja", path=folder) if folder else None
+    found = found or shutil.which("ninja")
+    if found is None:
+        raise FlashladderError("ninja, which schedules the compilers, was not found", hint="run: pip install ninja")
+    return Path(found)
+
+
+def gpu_arch() -> str | None:
+    """``sm_XY`` of GPU 0, asked of NVML and else of nvidia-smi; None on a machine without a GPU."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return _gpu_arch_from_smi()
+    try:
+        nvml.nvmlInit()
+        try:
+            major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(0))
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError:
+        return _gpu_arch_from_smi()
+    return f"sm_{major}{minor}"
+
+
+def _gpu_arch_from_smi() -> str | None:
+    command = ["nvidia-smi", "--id=0", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    digits = done.stdout.strip().replace(".", "")
+    return f"sm_{digits}" if digits.isdigit() else None
+
+
+def require_arch(arch: str) -> str:
+    """`arch` itself.
+
+    Raises:
+        FlashladderError: it is not one of `ARCHES`.
+    """
+    if arch not in load_pins().arches:
+        raise FlashladderError(
+            "unknown GPU architecture",
+            expected="one of " + ", ".join(load_pins().arches),
+            found=arch or "nothing",
+            hint="use sm_80 for an A100, sm_86 for an RTX 30xx, sm_89 for an RTX 40xx, sm_90 for an H100 or H200",
+        )
+    return arch
+
+
+def main() -> None:
+    """Prints the tools of this environment."""
+    with one_line_errors():
+        toolchain = find_toolchain()
+        compiler = host_compiler()
+        print(f"root           {toolchain.root}")
+        print(f"host compiler  {compiler} ({host_compiler_version(compiler)})")
+        print(f"ninja          {find_ninja()}")
+        print(f"GPU 0          {gpu_arch() or 'none'}")
+        for name, version in toolchain.versions.items():
+            print(f"{name:<23}{version}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""Reading the ladder: the functions behind ``invoke list``, ``invoke show N`` and ``invoke diff N M``.
+
+Why: an iteration is a few lines of YAML and a dozen kernel files; a reader wants one page that says what and why, with
+the composed kernel in reading order, and the difference of two such pages. Also runs as ``python -m flashladder.view``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+import difflib
+import json
+from pathlib import Path
+import re
+import textwrap
+
+from flashladder.arguments import ONE_CONFIG, Parser
+from flashladder.columns import natural_width, table, terminal_width
+from flashladder.files import relative
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.claim import COUNTERS
+from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.iteration import GPUS, Claim, Iteration, claim_configs, load_all
+from flashladder.ladder.parts import config_conflicts, fit_config, same_but_for_parts
+from flashladder.ladder.selection import DEFAULT_GPU, one_config
+from flashladder.paths import ITERATIONS
+from flashladder.view.counts import diff_counts, opcode_counts
+
+WIDTH = 100
+LEGEND = """\
+Configurations, as --config takes them: B_r,B_c,n_warps, then the loads of Q_K_V
+in units of 8 elements of k (0: all up front).
++buffer: the next step's fragments are loaded while this step's mma run.
++opt: optimized softmax; iterations 6 and 7: scale and maximum fold into one
+      FFMA before ex2; from 10 on: the first KV block starts the row statistics
+      instead of correcting -inf and 0."""
+
+
+def changes(iteration: Iteration) -> str:
+    """What an iteration changes, in a few words: concern to value, or that only knobs move."""
+    if iteration.parent is None:
+        return "everything"
+    return ", ".join(f"{concern}: {value}" for concern, value in iteration.change.items()) or "configurations only"
+
+
+def list_iterations(folder: Path = ITERATIONS, limit: int | None = None) -> str:
+    """The ladder as an aligned table: number, title, what changes, and the tile configuration on each GPU.
+
+    Args:
+        folder: of the iterations.
+        limit: columns; None for the terminal's. Where they are too few, the configurations follow as a second table.
+    """
+    limit = limit or terminal_width()
+    steps = load_all(folder)
+    numbers = [("#",), *((str(step.number),) for step in steps)]
+    texts = [("title", "changes"), *((step.title, changes(step)) for step in steps)]
+    configs = [GPUS, *(tuple(step.configs[gpu].brief() for gpu in GPUS) for step in steps)]
+    whole = [(*n, *t, *c) for n, t, c in zip(numbers, texts, configs, strict=True)]
+    if natural_width(whole) <= limit:
+        lines = table(whole, limit, right={0})
+    else:
+        lines = table([(*n, *t) for n, t in zip(numbers, texts, strict=True)], limit, right={0}, wrapped={1, 2})
+        below = [(*n, *c) for n, c in zip(numbers, configs, strict=True)]
+        lines += ["", *table(below, limit, right={0}, wrapped={1, 2, 3})]
+    return "\n".join([*lines, "", LEGEND])
+
+
+def as_data(iteration: Iteration) -> dict[str, object]:
+    """Everything about an iteration except its kernel, as JSON can hold it."""
+    return {
+        "iteration": iteration.number,
+        "description": iteration.description,
+        "slug": iteration.slug,
+        "title": iteration.title,
+        "why": iteration.why,
+        "parent": iteration.parent,
+        "change": dict(iteration.change),
+        "parts": asdict(iteration.parts),
+        "era": iteration.era,
+        "configs": {gpu: config.short_form() for gpu, config in iteration.configs.items()},
+        "expect": {
+            "sass": [str(claim) for claim in iteration.expect.sass],
+            "ptx": [str(claim) for claim in iteration.expect.ptx],
+            "counters": [str(claim) for claim in iteration.expect.counters],
+        },
+        "file": relative(iteration.path),
+    }
+
+
+def show_iteration(iteration: Iteration, config: KernelConfig) -> str:
+    """One page: why, what changes, parts, configurations, claims, then the composed kernel in reading order.
+
+    Raises:
+        FlashladderError: the kernel cannot be composed.
+    """
+    return f"{header(iteration)}\n\n// {config.short_form()}\n{kernel_text(iteration, config)}"
+
+
+def kernel_text(iteration: Iteration, config: KernelConfig) -> str:
+    """The composed kernel in reading order, with at most one blank line in a row.
+
+    Raises:
+        FlashladderError: the kernel cannot be composed.
+    """
+    from flashladder.ladder.compose import flattened
+
+    return re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", flattened(iteration, config))
+
+
+def expectation(claim: Claim) -> str:
+    """A claim as a line that needs no legend: where it is counted, what, and what becomes of it."""
+    if claim.scope == "counters":
+        counters = {name: short for short, name in COUNTERS.items()}
+        short = re.sub(r"[^+/]+", lambda match: counters.get(match[0], match[0]), claim.metric)
+        full = f" ({claim.metric})" if short != claim.metric else ""
+        return f"counter {short}{full} {claim.in_words()}"
+    place = {"kernel": "SASS", "main_loop": "main loop", "ptx": "PTX"}[claim.scope]
+    metric = re.sub(r"\btotal\b", "total instructions", claim.metric)
+    return f"{place}: {metric} {claim.in_words().replace('is unchanged', 'unchanged')}"
+
+
+def header(iteration: Iteration) -> str:
+    """The page's head, as lines of at most 100 characters."""
+    parent = "the first iteration" if iteration.parent is None else f"from iteration {iteration.parent}"
+    claims = [f"  {expectation(claim)}" for claim in iteration.expect.claims]
+    sections = [
+        f"Iteration {iteration.description}: {iteration.title} ({parent})",
+        textwrap.fill(iteration.why, WIDTH),
+        _section("changes", iteration.change.items()),
+        _section("parts", asdict(iteration.parts).items(), marked=iteration.change),
+        _section("configurations", ((gpu, config.short_form()) for gpu, config in iteration.configs.items())),
+        "\n".join(["expected:", *claims] if claims else []),
+    ]
+    return "\n\n".join(section for section in sections if section)
+
+
+def _section(title: str, items: Iterable[tuple[str, object]], marked: Mapping[str, object] | None = None) -> str:
+    """A titled block of aligned names and values; `marked` names get a star. Empty without items."""
+    pairs = [(name, str(value)) for name, value in items]
+    if not pairs:
+        return ""
+    width = max(len(name) for name, _ in pairs)
+    stars = marked or {}
+    return "\n".join([f"{title}:", *(f"  {n.ljust(width)}  {v}{'  *' * (n in stars)}" for n, v in pairs)])
+
+
+def equal_configs(before: Iteration, after: Iteration, text: str | None = None) -> tuple[KernelConfig, KernelConfig]:
+    """Configurations at which two iterations differ in their parts only: one of them, fitted to the parts of each.
+
+    That is `text`, which is one of `after`; else, for a parent and its child, the one that the child's claims are made
+    at; else the A100's of `after`, or of `before`. Iterations of the same parts (7 and its parent) differ only in their
+    configurations and keep their own, as do those that can share none (`caveat` says so).
+
+    Raises:
+        FlashladderError: `text` names a configuration that `after` cannot express.
+    """
+    own = before.configs[DEFAULT_GPU], after.configs[DEFAULT_GPU]
+    if text:
+        wanted = [one_config(after, text)]
+        own = own[0].with_dtype(wanted[0].dtype), wanted[0]
+    elif before.parts == after.parts:
+        return own
+    else:
+        pairs = ((before, after), (after, before))
+        children = [child for parent, child in pairs if not parent.is_ablation and child.parent == parent.number]
+        wanted = [*(claim_configs(child)[0] for child in children), own[1], own[0]]
+    for config in wanted:
+        old, new = fit_config(before.parts, config), fit_config(after.parts, config)
+        if not config_conflicts(before.parts, old) and not config_conflicts(after.parts, new):
+            return old, new
+    return own
+
+
+def caveat(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
+    """What to know before reading a difference at `configs`; empty when they differ only as the parts decide."""
+    old, new = configs
+    if same_but_for_parts((before.parts, old), (after.parts, new)):
+        return ""
+    if before.parts == after.parts:
+        return "the parts are equal: the step is its configuration, and each side has its own"
+    tiles = [(config.B_r, config.B_c, config.n_warps) for config in configs]
+    return f"different {'loads' if tiles[0] == tiles[1] else 'tiles'}: not the effect of this step alone"
+
+
+def diff_iterations(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
+    """The unified diff of two iterations' pages without their prose; empty when their kernels are the same.
+
+    Raises:
+        FlashladderError: a kernel cannot be composed.
+    """
+    pages = []
+    for iteration, config in zip((before, after), configs, strict=True):
+        head = f"{_section('parts', asdict(iteration.parts).items())}\n\nconfiguration: {config.short_form()}\n\n"
+        pages.append((head + kernel_text(iteration, config)).splitlines())
+    old, new = (f"iteration {iteration.description}" for iteration in (before, after))
+    return "\n".join(difflib.unified_diff(pages[0], pages[1], old, new, lineterm=""))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``list``, ``show ITERATION`` or ``diff BEFORE AFTER``; prints, and returns the exit code 0."""
+    arguments = _arguments(argv)
+    if arguments.verb == "list":
+        print(json.dumps([as_data(step) for step in load_all()], indent=2) if arguments.json else list_iterations())
+    elif arguments.verb == "show":
+        iteration = load_description(arguments.iteration)
+        _show(iteration, one_config(iteration, arguments.config), as_json=arguments.json)
+    else:
+        before, after = load_description(arguments.before), load_description(arguments.after)
+        _diff(before, after, equal_configs(before, after, arguments.config), as_json=arguments.json)
+    return 0
+
+
+def _show(iteration: Iteration, config: KernelConfig, *, as_json: bool) -> None:
+    """Prints one iteration."""
+    if not as_json:
+        print(show_iteration(iteration, config))
+        return
+    kernel = {"config": config.short_form(), "kernel": kernel_text(iteration, config)}
+    print(json.dumps(as_data(iteration) | kernel, indent=2))
+
+
+def _diff(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig], *, as_json: bool) -> None:
+    """Prints the difference of two iterations."""
+    text, note = diff_iterations(before, after, configs), caveat(before, after, configs)
+    if not as_json:
+        if note:
+            print(f"{note}\n")
+        print(text or "the kernels are the same")
+        print()
+        print(diff_counts(before, after, configs))
+        return
+    sides = [
+        {"description": i.description, "config": c.short_form(), "opcode_counts": opcode_counts(i, c)}
+        for i, c in zip((before, after), configs, strict=True)
+    ]
+    page = {"before": sides[0], "after": sides[1], "caveat": note, "diff": text.splitlines()}
+    print(json.dumps(page, indent=2, default=dict))
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = Parser(prog="python -m flashladder.view", description="Reads the ladder.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    lister = verbs.add_parser("list", epilog="example: list --json")
+    shower = verbs.add_parser("show", epilog="example: show '16 - swizzle'")
+    shower.add_argument("iteration", help="a number, or an ablation")
+    differ = verbs.add_parser("diff", epilog="example: diff 7 8")
+    differ.add_argument("before")
+    differ.add_argument("after")
+    for verb in (lister, shower, differ):
+        verb.add_argument("--json", action="store_true", help="print JSON")
+    shower.add_argument("--config", help=f"{ONE_CONFIG}, for example {EXAMPLE!r} (default: a100)")
+    differ.add_argument(
+        "--config",
+        help=f"of AFTER: {ONE_CONFIG}, for example {EXAMPLE!r}; BEFORE follows it as far as its parts can "
+        "(default: that of the child's claims, or else AFTER's on the A100)",
+    )
+    return parser.parse_args(argv)

@@ -1,0 +1,88 @@
+"""The opcode table under ``invoke diff N M``: what the step changes in sm_80 machine code, both sides at `configs`.
+
+Why: counts of two tiles say nothing about a step, so that both sides are counted at the configurations whose source is
+shown. They come from the committed lock; what is not locked is compiled, once (the store keeps it). To run it:
+``invoke diff 7 8``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import Iteration
+
+ARCH = "sm_80"  # the architecture of the published listings
+Counts = Mapping[str, int]
+
+
+def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts | None:
+    """Opcode counts of a kernel, from the lock or else its compilation; None where neither is to be had.
+
+    Raises:
+        FlashladderError: the kernel does not compile, or the lock cannot be read.
+    """
+    counts = locked_counts(iteration, config)
+    return compiled_counts(iteration, config) if counts is None and not missing_tools() else counts
+
+
+def locked_counts(iteration: Iteration, config: KernelConfig) -> Counts | None:
+    """Opcode counts of a kernel from the committed lock; None for what is not locked (ablations never are)."""
+    from flashladder.lock.command import opcode_counts as locked
+
+    return None if iteration.is_ablation else locked(iteration.number, config, ARCH)
+
+
+def compiled_counts(iteration: Iteration, config: KernelConfig) -> Counts:
+    """Opcode counts of a kernel as it compiles now.
+
+    Raises:
+        FlashladderError: it does not compile.
+    """
+    from flashladder.build.compile import cubin_for
+    from flashladder.machine_code.sass import opcode_counts as counted
+
+    return counted(cubin_for(iteration, config, ARCH).cubin)
+
+
+def missing_tools() -> str:
+    """What to do to be able to compile here; empty when nothing is missing."""
+    from flashladder.toolchain.wheels import find_ninja, find_toolchain, host_compiler
+
+    try:
+        find_toolchain()
+        host_compiler()
+        find_ninja()
+    except FlashladderError as error:
+        return error.hint or str(error)
+    return ""
+
+
+def diff_counts(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
+    """The change of the opcode counts at `configs`, under a line that names both; or one line that says what to do.
+
+    Raises:
+        FlashladderError: as `opcode_counts`.
+    """
+    old, new = opcode_counts(before, configs[0]), opcode_counts(after, configs[1])
+    if old is None or new is None:
+        return "opcode counts: not locked at this configuration and no toolchain here to compile it: " + missing_tools()
+    head = f"opcode counts ({ARCH}), {configs[0].short_form()} -> {configs[1].short_form()}"
+    return f"{head}\n{count_changes(old, new)}"
+
+
+def count_changes(before: Counts, after: Counts) -> str:
+    """A table of the opcode classes whose static count differs, largest change first."""
+    rows = []
+    for name in sorted({*before, *after}, key=lambda n: (n != "total", -abs(after.get(n, 0) - before.get(n, 0)), n)):
+        old, new = before.get(name, 0), after.get(name, 0)
+        if old != new:
+            rows.append((name, str(old), str(new), f"{100 * (new - old) / old:+.1f} %" if old else "new"))
+    if not rows:
+        return "no opcode class changes its count"
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join((row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))))
+        for row in rows
+    )
