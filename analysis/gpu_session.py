@@ -62,10 +62,11 @@ def plan(options: argparse.Namespace) -> list[Phase]:
     quick = ["--quick"] if options.quick else []
     shorter = ["--seq-lens", "512", "1024"] if options.quick else []
     tuned = [str(number) for number in options.tune_iterations]
+    sanitizer_s = max(SANITIZER_S, seconds / 4)
     commands = {
         "check": module("check", *configs, "--out", out / "check.json.gz", "--budget", seconds, *quick),
-        "sanitize": module("sanitize", "--out", out / "sanitizer.json.gz", "--timeout", max(SANITIZER_S, seconds / 4)),
-        "counters": module("counters", "--out", out / "counters.json.gz", "--timeout", seconds),
+        "sanitize": module("gpu.sanitize", "--out", out / "sanitizer.json.gz", "--timeout", sanitizer_s),
+        "counters": module("gpu.ncu", "--out", out / "counters.json.gz", "--timeout", seconds),
         "tune": [
             sys.executable, "-m", "flashladder.bench", *tuned, "--tune", "--dtype", *options.tune_dtypes,
             "--out", str(out / "tune.json.gz"), "--budget", str(seconds),

@@ -18,18 +18,18 @@ from flashladder.gate.null_step import every_verdict, short
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import GPUS, Claim, Iteration, claim_configs, load_iteration
+from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_iteration
 from flashladder.ladder.parts import same_but_for_parts
 from flashladder.lock.code_claims import scope_counts
 from flashladder.lock.command import locked_kernel
 from flashladder.lock.step_counts import StepKernel, read_counts
 from flashladder.lock.verdict import Verdict
+from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 from flashladder.report.claims import found, gpus_of
 from flashladder.report.data import Ladder, collect
 
 NOTES = ITERATIONS / "notes"
-GPU = "a100"  # whose configurations are timed on every machine: those of the published ladder
 SHOWN = 8  # opcode classes that moved most
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
 
@@ -89,7 +89,7 @@ def _cell(name: str, before: StepKernel, own: StepKernel, arch: str) -> str:
 
 
 def configurations(iteration: Iteration) -> Iterator[str]:
-    """Per GPU: the configuration, what it costs there, and whether it changes with the step."""
+    """Per PUBLISHED_GPU: the configuration, what it costs there, and whether it changes with the step."""
     for gpu in GPUS:
         config, facts = iteration.configs[gpu], load_gpus()[gpu]
         yield f"- {facts.title} ({facts.arch}): `{config.short_form()}`{_cost(iteration.number, config, facts.arch)}."
@@ -103,7 +103,7 @@ def _cost(number: int, config: KernelConfig, arch: str) -> str:
 
 
 def beside_parent(iteration: Iteration, parent: Iteration, gpu: str) -> str:
-    """Whether the step is alone between the two configurations on one GPU, by the rule of `invoke diff`."""
+    """Whether the step is alone between the two configurations on one PUBLISHED_GPU, by the rule of `invoke diff`."""
     old, new = parent.configs[gpu], iteration.configs[gpu]
     if same_but_for_parts((parent.parts, old), (iteration.parts, new)):
         return f"As iteration {parent.number} there: the step alone."
@@ -113,9 +113,9 @@ def beside_parent(iteration: Iteration, parent: Iteration, gpu: str) -> str:
 def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     """Percent of FA2 on each measured machine, with the published configuration and with the machine's own."""
     for machine in ladder.machines:
-        for name, key in (("A100's configuration", GPU), ("its own configuration", None)):
+        for name, key in (("A100's configuration", PUBLISHED_GPU), ("its own configuration", None)):
             row = ladder.rows(machine, "fp16", key)[iteration.number - 1]
-            if key is None and row.config == iteration.configs[GPU].short_form():
+            if key is None and row.config == iteration.configs[PUBLISHED_GPU].short_form():
                 continue  # already shown
             if row.measured is None or 4096 not in row.measured.summaries or row.measured.mean is None:
                 continue
@@ -124,7 +124,7 @@ def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
                 f"- {machine.title}, {name} `{row.config}`: {at.pct:.1f} % of FA2 at S = 4096 "
                 f"({at.pct_low:.1f} to {at.pct_high:.1f}), {row.measured.mean.pct:.1f} % harmonic mean."
             )
-    cell = ladder.published.cell(iteration.number, GPU, "seq4096")
+    cell = ladder.published.cell(iteration.number, PUBLISHED_GPU, "seq4096")
     yield f"- Published, A100: {cell.value:g} % at S = 4096."
 
 

@@ -12,10 +12,13 @@ import re
 from typing import NoReturn
 
 from flashladder.errors import FlashladderError
+from flashladder.files import last_iteration
+from flashladder.names import GPUS
 
-GPU_KEYS = "a100, rtx3090, h200"
+GPU_KEYS = ", ".join(GPUS)
 ONE_CONFIG = f"{GPU_KEYS}, what `invoke list` prints, or a short form"
 CONFIGS = f"{GPU_KEYS}, prog (these three), prog-all, tune, all, a tile such as 64,64, or as in --config"
+NUMBERS = f"iterations, 1 to {last_iteration()}"
 METHODS = ("nvbench", "ncu")  # of a second opinion
 _OFFENDING = re.compile(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'")
 

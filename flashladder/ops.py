@@ -20,10 +20,8 @@ import torch
 from flashladder.errors import FlashladderError
 from flashladder.files import last_iteration
 from flashladder.ladder.config import KernelConfig
+from flashladder.names import PUBLISHED_GPU
 
-FALLBACK_GPU = (
-    "a100"  # a GPU without a file in configs/gpus/ gets the configurations of the GPU of the published ladder
-)
 LAST_ITERATION = last_iteration()
 LIBRARIES = ("", *(f"flashladder_{number:02d}" for number in range(1, LAST_ITERATION + 1)))
 
@@ -173,5 +171,5 @@ def _tuned(iteration: int, dtype: str, gpu: str) -> str:
     from flashladder.ladder.iteration import load_iteration
 
     configs = load_iteration(iteration).configs
-    config = configs.get(gpu_key(gpu) or FALLBACK_GPU) or configs[FALLBACK_GPU]
+    config = configs.get(gpu_key(gpu) or PUBLISHED_GPU) or configs[PUBLISHED_GPU]
     return config.with_dtype(dtype).short_form()

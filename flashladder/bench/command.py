@@ -22,7 +22,7 @@ import time
 
 from tqdm import tqdm
 
-from flashladder.arguments import CONFIGS, METHODS, Parser, result_file, seconds, whole
+from flashladder.arguments import CONFIGS, METHODS, NUMBERS, Parser, result_file, seconds, whole
 from flashladder.bench.references import FA2, NAMES, Arms, arms, profiled, reference_identity
 from flashladder.bench.run import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.bench.subject import Subject, kernel_subject
@@ -33,7 +33,8 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key
-from flashladder.ladder.iteration import GPUS, load_all, load_iteration
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.names import GPUS
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import OTHER_FILE, load_as, write_result
@@ -232,8 +233,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description="Times kernels beside FA2, in turn, on this machine's GPU.",
         epilog="example: python -m flashladder.bench 7 --configs a100 --seq-lens 4096",
     )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
-    parser.add_argument("--all", action="store_true", help="all sixteen")
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=NUMBERS)
+    parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: this GPU's)")
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")

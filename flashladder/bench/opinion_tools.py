@@ -24,16 +24,14 @@ from flashladder.bench.references import BACKENDS
 from flashladder.errors import FlashladderError
 from flashladder.gpu.bounded import run_bounded
 from flashladder.gpu.doctor_gpu import require_ncu
-from flashladder.gpu.launcher import KERNEL
-from flashladder.gpu.ncu import TENSOR, ncu_version, read_launches
+from flashladder.gpu.ncu import ncu_version, read_launches
+from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, TENSOR
 from flashladder.results.opinion import Method, Opinion, Timings
 
 SAMPLES = 12  # of one turn under NVBench
 ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24}  # ncu gives one sample in a turn
 SAMPLE_TIMES = "nv/json/bin:nv/cold/sample_times"
-DURATION = "gpu__time_duration.sum"  # ns in base units
-CYCLES = "sm__cycles_elapsed.max"
-METRICS = (DURATION, CYCLES, "smsp__inst_executed.sum", TENSOR)
+METRICS = (DURATION, CYCLES, INSTRUCTIONS, TENSOR)
 FAMILIES = {"fa2": r"pytorch_flash::", "flash-attn": r"flash::", "cudnn": r"cudnn", "fa4": r"kernel_cutlass|flash_attn"}
 """Reference to how the name of its kernel begins."""
 

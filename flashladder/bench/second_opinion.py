@@ -19,9 +19,10 @@ import sys
 import numpy as np
 
 from flashladder.bench.opinion_program import Rounds
-from flashladder.bench.opinion_tools import ASK, CYCLES, ROUNDS
+from flashladder.bench.opinion_tools import ASK, ROUNDS
 from flashladder.bench.references import FA2
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.names import CYCLES
 from flashladder.results import derive as summaries
 from flashladder.results.differences import unequal
 from flashladder.results.files import load_as, write_result

@@ -28,7 +28,7 @@ import time
 
 from flashladder.version import __version__
 from flashladder.build import native, wheel
-from flashladder.arguments import CONFIGS, Parser, whole
+from flashladder.arguments import NUMBERS, CONFIGS, Parser, whole
 from flashladder.build.artifacts import Request, inputs_of, is_fresh, make
 from flashladder.columns import terminal_width
 from flashladder.build.compile import compile_many, default_arch, table_rows
@@ -211,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Builds one iteration, or an ablation, into a wheel, installs it in this environment, imports it.",
         epilog="example: python -m flashladder.build 7 --arch sm_90 --configs prog --debug",
     )
-    parser.add_argument("subject", nargs="+", help="iteration, 1 to 16, or an ablation such as '16 - swizzle'")
+    parser.add_argument("subject", nargs="+", help=f"{NUMBERS}, or an ablation such as '16 - swizzle'")
     parser.add_argument("--arch", help="sm_XX, several separated by commas (default: the GPU present, else sm_80)")
     parser.add_argument("--configs", default="prog", metavar="KEY", help=f"{CONFIGS} (default: prog)")
     parser.add_argument("--debug", action="store_true", help="compile with -G -O0 for cuda-gdb")

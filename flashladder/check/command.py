@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 import time
 
-from flashladder.arguments import CONFIGS, Parser, result_file, seconds, whole
+from flashladder.arguments import CONFIGS, NUMBERS, Parser, result_file, seconds, whole
 from flashladder.bench.references import reference_identity
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.reference import References
@@ -82,8 +82,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description="Checks kernels against an fp64 reference: shapes, layouts, large logits, NaN poison, repeats.",
         epilog="example: python -m flashladder.check 7 --configs a100",
     )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
-    parser.add_argument("--all", action="store_true", help="all sixteen")
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=NUMBERS)
+    parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: prog; on the emulator a100)")
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--quick", action="store_true", help="short lengths only")

@@ -37,6 +37,7 @@ from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.ladder.iteration import Iteration, load_iteration
+from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import KERNELS
 from flashladder.results.schema import Shape
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 REPEATS = 2  # runs of the first case that must agree bit for bit
 FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four of them pass 2^31 bytes, eight 2^32; address space only
-CONFIGS = ("a100",)  # what is checked unless something else is asked for: the published configurations
+CONFIGS = (PUBLISHED_GPU,)  # what is checked unless something else is asked for: the published configurations
 ELEMENT = np.dtype(np.uint16)  # bits of either dtype: the kernel's configuration says which it is
 _REFERENCES = References()  # of this process: iterations with equal tiles have equal cases
 

@@ -13,28 +13,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flashladder.arguments import Parser
-from flashladder.emulate.counter_claims import CONFIG_OF, counter_files, on_hardware, sides
+from flashladder.emulate.counter_claims import counter_files, on_hardware, sides
 from flashladder.emulate.reading import READING, EmulatedCounters, load_reading
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
-from flashladder.gpu.ncu import (
-    CONFLICTS,
-    LDSM,
-    NOISY,
-    PEER,
-    REGISTERS,
-    SECTORS,
-    TENSOR,
-    WAVEFRONT_TOLERANCE,
-    WAVEFRONTS,
-    read_peer,
-)
+from flashladder.gpu.ncu import NOISY, PEER, WAVEFRONT_TOLERANCE, read_peer
 from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Claim, load_all
 from flashladder.lock.refusal import find_locked
 from flashladder.lock.schema import PUBLISHED_ARCH, read_lock
 from flashladder.lock.verdict import Verdict, judge, tell
+from flashladder.names import CONFLICTS, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
 from flashladder.results.files import load_as
 from flashladder.results.schema import CounterResult, kernel_key
@@ -81,7 +71,7 @@ def problems(path: Path, reading: EmulatedCounters | None = None) -> list[str]:
 def _own(path: Path) -> dict[int, dict[str, int]]:
     """Counters by iteration of a result file, in the A100's configurations."""
     result = load_as(path, CounterResult)
-    keys = {one.number: kernel_key(one.number, one.configs[CONFIG_OF].short_form()) for one in load_all()}
+    keys = {one.number: kernel_key(one.number, one.configs[PUBLISHED_GPU].short_form()) for one in load_all()}
     return {number: result.counters[key] for number, key in keys.items() if key in result.counters}
 
 

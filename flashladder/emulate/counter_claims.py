@@ -21,11 +21,10 @@ from flashladder.lock.code_claims import next_step
 from flashladder.lock.refusal import refusal
 from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.lock.verdict import Sides, Verdict, judge, tell
+from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import RESULTS
 from flashladder.results.files import load_as
 from flashladder.results.schema import CounterResult, Kernel
-
-CONFIG_OF = "a100"  # the GPU whose configurations the readings were taken with
 
 
 def counter_files(folder: Path = RESULTS) -> list[Path]:
@@ -42,7 +41,7 @@ def verify(path: Path, locks: Path = LOCKS) -> list[Verdict]:
     result = load_as(path, CounterResult)
     counts: dict[int, dict[str, int]] = {}
     for iteration in load_all():
-        short_form = iteration.configs[CONFIG_OF].short_form()
+        short_form = iteration.configs[PUBLISHED_GPU].short_form()
         found = [
             key for key, one in result.kernels.items() if (one.iteration, one.config) == (iteration.number, short_form)
         ]

@@ -22,9 +22,9 @@ from flashladder.emulator.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
-from flashladder.gpu.launcher import KERNEL
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
+from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 from flashladder.results.schema import Shape
 

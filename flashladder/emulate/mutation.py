@@ -20,7 +20,7 @@ import pydantic
 from tqdm import tqdm
 
 from flashladder import emulator
-from flashladder.arguments import Parser, whole
+from flashladder.arguments import NUMBERS, Parser, whole
 from flashladder.emulate.kernel import forward, kernel_of, make_tensors
 from flashladder.emulator.machine.control import build_flow
 from flashladder.emulator.syntax.tree import Instruction, Label
@@ -29,6 +29,7 @@ from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.names import CONFLICTS, PUBLISHED_GPU
 from flashladder.paths import ROOT
 from flashladder.results.schema import Shape
 from flashladder.yaml_text import read_yaml
@@ -36,9 +37,7 @@ from flashladder.yaml_text import read_yaml
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
 DELETED = ("bar.sync", "bar.warp.sync", "cp.async.wait_group", "cp.async.commit_group")
 SWIZZLE, SWIZZLED_ITERATION = "xor.b32", 2
-CONFIG_OF = "a100"
 BLOCKS = 4  # key/value tiles: prologue, two rounds of the main loop and the last tile are all reached
-CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 Caught = Literal["error", "race", "numbers", "conflicts"]
 
 
@@ -113,7 +112,7 @@ def read_equivalent() -> tuple[Equivalent, ...]:
 
 def mutants_of(iteration: Iteration) -> Iterator[Mutant]:
     """Every mutant of an iteration's A100 kernel in fp16."""
-    config = iteration.configs[CONFIG_OF]
+    config = iteration.configs[PUBLISHED_GPU]
     kernel = kernel_of(iteration, config)
     counts: dict[str, int] = {}
     for place, item in enumerate(kernel.function.body):
@@ -186,7 +185,7 @@ def verify(numbers: Sequence[int]) -> Iterator[Verdict]:
     listed = read_equivalent()
     for number in numbers:
         iteration = load_iteration(number)
-        original = observe(iteration, iteration.configs[CONFIG_OF])
+        original = observe(iteration, iteration.configs[PUBLISHED_GPU])
         if original.races:
             raise CheckFailed(f"iteration {number} as it ships is reported", found=original.races[0])
         for mutant in mutants_of(iteration):
@@ -200,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Deletes each barrier, wait and commit of the kernels in turn; every mutant must be caught.",
         epilog="example: python -m flashladder.emulate.mutation 7 8",
     )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16 (default: all)")
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=f"{NUMBERS} (default: all)")
     numbers = parser.parse_args(argv).numbers or [iteration.number for iteration in load_all()]
     verdicts = []
     for verdict in tqdm(verify(numbers), unit="mutant", disable=None, leave=False):

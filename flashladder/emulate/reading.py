@@ -119,7 +119,7 @@ def stale(reading: EmulatedCounters, path: Path = READING) -> list[str]:
 
 def table(reading: EmulatedCounters) -> str:
     """The reading for people."""
-    from flashladder.gpu.ncu import CONFLICTS, LDSM, SECTORS, WAVEFRONTS
+    from flashladder.names import CONFLICTS, LDSM, SECTORS, WAVEFRONTS
 
     head = f"{'ld wavefr.':>10s} {'conflicts':>10s} {'st wavefr.':>10s} {'ld sectors':>10s} {'ldsm':>8s} {'races':>5s}"
     lines = [f"{head}  kernel"]

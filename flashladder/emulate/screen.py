@@ -17,6 +17,7 @@ from flashladder.emulator.run.launch import Result
 from flashladder.files import dump_json, relative
 from flashladder.ladder.claim import COUNTERS
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.names import GLOBAL_REQUESTS
 
 if TYPE_CHECKING:
     from flashladder.emulate.command import Emulation
@@ -28,7 +29,6 @@ TOP_HAZARDS = 10
 KERNELS = "kernels/"
 WRAPPERS = f"{KERNELS}ptx/"  # one-instruction functions: the line that calls them says more
 UNIT = "kernel.cu:"  # the composed file that includes all others: it calls the kernel's parts
-REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
 
 
 class Wanted(Protocol):
@@ -62,7 +62,7 @@ def short_counters(counters: Counters) -> dict[str, tuple[int, str]]:
     for operation in ("ld", "st"):
         ideal = counters.traffic("shared", operation).phases
         names[f"shared_{operation}_ideal"] = (ideal, "wavefronts of the same accesses without conflicts")
-        request = REQUESTS.format(operation)
+        request = GLOBAL_REQUESTS.format(operation)
         names[f"global_{operation}_requests"] = (found[request], request)
     names["cp_async_bytes"] = (counters.copied_bytes, "bytes written to shared memory by cp.async")
     names["ptx_instructions"] = (counters.warp_instructions, "executed by warps; SASS has other ones")

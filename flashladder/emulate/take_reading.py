@@ -24,7 +24,6 @@ from flashladder import emulator, parallel
 from flashladder.arguments import Parser
 from flashladder.build.compile import ptx_for, ptx_many
 from flashladder.emulate import copy_order
-from flashladder.emulate.counter_claims import CONFIG_OF
 from flashladder.emulate.kernel import forward, make_tensors
 from flashladder.emulate.reading import SHARED, EmulatedCounters, EmulatedKernel, files_of, stale, table
 from flashladder.emulator.machine.observer import Observer
@@ -34,6 +33,7 @@ from flashladder.gpu.ncu import SHAPE
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import BUILD
 from flashladder.results.schema import Shape, kernel_key
 
@@ -48,22 +48,24 @@ def launch(iteration: Iteration, dtype: str, shape: Shape, *observers: Observer)
         FlashladderError: nothing here can compile it.
         EmulationError: the kernel does something it may not.
     """
-    config = iteration.configs[CONFIG_OF].with_dtype(dtype)
+    config = iteration.configs[PUBLISHED_GPU].with_dtype(dtype)
     forward(iteration, config, make_tensors(iteration, config, shape), observers=observers)
 
 
 def read_kernel(number: int) -> EmulatedKernel:
     """Counters and races of an iteration; kept under build/ for as long as neither PTX nor emulator changes."""
     iteration = load_iteration(number)
-    configs = {dtype: iteration.configs[CONFIG_OF].with_dtype(dtype) for dtype in DTYPES}
-    digests = {dtype: ptx_sha256(read_ptx(ptx_for(iteration, config).ptx)) for dtype, config in configs.items()}
+    configs = {dtype: iteration.configs[PUBLISHED_GPU].with_dtype(dtype) for dtype in DTYPES}
+    digests: dict[str, str] = {
+        dtype: ptx_sha256(read_ptx(ptx_for(iteration, config).ptx)) for dtype, config in configs.items()
+    }
     code = version(Path(__file__), Path(copy_order.__file__))
     cached = CACHE / f"{sha256(code + repr((number, digests, SHAPE, RACE_SHAPE)))}.json"
     with suppress(FileNotFoundError, ValidationError):
         return EmulatedKernel.model_validate_json(cached.read_bytes())
     counters, order = emulator.Counters(), copy_order.CopyOrder()
     launch(iteration, "fp16", SHAPE, counters, order)
-    races = {}
+    races: dict[str, int] = {}
     for dtype in DTYPES:
         hazards = emulator.Hazards()
         launch(iteration, dtype, RACE_SHAPE, hazards)
@@ -98,7 +100,7 @@ def read_all() -> EmulatedCounters:
         FlashladderError: nothing here can compile them.
     """
     ladder = load_all()
-    ptx_many([(one, one.configs[CONFIG_OF].with_dtype(dtype)) for one in ladder for dtype in DTYPES])
+    ptx_many([(one, one.configs[PUBLISHED_GPU].with_dtype(dtype)) for one in ladder for dtype in DTYPES])
     kernels = parallel.over(read_kernel, [iteration.number for iteration in ladder], "counters")
     named = {kernel_key(kernel.iteration, kernel.config): kernel for kernel in kernels}
     return EmulatedCounters(shape=SHAPE, race_shape=RACE_SHAPE, kernels=named)

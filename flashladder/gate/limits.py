@@ -14,14 +14,14 @@ from statistics import median
 
 from flashladder.files import relative
 from flashladder.gate.results import CHECK, checks_of
-from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, REGISTERS, read_peer
+from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import GPUS, Gpu, gpu_key, load_gpus
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import select_configs
 from flashladder.lock.schema import LockFile, lock_path, read_lock
-from flashladder.report.data import PUBLISHED_GPU
+from flashladder.names import PUBLISHED_GPU, REGISTERS
 from flashladder.results.differences import Found
 from flashladder.results.files import read_json
 from flashladder.results.schema import Gpu as Measured

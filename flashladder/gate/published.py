@@ -14,8 +14,10 @@ from typing import get_args
 
 from flashladder.files import relative
 from flashladder.gate.outcome import Outcome, outcome
-from flashladder.report.data import HEADLINE_LENGTH, PUBLISHED_GPU, Ladder, Machine
-from flashladder.report.tables import DTYPES, headline
+from flashladder.ladder.config import DTYPES
+from flashladder.names import PUBLISHED_GPU
+from flashladder.report.data import HEADLINE_LENGTH, Ladder, Machine
+from flashladder.report.tables import headline
 from flashladder.results.differences import Found
 from flashladder.results.published import N_ITERATIONS, PUBLISHED, Statistic, load_description, number, read_csv
 from flashladder.results.statistics import spearman

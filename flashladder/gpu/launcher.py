@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import sys
 
-from flashladder.arguments import CONFIGS, Parser, whole
+from flashladder.arguments import CONFIGS, NUMBERS, Parser, whole
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.ladder.config import DTYPES
+from flashladder.names import PUBLISHED_GPU
 from flashladder.results.schema import Shape, kernel_key
-
-KERNEL = "flash_fwd_kernel"  # the symbol of every kernel of ours
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Launches:
         description="Launches kernels once each, for profilers and sanitizers.",
         epilog="example: python -m flashladder.gpu.launcher 7 --configs a100 --dtype fp16",
     )
-    parser.add_argument("numbers", nargs="+", type=whole, metavar="N", help="iterations, 1 to 16")
-    parser.add_argument("--configs", nargs="+", default=["a100"], metavar="KEY", help=CONFIGS)
+    parser.add_argument("numbers", nargs="+", type=whole, metavar="N", help=NUMBERS)
+    parser.add_argument("--configs", nargs="+", default=[PUBLISHED_GPU], metavar="KEY", help=CONFIGS)
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=["fp16"])
     parser.add_argument("--batch", type=whole, default=1)
     parser.add_argument("--seq-len", type=whole, default=1024)

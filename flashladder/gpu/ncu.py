@@ -17,29 +17,23 @@ import io
 from pathlib import Path
 import tempfile
 
-from flashladder.arguments import Parser, result_file, seconds, whole
+from flashladder.arguments import NUMBERS, Parser, result_file, seconds, whole
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.gpu.bounded import run_bounded
 from flashladder.gpu.device import open_device
 from flashladder.gpu.doctor_gpu import require_ncu
-from flashladder.gpu.launcher import KERNEL, Launches
+from flashladder.gpu.launcher import Launches
 from flashladder.ladder.iteration import load_all
+from flashladder.names import CONFLICTS, KERNEL, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
 from flashladder.results.files import write_result
 from flashladder.results.schema import CounterResult, Shape
 
 PEER = RESULTS / "published" / "peer_h200_counters.csv"
 SHAPE = Shape(batch=1, seq_len=1024, n_heads=16, d_head=128)  # of the peer's counters
-CONFIGS = ("a100",)  # whose published configurations the peer was built with
-
-SECTORS = ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum")
-LDSM = "smsp__inst_executed_op_ldsm.sum"
-TENSOR = "smsp__inst_executed_pipe_tensor.sum"
-REGISTERS = "launch__registers_per_thread"
-WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
-CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+CONFIGS = (PUBLISHED_GPU,)  # whose published configurations the peer was built with
 
 WAVEFRONT_TOLERANCE = 0.001
 REGISTER_TOLERANCE = 16
@@ -223,8 +217,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Reads hardware counters with ncu and compares them with the published kernels'.",
         epilog="example: python -m flashladder.gpu.ncu 7 8",
     )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
-    parser.add_argument("--all", action="store_true", help="all sixteen")
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=NUMBERS)
+    parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); a CSV goes beside it")
     parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds that ncu may take")
     options = parser.parse_args(argv)

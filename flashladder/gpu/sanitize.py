@@ -16,7 +16,7 @@ import re
 import shutil
 import time
 
-from flashladder.arguments import CONFIGS, Parser, result_file, seconds, whole
+from flashladder.arguments import CONFIGS, NUMBERS, Parser, result_file, seconds, whole
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu.bounded import run_bounded
@@ -24,6 +24,7 @@ from flashladder.gpu.device import open_device
 from flashladder.gpu.launcher import Launches
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import load_all
+from flashladder.names import PUBLISHED_GPU
 from flashladder.results.files import write_result
 from flashladder.results.schema import Finding, SanitizerResult, Shape
 
@@ -110,9 +111,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Runs compute-sanitizer over kernels at a small shape, both dtypes.",
         epilog="example: python -m flashladder.gpu.sanitize 7 --tools racecheck",
     )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations, 1 to 16")
-    parser.add_argument("--all", action="store_true", help="all sixteen")
-    parser.add_argument("--configs", nargs="+", default=["a100"], metavar="KEY", help=CONFIGS)
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=NUMBERS)
+    parser.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument("--configs", nargs="+", default=[PUBLISHED_GPU], metavar="KEY", help=CONFIGS)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
     parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz)")
     parser.add_argument("--timeout", type=seconds, default=240.0, help="seconds that one tool may take")

@@ -16,21 +16,22 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from flashladder import names
 from flashladder.located import closest
 from flashladder.machine_code.opcodes import unknown
 
 COUNTERS: Mapping[str, str] = MappingProxyType(
     {
-        "shared_ld_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-        "shared_st_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-        "shared_ld_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-        "shared_st_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
-        "global_ld_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-        "global_st_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-        "registers": "launch__registers_per_thread",
-        "instructions": "smsp__inst_executed.sum",
-        "ldsm": "smsp__inst_executed_op_ldsm.sum",
-        "tensor": "smsp__inst_executed_pipe_tensor.sum",
+        "shared_ld_conflicts": names.CONFLICTS.format("ld"),
+        "shared_st_conflicts": names.CONFLICTS.format("st"),
+        "shared_ld_wavefronts": names.WAVEFRONTS.format("ld"),
+        "shared_st_wavefronts": names.WAVEFRONTS.format("st"),
+        "global_ld_sectors": names.GLOBAL_SECTORS.format("ld"),
+        "global_st_sectors": names.GLOBAL_SECTORS.format("st"),
+        "registers": names.REGISTERS,
+        "instructions": names.INSTRUCTIONS,
+        "ldsm": names.LDSM,
+        "tensor": names.TENSOR,
     }
 )
 """The short names that a claim uses for Nsight Compute's counters."""

@@ -18,6 +18,7 @@ from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.parts import config_conflicts
+from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 
 VALUE_TYPES = {"fp16": "__half", "bf16": "__nv_bfloat16"}
@@ -55,7 +56,7 @@ struct Kernel {{
 
 // One CTA a multiprocessor is all that the compiler has to allow for: registers go to the loop, not to occupancy.
 extern "C" __global__ void __launch_bounds__({config.n_threads}, 1)
-    flash_fwd_kernel(const __grid_constant__ flashladder::FlashFwdArgs args) {{
+    {symbol}(const __grid_constant__ flashladder::FlashFwdArgs args) {{
     extern __shared__ __align__(128) unsigned char smem[];
     static_assert(flashladder::Geometry<Kernel>::smem_bytes == {config.smem_bytes}, "the host asks for this much");
     flashladder::Cta<Kernel> cta(args, static_cast<std::uint32_t>(__cvta_generic_to_shared(smem)));
@@ -125,6 +126,7 @@ def translation_unit(iteration: Iteration, config: KernelConfig) -> str:
         )
     return _TEMPLATE.format(
         title=iteration.title,
+        symbol=KERNEL,
         number=iteration.number,
         short_form=config.short_form(),
         source=iteration.path.name,

@@ -7,23 +7,35 @@ not decided here but in `flashladder.ladder.parts`. Try ``KernelConfig.parse(EXA
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 import re
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from flashladder.errors import FlashladderError
 
-DTYPES = ("fp16", "bf16")
+Dtype = Literal["fp16", "bf16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 ELEMENT_BYTES = 2
 EXAMPLE = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 
-_SHORT_FORM = re.compile(
-    r"\((?P<dtype>[A-Z0-9]+), (?P<d_head>\d{1,9}), (?P<B_r>\d{1,9}), (?P<B_c>\d{1,9}), (?P<n_warps>\d{1,9})\): "
-    r"(?P<async_copy>async\+)?(?P<eager>eager\+)?(?P<swizzled>swizzled\+)?"
-    r"load_(?P<q>\d{1,9})_(?P<k>\d{1,9})_(?P<v>\d{1,9})_tiles(?P<buffer>\+buffer)?(?P<opt_softmax>\+opt_softmax)?",
-    re.ASCII,
-)
-_INTEGERS = ("d_head", "B_r", "B_c", "n_warps", "Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles")
-_MAY_BE_ZERO = _INTEGERS[4:]
+
+@dataclass(frozen=True)
+class Flag:
+    """How a Boolean knob is written; what has no word somewhere is decided by the parts there.
+
+    Attributes:
+        word: in the short form and in file names.
+        brief: in what ``invoke list`` prints.
+        key: in iterations/*.yaml.
+        early: in the short form before the loads, not behind them.
+    """
+
+    word: str
+    brief: str = ""
+    key: str = ""
+    early: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -56,33 +68,38 @@ class KernelConfig:
     B_r: int
     B_c: int
     n_warps: int
-    async_copy: bool
-    eager_load_blocks: bool
-    swizzled: bool
+    async_copy: Annotated[bool, Flag("async", early=True)]
+    eager_load_blocks: Annotated[bool, Flag("eager", early=True)]
+    swizzled: Annotated[bool, Flag("swizzled", early=True)]
     Q_mma_load_K_tiles: int
     K_mma_load_K_tiles: int
     V_mma_load_K_tiles: int
-    mma_double_buffer_loads: bool
-    optimized_softmax: bool
+    mma_double_buffer_loads: Annotated[bool, Flag("buffer", brief="buffer", key="double_buffer")]
+    optimized_softmax: Annotated[bool, Flag("opt_softmax", brief="opt", key="optimized_softmax")]
 
     def __post_init__(self) -> None:
         """Refuses what cannot be a configuration of any iteration."""
         if self.dtype not in DTYPES:
             raise _bad_field("dtype", " or ".join(DTYPES), self.dtype)
-        for field in fields(self)[1:]:
-            value = getattr(self, field.name)
-            if field.name not in _INTEGERS:
-                if not isinstance(value, bool):
-                    raise _bad_field(field.name, "True or False", value)
-            elif isinstance(value, bool) or not isinstance(value, int):
-                raise _bad_field(field.name, "an integer", value)
-            elif value < (0 if field.name in _MAY_BE_ZERO else 1):
-                raise _bad_field(field.name, "0 or more" if field.name in _MAY_BE_ZERO else "1 or more", value)
+        for name in INTEGERS:
+            value, least = getattr(self, name), int(name not in LOADS)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise _bad_field(name, "an integer", value)
+            if value < least:
+                raise _bad_field(name, f"{least} or more", value)
+        for name in FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                raise _bad_field(name, "True or False", getattr(self, name))
 
     @property
     def load_tiles(self) -> tuple[int, int, int]:
         """The three load sizes, in the order Q, K, V, in units of 8 elements of k; 0 is the whole operand."""
         return (self.Q_mma_load_K_tiles, self.K_mma_load_K_tiles, self.V_mma_load_K_tiles)
+
+    def _set(self, written: str, *, early: bool | None = None) -> list[str]:
+        """The words of the flags that are set, by an attribute of `Flag`; `early`: of one side of the loads alone."""
+        chosen = [(name, flag) for name, flag in FLAGS.items() if early is None or flag.early == early]
+        return [getattr(flag, written) for name, flag in chosen if getattr(self, name) and getattr(flag, written)]
 
     @property
     def n_threads(self) -> int:
@@ -96,15 +113,11 @@ class KernelConfig:
 
     def short_form(self) -> str:
         """The configuration on one line, as tables and locks write it; `parse` is its exact inverse."""
-        return (
-            f"({self.dtype.upper()}, {self.d_head}, {self.B_r}, {self.B_c}, {self.n_warps}): "
-            + "async+" * self.async_copy
-            + "eager+" * self.eager_load_blocks
-            + "swizzled+" * self.swizzled
-            + "load_{}_{}_{}_tiles".format(*self.load_tiles)
-            + "+buffer" * self.mma_double_buffer_loads
-            + "+opt_softmax" * self.optimized_softmax
-        )
+        before = "".join(f"{word}+" for word in self._set("word", early=True))
+        after = "".join(f"+{word}" for word in self._set("word", early=False))
+        loads = "_".join(map(str, self.load_tiles))
+        size = f"({self.dtype.upper()}, {self.d_head}, {self.B_r}, {self.B_c}, {self.n_warps})"
+        return f"{size}: {before}load_{loads}_tiles{after}"
 
     def __str__(self) -> str:
         """The short form."""
@@ -122,22 +135,9 @@ class KernelConfig:
             raise FlashladderError(
                 "not the short form of a kernel configuration", expected=f"for example {EXAMPLE!r}", found=repr(text)
             )
-        numbers = {name: int(match[name]) for name in ("d_head", "B_r", "B_c", "n_warps", "q", "k", "v")}
-        config = cls(
-            dtype=match["dtype"].lower(),
-            d_head=numbers["d_head"],
-            B_r=numbers["B_r"],
-            B_c=numbers["B_c"],
-            n_warps=numbers["n_warps"],
-            async_copy=match["async_copy"] is not None,
-            eager_load_blocks=match["eager"] is not None,
-            swizzled=match["swizzled"] is not None,
-            Q_mma_load_K_tiles=numbers["q"],
-            K_mma_load_K_tiles=numbers["k"],
-            V_mma_load_K_tiles=numbers["v"],
-            mma_double_buffer_loads=match["buffer"] is not None,
-            optimized_softmax=match["opt_softmax"] is not None,
-        )
+        knobs: dict[str, Any] = {name: int(match[name]) for name in INTEGERS}
+        knobs |= {name: match[name] is not None for name in FLAGS}
+        config = cls(match["dtype"].lower(), **knobs)
         if config.short_form() != text:  # a leading zero, say
             raise FlashladderError(
                 "not the short form of a kernel configuration", expected=repr(config.short_form()), found=repr(text)
@@ -149,28 +149,60 @@ class KernelConfig:
 
         That is B_r, B_c and n_warps, the loads of Q, K and V, then the free flags.
         """
-        return (
-            f"{self.B_r},{self.B_c},{self.n_warps} "
-            + "_".join(map(str, self.load_tiles))
-            + "+buffer" * self.mma_double_buffer_loads
-            + "+opt" * self.optimized_softmax
-        )
+        flags = "".join(f"+{word}" for word in self._set("brief"))
+        return f"{self.B_r},{self.B_c},{self.n_warps} {'_'.join(map(str, self.load_tiles))}{flags}"
 
     def slug(self) -> str:
         """A name that is safe in files, with the same content as the short form."""
-        return (
-            f"{self.dtype}_{self.d_head}_{self.B_r}_{self.B_c}_{self.n_warps}"
-            + "_async" * self.async_copy
-            + "_eager" * self.eager_load_blocks
-            + "_swizzled" * self.swizzled
-            + "_load_{}_{}_{}".format(*self.load_tiles)
-            + "_buffer" * self.mma_double_buffer_loads
-            + "_opt_softmax" * self.optimized_softmax
-        )
+        before = "".join(f"_{word}" for word in self._set("word", early=True))
+        after = "".join(f"_{word}" for word in self._set("word", early=False))
+        loads = "_".join(map(str, self.load_tiles))
+        return f"{self.dtype}_{self.d_head}_{self.B_r}_{self.B_c}_{self.n_warps}{before}_load_{loads}{after}"
 
     def with_dtype(self, dtype: str) -> KernelConfig:
         """The same configuration for another element type."""
         return replace(self, dtype=dtype)
+
+
+FLAGS: Mapping[str, Flag] = MappingProxyType(
+    {
+        name: hint.__metadata__[0]
+        for name, hint in get_type_hints(KernelConfig, include_extras=True).items()
+        if hasattr(hint, "__metadata__")
+    }
+)
+"""Every Boolean knob by its field's name, in the order in which the short form writes them."""
+INTEGERS = tuple(one.name for one in fields(KernelConfig) if one.name not in FLAGS and one.name != "dtype")
+LOADS = tuple(name for name in INTEGERS if name.endswith("_mma_load_K_tiles"))
+KEYS: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(LOADS, "load_tiles") | {name: flag.key for name, flag in FLAGS.items() if flag.key}
+)
+"""Fields whose key in iterations/*.yaml is another one than their name, or stands for several."""
+
+
+def _numbers(separator: str, names: Sequence[str], digits: str = r"\d{1,9}") -> str:
+    return separator.join(f"(?P<{name}>{digits})" for name in names)
+
+
+def _optional(form: str, written: str, *, early: bool | None = None) -> str:
+    """A group per flag, named after its field, which matches its word in `form` or nothing."""
+    chosen = {name: flag for name, flag in FLAGS.items() if early is None or flag.early == early}
+    words = {name: getattr(flag, written) for name, flag in chosen.items() if getattr(flag, written)}
+    return "".join(f"(?P<{name}>{form.format(word)})?" for name, word in words.items())
+
+
+_SHORT_FORM = re.compile(
+    rf"\((?P<dtype>[A-Z0-9]+), {_numbers(', ', [name for name in INTEGERS if name not in LOADS])}\): "
+    + _optional(r"{}\+", "word", early=True)
+    + rf"load_{_numbers('_', LOADS)}_tiles"
+    + _optional(r"\+{}", "word", early=False),
+    re.ASCII,
+)
+BRIEF = re.compile(
+    f"{_numbers(',', ('B_r', 'B_c', 'n_warps'))} {_numbers('_', LOADS, chr(92) + 'd')}" + _optional(r"\+{}", "brief"),
+    re.ASCII,
+)
+"""What `KernelConfig.brief` writes, with a group per field."""
 
 
 def _bad_field(name: str, expected: str, found: object) -> FlashladderError:

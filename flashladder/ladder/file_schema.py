@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, create_model
 
 from flashladder.ladder.claim import Claim, ClaimValue, CodeClaimValue, CounterName, PtxName, SassName
-
-GPUS = ("a100", "rtx3090", "h200")
-"""The GPUs that every iteration has a configuration for."""
+from flashladder.ladder.config import FLAGS, LOADS
+from flashladder.ladder.parts import VALUES
 
 
 @dataclass(frozen=True)
@@ -46,40 +45,43 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class ChangeFile(_Strict):
+class _Change(_Strict):
     """What differs from the parent: any of the ten concerns."""
 
-    layout: Literal["linear", "xor", "xor_static", "xor_tiled"] | None = None
-    schedule: Literal["lazy", "eager", "peeled", "backward"] | None = None
-    operands: Literal["whole", "tiled", "double_buffered"] | None = None
-    k_order: Literal["column_major", "row_major"] | None = None
-    softmax: Literal["exp", "exp2_folded", "exp2_peeled"] | None = None
-    normalize: Literal["divide", "reciprocal"] | None = None
-    gmem: Literal["advance", "indexed", "static_stride"] | None = None
-    epilogue: Literal["offsets", "encoded"] | None = None
-    store_policy: Literal["write_back", "no_allocate"] | None = None
-    row_stride: Annotated[int, Field(ge=0, lt=2**22)] | None = None
+
+if TYPE_CHECKING:
+    ChangeFile = _Change
+else:
+    _CONCERNS = {name: (Literal[values] | None, None) for name, values in VALUES.items()}
+    _CONCERNS["row_stride"] = (Annotated[int, Field(ge=0, lt=2**22)] | None, None)
+    ChangeFile = create_model("ChangeFile", __base__=_Change, __doc__=_Change.__doc__, **_CONCERNS)
 
 
-class KnobsFile(_Strict):
+class _Knobs(_Strict):
     """Knobs of the configuration on one GPU; absent ones are inherited, or decided by the parts."""
 
     B_r: Annotated[int, Field(gt=0)] | None = None
     B_c: Annotated[int, Field(gt=0)] | None = None
     n_warps: Annotated[int, Field(gt=0)] | None = None
     load_tiles: Annotated[tuple[StrictInt, StrictInt, StrictInt], Field(strict=False)] | None = None
-    double_buffer: bool | None = None
-    optimized_softmax: bool | None = None
 
     def knobs(self) -> dict[str, object]:
         """The knobs that are given, under the names of `KernelConfig`."""
         given: dict[str, object] = self.model_dump(exclude_none=True)
         if self.load_tiles is not None:
             del given["load_tiles"]
-            given |= zip((f"{o}_mma_load_K_tiles" for o in "QKV"), self.load_tiles, strict=True)
-        if "double_buffer" in given:
-            given["mma_double_buffer_loads"] = given.pop("double_buffer")
+            given |= zip(LOADS, self.load_tiles, strict=True)
+        for name, flag in FLAGS.items():
+            if flag.key in given:
+                given[name] = given.pop(flag.key)
         return given
+
+
+if TYPE_CHECKING:
+    KnobsFile = _Knobs
+else:  # with the flags that a file may set
+    _FLAGS = {flag.key: (bool | None, None) for flag in FLAGS.values() if flag.key}
+    KnobsFile = create_model("KnobsFile", __base__=_Knobs, __doc__=_Knobs.__doc__, **_FLAGS)
 
 
 class ConfigsFile(_Strict):

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from flashladder.ladder.config import Dtype
+
 GridGpu = Literal["any", "a100", "rtx3090", "rtx4090", "h100", "h200"]
 Mode = Literal["event-free", "tune", "emulator"]
 ReferenceName = Literal["cudnn", "fa4", "flash-attn"]
@@ -58,7 +60,7 @@ class ExcludeFile(_Strict):
 
     why: Annotated[str, Field(min_length=20)]
     iterations: _Descriptions | None = None
-    dtypes: Annotated[list[Literal["fp16", "bf16"]], Field(min_length=1)] | None = None
+    dtypes: Annotated[list[Dtype], Field(min_length=1)] | None = None
     seq_lens: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)] | None = None
 
     def leaves_out(self, description: str, dtype: str, seq_len: int) -> bool:
@@ -88,6 +90,6 @@ class GridFile(_Strict):
     configs: Annotated[
         str | Annotated[list[str], Field(min_length=1)], Field(description="selection keys; each kernel counts once")
     ]
-    dtypes: Annotated[list[Literal["fp16", "bf16"]], Field(min_length=1)]
+    dtypes: Annotated[list[Dtype], Field(min_length=1)]
     seq_lens: Annotated[list[ShapeFile], Field(min_length=1)]
     n_heads: Annotated[int, Field(gt=0, le=2**16)]

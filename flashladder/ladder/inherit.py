@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.file_schema import GPUS, Expect, IterationFile
+from flashladder.ladder.config import KEYS, KernelConfig
+from flashladder.ladder.file_schema import Expect, IterationFile
 from flashladder.ladder.gpus import require_fit
 from flashladder.ladder.parts import (
     CONCERNS,
@@ -25,14 +25,9 @@ from flashladder.ladder.parts import (
     fit_config,
 )
 from flashladder.located import Located
+from flashladder.names import GPUS
 from flashladder.yaml_text import Location
 
-_KNOB_KEYS = {
-    "Q_mma_load_K_tiles": "load_tiles",
-    "K_mma_load_K_tiles": "load_tiles",
-    "V_mma_load_K_tiles": "load_tiles",
-    "mma_double_buffer_loads": "double_buffer",
-}
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -106,7 +101,7 @@ def resolve_config(
     said, decided = asdict(wanted), asdict(config)
     for name in knobs:
         if said[name] != decided[name]:
-            key = _KNOB_KEYS.get(name, name)
+            key = KEYS.get(name, name)
             places = [place for place in ((*at, key), ("configs", "any", key)) if place in located.lines]
             reason = next(r for r in config_conflicts(parts, wanted) if r.startswith((name, key)))
             raise wrong(located, places[0], f"the parts contradict {key!r} on {gpu}", reason, said[name])

@@ -16,15 +16,15 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.claim import Claim
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.file_schema import GPUS, Expect, IterationFile
+from flashladder.ladder.file_schema import Expect, IterationFile
 from flashladder.ladder.inherit import frozen, own_configs, resolve_config, resolve_expect, resolve_parts, wrong
 from flashladder.ladder.parts import Parts, fit_config
 from flashladder.located import Located, read_located, validate
+from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 from flashladder.yaml_text import yaml_files
 
 __all__ = [
-    "GPUS",
     "Claim",
     "Expect",
     "Iteration",
@@ -120,7 +120,7 @@ def load_all(folder: Path = ITERATIONS) -> tuple[Iteration, ...]:
 
 
 def claim_configs(
-    iteration: Iteration, folder: Path = ITERATIONS, gpu: str = "a100"
+    iteration: Iteration, folder: Path = ITERATIONS, gpu: str = PUBLISHED_GPU
 ) -> tuple[KernelConfig, KernelConfig | None]:
     """The fp16 configurations at which claims are checked: the iteration's own, and its parent's at equal tile.
 

@@ -14,10 +14,11 @@ from functools import lru_cache
 from itertools import product
 from pathlib import Path
 import re
+from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import DTYPES, KernelConfig
-from flashladder.ladder.iteration import GPUS, Iteration, load_all
+from flashladder.ladder.config import BRIEF, DTYPES, FLAGS, INTEGERS, KernelConfig
+from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.ladder.parts import (
     D_HEAD,
     LOAD_TILES,
@@ -29,16 +30,14 @@ from flashladder.ladder.parts import (
     fit_config,
 )
 from flashladder.located import closest
+from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 
 TILE_ROWS = (64, 128)
 TILE_COLUMNS = (32, 64, 128)
 WARPS = (4, 8)
 KEYS = (*GPUS, "prog", "prog-all", "all", "tune")
-DEFAULT_GPU = "a100"  # whose configuration is meant when none is named
 _TILE = re.compile(r"(\d{1,9}), ?(\d{1,9})", re.ASCII)
-_BRIEF = re.compile(r"(\d{1,9}),(\d{1,9}),(\d{1,9}) (\d)_(\d)_(\d)(\+buffer)?(\+opt)?", re.ASCII)
-_BRIEF_FLAGS = {"optimized_softmax": "+opt", "mma_double_buffer_loads": "+buffer"}
 
 LIVE_LIMIT = 304
 """Registers per thread that accumulators and fragments may need on paper.
@@ -172,7 +171,7 @@ def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") ->
     Raises:
         FlashladderError: as `select_configs`, or `key` names none or several.
     """
-    key = key or DEFAULT_GPU
+    key = key or PUBLISHED_GPU
     chosen = select_configs(iteration, key, (dtype or DTYPES[0],))
     if len(chosen) != 1:
         listed = [config.brief() for config in chosen[:MOST_LISTED]]
@@ -199,7 +198,7 @@ def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConf
         return legal_configs(iteration.parts) if key == "all" else tuning_space(iteration.parts)
     if tile := _TILE.fullmatch(key):
         return _with_tile(iteration, int(tile[1]), int(tile[2]))
-    if brief := _BRIEF.fullmatch(key):
+    if brief := BRIEF.fullmatch(key):
         return [_expressible(iteration, _of_brief(iteration.parts, brief), key)]
     raise FlashladderError(
         "no such configuration",
@@ -211,12 +210,11 @@ def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConf
 
 def _of_brief(parts: Parts, text: re.Match[str]) -> KernelConfig:
     """The fp16 configuration that `KernelConfig.brief` writes as `text`, with what the parts decide."""
-    B_r, B_c, n_warps, q, k, v = map(int, text.groups()[:6])
+    found = text.groupdict()
     decided = derived_knobs(parts)
-    early, permuted = decided["eager_load_blocks"], decided["swizzled"]
-    return KernelConfig(
-        "fp16", D_HEAD, B_r, B_c, n_warps, True, early, permuted, q, k, v, text[7] is not None, text[8] is not None
-    )
+    knobs: dict[str, Any] = {name: int(found[name]) for name in INTEGERS if name in found}
+    knobs |= {name: found[name] is not None if name in found else decided[name] for name in FLAGS}
+    return KernelConfig("fp16", D_HEAD, **knobs)
 
 
 def _with_tile(iteration: Iteration, B_r: int, B_c: int) -> list[KernelConfig]:
@@ -238,8 +236,9 @@ def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> Kerne
     if conflicts := config_conflicts(iteration.parts, config):
         own = config_conflicts(iteration.parts, fit_config(iteration.parts, config))  # not of a flag the parts decide
         found = (own or conflicts)[0]
-        for name, flag in _BRIEF_FLAGS.items() if _BRIEF.fullmatch(text) else ():
-            found = found.replace(f"{name} must be True", f"no {flag}").replace(f"{name} must be False", flag)
+        for name, flag in FLAGS.items() if BRIEF.fullmatch(text) else ():
+            found = found.replace(f"{name} must be True", f"no +{flag.brief}")
+            found = found.replace(f"{name} must be False", f"+{flag.brief}")
         raise FlashladderError(
             f"iteration {iteration.description} cannot express {text}",
             expected="a legal combination",

@@ -21,8 +21,8 @@ from elftools.elf.sections import SymbolTableSection
 from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative, sha256
+from flashladder.names import KERNEL
 
-KERNEL = "flash_fwd_kernel"
 EM_CUDA = 190
 # `.nv.info` is a list of (format, attribute, 16-bit size or value) records; a record of format 4 has a payload.
 PAYLOAD = 4

@@ -15,8 +15,8 @@ from pathlib import Path
 import re
 
 from flashladder.errors import FlashladderError
+from flashladder.names import KERNEL
 
-KERNEL = "flash_fwd_kernel"
 INT_FIELDS = ("registers", "stack", "spill_stores", "spill_loads", "barriers", "smem_static")
 
 _ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")

@@ -22,8 +22,8 @@ import subprocess
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
+from flashladder.names import KERNEL
 
-KERNEL = "flash_fwd_kernel"
 LONE_OPCODES = frozenset({"IMAD.MOV.U32"})
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(?P<name>[^,\s]+)")

@@ -21,6 +21,7 @@ from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.lock.refusal import find_locked, refusal
 from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, read_lock
+from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, RESULTS
 from flashladder.results.files import load_as
 from flashladder.results.published import Published, load
@@ -29,7 +30,6 @@ from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
 SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
 MODE = "event-free"  # of the progression; other modes are other tables
 HEADLINE_LENGTH = 4096
-PUBLISHED_GPU = "a100"  # whose configurations and lock stand in where nothing is measured
 
 
 @dataclass(frozen=True)

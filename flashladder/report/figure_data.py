@@ -19,6 +19,7 @@ from flashladder.files import relative
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.schema import read_lock
+from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import CONFIGS, RESULTS
 from flashladder.report.data import HEADLINE_LENGTH, Ladder, Machine, second_files
 from flashladder.report.tables import headline, headline_machine
@@ -144,4 +145,4 @@ class Data:
         from flashladder.check.on_emulator import cases_for
         from flashladder.ladder.config import DTYPES
 
-        return len(DTYPES) * sum(len(cases_for(one.configs["a100"], one.parts.row_stride)) for one in load_all())
+        return len(DTYPES) * sum(len(cases_for(one.configs[PUBLISHED_GPU], one.parts.row_stride)) for one in load_all())

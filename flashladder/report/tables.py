@@ -11,12 +11,13 @@ import csv
 import io
 
 from flashladder.columns import markdown
+from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
+from flashladder.names import PUBLISHED_GPU
 from flashladder.report.claims import section
-from flashladder.report.data import HEADLINE_LENGTH, MODE, PUBLISHED_GPU, Ladder, Machine, Row
+from flashladder.report.data import HEADLINE_LENGTH, MODE, Ladder, Machine, Row
 from flashladder.results.schema import Summary
 
-DTYPES = ("fp16", "bf16")
 DASH = "–"
 PROGRESSION = (
     "machine", "gpu", "rung", "mode", "dtype", "configs_of", "iteration", "title", "config", "tflops_seq4096",

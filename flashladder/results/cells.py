@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from flashladder.ladder.config import Dtype
 from flashladder.results.samples import Accuracy, Shape, Strict
 
 FailureKind = Literal[
@@ -35,7 +36,7 @@ class PlannedCell(Strict):
 
     subject: str = Field(min_length=1)
     config: str
-    dtype: Literal["fp16", "bf16"]
+    dtype: Dtype
     shape: Shape
     toolchain: str = ""
     code: str

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from flashladder.ladder.config import Dtype
 from flashladder.results.samples import Shape, Strict
 
 Method = Literal["nvbench", "ncu"]
@@ -42,7 +43,7 @@ class Opinion(Strict):
     method: Method
     mode: Literal["event-free", "ncu-base"]
     version: str
-    dtype: Literal["fp16", "bf16"]
+    dtype: Dtype
     shape: Shape
     timings: tuple[Timings, ...]
 

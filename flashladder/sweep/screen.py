@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from flashladder.bench.table import table
 from flashladder.files import relative
-from flashladder.gpu.ncu import CONFLICTS
 from flashladder.ladder.config import KernelConfig
+from flashladder.names import CONFLICTS
 from flashladder.results.cells import PlannedCell
 from flashladder.results.schema import BenchResult, EmulatedSweepResult
 from flashladder.sweep import plan

@@ -21,9 +21,10 @@ from flashladder.files import relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.config import EXAMPLE, KernelConfig
-from flashladder.ladder.iteration import GPUS, Claim, Iteration, claim_configs, load_all
+from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all
 from flashladder.ladder.parts import config_conflicts, fit_config, same_but_for_parts
-from flashladder.ladder.selection import DEFAULT_GPU, one_config
+from flashladder.ladder.selection import one_config
+from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 from flashladder.view.counts import diff_counts, opcode_counts
 
@@ -155,7 +156,7 @@ def equal_configs(before: Iteration, after: Iteration, text: str | None = None) 
     Raises:
         FlashladderError: `text` names a configuration that `after` cannot express.
     """
-    own = before.configs[DEFAULT_GPU], after.configs[DEFAULT_GPU]
+    own = before.configs[PUBLISHED_GPU], after.configs[PUBLISHED_GPU]
     if text:
         wanted = [one_config(after, text)]
         own = own[0].with_dtype(wanted[0].dtype), wanted[0]

@@ -17,7 +17,8 @@ from pathlib import Path
 from flashladder.arguments import ONE_CONFIG, Parser
 from flashladder.errors import one_line_errors
 from flashladder.files import relative
-from flashladder.machine_code.sass import KERNEL, Sass, count, disassemble
+from flashladder.machine_code.sass import Sass, count, disassemble
+from flashladder.names import KERNEL
 
 COLUMNS = [
     "total",

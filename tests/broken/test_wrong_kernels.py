@@ -11,9 +11,9 @@ import pytest
 
 from flashladder.build.compile import ptx_for
 from flashladder.errors import FlashladderError
-from flashladder.gpu.launcher import KERNEL
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.ptx import normalise
+from flashladder.names import KERNEL
 from flashladder.toolchain.wheels import find_toolchain
 from tests.broken.wrong_batch import batches, compiled, ptx_of, symbol
 from tests.broken.wrong_kernels import (

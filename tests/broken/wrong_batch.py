@@ -19,9 +19,9 @@ from flashladder.build.compile import tools_of
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import STORE, PtxEntry, ptx_entry
 from flashladder.check import on_emulator as check_emulator
-from flashladder.gpu.launcher import KERNEL
 from flashladder.ladder.compose import translation_unit
 from flashladder.ladder.iteration import load_iteration
+from flashladder.names import KERNEL
 from flashladder.paths import KERNELS, ROOT
 from tests.broken.wrong_kernels import LAUNCH, WrongKernel, config_of, launched, read_all
 

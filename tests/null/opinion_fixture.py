@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from flashladder.bench.opinion_program import Rounds
-from flashladder.bench.opinion_tools import CYCLES, DURATION, METRICS, SAMPLE_TIMES
+from flashladder.bench.opinion_tools import METRICS, SAMPLE_TIMES
 from flashladder.bench.second_opinion import derive
+from flashladder.names import CYCLES, DURATION
 from flashladder.results.derive import derive as derive_paired
 from flashladder.results.opinion import Opinion, Timings
 from flashladder.results.schema import BenchResult, SecondOpinionResult

@@ -8,8 +8,9 @@ import pytest
 
 from flashladder.build.ptxas_table import render
 from flashladder.columns import natural_width, table, terminal_width
-from flashladder.ladder.iteration import GPUS, load_all, load_iteration
+from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.machine_code.ptxas import PtxasRow, PtxasUsage, format_table
+from flashladder.names import GPUS
 from flashladder.view import command as view
 
 ROWS = [("#", "a thing", "b"), ("1", "some words more", "x"), ("10", "one", "longer than that")]

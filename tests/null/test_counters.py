@@ -12,17 +12,8 @@ from flashladder.errors import FlashladderError
 from flashladder.gpu import ncu as counters
 from flashladder.gpu import sanitize
 from flashladder.gpu.launcher import Launches, parse_arguments
-from flashladder.gpu.ncu import (
-    CONFLICTS,
-    LDSM,
-    REGISTERS,
-    SECTORS,
-    TENSOR,
-    WAVEFRONTS,
-    differences,
-    parse_ncu,
-    read_peer,
-)
+from flashladder.gpu.ncu import differences, parse_ncu, read_peer
+from flashladder.names import CONFLICTS, LDSM, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.results.schema import Shape
 
 HEADER = '"ID","Process ID","Process Name","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'

@@ -24,8 +24,9 @@ from flashladder.emulate.counter_claims import counter_files
 from flashladder.emulate.reading import READING, EmulatedCounters, load_reading
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import checks as gate_checks
-from flashladder.gpu.ncu import CONFLICTS, LDSM, PEER, SECTORS, TENSOR, WAVEFRONTS, read_peer
+from flashladder.gpu.ncu import PEER, read_peer
 from flashladder.ladder.iteration import load_all
+from flashladder.names import CONFLICTS, LDSM, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
 
 LD, ST = WAVEFRONTS.format("ld"), WAVEFRONTS.format("st")

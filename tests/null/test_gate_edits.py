@@ -18,7 +18,7 @@ import pytest
 
 from flashladder.gate import command as gate
 from flashladder.gate.outcome import Outcome, attempt
-from flashladder.gpu.ncu import LDSM
+from flashladder.names import LDSM
 from flashladder.paths import ROOT
 from flashladder.results.files import SEAL, seal
 

@@ -10,8 +10,9 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names, load_grid
-from flashladder.ladder.iteration import GPUS, load_all
+from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import tuning_space
+from flashladder.names import GPUS
 
 LADDER = load_all()
 

@@ -13,8 +13,9 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import GPUS, Iteration, load_all, load_iteration
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.parts import VALUES, Parts, config_conflicts, contradictions, derived_knobs, fit_config
+from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS, KERNELS, RESULTS
 
 LADDER = load_all()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+import importlib.util
 from pathlib import Path
 import re
 import sys
 
 import pytest
 
+from analysis import gpu_session
 from flashladder.paths import PACKAGE, ROOT
 
 if sys.version_info >= (3, 11):
@@ -19,6 +22,7 @@ else:
 MOST_LINES = 300  # of a module
 MOST_MODULES = 16  # of a package, `__init__` included
 PLAIN = {"__main__", "ops", "usage"}  # above all rooms, and no rooms
+PROGRAM = re.compile(r"""-m"?,?\s"?(flashladder(?:\.[a-z_0-9]+)*)""")
 ROW = re.compile(r"^\| `flashladder/(\w+)/` \| (.+) \|$", re.MULTILINE)
 
 
@@ -63,6 +67,27 @@ def test_the_reading_order_tells_every_room_as_it_tells_itself_lowest_first() ->
     assert [name for name, _ in told] == layers()
     assert told == [(name, first_sentence(PACKAGE / name)) for name, _ in told]
     assert {package.name for package in PACKAGE.iterdir() if (package / "__init__.py").is_file()} == set(layers())
+
+
+def texts() -> Iterator[Path]:
+    """Where programs are named: sources, scripts and pages."""
+    folders = [PACKAGE, *(ROOT / name for name in ("tests", "analysis", "docs", "configs", "iterations", "results"))]
+    yield from (path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md", ".yaml"))
+    yield from (ROOT / name for name in ("noxfile.py", "tasks.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+
+
+def test_every_program_that_is_named_exists() -> None:
+    named = {match[1]: path for path in texts() for match in PROGRAM.finditer(path.read_text(encoding="utf-8"))}
+    assert len(named) > 40
+    missing = {name: path for name, path in named.items() if importlib.util.find_spec(name) is None}
+    assert missing == {}
+
+
+def test_a_gpu_sessions_programs_exist(tmp_path: Path) -> None:
+    options = gpu_session.parse_arguments(["--out", str(tmp_path), "--phases", *gpu_session.PHASES])
+    programs = [phase.command[2] for phase in gpu_session.plan(options)]
+    assert len(programs) == len(gpu_session.PHASES)
+    assert [name for name in programs if importlib.util.find_spec(name) is None] == []
 
 
 def test_an_init_is_a_sentence_and_names() -> None:

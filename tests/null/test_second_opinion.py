@@ -16,7 +16,7 @@ import torch
 from flashladder.bench import command as bench
 from flashladder.bench import opinion_program, opinion_tools, second_opinion
 from flashladder.bench.opinion_program import WARM_UPS, Rounds, launch_rounds, load, nvbench_rounds, parse_arguments
-from flashladder.bench.opinion_tools import CYCLES, DURATION, by_turn, family, normalised, read_nvbench
+from flashladder.bench.opinion_tools import by_turn, family, normalised, read_nvbench
 from flashladder.bench.second_opinion import ask, derive, problems, table
 from flashladder.bench.subject import Subject
 from flashladder.cases.inputs import Case, Tensors, make_tensors
@@ -24,6 +24,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify, verify_document
 from flashladder.gpu import doctor_gpu
 from flashladder.gpu.ncu import read_launches
+from flashladder.names import CYCLES, DURATION
 from flashladder.results.files import load_as, load_result, write_result
 from flashladder.results.opinion import Opinion, Timings
 from flashladder.results.schema import SecondOpinionResult, Shape

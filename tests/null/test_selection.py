@@ -8,7 +8,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import GPUS, Iteration, load_all, load_iteration
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.parts import config_conflicts
 from flashladder.ladder.selection import (
     EXCLUSIONS,
@@ -21,6 +21,7 @@ from flashladder.ladder.selection import (
     select_configs,
     tuning_space,
 )
+from flashladder.names import GPUS
 
 LADDER = load_all()
 TALL = "(FP16, 128, 128, 64, 4): async+eager+swizzled+load_{}_tiles"

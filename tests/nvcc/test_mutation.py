@@ -11,19 +11,11 @@ from pathlib import Path
 import pytest
 
 from flashladder.emulate import mutation
-from flashladder.emulate.mutation import (
-    CONFIG_OF,
-    DELETED,
-    SWIZZLE,
-    Equivalent,
-    judge,
-    mutants_of,
-    observe,
-    read_equivalent,
-)
+from flashladder.emulate.mutation import DELETED, SWIZZLE, Equivalent, judge, mutants_of, observe, read_equivalent
 from flashladder.emulator import EmulationError
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.names import PUBLISHED_GPU
 
 pytestmark = pytest.mark.nvcc
 NUMBERS = [iteration.number for iteration in load_all()]
@@ -64,7 +56,7 @@ def test_a_mutant_listed_by_mistake_is_reported() -> None:
     iteration = load_iteration(1)
     mutant = next(m for m in mutants_of(iteration) if m.instruction.opcode == "bar.sync")
     listed = [Equivalent(iterations=(1,), opcode="bar.sync", nth=1, reason="a wrong claim")]
-    verdict = judge(mutant, observe(iteration, iteration.configs[CONFIG_OF]), listed)
+    verdict = judge(mutant, observe(iteration, iteration.configs[PUBLISHED_GPU]), listed)
     assert verdict.caught == "race"
     assert not verdict.as_listed
     assert str(verdict).startswith("WRONG")
@@ -74,13 +66,13 @@ def test_a_mutant_that_nothing_catches_is_reported() -> None:
     iteration = load_iteration(4)
     mutant = next(iter(mutants_of(iteration)))
     assert mutant.instruction.opcode == "cp.async.commit_group"
-    verdict = judge(mutant, observe(iteration, iteration.configs[CONFIG_OF]), [])
+    verdict = judge(mutant, observe(iteration, iteration.configs[PUBLISHED_GPU]), [])
     assert verdict.caught is None
     assert "not caught" in str(verdict)
 
 
 def test_without_the_swizzle_the_bank_conflicts_of_iteration_1_appear() -> None:
-    linear, swizzled = (observe(load_iteration(n), load_iteration(n).configs[CONFIG_OF]) for n in (1, 2))
+    linear, swizzled = (observe(load_iteration(n), load_iteration(n).configs[PUBLISHED_GPU]) for n in (1, 2))
     assert swizzled.conflicts == 0
     assert linear.conflicts > 100_000
     assert (linear.out == swizzled.out).all()
@@ -88,7 +80,7 @@ def test_without_the_swizzle_the_bank_conflicts_of_iteration_1_appear() -> None:
 
 def test_a_launch_that_does_not_fit_is_an_error_of_its_own() -> None:
     iteration = load_iteration(1)
-    config = replace(iteration.configs[CONFIG_OF], B_r=128)
+    config = replace(iteration.configs[PUBLISHED_GPU], B_r=128)
     mutant = next(iter(mutants_of(iteration)))
     with pytest.raises((EmulationError, FlashladderError)):
         observe(iteration, config, mutant.kernel)

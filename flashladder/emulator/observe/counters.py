@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flashladder import names
 from flashladder.emulator.machine.observer import Access, Observer
 from flashladder.emulator.observe.banks import (
     PHASE_BYTES,
@@ -225,15 +226,15 @@ class Counters(Observer):
         counts: dict[str, int] = {}
         for operation in ("ld", "st", "atom"):
             shared = self.traffic("shared", operation)
-            counts[f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{operation}.sum"] = shared.conflicts
-            counts[f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{operation}.sum"] = shared.wavefronts
+            counts[names.CONFLICTS.format(operation)] = shared.conflicts
+            counts[names.WAVEFRONTS.format(operation)] = shared.wavefronts
         for operation in ("ld", "st", "atom"):
             memory = self.traffic("global", operation)
-            counts[f"l1tex__t_sectors_pipe_lsu_mem_global_op_{operation}.sum"] = memory.sectors
-            counts[f"l1tex__t_requests_pipe_lsu_mem_global_op_{operation}.sum"] = memory.requests
+            counts[names.GLOBAL_SECTORS.format(operation)] = memory.sectors
+            counts[names.GLOBAL_REQUESTS.format(operation)] = memory.requests
         opcodes = self.opcodes
-        counts["smsp__inst_executed_op_ldsm.sum"] = _issued(opcodes, "ldmatrix.")
-        counts["smsp__inst_executed_pipe_tensor.sum"] = _issued(opcodes, "mma.")
+        counts[names.LDSM] = _issued(opcodes, "ldmatrix.")
+        counts[names.TENSOR] = _issued(opcodes, "mma.")
         return counts
 
 

@@ -25,7 +25,8 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative, sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key
-from flashladder.ladder.iteration import GPUS, load_iteration
+from flashladder.ladder.iteration import load_iteration
+from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS
 from flashladder.results.files import load_as
 from flashladder.results.origin import kernel_key

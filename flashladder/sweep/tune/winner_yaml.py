@@ -15,7 +15,7 @@ import tempfile
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, write_atomic
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.config import FLAGS, KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.parts import derived_knobs
 from flashladder.located import read_located
@@ -93,7 +93,7 @@ def knobs(iteration: Iteration, config: KernelConfig) -> str:
         "n_warps": str(config.n_warps),
         "load_tiles": "[" + ", ".join(map(str, config.load_tiles)) + "]",
     }
-    for name, key in (("mma_double_buffer_loads", "double_buffer"), ("optimized_softmax", "optimized_softmax")):
-        if name not in decided:
-            found[key] = str(getattr(config, name)).lower()
+    for name, flag in FLAGS.items():
+        if flag.key and name not in decided:
+            found[flag.key] = str(getattr(config, name)).lower()
     return "{" + ", ".join(f"{key}: {value}" for key, value in found.items()) + "}"

@@ -1,0 +1,19 @@
+"""Names that many modules use, each here alone: keys of GPUs, the symbol of every kernel, Nsight Compute's metrics."""
+
+from __future__ import annotations
+
+GPUS = ("a100", "rtx3090", "h200")  # for which every iteration has a configuration
+PUBLISHED_GPU = "a100"  # of the published ladder, whose configurations are meant where no other GPU is named
+KERNEL = "flash_fwd_kernel"  # the symbol of every kernel of ours
+
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+GLOBAL_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
+GLOBAL_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"  # each for ``ld``, ``st`` or ``atom``
+SECTORS = (GLOBAL_SECTORS.format("ld"), GLOBAL_SECTORS.format("st"))
+LDSM = "smsp__inst_executed_op_ldsm.sum"
+TENSOR = "smsp__inst_executed_pipe_tensor.sum"
+INSTRUCTIONS = "smsp__inst_executed.sum"
+REGISTERS = "launch__registers_per_thread"
+DURATION = "gpu__time_duration.sum"  # ns in base units
+CYCLES = "sm__cycles_elapsed.max"
