@@ -65,10 +65,13 @@ class EmulatedCounters(Strict):
         Raises:
             FlashladderError: the reading lacks it.
         """
-        found = next((kernel for kernel in self.kernels.values() if kernel.iteration == number), None)
-        if found is None:
-            raise FlashladderError(f"no emulated counters of iteration {number}", hint=HOW_TO_WRITE)
-        return found
+        if found := self.find(number):
+            return found
+        raise FlashladderError(f"no emulated counters of iteration {number}", hint=HOW_TO_WRITE)
+
+    def find(self, number: int) -> EmulatedKernel | None:
+        """The kernel of an iteration; None where it was not read."""
+        return next((kernel for kernel in self.kernels.values() if kernel.iteration == number), None)
 
 
 def load_reading(path: Path = READING) -> EmulatedCounters:

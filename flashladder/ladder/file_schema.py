@@ -52,7 +52,7 @@ class _Change(_Strict):
 if TYPE_CHECKING:
     ChangeFile = _Change
 else:
-    _CONCERNS = {name: (Literal[values] | None, None) for name, values in VALUES.items()}
+    _CONCERNS = {name: (Literal[values or ("",)] | None, None) for name, values in VALUES.items()}
     _CONCERNS["row_stride"] = (Annotated[int, Field(ge=0, lt=2**22)] | None, None)
     ChangeFile = create_model("ChangeFile", __base__=_Change, __doc__=_Change.__doc__, **_CONCERNS)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
+import re
 from types import MappingProxyType
 
 from flashladder.ladder.config import KernelConfig
+from flashladder.paths import KERNELS
 
 D_HEAD = 128
 MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
@@ -19,30 +22,35 @@ UNIT = 8  # elements of k per unit of the load sizes
 MMA_M = 16  # query rows of one mma.m16n8k16, hence at least as many per warp
 LOAD_TILES = (0, 2)  # everything up front, or one 16-wide k-tile at a time: what kernels/operands/ can do
 
-VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "layout": ("linear", "xor", "xor_static", "xor_tiled"),
-        "schedule": ("lazy", "eager", "peeled", "backward"),
-        "operands": ("whole", "tiled", "double_buffered"),
-        "k_order": ("column_major", "row_major"),
-        "softmax": ("exp", "exp2_folded", "exp2_peeled"),
-        "normalize": ("divide", "reciprocal"),
-        "gmem": ("advance", "indexed", "static_stride"),
-        "epilogue": ("offsets", "encoded"),
-        "store_policy": ("write_back", "no_allocate"),
-    }
-)
+FILED = ("layout", "schedule", "operands", "softmax", "gmem", "epilogue")  # concerns whose values are files
+FLAGS = {
+    "k_order": ("column_major", "row_major"),
+    "normalize": ("divide", "reciprocal"),
+    "store_policy": ("write_back", "no_allocate"),
+}
+_HEAD = re.compile(r"// [\w ]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
+
+
+def part_names(concern: str, kernels: Path = KERNELS) -> tuple[str, ...]:
+    """The parts of a concern, in the order in which the ladder meets them.
+
+    A part is a file ``kernels/<concern>/<stem>.cuh`` whose first line names it: ``// Layout `xor` (iteration 2): ...``.
+    """
+    found = []
+    for path in (kernels / concern).glob("*.cuh"):
+        with path.open(encoding="utf-8") as file:
+            head = _HEAD.match(file.readline())
+        if head and head["stem"] == path.stem:
+            found.append((int(head["number"]), path.stem))
+    return tuple(stem for _, stem in sorted(found))
+
+
+VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType({name: part_names(name) for name in FILED} | FLAGS)
 """The values of each concern, in the order in which the ladder meets them."""
 
-ERAS: Mapping[str, str] = MappingProxyType(
-    {
-        "linear": "runtime_offsets",
-        "xor": "runtime_offsets",
-        "xor_static": "static_offsets",
-        "xor_tiled": "static_offsets",
-    }
-)
-"""Layout to era; the body of an era is ``kernels/flash_fwd_<era>.cuh``."""
+ERAS: Mapping[str, str] = MappingProxyType({"linear": "runtime_offsets", "xor": "runtime_offsets"})
+"""Layouts whose offsets are computed at run time to their era; the body of one is ``kernels/flash_fwd_<era>.cuh``."""
+NEWEST_ERA = "static_offsets"  # of every other layout
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class Parts:
     @property
     def era(self) -> str:
         """The era whose body composes this layout."""
-        return ERAS[self.layout]
+        return ERAS.get(self.layout, NEWEST_ERA)
 
 
 CONCERNS = tuple(field.name for field in fields(Parts))

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 from flashladder.columns import markdown
 from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import load_all
 from flashladder.lock.code_claims import verify
+from flashladder.lock.step_counts import read_counts
 from flashladder.lock.verdict import Verdict
 
 
@@ -42,11 +44,14 @@ def rows(verdicts: Sequence[Verdict]) -> list[list[str]]:
 
 
 def section() -> list[str]:
-    """The section of results/report/progression.md, as paragraphs; from committed counts."""
+    """The section of results/report/progression.md, as paragraphs; of the steps that have committed counts."""
+    counts = read_counts()
+    counted = {kernel.iteration for kernel in counts.kernels.values()}
+    verdicts = verify([one.number for one in load_all() if one.number in counted], counts)
     text = (
         "Claims about machine code hold on sm_80, sm_86, sm_89 and sm_90 but for these. Where one is not made, it is "
         "no reason for that GPU's figures: [the notes](../../iterations/notes) give every claim's counts on every "
         "architecture."
     )
     header = ["#", "Claim", "where it is made", "elsewhere"]
-    return ["## By architecture", text, markdown(header, rows(verify()), left=4)]
+    return ["## By architecture", text, markdown(header, rows(verdicts), left=4)]

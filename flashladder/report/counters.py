@@ -28,9 +28,9 @@ HEADER = (
 
 
 def rows(ladder: Ladder, reading: EmulatedCounters) -> list[tuple[Row, EmulatedKernel]]:
-    """Each iteration's row in the A100's configuration, on the headline machine, and its reading."""
-    machine = headline_machine(ladder)
-    return [(row, reading.of(row.iteration.number)) for row in ladder.rows(machine, "fp16", PUBLISHED_GPU)]
+    """The row of each iteration that was read, in the A100's configuration on the headline machine, and its reading."""
+    rows = ladder.rows(headline_machine(ladder), "fp16", PUBLISHED_GPU)
+    return [(row, kernel) for row in rows if (kernel := reading.find(row.iteration.number))]
 
 
 def table(ladder: Ladder, reading: EmulatedCounters) -> str:

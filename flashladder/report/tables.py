@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import csv
 import io
+from typing import get_args
 
 from flashladder.columns import markdown
 from flashladder.ladder.config import DTYPES
@@ -16,9 +17,11 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.names import PUBLISHED_GPU
 from flashladder.report.claims import section
 from flashladder.report.data import HEADLINE_LENGTH, MODE, Ladder, Machine, Row
+from flashladder.results.published import Statistic
 from flashladder.results.schema import Summary
 
 DASH = "–"
+STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 PROGRESSION = (
     "machine", "gpu", "rung", "mode", "dtype", "configs_of", "iteration", "title", "config", "tflops_seq4096",
     "fa2_tflops_seq4096", "sm_clock_mhz_seq4096", "pct_of_fa2_seq4096", "pct_low_seq4096", "pct_high_seq4096",
@@ -83,7 +86,8 @@ def _cells(ladder: Ladder, machine: Machine | None, row: Row) -> list[str]:
             f"{mean.pct:.1f}" if mean else DASH,
         ]
     for key in ladder.published.gpus:
-        cells += [f"{ladder.published.cell(row.iteration.number, key, s).value:.1f}" for s in ("seq4096", "hmean")]
+        theirs = [ladder.published.find(row.iteration.number, key, s) for s in STATISTICS]
+        cells += [f"{cell.value:.1f}" if cell else DASH for cell in theirs]
     locked = row.locked
     return [*cells, *((str(locked.registers), str(locked.spill_stores)) if locked else (DASH, DASH))]
 
@@ -206,11 +210,8 @@ def progression(ladder: Ladder) -> list[tuple[object, ...]]:
 
 def _progression_row(ladder: Ladder, machine: Machine | None, dtype: str, key: str, row: Row) -> tuple[object, ...]:
     summary, mean, locked = headline(row), row.measured.mean if row.measured else None, row.locked
-    published = [
-        ladder.published.cell(row.iteration.number, gpu, statistic).value
-        for gpu in ladder.published.gpus
-        for statistic in ("seq4096", "hmean")
-    ]
+    cells = [ladder.published.find(row.iteration.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
+    published = [cell.value if cell else None for cell in cells]
     where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
     fa2 = machine.fa2(dtype) if machine else None
     timed = (

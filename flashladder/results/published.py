@@ -3,10 +3,7 @@
 Why: a reproduction is judged cell by cell, so that the figures must be data, be traceable, and be the same bytes that
 were taken over. The numbers live in `results/published/*.csv`, what they mean in `results/published/progression.yaml`;
 a CSV whose digest differs from the one noted there is refused. The progression was not measured by this project.
-
-Run:
-    python -m flashladder.results.published            # every cell of the progression, with tolerance
-    python -m flashladder.results.published --json
+Run: ``python -m flashladder.results.published`` prints every cell with its tolerance.
 """
 
 from __future__ import annotations
@@ -128,14 +125,17 @@ class Published:
     cells: tuple[Cell, ...]
     fa2_tflops: Mapping[tuple[str, str], float]
 
+    def find(self, iteration: int, gpu: str, statistic: Statistic) -> Cell | None:
+        """The figure of `iteration` on `gpu` (a100, rtx3090); None where none was published, as of later steps."""
+        wanted = (iteration, gpu, statistic)
+        return next((cell for cell in self.cells if (cell.iteration, cell.gpu, cell.statistic) == wanted), None)
+
     def cell(self, iteration: int, gpu: str, statistic: Statistic) -> Cell:
-        """The figure of `iteration` on `gpu` (a100, rtx3090); FlashladderError when none was published."""
-        for cell in self.cells:
-            if (cell.iteration, cell.gpu, cell.statistic) == (iteration, gpu, statistic):
-                return cell
-        raise FlashladderError(
-            f"no published figure for iteration {iteration} on {gpu} ({statistic})", where=relative(PUBLISHED)
-        )
+        """As `find`; FlashladderError when none was published."""
+        if found := self.find(iteration, gpu, statistic):
+            return found
+        what = f"no published figure for iteration {iteration} on {gpu} ({statistic})"
+        raise FlashladderError(what, where=relative(PUBLISHED))
 
     def column(self, gpu: str, statistic: Statistic) -> tuple[float, ...]:
         """Percent of FA2 of iterations 1 to 16, in order."""
@@ -269,10 +269,9 @@ def number(row: Mapping[str, str], column: str, kind: Callable[[str], T], where:
 def _read(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")  # bytes as they are: text mode would rewrite CRLF and the digest
-    except FileNotFoundError as error:
-        raise FlashladderError("file is missing", where=relative(path), hint="git checkout -- results") from error
-    except UnicodeDecodeError as error:
-        raise FlashladderError("not UTF-8 text", where=relative(path), hint="git checkout -- results") from error
+    except (FileNotFoundError, UnicodeDecodeError) as error:
+        what = "file is missing" if isinstance(error, FileNotFoundError) else "not UTF-8 text"
+        raise FlashladderError(what, where=relative(path), hint="git checkout -- results") from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -283,10 +282,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="example: python -m flashladder.results.published --json",
     )
     parser.add_argument("--json", action="store_true", help="cells as JSON")
-    wants_json = parser.parse_args(argv).json
+    options = parser.parse_args(argv)
     with one_line_errors():
         published = load()
-        if wants_json:
+        if options.json:
             print(dump_json([asdict(cell) for cell in published.cells]), end="")
             return 0
         print(f"percent of FA2, from {published.cells[0].source}; not measured by this project")
