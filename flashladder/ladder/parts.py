@@ -22,7 +22,7 @@ UNIT = 8  # elements of k per unit of the load sizes
 MMA_M = 16  # query rows of one mma.m16n8k16, hence at least as many per warp
 LOAD_TILES = (0, 2)  # everything up front, or one 16-wide k-tile at a time: what kernels/operands/ can do
 
-FILED = ("layout", "schedule", "operands", "softmax", "gmem", "epilogue")  # concerns whose values are files
+CHANGEABLE = ("layout", "schedule", "operands", "k_order", "softmax", "normalize", "gmem", "epilogue", "store_policy")
 FLAGS = {
     "k_order": ("column_major", "row_major"),
     "normalize": ("divide", "reciprocal"),
@@ -45,8 +45,10 @@ def part_names(concern: str, kernels: Path = KERNELS) -> tuple[str, ...]:
     return tuple(stem for _, stem in sorted(found))
 
 
-VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType({name: part_names(name) for name in FILED} | FLAGS)
-"""The values of each concern, in the order in which the ladder meets them."""
+VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {name: FLAGS[name] if name in FLAGS else part_names(name) for name in CHANGEABLE}
+)
+"""The values of each concern, in the order in which the ladder meets them: its files, or those of a flag."""
 
 ERAS: Mapping[str, str] = MappingProxyType({"linear": "runtime_offsets", "xor": "runtime_offsets"})
 """Layouts whose offsets are computed at run time to their era; the body of one is ``kernels/flash_fwd_<era>.cuh``."""
