@@ -73,7 +73,7 @@ def _other_registers(lock: LockFile) -> list[str]:
     """Kernels whose registers are farther from the published kernels' than another compiler release explains."""
     peer = read_peer(PEER)
     found = []
-    for iteration in load_all():
+    for iteration in (one for one in load_all() if one.number in peer):
         config = iteration.configs[PUBLISHED_GPU].short_form()
         kernel = lock.iterations[iteration.number].kernels.get(config) if iteration.number in lock.iterations else None
         theirs = peer[iteration.number][REGISTERS]
