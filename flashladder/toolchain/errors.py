@@ -1,7 +1,7 @@
 """What a failed compiler run means: from exit code and log to one line that says what to do.
 
-Every rule here has a test with a fake tool in ``tests/null/test_store.py``; an unrecognised failure still names its
-first error line and the full log.
+Every rule here has a test with a fake tool in ``tests/null/build/test_store.py``; an unrecognised failure still names
+its first error line and the full log.
 """
 
 from __future__ import annotations

@@ -90,6 +90,11 @@ def test_a_gpu_sessions_programs_exist(tmp_path: Path) -> None:
     assert [name for name in programs if importlib.util.find_spec(name) is None] == []
 
 
+def test_tests_mirror_the_rooms() -> None:
+    folders = {path.parent.name for path in (ROOT / "tests" / "null").glob("*/test_*.py")}
+    assert folders == set(layers())
+
+
 def test_an_init_is_a_sentence_and_names() -> None:
     """At most five lines of text; code only where it offers names."""
     for package in packages():

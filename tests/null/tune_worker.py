@@ -33,9 +33,9 @@ from flashladder.sweep.measure import gpu as measure_gpu
 from flashladder.sweep.measure import rung as measure_rung
 from flashladder.sweep.measure import worker
 from flashladder.sweep.records import CellRecord
+from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import GPU
-from tests.null.test_check_null import attention
-from tests.null.test_timing_null import FakeGpu
+from tests.null.check.test_check_null import attention
 
 _NUMBERS = itertools.count(1)  # of the sessions of this process: the seeds of their noise
 _OWN = threading.local()

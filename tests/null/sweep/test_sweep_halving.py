@@ -11,7 +11,7 @@ import pytest
 from flashladder.bench.timing import Arm, time_pairs
 from flashladder.results.blocks import Plan
 from flashladder.sweep.halving import HANDFUL, RUNGS, most_pairs, most_survivors, ranking, survivors, usual_pairs
-from tests.null.test_timing_null import FakeGpu
+from tests.null.bench.test_timing_null import FakeGpu
 
 NOISE = 0.007  # log units of one pair, about that of an H200 at S=4096
 

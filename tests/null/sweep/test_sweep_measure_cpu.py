@@ -17,8 +17,8 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.sweep import plan
 from flashladder.sweep.lanes.failures import CellFailed
 from flashladder.sweep.measure import cpu as measure_cpu
+from tests.null.check.test_check_null import attention
 from tests.null.sweep_fixture import digests, grid
-from tests.null.test_check_null import attention
 
 TEXT = """\
 why: One step on a length that a CPU can check, for tests.

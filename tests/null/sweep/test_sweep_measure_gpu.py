@@ -24,10 +24,10 @@ from flashladder.sweep import plan
 from flashladder.sweep.lanes.failures import CellFailed
 from flashladder.sweep.measure import gpu as measure_gpu
 from flashladder.sweep.measure import worker
+from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import GPU, result
+from tests.null.check.test_check_null import attention
 from tests.null.sweep_fixture import grid
-from tests.null.test_check_null import attention
-from tests.null.test_timing_null import FakeGpu
 
 CODE = "ab" * 32
 TEXT = """\

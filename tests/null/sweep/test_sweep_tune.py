@@ -26,6 +26,7 @@ from flashladder.sweep.cells import Wanted
 from flashladder.sweep.halving import RUNGS, most_pairs
 from flashladder.sweep.lanes.lane import Device, Lane
 from flashladder.sweep.lanes.run import Outcome, run
+from flashladder.sweep.measure import gpu as measure_gpu
 from flashladder.sweep.measure import rung as measure_rung
 from flashladder.sweep.place import Place
 from flashladder.sweep.records import Records
@@ -68,7 +69,9 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tune, "make_plan", planned)
     monkeypatch.setattr(tune, "python_of", lambda *_: sys.executable)
     monkeypatch.setattr("flashladder.sweep.lanes.run.Lane", InProcess)
-    monkeypatch.setattr(measure_rung, "bench_group", bench_group)  # as it was, afterwards
+    monkeypatch.setattr(measure_rung, "bench_group", bench_group)  # these as they were, afterwards
+    for name in ("FIRST_WARM_UP_S", "WARM_UP_S"):
+        monkeypatch.setattr(measure_gpu, name, getattr(measure_gpu, name))
     return tmp_path / "tune"
 
 

@@ -9,7 +9,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.ptx import normalise, opcode_counts, opcodes, ptx_sha256, read_ptx
 
-TINY = (Path(__file__).parent.parent / "data" / "tiny.ptx").read_text(encoding="utf-8")
+TINY = (Path(__file__).parents[2] / "data" / "tiny.ptx").read_text(encoding="utf-8")
 DEBUG_SECTION = """
 \t.section\t.debug_str
 \t{

@@ -28,8 +28,8 @@ from flashladder.names import CYCLES, DURATION
 from flashladder.results.files import load_as, load_result, write_result
 from flashladder.results.opinion import Opinion, Timings
 from flashladder.results.schema import SecondOpinionResult, Shape
+from tests.null.bench.test_bench_null import simulated
 from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench
-from tests.null.test_bench_null import simulated
 
 __all__ = ["simulated"]  # a fixture
 

@@ -10,7 +10,7 @@ import pytest
 
 from flashladder.results.published import sass_counts
 
-SCRIPT = Path(__file__).parents[2] / "analysis" / "opcode_progression.py"
+SCRIPT = Path(__file__).parents[3] / "analysis" / "opcode_progression.py"
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_result, write_result
 from flashladder.results.schema import A_A, BenchResult, CheckResult, Shape, kernel_key
+from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, kernel, result
-from tests.null.test_check_null import attention, right, zeros
-from tests.null.test_timing_null import FakeGpu
+from tests.null.check.test_check_null import attention, right, zeros
 
 TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
 CONFIG = KernelConfig.parse(FAST)

@@ -11,7 +11,7 @@ from flashladder.machine_code.sass import Sass, count, opcode_class, parse, run_
 from flashladder.results.published import sass_counts
 from flashladder.view.sass import COLUMNS, count_table, listing
 
-LISTING = Path(__file__).parent.parent / "data" / "tiny.sm_80.sass"
+LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.machine_code.cubin import main, read_cubin, text_sha256
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 
 
 @pytest.mark.parametrize(("arch", "registers", "size"), [("sm_80", 21, 0x480), ("sm_90", 24, 0x500)])

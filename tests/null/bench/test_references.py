@@ -28,11 +28,11 @@ from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Reference, Series, Shape
+from tests.null.bench.test_bench_null import simulated
+from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import FAST, GOOD, group, pairs, result
+from tests.null.check.test_check_null import attention, right
 from tests.null.ladder_fixture import make
-from tests.null.test_bench_null import simulated
-from tests.null.test_check_null import attention, right
-from tests.null.test_timing_null import FakeGpu
 
 __all__ = ["simulated"]  # a fixture
 

@@ -36,10 +36,10 @@ from flashladder.results.statistics import (
     summarize,
     verdict,
 )
+from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import FAST, group, pairs, result, sample
+from tests.null.check.test_check_null import attention, right
 from tests.null.ladder_fixture import make
-from tests.null.test_check_null import attention, right
-from tests.null.test_timing_null import FakeGpu
 
 TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
 H200_L2 = 62_914_560  # bytes, as its driver tells
