@@ -17,21 +17,21 @@ import shutil
 import subprocess
 import tempfile
 
-from flashladder.version import __version__
 from flashladder.build import native, wheel
-from flashladder.ladder.config import KernelConfig
-from flashladder.machine_code.cubin import text_sha256
-from flashladder.paths import BUILD, ROOT
-from flashladder.files import digest_files, dump_json, sha256, write_atomic
 from flashladder.build.host_library import LIBRARY_NAME, WHEEL_INIT, wheel_init
+from flashladder.build.kernel_table import TableRow, table_source
+from flashladder.build.store import CubinEntry, PtxEntry
+from flashladder.files import digest_files, dump_json, sha256, write_atomic
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
-from flashladder.toolchain.pins import load_pins
+from flashladder.ladder.subject import Subject, parse_subject
+from flashladder.machine_code.cubin import text_sha256
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import PtxasRow, format_table, to_csv
-from flashladder.build.store import CubinEntry, PtxEntry
-from flashladder.ladder.subject import Subject, parse_subject
-from flashladder.build.kernel_table import TableRow, table_source
+from flashladder.paths import BUILD, ROOT
+from flashladder.toolchain.pins import load_pins
 from flashladder.toolchain.wheels import Toolchain, demangle
+from flashladder.version import __version__
 
 SCHEMA = 1
 # This package's files whose text decides what a build leaves.

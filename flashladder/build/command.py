@@ -26,23 +26,23 @@ import shutil
 import sys
 import time
 
-from flashladder.version import __version__
+from flashladder.arguments import CONFIGS, NUMBERS, Parser, whole
 from flashladder.build import native, wheel
-from flashladder.arguments import NUMBERS, CONFIGS, Parser, whole
 from flashladder.build.artifacts import Request, inputs_of, is_fresh, make
-from flashladder.columns import terminal_width
 from flashladder.build.compile import compile_many, default_arch, table_rows
+from flashladder.build.other_toolchains import toolchain_of
+from flashladder.build.ptxas_table import render
+from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.ablation import load_description
-from flashladder.toolchain.pins import load_pins
-from flashladder.machine_code.ptxas import PtxasRow
-from flashladder.build.ptxas_table import render
 from flashladder.ladder.selection import select_configs
 from flashladder.ladder.subject import parse_subject
+from flashladder.machine_code.ptxas import PtxasRow
 from flashladder.toolchain.errors import disk_full
+from flashladder.toolchain.pins import load_pins
 from flashladder.toolchain.wheels import find_toolchain, gpu_arch, require_arch
-from flashladder.build.other_toolchains import toolchain_of
+from flashladder.version import __version__
 
 NEEDED_BYTES = 200 * 2**20  # what one iteration's store entries, library and wheel take at most, with room to spare
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import CONFIGS, Parser, whole
-from flashladder.columns import terminal_width
-from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.paths import KERNELS
-from flashladder.files import write_atomic
-from flashladder.machine_code.ptxas import PtxasRow, to_csv
 from flashladder.build.ptxas_table import render
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import STORE, CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
+from flashladder.columns import terminal_width
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import write_atomic
+from flashladder.machine_code.ptxas import PtxasRow, to_csv
+from flashladder.paths import KERNELS
 from flashladder.toolchain.wheels import (
     Toolchain,
     find_toolchain,

@@ -1,8 +1,9 @@
 """The host half of a built library: the commands that compile and link it, and the Python file beside it.
 
 `binding.cpp` and `launch.cpp` are compiled once and linked with each iteration's generated table
-(`flashladder.build.kernel_table`). Neither needs nvcc: a host C++ compiler, torch's headers and the CUDA runtime's headers and
-static library from the toolchain wheels are all. `flashladder.build.command` runs these commands; so does tests/nvcc.
+(`flashladder.build.kernel_table`). Neither needs nvcc: a host C++ compiler, torch's headers and the CUDA runtime's
+headers and static library from the toolchain wheels are all. `flashladder.build.command` runs these commands; so does
+tests/nvcc.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from flashladder.build import wheel
-from flashladder.ladder.config import KernelConfig
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
-from flashladder.results.schema import Kernel
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.selection import select_configs
 from flashladder.ladder.subject import Subject, parse_subject
+from flashladder.results.schema import Kernel
 
 Operator = Callable[..., object]
 

@@ -17,12 +17,12 @@ import subprocess
 import tempfile
 
 from flashladder.build import host_library
-from flashladder.errors import FlashladderError
-from flashladder.paths import KERNELS
-from flashladder.files import digest_files, dump_json, sha256, write_atomic
 from flashladder.build.store import STORE
-from flashladder.toolchain.environment import FOREIGN_ENV
 from flashladder.build.store_worker import entry_lock
+from flashladder.errors import FlashladderError
+from flashladder.files import digest_files, dump_json, sha256, write_atomic
+from flashladder.paths import KERNELS
+from flashladder.toolchain.environment import FOREIGN_ENV
 from flashladder.toolchain.errors import Failure, diagnose
 from flashladder.toolchain.wheels import Toolchain, host_compiler, host_compiler_version
 

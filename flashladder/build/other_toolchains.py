@@ -18,12 +18,12 @@ import subprocess
 import tempfile
 
 from flashladder.arguments import Parser
+from flashladder.build.wheel import installer
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.paths import BUILD, ROOT
 from flashladder.files import relative, sha256, write_atomic
+from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain.pins import load_pins
 from flashladder.toolchain.wheels import Toolchain, find_toolchain
-from flashladder.build.wheel import installer
 
 FOLDER = BUILD / "toolchains"
 REQUIREMENTS = ROOT / "requirements"

@@ -18,11 +18,11 @@ import subprocess
 import sys
 import tempfile
 
-from flashladder.errors import FlashladderError
-from flashladder.paths import PACKAGE
-from flashladder.files import relative, write_atomic
 from flashladder.build.store import CubinEntry, PtxEntry, prepare
 from flashladder.build.store_worker import ERROR_MARK, fill, lock_holder
+from flashladder.errors import FlashladderError
+from flashladder.files import relative, write_atomic
+from flashladder.paths import PACKAGE
 from flashladder.toolchain.errors import FEWER_JOBS, disk_full
 from flashladder.toolchain.wheels import find_ninja
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flashladder.errors import FlashladderError
-from flashladder.paths import BUILD
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.machine_code.ptxas import PtxasUsage
+from flashladder.paths import BUILD
 
 SCHEMA = 1
 STORE = BUILD / "store"

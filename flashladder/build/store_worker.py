@@ -1,7 +1,7 @@
 """Fills one entry of the store: lock, run the tool in a scratch folder, rename its output into place, write meta.json.
 
-The scheduler runs it as ``python -S -m flashladder.build.store_worker <folder>``: standard library only, because it runs
-hundreds of times in a full build. A build that is killed leaves nothing that looks finished.
+The scheduler runs it as ``python -S -m flashladder.build.store_worker <folder>``: standard library only, because it
+runs hundreds of times in a full build. A build that is killed leaves nothing that looks finished.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import sys
 import time
 from typing import Any
 
+from flashladder.build.store import is_whole
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.machine_code.ptxas import parse_log, warnings_of
-from flashladder.build.store import is_whole
 from flashladder.toolchain.environment import clean_environment
 from flashladder.toolchain.errors import Failure, diagnose, disk_full
 

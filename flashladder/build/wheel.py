@@ -2,7 +2,8 @@
 
 Why not bdist_wheel: nothing is left to compile when a wheel is made, and a wheel is a zip with three metadata files;
 the `wheel` package writes the zip and its RECORD. The library inside needs no Python symbol, hence ``cp310-abi3``.
-Used by `flashladder.build.command`; on its own it installs every wheel that is built for this machine's GPU (else sm_80):
+Used by `flashladder.build.command`; on its own it installs every wheel that is built for this machine's GPU (else
+sm_80):
 
     python -m flashladder.build.wheel
 """
@@ -26,8 +27,8 @@ import zipfile
 
 from flashladder.build.compile import default_arch
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.paths import BUILD
 from flashladder.files import relative, sha256
+from flashladder.paths import BUILD
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
 EPOCH_SECONDS = "315532800"

@@ -5,8 +5,8 @@
     >>> torch.ops.flashladder_16.forward_out(q, k, v, out, config="(FP16, 128, 64, 64, 4): ...")
     >>> flashladder_16.configurations()
 
-The same text is `__init__.py` of every `flashladder_NN` wheel (flashladder/build/wheel_template.py is the template). Beside it:
-`_C.abi3.so`, `manifest.json` (digests of all inputs) and `kernels.csv` (registers, spills, shared memory).
+The same text is `__init__.py` of every `flashladder_NN` wheel (flashladder/build/wheel_template.py is the template).
+Beside it: `_C.abi3.so`, `manifest.json` (digests of all inputs) and `kernels.csv` (registers, spills, shared memory).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Are a timing's raw samples all there? Blocks and pairs counted against the settings under which they were taken.
 
-Why apart from `flashladder.results.derive`: that asks whether tables follow from the samples; a block that was taken out
-together with its pairs leaves tables that follow. A run cut short is told here as well.
+Why apart from `flashladder.results.derive`: that asks whether tables follow from the samples; a block that was taken
+out together with its pairs leaves tables that follow. A run cut short is told here as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flashladder.results.schema import A_A, BenchResult, Group, Series, Settings
 from flashladder.results.blocks import CELL_EXTRA_BLOCKS, Plan, disturbed
+from flashladder.results.schema import A_A, BenchResult, Group, Series, Settings
 
 FIRST_PROTOCOL = "1"  # in which a sweep's cells had no more blocks than others
 

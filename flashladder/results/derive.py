@@ -4,7 +4,8 @@ Why: a committed table must follow from its raw samples, so that one function ma
 compares. Plausibility is judged here as well: a time below what the GPU's peaks allow is an error, not a record.
 
 Run:
-    python -m flashladder.results.derive results/h200/bench.json.gz   # exit 1 when a number does not follow from its samples
+    python -m flashladder.results.derive results/h200/bench.json.gz   # exit 1 when a number does not follow from its
+    samples
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import sys
 
 import numpy as np
 
-from flashladder.results.completeness import incomplete
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.ladder.gpus import Quantity, gpu_key, load_gpus
+from flashladder.results.blocks import disturbed, settle
+from flashladder.results.completeness import incomplete
 from flashladder.results.differences import differences
-from flashladder.results.schema import A_A, BenchResult, Block, Group, Mean, Series, Shape, Summary
 from flashladder.results.files import load_as, write_result
+from flashladder.results.schema import A_A, BenchResult, Block, Group, Mean, Series, Shape, Summary
 from flashladder.results.statistics import (
     Floats,
     LogSummary,
@@ -32,7 +34,6 @@ from flashladder.results.statistics import (
     summarize,
     verdict,
 )
-from flashladder.results.blocks import disturbed, settle
 
 Cell = tuple[str, str, Shape]  # kernel key, dtype, shape
 
@@ -244,7 +245,9 @@ def main(paths: Sequence[str]) -> int:
     again = "--derive" in paths
     names = [name for name in paths if name != "--derive"]
     if not names or "--help" in names:
-        print("usage: python -m flashladder.results.derive [--derive] FILE...   example: ... results/h200/bench.json.gz")
+        print(
+            "usage: python -m flashladder.results.derive [--derive] FILE...   example: ... results/h200/bench.json.gz"
+        )
         return 0 if names else 2
     for name in names:
         if again:

@@ -18,16 +18,15 @@ import json
 import os
 from pathlib import Path
 import platform
-import sys
 from typing import Any, TypeVar
 import zlib
 
 from pydantic import TypeAdapter, ValidationError
 
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.results.migrations import digest_of, migrate, version_of, with_digest
-from flashladder.results.schema import AnyResult, Host, Origin, Result
+from flashladder.results.schema import AnyResult, Host, Origin
 
 Kind = TypeVar("Kind", bound=Origin)
 

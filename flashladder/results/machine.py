@@ -19,9 +19,9 @@ from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, relative, write_atomic
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.results.cells import Sweep
+from flashladder.results.files import identity, load_result, read_json, seal
 from flashladder.results.samples import Strict
 from flashladder.results.schema import AnyResult, Result
-from flashladder.results.files import identity, load_result, read_json, seal
 
 NAME = "machine.json"
 CPU = "cpu"  # the folder of what needs no GPU

@@ -1,7 +1,7 @@
 """Result documents of earlier schema versions, made into those of today: a chain of steps, one per version.
 
-Why: raw samples outlive the code that wrote them. Every file is migrated when it is read (`flashladder.results.files`), so
-that the rest of the package knows one schema; each step is a pure function on the JSON document, and a document of
+Why: raw samples outlive the code that wrote them. Every file is migrated when it is read (`flashladder.results.files`),
+so that the rest of the package knows one schema; each step is a pure function on the JSON document, and a document of
 every old version is kept under tests/data/ to prove it.
 
 Versions:
@@ -12,7 +12,8 @@ Versions:
        sealed anew.
 
 Run:
-    python -m flashladder.results --migrate results/h200/bench.json.gz    # rewrites a file of an older version, whole or not
+    python -m flashladder.results --migrate results/h200/bench.json.gz    # rewrites a file of an older version, whole
+    or not
 """
 
 from __future__ import annotations
@@ -20,12 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 import copy
 import json
-from pathlib import Path
-import sys
 from typing import Any
 
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import relative, sha256
+from flashladder.errors import FlashladderError
+from flashladder.files import sha256
 from flashladder.results.origin import SCHEMA_VERSION
 
 Document = dict[str, Any]

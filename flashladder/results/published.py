@@ -21,8 +21,8 @@ import yaml
 
 from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.paths import RESULTS
 from flashladder.files import dump_json, relative, sha256
+from flashladder.paths import RESULTS
 
 PUBLISHED = RESULTS / "published"
 DESCRIPTION = "progression.yaml"

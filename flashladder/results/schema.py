@@ -1,7 +1,8 @@
 """The schema of result files: frozen pydantic models, from one pair of times to a whole document.
 
 Why: a number without its raw samples, machine-code hash and GPU is worth nothing a month later, so that a document that
-lacks one of them is refused. Reading and writing: `flashladder.results.files`; what is derived: `flashladder.results.derive`.
+lacks one of them is refused. Reading and writing: `flashladder.results.files`; what is derived:
+`flashladder.results.derive`.
 """
 
 from __future__ import annotations

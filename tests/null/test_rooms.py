@@ -95,6 +95,14 @@ def test_tests_mirror_the_rooms() -> None:
     assert folders == set(layers())
 
 
+def test_no_tool_overlooks_a_room() -> None:
+    """Tools pass over folders called "build" wherever they lie, unless they are told otherwise."""
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    passed_over = {*tool["ruff"]["exclude"], *tool["pytest"]["ini_options"]["norecursedirs"]}
+    assert not passed_over & set(layers())
+    assert "extend-exclude" not in tool["ruff"]
+
+
 def test_an_init_is_a_sentence_and_names() -> None:
     """At most five lines of text; code only where it offers names."""
     for package in packages():
