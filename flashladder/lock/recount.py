@@ -1,9 +1,9 @@
 """Opcode counts of compiled kernels, whole and main loop, as nvdisasm reads them; kept by the digest of the code.
 
-Why: the counts of a lock are checked against machine code and never against the lock itself. A kernel takes a quarter
-of a second to disassemble, 256 of them are locked: counts are kept under ``build/counts/`` by everything that decides
-them (machine code, architecture, disassembler, reader), so that they are made once. Nothing to run here; `invoke gate`
-and ``python -m flashladder.lock verify`` do.
+Why: the counts of a lock are checked against machine code and never against the lock itself. 256 kernels are locked,
+and nvdisasm takes a fifth of a second to start: it reads many at once, and counts are kept under ``build/counts/`` by
+everything that decides them (machine code, architecture, disassembler, reader), so that they are made once. Nothing to
+run here; `invoke gate` and ``python -m flashladder.lock verify`` do.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 import os
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from flashladder.toolchain.wheels import find_toolchain, load_pins
 
 KEPT = BUILD / "counts"
 DISASSEMBLER = "nvidia-cuda-nvdisasm"
+TOGETHER = 32  # kernels in one run of nvdisasm
 
 
 class Scope(BaseModel):
@@ -65,39 +67,49 @@ class Counts(BaseModel):
 
 
 def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
-    """The counts of each kernel, in order; those not kept yet are made, one disassembler per CPU.
+    """The counts of each kernel, in order; those not kept yet are made, a few dozen by one run of the disassembler.
 
     Raises:
         FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
     """
-    made = find_toolchain().nvdisasm
+    nvdisasm = find_toolchain().nvdisasm
     files = (Path(sass.__file__), Path(instruction_order.__file__), Path(__file__))
     reader = "".join(sha256(path.read_bytes()) for path in files) + load_pins().packages[DISASSEMBLER]
+    codes = [read_cubin(entry.cubin) for entry in entries]
+    paths = [kept / f"{sha256(code.text_sha256 + code.arch + reader)}.json" for code in codes]
+    found = {path: counts for path in paths if (counts := _kept(path))}
+    missing = {path: code for path, code in zip(paths, codes, strict=True) if path not in found}
+    by_arch: dict[str, list[Path]] = {}
+    for path, code in missing.items():
+        by_arch.setdefault(code.arch, []).append(path)
+    parts = [(arch, own[i : i + TOGETHER]) for arch, own in by_arch.items() for i in range(0, len(own), TOGETHER)]
     with (
         ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
-        tqdm(total=len(entries), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
+        tqdm(total=len(missing), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
     ):
 
-        def one(entry: CubinEntry) -> Counts:
-            found = _counts(entry, made, reader, kept)
-            bar.update()
-            return found
+        def many(part: tuple[str, list[Path]]) -> list[Counts]:
+            arch, own = part
+            return [_counts(one) for one in sass.disassemble_many([missing[path].text for path in own], arch, nvdisasm)]
 
-        return list(pool.map(one, entries))
+        for (_, own), made in zip(parts, pool.map(many, parts), strict=True):
+            for path, counts in zip(own, made, strict=True):
+                found[path] = counts
+                with suppress(FlashladderError):  # a folder that cannot be written costs time, not the counts
+                    write_atomic(path, dump_json(counts.model_dump()))
+            bar.update(len(own))
+    return [found[path] for path in paths]
 
 
-def _counts(entry: CubinEntry, nvdisasm: Path, reader: str, kept: Path) -> Counts:
-    path = kept / f"{sha256(read_cubin(entry.cubin).text_sha256 + entry.arch + reader)}.json"
+def _kept(path: Path) -> Counts | None:
     try:
         return Counts.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
-        code = sass.disassemble(entry.cubin, nvdisasm, lines=False)
-    found = Counts(kernel=_scope(code.instructions), loop=_scope(code.main_loop()))
-    try:
-        write_atomic(path, dump_json(found.model_dump()))
-    except FlashladderError:
-        return found  # a folder that cannot be written costs time, not the counts
-    return found
+        return None
+
+
+def _counts(code: sass.Sass) -> Counts:
+    return Counts(kernel=_scope(code.instructions), loop=_scope(code.main_loop()))
 
 
 def _scope(code: Sequence[sass.Instruction]) -> Scope:

@@ -16,14 +16,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+import itertools
 from pathlib import Path
 import re
 import subprocess
+import tempfile
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.names import KERNEL
 
+BYTES = 16  # of an instruction, from sm_70 on
 LONE_OPCODES = frozenset({"IMAD.MOV.U32"})
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(?P<name>[^,\s]+)")
@@ -32,6 +35,7 @@ _SOURCE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
 _INSTRUCTION = re.compile(
     r"^\s*\{?\s*/\*(?P<address>[0-9a-f]+)\*/\s+(?:(?P<predicate>@\S+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>.*?)\s*;"
 )
+_NUMBER = re.compile(r"\b0x(?P<address>[0-9a-f]+)$")  # where a branch goes, in code without labels
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
 _BRANCHES = frozenset({"BRA", "JMP", "CALL", "BREAK"})
 _ENDS = frozenset({"EXIT", "RET", "KILL"})
@@ -171,6 +175,42 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
     return Sass(tuple(instructions), labels)
 
 
+def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[Sass]:
+    """Kernels of one architecture from their machine code alone (the ``.text`` section), without source lines.
+
+    Why: nvdisasm takes a fifth of a second to start and a fiftieth for a kernel. All are read as one piece of code;
+    labels, which it does not have, are made from the addresses to which branches go.
+
+    Raises:
+        FlashladderError: nvdisasm failed, or read another number of instructions than there are.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".bin") as raw:
+        raw.write(b"".join(codes))
+        raw.flush()
+        text = _output(nvdisasm, ["-b", arch.upper().replace("_", ""), "-ndf"], Path(raw.name)) if codes else ""
+    rows = (match for row in text.splitlines() if (match := _INSTRUCTION.match(row)))
+    found, end = [], 0
+    for code in codes:
+        begin, end = end, end + len(code)
+        own = [_at(row, begin) for row in itertools.islice(rows, len(code) // BYTES)]
+        if [instruction.address for instruction, _ in own] != list(range(0, len(code), BYTES)):
+            raise FlashladderError(
+                "nvdisasm read other code", expected=f"{len(code) // BYTES} instructions", found=len(own)
+            )
+        found.append(Sass(tuple(one for one, _ in own), {name: place for _, to in own for name, place in to}))
+    return found
+
+
+def _at(row: re.Match[str], begin: int) -> tuple[Instruction, list[tuple[str, int]]]:
+    """An instruction of the kernel that begins at address `begin`, and the label that it branches to, if it does."""
+    opcode, operands, labels = row["opcode"], row["operands"], []
+    if opcode_class(opcode) in _BRANCHES and (target := _NUMBER.search(operands)):
+        place = int(target["address"], 16) - begin
+        labels.append((f".L_{place:x}", place))
+        operands = f"{operands[: target.start()]}`(.L_{place:x})"
+    return Instruction(int(row["address"], 16) - begin, row["predicate"] or "", opcode, operands), labels
+
+
 def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = True) -> str:
     """What ``nvdisasm -c -g`` prints for a cubin; the wheels' nvdisasm unless told otherwise.
 
@@ -182,13 +222,16 @@ def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = Tru
         nvdisasm = find_toolchain().nvdisasm
     if not cubin.is_file():
         raise FlashladderError("no such cubin", where=relative(cubin))
+    return _output(nvdisasm, ["-c", *(["-g"] if lines else []), "-ndf"], cubin)
+
+
+def _output(nvdisasm: Path, options: Sequence[str], path: Path) -> str:
     try:
-        options = ["-c", *(["-g"] if lines else []), "-ndf"]
-        done = subprocess.run([str(nvdisasm), *options, str(cubin)], capture_output=True, text=True, check=False)
+        done = subprocess.run([str(nvdisasm), *options, str(path)], capture_output=True, text=True, check=False)
     except OSError as error:
         raise FlashladderError(f"could not run nvdisasm ({error.strerror})", where=relative(nvdisasm)) from error
     if done.returncode:
-        raise FlashladderError("nvdisasm failed", where=relative(cubin), found=done.stderr or done.returncode)
+        raise FlashladderError("nvdisasm failed", where=relative(path), found=done.stderr or done.returncode)
     return done.stdout
 
 

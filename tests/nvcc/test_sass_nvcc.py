@@ -13,9 +13,10 @@ from flashladder.build.compile import tools_of
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import cubin_entry, ptx_entry
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.cubin import text_sha256
+from flashladder.machine_code.cubin import read_cubin, text_sha256
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.machine_code.sass import disassemble, main_loop_counts, opcode_counts, parse
+from flashladder.machine_code.sass import disassemble, disassemble_many, main_loop_counts, opcode_counts, parse
+from flashladder.toolchain.wheels import find_toolchain
 from flashladder.view.sass import main
 
 pytestmark = pytest.mark.nvcc
@@ -34,6 +35,32 @@ def test_counts_of_a_cubin(arch: str) -> None:
     assert (opcode_counts(cubin)["HMMA"], main_loop_counts(cubin)["HMMA"]) == (2, 2)
     assert opcode_counts(cubin)["LDG"] == 2
     assert main_loop_counts(cubin)["LDG"] == 1
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_kernels_read_together_are_those_read_one_by_one(arch: str) -> None:
+    cubin = DATA / f"tiny.{arch}.cubin"
+    text, one = read_cubin(cubin).text, disassemble(cubin, lines=False)
+    for many in disassemble_many([text, text, text], arch, find_toolchain().nvdisasm):
+        assert [(i.address, i.predicate, i.opcode) for i in many.instructions] == [
+            (i.address, i.predicate, i.opcode) for i in one.instructions
+        ]
+        assert [[i.address for i in loop] for loop in many.loops()] == [
+            [i.address for i in loop] for loop in one.loops()
+        ]
+        assert len(many.main_loop()) > 10
+        operands = [(i.operands, j.operands) for i, j in zip(many.instructions, one.instructions, strict=True)]
+        assert all(a == b or ("`(.L_" in a and "`(.L_" in b) for a, b in operands)
+
+
+def test_code_that_nvdisasm_reads_otherwise_is_refused(tmp_path: Path) -> None:
+    tool = tmp_path / "nvdisasm"
+    tool.write_text("#!/bin/sh\necho '        /*0000*/                   NOP ;'\n", encoding="utf-8")
+    tool.chmod(0o755)
+    assert len(disassemble_many([bytes(16)], "sm_80", tool)) == 1
+    with pytest.raises(FlashladderError, match="nvdisasm read other code: expected 2 instructions, found 1"):
+        disassemble_many([bytes(32)], "sm_80", tool)
+    assert disassemble_many([], "sm_80", tool) == []
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
