@@ -4,10 +4,7 @@ Why: what a step of the ladder changes is seen first in the machine code. The cl
 `results/published/published_sass_counts_sm80.csv`: the opcode up to its first dot, except that `IMAD.MOV.U32`, which
 is a register move issued on the FMA pipe, is counted on its own.
 
-Run: ``python -m flashladder.view.sass a.cubin b.cubin`` counts any cubins side by side; ``python -m
-flashladder.machine_code.sass 7`` lists the machine code of an iteration beside its source lines (``--counts`` for the
-table alone, ``--config`` for another configuration than the first of its A100 ones, ``--arch`` for another architecture
-than sm_80).
+Nothing to run here; ``invoke sass`` and ``python -m flashladder.view.sass`` do.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 Why: a step is understood by reading what the assembler made of it; the main loop is marked because whatever stands
 outside of it runs once.
 
-Run: ``python -m flashladder.view.sass 7`` (an iteration) or ``python -m flashladder.view.sass a.cubin
-b.cubin`` (any cubins).
+Run: ``python -m flashladder.view.sass 7`` lists an iteration beside its source lines (``--counts`` for the table alone,
+``--config`` for another configuration than the first of its A100 ones, ``--arch`` for another architecture than
+sm_80); ``python -m flashladder.view.sass a.cubin b.cubin`` counts any cubins side by side.
 """
 
 from __future__ import annotations
@@ -150,3 +151,7 @@ def show(
         prefix = cubin.parent.name + "/" + cubin.stem if is_file else target
         columns |= {prefix: sass.counts(), f"{prefix} loop": count(sass.main_loop())}
     print(count_table(columns))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
