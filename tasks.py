@@ -20,7 +20,7 @@ from flashladder.arguments import METHODS, ONE_CONFIG
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import last_iteration
 from flashladder.gpu.present import require_gpu
-from flashladder.ladder.config import EXAMPLE
+from flashladder.ladder.config import DTYPES, EXAMPLE
 
 usage.install()
 Flag = str | bool | None
@@ -55,29 +55,17 @@ def step(text: str) -> str:
     return str(number)
 
 
+def one_of(what: str, text: str, words: Sequence[str]) -> str:
+    """`text` if it is one of some words; leaves with one line and exit code 2 otherwise."""
+    with one_line_errors():
+        if text not in words:
+            raise FlashladderError(f"no such {what}", expected=" or ".join(words), found=repr(text))
+    return text
+
+
 def dtype_of(text: str) -> str:
-    """`text` if it is fp16, bf16 or nothing; leaves with one line and exit code 2 otherwise."""
-    with one_line_errors():
-        if text not in ("", "fp16", "bf16"):
-            raise FlashladderError("no such dtype", expected="fp16 or bf16", found=repr(text))
-    return text
-
-
-def backend_of(text: str) -> str:
-    """`text` if it is gpu, emulator or nothing; leaves with one line and exit code 2 otherwise."""
-    with one_line_errors():
-        if text not in ("", "gpu", "emulator"):
-            raise FlashladderError("no such backend", expected="gpu or emulator", found=repr(text))
-    return text
-
-
-def methods_of(text: str) -> list[str]:
-    """The second opinions that `text` names with commas; leaves with one line and exit code 2 at another word."""
-    names = text.split(",") if text else []
-    with one_line_errors():
-        if other := next((name for name in names if name not in METHODS), None):
-            raise FlashladderError("no such method", expected=" or ".join(METHODS), found=repr(other))
-    return names
+    """`text` if it is a dtype or nothing; else as `one_of`."""
+    return text and one_of("dtype", text, DTYPES)
 
 
 def need_gpu() -> None:
@@ -183,7 +171,11 @@ def check(
 
     Example: `invoke check 7 --backend emulator`.
     """
-    how: dict[str, Flag] = {"quick": quick, "out": out, "backend": backend_of(backend)}
+    how: dict[str, Flag] = {
+        "quick": quick,
+        "out": out,
+        "backend": backend and one_of("backend", backend, ("gpu", "emulator")),
+    }
     number, dtype = step(number), dtype_of(dtype)
     if backend != "emulator":
         need_gpu()
@@ -275,7 +267,8 @@ def bench(
     Example: `invoke bench 16 --references all --method nvbench,ncu`.
     """
     number, dtype = step(number), dtype_of(dtype)
-    several = {"--references": references.split(",") if references else [], "--method": methods_of(method)}
+    methods = [one_of("method", name, METHODS) for name in method.split(",")] if method else []
+    several = {"--references": references.split(",") if references else [], "--method": methods}
     need_gpu()
     words = [word for option, names in several.items() if names for word in (option, *names)]
     call("bench.command", number, *words, configs=configs, dtype=dtype, tune=tune, out=out)

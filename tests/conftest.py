@@ -34,7 +34,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long tests first, so that no process is left with one at the end: in one process, or in each one's share."""
-    items.sort(key=lambda item: -SECONDS[kind_of(item)])
     shares = getattr(config, "workerinput", {}).get("workercount", 1)
     items[:] = dealt(items, int(shares))
 

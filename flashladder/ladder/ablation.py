@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.config import LOADS, KernelConfig
 from flashladder.ladder.inherit import frozen
 from flashladder.ladder.iteration import Expect, Iteration, load_all, load_iteration, no_such_iteration
 from flashladder.ladder.parts import CONCERNS, Parts, config_conflicts, contradictions, fit_config
@@ -20,12 +20,12 @@ from flashladder.ladder.subject import not_a_description, split_description
 from flashladder.located import closest
 from flashladder.paths import ITERATIONS
 
-_LOADS = ("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles", "mma_double_buffer_loads")
+_LOADS = (*LOADS, "mma_double_buffer_loads")
 _TUNED = ("B_r", "B_c", "n_warps", *_LOADS)
 
 
-def load_ablation(text: str, folder: Path = ITERATIONS) -> Iteration:
-    """The iteration that `text` describes; a bare number is a step of the ladder itself.
+def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
+    """An iteration by its number (``16``), or an ablation of it (``16 - swizzle``, ``7 + row_major``).
 
     Raises:
         FlashladderError: not a description, nothing of that name, or a result that no configuration can express.
@@ -147,12 +147,3 @@ def _config(base: Iteration, gpu: str, parts: Parts, step: Iteration, descriptio
         source = step if "+" in description else untuned
         knobs = {name: getattr(source.configs[gpu], name) for name in _TUNED}
     return fit_config(parts, replace(base.configs[gpu], **knobs))  # type: ignore[arg-type]  # names of its own fields
-
-
-def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
-    """An iteration by its number (``16``), or an ablation of it (``16 - swizzle``, ``7 + row_major``).
-
-    Raises:
-        FlashladderError: not a description, or nothing of that name can be taken back or added.
-    """
-    return load_ablation(text, folder)

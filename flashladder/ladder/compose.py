@@ -97,8 +97,7 @@ def _gmem_type(iteration: Iteration) -> str:
 def part_files(iteration: Iteration, config: KernelConfig) -> tuple[str, ...]:
     """The part files that this kernel is composed of, relative to ``kernels/``, in reading order."""
     parts = iteration.parts
-    loads = (config.Q_mma_load_K_tiles, config.K_mma_load_K_tiles, config.V_mma_load_K_tiles)
-    operands = sorted({_operand(load, config) for load in loads})
+    operands = sorted({_operand(load, config) for load in config.load_tiles})
     return (
         f"schedule/{parts.schedule}.cuh",
         f"flash_fwd_{iteration.era}.cuh",

@@ -96,10 +96,9 @@ class KernelConfig:
         """The three load sizes, in the order Q, K, V, in units of 8 elements of k; 0 is the whole operand."""
         return (self.Q_mma_load_K_tiles, self.K_mma_load_K_tiles, self.V_mma_load_K_tiles)
 
-    def _set(self, written: str, *, early: bool | None = None) -> list[str]:
-        """The words of the flags that are set, by an attribute of `Flag`; `early`: of one side of the loads alone."""
-        chosen = [(name, flag) for name, flag in FLAGS.items() if early is None or flag.early == early]
-        return [getattr(flag, written) for name, flag in chosen if getattr(self, name) and getattr(flag, written)]
+    def _flags(self, form: str, words: Mapping[str, str]) -> str:
+        """The words of the flags that are set, each in `form`."""
+        return "".join(form.format(word) for name, word in words.items() if getattr(self, name))
 
     @property
     def n_threads(self) -> int:
@@ -113,8 +112,7 @@ class KernelConfig:
 
     def short_form(self) -> str:
         """The configuration on one line, as tables and locks write it; `parse` is its exact inverse."""
-        before = "".join(f"{word}+" for word in self._set("word", early=True))
-        after = "".join(f"+{word}" for word in self._set("word", early=False))
+        before, after = self._flags("{}+", _EARLY), self._flags("+{}", _LATE)
         loads = "_".join(map(str, self.load_tiles))
         size = f"({self.dtype.upper()}, {self.d_head}, {self.B_r}, {self.B_c}, {self.n_warps})"
         return f"{size}: {before}load_{loads}_tiles{after}"
@@ -149,13 +147,12 @@ class KernelConfig:
 
         That is B_r, B_c and n_warps, the loads of Q, K and V, then the free flags.
         """
-        flags = "".join(f"+{word}" for word in self._set("brief"))
-        return f"{self.B_r},{self.B_c},{self.n_warps} {'_'.join(map(str, self.load_tiles))}{flags}"
+        loads = "_".join(map(str, self.load_tiles))
+        return f"{self.B_r},{self.B_c},{self.n_warps} {loads}{self._flags('+{}', _BRIEF)}"
 
     def slug(self) -> str:
         """A name that is safe in files, with the same content as the short form."""
-        before = "".join(f"_{word}" for word in self._set("word", early=True))
-        after = "".join(f"_{word}" for word in self._set("word", early=False))
+        before, after = self._flags("_{}", _EARLY), self._flags("_{}", _LATE)
         loads = "_".join(map(str, self.load_tiles))
         return f"{self.dtype}_{self.d_head}_{self.B_r}_{self.B_c}_{self.n_warps}{before}_load_{loads}{after}"
 
@@ -172,6 +169,9 @@ FLAGS: Mapping[str, Flag] = MappingProxyType(
     }
 )
 """Every Boolean knob by its field's name, in the order in which the short form writes them."""
+_EARLY = {name: flag.word for name, flag in FLAGS.items() if flag.early}
+_LATE = {name: flag.word for name, flag in FLAGS.items() if not flag.early}
+_BRIEF = {name: flag.brief for name, flag in FLAGS.items() if flag.brief}
 INTEGERS = tuple(one.name for one in fields(KernelConfig) if one.name not in FLAGS and one.name != "dtype")
 LOADS = tuple(name for name in INTEGERS if name.endswith("_mma_load_K_tiles"))
 KEYS: Mapping[str, str] = MappingProxyType(
@@ -184,22 +184,20 @@ def _numbers(separator: str, names: Sequence[str], digits: str = r"\d{1,9}") -> 
     return separator.join(f"(?P<{name}>{digits})" for name in names)
 
 
-def _optional(form: str, written: str, *, early: bool | None = None) -> str:
+def _optional(form: str, words: Mapping[str, str]) -> str:
     """A group per flag, named after its field, which matches its word in `form` or nothing."""
-    chosen = {name: flag for name, flag in FLAGS.items() if early is None or flag.early == early}
-    words = {name: getattr(flag, written) for name, flag in chosen.items() if getattr(flag, written)}
     return "".join(f"(?P<{name}>{form.format(word)})?" for name, word in words.items())
 
 
 _SHORT_FORM = re.compile(
     rf"\((?P<dtype>[A-Z0-9]+), {_numbers(', ', [name for name in INTEGERS if name not in LOADS])}\): "
-    + _optional(r"{}\+", "word", early=True)
+    + _optional(r"{}\+", _EARLY)
     + rf"load_{_numbers('_', LOADS)}_tiles"
-    + _optional(r"\+{}", "word", early=False),
+    + _optional(r"\+{}", _LATE),
     re.ASCII,
 )
 BRIEF = re.compile(
-    f"{_numbers(',', ('B_r', 'B_c', 'n_warps'))} {_numbers('_', LOADS, chr(92) + 'd')}" + _optional(r"\+{}", "brief"),
+    f"{_numbers(',', ('B_r', 'B_c', 'n_warps'))} {_numbers('_', LOADS, chr(92) + 'd')}" + _optional(r"\+{}", _BRIEF),
     re.ASCII,
 )
 """What `KernelConfig.brief` writes, with a group per field."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import re
 from types import MappingProxyType
 
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.config import LOADS, KernelConfig
 from flashladder.paths import KERNELS
 
 D_HEAD = 128
@@ -214,7 +214,7 @@ def fit_config(parts: Parts, config: KernelConfig) -> KernelConfig:
     """
     knobs: dict[str, object] = dict(derived_knobs(parts))
     if parts.operands == "whole":
-        knobs |= dict.fromkeys(("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles"), 0)
+        knobs |= dict.fromkeys(LOADS, 0)
     return replace(config, **knobs)  # type: ignore[arg-type]  # names and types are those of the fields
 
 

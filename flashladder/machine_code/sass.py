@@ -158,11 +158,10 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
         elif match := _SOURCE.match(row):
             file, line = match["file"], int(match["line"])
         elif match := _INSTRUCTION.match(row):
-            address = int(match["address"], 16)
-            labels.update(dict.fromkeys(waiting, address))
+            instruction = Instruction(*_decoded(match), file, line)
+            labels.update(dict.fromkeys(waiting, instruction.address))
             waiting.clear()
-            predicate, opcode, operands = match["predicate"] or "", match["opcode"], match["operands"]
-            instructions.append(Instruction(address, predicate, opcode, operands, file, line))
+            instructions.append(instruction)
         elif row.lstrip().startswith("/*"):
             raise FlashladderError("unknown line of nvdisasm", where=f"line {number}", found=row.strip())
     if not instructions:
@@ -170,6 +169,11 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
             "no machine code of the kernel", expected=f".text.{kernel}", found=", ".join(sections) or "no .text section"
         )
     return Sass(tuple(instructions), labels)
+
+
+def _decoded(row: re.Match[str]) -> tuple[int, str, str, str]:
+    """Address, predicate, opcode and operands of a line that `_INSTRUCTION` matches."""
+    return int(row["address"], 16), row["predicate"] or "", row["opcode"], row["operands"]
 
 
 def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[Sass]:
@@ -200,12 +204,12 @@ def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[
 
 def _at(row: re.Match[str], begin: int) -> tuple[Instruction, list[tuple[str, int]]]:
     """An instruction of the kernel that begins at address `begin`, and the label that it branches to, if it does."""
-    opcode, operands, labels = row["opcode"], row["operands"], []
+    (address, predicate, opcode, operands), labels = _decoded(row), []
     if opcode_class(opcode) in _BRANCHES and (target := _NUMBER.search(operands)):
         place = int(target["address"], 16) - begin
         labels.append((f".L_{place:x}", place))
         operands = f"{operands[: target.start()]}`(.L_{place:x})"
-    return Instruction(int(row["address"], 16) - begin, row["predicate"] or "", opcode, operands), labels
+    return Instruction(address - begin, predicate, opcode, operands), labels
 
 
 def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = True) -> str:

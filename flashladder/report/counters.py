@@ -29,8 +29,8 @@ HEADER = (
 
 def rows(ladder: Ladder, reading: EmulatedCounters) -> list[tuple[Row, EmulatedKernel]]:
     """The row of each iteration that was read, in the A100's configuration on the headline machine, and its reading."""
-    rows = ladder.rows(headline_machine(ladder), "fp16", PUBLISHED_GPU)
-    return [(row, kernel) for row in rows if (kernel := reading.find(row.iteration.number))]
+    every = ladder.rows(headline_machine(ladder), "fp16", PUBLISHED_GPU)
+    return [(row, kernel) for row in every if (kernel := reading.find(row.iteration.number))]
 
 
 def table(ladder: Ladder, reading: EmulatedCounters) -> str:

@@ -146,10 +146,12 @@ def dry_run(
 ) -> str:
     """The plan of a grid as text, or as JSON: cells by subject, what is left out and why, builds, time."""
     grid = made.grid
-    missing = unmeasured(cells, records)
+    missing = [*(cell for cell in cells if not cell.code), *records.missing([cell for cell in cells if cell.code])]
+    unbuilt = len(plan.kernels_of([cell for cell in cells if not cell.code]))
     each = made.estimate_s(missing) / max(1, lanes)
     if as_json:
-        return planned(made, records, notes=notes, seconds=each, cells=len(cells), missing=len(missing))
+        counts = {"cells": len(cells), "missing": len(missing), "to_build": unbuilt}
+        return planned(made, records, notes=notes, seconds=each, **counts)
     lines = [*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), ""]
     by_subject: dict[str, list[PlannedCell]] = {}
     for cell in cells:
@@ -161,13 +163,12 @@ def dry_run(
         lines.append(f"{name:32s} {len(own):5d} {'cells' if len(own) > 1 or not kernels else 'cell '}{kernels}")
     for count, why in grid.excluded:
         lines += textwrap.wrap(f"left out: {count} cells: {why}", WIDTH, subsequent_indent="  ")
-    unbuilt = plan.kernels_of([cell for cell in cells if not cell.code])
     unit = "CPU" if made.settings.machine == CPU else "GPU"
     budget = f"; the grid's budget is {duration(grid.budget_s)} per {unit}" if grid.budget_s else ""
     lines += [
         "",
         f"{len(cells)} cells, {len(cells) - len(missing)} of them measured before, in {relative(records.folder)}",
-        to_build(len(unbuilt)),
+        to_build(unbuilt),
         f"about {duration(each)} on {lanes} {unit}{'s' if lanes > 1 else ''}{budget}",
     ]
     return "\n".join(lines)
@@ -178,15 +179,9 @@ def planned(made: plan.Plan, records: Records, **more: object) -> str:
     told = {
         "event": "dry-run", "grid": made.grid.name, "machine": made.settings.machine, "folder": str(records.folder),
         "budget_s": made.grid.budget_s,
-        "to_build": len(plan.kernels_of([cell for cell in made.cells if not cell.code])),
         "left_out": [{"cells": count, "why": why} for count, why in made.grid.excluded], **more,
     }  # fmt: skip
     return json.dumps(told, sort_keys=True)
-
-
-def unmeasured(cells: Sequence[PlannedCell], records: Records) -> list[PlannedCell]:
-    """Cells without a record; one whose kernel is not built has none."""
-    return [*(cell for cell in cells if not cell.code), *records.missing([cell for cell in cells if cell.code])]
 
 
 def summary(document: BenchResult | EmulatedSweepResult, where: str) -> str:

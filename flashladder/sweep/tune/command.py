@@ -228,9 +228,8 @@ def dry_run(made: plan.Plan, records: Records, lanes: int, notes: Sequence[str] 
     usual, most, every = sum(map(usual_pairs, sizes)), sum(map(most_pairs, sizes)), sum(sizes) * sum(RUNGS)
     seconds = estimate_s(left, made.grid, made.settings.machine) / max(1, lanes)
     if as_json:
-        return planned(
-            made, records, notes=notes, seconds=seconds, candidates=sum(sizes), ladders=len(ladders), climbed=done
-        )
+        counts = {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done, "to_build": len(unbuilt)}
+        return planned(made, records, notes=notes, seconds=seconds, **counts)
     lines = [
         *notes,
         *textwrap.wrap(f"{made.grid.name}: {made.grid.why}", WIDTH),
