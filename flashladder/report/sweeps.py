@@ -1,4 +1,4 @@
-"""Pages of committed sweeps: percent of FA2 by length for kernels and references, ablations, toolchains.
+"""Pages of committed sweeps: percent of FA2 by length for kernels and references, ablations, toolchains, tuning.
 
 Why: a grid that was measured is read as a table with its A/A floor, not as a file of samples. One page per machine and
 grid, made from ``results/<machine>/<grid>.json.gz`` alone; `invoke report` writes them, and the gate compares.
@@ -13,9 +13,10 @@ from flashladder.bench.table import MARKS
 from flashladder.columns import markdown
 from flashladder.ladder.config import KernelConfig
 from flashladder.paths import RESULTS
+from flashladder.report import tuning
 from flashladder.report.data import HEADLINE_LENGTH
 from flashladder.report.tables import DASH, csv_text, plain
-from flashladder.report.variant_report import pages
+from flashladder.report.variants.pages import pages
 from flashladder.results.files import load_result
 from flashladder.results.schema import BenchResult, Kernel, Reference, Summary
 
@@ -40,6 +41,8 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
             continue
         if grid in ("ablation", "toolchain"):
             files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in pages(grid, document).items()}
+        elif document.purpose == "tune":
+            files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in tuning.pages(path).items()}
         elif document.purpose == "report":
             files[f"sweep_{machine}.md"] = page(document).encode()
             files[f"sweep_{machine}.csv"] = csv_text(CSV, rows(document))

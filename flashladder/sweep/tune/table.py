@@ -103,27 +103,3 @@ def to_csv(rows: Sequence[Row]) -> str:
         cells = asdict(row).values()
         writer.writerow([f"{cell:.4g}" if isinstance(cell, float) else "" if cell is None else cell for cell in cells])
     return text.getvalue()
-
-
-def to_markdown(rows: Sequence[Row], most: int) -> str:
-    """The first `most` candidates of each iteration and dtype as a table, and how many there are besides."""
-    lines = [
-        "| iteration | dtype | configuration | % of FA2 | 95 % | pairs | registers | spilled bytes | warps per SM |",
-        "|--:|---|---|--:|---|--:|--:|--:|--:|",
-    ]
-    for place in dict.fromkeys((row.iteration, row.dtype) for row in rows):
-        own = [row for row in rows if (row.iteration, row.dtype) == place]
-        for row in own[:most]:
-            span = f"{row.low:.1f} to {row.high:.1f}" if row.low is not None else "too few pairs"
-            pct = row.failure or f"{row.pct:.1f}"
-            lines.append(
-                f"| {row.iteration} | {row.dtype} | {row.config} | {pct} | {span} | {row.pairs} "
-                f"| {_cell(row.registers)} | {_cell(row.spilled)} | {_cell(row.warps)} |"
-            )
-        if len(own) > most:
-            lines.append(f"| {place[0]} | {place[1]} | and {len(own) - most} more | | | | | | |")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(value: int | None) -> str:
-    return "" if value is None else str(value)

@@ -226,6 +226,10 @@ def documents(path: Path) -> tuple[BenchResult, BenchResult]:
         raise FlashladderError(
             "these are the finals", where=relative(path), expected="the rungs' document, such as tune.json.gz beside it"
         )
+    if path.is_file() and not again.is_file():
+        raise FlashladderError(
+            "the finals of this run are missing", where=relative(again), hint="a tuning run leaves both; copy both"
+        )
     for one, hint in ((path, "what a grid of mode tune leaves"), (again, "a tuning run leaves both; copy both")):
         document = load_as(one, BenchResult, hint=hint)
         if document.purpose != "tune":

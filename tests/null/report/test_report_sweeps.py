@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flashladder.errors import FlashladderError
 from flashladder.report import sweeps as report_sweeps
 from flashladder.report.data import HEADLINE_LENGTH
 from flashladder.results.files import write_result
@@ -128,5 +129,6 @@ def test_references_are_told_with_version_tile_and_kernel(tmp_path: Path, packed
 def test_other_documents_have_no_page(tmp_path: Path, packed: BenchResult) -> None:
     assert pages(tmp_path, packed, "other.json.gz") == {}  # not called as a grid
     assert pages(tmp_path, packed, "h100.json.gz") == {}  # another grid's name
-    assert pages(tmp_path, packed.model_copy(update={"purpose": "tune"})) == {}
+    with pytest.raises(FlashladderError, match="the finals of this run are missing"):
+        pages(tmp_path, packed.model_copy(update={"purpose": "tune"}))
     assert pages(tmp_path, packed.model_copy(update={"sweep": None})) == {}

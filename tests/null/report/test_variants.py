@@ -13,8 +13,8 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
-from flashladder.report.variant_tables import ablation_markdown, to_csv, toolchain_markdown
-from flashladder.report.variant_worth import Comparison, ablations, toolchains
+from flashladder.report.variants.tables import ablation_markdown, to_csv, toolchain_markdown
+from flashladder.report.variants.worth import Comparison, ablations, toolchains
 from flashladder.results.files import write_result
 from flashladder.results.statistics import LogSummary
 from tests.null.bench_fixture import SHAPE

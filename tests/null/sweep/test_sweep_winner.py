@@ -4,72 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-import random
 import shutil
 
 import pytest
 
-from analysis import tuning
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
-from flashladder.paths import ITERATIONS, ROOT
-from flashladder.results.cells import Failure, Sweep
+from flashladder.paths import ITERATIONS
 from flashladder.results.derive import derive
 from flashladder.results.files import write_result
-from flashladder.results.schema import A_A, BenchResult, Block, Group, Kernel, Pair, Series, Settings, kernel_key
-from flashladder.sweep.cells import Settings as CellSettings
-from flashladder.sweep.cells import Wanted
 from flashladder.sweep.tune import winner
-from flashladder.sweep.tune.table import rows_of, to_markdown
 from flashladder.sweep.tune.winner import BOTH, finalists, judged
 from flashladder.sweep.tune.winner_yaml import enter
-from tests.null.bench_fixture import GOOD, SHAPE, result, sample
-
-PRESENT = load_iteration(16).configs["h200"]
-FAST = KernelConfig.parse(PRESENT.short_form().replace("2_2_0", "2_2_2"))
-ONLY_FP16 = KernelConfig.parse(PRESENT.short_form().replace("2_2_0", "0_2_2"))
-
-
-def made(speeds: dict[KernelConfig, dict[str, float]], n: int, seed: int = 0) -> BenchResult:
-    """A document of iteration 16 on an H200 in which these configurations have these ratios, and `n` pairs each."""
-    draw, groups, kernels = random.Random(seed), [], {}
-    for dtype in ("fp16", "bf16"):
-        series = [Series(kernel=A_A, pairs=_pairs(1.0, n, draw))]
-        for config, by_dtype in speeds.items():
-            form = config.with_dtype(dtype).short_form()
-            key = kernel_key(16, form)
-            kernels[key] = Kernel(
-                iteration=16, config=form, dtype=dtype, arch="sm_90", text_sha256="ab" * 32, toolchain={}
-            )  # fmt: skip
-            series.append(Series(kernel=key, pairs=_pairs(by_dtype[dtype], n, draw), before=GOOD, after=GOOD))
-        order = tuple(one.kernel for one in series)
-        blocks = [
-            Block(index=index, kernel_first=bool(index % 2), order=order, samples=(sample(), sample()))
-            for index in range(n)
-        ]
-        groups.append(
-            Group(
-                process=0, dtype=dtype, shape=SHAPE, input_seeds=(1,), warm_up_s=1.0, blocks=tuple(blocks),
-                series=tuple(series),
-            )
-        )  # fmt: skip
-    base = result(*groups)
-    update = {
-        "kernels": kernels,
-        "purpose": "tune",
-        "gpu": base.gpu.model_copy(update={"name": "NVIDIA H200"}),
-        "settings": Settings(pairs=2, blocks=2, min_pairs=20, flush_bytes=2**28),
-    }
-    return derive(base.model_copy(update=update))
-
-
-def _pairs(ratio: float, n: int, draw: random.Random) -> tuple[Pair, ...]:
-    return tuple(Pair(index, 0, 6000 * draw.lognormvariate(0, 0.003), 6000 / ratio) for index in range(n))
-
-
-def both(ratio: float) -> dict[str, float]:
-    return {"fp16": ratio, "bf16": ratio}
+from tests.null.tune_fixture import FAST, ONLY_FP16, PRESENT, both, made
 
 
 def test_the_joint_winner_is_good_in_both_dtypes_and_finals_judge_it() -> None:
@@ -224,46 +171,3 @@ def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
     with pytest.raises(FlashladderError, match="no configuration of h200 on a line of its own"):
         enter({16: other}, "h200", "e", copy)
     assert texts(copy) == before
-
-
-def test_the_table_names_registers_spills_and_warps_and_no_interval_of_two_pairs(tmp_path: Path) -> None:
-    rungs = made({PRESENT: both(1.05), FAST: both(1.08)}, 24)
-    few = made({ONLY_FP16: both(1.2)}, 2)
-    kernels = {
-        key: kernel.model_copy(
-            update={"registers": 255, "spill_stores": 8 * (kernel.dtype == "fp16"), "spill_loads": 4}
-        )
-        for key, kernel in (rungs.kernels | few.kernels).items()
-    }
-    cell = Wanted("16", FAST.with_dtype("bf16").short_form().replace("64, 4", "32, 4"), "bf16", (1, 128, 16, 128))
-    planned = cell.planned("c", CellSettings("h200", "tune", 2, 2, 20))
-    failure = Failure(address=planned.address, kind="crash", message="signal SIGSEGV")
-    sweep = Sweep(grid="tune", grid_sha256="0" * 64, planned=(planned,), failures=(failure,))
-    update = {"groups": (*rungs.groups, *few.groups), "kernels": kernels, "sweep": sweep}
-    document = derive(rungs.model_copy(update=update))
-    rows = rows_of(document)
-    assert [row.config for row in rows[3:6]] == [FAST.brief(), PRESENT.brief(), ONLY_FP16.brief()]
-    assert [(row.pairs, row.low is None) for row in rows[3:6]] == [(24, False), (24, False), (2, True)]
-    assert {(row.registers, row.spilled, row.warps) for row in rows[3:6]} == {(255, 12, 8)}  # 65536 / (256 * 128) CTAs
-    assert rows[-1].failure == "crash: signal SIGSEGV"
-    table = to_markdown(rows, 2)
-    assert "and 1 more" in table
-    assert to_markdown(rows, 9).count("too few pairs") == 3
-    path = write_result(tmp_path / "tune.json.gz", document)
-    tuning.main([str(path)])
-    text = (tmp_path / "tune.csv").read_text(encoding="utf-8").splitlines()
-    assert len(text) == 1 + len(rows) == 8
-    picture = (tmp_path / "tune.svg").read_bytes()
-    assert picture.startswith(b"<?xml")
-    assert picture == tuning.plot(rows, f"NVIDIA H200: {len(rows)} configurations, S=4096")
-
-
-def test_a_sweep_that_ranks_no_candidates_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    path = ROOT / "results" / "h200" / "h200.json.gz"
-    with pytest.raises(FlashladderError) as caught:
-        tuning.main([str(path)])
-    assert str(caught.value) == (
-        "results/h200/h200.json.gz: not a tuning run: expected candidates alone, found cudnn beside them"
-    )
-    assert capsys.readouterr().out == ""
-    assert not path.with_name("h200.csv").exists()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from flashladder.files import dump_json, sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.report.plot import FAINT, INK, saved
-from flashladder.report.variant_tables import percent_of
-from flashladder.report.variant_worth import BOTH, Comparison
+from flashladder.report.variants.tables import percent_of
+from flashladder.report.variants.worth import BOTH, Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,7 +18,7 @@ from flashladder.columns import markdown
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.report.tables import DASH
-from flashladder.report.variant_worth import Comparison, Side
+from flashladder.report.variants.worth import Comparison, Side
 from flashladder.results.origin import Kernel
 from flashladder.results.schema import BenchResult
 

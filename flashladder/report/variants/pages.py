@@ -14,9 +14,9 @@ from flashladder.files import write_atomic
 from flashladder.paths import BUILD
 from flashladder.report.data import HEADLINE_LENGTH
 from flashladder.report.tables import plain
-from flashladder.report.variant_plot import Label, render
-from flashladder.report.variant_tables import ablation_markdown, to_csv, toolchain_markdown
-from flashladder.report.variant_worth import Comparison, ablations, toolchains
+from flashladder.report.variants.plot import Label, render
+from flashladder.report.variants.tables import ablation_markdown, to_csv, toolchain_markdown
+from flashladder.report.variants.worth import Comparison, ablations, toolchains
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
 

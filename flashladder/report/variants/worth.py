@@ -5,8 +5,8 @@ each met. Its interval is bootstrapped as that of a ratio is (`flashladder.resul
 noise that the A/A floor measures, independently, so that a difference counts beyond the floor times the square root of
 two.
 
-Tables: `flashladder.report.variant_tables`; plot: `flashladder.report.variant_plot`; run: ``python analysis/ablation.py
-FILE``.
+Tables: `flashladder.report.variants.tables`; plot: `flashladder.report.variants.plot`; run:
+``python analysis/ablation.py FILE``.
 """
 
 from __future__ import annotations

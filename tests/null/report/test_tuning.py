@@ -1,0 +1,96 @@
+"""Pages of made-up tuning runs: every candidate, the best of each place, winners beside what the iterations have."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from analysis import tuning as script
+from flashladder.errors import FlashladderError
+from flashladder.paths import ROOT
+from flashladder.report import sweeps, tuning
+from flashladder.results.files import write_result
+from flashladder.sweep.tune.table import rows_of
+from tests.null.tune_fixture import FAST, ONLY_FP16, PRESENT, both, made, with_a_failure
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The rungs' document of a run; that of the finals lies beside it."""
+    folder = tmp_path / "results" / "h200"
+    write_result(folder / "tuned.json.gz", made({PRESENT: both(1.05), FAST: both(1.08)}, 24, seed=1))
+    return write_result(folder / "tune.json.gz", with_a_failure())
+
+
+def cells(text: str, start: str) -> list[list[str]]:
+    """The cells of the rows of tables that begin so."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith(start)
+    ]
+
+
+def test_rows_name_registers_spills_and_warps_and_no_interval_of_two_pairs() -> None:
+    rows = rows_of(with_a_failure())
+    assert [row.config for row in rows[3:6]] == [FAST.brief(), PRESENT.brief(), ONLY_FP16.brief()]
+    assert [(row.pairs, row.low is None) for row in rows[3:6]] == [(24, False), (24, False), (2, True)]
+    assert {(row.registers, row.spilled, row.warps) for row in rows[3:6]} == {(255, 12, 8)}  # 65536 / (256 * 128) CTAs
+    assert rows[-1].failure == "crash: signal SIGSEGV"
+
+
+def test_the_ranking_counts_and_bounds_what_it_leaves_out() -> None:
+    rows = rows_of(with_a_failure())
+    two = cells(tuning.ranking(rows, 2), "| 16 | fp16")
+    assert [row[2] for row in two] == [FAST.brief(), PRESENT.brief(), "and 1 more"]
+    fastest = max(row.pct or 0 for row in rows if row.config == ONLY_FP16.brief() and row.dtype == "fp16")
+    assert two[-1][3] == f"up to {fastest:.2f}"
+    every = tuning.ranking(rows, 9)
+    assert every.count("too few pairs") == 2
+    assert "crash: signal SIGSEGV" in every
+
+
+def test_a_committed_run_has_a_page_a_table_and_a_plot(run: Path) -> None:
+    found = sweeps.render(run.parent.parent)
+    assert set(found) == {f"tune_h200.{suffix}" for suffix in ("md", "csv", "svg", "png")}
+    text = found["tune_h200.md"].decode()
+    assert "7 candidates, 1 of them failed, S = 4096" in text
+    assert [row[2:4] for row in cells(text, "| 16 | both")] == [[FAST.brief(), "faster"]]
+    (joint,) = cells(text, "| 16 | both")
+    assert float(joint[4].split()[0]) == pytest.approx(108, abs=0.3)
+    assert joint[5] == PRESENT.brief()
+    assert float(joint[6].split()[0]) == pytest.approx(105, abs=0.3)
+    listed = list(csv.DictReader(io.StringIO(found["tune_h200.csv"].decode())))
+    assert len(listed) == len(rows_of(with_a_failure())) == 7
+    assert found["tune_h200.png"].startswith(b"\x89PNG")
+
+
+def test_the_plot_says_which_data_it_shows() -> None:
+    rows = rows_of(with_a_failure())
+    again, less = tuning.plot(rows, "H200")["svg"], tuning.plot(rows[1:], "H200")["svg"]
+    assert again == tuning.plot(rows, "H200")["svg"]
+    assert again != less
+    assert b"; data " in again
+
+
+def test_a_run_without_its_finals_is_one_line(run: Path) -> None:
+    run.with_name("tuned.json.gz").unlink()
+    with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: the finals of this run are missing; a tuning run"):
+        tuning.pages(run)
+
+
+def test_the_script_writes_what_the_report_holds(run: Path, tmp_path: Path) -> None:
+    script.main([str(run), "--out", str(tmp_path / "out")])
+    written = {path.name.replace("tune.", "tune_h200."): path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert written == sweeps.render(run.parent.parent)
+
+
+def test_a_sweep_that_ranks_no_candidates_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        script.main([str(ROOT / "results" / "h200" / "h200.json.gz"), "--out", str(tmp_path)])
+    assert caught.value.code == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("error: results/h200/h200.json.gz: not a tuning run: found timings for a report")
+    assert said.out == ""
+    assert list(tmp_path.iterdir()) == []
