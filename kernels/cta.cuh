@@ -2,7 +2,7 @@
 //
 // One CTA computes B_r rows of O for one head of one sample: S = Q K^T, online softmax, O += P V, block by block of B_c
 // rows of K and V. The schedule part is the main loop, a body (flash_fwd_*.cuh) says how its steps reach memory.
-// `Kernel` is the generated translation unit's list of parts and sizes (flashladder/compose.py).
+// `Kernel` is the generated translation unit's list of parts and sizes (flashladder/ladder/compose.py).
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ from flashladder.ladder.parts import config_conflicts
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 
-VALUE_TYPES = {"fp16": "__half", "bf16": "__nv_bfloat16"}
+VALUE_TYPES = {"fp16": "flashladder::fp16", "bf16": "flashladder::bf16"}
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(include|pragma once).*\n", re.MULTILINE)

@@ -1,9 +1,9 @@
 // Approximate fp32 units and the 16-bit conversions; PTX ISA 9.0, 9.7.3 and 9.7.9.21.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cstdint>
+
+#include "value_types.cuh"
 
 namespace flashladder::ptx {
 
@@ -26,14 +26,14 @@ template <typename value_t>
 __device__ __forceinline__ std::uint32_t pack(float low, float high);
 
 template <>
-__device__ __forceinline__ std::uint32_t pack<__half>(float low, float high) {
+__device__ __forceinline__ std::uint32_t pack<fp16>(float low, float high) {
     std::uint32_t packed;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
 }
 
 template <>
-__device__ __forceinline__ std::uint32_t pack<__nv_bfloat16>(float low, float high) {
+__device__ __forceinline__ std::uint32_t pack<bf16>(float low, float high) {
     std::uint32_t packed;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;

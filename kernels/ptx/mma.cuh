@@ -6,9 +6,9 @@
 //   D: d[0..1] row g, d[2..3] row g + 8, columns 2t..2t+1
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cstdint>
+
+#include "value_types.cuh"
 
 namespace flashladder::ptx {
 
@@ -17,8 +17,8 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const std::uint32_t 
                                              std::uint32_t b1);
 
 template <>
-__device__ __forceinline__ void mma_m16n8k16<__half>(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                                     std::uint32_t b1) {
+__device__ __forceinline__ void mma_m16n8k16<fp16>(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                                   std::uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -26,8 +26,8 @@ __device__ __forceinline__ void mma_m16n8k16<__half>(float (&d)[4], const std::u
 }
 
 template <>
-__device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(float (&d)[4], const std::uint32_t (&a)[4],
-                                                            std::uint32_t b0, std::uint32_t b1) {
+__device__ __forceinline__ void mma_m16n8k16<bf16>(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                                   std::uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])

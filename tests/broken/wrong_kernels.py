@@ -51,6 +51,9 @@ EVIDENCE: Mapping[str, str] = {
     "access": r"^the launch failed: .*kernel\.ptx:\d+: ",
     "taken": r"^took row strides",
 }
+# Mistakes that round through CUDA's own 16-bit types, which the kernels do without.
+CUDA_TYPES = re.compile(r"__(float2|half|nv_bfloat16)")
+HEADERS = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n"
 Text = Annotated[str, pydantic.StringConstraints(min_length=1)]
 
 
@@ -71,7 +74,8 @@ class Edit(pydantic.BaseModel):
         count = text.count(self.old)
         if count != 1 or self.new == self.old:
             raise ValueError(f"{self.file}: expected the text to be replaced once, found {count} times: {self.old!r}")
-        return text.replace(self.old, self.new)
+        wrong = text.replace(self.old, self.new)
+        return HEADERS + wrong if CUDA_TYPES.search(self.new) else wrong
 
 
 class WrongKernel(pydantic.BaseModel):

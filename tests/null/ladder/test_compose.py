@@ -77,7 +77,7 @@ def test_bf16_differs_from_fp16_in_two_lines() -> None:
     bf16 = translation_unit(iteration, iteration.configs["a100"].with_dtype("bf16")).splitlines()
     assert [(a.strip(), b.strip()) for a, b in zip(fp16, bf16, strict=True) if a != b] == [
         (fp16[1], bf16[1]),
-        ("using value_t = __half;", "using value_t = __nv_bfloat16;"),
+        ("using value_t = flashladder::fp16;", "using value_t = flashladder::bf16;"),
     ]
 
 
