@@ -18,8 +18,7 @@ from flashladder.gate.null_step import every_verdict, short
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_iteration
-from flashladder.ladder.parts import same_but_for_parts
+from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_iteration, same_but_for_parts
 from flashladder.lock.code_claims import scope_counts
 from flashladder.lock.command import locked_kernel
 from flashladder.lock.step_counts import StepKernel, read_counts
@@ -105,7 +104,7 @@ def _cost(number: int, config: KernelConfig, arch: str) -> str:
 def beside_parent(iteration: Iteration, parent: Iteration, gpu: str) -> str:
     """Whether the step is alone between the two configurations on one PUBLISHED_GPU, by the rule of `invoke diff`."""
     old, new = parent.configs[gpu], iteration.configs[gpu]
-    if same_but_for_parts((parent.parts, old), (iteration.parts, new)):
+    if same_but_for_parts((parent, old), (iteration, new)):
         return f"As iteration {parent.number} there: the step alone."
     return f"Iteration {parent.number} runs as `{old.short_form()}` there: not the step alone."
 

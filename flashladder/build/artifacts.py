@@ -94,7 +94,7 @@ def inputs_of(
     first = entries[0]
     return {
         "schema": SCHEMA,
-        "iteration": {"number": request.iteration.number, "row_stride": request.iteration.parts.row_stride},
+        "iteration": {"number": request.iteration.number, "row_stride": request.iteration.row_stride},
         "subject": request.iteration.description,
         "configs": request.key,
         "kernels": kernels,
@@ -199,7 +199,7 @@ def _kernel(
     ptx = Path(shutil.copyfile(unit.ptx, folder / "kernel.ptx"))
     cubins = {e.arch: Path(shutil.copyfile(e.cubin, folder / f"kernel.{e.arch}.cubin")) for e in mine}
     packed = native.fatbin(folder, ptx, cubins, toolchain, log)
-    return TableRow(config, packed.relative_to(scratch), request.arches, request.iteration.parts.row_stride)
+    return TableRow(config, packed.relative_to(scratch), request.arches, request.iteration.row_stride)
 
 
 def _assemble(scratch: Path, request: Request, manifest: Mapping[str, object], rows: Sequence[PtxasRow]) -> None:

@@ -178,7 +178,7 @@ def check_emulated(
         FlashladderError: no such iteration or configuration, or nothing here can compile it.
     """
     iteration = load_iteration(number)
-    stride = iteration.parts.row_stride
+    stride = iteration.row_stride
     return check_iteration(
         number,
         configs=configs,

@@ -27,7 +27,7 @@ from flashladder.results.files import read_json
 from flashladder.results.schema import Gpu as Measured
 
 MOST_SPILLS = 88  # bytes of spill stores per thread at 255 registers: the published (128, 64, 4) kernels
-SPILLING_TILE, ALL_REGISTERS = (128, 64, 4), 255
+SPILLING_TILE, ALL_REGISTERS = "128,64,4", 255
 PEER_ARCH = "sm_90"  # of the published kernels whose registers were read
 MOST_SECONDS = {(16, 512, 1): 2.0}  # (iteration, S, heads): every run of the emulator, counters on
 LEAST_RATE = {(1, 1024, 16): 30e6, (16, 1024, 16): 30e6}  # lane-instructions per second, median run
@@ -47,7 +47,7 @@ def lock_problems(path: Path) -> Found:
     for number, entry in lock.iterations.items():
         for short_form, kernel in entry.kernels.items():
             config = KernelConfig.parse(short_form)
-            full = (config.B_r, config.B_c, config.n_warps) == SPILLING_TILE and kernel.registers == ALL_REGISTERS
+            full = config.tile == SPILLING_TILE and kernel.registers == ALL_REGISTERS
             allowed = MOST_SPILLS if full else 0
             if kernel.spill_stores > allowed:
                 found.append(f"iteration {number}, {short_form}: spills {kernel.spill_stores} bytes, at most {allowed}")

@@ -13,11 +13,10 @@ from pathlib import Path
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.gpus import require_fit
 from flashladder.ladder.grid_schema import GridFile, Mode, ReferenceName
 from flashladder.ladder.iteration import Iteration
-from flashladder.ladder.parts import D_HEAD
 from flashladder.ladder.selection import select_configs
 from flashladder.located import Located, closest, read_located, validate
 from flashladder.paths import CONFIGS
@@ -248,17 +247,17 @@ def _selected(located: Located, i: int, description: str, file: GridFile) -> tup
 def _cell(located: Located, place: tuple[int, int], cell: Cell, mode: Mode) -> Cell:
     """The cell, if its kernel accepts its shape; the emulator slices wider rows for a kernel with a fixed stride."""
     i, j = place
-    parts, shape, config = cell.iteration.parts, cell.shape, cell.config
+    row_stride, shape, config = cell.iteration.row_stride, cell.shape, cell.config
     row = shape.n_heads * shape.d_head
-    sliced = mode == "emulator" and row < parts.row_stride
-    if parts.row_stride not in (0, row) and not sliced:
+    sliced = mode == "emulator" and row < row_stride
+    if row_stride not in (0, row) and not sliced:
         raise FlashladderError(
             f"iteration {cell.iteration.description} has a fixed row stride",
             where=located.where(("iterations", i)),
-            expected=f"n_heads {parts.row_stride // shape.d_head}",
+            expected=f"n_heads {row_stride // shape.d_head}",
             found=shape.n_heads,
         )
-    for name, size in (("B_r", config.B_r), ("B_c", config.B_c)):
+    for name, size in config.multiples.items():
         if shape.seq_len % size:
             raise FlashladderError(
                 f"seq_len is not a multiple of {name} of {config.short_form()}",

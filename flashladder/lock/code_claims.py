@@ -42,7 +42,7 @@ def verify(
     for iteration in ladder:
         kernels = _kernels(iteration, counts)
         config = claim_configs(iteration)[0]
-        tile = f" at ({config.B_r}, {config.B_c}, {config.n_warps})"
+        tile = f" at ({config.tile.replace(',', ', ')})"
         for claim in (*iteration.expect.sass, *iteration.expect.ptx):
             places = ("PTX",) if claim.scope == "ptx" else arches
             sides = {place: _sides(claim, kernels, place) for place in places}

@@ -1,7 +1,7 @@
 """A tuning space explained: what is legal, what static facts leave out, and how many warps of a candidate fit an SM.
 
 Why: a ranking is worth as much as the space it was taken over, so that each configuration that was not timed has a
-rule that says why (`flashladder.ladder.selection.EXCLUSIONS`), and a person can see which mechanism a rule stands for.
+rule that says why (`exclusions` of a family), and a person can see which mechanism a rule stands for.
 
 Run: ``python -m flashladder.sweep --grid tune --dry-run``.
 """
@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu
 from flashladder.ladder.iteration import Iteration
-from flashladder.ladder.selection import EXCLUSIONS, exclusions, legal_configs
 
 SYSTEM_SMEM = 1024  # bytes of shared memory that each CTA takes for the system, from sm_80 on
 REGISTER_UNIT = 256  # registers of a warp are allocated in units of so many
@@ -23,7 +22,10 @@ THREADS = 32
 
 def left_out(iteration: Iteration) -> Mapping[str, int]:
     """Legal configurations (per dtype) by the first rule that leaves them out; ``""``: those that are timed."""
-    firsts = [next((rule.name for rule in exclusions(one)), "") for one in legal_configs(iteration.parts)]
+    family = iteration.family
+    firsts = [
+        next((rule.name for rule in family.excluded_by(one)), "") for one in family.legal_configs(iteration.parts)
+    ]
     return Counter(firsts)
 
 
@@ -32,15 +34,16 @@ def resident_warps(config: KernelConfig, registers: int, gpu: Gpu) -> int:
 
     Threads never are the limit: a kernel of the tuning space has more than 64 registers.
     """
-    per_warp = -(-registers * THREADS // REGISTER_UNIT) * REGISTER_UNIT
-    by_registers = int(gpu.peaks["registers_per_block"].value) // (per_warp * config.n_warps)
+    per_warp, n_warps = -(-registers * THREADS // REGISTER_UNIT) * REGISTER_UNIT, config.n_threads // THREADS
+    by_registers = int(gpu.peaks["registers_per_block"].value) // (per_warp * n_warps)
     by_smem = int(gpu.peaks["shared_memory_per_sm"].value) * 1024 // (config.smem_bytes + SYSTEM_SMEM)
-    return min(by_registers, by_smem) * config.n_warps
+    return min(by_registers, by_smem) * n_warps
 
 
 def explained(iterations: Sequence[Iteration]) -> list[str]:
     """The space of each iteration in a line, then each rule with its mechanism."""
-    names = [rule.name for rule in EXCLUSIONS]
+    rules = [rule for family in dict.fromkeys(one.family for one in iterations) for rule in family.exclusions]
+    names = [rule.name for rule in rules]
     head = f"{'iteration':>9s} {'legal':>6s} {'timed':>6s}  left out: " + " ".join(f"{name:>12s}" for name in names)
     lines = [head]
     for iteration in iterations:
@@ -48,4 +51,4 @@ def explained(iterations: Sequence[Iteration]) -> list[str]:
         each = " ".join(f"{counts[name]:12d}" for name in names)
         lines.append(f"{iteration.number:9d} {sum(counts.values()):6d} {counts['']:6d}            {each}")
     lines.append("configurations per dtype, each counted under the first rule that leaves it out:")
-    return [*lines, *(f"  {rule.name}: {rule.why}" for rule in EXCLUSIONS)]
+    return [*lines, *(f"  {rule.name}: {rule.why}" for rule in rules)]

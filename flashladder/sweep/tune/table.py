@@ -14,7 +14,7 @@ import io
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus
-from flashladder.ladder.selection import live_registers
+from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import BenchResult
 from flashladder.sweep.tune.space import resident_warps
 
@@ -67,13 +67,13 @@ def rows_of(document: BenchResult) -> list[Row]:
             Row(
                 iteration=kernel.iteration,
                 dtype=one.dtype,
-                tile=f"{config.B_r},{config.B_c},{config.n_warps}",
+                tile=config.tile,
                 config=config.brief(),
                 pct=one.pct,
                 low=one.pct_low if honest else None,
                 high=one.pct_high if honest else None,
                 pairs=one.n_pairs,
-                live=live_registers(config),
+                live=_on_paper(kernel.iteration, config),
                 registers=used,
                 spilled=None if kernel.spill_stores is None else kernel.spill_stores + (kernel.spill_loads or 0),
                 warps=None if used is None else resident_warps(config, used, gpu),
@@ -83,12 +83,11 @@ def rows_of(document: BenchResult) -> list[Row]:
     cells = {cell.address: cell for cell in document.sweep.planned}
     for failure in document.sweep.failures:
         cell, config = cells[failure.address], KernelConfig.parse(cells[failure.address].config)
-        tile = f"{config.B_r},{config.B_c},{config.n_warps}"
         told = f"{failure.kind}: {failure.message}"
         found.append(
             Row(
-                int(cell.subject), cell.dtype, tile, config.brief(), None, None, None, 0,
-                live_registers(config), None, None, None, told,
+                int(cell.subject), cell.dtype, config.tile, config.brief(), None, None, None, 0,
+                _on_paper(int(cell.subject), config), None, None, None, told,
             )
         )  # fmt: skip
     return found
@@ -103,3 +102,8 @@ def to_csv(rows: Sequence[Row]) -> str:
         cells = asdict(row).values()
         writer.writerow([f"{cell:.4g}" if isinstance(cell, float) else "" if cell is None else cell for cell in cells])
     return text.getvalue()
+
+
+def _on_paper(number: int, config: KernelConfig) -> int:
+    """Registers per thread that a candidate's accumulators and fragments take."""
+    return load_iteration(number).family.live_registers(config)

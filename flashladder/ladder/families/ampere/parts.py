@@ -1,4 +1,4 @@
-"""What an iteration is made of, and every rule on what goes with what, in this one place.
+"""What an iteration of the Ampere family is made of, and every rule on what goes with what, in this one place.
 
 Why here: the YAML reader, the selection keys, ablations and the composer all need the same answers: which values a
 concern may take, which values contradict each other, and which configurations a set of parts can express. Each rule
@@ -13,10 +13,11 @@ from pathlib import Path
 import re
 from types import MappingProxyType
 
-from flashladder.ladder.config import LOADS, KernelConfig
+from flashladder.ladder.config import D_HEAD
+from flashladder.ladder.families.ampere.config import LOADS, AmpereConfig
+from flashladder.ladder.family import Contradiction
 from flashladder.paths import KERNELS
 
-D_HEAD = 128
 MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 UNIT = 8  # elements of k per unit of the load sizes
 MMA_M = 16  # query rows of one mma.m16n8k16, hence at least as many per warp
@@ -92,14 +93,6 @@ class Parts:
 CONCERNS = tuple(field.name for field in fields(Parts))
 
 
-@dataclass(frozen=True)
-class Contradiction:
-    """Values of a few concerns that exclude each other, and why."""
-
-    why: str
-    concerns: tuple[str, ...]
-
-
 def contradictions(parts: Parts) -> tuple[Contradiction, ...]:
     """Every contradiction within `parts`; empty when a kernel can be composed of them."""
     return tuple(_contradictions(parts))
@@ -128,7 +121,7 @@ def _contradictions(parts: Parts) -> Iterator[Contradiction]:
         yield found("the encoding reuses a lane's static copy offset", "epilogue", "layout")
 
 
-def config_conflicts(parts: Parts, config: KernelConfig) -> tuple[str, ...]:
+def config_conflicts(parts: Parts, config: AmpereConfig) -> tuple[str, ...]:
     """Why `parts` cannot express `config`, one sentence per reason; empty when they can.
 
     Every other rule in the project about legal configurations goes through here.
@@ -136,7 +129,7 @@ def config_conflicts(parts: Parts, config: KernelConfig) -> tuple[str, ...]:
     return (*_knob_conflicts(parts, config), *_size_conflicts(config), *_copy_conflicts(parts, config))
 
 
-def _knob_conflicts(parts: Parts, config: KernelConfig) -> Iterator[str]:
+def _knob_conflicts(parts: Parts, config: AmpereConfig) -> Iterator[str]:
     """Contradictions between the knobs of `config` and what the parts do."""
     derived = derived_knobs(parts)
     reasons = {
@@ -155,7 +148,7 @@ def _knob_conflicts(parts: Parts, config: KernelConfig) -> Iterator[str]:
         yield "load_tiles must not all be 0: operands tiled load at least one operand by k-tile"
 
 
-def _size_conflicts(config: KernelConfig) -> Iterator[str]:
+def _size_conflicts(config: AmpereConfig) -> Iterator[str]:
     """Sizes that do not fit the mma, the loads or the hardware, whatever the parts."""
     q, k, _ = config.load_tiles
     if config.d_head != D_HEAD:
@@ -179,7 +172,7 @@ def _size_conflicts(config: KernelConfig) -> Iterator[str]:
         yield "a double buffer without a tiled load: there is nothing to buffer"
 
 
-def _copy_conflicts(parts: Parts, config: KernelConfig) -> Iterator[str]:
+def _copy_conflicts(parts: Parts, config: AmpereConfig) -> Iterator[str]:
     """Tiles that the CTA's threads cannot copy in equal shares of 16 bytes."""
     if parts.era == "runtime_offsets":
         if config.B_c % (4 * config.n_warps):
@@ -206,7 +199,7 @@ def derived_knobs(parts: Parts) -> dict[str, bool]:
     return knobs
 
 
-def fit_config(parts: Parts, config: KernelConfig) -> KernelConfig:
+def fit_config(parts: Parts, config: AmpereConfig) -> AmpereConfig:
     """`config` with every knob that `parts` decide set to what they decide; tile and free knobs stay.
 
     The result may still conflict (`config_conflicts`): tiled operands, for example, need a load size that only a
@@ -216,12 +209,3 @@ def fit_config(parts: Parts, config: KernelConfig) -> KernelConfig:
     if parts.operands == "whole":
         knobs |= dict.fromkeys(LOADS, 0)
     return replace(config, **knobs)  # type: ignore[arg-type]  # names and types are those of the fields
-
-
-def same_but_for_parts(before: tuple[Parts, KernelConfig], after: tuple[Parts, KernelConfig]) -> bool:
-    """Whether two configurations differ in nothing but what the parts of either side decide.
-
-    Then the kernels differ by the step alone: a switch that only one side has is part of the step, a tile is not.
-    """
-    (old_parts, old), (new_parts, new) = before, after
-    return fit_config(old_parts, new) == old or fit_config(new_parts, old) == new
