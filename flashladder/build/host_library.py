@@ -14,7 +14,7 @@ from pathlib import Path
 from flashladder.errors import FlashladderError
 from flashladder.paths import KERNELS, ROOT
 
-HOST_SOURCES = (KERNELS / "binding.cpp", KERNELS / "launch.cpp")
+HOST_SOURCES = (KERNELS / "host" / "binding.cpp", KERNELS / "host" / "launch.cpp")
 LIBRARY_NAME = "_C.abi3.so"
 WHEEL_INIT = Path(__file__).with_name("wheel_template.py")
 # The oldest torch that loads the library: major in the top byte, minor in the next (torch/csrc/stable/version.h).

@@ -27,7 +27,7 @@ from flashladder.toolchain.errors import Failure, diagnose
 from flashladder.toolchain.wheels import Toolchain, host_compiler, host_compiler_version
 
 OLDEST_TORCH = (2, 10)
-HOST_HEADERS = ("launch.h", "checks.h", "args.cuh")
+HOST_HEADERS = ("host/launch.h", "host/checks.h", "host/args.cuh")
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Iteration:
 
     @property
     def era(self) -> str:
-        """``runtime_offsets`` or ``static_offsets``: the body ``kernels/flash_fwd_<era>.cuh``."""
+        """``runtime_offsets`` or ``static_offsets``: the body ``kernels/ampere/flash_fwd_<era>.cuh``."""
         return self.parts.era
 
     @property

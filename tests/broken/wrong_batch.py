@@ -85,9 +85,10 @@ def _namespace(wrong: WrongKernel, headers: dict[str, None]) -> str:
 
     def read(name: str) -> str:
         path = f"{KERNELS.name}/{name}"
-        return changed.get(path) or (ROOT / path).read_text(encoding="utf-8")
+        text = changed.get(path) or (ROOT / path).read_text(encoding="utf-8")
+        return text.replace(f"{KERNEL}(", f"{symbol(wrong)}(")
 
-    body = _inlined(wrong.name, "kernel.cu", unit.replace(KERNEL, symbol(wrong)), read, headers, set())
+    body = _inlined(wrong.name, "kernel.cu", unit, read, headers, set())
     return "\n".join([f"namespace wrong_{wrong.name} {{", *body, "}"])
 
 

@@ -71,7 +71,7 @@ def binding_site() -> Path:
     """A folder with both packages, on sys.path; compiled when their sources, the compiler or torch changed."""
     torch = pytest.importorskip("torch")
     package = Path(host_library.__file__).parent
-    sources = [*KERNELS.glob("*.h"), *HOST_SOURCES, KERNELS / "args.cuh", Path(__file__)]
+    sources = [*(KERNELS / "host").iterdir(), Path(__file__)]
     sources += [package / name for name in ("host_library.py", "kernel_table.py", "wheel_template.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in sources)
     key = sha256(f"{text}{torch.__version__}{torch_root()}{cuda_root()}{host_compiler()}")

@@ -21,7 +21,7 @@ def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
     source = table_source("flashladder_16", [ROW])
     row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 2048, flashladder_fatbin_0}},'
     assert row in source
-    struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "launch.h").read_text(), re.DOTALL)
+    struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "host" / "launch.h").read_text(), re.DOTALL)
     assert struct is not None
     declared = re.sub(r"//.*", "", struct[1]).replace("*", " ").split(";")
     names = [name.split()[-1] for line in declared if line.strip() for name in line.split(",")]

@@ -73,7 +73,7 @@ def test_the_readme_counts_them() -> None:
 
 @pytest.mark.parametrize("text", ["", "a b", "a a"])
 def test_a_text_that_does_not_stand_there_once_is_refused(text: str) -> None:
-    edit = Edit(file="kernels/cta.cuh", old="a", new="b")
+    edit = Edit(file="kernels/ampere/cta.cuh", old="a", new="b")
     if text.count("a") == 1:
         assert edit.apply(text) == "b b"
         return

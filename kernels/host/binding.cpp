@@ -12,8 +12,8 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include "checks.h"
-#include "launch.h"
+#include "host/checks.h"
+#include "host/launch.h"
 
 namespace flashladder {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "args.cuh"
+#include "host/args.cuh"
 
 #define FLASHLADDER_HIDDEN __attribute__((visibility("hidden")))
 

@@ -2,7 +2,7 @@
 //
 // cudart is linked statically, so that the library asks for a driver and nothing else; the runtime's own copy in torch
 // shares the device's primary context, its memory and its streams.
-#include "launch.h"
+#include "host/launch.h"
 
 #include <cuda_runtime_api.h>
 
