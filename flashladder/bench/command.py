@@ -28,10 +28,10 @@ from flashladder.bench.run import bench_group, cuda_hardware, estimate_s, prepar
 from flashladder.bench.subject import Subject, kernel_subject
 from flashladder.bench.table import ranking, table
 from flashladder.build.installed import chosen_configs, load_installed
-from flashladder.cases.case import D_HEAD, N_HEADS, SEQ_LENS, batch_of
+from flashladder.cases.case import N_HEADS, SEQ_LENS, batch_of
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device
-from flashladder.ladder.config import DTYPES
+from flashladder.ladder.config import D_HEAD, DTYPES
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import GPUS

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.inherit import frozen
 from flashladder.ladder.iteration import Expect, Iteration, load_all, load_iteration, no_such_iteration
 from flashladder.ladder.subject import not_a_description, split_description
@@ -137,12 +136,12 @@ def _ablation(base: Iteration, parts: Any, step: Iteration, description: str, fo
     )
 
 
-def _config(base: Iteration, gpu: str, parts: Any, step: Iteration, description: str, folder: Path) -> KernelConfig:
+def _config(base: Iteration, gpu: str, parts: Any, step: Iteration, description: str, folder: Path) -> Any:
     """The base's configuration, with the knobs that the step itself is about, fitted to the parts."""
     added, names = "+" in description, base.family.own_knobs(step)
     if not step.change:  # a step that only tunes
         source = step if added or step.parent is None else load_iteration(step.parent, folder)
     else:
         source, names = step, names if added else ()
-    own: Any = base.configs[gpu]
-    return base.family.fit(parts, replace(own, **{name: getattr(source.configs[gpu], name) for name in names}))
+    knobs = {name: getattr(source.configs[gpu], name) for name in names}
+    return base.family.fit(parts, replace(base.configs[gpu], **knobs))

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Literal, TypeVar, get_args
 
+from typing_extensions import Self
+
 from flashladder.errors import FlashladderError
 
 Dtype = Literal["fp16", "bf16"]
@@ -92,16 +94,16 @@ class KernelConfig(ABC):
         """The short form."""
         return self.short_form()
 
-    @staticmethod
-    def parse(text: str) -> KernelConfig:
-        """The configuration that `text`, a short form of any family, names.
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The configuration that `text` names: a short form of any family, or of the class that is asked.
 
         Raises:
             FlashladderError: `text` is not exactly the short form of some configuration.
         """
         if isinstance(text, str):
             for family in KernelConfig.__subclasses__():
-                if (found := family.match(text)) is not None:
+                if isinstance(found := family.match(text), cls):
                     return found
         raise FlashladderError(
             "not the short form of a kernel configuration", expected=f"for example {EXAMPLE!r}", found=repr(text)

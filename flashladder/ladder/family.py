@@ -101,7 +101,7 @@ class Family(ABC):
         keys: fields of the configuration whose key in YAML is another one than their name.
         exclusions: the rules that take configurations out of the tuning space, in the order in which they are reported.
         plan: the C++ source that turns tensors into a launch, relative to ``kernels/``; it is linked with
-            ``kernels/launch.cpp`` and ``kernels/binding.cpp``.
+            the sources in ``kernels/host/``.
         least_capability: the compute capability that its kernels need, (8, 0).
     """
 

@@ -66,9 +66,8 @@ def own_configs(file: IterationFile) -> dict[str, dict[str, object]]:
     given: Mapping[str, Knobs | None] = dict(file.configs)
     everywhere, own = given.get("any"), dict[str, dict[str, object]]()
     for gpu in GPUS:
-        knobs = {
-            name: value for one in (everywhere, given[gpu]) if one is not None for name, value in one.knobs().items()
-        }
+        both = [one.knobs() for one in (everywhere, given[gpu]) if one is not None]
+        knobs = {name: value for one in both for name, value in one.items()}
         if knobs:
             own[gpu] = knobs
     return own

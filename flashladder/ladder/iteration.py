@@ -51,7 +51,7 @@ class Iteration:
         change: concern to new value; what differs from the parent.
         family: what kind of kernel it is: whose concerns, configurations and launch.
         parts: one value per concern of the family.
-        configs: GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there.
+        configs: GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there, of the family's type.
         own_configs: GPU key to the knobs that this step itself sets, under the names of the family's configuration.
         expect: claims against the parent.
         path: the YAML file.
@@ -66,7 +66,7 @@ class Iteration:
     change: Mapping[str, object]
     family: Family
     parts: Any
-    configs: Mapping[str, KernelConfig]
+    configs: Mapping[str, Any]
     own_configs: Mapping[str, Mapping[str, object]]
     expect: Expect
     path: Path
@@ -126,10 +126,10 @@ def claim_configs(
 ) -> tuple[KernelConfig, KernelConfig | None]:
     """The fp16 configurations at which claims are checked: the iteration's own, and its parent's at equal tile.
 
-    The parent's is None for the first iteration of its family; knobs that the parent's parts decide differently follow the parent.
+    The parent's is None for the first iteration of its family; knobs that the parent's parts decide differently follow
+    the parent.
     """
-    own: Any = iteration.configs[gpu]
-    config = iteration.family.fit(iteration.parts, replace(own, **iteration.expect.at))
+    config = iteration.family.fit(iteration.parts, replace(iteration.configs[gpu], **iteration.expect.at))
     parent = None if iteration.parent is None else load_iteration(iteration.parent, folder)
     if parent is None or parent.family is not iteration.family:
         return config, None

@@ -45,10 +45,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("store", "counts"):
         (BUILD / name).mkdir(parents=True, exist_ok=True)
         (root / "build" / name).symlink_to(BUILD / name)
-    part = (root / "kernels" / "epilogue" / "encoded.cuh").read_text(encoding="utf-8")
+    part = (root / "kernels" / "ampere" / "epilogue" / "encoded.cuh").read_text(encoding="utf-8")
     twin = part.replace("`encoded` (iteration 11)", "`encoded_twin` (iteration 17)").replace("Encoded", "EncodedTwin")
     assert twin.count("EncodedTwin") >= 1
-    (root / "kernels" / "epilogue" / "encoded_twin.cuh").write_text(twin, encoding="utf-8")
+    (root / "kernels" / "ampere" / "epilogue" / "encoded_twin.cuh").write_text(twin, encoding="utf-8")
     (root / "iterations" / "17_twin.yaml").write_text(YAML, encoding="utf-8")
     return root
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field, StrictInt, create_model
 
 from flashladder.errors import FlashladderError
+from flashladder.ladder.config import D_HEAD
+from flashladder.ladder.families.ampere import launch
 from flashladder.ladder.families.ampere.config import BRIEF, FLAGS, INTEGERS, KEYS, LOADS, AmpereConfig
 from flashladder.ladder.families.ampere.parts import (
-    D_HEAD,
     VALUES,
     Parts,
     config_conflicts,
@@ -77,7 +77,7 @@ class Ampere(Family):
     knobs_model = _knobs_model()
     keys = KEYS
     exclusions = EXCLUSIONS
-    plan = "plan.cpp"
+    plan = "ampere/plan.cpp"
     least_capability = (8, 0)
 
     @property
@@ -135,26 +135,23 @@ class Ampere(Family):
 
     def translation_unit(self, of: Iteration, config: AmpereConfig) -> str:
         """See `flashladder.ladder.compose`."""
-        raise NotImplementedError
+        from flashladder.ladder.compose import ampere_unit
+
+        return ampere_unit(of, config)
 
     def part_files(self, of: Iteration, config: AmpereConfig) -> tuple[str, ...]:
         """See `flashladder.ladder.compose`."""
-        raise NotImplementedError
+        from flashladder.ladder.compose import ampere_part_files
+
+        return ampere_part_files(of, config)
 
     def grid(self, config: AmpereConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
-        """Row blocks, heads, samples."""
-        batch, seq_len, heads, _ = shape
-        return seq_len // config.B_r, heads, batch
+        """See `flashladder.ladder.families.ampere.launch`."""
+        return launch.grid_of(config, shape)
 
     def launch(self, config: AmpereConfig, tensors: Sequence[Any]) -> Launch:
-        """``FlashFwdArgs``: four pointers, four strides in bytes, the number of KV blocks; a CTA per B_r rows."""
-        strides = tuple((np.int64(t.strides[0]), np.int64(t.strides[2]), np.int32(t.strides[1])) for t in tensors)
-        return Launch(
-            grid=self.grid(config, tensors[0].shape),
-            block=(config.n_threads,),
-            arguments=((*tensors, *strides, np.int32(tensors[0].shape[1] // config.B_c)),),
-            shared_bytes=config.smem_bytes,
-        )
+        """See `flashladder.ladder.families.ampere.launch`."""
+        return launch.launch_of(config, tensors)
 
     def in_brief(self, reason: str) -> str:
         """Flags as ``+buffer`` and ``no +buffer``."""

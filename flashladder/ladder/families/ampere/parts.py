@@ -18,10 +18,11 @@ from flashladder.ladder.families.ampere.config import LOADS, AmpereConfig
 from flashladder.ladder.family import Contradiction
 from flashladder.paths import KERNELS
 
+PARTS = "ampere"  # the folder of the bodies and parts below kernels/
 MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 UNIT = 8  # elements of k per unit of the load sizes
 MMA_M = 16  # query rows of one mma.m16n8k16, hence at least as many per warp
-LOAD_TILES = (0, 2)  # everything up front, or one 16-wide k-tile at a time: what kernels/operands/ can do
+LOAD_TILES = (0, 2)  # everything up front, or one 16-wide k-tile at a time: what PARTS/operands/ can do
 
 CHANGEABLE = ("layout", "schedule", "operands", "k_order", "softmax", "normalize", "gmem", "epilogue", "store_policy")
 FLAGS = {
@@ -35,10 +36,11 @@ _HEAD = re.compile(r"// [\w ]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
 def part_names(concern: str, kernels: Path = KERNELS) -> tuple[str, ...]:
     """The parts of a concern, in the order in which the ladder meets them.
 
-    A part is a file ``kernels/<concern>/<stem>.cuh`` whose first line names it: ``// Layout `xor` (iteration 2): ...``.
+    A part is a file ``kernels/ampere/<concern>/<stem>.cuh`` whose first line names it:
+    ``// Layout `xor` (iteration 2): ...``.
     """
     found = []
-    for path in (kernels / concern).glob("*.cuh"):
+    for path in (kernels / PARTS / concern).glob("*.cuh"):
         with path.open(encoding="utf-8") as file:
             head = _HEAD.match(file.readline())
         if head and head["stem"] == path.stem:
@@ -52,13 +54,13 @@ VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """The values of each concern, in the order in which the ladder meets them: its files, or those of a flag."""
 
 ERAS: Mapping[str, str] = MappingProxyType({"linear": "runtime_offsets", "xor": "runtime_offsets"})
-"""Layouts whose offsets are computed at run time to their era; the body of one is ``kernels/flash_fwd_<era>.cuh``."""
+"""Layouts whose offsets are computed at run time to their era; the body of one is ``flash_fwd_<era>.cuh``."""
 NEWEST_ERA = "static_offsets"  # of every other layout
 
 
 @dataclass(frozen=True)
 class Parts:
-    """One value per concern; where a file exists, the value is its stem under ``kernels/<concern>/``.
+    """One value per concern; where a file exists, the value is its stem under ``kernels/ampere/<concern>/``.
 
     Attributes:
         layout: how a tile lies in shared memory.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import product
 
+from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.families.ampere.config import AmpereConfig
 from flashladder.ladder.families.ampere.parts import (
-    D_HEAD,
     LOAD_TILES,
     MMA_M,
     UNIT,

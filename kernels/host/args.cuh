@@ -1,6 +1,6 @@
 // What the host hands to a kernel: the one structure that both sides include.
 //
-// Plain C++17 without CUDA or torch headers, so that the launcher (kernels/launch.cpp) and every kernel share it.
+// Plain C++17 without CUDA or torch headers, so that the launcher (kernels/host/launch.cpp) and every kernel share it.
 // Tensors are (batch, seq_len, n_heads, d_head) of 16-bit elements; the last dimension is contiguous, the other strides
 // are in bytes and multiples of 16, so that every row starts where a 16-byte access may.
 #pragma once

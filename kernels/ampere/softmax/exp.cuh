@@ -4,7 +4,7 @@
 // only knows powers of two. The scale is applied before the maximum, so it cannot be folded into anything.
 #pragma once
 
-#include "softmax/rows.cuh"
+#include "ampere/softmax/rows.cuh"
 
 namespace flashladder {
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "geometry.cuh"
+#include "ampere/geometry.cuh"
 
 namespace flashladder {
 

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "args.cuh"
-#include "geometry.cuh"
+#include "ampere/geometry.cuh"
+#include "host/args.cuh"
 #include "ptx/store.cuh"
 
 namespace flashladder {

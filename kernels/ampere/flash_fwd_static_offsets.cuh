@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cta.cuh"
+#include "ampere/cta.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/logic.cuh"

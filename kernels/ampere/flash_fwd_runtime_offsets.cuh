@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "cta.cuh"
+#include "ampere/cta.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "launch.h"
+#include "host/launch.h"
 
 namespace flashladder {
 namespace {

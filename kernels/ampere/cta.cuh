@@ -7,12 +7,12 @@
 
 #include <cstdint>
 
-#include "args.cuh"
-#include "geometry.cuh"
-#include "matmul.cuh"
+#include "ampere/geometry.cuh"
+#include "ampere/matmul.cuh"
+#include "ampere/softmax/rows.cuh"
+#include "host/args.cuh"
 #include "ptx/math.cuh"
 #include "ptx/store.cuh"
-#include "softmax/rows.cuh"
 
 namespace flashladder {
 
@@ -21,6 +21,7 @@ struct CtaState : Geometry<Kernel> {
     using G = Geometry<Kernel>;
     using value_t = typename Kernel::value_t;
     using Gmem = typename Kernel::Gmem;
+    static_assert(G::n_threads == Kernel::n_threads && G::smem_bytes == Kernel::smem_bytes, "what the host launches");
 
     const int lane;
     const int warp;

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "geometry.cuh"
+#include "ampere/geometry.cuh"
 
 namespace flashladder {
 

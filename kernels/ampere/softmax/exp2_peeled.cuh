@@ -4,7 +4,7 @@
 // also starts m and l instead of correcting -inf and 0: no exponential, no multiplication for them.
 #pragma once
 
-#include "softmax/rows.cuh"
+#include "ampere/softmax/rows.cuh"
 
 namespace flashladder {
 

@@ -4,7 +4,7 @@
 // unscaled S (c > 0 keeps the order), so the FMUL per element of `exp` is gone, and so is its FADD.
 #pragma once
 
-#include "softmax/rows.cuh"
+#include "ampere/softmax/rows.cuh"
 
 namespace flashladder {
 

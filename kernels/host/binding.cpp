@@ -12,8 +12,8 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include "checks.h"
-#include "launch.h"
+#include "host/checks.h"
+#include "host/launch.h"
 
 namespace flashladder {
 namespace {
@@ -96,24 +96,20 @@ void *current_stream(int device) {
     return stream;
 }
 
-// In bytes; check_arguments has made sure that the row stride fits.
-TensorStrides strides_of(const Tensor &t) {
-    TensorStrides strides;
-    strides.batch = t.stride(0) * element_bytes;
-    strides.seq = static_cast<std::int32_t>(t.stride(1) * element_bytes);
-    strides.head = t.stride(2) * element_bytes;
-    return strides;
+View view_of(const Tensor &t, void *data) {
+    return {data, t.stride(0) * element_bytes, t.stride(1) * element_bytes, t.stride(2) * element_bytes};
+}
+
+View view_of(const Tensor &t) {
+    return view_of(t, const_cast<void *>(t.const_data_ptr()));
 }
 
 void run(const KernelRow &row, const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out) {
     const int device = q.get_device_index();
     const torch::stable::accelerator::DeviceGuard guard(device);
-    const FlashFwdArgs args{q.const_data_ptr(),     k.const_data_ptr(), v.const_data_ptr(),
-                            out.mutable_data_ptr(), strides_of(q),      strides_of(k),
-                            strides_of(v),          strides_of(out),    static_cast<int>(q.size(1) / row.B_c)};
-    const Grid grid{static_cast<unsigned int>(q.size(1) / row.B_r), static_cast<unsigned int>(q.size(2)),
-                    static_cast<unsigned int>(q.size(0))};
-    launch(row, args, grid, device, current_stream(device));
+    const Problem problem{view_of(q), view_of(k), view_of(v), view_of(out, out.mutable_data_ptr()),
+                          q.size(0),  q.size(1),  q.size(2)};
+    launch(row, plan(row, problem), device, current_stream(device));
 }
 
 // A contiguous tensor like q. What the stable ABI throws says nothing; torch's own reason has gone to stderr by then.

@@ -2,7 +2,7 @@
 //
 // cudart is linked statically, so that the library asks for a driver and nothing else; the runtime's own copy in torch
 // shares the device's primary context, its memory and its streams.
-#include "launch.h"
+#include "host/launch.h"
 
 #include <cuda_runtime_api.h>
 
@@ -81,15 +81,17 @@ void check_code(cudaError_t error, int device) {
     const DeviceFacts facts(device);
     const std::string arch = "sm_" + std::to_string(facts.major) + std::to_string(facts.minor);
     fail("no code for this GPU: expected machine code for one of " + std::string(flashladder_arches) +
-         " or a driver that compiles the compute_80 PTX, found " + facts.text + ", " + cuda_text(error) +
+         " or a driver that compiles the " + flashladder_ptx + " PTX, found " + facts.text + ", " + cuda_text(error) +
          "; build it with `nox -s build-iteration-" + iteration_number() + " -- --arch " + arch +
          "` or update the driver");
 }
 
 void check_device(const KernelRow &row, int device) {
     const DeviceFacts facts(device);
-    if (facts.major < 8)
-        fail("q: expected a GPU of compute capability 8.0 or later, found " + facts.text);
+    if (facts.major * 10 + facts.minor < row.capability) {
+        const std::string least = std::to_string(row.capability / 10) + "." + std::to_string(row.capability % 10);
+        fail("q: expected a GPU of compute capability " + least + " or later, found " + facts.text);
+    }
     const int limit = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (row.smem_bytes > limit) {
         fail("config: expected at most " + std::to_string(limit) + " bytes of shared memory per CTA on " + facts.text +
@@ -146,16 +148,26 @@ Kernel &kernel_of(const KernelRow &row) {
 
 }  // namespace
 
-void launch(const KernelRow &row, FlashFwdArgs args, Grid grid, int device, void *stream) {
+void launch(const KernelRow &row, const Launch &planned, int device, void *stream) {
     int current = -1;
     check(cudaGetDevice(&current), "reading the current device");
     if (current != device)
         check(cudaSetDevice(device), "selecting q's device");
     const cudaKernel_t kernel = kernel_of(row).ready(row, device);
-    void *parameters[] = {&args};
-    const dim3 blocks(grid.n_q_blocks, grid.n_heads, grid.batch);
-    check(cudaLaunchKernel(static_cast<const void *>(kernel), blocks, dim3(static_cast<unsigned int>(row.n_threads)),
-                           parameters, static_cast<std::size_t>(row.smem_bytes), static_cast<cudaStream_t>(stream)),
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = planned.cluster.x;
+    cluster.val.clusterDim.y = planned.cluster.y;
+    cluster.val.clusterDim.z = planned.cluster.z;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(planned.grid.x, planned.grid.y, planned.grid.z);
+    config.blockDim = dim3(static_cast<unsigned int>(row.n_threads));
+    config.dynamicSmemBytes = static_cast<std::size_t>(row.smem_bytes);
+    config.stream = static_cast<cudaStream_t>(stream);
+    config.attrs = &cluster;
+    config.numAttrs = planned.cluster.x * planned.cluster.y * planned.cluster.z > 1 ? 1 : 0;
+    void *parameters[] = {const_cast<unsigned char *>(planned.arguments.data())};
+    check(cudaLaunchKernelExC(&config, static_cast<const void *>(kernel), parameters),
           "launching the kernel (or an earlier kernel on this GPU)");
 }
 
