@@ -58,17 +58,18 @@ def machine_code(iteration: Iteration) -> Iterator[str]:
         f"`{parent_config.short_form()}`. Instructions of the whole kernel, in brackets those of the main loop."
     )
     yield ""
-    yield f"| {iteration.parent} to {iteration.number} | {' | '.join(LOCK_ARCHES)} |"
-    yield "| --- |" + " ---: |" * len(LOCK_ARCHES)
+    arches = [arch for arch in LOCK_ARCHES if arch in own.sass and arch in before.sass]
+    yield f"| {iteration.parent} to {iteration.number} | {' | '.join(arches)} |"
+    yield "| --- |" + " ---: |" * len(arches)
     for name in ["total", "registers", *most_moved(before, own)]:
-        cells = [_cell(name, before, own, arch) for arch in LOCK_ARCHES]
+        cells = [_cell(name, before, own, arch) for arch in arches]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
 def most_moved(before: StepKernel, own: StepKernel) -> list[str]:
     """Opcode classes whose count differs most on any architecture, largest change first."""
     moved: dict[str, int] = {}
-    for arch in LOCK_ARCHES:
+    for arch in own.sass.keys() & before.sass.keys():
         old, new = scope_counts(WHOLE, before, arch), scope_counts(WHOLE, own, arch)
         for name in {*old, *new}:
             if name.isupper() and ("." not in name or name == "IMAD.MOV.U32"):

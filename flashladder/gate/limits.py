@@ -62,7 +62,8 @@ def _not_as_selected(lock: LockFile) -> list[str]:
     found = []
     ladder = {iteration.number: iteration for iteration in load_all()}
     for number in sorted(ladder.keys() | lock.iterations.keys()):
-        wanted = {c.short_form() for c in select_configs(ladder[number], "prog")} if number in ladder else set()
+        locks_it = number in ladder and lock.arch in ladder[number].family.targets.arches
+        wanted = {c.short_form() for c in select_configs(ladder[number], "prog")} if locks_it else set()
         held = set(lock.iterations[number].kernels) if number in lock.iterations else set()
         found += [f"iteration {number}, {form}: is not locked" for form in sorted(wanted - held)]
         found += [f"iteration {number}, {form}: is locked, but not of the ladder" for form in sorted(held - wanted)]

@@ -205,10 +205,9 @@ class Family(ABC):
         """The legal configurations that no rule excludes, sorted."""
         return tuple(config for config in self.legal_configs(parts, dtype) if not self.excluded_by(config))
 
-    def runs_on(self, compute_capability: str) -> bool:
-        """Whether a GPU, by what its driver says (``9.0``), can run the kernels of this family."""
-        major, _, minor = compute_capability.partition(".")
-        return (int(major), int(minor or 0)) >= self.least_capability
+    def runs_on(self, arch: str) -> bool:
+        """Whether a GPU of an architecture, ``sm_90``, can run the kernels of this family."""
+        return int(arch.removeprefix("sm_").rstrip("af")) >= 10 * self.least_capability[0] + self.least_capability[1]
 
     @property
     def needs(self) -> str:

@@ -6,8 +6,9 @@ and says what it selects; it measures nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flashladder.errors import FlashladderError
@@ -160,6 +161,18 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
         excluded=tuple((n, " ".join(one.why.split())) for n, one in zip(left_out, file.exclude, strict=True)),
         sha256=sha256(path.read_bytes()),
     )
+
+
+def runnable(grid: Grid, arch: str) -> Grid:
+    """The grid without the cells that a GPU of an architecture (``sm_90``) cannot run; they count as left out."""
+    reasons = [cell.iteration.not_run_on(arch) for cell in grid.cells]
+    kept = tuple(cell for cell, reason in zip(grid.cells, reasons, strict=True) if not reason)
+    more = tuple((count, why) for why, count in Counter(filter(None, reasons)).items())
+    if not kept:
+        raise FlashladderError(
+            "no cell of the grid runs here", where=grid.name, found="; ".join(why for _, why in more)
+        )
+    return replace(grid, cells=kept, excluded=(*grid.excluded, *more))
 
 
 def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:

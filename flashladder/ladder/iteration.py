@@ -6,7 +6,7 @@ Why: the YAML is the only place where an iteration is spelled out. `load_iterati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -81,6 +81,12 @@ class Iteration:
         """Elements between two rows of one head that the kernel is compiled for; 0 is any."""
         return self.family.row_stride(self.parts)
 
+    def not_run_on(self, arch: str) -> str:
+        """Why a GPU of an architecture (``sm_80``) cannot run this step, as one line; empty where it can."""
+        if self.family.runs_on(arch):
+            return ""
+        return f"iteration {self.description}: not run here: needs {self.family.needs}"
+
     @property
     def is_ablation(self) -> bool:
         """Whether this is not a step of the ladder itself."""
@@ -134,6 +140,14 @@ def claim_configs(
     if parent is None or parent.family is not iteration.family:
         return config, None
     return config, parent.family.fit(parent.parts, config)
+
+
+def runnable(numbers: Iterable[int], arch: str, tell: Callable[[str], object] = print) -> list[int]:
+    """Those of the iterations that a GPU of an architecture can run; `tell` gets a line about each of the others."""
+    reasons = {number: load_iteration(number).not_run_on(arch) for number in numbers}
+    for reason in filter(None, reasons.values()):
+        tell(reason)
+    return [number for number, reason in reasons.items() if not reason]
 
 
 def same_but_for_parts(before: tuple[Iteration, KernelConfig], after: tuple[Iteration, KernelConfig]) -> bool:
