@@ -9,7 +9,7 @@ from pydantic import Field, StrictInt, create_model
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import D_HEAD
-from flashladder.ladder.families.ampere import launch
+from flashladder.ladder.families.ampere import launch, unit
 from flashladder.ladder.families.ampere.config import BRIEF, FLAGS, INTEGERS, KEYS, LOADS, AmpereConfig
 from flashladder.ladder.families.ampere.parts import (
     VALUES,
@@ -134,16 +134,12 @@ class Ampere(Family):
         return found | {key: str(getattr(config, name)).lower() for name, key in free.items()}
 
     def translation_unit(self, of: Iteration, config: AmpereConfig) -> str:
-        """See `flashladder.ladder.compose`."""
-        from flashladder.ladder.compose import ampere_unit
-
-        return ampere_unit(of, config)
+        """See `flashladder.ladder.families.ampere.unit`."""
+        return unit.translation_unit(of, config)
 
     def part_files(self, of: Iteration, config: AmpereConfig) -> tuple[str, ...]:
-        """See `flashladder.ladder.compose`."""
-        from flashladder.ladder.compose import ampere_part_files
-
-        return ampere_part_files(of, config)
+        """See `flashladder.ladder.families.ampere.unit`."""
+        return unit.part_files(of, config)
 
     def grid(self, config: AmpereConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
         """See `flashladder.ladder.families.ampere.launch`."""
