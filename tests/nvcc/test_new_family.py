@@ -109,10 +109,10 @@ def test_it_is_right_on_the_emulator(checkout: Path) -> None:
 def test_it_is_not_run_where_it_cannot(checkout: Path) -> None:
     program = (
         "from flashladder.ladder.iteration import runnable\n"
-        "print(runnable([16, 17], 'sm_80'), runnable([16, 17], 'sm_90'))"
+        "print(runnable([16, 17], 'sm_90'), runnable([16, 17], 'sm_100a'))"
     )
     assert ran(checkout, "-c", program).splitlines() == [
-        "iteration 17: not run here: needs compute capability 9.0 or later", "[16] [16, 17]",
+        "iteration 17: not run here: needs compute capability 10.0 or later", "[16] [16, 17]",
     ]  # fmt: skip
 
 
@@ -130,7 +130,8 @@ def test_it_is_locked_and_reported(checkout: Path) -> None:
     )
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1] == "A warp per row"
-    assert set(cells[2:-2]) == {"–"}, "not measured, not published"
+    assert set(cells[2:-2]) == {"–", "not run here"}
+    assert "Iteration 17: not run here: needs compute capability 10.0 or later." in (checkout / "README.md").read_text()
     assert cells[-1] == "0"
 
 
