@@ -21,7 +21,7 @@ from flashladder.errors import one_line_errors
 from flashladder.files import dump_json
 from flashladder.gate import checks as gate_checks
 from flashladder.gate.claim_checks import CHECKS
-from flashladder.gate.outcome import Check, Outcome, outcome, printed, run_all
+from flashladder.gate.outcome import Check, Outcome, checked, outcome, run_all
 from flashladder.ladder.gpus import GPUS
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report.data import Ladder, collect
@@ -80,7 +80,7 @@ def _file_checks(root: Path) -> list[Check]:
         Check("locked kernels are complete and within limits", lambda: gate_checks.locks_within_limits(results)),
         Check("the page on the emulator's speed is up to date", lambda: gate_checks.speed_page_fresh(root)),
         Check("the emulator is as fast as asked", lambda: gate_checks.speed_reached(root)),
-        *(Check(name, partial(printed, name, partial(check, root))) for name, check in CHECKS),
+        *(Check(name, partial(checked, name, partial(check, root))) for name, check in CHECKS),
         Check("notes on iterations are up to date", lambda: gate_checks.notes_fresh(root)),
     ]
 
