@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.arguments import Parser
-from flashladder.checked import Checked
 from flashladder.emulate.counter_claims import counter_files, on_hardware, sides
 from flashladder.emulate.reading import READING, EmulatedCounters, load_reading
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.gpu.ncu import PEER, read_peer, traffic_differences
 from flashladder.ladder.claim import COUNTERS

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from flashladder.checked import Checked
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import Checked, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.claim import EMULATED, Claim
 from flashladder.ladder.iteration import Iteration, load_all

@@ -23,12 +23,11 @@ from pydantic import ValidationError
 from flashladder import emulator, parallel
 from flashladder.arguments import Parser
 from flashladder.build.compile import ptx_for, ptx_many
-from flashladder.checked import Checked
 from flashladder.emulate import copy_order
 from flashladder.emulate.kernel import forward, make_tensors
 from flashladder.emulate.reading import SHARED, EmulatedCounters, EmulatedKernel, files_of, stale, table
 from flashladder.emulator.machine.observer import Observer
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, sha256, write_atomic
 from flashladder.gpu.ncu import SHAPE
 from flashladder.ladder.config import DTYPES

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from flashladder.checked import Checked
+from flashladder.errors import Checked
 from flashladder.gate import null_step, statements
 from flashladder.lock import code_claims as claims
 from flashladder.lock import step_counts

@@ -16,7 +16,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from flashladder.arguments import Parser
+from flashladder.arguments import parser_of
+from flashladder.commands import COMMANDS
 from flashladder.errors import one_line_errors
 from flashladder.files import dump_json
 from flashladder.gate import checks as gate_checks
@@ -125,13 +126,7 @@ def render(outcomes: Sequence[Outcome]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the gate; exit code 1 when a check failed."""
-    parser = Parser(
-        prog="python -m flashladder.gate",
-        description="Published against measured, and everything committed against what it was made from.",
-        epilog="example: python -m flashladder.gate --json",
-    )
-    parser.add_argument("--json", action="store_true", help="outcomes as JSON")
-    wants_json = parser.parse_args(argv).json
+    wants_json = parser_of(COMMANDS["gate"], "gate", "--json").parse_args(argv).json
     with one_line_errors():
         outcomes = run_gate()
     print(dump_json([asdict(outcome) for outcome in outcomes]).rstrip() if wants_json else render(outcomes))

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashladder.arguments import Parser
-from flashladder.checked import Checked
 from flashladder.emulate import agreement as emulator_agreement
 from flashladder.emulate import counter_claims
 from flashladder.emulate.reading import NAME, load_reading
-from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.errors import Checked, CheckFailed, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES, Claim
 from flashladder.ladder.iteration import Iteration, load_all

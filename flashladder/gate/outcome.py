@@ -14,8 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from flashladder.checked import Checked
-from flashladder.errors import FlashladderError
+from flashladder.errors import Checked, FlashladderError
 from flashladder.files import relative
 from flashladder.results.differences import Found
 

@@ -15,8 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flashladder.checked import Checked
-from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.errors import Checked, CheckFailed, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.claim import Claim, CounterName, PtxName, SassName
 from flashladder.ladder.iteration import Iteration, load_all

@@ -17,8 +17,9 @@ import io
 from pathlib import Path
 import tempfile
 
-from flashladder.arguments import NUMBERS, Parser, result_file, seconds, whole
+from flashladder.arguments import SEVERAL_NUMBERS, Parser, add_all, add_options, require_numbers, seconds
 from flashladder.build.installed import chosen_configs, load_installed
+from flashladder.commands import A_RESULT_FILE, ONE_NUMBER, OUT
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.gpu.bounded import run_bounded
@@ -223,13 +224,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Reads hardware counters with ncu and compares them with the published kernels'.",
         epilog="example: python -m flashladder.gpu.ncu 7 8",
     )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=NUMBERS)
-    parser.add_argument("--all", action="store_true", help="all of them")
-    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); a CSV goes beside it")
+    add_options(parser, (ONE_NUMBER, OUT), number=SEVERAL_NUMBERS, out=A_RESULT_FILE)  # a CSV goes beside it
+    add_all(parser)
     parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds that ncu may take")
     options = parser.parse_args(argv)
-    if bool(options.numbers) == options.all:
-        parser.error("give iterations, or --all")
+    require_numbers(parser, options)
     numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     result, found = measure(numbers, options.out, options.timeout)
     print(table(result.counters))

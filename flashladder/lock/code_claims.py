@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.arguments import Parser, whole
-from flashladder.checked import Checked
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.ladder.claim import LOCK_ARCHES, Claim
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.lock.schema import LOCKS

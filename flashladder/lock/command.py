@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser, whole
-from flashladder.checked import Checked
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig

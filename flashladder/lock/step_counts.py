@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flashladder.arguments import Parser
-from flashladder.checked import Checked
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig

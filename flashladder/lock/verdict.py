@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import math
 
-from flashladder.checked import Checked
-from flashladder.errors import CheckFailed
+from flashladder.errors import Checked, CheckFailed
 from flashladder.ladder.claim import PLACES, Claim
 
 SHARE = 0.5  # of the smallest measured change, that a bound asks for at least
