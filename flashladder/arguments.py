@@ -1,15 +1,18 @@
-"""Command lines of ``python -m flashladder.X``: usage errors in one line, numbers that are numbers, shared help texts.
+"""Command lines: what an option is, parsers of ``python -m flashladder.X``, usage errors in one line, honest numbers.
 
 Why: argparse prints a usage block of its own over its errors and takes any Unicode digit for a number; here a mistake
-looks like every other one (``error: ...; did you mean ...``) and leaves with 2.
+looks like every other one (``error: ...; did you mean ...``) and leaves with 2. The commands themselves stand in
+`flashladder.commands`.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 import re
-from typing import NoReturn
+from typing import Any, Literal, NoReturn
 
 from flashladder.errors import FlashladderError
 from flashladder.files import last_iteration
@@ -18,9 +21,89 @@ from flashladder.names import GPUS
 GPU_KEYS = ", ".join(GPUS)
 ONE_CONFIG = f"{GPU_KEYS}, what `invoke list` prints, or a short form"
 CONFIGS = f"{GPU_KEYS}, prog (these three), prog-all, tune, all, a tile such as 64,64, or as in --config"
-NUMBERS = f"iterations, 1 to {last_iteration()}"
+NUMBER, NUMBERS = (f"{what}, 1 to {last_iteration()}" for what in ("iteration", "iterations"))
 METHODS = ("nvbench", "ncu")  # of a second opinion
 _OFFENDING = re.compile(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option, or one word, of a command.
+
+    Attributes:
+        name: as it is typed, without dashes in front.
+        help: what it is, and what leaving it out means.
+        form: a ``value``; a ``flag``, which has none; a ``word`` without a name before it; ``several`` values, with
+            commas between or as several words; ``again`` for each value.
+        required: whether there is no leaving it out.
+        default: what a parser gives where it is left out.
+        choices: what it may be; anything where empty.
+        group: whose options it belongs to, in a parser's help.
+    """
+
+    name: str
+    help: str
+    form: Literal["value", "flag", "word", "several", "again"] = "value"
+    required: bool = False
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+    group: str = ""
+
+    @property
+    def attribute(self) -> str:
+        """Its name in Python."""
+        return self.name.replace("-", "_")
+
+    def add_to(self, parser: argparse._ActionsContainer, own: Mapping[str, Any]) -> None:
+        """Adds it to a parser; `own` are the parser's keywords for it: how text is converted, where the value goes."""
+        given: dict[str, Any] = {"help": self.help, **({"choices": self.choices} if self.choices else {})}
+        if self.form == "word":
+            given |= {} if self.required else {"nargs": "?", "default": self.default}
+            rest = {key: value for key, value in own.items() if key != "dest"}
+            parser.add_argument(own.get("dest", self.attribute), **{**given, **rest})
+            return
+        shapes: dict[str, dict[str, Any]] = {
+            "flag": {"action": "store_true"},
+            "again": {"action": "append", "default": []},
+            "several": {"nargs": "+", "default": [], "action": _Several},
+            "value": {"default": self.default, "required": self.required},
+        }
+        parser.add_argument(f"--{self.name}", **{**given, **shapes[self.form], **own})
+
+
+class _Several(argparse.Action):
+    """Values as several words, with commas between, or both; each is one of the choices."""
+
+    def __init__(self, *, choices: tuple[str, ...], **given: Any) -> None:
+        super().__init__(**given)
+        self.known = choices  # argparse would compare whole words
+
+    def __call__(
+        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, __: str | None = None
+    ) -> None:
+        found = [value for word in values for value in word.split(",")]
+        if wrong := [value for value in found if value not in self.known]:
+            raise argparse.ArgumentError(self, f"invalid choice: {wrong[0]!r} (choose from {', '.join(self.known)})")
+        setattr(namespace, self.dest, found)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A verb for people.
+
+    Attributes:
+        name: of the task.
+        does: one line about it.
+        examples: command lines, without the program's name.
+        options: of it, in the order in which they are asked for one-letter flags.
+        short_flags: whether they have any.
+    """
+
+    name: str
+    does: str
+    examples: tuple[str, ...]
+    options: tuple[Option, ...] = ()
+    short_flags: bool = True
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,7 +123,8 @@ def _words(parser: argparse.ArgumentParser) -> list[str]:
     """Every option and every choice of a parser and of those below it."""
     words = []
     for action in parser._actions:  # noqa: SLF001 - argparse lists them nowhere else
-        words += [*action.option_strings, *map(str, action.choices or ())]
+        known = action.known if isinstance(action, _Several) else action.choices or ()
+        words += [*action.option_strings, *map(str, known)]
         below = action.choices.values() if isinstance(action.choices, dict) else ()
         words += [word for verb in below for word in _words(verb)]
     return words
@@ -72,3 +156,35 @@ def some_seconds(text: str) -> float:
     if not (found := seconds(text)):
         raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text!r}")
     return found
+
+
+def add_options(parser: argparse.ArgumentParser, options: Iterable[Option], **own: Mapping[str, Any]) -> None:
+    """Adds a command's options, those of a group under its heading; `own` by name in Python, see `Option.add_to`."""
+    groups: dict[str, argparse._ActionsContainer] = {"": parser}
+    for option in options:
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        option.add_to(groups[option.group], own.get(option.attribute, {}))
+
+
+def parser_of(command: Command, module: str, example: str, **own: Mapping[str, Any]) -> Parser:
+    """The parser of ``python -m flashladder.<module>`` with a command's options; `example` are words after that."""
+    program = f"python -m flashladder.{module}"
+    parser = Parser(prog=program, description=command.does, epilog=f"example: {program} {example}")
+    add_options(parser, command.options, **own)
+    return parser
+
+
+SEVERAL_NUMBERS: Mapping[str, Any] = {"dest": "numbers", "nargs": "*", "type": whole, "metavar": "N"}
+"""How a parser takes several iterations where a task takes one."""
+
+
+def add_all(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--all``, which stands for the number of every iteration."""
+    parser.add_argument("--all", action="store_true", help="all of them")
+
+
+def require_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Leaves with 2 unless there are numbers or ``--all``, and not both."""
+    if bool(options.numbers) == options.all:
+        parser.error("give iterations, or --all")

@@ -1,13 +1,14 @@
 """Every failure a person can meet: one class that holds the facts and renders them as one clear line.
 
 Commands catch `FlashladderError`, print `str(error)` on stderr and leave with `error.exit_code`; nothing else is
-allowed to reach a terminal as a traceback.
+allowed to reach a terminal as a traceback. Beside it stands what a check found, which may be such a failure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 import os
 from pathlib import Path
 import signal
@@ -66,6 +67,36 @@ class CheckFailed(FlashladderError):
 
     def __init__(self, what: str, **facts: object) -> None:
         super().__init__(what, exit_code=1, **facts)  # type: ignore[arg-type]  # same keywords, passed through
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found that ran to its end, as data: a command shows it, the gate makes one line of it.
+
+    Attributes:
+        summary: what was compared, and how many; what is said of a check that holds.
+        lines: all that the check's own command prints; `summary` where there are none.
+        notes: lines worth telling although the check holds.
+        problems: lines that lead to `failure`.
+        failure: the check's no; None where it holds.
+    """
+
+    summary: str
+    lines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    failure: CheckFailed | None = None
+
+    def show(self) -> None:
+        """Prints what was found.
+
+        Raises:
+            CheckFailed: the check does not hold.
+        """
+        if lines := self.lines or (() if self.failure else (self.summary,)):
+            print("\n".join(lines))
+        if self.failure:
+            raise self.failure
 
 
 @contextmanager

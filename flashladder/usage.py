@@ -1,4 +1,4 @@
-"""How `invoke` reads a command line here: a usage error is one line and leaves with 2, bare `invoke` shows the tasks.
+"""How `invoke` reads a command line here: tasks of the commands, usage errors that are one line and leave with 2.
 
 Why: invoke leaves with 1 when it cannot read a command line, which in this project means that a check failed; it takes
 ``--help`` for the value of a positional argument that is still missing; and it cannot read a positional argument with a
@@ -8,15 +8,19 @@ that prints help. Nothing to run here; tasks.py calls `install`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+import inspect
 import re
 import sys
 from typing import TYPE_CHECKING
 
+from invoke.context import Context
 from invoke.exceptions import Exit, ParseError
 from invoke.parser.parser import ParseMachine
 from invoke.program import Program
+from invoke.tasks import Task
 
+from flashladder.arguments import Command, Option
 from flashladder.errors import FlashladderError, one_line_errors
 
 if TYPE_CHECKING:
@@ -27,6 +31,10 @@ _HANDLE = ParseMachine.handle
 _CLEANUP = Program.parse_cleanup
 _UNKNOWN = re.compile(r"No idea what '(.*)' is!", re.DOTALL)
 _MISSING = re.compile(r"did not receive required positional arguments: (.*)")
+
+
+Value = str | bool | list[str] | None
+Given = Mapping[str, Value]
 
 
 class UsageError(ParseError, Exit):
@@ -132,15 +140,83 @@ def install() -> None:
     ParseMachine.see_positional_arg = _see_positional  # type: ignore[assignment]  # no hook: see above
 
 
-def overview(stations: Mapping[str, Sequence[str]], lines: Mapping[str, str]) -> str:
-    """The tasks by station, for people who know none yet.
+def task_of(command: Command, run: Callable[[Given], None], *, default: bool = False) -> Task[Callable[..., None]]:
+    """The task of a command: its options are the task's, its text the help; `run` gets what a person typed."""
 
-    Args:
-        stations: heading to names of tasks.
-        lines: name of a task to what it does, in one line; a name without a line is left out.
-    """
-    width = max(map(len, lines))
+    def body(_: Context, **given: Value) -> None:
+        with one_line_errors():
+            _require_choices(command, given)
+        run(given)
+
+    first = inspect.Parameter("_", inspect.Parameter.POSITIONAL_ONLY)
+    body.__signature__ = inspect.Signature([first, *map(_parameter, command.options)])  # type: ignore[attr-defined]
+    body.__doc__ = "\n".join([command.does, "", *(f"Example: `invoke {example}`." for example in command.examples)])
+    return Task(
+        body,
+        name=command.name,
+        default=default,
+        auto_shortflags=command.short_flags,
+        help={option.attribute: option.help for option in command.options},
+        positional=[option.attribute for option in command.options if option.required or option.form == "word"],
+        iterable=[option.attribute for option in command.options if option.form == "again"],
+    )
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    """An option as invoke reads it from a signature; None, or no word, is left out."""
+    unset = {"flag": False, "word": ""}.get(option.form)
+    default = inspect.Parameter.empty if option.required else unset
+    return inspect.Parameter(option.attribute, inspect.Parameter.KEYWORD_ONLY, default=default)
+
+
+def _require_choices(command: Command, given: Given) -> None:
+    """Raises `FlashladderError` for a value that is none of its option's choices."""
+    for option in command.options:
+        words = _words(option, given) if option.choices and _is_set(option, given) else []
+        if wrong := [word for word in words if word not in option.choices]:
+            raise FlashladderError(f"no such {option.name}", expected=" or ".join(option.choices), found=repr(wrong[0]))
+
+
+def _words(option: Option, given: Given) -> list[str]:
+    """The values of an option that is set."""
+    value = given[option.attribute]
+    if isinstance(value, list):
+        return value
+    return str(value).split(",") if option.form == "several" else [str(value)]
+
+
+def _is_set(option: Option, given: Given) -> bool:
+    value = given[option.attribute]
+    return option.required or (bool(value) if option.form == "word" else value not in (None, False, []))
+
+
+def with_defaults(command: Command, given: Given) -> Given:
+    """What a person typed, and the default of each option that was left out."""
+    return {
+        one.attribute: given[one.attribute] if _is_set(one, given) or one.form == "flag" else one.default
+        for one in command.options
+    }
+
+
+def words_of(command: Command, given: Given) -> list[str]:
+    """What a person typed as a command line for the parser of the command's package: words, then what is set."""
+    words, options = list[str](), list[str]()
+    for option in (option for option in command.options if _is_set(option, given)):
+        if option.form == "word":
+            words += _words(option, given)
+        elif option.form == "flag":
+            options.append(f"--{option.name}")
+        elif option.form == "several":
+            options += [f"--{option.name}", *_words(option, given)]
+        else:
+            options += [f"--{option.name}={value}" for value in _words(option, given)]
+    return words + options
+
+
+def overview(stations: Mapping[str, Sequence[Command]]) -> str:
+    """The tasks by station, for people who know none yet; `stations` is heading to commands."""
+    width = max(len(command.name) for commands in stations.values() for command in commands)
     parts = ["invoke TASK ARGUMENTS, for example `invoke show 7`; `invoke TASK --help`: more."]
-    for heading, names in stations.items():
-        parts += ["", heading, *(f"  {name.ljust(width)}  {lines[name]}" for name in names if name in lines)]
+    for heading, commands in stations.items():
+        parts += ["", heading, *(f"  {command.name.ljust(width)}  {command.does}" for command in commands)]
     return "\n".join(parts)

@@ -22,16 +22,17 @@ import time
 
 from tqdm import tqdm
 
-from flashladder.arguments import CONFIGS, METHODS, NUMBERS, Parser, result_file, seconds, whole
-from flashladder.bench.references import FA2, NAMES, Arms, arms, profiled, reference_identity
+from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_numbers, seconds, whole
+from flashladder.bench.references import FA2, Arms, arms, profiled, reference_identity
 from flashladder.bench.run import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.bench.subject import Subject, kernel_subject
 from flashladder.bench.table import ranking, table
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.case import N_HEADS, SEQ_LENS, batch_of
+from flashladder.commands import A_RESULT_FILE, COMMANDS, SEVERAL_DTYPES, SEVERAL_KEYS
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device
-from flashladder.ladder.config import D_HEAD, DTYPES
+from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
 from flashladder.names import GPUS
@@ -228,31 +229,17 @@ def _dtypes(result: BenchResult, key: str | None = None) -> list[str]:
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace, with the plan of pairs that follows from it."""
-    parser = Parser(
-        prog="python -m flashladder.bench",
-        description="Times kernels beside FA2, in turn, on this machine's GPU.",
-        epilog="example: python -m flashladder.bench 7 --configs a100 --seq-lens 4096",
-    )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=NUMBERS)
-    parser.add_argument("--all", action="store_true", help="all of them")
-    parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: this GPU's)")
-    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser = parser_of(
+        COMMANDS["bench"], "bench", "7 --configs a100 --seq-lens 4096",
+        number=SEVERAL_NUMBERS, configs=SEVERAL_KEYS, dtype=SEVERAL_DTYPES, references={"metavar": "NAME"},
+        method={"dest": "methods"}, out=A_RESULT_FILE,
+    )  # fmt: skip
+    add_all(parser)
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
-    parser.add_argument(
-        "--references", nargs="+", choices=("all", *NAMES), default=[], metavar="NAME",
-        help=f"time these beside the kernels where they run: all, {', '.join(NAMES)}",
-    )  # fmt: skip
-    parser.add_argument(
-        "--method", dest="methods", nargs="+", choices=METHODS, default=[],
-        help="have the same cells timed by these tools as well, and compare",
-    )  # fmt: skip
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
-    parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
-    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); goes on when it exists")
     parser.add_argument("--budget", type=seconds, default=0.0, help="start no group after this many seconds")
     options = parser.parse_args(argv)
-    if bool(options.numbers) == options.all:
-        parser.error("give iterations, or --all")
+    require_numbers(parser, options)
     if options.tune and (options.references or options.methods):
         parser.error("--tune ranks kernels: leave --references and --method out")
     pairs = options.pairs or (6 if options.tune else 24)

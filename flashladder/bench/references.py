@@ -20,6 +20,7 @@ from flashladder.bench.subject import Subject
 from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import DTYPES
+from flashladder.names import REFERENCES
 from flashladder.results.schema import Reference
 
 if TYPE_CHECKING:
@@ -138,7 +139,6 @@ BACKENDS: dict[str, Backend] = {
     ),
 }
 """Subject to how it is called; the first is what all others are paired with."""
-NAMES = tuple(name for name in BACKENDS if name != FA2)  # those that are timed beside kernels
 INSTALL = {"fa4": "pip install 'flash-attn-4[cu13]'", "flash-attn": "pip install flash-attn"}
 
 
@@ -202,7 +202,7 @@ def reference_subject(name: str, dtype: str) -> Subject:
 
 def arms(names: Sequence[str], dtypes: Sequence[str] = DTYPES) -> Arms:
     """The references `names` (``all``: every one but FA2, which is timed anyway), in the dtypes that run here."""
-    wanted = dict.fromkeys(name for given in names for name in (NAMES if given == "all" else (given,)))
+    wanted = dict.fromkeys(name for given in names for name in (REFERENCES if given == "all" else (given,)))
     subjects: list[Subject] = []
     left_out: list[str] = []
     for name in wanted:

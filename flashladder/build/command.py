@@ -26,13 +26,14 @@ import shutil
 import sys
 import time
 
-from flashladder.arguments import CONFIGS, NUMBERS, Parser, whole
+from flashladder.arguments import parser_of, whole
 from flashladder.build import native, wheel
 from flashladder.build.artifacts import Request, inputs_of, is_fresh, make
 from flashladder.build.compile import compile_many, default_arch, table_rows
 from flashladder.build.other_toolchains import toolchain_of
 from flashladder.build.ptxas_table import render
 from flashladder.columns import terminal_width
+from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.ablation import load_description
@@ -206,17 +207,11 @@ def _disk_errors(folder: Path) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m flashladder.build",
-        description="Builds one iteration, or an ablation, into a wheel, installs it in this environment, imports it.",
-        epilog="example: python -m flashladder.build 7 --arch sm_90 --configs prog --debug",
-    )
-    parser.add_argument("subject", nargs="+", help=f"{NUMBERS}, or an ablation such as '16 - swizzle'")
-    parser.add_argument("--arch", help="sm_XX, several separated by commas (default: the GPU present, else sm_80)")
-    parser.add_argument("--configs", default="prog", metavar="KEY", help=f"{CONFIGS} (default: prog)")
-    parser.add_argument("--debug", action="store_true", help="compile with -G -O0 for cuda-gdb")
+    parser = parser_of(
+        COMMANDS["build"], "build", "7 --arch sm_90 --configs prog --debug",
+        iteration={"dest": "subject", "nargs": "+"}, configs={"metavar": "KEY"}, toolchain={"metavar": "VERSION"},
+    )  # fmt: skip
     parser.add_argument("--jobs", type=whole, help="compilers at once (default: one per CPU)")
-    parser.add_argument("--toolchain", default="", metavar="VERSION", help="CUDA version of another compiler, 13.1")
     parser.add_argument("--no-install", action="store_true", help="leave this environment as it is")
     return parser
 

@@ -18,20 +18,18 @@ import argparse
 from collections.abc import Iterable, Sequence
 import time
 
-from flashladder.arguments import CONFIGS, NUMBERS, Parser, result_file, seconds, whole
+from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_numbers, seconds
 from flashladder.bench.references import reference_identity
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.reference import References
 from flashladder.check.cases import CheckReport, check_iteration
 from flashladder.check.results import earlier, earlier_emulated, emulated_identity, rule, tell_kept, write_emulated
+from flashladder.commands import A_RESULT_FILE, COMMANDS, SEVERAL_DTYPES, SEVERAL_KEYS
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, open_device
-from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
 from flashladder.results.files import write_result
 from flashladder.results.schema import CheckResult
-
-BACKENDS = ("gpu", "emulator")
 
 
 def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Device) -> CheckReport:
@@ -78,24 +76,12 @@ def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Devi
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
-    parser = Parser(
-        prog="python -m flashladder.check",
-        description="Checks kernels against an fp64 reference: shapes, layouts, large logits, NaN poison, repeats.",
-        epilog="example: python -m flashladder.check 7 --configs a100",
-    )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=NUMBERS)
-    parser.add_argument("--all", action="store_true", help="all of them")
-    parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: prog; on the emulator a100)")
-    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
-    parser.add_argument("--quick", action="store_true", help="short lengths only")
-    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz); resumes when it exists")
+    own = {"number": SEVERAL_NUMBERS, "configs": SEVERAL_KEYS, "dtype": SEVERAL_DTYPES, "out": A_RESULT_FILE}
+    parser = parser_of(COMMANDS["check"], "check", "7 --configs a100", **own)
+    add_all(parser)
     parser.add_argument("--budget", type=seconds, default=0.0, help="start no iteration after this many seconds")
-    parser.add_argument(
-        "--backend", choices=BACKENDS, default="gpu", help="emulator: the PTX on this CPU, small shapes (default: gpu)"
-    )
     options = parser.parse_args(argv)
-    if bool(options.numbers) == options.all:
-        parser.error("give iterations, or --all")
+    require_numbers(parser, options)
     return options
 
 

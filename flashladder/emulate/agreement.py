@@ -9,46 +9,27 @@ Run: ``python -m flashladder.emulate.agreement``; exit code 1 when something dif
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.arguments import Parser
 from flashladder.emulate.counter_claims import counter_files, on_hardware, sides
 from flashladder.emulate.reading import READING, EmulatedCounters, load_reading
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
-from flashladder.gpu.ncu import NOISY, PEER, WAVEFRONT_TOLERANCE, read_peer
+from flashladder.gpu.ncu import PEER, read_peer, traffic_differences
 from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Claim, load_all
 from flashladder.lock.refusal import find_locked
 from flashladder.lock.schema import PUBLISHED_ARCH, read_lock
-from flashladder.lock.verdict import Verdict, judge, tell
-from flashladder.names import CONFLICTS, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
+from flashladder.lock.verdict import Verdict, checked, judge
+from flashladder.names import PUBLISHED_GPU, REGISTERS
 from flashladder.paths import RESULTS
 from flashladder.results.files import load_as
 from flashladder.results.schema import CounterResult, kernel_key
 
-STORE_NOISE = 0.16  # of the hardware's store wavefronts, iterations 1 to 7: what runs of one kernel spread
 OF_SASS = (REGISTERS, COUNTERS["instructions"])  # properties of machine code, which the emulator does not run
-
-
-def differences(iteration: int, emulated: Mapping[str, int], hardware: Mapping[str, int]) -> list[str]:
-    """Counters of one iteration that differ by more than the hardware's own noise; empty when they agree."""
-    found = [
-        f"{name}: {emulated[name]}, hardware {hardware[name]}"
-        for name in (*SECTORS, LDSM, TENSOR)
-        if emulated[name] != hardware[name]
-    ]
-    noise = {"ld": WAVEFRONT_TOLERANCE, "st": STORE_NOISE if iteration in NOISY else 0.0}
-    for operation, share in noise.items():
-        name, conflicts = WAVEFRONTS.format(operation), CONFLICTS.format(operation)
-        if abs(emulated[name] - hardware[name]) > share * hardware[name]:
-            found.append(f"{name}: {emulated[name]}, hardware {hardware[name]} within {share:.1%}")
-        mine, theirs = (one[name] - one[conflicts] for one in (emulated, hardware))
-        if mine != theirs:
-            found.append(f"{name} without conflicts: {mine}, hardware {theirs}")
-    return found
 
 
 def problems(path: Path, reading: EmulatedCounters | None = None) -> list[str]:
@@ -63,7 +44,8 @@ def problems(path: Path, reading: EmulatedCounters | None = None) -> list[str]:
     for iteration in load_all():
         if iteration.number not in hardware:
             raise FlashladderError(f"no counters of iteration {iteration.number}", where=relative(path))
-        lines = differences(iteration.number, reading.of(iteration.number).counters, hardware[iteration.number])
+        number = iteration.number
+        lines = traffic_differences(number, reading.of(number).counters, hardware[number], "hardware")
         found += [f"iteration {iteration.number}: {line}, in {relative(path)}" for line in lines]
     return found
 
@@ -100,13 +82,13 @@ def claims(reading: EmulatedCounters) -> list[Verdict]:
     ]
 
 
-def check_claims(path: Path = READING) -> None:
-    """Prints every verdict.
+def check_claims(path: Path = READING) -> Checked:
+    """Whether the claims hold in the emulator's counters.
 
     Raises:
-        CheckFailed: a claim does not hold.
+        FlashladderError: there is no reading, or it is malformed.
     """
-    tell("counters in the emulator", claims(load_reading(path)))
+    return checked("counters in the emulator", claims(load_reading(path)))
 
 
 def reading_problems(path: Path) -> list[str]:
@@ -134,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     reading = load_reading()
     found = [line for path in hardware_files() for line in problems(path, reading)] + reading_problems(READING)
     print("\n".join(found) or f"as on hardware: {', '.join(map(relative, hardware_files()))}")
-    check_claims()
+    check_claims().show()
     if found:
         raise CheckFailed(f"{len(found)} counters differ")
     return 0

@@ -22,11 +22,11 @@ import shlex
 import numpy as np
 
 from flashladder import emulator
-from flashladder.arguments import ONE_CONFIG, Parser
+from flashladder.arguments import parser_of
 from flashladder.cases.reference import UNIT_ROUNDOFF
+from flashladder.commands import A_PTX_FILE, AN_ITERATION, COMMANDS
 from flashladder.emulate import file as emulate_file
 from flashladder.emulate import screen as emulate_view
-from flashladder.emulate.arguments import FORMS
 from flashladder.emulate.kernel import ELEMENT, attention_fp64, forward, kernel_of, make_tensors
 from flashladder.emulate.progress import expected_instructions, ticking
 from flashladder.emulator.budget import parse_bytes
@@ -34,7 +34,7 @@ from flashladder.emulator.run.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.config import D_HEAD, DTYPES, KernelConfig
+from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.results.schema import Shape
@@ -42,8 +42,7 @@ from flashladder.results.schema import Shape
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
 AXIS = 65535  # CTAs along y (heads) and z (batch) of a grid, on a GPU as here
-ITERATION_OPTIONS = ("seq_len", "batch", "heads", "dtype", "config")
-FILE_OPTIONS = ("kernel", "grid", "block", "arg", "save", "shared", "target")
+EMULATE = COMMANDS["emulate"]
 OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` that say nothing against the kernel
 
 
@@ -194,35 +193,7 @@ def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progr
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
-    parser = Parser(
-        prog="python -m flashladder.emulate",
-        description="Runs an iteration's PTX, or one's own, on this CPU: numbers, counters, races.",
-        epilog="example: python -m flashladder.emulate 1 --counters",
-    )
-    parser.add_argument("iteration", help="number, an ablation such as '16 - swizzle', or a PTX file")
-    own = parser.add_argument_group("an iteration")
-    own.add_argument("--seq-len", default="", help="positions (default: 256)")
-    own.add_argument("--batch", default="", help="samples (default: 1)")
-    own.add_argument("--heads", default="", help="heads (default: 1)")
-    choices = ("", *DTYPES)
-    own.add_argument(
-        "--dtype", default="", choices=choices, metavar="|".join(DTYPES), help="default: that of the configuration"
-    )
-    own.add_argument("--config", default="", help=f"{ONE_CONFIG} (default: a100)")
-    file = parser.add_argument_group("a PTX file")
-    file.add_argument("--kernel", default="", help="its entry (default: the only one)")
-    file.add_argument("--grid", default="", help="blocks along x,y,z (default: 1)")
-    file.add_argument("--block", default="", help="threads along x,y,z")
-    file.add_argument("--arg", action="append", default=[], help=f"[NAME=]VALUE, in order: {FORMS}")
-    file.add_argument("--save", action="append", default=[], help="NAME=FILE.npy: an array after the launch")
-    file.add_argument("--shared", default="", help="dynamic shared memory of a block, for example 48KiB (default: 0)")
-    file.add_argument("--target", default="", help="whose limits hold, for example sm_90 (default: the file's .target)")
-    parser.add_argument("--counters", action="store_true", help="Nsight Compute's counters, and who conflicts")
-    parser.add_argument("--hazards", action="store_true", help="look for races and missing waits")
-    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
-    parser.add_argument("--memory-budget", default=f"{MEMORY_BUDGET >> 30}GiB", help="registers and shared memory")
-    parser.add_argument("--seed", default="0", help="of the inputs (default: 0)")
-    return parser.parse_args(argv)
+    return parser_of(EMULATE, "emulate", "1 --counters").parse_args(argv)
 
 
 def _number(
@@ -235,17 +206,16 @@ def _number(
     return int(text)
 
 
-def _require_unset(options: argparse.Namespace, names: Sequence[str], whose: str) -> None:
+def _require_unset(options: argparse.Namespace, whose: str) -> None:
     """Refuses options that would be ignored."""
-    for name in names:
-        if getattr(options, name):
-            option = f"--{name.replace('_', '-')}"
-            raise FlashladderError(f"{option} belongs to {whose}", found=f"emulate {options.iteration}")
+    for option in EMULATE.options:
+        if option.group == whose and getattr(options, option.attribute):
+            raise FlashladderError(f"--{option.name} belongs to {whose}", found=f"emulate {options.iteration}")
 
 
 def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
     """Runs an iteration; the text to print, and whether all is well."""
-    _require_unset(options, FILE_OPTIONS, "a PTX file")
+    _require_unset(options, A_PTX_FILE)
     iteration = load_description(options.iteration)
     batch, n_heads = (_number(options, name, default="1", most=AXIS) for name in ("batch", "heads"))
     seq_len = _number(options, "seq_len", default="256")
@@ -264,7 +234,7 @@ def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
 
 def _file(options: argparse.Namespace) -> tuple[str, bool]:
     """The same for a PTX file."""
-    _require_unset(options, ITERATION_OPTIONS, "an iteration")
+    _require_unset(options, AN_ITERATION)
     return emulate_file.run(options, _number(options, "seed", least=0))
 
 

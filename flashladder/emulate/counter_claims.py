@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import Checked, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.claim import EMULATED, Claim
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.lock.code_claims import next_step
 from flashladder.lock.refusal import refusal
 from flashladder.lock.schema import LOCKS, read_lock
-from flashladder.lock.verdict import Sides, Verdict, judge, tell
+from flashladder.lock.verdict import Sides, Verdict, checked, judge
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import RESULTS
 from flashladder.results.files import load_as
@@ -88,15 +88,15 @@ def _require_lock(path: Path, kernel: Kernel, locks: Path) -> None:
         )
 
 
-def check(folder: Path = RESULTS, locks: Path = LOCKS) -> None:
-    """Prints every verdict of every committed file of readings.
+def check(folder: Path = RESULTS, locks: Path = LOCKS) -> Checked:
+    """Whether the claims hold in every committed file of readings.
 
     Raises:
-        CheckFailed: a claim does not hold.
+        FlashladderError: as `verify`.
     """
-    tell("counters", [verdict for path in counter_files(folder) for verdict in verify(path, locks)])
+    return checked("counters", [verdict for path in counter_files(folder) for verdict in verify(path, locks)])
 
 
 if __name__ == "__main__":
     with one_line_errors():
-        check()
+        check().show()

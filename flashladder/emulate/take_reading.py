@@ -27,7 +27,7 @@ from flashladder.emulate import copy_order
 from flashladder.emulate.kernel import forward, make_tensors
 from flashladder.emulate.reading import SHARED, EmulatedCounters, EmulatedKernel, files_of, stale, table
 from flashladder.emulator.machine.observer import Observer
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, sha256, write_atomic
 from flashladder.gpu.ncu import SHAPE
 from flashladder.ladder.config import DTYPES
@@ -106,25 +106,24 @@ def read_all() -> EmulatedCounters:
     return EmulatedCounters(shape=SHAPE, race_shape=RACE_SHAPE, kernels=named)
 
 
-def check() -> None:
-    """Makes the reading anew and compares.
+def check() -> Checked:
+    """Makes the reading anew and compares: whether it is free of races and the committed one.
 
     Raises:
-        CheckFailed: races were found, or the committed files are stale.
+        FlashladderError: as `read_all`.
     """
     reading = read_all()
-    require_sound(reading)
-    print(f"{len(reading.kernels)} kernels")
+    return Checked(f"{len(reading.kernels)} kernels", failure=unsound(reading))
 
 
-def require_sound(reading: EmulatedCounters) -> None:
-    """Raises `CheckFailed` for the races of a reading, else for committed files that differ from it."""
+def unsound(reading: EmulatedCounters) -> CheckFailed | None:
+    """The races of a reading, else the committed files that differ from it; None where there are neither."""
     if raced := [key for key, kernel in reading.kernels.items() if any(kernel.races.values())]:
         numbers = sorted({reading.kernels[key].iteration for key in raced})
         hint = f"invoke emulate {numbers[0]} --hazards tells where"
-        raise CheckFailed("races were found", where=", ".join(f"iteration {number}" for number in numbers), hint=hint)
-    if problems := stale(reading):
-        raise CheckFailed("; ".join(problems))
+        return CheckFailed("races were found", where=", ".join(f"iteration {number}" for number in numbers), hint=hint)
+    problems = stale(reading)
+    return CheckFailed("; ".join(problems)) if problems else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -140,8 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if wants_write:
         for path, text in files_of(reading).items():
             write_atomic(path, text)
-    print(table(reading))
-    require_sound(reading)
+    Checked("", (table(reading),), failure=unsound(reading)).show()
     return 0
 
 

@@ -18,7 +18,7 @@ from flashladder.files import relative
 from flashladder.gate import limits as gate_limits
 from flashladder.gate import published as gate_published
 from flashladder.gate import results as gate_results
-from flashladder.gate.outcome import Outcome, needs_toolchain, outcome, over, printed
+from flashladder.gate.outcome import Outcome, checked, needs_toolchain, outcome, over
 from flashladder.ladder.gpus import GPUS
 from flashladder.paths import PACKAGE, RESULTS, ROOT
 from flashladder.report import figures
@@ -80,7 +80,7 @@ def counter_claims_hold(folder: Path = RESULTS) -> Outcome:
     name = "claims about counters"
     if not counter_claims.counter_files(folder):
         return Outcome(name, "skipped", ("no readings under results/<machine>/counters.json.gz",))
-    return printed(name, lambda: counter_claims.check(folder, folder / "locks"))
+    return checked(name, lambda: counter_claims.check(folder, folder / "locks"))
 
 
 def emulator_agrees(folder: Path = RESULTS) -> Outcome:
@@ -91,7 +91,7 @@ def emulator_agrees(folder: Path = RESULTS) -> Outcome:
 
 def emulated_claims_hold(folder: Path = RESULTS) -> Outcome:
     """Claims about counters, in the emulator's."""
-    return printed("claims about counters, emulated", lambda: emulator_agreement.check_claims(folder / NAME))
+    return checked("claims about counters, emulated", lambda: emulator_agreement.check_claims(folder / NAME))
 
 
 def emulated_kernels_sound(folder: Path = RESULTS) -> Outcome:
@@ -171,8 +171,7 @@ def locks_hold() -> Outcome:
     """Every locked kernel still compiles to the locked machine code; skipped without a compiler."""
     from flashladder.lock import command as lock
 
-    told = "kernels compiled and counted anew"
-    return needs_toolchain("machine code is the locked one", lambda: f"{lock.check()} {told}")
+    return needs_toolchain("machine code is the locked one", lock.check)
 
 
 def step_counts_current() -> Outcome:

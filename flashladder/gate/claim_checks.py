@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from flashladder.errors import Checked
 from flashladder.gate import null_step, statements
 from flashladder.lock import code_claims as claims
 from flashladder.lock import step_counts
@@ -20,22 +21,22 @@ def _moved(path: Path, root: Path) -> Path:
     return root / path.relative_to(ROOT)
 
 
-def code_claims(root: Path = ROOT) -> None:
+def code_claims(root: Path = ROOT) -> Checked:
     """Claims about machine code and PTX hold, and say something, in the committed counts."""
-    claims.check(path=_moved(step_counts.COUNTS, root), locks=_moved(RESULTS / "locks", root))
+    return claims.check(path=_moved(step_counts.COUNTS, root), locks=_moved(RESULTS / "locks", root))
 
 
-def words(root: Path = ROOT) -> None:
+def words(root: Path = ROOT) -> Checked:
     """Words and claims of the iterations fit each other."""
-    statements.check(_moved(CONFIGS / statements.STATEMENTS.name, root), _moved(ITERATIONS, root))
+    return statements.check(_moved(CONFIGS / statements.STATEMENTS.name, root), _moved(ITERATIONS, root))
 
 
-def taken_back(root: Path = ROOT) -> None:
+def taken_back(root: Path = ROOT) -> Checked:
     """A claim of each step fails when the step is taken back, and the page on it is current."""
-    null_step.check(_moved(null_step.PAGE, root), _moved(RESULTS, root))
+    return null_step.check(_moved(null_step.PAGE, root), _moved(RESULTS, root))
 
 
-CHECKS: tuple[tuple[str, Callable[[Path], None]], ...] = (
+CHECKS: tuple[tuple[str, Callable[[Path], Checked]], ...] = (
     ("claims about machine code", code_claims),
     ("words and claims of the steps fit", words),
     ("a claim of each step fails without it", taken_back),

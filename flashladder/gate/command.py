@@ -16,12 +16,13 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from flashladder.arguments import Parser
+from flashladder.arguments import parser_of
+from flashladder.commands import COMMANDS
 from flashladder.errors import one_line_errors
 from flashladder.files import dump_json
 from flashladder.gate import checks as gate_checks
 from flashladder.gate.claim_checks import CHECKS
-from flashladder.gate.outcome import Check, Outcome, outcome, printed, run_all
+from flashladder.gate.outcome import Check, Outcome, checked, outcome, run_all
 from flashladder.ladder.gpus import GPUS
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report.data import Ladder, collect
@@ -80,7 +81,7 @@ def _file_checks(root: Path) -> list[Check]:
         Check("locked kernels are complete and within limits", lambda: gate_checks.locks_within_limits(results)),
         Check("the page on the emulator's speed is up to date", lambda: gate_checks.speed_page_fresh(root)),
         Check("the emulator is as fast as asked", lambda: gate_checks.speed_reached(root)),
-        *(Check(name, partial(printed, name, partial(check, root))) for name, check in CHECKS),
+        *(Check(name, partial(checked, name, partial(check, root))) for name, check in CHECKS),
         Check("notes on iterations are up to date", lambda: gate_checks.notes_fresh(root)),
     ]
 
@@ -125,13 +126,7 @@ def render(outcomes: Sequence[Outcome]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the gate; exit code 1 when a check failed."""
-    parser = Parser(
-        prog="python -m flashladder.gate",
-        description="Published against measured, and everything committed against what it was made from.",
-        epilog="example: python -m flashladder.gate --json",
-    )
-    parser.add_argument("--json", action="store_true", help="outcomes as JSON")
-    wants_json = parser.parse_args(argv).json
+    wants_json = parser_of(COMMANDS["gate"], "gate", "--json").parse_args(argv).json
     with one_line_errors():
         outcomes = run_gate()
     print(dump_json([asdict(outcome) for outcome in outcomes]).rstrip() if wants_json else render(outcomes))

@@ -20,7 +20,7 @@ from flashladder.arguments import Parser
 from flashladder.emulate import agreement as emulator_agreement
 from flashladder.emulate import counter_claims
 from flashladder.emulate.reading import NAME, load_reading
-from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.errors import Checked, CheckFailed, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES, Claim
 from flashladder.ladder.iteration import Iteration, load_all
@@ -126,25 +126,25 @@ def _cell(verdict: Verdict) -> str:
     return text if verdict.claimed else f"({text})"
 
 
-def problems(page: Path = PAGE, results: Path = RESULTS) -> list[str]:
+def problems(page: Path, verdicts: Sequence[Verdict]) -> list[str]:
     """Steps without a claim that the null step refutes, and a page that is not what the claims give."""
-    verdicts = every_verdict(results)
     found = unrefuted(verdicts)
     if not page.is_file() or page.read_text(encoding="utf-8") != render(verdicts):
         found.append(f"{relative(page)}: not what the claims give; {HOW_TO_WRITE}")
     return found
 
 
-def check(page: Path = PAGE, results: Path = RESULTS) -> None:
-    """Prints how many claims the null step refutes.
+def check(page: Path = PAGE, results: Path = RESULTS) -> Checked:
+    """Whether the null step refutes a claim of each step and the page is current, and how many it refutes.
 
     Raises:
-        CheckFailed: a step has none, or the page is stale.
+        FlashladderError: as `every_verdict`.
     """
-    if found := problems(page, results):
-        raise CheckFailed("; ".join(found))
-    n = sum(line.startswith("| ") for line in page.read_text(encoding="utf-8").splitlines()) - 2
-    print(f"{n} claims fail without their steps, at least one of each step")
+    verdicts = every_verdict(results)
+    if found := problems(page, verdicts):
+        return Checked("", failure=CheckFailed("; ".join(found)))
+    n = sum(row.refuted for iteration in load_all() for row in rows(iteration, verdicts))
+    return Checked(f"{n} claims fail without their steps, at least one of each step")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -157,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write docs/null-step.md")
     if parser.parse_args(argv).write:
         print(f"wrote {relative(write_atomic(PAGE, render(every_verdict())))}")
-    check()
+    check().show()
     return 0
 
 

@@ -1,22 +1,20 @@
 """What one check of the gate says, and how a check is run so that none hides another.
 
 Why apart from `flashladder.gate.command`: that module lists what is checked; here is how a function that finds
-problems, prints or raises becomes one outcome with one line. Nothing to run here; `invoke gate` does.
+problems or raises becomes one outcome with one line. Nothing to run here; `invoke gate` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import metadata
-import io
 import os
 from pathlib import Path
 
 from tqdm import tqdm
 
-from flashladder.errors import FlashladderError
+from flashladder.errors import Checked, FlashladderError
 from flashladder.files import relative
 from flashladder.results.differences import Found
 
@@ -96,7 +94,7 @@ def over(name: str, paths: Sequence[Path], compare: Callable[[Path], Found], uni
     return outcome(name, details, f"{n:,} {unit}: {where}")
 
 
-def needs_toolchain(name: str, check: Callable[[], object]) -> Outcome:
+def needs_toolchain(name: str, check: Callable[[], Checked]) -> Outcome:
     """Runs a check that compiles; skipped where nothing was installed for it, failed where the wrong thing was."""
     from flashladder.toolchain import wheels as toolchain
 
@@ -108,7 +106,7 @@ def needs_toolchain(name: str, check: Callable[[], object]) -> Outcome:
         toolchain.host_compiler()
     except FlashladderError as error:
         return Outcome(name, "failed" if os.environ.get("CXX", "").strip() else "skipped", (str(error),))
-    return printed(name, check)
+    return checked(name, check)
 
 
 def _has_toolchain() -> bool:
@@ -122,17 +120,9 @@ def _has_toolchain() -> bool:
     return any(next(iter(metadata.distributions(name=name)), None) for name in wanted)
 
 
-def printed(name: str, check: Callable[[], object]) -> Outcome:
-    """Runs a check; what it prints becomes the details of its failure, what it returns (or prints) the summary."""
-    printed = io.StringIO()
-    try:
-        with redirect_stdout(printed):
-            said = check()
-    except FlashladderError as error:  # it said no, or it could not be done
-        told = (line for line in printed.getvalue().splitlines() if not line.startswith("holds"))
-        return Outcome(name, "failed", (*told, str(error)))
-    lines = printed.getvalue().splitlines()
-    holding = sum(line.startswith("holds") for line in lines)
-    edited = tuple(line for line in lines if "edited since the lock" in line)
-    summary = said if isinstance(said, str) else f"{holding} claims hold" if holding else "; ".join(lines)
-    return Outcome(name, "ok", edited, summary)
+def checked(name: str, check: Callable[[], Checked]) -> Outcome:
+    """The outcome of a check that is a command as well."""
+    found = check()
+    if found.failure:
+        return Outcome(name, "failed", (*found.problems, str(found.failure)))
+    return Outcome(name, "ok", found.notes, found.summary)

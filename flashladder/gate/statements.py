@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.errors import Checked, CheckFailed, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.claim import Claim, CounterName, PtxName, SassName
 from flashladder.ladder.iteration import Iteration, load_all
@@ -99,18 +99,18 @@ def _key(claim: Claim) -> tuple[str, str]:
     return SCOPES[claim.scope], claim.metric
 
 
-def check(path: Path = STATEMENTS, folder: Path = ITERATIONS) -> None:
-    """Prints how many statements have their claims.
+def check(path: Path = STATEMENTS, folder: Path = ITERATIONS) -> Checked:
+    """Whether words and claims fit, and how many statements there are.
 
     Raises:
-        CheckFailed: words and claims do not fit.
+        FlashladderError: as `read_statements`.
     """
-    found = problems(path, folder)
-    print("\n".join(found) or f"{len(read_statements(path))} statements have their claims, every claim its statement")
-    if found:
-        raise CheckFailed(f"{len(found)} statements and claims do not fit", where=relative(path), found=found[0])
+    if not (found := tuple(problems(path, folder))):
+        return Checked(f"{len(read_statements(path))} statements have their claims, every claim its statement")
+    what = f"{len(found)} statements and claims do not fit"
+    return Checked("", found, problems=found, failure=CheckFailed(what, where=relative(path), found=found[0]))
 
 
 if __name__ == "__main__":
     with one_line_errors():
-        check()
+        check().show()

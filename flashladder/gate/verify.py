@@ -17,7 +17,8 @@ import re
 
 from tqdm import tqdm
 
-from flashladder.arguments import Parser
+from flashladder.arguments import parser_of
+from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative
 from flashladder.gate import results as gate_results
@@ -212,14 +213,7 @@ def render(found: Sequence[Verified]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Verifies and prints; exit code 1 when something does not hold."""
-    parser = Parser(
-        prog="python -m flashladder.gate.verify",
-        description="Is a result what it says? Seal, schema, samples, statistics, machine code, cells.",
-        epilog="example: python -m flashladder.gate.verify results/h200",
-    )
-    parser.add_argument("path", nargs="?", default="", help="a result file, a machine's folder, or results/ (default)")
-    parser.add_argument("--json", action="store_true", help="what was found as JSON")
-    options = parser.parse_args(argv)
+    options = parser_of(COMMANDS["verify"], "gate.verify", "results/h200").parse_args(argv)
     with one_line_errors():
         found = verify(Path(options.path) if options.path else RESULTS)
     print(dump_json([asdict(one) for one in found]).rstrip() if options.json else render(found))

@@ -21,7 +21,8 @@ import re
 import shutil
 import sys
 
-from flashladder.arguments import Parser
+from flashladder.arguments import parser_of
+from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json
 from flashladder.gpu.doctor_gpu import Finding, counters, find_ncu, gpus, privileged, rung
@@ -163,13 +164,7 @@ def render(diagnosis: Diagnosis) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the diagnosis; 2 when nothing can be done here."""
-    parser = Parser(
-        prog="python -m flashladder.gpu.doctor",
-        description="What this machine can do, and what to do about each thing it lacks.",
-        epilog="example: python -m flashladder.gpu.doctor --json",
-    )
-    parser.add_argument("--json", action="store_true", help="the diagnosis as JSON")
-    wants_json = parser.parse_args(argv).json
+    wants_json = parser_of(COMMANDS["doctor"], "gpu.doctor", "--json").parse_args(argv).json
     diagnosis = diagnose()
     print(dump_json(asdict(diagnosis)).rstrip() if wants_json else render(diagnosis))
     return 0 if diagnosis.useful else 2

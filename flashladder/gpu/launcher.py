@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import sys
 
-from flashladder.arguments import CONFIGS, NUMBERS, Parser, whole
+from flashladder.arguments import SEVERAL_NUMBERS, Parser, add_options, whole
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, make_tensors
+from flashladder.commands import DTYPE, KEYS, ONE_NUMBER, PUBLISHED_KEYS, SEVERAL_DTYPES
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.ladder.config import DTYPES
-from flashladder.names import PUBLISHED_GPU
 from flashladder.results.schema import Shape, kernel_key
 
 
@@ -84,9 +83,12 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Launches:
         description="Launches kernels once each, for profilers and sanitizers.",
         epilog="example: python -m flashladder.gpu.launcher 7 --configs a100 --dtype fp16",
     )
-    parser.add_argument("numbers", nargs="+", type=whole, metavar="N", help=NUMBERS)
-    parser.add_argument("--configs", nargs="+", default=[PUBLISHED_GPU], metavar="KEY", help=CONFIGS)
-    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=["fp16"])
+    own = {
+        "number": {**SEVERAL_NUMBERS, "nargs": "+"},
+        "configs": PUBLISHED_KEYS,
+        "dtype": {**SEVERAL_DTYPES, "default": ["fp16"], "help": "fp16, bf16 or both (default: fp16)"},
+    }
+    add_options(parser, (ONE_NUMBER, KEYS, DTYPE), **own)
     parser.add_argument("--batch", type=whole, default=1)
     parser.add_argument("--seq-len", type=whole, default=1024)
     parser.add_argument("--n-heads", type=whole, default=16)

@@ -16,15 +16,15 @@ import re
 import shutil
 import time
 
-from flashladder.arguments import CONFIGS, NUMBERS, Parser, result_file, seconds, whole
+from flashladder.arguments import SEVERAL_NUMBERS, Parser, add_all, add_options, require_numbers, seconds
 from flashladder.build.installed import chosen_configs, load_installed
+from flashladder.commands import A_RESULT_FILE, KEYS, ONE_NUMBER, OUT, PUBLISHED_KEYS
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu.bounded import run_bounded
 from flashladder.gpu.device import open_device
 from flashladder.gpu.launcher import Launches
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import load_all
-from flashladder.names import PUBLISHED_GPU
 from flashladder.results.files import write_result
 from flashladder.results.schema import Finding, SanitizerResult, Shape
 
@@ -111,15 +111,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Runs compute-sanitizer over kernels at a small shape, both dtypes.",
         epilog="example: python -m flashladder.gpu.sanitize 7 --tools racecheck",
     )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=NUMBERS)
-    parser.add_argument("--all", action="store_true", help="all of them")
-    parser.add_argument("--configs", nargs="+", default=[PUBLISHED_GPU], metavar="KEY", help=CONFIGS)
+    add_options(parser, (ONE_NUMBER, KEYS, OUT), number=SEVERAL_NUMBERS, configs=PUBLISHED_KEYS, out=A_RESULT_FILE)
+    add_all(parser)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
-    parser.add_argument("--out", type=result_file, help="result file (.json or .json.gz)")
     parser.add_argument("--timeout", type=seconds, default=240.0, help="seconds that one tool may take")
     options = parser.parse_args(argv)
-    if bool(options.numbers) == options.all:
-        parser.error("give iterations, or --all")
+    require_numbers(parser, options)
     numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     result = sanitize(numbers, options.configs, options.tools, options.out, options.timeout)
     dirty = [finding for finding in result.findings if not finding.clean]

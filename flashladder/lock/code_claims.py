@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.arguments import Parser, whole
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.ladder.claim import LOCK_ARCHES, Claim
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.lock.schema import LOCKS
 from flashladder.lock.step_counts import COUNTS, StepCounts, StepKernel, lock_problems, read_counts, with_classes
-from flashladder.lock.verdict import Counts, Sides, Verdict, judge, tell
+from flashladder.lock.verdict import Counts, Sides, Verdict, checked, judge
 
 
 def verify(
@@ -102,16 +102,16 @@ def check(
     arches: Sequence[str] = LOCK_ARCHES,
     path: Path = COUNTS,
     locks: Path = LOCKS,
-) -> None:
-    """Prints every verdict.
+) -> Checked:
+    """Whether the claims hold, and what was counted is what is locked.
 
     Raises:
-        CheckFailed: a claim does not hold, or what was counted is not what is locked.
+        FlashladderError: as `verify`.
     """
     counts = read_counts(path)
     if problems := list(lock_problems(counts, locks)):
-        raise CheckFailed(f"{len(problems)} counts do not fit the locks", found=problems[0])
-    tell("machine code", verify(numbers, counts, arches), hint="compare with: invoke diff PARENT CHILD")
+        return Checked("", failure=CheckFailed(f"{len(problems)} counts do not fit the locks", found=problems[0]))
+    return checked("machine code", verify(numbers, counts, arches), hint="compare with: invoke diff PARENT CHILD")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--arch", action="append", choices=LOCK_ARCHES, help="only this architecture (default: all)")
     args = parser.parse_args(argv)
     with one_line_errors():
-        check(args.iterations or None, args.arch or LOCK_ARCHES)
+        check(args.iterations or None, args.arch or LOCK_ARCHES).show()
     return 0
 
 

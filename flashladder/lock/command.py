@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser, whole
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -79,32 +79,36 @@ def check(
     *,
     kernels: Path = KERNELS,
     folder: Path = LOCKS,
-) -> int:
-    """Verifies the locks of `arches` and prints what is worth saying; returns how many kernels it made anew.
+) -> Checked:
+    """Whether the machine code is the locked one on `arches`; what differs is explained, harmless edits are noted.
 
     Raises:
-        CheckFailed: a kernel differs; the explanation, several lines, was printed before.
+        FlashladderError: a lock is missing or malformed, or a kernel does not compile.
     """
     found: list[Difference] = []
+    lines: list[str] = []
+    notes: list[str] = []
     n_kernels = 0
     for arch in arches:
         locked, current = read_lock(arch, folder), snapshot(arch, iterations, kernels=kernels)
         differences = compare(locked, current, everything=iterations is None)
         found += differences
         if harmless := harmless_edits(locked, current, differences):
-            print(f"{arch}: edited since the lock without effect on machine code: {', '.join(harmless)}")
+            notes.append(f"{arch}: edited since the lock without effect on machine code: {', '.join(harmless)}")
+            lines.append(notes[-1])
         n = sum(len(lock.kernels) for lock in current.values())
         n_kernels += n
         if not differences:
-            print(f"{arch}: the machine code is the locked one, {n} kernels counted anew")
-    if found:
-        print(explain(found))
-        raise CheckFailed(
-            f"{len(found)} kernel{'s' if len(found) > 1 else ''} differ from the machine-code lock",
-            where=relative(folder),
-            hint="the explanation stands above; invoke lock N --reason '...' re-locks iteration N",
-        )
-    return n_kernels
+            lines.append(f"{arch}: the machine code is the locked one, {n} kernels counted anew")
+    if not found:
+        return Checked(f"{n_kernels} kernels compiled and counted anew", tuple(lines), tuple(notes))
+    failure = CheckFailed(
+        f"{len(found)} kernel{'s' if len(found) > 1 else ''} differ from the machine-code lock",
+        where=relative(folder),
+        hint="the explanation stands above; invoke lock N --reason '...' re-locks iteration N",
+    )
+    told = (*lines, *explain(found).splitlines())
+    return Checked("", told, problems=told, failure=failure)
 
 
 def write(
@@ -246,7 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     with one_line_errors():
         if args.what == "verify":
-            check(args.arch or LOCK_ARCHES, args.iterations)
+            check(args.arch or LOCK_ARCHES, args.iterations).show()
             return 0
         for arch in args.arch or LOCK_ARCHES:
             print(f"locked: {relative(write(arch, args.iterations, args.reason))}")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flashladder.arguments import Parser
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -198,19 +198,19 @@ def _unlike(kernel: StepKernel, code: MachineCode | None, locked: LockedKernel) 
                 yield f"{name}: {found.get(name, 0)}, in the lock {count}"
 
 
-def check(path: Path = COUNTS) -> None:
-    """Counts anew and compares.
+def check(path: Path = COUNTS) -> Checked:
+    """Counts anew and compares: whether the committed counts are what the kernels give.
 
     Raises:
-        CheckFailed: the committed counts are not what the kernels give.
+        FlashladderError: as `count_all` and `read_counts`.
     """
     found, committed = count_all(), read_counts(path)
     if found != committed:
         names = {*found.kernels, *committed.kernels}
         wrong = sorted(name for name in names if found.kernels.get(name) != committed.kernels.get(name))
         what = f"counts of {len(wrong)} kernels are not what their code gives"
-        raise CheckFailed(what, where=relative(path), found=wrong[0], hint=HOW_TO_WRITE)
-    print(f"{len(found.kernels)} kernels on {len(LOCK_ARCHES)} architectures")
+        return Checked("", failure=CheckFailed(what, where=relative(path), found=wrong[0], hint=HOW_TO_WRITE))
+    return Checked(f"{len(found.kernels)} kernels on {len(LOCK_ARCHES)} architectures")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -224,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if parser.parse_args(argv).write:
         print(f"wrote {relative(write_atomic(COUNTS, dump_json(count_all().model_dump(mode='json'))))}")
     else:
-        check()
+        check().show()
     return 0
 
 

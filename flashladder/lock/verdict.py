@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import math
 
-from flashladder.errors import CheckFailed
+from flashladder.errors import Checked, CheckFailed
 from flashladder.ladder.claim import PLACES, Claim
 
 SHARE = 0.5  # of the smallest measured change, that a bound asks for at least
@@ -165,20 +165,17 @@ def _looseness(claim: Claim, verdicts: Sequence[Verdict]) -> str:
     return f"too loose: the smallest change is {change:.3g}, so ask for {least:g} or more: {{{claim.direction}: ...}}"
 
 
-def tell(about: str, verdicts: Sequence[Verdict], hint: str | None = None) -> None:
-    """Prints every verdict on claims `about` something.
-
-    Raises:
-        CheckFailed: a claim does not hold, says nothing, or asks for too little.
-    """
-    for verdict in verdicts:
-        print(verdict)
+def checked(about: str, verdicts: Sequence[Verdict], hint: str | None = None) -> Checked:
+    """Whether all claims `about` something hold, say something and ask for enough, with every verdict."""
     broken = [verdict for verdict in verdicts if not verdict.holds]
-    if broken:
-        first = broken[0]
-        raise CheckFailed(
-            f"{len(broken)} of {len(verdicts)} claims about {about} do not hold",
-            where=", ".join(sorted({f"iteration {verdict.iteration}" for verdict in broken})),
-            found=f"{first.claim.metric}{PLACES.get(first.claim.scope, '')} on {first.place}: {first.problem}",
-            hint=hint,
-        )
+    lines = tuple(map(str, verdicts))
+    if not broken:
+        return Checked(f"{len(verdicts)} claims hold", lines)
+    first = broken[0]
+    failure = CheckFailed(
+        f"{len(broken)} of {len(verdicts)} claims about {about} do not hold",
+        where=", ".join(sorted({f"iteration {verdict.iteration}" for verdict in broken})),
+        found=f"{first.claim.metric}{PLACES.get(first.claim.scope, '')} on {first.place}: {first.problem}",
+        hint=hint,
+    )
+    return Checked("", lines, problems=tuple(map(str, broken)), failure=failure)

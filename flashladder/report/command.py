@@ -16,7 +16,8 @@ import json
 from pathlib import Path
 import sys
 
-from flashladder.arguments import Parser
+from flashladder.arguments import parser_of
+from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.paths import RESULTS, ROOT
@@ -164,13 +165,6 @@ def report(*, check: bool = False, as_json: bool = False) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Renders the report from committed results."""
-    parser = Parser(
-        prog="python -m flashladder.report",
-        description="Progression tables and plot from the committed results.",
-        epilog="example: python -m flashladder.report --check",
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a committed file is stale")
-    parser.add_argument("--json", action="store_true", help="the progression's rows as JSON")
-    options = parser.parse_args(argv)
+    options = parser_of(COMMANDS["report"], "report", "--check").parse_args(argv)
     with one_line_errors():
         return report(check=options.check, as_json=options.json)

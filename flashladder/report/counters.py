@@ -8,9 +8,8 @@ to run here; `invoke report` does.
 from __future__ import annotations
 
 from flashladder.columns import markdown
-from flashladder.emulate.agreement import STORE_NOISE
 from flashladder.emulate.reading import EmulatedCounters, EmulatedKernel
-from flashladder.gpu.ncu import NOISY, WAVEFRONT_TOLERANCE
+from flashladder.gpu.ncu import NOISY, STORE_NOISE, WAVEFRONT_TOLERANCE
 from flashladder.names import CONFLICTS, LDSM, PUBLISHED_GPU, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.report.data import HEADLINE_LENGTH, Ladder, Machine, Row
 from flashladder.report.tables import DASH, fa2_text, gpu_title, headline, headline_machine, plain, rounded

@@ -14,10 +14,11 @@ from pathlib import Path
 import re
 import sys
 
-from flashladder.arguments import Parser, some_seconds
+from flashladder.arguments import parser_of, some_seconds
+from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
-from flashladder.ladder.grid import Grid, grid_names, load_grid, runnable
+from flashladder.ladder.grid import Grid, load_grid, runnable
 from flashladder.results.cells import PlannedCell
 from flashladder.sweep import finish, plan
 from flashladder.sweep.cells import CPU, wanted_of
@@ -35,23 +36,12 @@ MOST_SHARDS = 10_000
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace; `shard` is a pair (index, count)."""
-    parser = Parser(
-        prog="python -m flashladder.sweep",
-        description="Measures a grid cell by cell, on GPUs or on this CPU; run again, it goes on where it stopped.",
-        epilog="example: python -m flashladder.sweep --grid cpu",
-    )
-    parser.add_argument("--grid", required=True, metavar="NAME", help=f"one of {', '.join(grid_names())}, or a file")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan: cells, builds, time; measure nothing")
-    parser.add_argument("--out", type=out_folder, help="folder of the records (default: build/sweep/MACHINE/GRID)")
-    parser.add_argument("--gpus", default="all", metavar="all|0,1|UUID", help="which GPUs of this host (default: all)")
-    parser.add_argument("--shard", type=shard, metavar="I/N", help="only the I-th of N parts of the cells, from 0")
-    parser.add_argument("--no-build", action="store_true", help="build nothing: what is not built is a failure")
-    parser.add_argument("--retry", action="store_true", help="measure again what failed")
-    parser.add_argument("--anyway", action="store_true", help="on another GPU than the grid was made for")
-    parser.add_argument("--timeout", type=some_seconds, metavar="S", help="seconds for one cell (default: by its size)")
-    parser.add_argument("--json", action="store_true", help="print events as JSON, a line each, for scripts")
-    about = "submit to Slurm: partition=..., account=..., array=N, time=..., ... (docs/slurm.md)"
-    parser.add_argument("--slurm", nargs="?", const="", metavar="KEY=VALUE,...", help=about)
+    parser = parser_of(
+        COMMANDS["sweep"], "sweep", "--grid cpu",
+        grid={"metavar": "NAME"}, gpus={"metavar": "all|0,1|UUID"}, out={"type": out_folder},
+        shard={"type": shard, "metavar": "I/N"}, timeout={"type": some_seconds, "metavar": "S"},
+        slurm={"nargs": "?", "const": "", "metavar": "KEY=VALUE,..."},
+    )  # fmt: skip
     return parser.parse_args(argv)
 
 

@@ -3,13 +3,11 @@
 Why: the wheels hold nvcc in a folder that nobody has in PATH, and it needs a host compiler, its own headers and an
 environment without other CUDAs. Flags are those of the kernels without ``--use_fast_math``: C++17, line table.
 
-Run: python -m flashladder.toolchain.own_cuda own.cu --arch sm_90 --out own.ptx
+Run: invoke nvcc own.cu --arch sm_90 --out own.ptx
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from pathlib import Path
 import re
 import shlex
@@ -17,15 +15,14 @@ import subprocess
 import sys
 import tempfile
 
-from flashladder.arguments import Parser
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError
 from flashladder.files import relative, write_atomic
+from flashladder.names import DEFAULT_ARCH
 from flashladder.paths import BUILD
 from flashladder.toolchain.environment import clean_environment
 from flashladder.toolchain.errors import Failure, diagnose
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 
-DEFAULT_ARCH = "sm_80"
 FAST_MATH = "--use_fast_math"
 LOG = BUILD / "nvcc.log"
 
@@ -78,27 +75,7 @@ def _unknown(arch: str, nvcc: Path) -> FlashladderError:
     return FlashladderError("nvcc does not know this --arch", expected=f"one of {known}", found=arch)
 
 
-def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line as a namespace."""
-    parser = Parser(
-        prog="python -m flashladder.toolchain.own_cuda",
-        description="Compiles a CUDA C++ file to PTX with the pinned nvcc.",
-        epilog="example: python -m flashladder.toolchain.own_cuda own.cu --arch sm_90",
-    )
-    parser.add_argument("file", type=Path, help="CUDA C++")
-    parser.add_argument("--arch", default=DEFAULT_ARCH, help=f"sm_XX (default: {DEFAULT_ARCH})")
-    parser.add_argument("--out", type=Path, help="PTX file (default: beside the source)")
-    return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Compiles, and says where the PTX is and what to do with it."""
-    options = parse_arguments(argv)
-    made = compile_file(options.file, options.arch, options.out)
+def compile_and_tell(file: str, arch: str, out: str = "") -> None:
+    """``invoke nvcc``: compiles, and says where the PTX is and what to do with it; `out` as of `compile_file`."""
+    made = compile_file(Path(file), arch, Path(out) if out else None)
     print(f"{relative(made)}; run it with `invoke emulate {relative(made)} --grid 1 --block 32 --arg ...`")
-    return 0
-
-
-if __name__ == "__main__":
-    with one_line_errors():
-        sys.exit(main())

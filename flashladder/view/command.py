@@ -15,12 +15,13 @@ from pathlib import Path
 import re
 import textwrap
 
-from flashladder.arguments import ONE_CONFIG, Parser
+from flashladder.arguments import Parser, add_options
 from flashladder.columns import natural_width, table, terminal_width
+from flashladder.commands import STATIONS
 from flashladder.files import relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS
-from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all, same_but_for_parts
 from flashladder.ladder.selection import one_config
 from flashladder.names import GPUS, PUBLISHED_GPU
@@ -243,18 +244,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(prog="python -m flashladder.view", description="Reads the ladder.")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    lister = verbs.add_parser("list", epilog="example: list --json")
-    shower = verbs.add_parser("show", epilog="example: show '16 - swizzle'")
-    shower.add_argument("iteration", help="a number, or an ablation")
-    differ = verbs.add_parser("diff", epilog="example: diff 7 8")
-    differ.add_argument("before")
-    differ.add_argument("after")
-    for verb in (lister, shower, differ):
-        verb.add_argument("--json", action="store_true", help="print JSON")
-    shower.add_argument("--config", help=f"{ONE_CONFIG}, for example {EXAMPLE!r} (default: a100)")
-    differ.add_argument(
-        "--config",
-        help=f"of AFTER: {ONE_CONFIG}, for example {EXAMPLE!r}; BEFORE follows it as far as its parts can "
-        "(default: that of the child's claims, or else AFTER's on the A100)",
-    )
+    for command in STATIONS["Read"]:
+        verb = verbs.add_parser(command.name, description=command.does, epilog=f"example: {command.examples[0]}")
+        add_options(verb, command.options)
     return parser.parse_args(argv)

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from flashladder.arguments import ONE_CONFIG, Parser
+from flashladder.arguments import parser_of
+from flashladder.commands import COMMANDS
 from flashladder.errors import one_line_errors
 from flashladder.files import relative
 from flashladder.machine_code.sass import Sass, count, disassemble
@@ -109,16 +110,9 @@ def cubin_of(description: str, config: str | None = None, arch: str = "sm_80") -
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m flashladder.view.sass",
-        description="Machine code of an iteration, or counts of any cubins.",
-        epilog="example: python -m flashladder.view.sass 8 --counts",
-    )
-    parser.add_argument("targets", nargs="+", metavar="N|CUBIN", help="an iteration, or paths of cubins")
-    parser.add_argument("--config", help=f"{ONE_CONFIG} (default: a100)")
-    parser.add_argument("--arch", default="sm_80", help="architecture (default: sm_80)")
+    targets = {"dest": "targets", "nargs": "+", "metavar": "N|CUBIN"}
+    parser = parser_of(COMMANDS["sass"], "view.sass", "8 --counts", iteration=targets)
     parser.add_argument("--kernel", default=KERNEL, help=f"the kernel's symbol (default: {KERNEL})")
-    parser.add_argument("--counts", action="store_true", help="only the table of opcode classes")
     parser.add_argument("--nvdisasm", type=Path, help="the nvdisasm to use (default: the wheels')")
     return parser.parse_args(argv)
 

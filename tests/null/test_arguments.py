@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from flashladder import arguments, usage
-from flashladder.arguments import Parser, seconds, whole
+from flashladder.arguments import Command, Option, Parser, add_options, seconds, whole
 from flashladder.bench import command as bench
 from flashladder.build import command as build
 from flashladder.check import command as check
@@ -93,9 +93,27 @@ def test_a_hint_comes_from_the_options_of_every_verb() -> None:
     assert arguments._words(parser)[-1] == "--json"
 
 
-def test_the_overview_leaves_out_what_has_no_line() -> None:
-    text = usage.overview({"Read": ("list", "gone"), "Empty": ()}, {"list": "Prints.", "other": "x"})
-    assert text.splitlines()[1:] == ["", "Read", "  list   Prints.", "", "Empty"]
+def test_the_overview_aligns_what_commands_do() -> None:
+    text = usage.overview({"Read": (Command("list", "Prints.", ()),), "Write": (Command("written", "Writes.", ()),)})
+    assert text.splitlines()[1:] == ["", "Read", "  list     Prints.", "", "Write", "  written  Writes."]
+
+
+def test_several_values_are_words_or_have_commas_between() -> None:
+    parser = Parser(prog="p")
+    add_options(parser, [Option("method", "timers", form="several", choices=("ncu", "nvbench"))])
+    for words in (["ncu", "nvbench"], ["ncu,nvbench"]):
+        assert parser.parse_args(["--method", *words]).method == ["ncu", "nvbench"]
+    assert parser.parse_args([]).method == []
+
+
+def test_of_several_values_the_wrong_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        bench.main(["7", "--references", "fa4,cudn"])
+    assert left.value.code == 2
+    assert capsys.readouterr().err == (
+        "error: argument --references: invalid choice: 'cudn' (choose from all, cudnn, fa4, flash-attn); "
+        "did you mean 'cudnn'?\n"
+    )
 
 
 def flashladder(*words: str) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+import shutil
 import subprocess
 import sys
 
@@ -50,3 +51,24 @@ def test_a_full_disk_is_one_line(words: list[str]) -> None:
             [sys.executable, "-m", "invoke", *words], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert (done.returncode, done.stderr) == (2, b"error: No space left on device\n")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("sho", ["show"]),
+        ("p", ["ptx", "ptxas"]),
+        ("bench --ref", ["--references"]),
+        ("sass --co", ["--config", "--counts"]),
+    ],
+)
+def test_bash_completes_commands_and_options(typed: str, offered: list[str]) -> None:
+    """As a person's shell does it, with the script that the program prints."""
+    ours = f'flashladder() {{ "{sys.executable}" -m flashladder "$@"; }}'
+    words = f"COMP_WORDS=(flashladder {typed}); _complete_flashladder flashladder {typed.rsplit(maxsplit=1)[-1]}"
+    script = (
+        f'{ours}; eval "$(flashladder --print-completion-script bash)"; {words}; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    )
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    assert sorted(done.stdout.split()) == offered

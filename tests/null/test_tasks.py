@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from types import ModuleType
+from typing import get_args
 
 from invoke.context import Context
 from invoke.exceptions import Exit
@@ -19,15 +20,40 @@ from invoke.tasks import Task
 import pytest
 
 from flashladder import ops
+from flashladder.arguments import Command, Option
+from flashladder.bench import command as bench
+from flashladder.bench.references import BACKENDS, FA2
+from flashladder.build import command as build
+from flashladder.check import command as check
+from flashladder.commands import A_PTX_FILE, AN_ITERATION, COMMANDS, STATIONS
+from flashladder.emulate import command as emulate
+from flashladder.emulator.budget import parse_bytes
+from flashladder.emulator.run.launch import MEMORY_BUDGET
 from flashladder.files import last_iteration
+from flashladder.gate import command as gate
+from flashladder.gate import verify
+from flashladder.gpu import doctor
 from flashladder.ladder import iteration
 from flashladder.ladder.config import EXAMPLE
+from flashladder.ladder.grid_schema import ReferenceName
 from flashladder.ladder.iteration import load_all
+from flashladder.names import REFERENCES
 from flashladder.paths import ROOT
+from flashladder.report import command as report
+from flashladder.sweep import command as sweep
+from flashladder.usage import task_of, words_of
+from flashladder.view import command as view
+from flashladder.view import sass
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
     "gate", "sweep", "verify", "doctor", "help",
+}  # fmt: skip
+
+
+PARSERS = {
+    bench: "bench", build: "build", check: "check", doctor: "doctor", emulate: "emulate", gate: "gate",
+    report: "report", sass: "sass", sweep: "sweep", verify: "verify", view: "show",
 }  # fmt: skip
 
 
@@ -42,7 +68,7 @@ def tasks() -> ModuleType:
 
 
 def all_tasks(module: ModuleType) -> dict[str, Task]:  # type: ignore[type-arg]  # generic in the stub only
-    return {value.name: value for value in vars(module).values() if isinstance(value, Task)}
+    return dict(module.namespace.tasks)
 
 
 def invoke(*words: str) -> subprocess.CompletedProcess[str]:
@@ -62,7 +88,7 @@ def test_every_task_has_an_example_and_help_for_every_argument(tasks: ModuleType
 
 
 def examples() -> list[str]:
-    return re.findall(r"Example: `(invoke [^`]+)`", (ROOT / "tasks.py").read_text(encoding="utf-8"))
+    return [f"invoke {example}" for command in COMMANDS.values() for example in command.examples]
 
 
 def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: ModuleType) -> None:
@@ -123,13 +149,14 @@ def test_bad_input_is_one_line_and_exit_code_two(words: list[str], message: str)
 
 def test_alone_it_shows_every_task_once_by_station_within_80_columns(tasks: ModuleType) -> None:
     known = all_tasks(tasks)
-    assert sorted(name for names in tasks.STATIONS.values() for name in names) == sorted(known)
+    assert sorted(command.name for commands in STATIONS.values() for command in commands) == sorted(known)
     reply, asked = invoke(), invoke("help")
     assert (reply.returncode, reply.stderr, reply.stdout) == (0, "", asked.stdout)
     lines = reply.stdout.splitlines()
-    for heading, names in tasks.STATIONS.items():
+    for heading, commands in STATIONS.items():
         start = lines.index(heading) + 1
-        assert [line.split()[0] for line in lines[start : start + len(names)]] == list(names)
+        told = [line.split(maxsplit=1) for line in lines[start : start + len(commands)]]
+        assert told == [[command.name, command.does] for command in commands]
     assert max(map(len, lines)) <= 80
 
 
@@ -143,7 +170,7 @@ def test_the_list_of_tasks_has_one_line_each_within_80_columns(tasks: ModuleType
 
 def test_the_help_and_the_default_iteration_end_with_the_ladder(tasks: ModuleType, tmp_path: Path) -> None:
     last = load_all()[-1].number
-    assert (f"iteration, 1 to {last}", last) == (tasks.NUMBER, ops.LAST_ITERATION)
+    assert (f"iteration, 1 to {last}", last) == (COMMANDS["check"].options[0].help, ops.LAST_ITERATION)
     assert last_iteration(tmp_path) == 0
     for name in ("01_base.yaml", "17_next.yaml", "18_no.yml", "notes.txt"):
         (tmp_path / name).touch()
@@ -161,17 +188,25 @@ def test_a_word_for_a_number_is_answered_with_the_numbers_there_are(
     assert capsys.readouterr().err == "error: no such iteration: expected a number from 1 to 2, found 'x'\n"
 
 
-def test_call_passes_words_and_only_flags_that_are_set(tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[str]] = []
-    module = importlib.import_module("flashladder.gpu.doctor")
-
-    def main(argv: list[str]) -> int:
-        seen.append(argv)
-        return 0
-
-    monkeypatch.setattr(module, "main", main)
-    tasks.call("gpu.doctor", "7", json=True, out="", min_pairs="3", config=None, quick=False)
-    assert seen == [["7", "--json", "--min-pairs=3"]]
+def test_a_command_line_has_what_is_set_and_no_more() -> None:
+    options = (
+        Option("path", "", form="word"), Option("min-pairs", ""), Option("out", ""), Option("json", "", form="flag"),
+        Option("quick", "", form="flag"), Option("arg", "", form="again"), Option("method", "", form="several"),
+    )  # fmt: skip
+    command = Command("x", "", (), options)
+    given = {
+        "path": "7",
+        "min_pairs": "3",
+        "out": None,
+        "json": True,
+        "quick": False,
+        "arg": ["a", "b=1"],
+        "method": "n,m",
+    }
+    assert words_of(command, given) == ["7", "--min-pairs=3", "--json", "--arg=a", "--arg=b=1", "--method", "n", "m"]
+    nothing = dict.fromkeys(given) | {"path": "", "json": False, "quick": False, "arg": []}
+    assert words_of(command, nothing) == []
+    assert words_of(command, nothing | {"out": ""}) == ["--out="]  # typed, though empty
 
 
 def test_call_leaves_with_the_packages_exit_code(tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +227,11 @@ MEANT: list[tuple[str, dict[str, object]]] = [
      {"numbers": [7], "backend": "emulator", "dtypes": ["bf16"], "quick": True, "out": None}),
     ("bench 16 --tune --dtype fp16 --out a.json",
      {"numbers": [16], "tune": True, "dtypes": ["fp16"], "out": Path("a.json"), "configs": None}),
+    ("emulate own.ptx --arg x=float32:8:ones --arg n=int32:5", {"arg": ["x=float32:8:ones", "n=int32:5"], "save": []}),
+    ("sweep a100 --dry-run --shard 0/2 --slurm partition=p",
+     {"grid": "a100", "dry_run": True, "shard": (0, 2), "slurm": "partition=p", "gpus": "all", "timeout": None}),
+    ("sass 8", {"targets": ["8"], "config": None, "arch": "sm_80"}),
+    ("verify", {"path": "", "json": False}),
     ("bench 16 --references cudnn,fa4 --method nvbench,ncu",
      {"numbers": [16], "references": ["cudnn", "fa4"], "methods": ["nvbench", "ncu"], "dtypes": ["fp16", "bf16"]}),
     ("emulate 1 --seq-len 512 --heads 2 --counters --hazards",
@@ -201,6 +241,48 @@ MEANT: list[tuple[str, dict[str, object]]] = [
     ("gate --json", {"json": True}),
     ("doctor --json", {"json": True}),
 ]  # fmt: skip
+
+
+def typed_in(context: ParserContext) -> dict[str, object]:
+    return {argument.attr_name or str(argument.name): argument.value for argument in context.args.values()}
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_task_and_its_command_agree_on_every_option(name: str) -> None:
+    """Names, help, flags and what may be left out: of the task as invoke reads it, beside the table."""
+    made = task_of(COMMANDS[name], lambda _: None).get_arguments()
+    arguments = {argument.attr_name or argument.name: argument for argument in made}
+    options = {option.attribute: option for option in COMMANDS[name].options}
+    assert set(arguments) == set(options)
+    for attribute, option in options.items():
+        argument = arguments[attribute]
+        assert (argument.help, argument.kind is bool) == (option.help, option.form == "flag")
+        assert argument.positional == (option.required or option.form == "word")
+
+
+@pytest.mark.parametrize("module", PARSERS, ids=lambda module: module.__name__)
+def test_a_packages_parser_has_the_help_and_choices_of_the_table(
+    module: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = COMMANDS[PARSERS[module]]
+    with pytest.raises(SystemExit):
+        module.main([*(["show"] if module is view else []), "--help"])
+    told = "".join(capsys.readouterr().out.split())
+    for option in command.options:
+        assert "".join(option.help.split()) in told
+        assert option.form == "word" or f"--{option.name}" in told
+
+
+def test_options_for_iterations_and_for_files_are_those_of_their_group() -> None:
+    whose = {option.name: option.group for option in COMMANDS["emulate"].options}
+    assert (whose["seq-len"], whose["grid"], whose["seed"]) == (AN_ITERATION, A_PTX_FILE, "")
+    assert "--grid belongs to a PTX file" in invoke("emulate", "1", "--grid", "4").stderr
+
+
+def test_defaults_in_the_table_are_those_of_the_packages() -> None:
+    budget = next(option for option in COMMANDS["emulate"].options if option.name == "memory-budget")
+    assert parse_bytes(str(budget.default)) == MEMORY_BUDGET
+    assert {name for name in BACKENDS if name != FA2} == set(REFERENCES) == set(get_args(ReferenceName))
 
 
 @pytest.mark.parametrize(("words", "meant"), MEANT, ids=[words for words, _ in MEANT])
@@ -220,9 +302,7 @@ def test_what_a_person_types_is_what_the_command_understands(
     (typed,) = Parser(contexts=contexts).parse_argv(words.split())
     task = all_tasks(tasks)[words.split(maxsplit=1)[0]]
     with pytest.raises(SystemExit):
-        task(
-            Context(), **{argument.attr_name or str(argument.name): argument.value for argument in typed.args.values()}
-        )
+        task(Context(), **typed_in(typed))
     (understood,) = parsed
     assert {name: vars(understood).get(name, "no such option") for name in meant} == meant
 

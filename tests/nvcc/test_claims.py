@@ -70,14 +70,14 @@ def test_edited_counts_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: StepCounts, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(step_counts, "count_all", lambda: counted)
-    step_counts.check()
+    step_counts.check().show()
     assert capsys.readouterr().out == "22 kernels on 4 architectures\n"
     document = json.loads(COUNTS.read_text(encoding="utf-8"))
     key = "05 (FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer"
     document["kernels"][key]["ptx"]["mma_before_use"] += 1
     (tmp_path / "counts.json").write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(CheckFailed, match=r"counts of 1 kernels are not what their code gives: found 05 "):
-        step_counts.check(tmp_path / "counts.json")
+        step_counts.check(tmp_path / "counts.json").show()
 
 
 def test_every_claim_holds(verdicts: list[Verdict]) -> None:

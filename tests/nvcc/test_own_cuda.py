@@ -107,7 +107,7 @@ def test_the_log_is_where_the_line_says(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_newer_target_and_the_file_beside_the_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "k.cu").write_text(guide("cuda"))
-    assert own_cuda.main([str(tmp_path / "k.cu"), "--arch", "sm_90"]) == 0
+    own_cuda.compile_and_tell(str(tmp_path / "k.cu"), "sm_90")
     made = tmp_path / "k.ptx"
     assert ".target sm_90" in made.read_text()
     assert f"invoke emulate {made}" in capsys.readouterr().out

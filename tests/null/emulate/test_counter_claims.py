@@ -65,7 +65,7 @@ def test_a_bank_conflict_where_none_may_be_fails_by_name(fixture: Fixture, capsy
 
     write_readings(fixture, edit)
     with pytest.raises(CheckFailed, match="iteration 9"):
-        counter_claims.check(fixture.folder, fixture.folder / "locks")
+        counter_claims.check(fixture.folder, fixture.folder / "locks").show()
     assert (
         f"FAILS  iteration 9 on machine: {LD_CONFLICTS} is unchanged: 0 -> 7; it does not hold"
         in capsys.readouterr().out
@@ -82,7 +82,7 @@ def test_a_claim_that_the_parent_bears_out_as_well_is_refused(
 
     write_readings(fixture, edit)
     with pytest.raises(CheckFailed, match="iteration 8"):
-        counter_claims.check(fixture.folder, fixture.folder / "locks")
+        counter_claims.check(fixture.folder, fixture.folder / "locks").show()
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("FAILS  iteration 8"))
     assert line.endswith("is 0: 0 -> 0; it says nothing about the step, for it holds without it: write 'unchanged'")
 

@@ -24,7 +24,7 @@ from flashladder.emulate.counter_claims import counter_files
 from flashladder.emulate.reading import READING, EmulatedCounters, load_reading
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import checks as gate_checks
-from flashladder.gpu.ncu import PEER, read_peer
+from flashladder.gpu.ncu import PEER, read_peer, traffic_differences
 from flashladder.ladder.iteration import load_all
 from flashladder.names import CONFLICTS, LDSM, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
@@ -68,11 +68,11 @@ def test_a_counter_that_moved_is_stale(reading: EmulatedCounters) -> None:
 
 def test_check_makes_the_reading_anew(monkeypatch: pytest.MonkeyPatch, reading: EmulatedCounters) -> None:
     monkeypatch.setattr(emulator_counters, "read_all", lambda: reading)
-    emulator_counters.check()
+    emulator_counters.check().show()
     assert emulator_counters.main([]) == 0
     monkeypatch.setattr(emulator_counters, "read_all", lambda: changed(reading, 16, **{LDSM: 0}))
     with pytest.raises(CheckFailed, match="differs from what the PTX gives"):
-        emulator_counters.check()
+        emulator_counters.check().show()
     with pytest.raises(CheckFailed, match=r"counters\.csv: differs"):
         emulator_counters.main([])
 
@@ -84,7 +84,7 @@ def test_a_race_fails_the_command_and_the_gate(
     racy = kernel.model_copy(update={"races": {"fp16": 0, "bf16": 3}})
     found = reading.model_copy(update={"kernels": {**reading.kernels, key: racy}})
     monkeypatch.setattr(emulator_counters, "read_all", lambda: found)
-    for fails in (emulator_counters.check, lambda: emulator_counters.main([])):
+    for fails in (lambda: emulator_counters.check().show(), lambda: emulator_counters.main([])):
         with pytest.raises(CheckFailed, match=r"iteration 1: races were found; invoke emulate 1 --hazards"):
             fails()
     shutil.copytree(RESULTS / "locks", tmp_path / "locks")
@@ -150,14 +150,14 @@ def test_wavefronts_may_differ_by_the_hardwares_noise(number: int, name: str, sh
     conflicts = conflicts.replace("l1tex__data_pipe", "l1tex__data")
     assert conflicts in hardware
     emulated = {**hardware, name: hardware[name] + extra, conflicts: hardware[conflicts] + extra}
-    found = emulator_agreement.differences(number, emulated, hardware)
+    found = traffic_differences(number, emulated, hardware, "hardware")
     assert (not found) == agrees, found
 
 
 def test_conflicts_hidden_among_wavefronts_are_a_difference() -> None:
     hardware = read_peer()[9]
     emulated = {**hardware, CONFLICTS.format("ld"): 10}
-    assert "without conflicts" in emulator_agreement.differences(9, emulated, hardware)[0]
+    assert "without conflicts" in traffic_differences(9, emulated, hardware, "hardware")[0]
 
 
 def test_claims_are_judged_but_for_those_about_machine_code(reading: EmulatedCounters) -> None:
@@ -177,7 +177,7 @@ def test_a_broken_claim_fails_the_check(reading: EmulatedCounters, tmp_path: Pat
     path = tmp_path / "counters.json"
     path.write_text(emulator_reading.files_of(changed(reading, 2, **{LD: 33849344}), path)[path], encoding="utf-8")
     with pytest.raises(CheckFailed, match="iteration 2"):
-        emulator_agreement.check_claims(path)
+        emulator_agreement.check_claims(path).show()
 
 
 def test_a_hardware_file_without_an_iteration_is_an_error(tmp_path: Path) -> None:

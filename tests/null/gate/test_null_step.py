@@ -90,13 +90,14 @@ def test_a_step_whose_claims_all_hold_without_it_is_named(monkeypatch: pytest.Mo
     ladder = [blunt if one.number == 12 else one for one in LADDER]
     for module in (null_step, claims, counter_claims):
         monkeypatch.setattr(module, "load_all", lambda: ladder)
-    assert null_step.problems()[0] == "iteration 12: every claim holds without the step"
+    found = null_step.problems(null_step.PAGE, null_step.every_verdict())
+    assert found[0] == "iteration 12: every claim holds without the step"
     with pytest.raises(CheckFailed, match="iteration 12: every claim holds without the step"):
-        null_step.check()
+        null_step.check().show()
 
 
 def test_the_page_is_current_and_an_edited_one_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    null_step.check()
+    null_step.check().show()
     assert capsys.readouterr().out.endswith("claims fail without their steps, at least one of each step\n")
     text = null_step.PAGE.read_text(encoding="utf-8")
     assert "| 8 | IADD3 falls by at least 20 % (on sm_80, sm_86, sm_89 only) | 44 to 30 |" in text
@@ -106,6 +107,6 @@ def test_the_page_is_current_and_an_edited_one_is_not(tmp_path: Path, capsys: py
     with pytest.raises(
         CheckFailed, match=r"not what the claims give; run: python -m flashladder.gate.null_step --write"
     ):
-        null_step.check(edited)
+        null_step.check(edited).show()
     with pytest.raises(CheckFailed, match="not what the claims give"):
-        null_step.check(tmp_path / "missing.md")
+        null_step.check(tmp_path / "missing.md").show()

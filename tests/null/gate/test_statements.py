@@ -37,7 +37,7 @@ def with_claim(monkeypatch: pytest.MonkeyPatch, iteration: Iteration, old: Claim
 
 
 def test_the_committed_statements_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    statements.check()
+    statements.check().show()
     assert "statements have their claims" in capsys.readouterr().out
     assert len(EVERY) > 90
 
@@ -69,7 +69,7 @@ def test_a_claim_without_words_and_words_without_claims(monkeypatch: pytest.Monk
     text = statements.STATEMENTS.read_text(encoding="utf-8")
     path.write_text(text.replace("each phase takes eight wavefronts", "each phase takes nine wavefronts"), "utf-8")
     with pytest.raises(CheckFailed, match=r"iteration 1 says 'each phase takes nine wavefronts .*its 'why' does not"):
-        statements.check(path)
+        statements.check(path).show()
     path.write_text("statements:\n  - {iterations: [1], says: 9-way conflicts are expected}\n", encoding="utf-8")
     assert "iteration 1 says '9-way conflicts are expected': its 'why' does not" in statements.problems(path)
     assert "iteration 1 says '9-way conflicts are expected': no claim stands for it" in statements.problems(path)

@@ -73,7 +73,7 @@ def test_noise_of_conflicts_is_allowed_where_the_published_kernels_have_it() -> 
     assert differences(5, with_conflicts(5, 400, 3000), peer[5]) == []
     assert len(differences(5, with_conflicts(5, 40_000, 0), peer[5])) == 1
     assert len(differences(5, with_conflicts(5, 0, 9000), peer[5])) == 1
-    assert len(differences(8, with_conflicts(8, 0, 400), peer[8])) == 1
+    assert len(differences(8, with_conflicts(8, 0, 1), peer[8])) == 1  # as exact as the emulator is held to be
     moved = with_conflicts(8, 0, 0) | {load: peer[8][load] + 1}
     assert "without conflicts" in differences(8, moved, peer[8])[0]
 

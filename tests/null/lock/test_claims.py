@@ -15,7 +15,7 @@ from flashladder.ladder.iteration import Iteration, claim_configs, load_all, loa
 from flashladder.lock import code_claims as claims
 from flashladder.lock import step_counts
 from flashladder.lock.step_counts import COUNTS, StepCounts, read_counts, with_classes
-from flashladder.lock.verdict import Counts, Sides, Verdict, judge, tell
+from flashladder.lock.verdict import Counts, Sides, Verdict, checked, judge
 
 FALLS = Claim("LOP3+SHF", "kernel", "falls", at_least=0.5)
 LADDER = load_all()
@@ -138,12 +138,15 @@ def test_classes_sum_their_opcodes() -> None:
     }  # fmt: skip
 
 
-def test_tell_prints_every_verdict_and_fails_on_a_broken_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_verdict_is_shown_and_a_broken_one_fails(capsys: pytest.CaptureFixture[str]) -> None:
     good = one(FALLS, {"LOP3": 1, "SHF": 0}, {"LOP3": 4, "SHF": 1})
     bad = replace(one(FALLS, {"LOP3": 4, "SHF": 1}, {"LOP3": 4, "SHF": 1}), iteration=9)
-    tell("machine code", [good])
+    assert checked("machine code", [good]).summary == "1 claims hold"
+    checked("machine code", [good]).show()
+    found = checked("machine code", [good, bad])
+    assert found.problems == (str(bad),)
     with pytest.raises(CheckFailed) as caught:
-        tell("machine code", [good, bad])
+        found.show()
     assert caught.value.exit_code == 1
     assert str(caught.value) == (
         "iteration 9: 1 of 2 claims about machine code do not hold: found LOP3+SHF on sm_80: it does not hold"
@@ -228,7 +231,7 @@ def test_edited_counts_do_not_fit_the_locks(tmp_path: Path, path: tuple[str, ...
     edited = tmp_path / "counts.json"
     edited.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(CheckFailed, match=problem) as caught:
-        claims.check(path=edited)
+        claims.check(path=edited).show()
     assert "on sm_90" in str(caught.value)
 
 

@@ -241,11 +241,13 @@ def test_check_passes_then_fails_with_the_explanation(
     no_compiler: dict[int, Lock], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock.write("sm_80", None, "first lock", folder=tmp_path)
-    lock.check(["sm_80"], folder=tmp_path)
+    found = lock.check(["sm_80"], folder=tmp_path)
+    found.show()
+    assert (found.summary, found.failure) == ("4 kernels compiled and counted anew", None)
     assert capsys.readouterr().out == "sm_80: the machine code is the locked one, 4 kernels counted anew\n"
     no_compiler[7] = locked("other", part="edited")
     with pytest.raises(CheckFailed, match="1 kernel differ") as caught:
-        lock.check(["sm_80"], folder=tmp_path)
+        lock.check(["sm_80"], folder=tmp_path).show()
     assert caught.value.exit_code == 1
     assert "is locked by iterations 6..9" in capsys.readouterr().out
 
