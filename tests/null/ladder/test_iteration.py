@@ -14,7 +14,16 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
-from flashladder.ladder.parts import PARTS, VALUES, Parts, config_conflicts, contradictions, derived_knobs, fit_config
+from flashladder.ladder.parts import (
+    CHANGEABLE,
+    PARTS,
+    VALUES,
+    Parts,
+    config_conflicts,
+    contradictions,
+    derived_knobs,
+    fit_config,
+)
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS, KERNELS, RESULTS
 
@@ -181,7 +190,7 @@ def test_every_value_is_used_by_some_iteration(concern: str) -> None:
     assert {getattr(step.parts, concern) for step in LADDER} == set(VALUES[concern])
 
 
-@pytest.mark.parametrize("concern", ["layout", "schedule", "operands", "softmax", "gmem", "epilogue"])
+@pytest.mark.parametrize("concern", CHANGEABLE)
 def test_every_value_has_a_part_file(concern: str) -> None:
     stems = {path.stem for path in (KERNELS / PARTS / concern).glob("*.cuh")}
     assert set(VALUES[concern]) <= stems
