@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "ampere/cta.cuh"
 #include "ptx/cp_async.cuh"
@@ -71,15 +70,12 @@ struct AlongRows {
 template <typename Kernel>
 struct Cta : CtaState<Kernel> {
     using State = CtaState<Kernel>;
-    using G = Geometry<Kernel>;
-    using value_t = typename Kernel::value_t;
-    using Layout = typename Kernel::Layout;
-    using Gmem = typename Kernel::Gmem;
-    using QOperand = typename Kernel::template QOperand<G::s_k_tiles, G::m_tiles>;
-    using KOperand = typename Kernel::template KOperand<G::s_k_tiles, G::s_n_tiles / 2>;
-    using VOperand = typename Kernel::template VOperand<G::o_k_tiles, G::o_n_tiles / 2>;
-    using KPairs = std::conditional_t<Kernel::k_row_major, RowMajorPairs, ColumnMajorPairs>;
-    static constexpr bool q_resident = QOperand::resident;
+    using typename State::G;
+    using typename State::Gmem;
+    using typename State::KOrder;
+    using typename State::Layout;
+    using typename State::value_t;
+    static_assert(contract::kept<contract::StaticLayout, Layout>);
     static constexpr int copy_rows = G::n_threads / Layout::threads_per_row;  // rows that the CTA copies at a time
     static constexpr int copy_sides = G::units_per_row / Layout::threads_per_row;
     static_assert(G::smem_k % 128 == 0 && G::smem_v % 128 == 0 && G::rows_per_warp * Layout::row_bytes % 128 == 0,
@@ -91,24 +87,19 @@ struct Cta : CtaState<Kernel> {
     const std::uint32_t copy_offset;  // of this thread's 16 bytes in any tile
     const LaneAddresses<Layout, G::B_c> k_lane;
     const LaneAddresses<Layout, G::B_c> v_lane;
+
     Gmem q_gmem;
     Gmem k_gmem;
     Gmem v_gmem;
-    QOperand q;
+    typename State::QOperand q;
 
     static __device__ __forceinline__ int copy_row() { return threadIdx.x / Layout::threads_per_row; }
     static __device__ __forceinline__ int copy_byte() { return threadIdx.x % Layout::threads_per_row * kUnitBytes; }
 
-    // Matrix order of K's ldmatrix: row-major puts both halves of k of one n-tile into neighbouring registers.
-    static __device__ __forceinline__ int k_row(int lane) {
-        return Kernel::k_row_major ? lane % 8 + lane / 16 * 8 : lane % 16;
-    }
-    static __device__ __forceinline__ int k_unit(int lane) { return Kernel::k_row_major ? lane / 8 % 2 : lane / 16; }
-
     __device__ __forceinline__ Cta(const FlashFwdArgs &args, std::uint32_t smem_address)
         : State(smem_address),
           copy_offset(Layout::template offset<G::B_c>(copy_row(), threadIdx.x % Layout::threads_per_row)),
-          k_lane(smem_address + G::smem_k, k_row(this->lane), k_unit(this->lane)),
+          k_lane(smem_address + G::smem_k, KOrder::row(this->lane), KOrder::unit(this->lane)),
           v_lane(smem_address + G::smem_v, this->lane % 16, this->lane / 16),
           q_gmem(State::origin(args.q, args.q_strides, blockIdx.x * G::B_r), args.q_strides.seq, copy_row(),
                  copy_byte()),
@@ -149,10 +140,6 @@ struct Cta : CtaState<Kernel> {
         v_gmem.template next<G::B_c>();
     }
 
-    using QSource = AlongColumns<Layout, G::B_r, G::m_tiles>;
-    using KSource = AlongColumns<Layout, G::B_c, G::s_n_tiles / 2>;
-    using VSource = AlongRows<Layout, G::B_c, G::o_n_tiles / 2>;
-
     __device__ __forceinline__ void sync_q() const { __syncthreads(); }  // other warps copied parts of this warp's rows
 
     // Q's lanes are V's, moved to this warp's rows of Q: an addition where they are used instead of four registers kept
@@ -162,35 +149,28 @@ struct Cta : CtaState<Kernel> {
         return {v_lane, this->warp * G::rows_per_warp * Layout::row_bytes + G::smem_q - G::smem_v};
     }
 
-    __device__ __forceinline__ void keep_q() {
+    using QSource = AlongColumns<Layout, G::B_r, G::m_tiles>;
+    using KSource = AlongColumns<Layout, G::B_c, G::s_n_tiles / 2>;
+    using VSource = AlongRows<Layout, G::B_c, G::o_n_tiles / 2>;
+
+    __device__ __forceinline__ void load_q_fragments() {
         const auto lane = q_lane();
         q.begin(QSource{lane});
     }
 
     // S = Q K^T
-    __device__ __forceinline__ void score() {
-        KOperand k;
+    __device__ __forceinline__ void qk_matmul() {
+        typename State::KOperand k;
         const auto lane = q_lane();
         this->clear(this->s);
-        matmul<value_t, KPairs, G::s_k_tiles>(q, QSource{lane}, k, KSource{k_lane}, this->s);
+        matmul<value_t, KOrder, G::s_k_tiles>(q, QSource{lane}, k, KSource{k_lane}, this->s);
     }
 
     // O += P V
-    __device__ __forceinline__ void accumulate() {
-        VOperand v;
+    __device__ __forceinline__ void pv_matmul() {
+        typename State::VOperand v;
         PackedScores<value_t, G::m_tiles, G::o_k_tiles> p(this->s);
-        matmul<value_t, RowMajorPairs, G::o_k_tiles>(p, nullptr, v, VSource{v_lane}, this->o);
-    }
-
-    template <int rows>
-    static __device__ __forceinline__ std::uint32_t offset(int row, int unit) {
-        return Layout::template offset<rows>(row, unit);
-    }
-
-    __device__ __forceinline__ void write_o(const FlashFwdArgs &args) {
-        std::uint32_t packed[G::m_tiles][G::o_n_tiles][2];
-        this->finish(packed);
-        Kernel::Epilogue::write(*this, args, packed);
+        matmul<value_t, VPairs, G::o_k_tiles>(p, nullptr, v, VSource{v_lane}, this->o);
     }
 };
 

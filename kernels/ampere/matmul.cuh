@@ -11,13 +11,9 @@
 
 namespace flashladder {
 
-// Which registers of one ldmatrix.x4 (two n-tiles by one k-tile) hold (k 0-7, k 8-15) of n-tile `n`, by matrix order.
-struct ColumnMajorPairs {  // matrices: (n0,k0) (n1,k0) (n0,k1) (n1,k1): the pair is registers r, r + 2
-    static __device__ constexpr int first(int n) { return n % 2; }
-    static __device__ constexpr int second(int n) { return n % 2 + 2; }
-};
-
-struct RowMajorPairs {  // matrices: (n0,k0) (n0,k1) (n1,k0) (n1,k1): the pair is registers r, r + 1
+// Which registers of V's ldmatrix.x4.trans (one k-tile by two n-tiles) hold k 0-7 and k 8-15 of n-tile `n`: matrices
+// (k0,n0) (k1,n0) (k0,n1) (k1,n1). K's order is a part, k_order/*.cuh.
+struct VPairs {
     static __device__ constexpr int first(int n) { return n % 2 * 2; }
     static __device__ constexpr int second(int n) { return n % 2 * 2 + 1; }
 };

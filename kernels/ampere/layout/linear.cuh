@@ -13,7 +13,8 @@ namespace flashladder {
 struct Linear {
     static constexpr int row_elements = 128;
 
-    // Byte offset of 16-byte unit `unit` (0-15) of row `row`.
+    // Byte offset of 16-byte unit `unit` (0-15) of row `row`; the same in a tile of any number of rows.
+    template <int /*rows*/>
     static __device__ __forceinline__ std::uint32_t offset(int row, int unit) {
         return (row * row_elements + unit * 8) * 2;  // eight elements a unit, two bytes an element
     }

@@ -13,7 +13,8 @@ namespace flashladder {
 struct Xor {
     static constexpr int row_units = 16;
 
-    // Byte offset of 16-byte unit `unit` (0-15) of row `row`.
+    // Byte offset of 16-byte unit `unit` (0-15) of row `row`; the same in a tile of any number of rows.
+    template <int /*rows*/>
     static __device__ __forceinline__ std::uint32_t offset(int row, int unit) {
         const int swizzled = unit ^ (row % 8);
         return (row * row_units + swizzled) * kUnitBytes;

@@ -14,7 +14,7 @@ struct Backward {
         __syncthreads();  // K has landed; every warp is done with the V of the block before
         cta.load_v(block);
         ptx::cp_async_commit();
-        cta.score();
+        cta.qk_matmul();
         ptx::cp_async_wait<0>();
         __syncthreads();  // V has landed; every warp is done with K
         if (block > 0) {
@@ -25,7 +25,7 @@ struct Backward {
             cta.clear_o();  // becomes the zero register of the first mma
         }
         cta.template softmax<first_block>();
-        cta.accumulate();
+        cta.pv_matmul();
     }
 
     template <typename Cta>
@@ -34,11 +34,11 @@ struct Backward {
         ptx::cp_async_commit();
         cta.load_k(n_kv_blocks - 1);
         ptx::cp_async_commit();
-        cta.start();
+        cta.reset_row_stats();
         if constexpr (Cta::q_resident) {
             ptx::cp_async_wait<1>();
             cta.sync_q();  // Q has landed, K may still be on its way
-            cta.keep_q();
+            cta.load_q_fragments();
         }
         kv_block<true>(cta, n_kv_blocks - 1);
         for (int block = n_kv_blocks - 2; block >= 0; --block) {

@@ -12,19 +12,19 @@ struct Eager {
         ptx::cp_async_commit();
         cta.load_k(0);
         ptx::cp_async_commit();
-        cta.start();
+        cta.reset_row_stats();
         cta.clear_o();
         if constexpr (Cta::q_resident) {
             ptx::cp_async_wait<1>();
             cta.sync_q();  // Q has landed, K may still be on its way
-            cta.keep_q();
+            cta.load_q_fragments();
         }
         for (int block = 0; block < n_kv_blocks; ++block) {
             ptx::cp_async_wait<0>();
             __syncthreads();  // K has landed; every warp is done with the V of the block before
             cta.load_v(block);
             ptx::cp_async_commit();
-            cta.score();
+            cta.qk_matmul();
             ptx::cp_async_wait<0>();
             __syncthreads();  // V has landed; every warp is done with K
             if (block + 1 < n_kv_blocks) {
@@ -32,7 +32,7 @@ struct Eager {
                 ptx::cp_async_commit();
             }
             cta.template softmax<false>();
-            cta.accumulate();
+            cta.pv_matmul();
         }
     }
 };

@@ -15,7 +15,7 @@ struct Peeled {
         __syncthreads();  // K has landed; every warp is done with the V of the block before
         cta.load_v(block);
         ptx::cp_async_commit();
-        cta.score();
+        cta.qk_matmul();
         ptx::cp_async_wait<0>();
         __syncthreads();  // V has landed; every warp is done with K
         if (block + 1 < n_kv_blocks) {
@@ -26,7 +26,7 @@ struct Peeled {
             cta.clear_o();  // becomes the zero register of the first mma
         }
         cta.template softmax<first_block>();
-        cta.accumulate();
+        cta.pv_matmul();
     }
 
     template <typename Cta>
@@ -35,11 +35,11 @@ struct Peeled {
         ptx::cp_async_commit();
         cta.load_k(0);
         ptx::cp_async_commit();
-        cta.start();
+        cta.reset_row_stats();
         if constexpr (Cta::q_resident) {
             ptx::cp_async_wait<1>();
             cta.sync_q();  // Q has landed, K may still be on its way
-            cta.keep_q();
+            cta.load_q_fragments();
         }
         kv_block<true>(cta, 0, n_kv_blocks);
         for (int block = 1; block < n_kv_blocks; ++block) {

@@ -28,7 +28,7 @@ struct RowStats {
     }
 
     // l of whole rows: the quad's four parts added.
-    __device__ __forceinline__ void finish() {
+    __device__ __forceinline__ void reduce_l() {
 #pragma unroll
         for (int i = 0; i < m_tiles * 2; ++i) {
             float &sum = l[i / 2][i % 2];

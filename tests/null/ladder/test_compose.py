@@ -50,8 +50,10 @@ def test_a_step_changes_only_what_its_yaml_says() -> None:
         '#include "ampere/gmem/indexed.cuh"',
         "using Gmem = flashladder::Advance;",
         "using Gmem = flashladder::Indexed;",
-        "static constexpr bool reciprocal = false;",
-        "static constexpr bool reciprocal = true;",
+        '#include "ampere/normalize/divide.cuh"',
+        '#include "ampere/normalize/reciprocal.cuh"',
+        "using Normalize = flashladder::Divide;",
+        "using Normalize = flashladder::Reciprocal;",
     }
 
 

@@ -25,11 +25,6 @@ MMA_M = 16  # query rows of one mma.m16n8k16, hence at least as many per warp
 LOAD_TILES = (0, 2)  # everything up front, or one 16-wide k-tile at a time: what PARTS/operands/ can do
 
 CHANGEABLE = ("layout", "schedule", "operands", "k_order", "softmax", "normalize", "gmem", "epilogue", "store_policy")
-FLAGS = {
-    "k_order": ("column_major", "row_major"),
-    "normalize": ("divide", "reciprocal"),
-    "store_policy": ("write_back", "no_allocate"),
-}
 _HEAD = re.compile(r"// [\w ]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
 
 
@@ -48,10 +43,8 @@ def part_names(concern: str, kernels: Path = KERNELS) -> tuple[str, ...]:
     return tuple(stem for _, stem in sorted(found))
 
 
-VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {name: FLAGS[name] if name in FLAGS else part_names(name) for name in CHANGEABLE}
-)
-"""The values of each concern, in the order in which the ladder meets them: its files, or those of a flag."""
+VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType({concern: part_names(concern) for concern in CHANGEABLE})
+"""The values of each concern, in the order in which the ladder meets them: its part files."""
 
 ERAS: Mapping[str, str] = MappingProxyType({"linear": "runtime_offsets", "xor": "runtime_offsets"})
 """Layouts whose offsets are computed at run time to their era; the body of one is ``flash_fwd_<era>.cuh``."""
@@ -60,18 +53,18 @@ NEWEST_ERA = "static_offsets"  # of every other layout
 
 @dataclass(frozen=True)
 class Parts:
-    """One value per concern; where a file exists, the value is its stem under ``kernels/ampere/<concern>/``.
+    """One value per concern: the stem of its file under ``kernels/ampere/<concern>/``, but for `row_stride`.
 
     Attributes:
         layout: how a tile lies in shared memory.
         schedule: when K and V blocks are fetched, and in which order they are visited.
         operands: what loads of fragments the iteration can do; the configuration picks per operand.
-        k_order: order of K's fragments in registers (flag).
+        k_order: order of K's fragments in registers.
         softmax: the online softmax's arithmetic.
-        normalize: how O is divided by its row sums (flag).
+        normalize: how O is divided by its row sums.
         gmem: how global addresses are formed.
         epilogue: how O's shared-memory addresses are formed.
-        store_policy: cache policy of O's stores (flag).
+        store_policy: cache policy of O's stores.
         row_stride: elements between two rows of one head, fixed at compile time; 0 is any.
     """
 

@@ -32,14 +32,14 @@ struct Kernel {{
     static constexpr int n_warps = {config.n_warps};
     static constexpr int n_threads = {config.n_threads};
     static constexpr int smem_bytes = {config.smem_bytes};
-    static constexpr bool k_row_major = {k_row_major};
-    static constexpr bool reciprocal = {reciprocal};
-    static constexpr bool store_no_allocate = {no_allocate};
+    using Schedule = flashladder::{schedule};
     using Layout = flashladder::{layout};
     using Gmem = flashladder::{gmem};
-    using Schedule = flashladder::{schedule};
+    using KOrder = flashladder::{k_order};
     using Softmax = flashladder::{softmax};
+    using Normalize = flashladder::{normalize};
     using Epilogue = flashladder::{epilogue};
+    using StorePolicy = flashladder::{store_policy};
     template <int k_tiles, int x4s>
     using QOperand = flashladder::{q_operand}<k_tiles, x4s>;
     template <int k_tiles, int x4s>
@@ -90,8 +90,11 @@ def part_files(iteration: Iteration, config: AmpereConfig) -> tuple[str, ...]:
         f"layout/{parts.layout}",
         f"gmem/{parts.gmem}",
         *(f"operands/{stem}" for stem in operands),
+        f"k_order/{parts.k_order}",
         f"softmax/{parts.softmax}",
+        f"normalize/{parts.normalize}",
         f"epilogue/{parts.epilogue}",
+        f"store_policy/{parts.store_policy}",
     )
     return tuple(f"{PARTS}/{name}.cuh" for name in names)
 
@@ -109,14 +112,14 @@ def translation_unit(iteration: Iteration, config: AmpereConfig) -> str:
         includes="\n".join(f'#include "{name}"' for name in sorted(part_files(iteration, config))),
         config=config,
         value_t=VALUE_TYPES[config.dtype],
-        k_row_major=_boolean(parts.k_order == "row_major"),
-        reciprocal=_boolean(parts.normalize == "reciprocal"),
-        no_allocate=_boolean(parts.store_policy == "no_allocate"),
+        schedule=_type_name(parts.schedule),
         layout=_type_name(parts.layout),
         gmem=_gmem_type(iteration),
-        schedule=_type_name(parts.schedule),
+        k_order=_type_name(parts.k_order),
         softmax=_softmax_type(iteration, config),
+        normalize=_type_name(parts.normalize),
         epilogue=_type_name(parts.epilogue),
+        store_policy=_type_name(parts.store_policy),
         q_operand=_type_name(_operand(config.Q_mma_load_K_tiles, config)),
         k_operand=_type_name(_operand(config.K_mma_load_K_tiles, config)),
         v_operand=_type_name(_operand(config.V_mma_load_K_tiles, config)),
