@@ -7,11 +7,10 @@ document keeps them; residency follows from them and from the GPU's description.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import csv
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-import io
 
+from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import Family
@@ -97,13 +96,10 @@ def rows_of(document: BenchResult) -> list[Row]:
 
 def to_csv(rows: Sequence[Row]) -> str:
     """The rows as CSV; numbers with four digits, an empty cell where there is none."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Row)])
-    for row in rows:
-        cells = asdict(row).values()
-        writer.writerow([f"{cell:.4g}" if isinstance(cell, float) else "" if cell is None else cell for cell in cells])
-    return text.getvalue()
+    return csv_text(
+        [field.name for field in fields(Row)],
+        ([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in asdict(row).values()] for row in rows),
+    )
 
 
 @lru_cache

@@ -12,6 +12,7 @@ import shutil
 
 import pytest
 
+from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
 from flashladder.paths import CONFIGS, RESULTS, ROOT
 from flashladder.report import (
@@ -73,8 +74,8 @@ def test_a_row_joins_measurement_lock_and_publication(ladder: report_data.Ladder
 
 
 def test_every_iteration_has_one_row_in_every_table(ladder: report_data.Ladder) -> None:
-    rows = list(csv.DictReader(io.StringIO(report_tables.csv_text(
-        report_tables.PROGRESSION, report_tables.progression(ladder)).decode())))  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(csv_text(
+        report_tables.PROGRESSION, report_tables.progression(ladder)))))  # fmt: skip
     own = [row for row in rows if row["configs_of"] == "h200"]
     assert [int(row["iteration"]) for row in own] == list(range(1, 17))
     assert {row["verdict_seq4096"] for row in own} <= {"faster", "slower", "same", "ambiguous"}
