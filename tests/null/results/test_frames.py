@@ -1,0 +1,79 @@
+"""Results as frames: a row per pair and per summary, with what the document says of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis import samples
+from flashladder.paths import ROOT
+from flashladder.results.derive import derive
+from flashladder.results.files import load_as
+from flashladder.results.frames import pairs, summaries
+from flashladder.results.schema import A_A, BenchResult
+from tests.null.bench_fixture import group, result
+
+BENCH = ROOT / "results" / "h200" / "bench.json.gz"
+
+
+@pytest.fixture(scope="module")
+def bench() -> BenchResult:
+    return load_as(BENCH, BenchResult)
+
+
+def test_every_raw_pair_is_a_row(bench: BenchResult) -> None:
+    frame = pairs(bench)
+    series = [one for part in bench.groups for one in part.series]
+    assert len(frame) == sum(len(one.pairs) for one in series)
+    assert (frame.kernel == "fa2").sum() == sum(len(one.pairs) for one in series if one.kernel == A_A) > 0
+    first = bench.groups[0]
+    own = frame[
+        (frame.process == first.process) & (frame.dtype == first.dtype) & (frame.seq_len == first.shape.seq_len)
+    ]
+    assert own.ratio.tolist() == [pair.reference_us / pair.kernel_us for one in first.series for pair in one.pairs]
+    assert set(own.kernel_first) == {False, True}
+    assert own.sm_clock_mhz.between(500, 2500).all()
+    assert set(frame[frame.kernel != "fa2"].iteration) == set(range(1, 17))
+
+
+def test_a_dropped_block_says_why() -> None:
+    made = group()
+    blocks = [block.model_copy(update={"dropped": "hot" if block.index == 1 else None}) for block in made.blocks]
+    frame = pairs(result(made.model_copy(update={"blocks": tuple(blocks)})))
+    assert set(frame[frame.block == 1].dropped) == {"hot"}
+    assert set(frame[frame.block != 1].dropped) == {""}
+    kept = samples.scatter(frame)
+    assert set(kept.pairs) == {9}, "of twelve, in four blocks"
+
+
+def test_every_summary_is_a_row(bench: BenchResult) -> None:
+    frame = summaries(bench)
+    assert frame.pct.tolist() == [one.pct for one in derive(bench).summaries]
+    assert frame.columns[:6].tolist() == ["kernel", "iteration", "variant", "config", "dtype", "batch"]
+
+
+def test_medians_of_the_frame_are_those_of_the_document(bench: BenchResult) -> None:
+    table = samples.scatter(pairs(bench))
+    found = {key: row for key, *row in table[["ratio", "pairs"]].itertuples()}
+    for one in bench.summaries:
+        ratio, n_pairs = found[one.kernel, one.dtype, one.shape.seq_len]
+        assert 100 * ratio == pytest.approx(one.pct, rel=1e-3)  # there the median of logarithms
+        assert n_pairs == one.n_pairs
+
+
+def test_the_script_prints_a_table_and_writes_every_pair(
+    bench: BenchResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples.main([str(BENCH), "--out", str(tmp_path / "pairs.csv")])
+    assert "middle_half_points" in capsys.readouterr().out
+    written = pd.read_csv(tmp_path / "pairs.csv", keep_default_na=False)
+    assert len(written) == len(pairs(bench))
+
+
+def test_another_document_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        samples.main([str(ROOT / "results" / "h200" / "check.json.gz")])
+    assert "a result of another kind" in capsys.readouterr().err
+    assert caught.value.code == 2
