@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
+from flashladder.columns import csv_text
+from flashladder.columns import table as aligned
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
@@ -61,11 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with one_line_errors():
         table = rows(args.gpu, chosen(args.classes))
         if args.csv:
-            print("\n".join(",".join(f'"{c}"' if "," in c else c for c in row) for row in table))
+            print(csv_text(table[0], table[1:]), end="")
             return 0
-        widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-        for row in table:
-            print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        print("\n".join(aligned(table, None)))
     return 0
 
 

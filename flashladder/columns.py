@@ -1,4 +1,4 @@
-"""Tables that fit the terminal: aligned columns, with narrower gaps and then wrapped cells where the width is short.
+"""Tables: for the terminal, with narrower gaps and then wrapped cells where the width is short; Markdown; CSV.
 
 Why: a row of the ladder has 180 characters, a terminal 80 columns. The width is the terminal's, or COLUMNS; where
 neither says (a pipe), 80, so that a screen reads the same everywhere. Scripts use ``--json``.
@@ -8,7 +8,9 @@ Run: ``COLUMNS=60 invoke list``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+import csv
+import io
 import shutil
 import textwrap
 
@@ -28,17 +30,21 @@ def natural_width(rows: Sequence[Row], gap: int = GAPS[0]) -> int:
     return sum(_widths(rows)) + gap * (len(rows[0]) - 1)
 
 
-def table(rows: Sequence[Row], limit: int, right: Collection[int] = (), wrapped: Collection[int] = ()) -> list[str]:
+def table(
+    rows: Sequence[Row], limit: int | None, right: Collection[int] = (), wrapped: Collection[int] = ()
+) -> list[str]:
     """The rows as aligned lines of at most `limit` columns, if that can be.
 
     Args:
         rows: cells, equally many in each.
-        limit: columns.
+        limit: columns; None: as many as it takes.
         right: columns whose cells are aligned to the right.
         wrapped: columns whose cells may be broken between words; the widest is narrowed first.
     """
-    gap = next((gap for gap in GAPS if natural_width(rows, gap) <= limit), GAPS[0])
     widths = _widths(rows)
+    if limit is None:
+        return [line for row in rows for line in _lines(row, widths, GAPS[0], right)]
+    gap = next((gap for gap in GAPS if natural_width(rows, gap) <= limit), GAPS[0])
     least = {column: max(len(word) for row in rows for word in row[column].split() or [""]) for column in wrapped}
     while sum(widths) + gap * (len(widths) - 1) > limit:
         candidates = [column for column in wrapped if widths[column] > least[column]]
@@ -67,6 +73,15 @@ def _lines(row: Row, widths: Sequence[int], gap: int, right: Collection[int]) ->
         ]
         lines.append((" " * gap).join(padded).rstrip())
     return lines
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """The rows as CSV under one header line; None becomes an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return out.getvalue()
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -> str:

@@ -7,13 +7,13 @@ anything. It follows from the PTX alone, and so carries the PTX's digests instea
 from __future__ import annotations
 
 from collections.abc import Mapping
-import csv
-import io
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
+from flashladder.columns import csv_text
+from flashladder.columns import table as aligned
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, relative
 from flashladder.ladder.config import DTYPES
@@ -93,17 +93,15 @@ def load_reading(path: Path = READING) -> EmulatedCounters:
 def to_csv(reading: EmulatedCounters) -> str:
     """The counters as a table: iteration, configuration, races, then one column per counter."""
     metrics = sorted(next(iter(reading.kernels.values())).counters)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["iteration", "config", *metrics, *(f"ideal_wavefronts_{one}" for one in SHARED), "copied_bytes",
-                     "warp_instructions", "lane_instructions", *(f"races_{dtype}" for dtype in DTYPES)])  # fmt: skip
-    for kernel in reading.kernels.values():
-        writer.writerow([
-            kernel.iteration, kernel.config, *(kernel.counters[metric] for metric in metrics),
-            *(kernel.ideal_wavefronts[one] for one in SHARED), kernel.copied_bytes, kernel.warp_instructions,
-            kernel.lane_instructions, *(kernel.races[dtype] for dtype in DTYPES),
-        ])  # fmt: skip
-    return out.getvalue()
+    header = ["iteration", "config", *metrics, *(f"ideal_wavefronts_{one}" for one in SHARED), "copied_bytes",
+              "warp_instructions", "lane_instructions", *(f"races_{dtype}" for dtype in DTYPES)]  # fmt: skip
+    rows = [
+        [kernel.iteration, kernel.config, *(kernel.counters[metric] for metric in metrics),
+         *(kernel.ideal_wavefronts[one] for one in SHARED), kernel.copied_bytes, kernel.warp_instructions,
+         kernel.lane_instructions, *(kernel.races[dtype] for dtype in DTYPES)]
+        for kernel in reading.kernels.values()
+    ]  # fmt: skip
+    return csv_text(header, rows)
 
 
 def files_of(reading: EmulatedCounters, path: Path = READING) -> Mapping[Path, str]:
@@ -124,12 +122,10 @@ def table(reading: EmulatedCounters) -> str:
     """The reading for people."""
     from flashladder.names import CONFLICTS, LDSM, SECTORS, WAVEFRONTS
 
-    head = f"{'ld wavefr.':>10s} {'conflicts':>10s} {'st wavefr.':>10s} {'ld sectors':>10s} {'ldsm':>8s} {'races':>5s}"
-    lines = [f"{head}  kernel"]
+    shown = {"ld wavefr.": WAVEFRONTS.format("ld"), "conflicts": CONFLICTS.format("ld"),
+             "st wavefr.": WAVEFRONTS.format("st"), "ld sectors": SECTORS[0], "ldsm": LDSM}  # fmt: skip
+    rows = [[*shown, "races", "kernel"]]
     for key, one in reading.kernels.items():
-        c = one.counters
-        lines.append(
-            f"{c[WAVEFRONTS.format('ld')]:10d} {c[CONFLICTS.format('ld')]:10d} {c[WAVEFRONTS.format('st')]:10d} "
-            f"{c[SECTORS[0]]:10d} {c[LDSM]:8d} {sum(one.races.values()):5d}  {key}"
-        )
-    return "\n".join(lines)
+        counts = [*(one.counters[metric] for metric in shown.values()), sum(one.races.values())]
+        rows.append([*map(str, counts), key])
+    return "\n".join(aligned(rows, None, right=range(len(shown) + 1)))

@@ -19,6 +19,8 @@ import tempfile
 
 from flashladder.arguments import SEVERAL_NUMBERS, Parser, add_all, add_options, require_numbers, seconds
 from flashladder.build.installed import chosen_configs, load_installed
+from flashladder.columns import csv_text
+from flashladder.columns import table as aligned
 from flashladder.commands import A_RESULT_FILE, ONE_NUMBER, OUT
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
@@ -159,13 +161,9 @@ def differences(iteration: int, ours: Counters, peer: Counters) -> list[str]:
 def to_csv(result: CounterResult) -> str:
     """The counters as a table: iteration, configuration, then one column per metric."""
     metrics = sorted(next(iter(result.counters.values())))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["iteration", "config", *metrics])
-    for key, found in result.counters.items():
-        kernel = result.kernels[key]
-        writer.writerow([kernel.iteration, kernel.config, *(found[metric] for metric in metrics)])
-    return out.getvalue()
+    named = ((result.kernels[key], found) for key, found in result.counters.items())
+    rows = ([kernel.iteration, kernel.config, *(found[metric] for metric in metrics)] for kernel, found in named)
+    return csv_text(["iteration", "config", *metrics], rows)
 
 
 def csv_beside(path: Path) -> Path:
@@ -175,14 +173,11 @@ def csv_beside(path: Path) -> Path:
 
 def table(counters: Mapping[str, Counters]) -> str:
     """Counters for people."""
-    head = f"{'registers':>9s} {'ld wavefr.':>10s} {'conflicts':>9s} {'st wavefr.':>10s} {'ld sectors':>10s}"
-    lines = [f"{head} {'ldsm':>8s}  kernel"]
-    lines += [
-        f"{c[REGISTERS]:9d} {c[WAVEFRONTS.format('ld')]:10d} {c[CONFLICTS.format('ld')]:9d} "
-        f"{c[WAVEFRONTS.format('st')]:10d} {c[SECTORS[0]]:10d} {c[LDSM]:8d}  {key}"
-        for key, c in counters.items()
-    ]
-    return "\n".join(lines)
+    shown = {"registers": REGISTERS, "ld wavefr.": WAVEFRONTS.format("ld"), "conflicts": CONFLICTS.format("ld"),
+             "st wavefr.": WAVEFRONTS.format("st"), "ld sectors": SECTORS[0], "ldsm": LDSM}  # fmt: skip
+    rows = [[*shown, "kernel"]]
+    rows += [[*(str(found[metric]) for metric in shown.values()), key] for key, found in counters.items()]
+    return "\n".join(aligned(rows, None, right=range(len(shown))))
 
 
 def measure(numbers: Sequence[int], out: Path | None, timeout_s: float) -> tuple[CounterResult, list[str]]:

@@ -204,16 +204,12 @@ def _row_of(cells: Mapping[str, str]) -> PtxasRow:
 
 def format_table(rows: Sequence[PtxasRow], warnings: Iterable[str] = ()) -> str:
     """The rows for people: aligned columns, sizes in bytes, times in ms; then each distinct warning on its line."""
-    table = [HEADERS, *(tuple(_cell(value) for value in asdict(row).values()) for row in rows)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(HEADERS))]
+    from flashladder.columns import table  # in here, as the build's workers start often and print nothing
+
+    cells = [HEADERS, *(tuple(_cell(value) for value in asdict(row).values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     n_left = 3  # text columns; numbers are aligned to the right
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column < n_left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in table
-    ]
+    lines = table(cells, None, right=range(n_left, len(HEADERS)))
     lines.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join([*lines, *dict.fromkeys(warnings)]) + "\n"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import sys
 
 from flashladder.arguments import parser_of
+from flashladder.columns import csv_text
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
@@ -47,14 +48,13 @@ def render(ladder: Ladder) -> dict[str, bytes]:
     """Every file of results/report by its name, with its bytes."""
     files = {
         "progression.md": report_tables.document(ladder).encode(),
-        "progression.csv": report_tables.csv_text(report_tables.PROGRESSION, report_tables.progression(ladder)),
-        "cells.csv": report_tables.csv_text(report_tables.CELLS, report_tables.cells(ladder)),
+        "progression.csv": csv_text(report_tables.PROGRESSION, report_tables.progression(ladder)).encode(),
+        "cells.csv": csv_text(report_tables.CELLS, report_tables.cells(ladder)).encode(),
     }
     if ladder.emulated:
         files["counters.md"] = report_counters.document(ladder, ladder.emulated).encode()
-        files["counters.csv"] = report_tables.csv_text(
-            report_counters.COLUMNS, report_counters.csv_rows(ladder, ladder.emulated)
-        )
+        rows = report_counters.csv_rows(ladder, ladder.emulated)
+        files["counters.csv"] = csv_text(report_counters.COLUMNS, rows).encode()
     names = {iteration.number: short_name(iteration.slug) for iteration in ladder.iterations}
     plot = report_plot.render(plot_series(ladder), names, report_tables.plot_subtitle(ladder))
     return {**files, **{f"{PLOT}.{suffix}": data for suffix, data in plot.items()}}

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flashladder.bench.table import MARKS
-from flashladder.columns import markdown
+from flashladder.columns import csv_text, markdown
 from flashladder.ladder.config import KernelConfig
 from flashladder.paths import RESULTS
 from flashladder.report import tuning
 from flashladder.report.data import HEADLINE_LENGTH
-from flashladder.report.tables import DASH, csv_text, plain
+from flashladder.report.tables import DASH, plain
 from flashladder.report.variants.pages import pages
 from flashladder.results.files import load_result
 from flashladder.results.schema import BenchResult, Kernel, Reference, Summary
@@ -45,7 +45,7 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
             files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in tuning.pages(path).items()}
         elif document.purpose == "report":
             files[f"sweep_{machine}.md"] = page(document).encode()
-            files[f"sweep_{machine}.csv"] = csv_text(CSV, rows(document))
+            files[f"sweep_{machine}.csv"] = csv_text(CSV, rows(document)).encode()
     return files
 
 

@@ -6,9 +6,7 @@ there is no such number, never zero. Nothing to run here; `invoke report` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-import csv
-import io
+from collections.abc import Iterator
 from typing import get_args
 
 from flashladder.columns import markdown
@@ -249,12 +247,3 @@ def cells(ladder: Ladder) -> list[tuple[object, ...]]:
 def rounded(value: float | None, digits: int = 3) -> str | None:
     """A measured value as CSV holds it: fixed digits, so that its bytes do not depend on a float's last bit."""
     return None if value is None else f"{value:.{digits}f}"
-
-
-def csv_text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bytes:
-    """CSV in UTF-8 with one header line; None becomes an empty cell."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return out.getvalue().encode()

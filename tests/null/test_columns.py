@@ -7,10 +7,11 @@ import re
 import pytest
 
 from flashladder.build.ptxas_table import render
-from flashladder.columns import natural_width, table, terminal_width
+from flashladder.columns import csv_text, natural_width, table, terminal_width
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.machine_code.ptxas import PtxasRow, PtxasUsage, format_table
 from flashladder.names import GPUS
+from flashladder.paths import ROOT
 from flashladder.view import command as view
 
 ROWS = [("#", "a thing", "b"), ("1", "some words more", "x"), ("10", "one", "longer than that")]
@@ -29,6 +30,20 @@ def test_the_terminal_decides_then_columns_then_80(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("COLUMNS")
     monkeypatch.setattr("sys.__stdout__", None)  # as behind a pipe: nothing knows a width
     assert terminal_width() == 80
+
+
+def test_without_a_limit_nothing_is_folded() -> None:
+    long = [("kernel", "n"), ("x " * 90, "1")]
+    assert table(long, None, right={1}, wrapped={0}) == [f"{'kernel':180s}  n", f"{'x ' * 90}  1"]
+
+
+def test_csv_has_empty_cells_for_none_and_quotes_what_needs_it() -> None:
+    text = csv_text(["iteration", "config"], [(7, "(FP16, 128)"), (None, 'a "b"')])
+    assert text == 'iteration,config\n7,"(FP16, 128)"\n,"a ""b"""\n'
+    made = [
+        path.name for path in (ROOT / "flashladder").rglob("*.py") if "csv.writer(" in path.read_text(encoding="utf-8")
+    ]
+    assert made == ["columns.py"]
 
 
 def test_wide_enough_is_aligned_with_two_blanks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import packages_distributions
 import importlib.util
 import inspect
 import os
@@ -221,3 +222,16 @@ def test_versions_agree_between_lock_files() -> None:
             if ";" not in rest:
                 seen.setdefault(name, set()).add(rest.strip())
     assert {name: versions for name, versions in seen.items() if len(versions) > 1} == {}
+
+
+def test_every_declared_dependency_is_imported_somewhere() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    declared = re.search(r"^dependencies = \[\n(.*?)^\]", project, re.MULTILINE | re.DOTALL)
+    assert declared is not None
+    wanted = set(re.findall(r'"([a-z-]+)', declared[1]))
+    assert "pydantic" in wanted
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "flashladder").rglob("*.py"))
+    statement = re.compile(r'^\s*(?:import|from) ([a-z_]+)|import_module\("([a-z_]+)', re.MULTILINE)
+    imported = {name for found in statement.findall(sources) for name in found if name}
+    brought = {name for module in imported for name in packages_distributions().get(module, [])}
+    assert {name.lower().replace("_", "-") for name in brought} >= wanted

@@ -27,6 +27,7 @@ PLACES = {
     "17_rows.yaml": "iterations/17_rows.yaml",
 }
 COPIED = ("flashladder", "iterations", "kernels", "configs", "results", "docs")
+LEFT_OUT = ("__pycache__", "ablation*.json.gz", "toolchain.json.gz", "tune.json.gz")  # sweeps that take long to draw
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with the new family's files; what is compiled lies in the checkout's own store."""
     root = tmp_path_factory.mktemp("checkout")
     for name in COPIED:
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
     for name in ("noxfile.py", "tasks.py", "README.md", "CHANGELOG.md", "pyproject.toml"):
         shutil.copy(ROOT / name, root / name)
     (root / "build").mkdir()

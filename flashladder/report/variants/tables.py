@@ -10,11 +10,9 @@ Run: ``python analysis/ablation.py FILE`` and ``python analysis/toolchain.py FIL
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import csv
-import io
 import math
 
-from flashladder.columns import markdown
+from flashladder.columns import csv_text, markdown
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.report.tables import DASH
@@ -93,21 +91,19 @@ def toolchain_markdown(result: BenchResult, found: Sequence[Comparison]) -> str:
 
 def to_csv(found: Sequence[Comparison]) -> str:
     """Every comparison in a line of its own."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV)
+    rows: list[Sequence[object]] = []
     for one in found:
         base, variant = one.base, one.variant
         values = [] if one.worth is None else [one.worth.median, one.worth.low, one.worth.high]
         numbers = [f"{percent_of(value):.4f}" for value in values] or ["", "", ""]
         kernels = (base.kernel, variant.kernel)
-        writer.writerow([
+        rows.append([
             base.subject.text, variant.subject.text, variant.subject.cuda, base.config, variant.config, one.dtype,
             one.shape.seq_len, one.shape.batch, one.shape.n_heads, *numbers, one.verdict or "",
             f"{percent_of(one.floor):.4f}", one.same_code, *(_field(kernel, "text_sha256") for kernel in kernels),
             *(_field(kernel, name) for name in ("registers", "spill_stores") for kernel in kernels), one.lacking,
         ])  # fmt: skip
-    return out.getvalue()
+    return csv_text(CSV, rows)
 
 
 def _sections(found: Sequence[Comparison]) -> dict[tuple[str, str, str], Table]:

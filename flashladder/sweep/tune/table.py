@@ -7,12 +7,13 @@ document keeps them; residency follows from them and from the GPU's description.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import csv
 from dataclasses import asdict, dataclass, fields
-import io
+from functools import lru_cache
 
+from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.family import Family
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import BenchResult
@@ -73,7 +74,7 @@ def rows_of(document: BenchResult) -> list[Row]:
                 low=one.pct_low if honest else None,
                 high=one.pct_high if honest else None,
                 pairs=one.n_pairs,
-                live=_on_paper(kernel.iteration, config),
+                live=_family(kernel.iteration).live_registers(config),
                 registers=used,
                 spilled=None if kernel.spill_stores is None else kernel.spill_stores + (kernel.spill_loads or 0),
                 warps=None if used is None else resident_warps(config, used, gpu),
@@ -87,7 +88,7 @@ def rows_of(document: BenchResult) -> list[Row]:
         found.append(
             Row(
                 int(cell.subject), cell.dtype, config.tile, config.brief(), None, None, None, 0,
-                _on_paper(int(cell.subject), config), None, None, None, told,
+                _family(int(cell.subject)).live_registers(config), None, None, None, told,
             )
         )  # fmt: skip
     return found
@@ -95,15 +96,13 @@ def rows_of(document: BenchResult) -> list[Row]:
 
 def to_csv(rows: Sequence[Row]) -> str:
     """The rows as CSV; numbers with four digits, an empty cell where there is none."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Row)])
-    for row in rows:
-        cells = asdict(row).values()
-        writer.writerow([f"{cell:.4g}" if isinstance(cell, float) else "" if cell is None else cell for cell in cells])
-    return text.getvalue()
+    return csv_text(
+        [field.name for field in fields(Row)],
+        ([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in asdict(row).values()] for row in rows),
+    )
 
 
-def _on_paper(number: int, config: KernelConfig) -> int:
-    """Registers per thread that a candidate's accumulators and fragments take."""
-    return load_iteration(number).family.live_registers(config)
+@lru_cache
+def _family(number: int) -> Family:
+    """That of an iteration: asked for every candidate."""
+    return load_iteration(number).family

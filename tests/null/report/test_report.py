@@ -12,6 +12,7 @@ import shutil
 
 import pytest
 
+from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
 from flashladder.paths import CONFIGS, RESULTS, ROOT
 from flashladder.report import (
@@ -73,8 +74,8 @@ def test_a_row_joins_measurement_lock_and_publication(ladder: report_data.Ladder
 
 
 def test_every_iteration_has_one_row_in_every_table(ladder: report_data.Ladder) -> None:
-    rows = list(csv.DictReader(io.StringIO(report_tables.csv_text(
-        report_tables.PROGRESSION, report_tables.progression(ladder)).decode())))  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(csv_text(
+        report_tables.PROGRESSION, report_tables.progression(ladder)))))  # fmt: skip
     own = [row for row in rows if row["configs_of"] == "h200"]
     assert [int(row["iteration"]) for row in own] == list(range(1, 17))
     assert {row["verdict_seq4096"] for row in own} <= {"faster", "slower", "same", "ambiguous"}
@@ -174,11 +175,17 @@ def test_missing_markers_are_an_error(text: str) -> None:
         report.between_markers(text, "new")
 
 
+SLOW_SWEEPS = ("ablation.json.gz", "toolchain.json.gz", "tune.json.gz")  # to draw; test_variants and test_tuning do
+
+
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) -> Path:
-    """A checkout of its own for the command: texts and results/report in tmp_path, made-up results."""
-    (tmp_path / "results").mkdir()
-    for path in (CONFIGS, *(path for path in RESULTS.iterdir() if path != report.REPORT)):
+    """A checkout of its own for the command: texts and results/report in tmp_path, made-up results, one sweep."""
+    machines = {path.parent for path in RESULTS.glob("*/machine.json")}
+    for machine in machines:
+        (tmp_path / machine.relative_to(ROOT)).mkdir(parents=True)
+    small = [path for machine in machines for path in machine.iterdir() if path.name not in SLOW_SWEEPS]
+    for path in (CONFIGS, *(path for path in RESULTS.iterdir() if path not in {report.REPORT, *machines}), *small):
         (tmp_path / path.relative_to(ROOT)).symlink_to(path)
     for page, text in figures.pages().items():
         if page not in figures.SEALED:

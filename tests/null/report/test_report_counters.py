@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 
+from flashladder.columns import csv_text
 from flashladder.emulate.reading import EmulatedCounters, load_reading
 from flashladder.report import (
     command as report,
@@ -39,13 +40,13 @@ def test_the_committed_tables_are_rendered_byte_for_byte(ladder: report_data.Lad
     assert ladder.emulated == reading
     assert (report.REPORT / "counters.md").read_text(encoding="utf-8") == report_counters.document(ladder, reading)
     rows = report_counters.csv_rows(ladder, reading)
-    assert (report.REPORT / "counters.csv").read_bytes() == report_tables.csv_text(report_counters.COLUMNS, rows)
+    assert (report.REPORT / "counters.csv").read_bytes() == csv_text(report_counters.COLUMNS, rows).encode()
 
 
 def test_counters_stand_beside_the_speed_of_the_same_kernel(
     ladder: report_data.Ladder, reading: EmulatedCounters
 ) -> None:
-    text = report_tables.csv_text(report_counters.COLUMNS, report_counters.csv_rows(ladder, reading)).decode()
+    text = csv_text(report_counters.COLUMNS, report_counters.csv_rows(ladder, reading))
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [int(row["iteration"]) for row in rows] == list(range(1, 17))
     assert int(rows[0]["shared_ld_conflicts"]) > 0

@@ -12,8 +12,6 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.family import Contradiction, Family, Knobs, Launch, Model, Targets
@@ -154,6 +152,8 @@ class Rows(Family):
         return math.prod(shape[:3]) // config.B_r, 1, 1
 
     def launch(self, config: RowConfig, tensors: Sequence[Any]) -> Launch:
+        import numpy as np
+
         _, seq_len, heads, _ = tensors[0].shape
         strides = [np.int64(tensor.strides[axis]) for tensor in tensors for axis in (0, 1, 2)]
         arguments = (np.int32(seq_len), np.int32(heads), *strides, *tensors)

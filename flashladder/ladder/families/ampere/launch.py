@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from flashladder.ladder.families.ampere.config import AmpereConfig
 from flashladder.ladder.family import Launch
 
@@ -24,6 +22,8 @@ def launch_of(config: AmpereConfig, tensors: Sequence[Any]) -> Launch:
         config: of the kernel.
         tensors: Q, K, V and O: arrays (batch, seq_len, n_heads, d_head).
     """
+    import numpy as np  # which a build, where nothing is launched, does without
+
     seq_len = tensors[0].shape[1]
     strides = tuple(
         (np.int64(tensor.strides[0]), np.int64(tensor.strides[2]), np.int32(tensor.strides[1])) for tensor in tensors
