@@ -48,7 +48,12 @@ A_RESULT_FILE: Mapping[str, Any] = {"type": result_file}
 
 _READ = (
     Command("list", "Prints the ladder: number, title, what each step changes.", ("list --json",), (_JSON,)),
-    Command("show", "Prints an iteration: why, what changes, its whole kernel.", ("show 7",), (_STEP, _CONFIG, _JSON)),
+    Command(
+        "show",
+        "Prints an iteration: why, what changes, its kernel for reading.",
+        ("show 7",),
+        (_STEP, _CONFIG, _Flag("all", "the whole text of the kernel"), _JSON),
+    ),
     Command(
         "diff",
         "Compares two kernels: source and opcode counts.",

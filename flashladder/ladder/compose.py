@@ -3,8 +3,8 @@
 The YAML says which parts an iteration is made of; its family turns that into C++ that names them
 (`flashladder.ladder.family`), always under the same symbol: the difference between two iterations has no rename noise.
 
-Run: ``invoke show 7`` prints `flattened`; ``python -m flashladder.build.compile --iteration 7`` compiles
-`translation_unit`.
+Run: ``invoke show 7`` prints `sources` as a page (`flashladder.view.fold`), with ``--all`` `flattened`;
+``python -m flashladder.build.compile --iteration 7`` compiles `translation_unit`.
 """
 
 from __future__ import annotations
@@ -70,11 +70,13 @@ def flattened(iteration: Iteration, config: KernelConfig, kernels: Path = KERNEL
 
     Include lines are left out, so that two flattened kernels differ only where the kernels do.
     """
-    text = translation_unit(iteration, config)
-    first = [kernels / name for name in part_files(iteration, config)]
-    rest = [path for path in included_files(text, kernels) if path not in first]
-    sections = [("the composition", _ANY_INCLUDE.sub("", text))]
-    for path in first + rest:
-        name = path.relative_to(kernels).as_posix()
-        sections.append((f"kernels/{name}", _ANY_INCLUDE.sub("", path.read_text(encoding="utf-8"))))
-    return "\n".join(f"// ==== {name} ====\n{body.strip()}\n" for name, body in sections)
+    sections = [("the composition", translation_unit(iteration, config))]
+    sections += [(f"kernels/{name}", text) for name, text in sources(iteration, config, kernels).items()]
+    return "\n".join(f"// ==== {name} ====\n{_ANY_INCLUDE.sub('', text).strip()}\n" for name, text in sections)
+
+
+def sources(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> dict[str, str]:
+    """The text of every file that a kernel includes, by its name below `kernels`: its parts first, in reading order."""
+    parts = [kernels / name for name in part_files(iteration, config)]
+    rest = [path for path in included_files(translation_unit(iteration, config), kernels) if path not in parts]
+    return {path.relative_to(kernels).as_posix(): path.read_text(encoding="utf-8") for path in parts + rest}

@@ -153,11 +153,11 @@ def _part(failure: Failure, context: str) -> str | None:
     nvcc names it by the alias in the translation unit, which says what the alias stands for.
     """
     match = _PART.search(context.partition("error:")[0])
+    if match is None:
+        return None
     unit = failure.folder / "kernel.cu"
-    if match is None or not unit.is_file():
-        return match and match["part"]
-    alias = rf"using {match['part'].removeprefix('Kernel::')} = ([^;]+);"
-    named = re.search(alias, unit.read_text(encoding="utf-8"))
+    text = unit.read_text(encoding="utf-8") if unit.is_file() else ""
+    named = re.search(rf"using {re.escape(match['part'].removeprefix('Kernel::'))} = ([^;]+);", text)
     return named[1] if named else match["part"]
 
 

@@ -27,6 +27,7 @@ from flashladder.ladder.selection import one_config
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 from flashladder.view.counts import diff_counts, opcode_counts
+from flashladder.view.fold import folded
 
 WIDTH = 100
 LEGEND = """\
@@ -89,24 +90,27 @@ def as_data(iteration: Iteration) -> dict[str, object]:
     }
 
 
-def show_iteration(iteration: Iteration, config: KernelConfig) -> str:
-    """One page: why, what changes, parts, configurations, claims, then the composed kernel in reading order.
+def show_iteration(iteration: Iteration, config: KernelConfig, *, whole: bool = False) -> str:
+    """One page: why, what changes, parts, configurations, claims, then the kernel, folded or its `whole` text.
 
     Raises:
         FlashladderError: the kernel cannot be composed.
     """
-    return f"{header(iteration)}\n\n// {config.short_form()}\n{kernel_text(iteration, config)}"
+    return f"{header(iteration)}\n\n// {config.short_form()}\n{kernel_text(iteration, config, whole=whole)}"
 
 
-def kernel_text(iteration: Iteration, config: KernelConfig) -> str:
-    """The composed kernel in reading order, with at most one blank line in a row.
+def kernel_text(iteration: Iteration, config: KernelConfig, *, whole: bool = False) -> str:
+    """The composed kernel in reading order: folded for reading, or its `whole` text.
 
     Raises:
         FlashladderError: the kernel cannot be composed.
     """
-    from flashladder.ladder.compose import flattened
+    from flashladder.ladder.compose import flattened, part_files, sources, translation_unit
 
-    return re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", flattened(iteration, config))
+    if whole:
+        return re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", flattened(iteration, config))
+    texts = sources(iteration, config)
+    return folded(translation_unit(iteration, config), texts, shared=texts.keys() - {*part_files(iteration, config)})
 
 
 def expectation(claim: Claim) -> str:
@@ -206,19 +210,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps([as_data(step) for step in load_all()], indent=2) if arguments.json else list_iterations())
     elif arguments.verb == "show":
         iteration = load_description(arguments.iteration)
-        _show(iteration, one_config(iteration, arguments.config), as_json=arguments.json)
+        _show(iteration, one_config(iteration, arguments.config), as_json=arguments.json, whole=arguments.all)
     else:
         before, after = load_description(arguments.before), load_description(arguments.after)
         _diff(before, after, equal_configs(before, after, arguments.config), as_json=arguments.json)
     return 0
 
 
-def _show(iteration: Iteration, config: KernelConfig, *, as_json: bool) -> None:
+def _show(iteration: Iteration, config: KernelConfig, *, as_json: bool, whole: bool) -> None:
     """Prints one iteration."""
     if not as_json:
-        print(show_iteration(iteration, config))
+        print(show_iteration(iteration, config, whole=whole), end="")
         return
-    kernel = {"config": config.short_form(), "kernel": kernel_text(iteration, config)}
+    kernel = {"config": config.short_form(), "kernel": kernel_text(iteration, config, whole=whole)}
     print(json.dumps(as_data(iteration) | kernel, indent=2))
 
 

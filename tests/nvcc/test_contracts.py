@@ -1,4 +1,4 @@
-"""A part that breaks its concern's contract (kernels/ampere/contracts.cuh) fails with one line: concern, member, part."""
+"""A part that breaks its contract (kernels/ampere/contracts.cuh) fails with one line: concern, member, part."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.nvcc
     ("file", "old", "new", "says"),
     [
         (
-            "gmem/static_stride.cuh", "void seek(", "void seeks(",
-            "\"Gmem must have 'void seek<rows>(int block)': before a tile is copied\": found flashladder::StaticStride<2048>",
+            "gmem/static_stride.cuh", "void next(", "void nexts(",
+            "\"Gmem must have 'void next<rows>()': after a tile was copied\": found flashladder::StaticStride<2048>",
         ),
         (
             "layout/xor_tiled.cuh", "half_bytes(", "half_size(",

@@ -148,7 +148,7 @@ def test_expectations_need_no_legend(claim: Claim, line: str) -> None:
 @pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)
 def test_the_kernel_has_no_runs_of_blank_lines(step: Iteration) -> None:
     config = step.configs["a100"]
-    text, raw = view.kernel_text(step, config), flattened(step, config)
+    text, raw = view.kernel_text(step, config, whole=True), flattened(step, config)
     assert "\n\n\n" not in text
     assert [line for line in text.splitlines() if line.strip()] == [line for line in raw.splitlines() if line.strip()]
 
@@ -189,12 +189,32 @@ def test_a_named_configuration_is_that_of_both_sides(capsys: pytest.CaptureFixtu
     assert data["caveat"] == ""
 
 
-def test_diff_of_a_switch_is_small() -> None:
-    before, after = load_iteration(13), load_iteration(14)
-    text = view.diff_iterations(before, after, view.equal_configs(before, after))
-    changed = [line for line in text.splitlines()[2:] if line[0] in "+-"]
-    assert "+  store_policy  no_allocate" in changed
-    assert 2 <= len(changed) <= 60
+def changed(before: int, after: int) -> list[str]:
+    """The lines that differ between two iterations."""
+    sides = load_iteration(before), load_iteration(after)
+    text = view.diff_iterations(*sides, view.equal_configs(*sides))
+    return [line for line in text.splitlines()[2:] if line[0] in "+-"]
+
+
+def test_the_diff_of_the_store_policy_shows_the_store() -> None:
+    lines = changed(13, 14)
+    assert "+  store_policy  no_allocate" in lines
+    assert any(line[0] == "+" and "ptx::store_global_16_no_allocate(pointer, value);" in line for line in lines)
+    assert any(line[0] == "-" and "ptx::store_global_16(pointer, value);" in line for line in lines)
+    assert any(line[0] == "+" and line.endswith("// st.global.L1::no_allocate.v4.b32") for line in lines)
+    assert len(lines) <= 14
+
+
+def test_the_diff_of_ks_order_shows_the_pairs() -> None:
+    lines = [line[0] + line[1:].strip() for line in changed(8, 9)]
+    for line in (
+        "-static constexpr int second(int n) { return n % 2 + 2; }",
+        "+static constexpr int second(int n) { return n % 2 * 2 + 1; }",
+        "-static int unit(int lane) { return lane / 16; }",
+        "+static int unit(int lane) { return lane / 8 % 2; }",
+    ):
+        assert line in lines
+    assert len(lines) <= 20
 
 
 def test_diff_of_equal_kernels_says_so(capsys: pytest.CaptureFixture[str]) -> None:

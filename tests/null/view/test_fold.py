@@ -1,0 +1,138 @@
+"""The page of a kernel: short enough to read, nothing of its parts lost, and every folded thing named."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from flashladder.ladder.compose import included_files, part_files, sources, translation_unit
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.ladder.selection import select_configs
+from flashladder.paths import KERNELS
+from flashladder.view import command as view
+from flashladder.view.compact import WIDTH, compact, headed, signatures
+from flashladder.view.fold import folded
+
+LONGEST = 350  # lines of a page
+EACH = pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)
+
+
+def bare(text: str) -> str:
+    """`text` without comments, white space and what a page leaves out of declarations."""
+    text = re.sub(r"//.*|__device__|__forceinline__|(?<=\.)template |(?<=::)template ", "", text)
+    return re.sub(r"\s", "", text)
+
+
+@EACH
+def test_a_page_is_short_and_its_lines_are(step: Iteration) -> None:
+    for config in select_configs(step, "prog"):
+        assert len(view.show_iteration(step, config).splitlines()) <= LONGEST
+        assert max(map(len, view.kernel_text(step, config).splitlines())) <= WIDTH
+
+
+@EACH
+def test_no_statement_of_a_part_is_lost(step: Iteration) -> None:
+    config = step.configs["a100"]
+    page = bare(view.kernel_text(step, config))
+    for name in part_files(step, config):
+        text = re.sub(r"static_assert\(.*?\);", "", (KERNELS / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+        statements = [
+            line
+            for line in re.findall(r"^ {4,}[^\s/#].*\(.*[;}](?=  //|$)", text, re.MULTILINE)
+            if not re.search(r"\b(?:Layout|Gmem|KOrder|value_t|State|Kernel)\b", line)  # written out
+        ]
+        assert statements
+        for statement in statements:
+            assert bare(statement) in page, f"{name}: {statement}"
+
+
+@EACH
+def test_every_instruction_that_a_kernel_uses_is_named(step: Iteration) -> None:
+    config = step.configs["h200"]
+    texts = sources(step, config)
+    used = set(
+        re.findall(r"\bptx::(\w+)", "".join(text for name, text in texts.items() if not name.startswith("ptx/")))
+    )
+    floor = view.kernel_text(step, config).partition("// == ptx/: ")[2]
+    assert {name for name in used if re.search(rf"\b{name}(<\w+>)?\(", floor)} == used
+    assert len(floor.splitlines()) == len(used) + 1  # each once, and none that is not called
+
+
+@EACH
+def test_types_and_sizes_are_written_out(step: Iteration) -> None:
+    text = view.kernel_text(step, step.configs["a100"])
+    assert "Kernel::" not in text
+    assert "<Kernel>" not in text
+    assert re.search(r"^    \w+::run\(cta, args.n_kv_blocks\);$", text, re.MULTILINE)
+    assert "template update" not in text
+
+
+def test_all_is_the_whole_text(capsys: pytest.CaptureFixture[str]) -> None:
+    last = load_iteration(16)
+    view.main(["show", "16", "--all"])
+    page = capsys.readouterr().out
+    for path in included_files(translation_unit(last, last.configs["a100"])):
+        text = re.sub(r"^#(?:include|pragma once).*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert bare(text) in bare(page), path.name
+
+
+UNIT = """\
+struct Kernel {
+    static constexpr int B_r = 64;
+    using Layout = flashladder::Xor;
+    template <int rows, int n>
+    using Same = flashladder::Tiled<rows, n>;
+    template <int rows, int n>
+    using Moved = flashladder::Tiled<n, rows>;
+};
+"""
+
+
+def test_an_alias_that_moves_its_arguments_stays() -> None:
+    text = "void f() { Kernel::Layout::a<Kernel::B_r>(); typename Kernel::Same<1, 2> a; Kernel::Moved<1, 2> b; }\n"
+    assert "void f() { Xor::a<64>(); Tiled<1, 2> a; Kernel::Moved<1, 2> b; }" in folded(UNIT, {"part.cuh": text}, set())
+
+
+def test_an_alias_ends_with_its_braces() -> None:
+    text = (
+        "struct A {\n    using Layout = typename Kernel::Layout;\n    Layout a;\n    int c;\n};\n"
+        "template <typename Layout>\nstruct B {\n    Layout b;\n    int c;\n};\n"
+    )
+    page = folded(UNIT, {"part.cuh": text}, set())
+    assert "    Xor a;" in page
+    assert "template <typename Layout> struct B {\n    Layout b;" in page
+
+
+def test_what_all_kernels_share_is_folded_to_signatures() -> None:
+    text = "// What it is.\n//\n// More.\nint f(int a) {\n    a += 1;  // one\n    a += 2;\n    return a;\n}\n"
+    assert "// == base.cuh: What it is.\nint f(int a) { ... }" in folded(UNIT, {"base.cuh": text}, {"base.cuh"})
+    assert "    a += 1;  // one\n" in folded(UNIT, {"base.cuh": text}, set())
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("if (a) {\n    b();\n}\n", "if (a) { b(); }"),
+        ("if (a) {\n    b();  // why\n}\n", "if (a) { b(); }  // why"),
+        ("for (i) {\n    a();\n    b();\n}\n", "for (i) { a(); b(); }"),
+        ("for (i) {\n    // why\n    a();\n}\n", "for (i) {\n    a();  // why\n}"),
+        ("template <int n>\n__device__ int f(int a,\n      int b);\n", "template <int n> int f(int a, int b);"),
+        ("#pragma unroll\nfor (i) {\n    for (j) {\n        // a\n        // b\n        a(); {\n        }\n    }\n}\n",
+         "for (i) for (j) {\n    a(); {  // a b\n    }\n}"),
+        ("static_assert(a,\n              b);\nint a, b;\nint c;\n", "int a, b;\nint c;"),
+        ("struct A {\n    int a;\n    int b;\n};\n", "struct A {\n    int a, b;\n};"),
+        ("if (a) {\n    b();\n} else {\n    c();\n}\n", "if (a) {\n    b();\n} else {\n    c();\n}"),
+    ],
+)  # fmt: skip
+def test_what_fits_on_a_line_stands_on_one(text: str, line: str) -> None:
+    assert compact(text) == line
+
+
+def test_a_head_and_signatures() -> None:
+    assert headed("// One\n// two.\n//\n// Three.\nint a;\n") == ("One two.", "int a;\n")
+    assert headed("int a;\n") == ("", "int a;\n")
+    assert (
+        signatures("struct A;\n// said\nint f() {\n    g();\n}\nint h() { return 1; }")
+        == "int f() { ... }\nint h() { return 1; }"
+    )
