@@ -18,8 +18,7 @@ from flashladder.gate.null_step import every_verdict, short
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_iteration
-from flashladder.ladder.parts import same_but_for_parts
+from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_iteration, same_but_for_parts
 from flashladder.lock.code_claims import scope_counts
 from flashladder.lock.command import locked_kernel
 from flashladder.lock.step_counts import StepKernel, read_counts
@@ -59,17 +58,18 @@ def machine_code(iteration: Iteration) -> Iterator[str]:
         f"`{parent_config.short_form()}`. Instructions of the whole kernel, in brackets those of the main loop."
     )
     yield ""
-    yield f"| {iteration.parent} to {iteration.number} | {' | '.join(LOCK_ARCHES)} |"
-    yield "| --- |" + " ---: |" * len(LOCK_ARCHES)
+    arches = [arch for arch in LOCK_ARCHES if arch in own.sass and arch in before.sass]
+    yield f"| {iteration.parent} to {iteration.number} | {' | '.join(arches)} |"
+    yield "| --- |" + " ---: |" * len(arches)
     for name in ["total", "registers", *most_moved(before, own)]:
-        cells = [_cell(name, before, own, arch) for arch in LOCK_ARCHES]
+        cells = [_cell(name, before, own, arch) for arch in arches]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
 def most_moved(before: StepKernel, own: StepKernel) -> list[str]:
     """Opcode classes whose count differs most on any architecture, largest change first."""
     moved: dict[str, int] = {}
-    for arch in LOCK_ARCHES:
+    for arch in own.sass.keys() & before.sass.keys():
         old, new = scope_counts(WHOLE, before, arch), scope_counts(WHOLE, own, arch)
         for name in {*old, *new}:
             if name.isupper() and ("." not in name or name == "IMAD.MOV.U32"):
@@ -105,7 +105,7 @@ def _cost(number: int, config: KernelConfig, arch: str) -> str:
 def beside_parent(iteration: Iteration, parent: Iteration, gpu: str) -> str:
     """Whether the step is alone between the two configurations on one PUBLISHED_GPU, by the rule of `invoke diff`."""
     old, new = parent.configs[gpu], iteration.configs[gpu]
-    if same_but_for_parts((parent.parts, old), (iteration.parts, new)):
+    if same_but_for_parts((parent, old), (iteration, new)):
         return f"As iteration {parent.number} there: the step alone."
     return f"Iteration {parent.number} runs as `{old.short_form()}` there: not the step alone."
 

@@ -172,4 +172,4 @@ def _tuned(iteration: int, dtype: str, gpu: str) -> str:
 
     configs = load_iteration(iteration).configs
     config = configs.get(gpu_key(gpu) or PUBLISHED_GPU) or configs[PUBLISHED_GPU]
-    return config.with_dtype(dtype).short_form()
+    return str(config.with_dtype(dtype))

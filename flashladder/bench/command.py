@@ -28,12 +28,13 @@ from flashladder.bench.run import bench_group, cuda_hardware, estimate_s, prepar
 from flashladder.bench.subject import Subject, kernel_subject
 from flashladder.bench.table import ranking, table
 from flashladder.build.installed import chosen_configs, load_installed
-from flashladder.cases.case import D_HEAD, N_HEADS, SEQ_LENS, batch_of
+from flashladder.cases.case import N_HEADS, SEQ_LENS, batch_of
 from flashladder.commands import A_RESULT_FILE, COMMANDS, SEVERAL_DTYPES, SEVERAL_KEYS
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device
+from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.gpus import gpu_key
-from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.iteration import load_all, load_iteration, runnable
 from flashladder.names import GPUS
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
@@ -57,7 +58,7 @@ def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[
     """
     timed: list[Subject] = []
     identities: dict[str, Kernel] = {}
-    for number in options.numbers:
+    for number in runnable(options.numbers, arch):
         installed = load_installed(number)
         for config in chosen_configs(number, options.configs, options.dtypes):
             if options.tune and config.short_form() not in installed.built:

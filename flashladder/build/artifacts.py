@@ -94,7 +94,7 @@ def inputs_of(
     first = entries[0]
     return {
         "schema": SCHEMA,
-        "iteration": {"number": request.iteration.number, "row_stride": request.iteration.parts.row_stride},
+        "iteration": {"number": request.iteration.number, "row_stride": request.iteration.row_stride},
         "subject": request.iteration.description,
         "configs": request.key,
         "kernels": kernels,
@@ -102,7 +102,7 @@ def inputs_of(
         "flags": {"nvcc": first.ptx_entry.inputs["flags"], "ptxas": first.inputs["flags"]},
         "toolchain": dict(compiler.versions),
         "torch": torch,
-        "host": native.host_inputs(toolchain),
+        "host": native.host_inputs(toolchain, request.iteration.family.plan),
         "builders": digest_files(Path(__file__).with_name(name) for name in BUILDERS),
         "version": __version__,
     }
@@ -138,7 +138,7 @@ def make(
     Raises:
         FlashladderError: a compiler or the linker failed.
     """
-    objects, host_log = native.host_objects(toolchain)
+    objects, host_log = native.host_objects(toolchain, request.iteration.family.plan)
     parent = request.folder.parent
     scratch = Path(tempfile.mkdtemp(prefix=f".{request.folder.name}-", dir=parent))
     try:
@@ -198,8 +198,10 @@ def _kernel(
     shutil.copyfile(unit.source, folder / "kernel.cu")
     ptx = Path(shutil.copyfile(unit.ptx, folder / "kernel.ptx"))
     cubins = {e.arch: Path(shutil.copyfile(e.cubin, folder / f"kernel.{e.arch}.cubin")) for e in mine}
-    packed = native.fatbin(folder, ptx, cubins, toolchain, log)
-    return TableRow(config, packed.relative_to(scratch), request.arches, request.iteration.parts.row_stride)
+    packed = native.fatbin(folder, (ptx, request.iteration.family.targets.ptx), cubins, toolchain, log)
+    return TableRow(
+        config, packed.relative_to(scratch), request.iteration.family, request.arches, request.iteration.row_stride
+    )
 
 
 def _assemble(scratch: Path, request: Request, manifest: Mapping[str, object], rows: Sequence[PtxasRow]) -> None:

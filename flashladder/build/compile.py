@@ -1,7 +1,8 @@
 """Compiles kernels to PTX and machine code, each source once: `ptx_for`, `cubin_for` and, for many, `compile_many`.
 
-CUDA C++ becomes compute_80 PTX once per iteration and configuration; ptxas makes every architecture's machine code from
-that very PTX, so what a GPU runs, what the emulator runs and what the wheel ships for newer GPUs have one origin.
+CUDA C++ becomes the PTX of its family's target once per iteration and configuration; ptxas makes every architecture's
+machine code from that very PTX, so what a GPU runs, what the emulator runs and what the wheel ships for newer GPUs have
+one origin.
 
     python -m flashladder.build.compile --iteration 7 --arch sm_80 --configs prog
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +45,7 @@ PTX_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cu
 
 
 def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tools:
-    """Programs, versions and flags for a release build (-lineinfo) or a debug build (-G -O0).
+    """Programs, versions and flags, without -arch, for a release build (-lineinfo) or a debug build (-G -O0).
 
     Raises:
         FlashladderError: the toolchain or the host compiler is missing.
@@ -56,7 +58,7 @@ def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tool
         nvcc=toolchain.nvcc,
         ptxas=toolchain.ptxas,
         host_compiler=host,
-        nvcc_flags=(f"-arch={pins.ptx_arch}", *pins.flags("nvcc", debug=debug)),
+        nvcc_flags=pins.flags("nvcc", debug=debug),
         ptxas_flags=pins.flags("ptxas", debug=debug),
         ptx_versions=versions | {"host compiler": host_compiler_version(host)},
         ptxas_version=toolchain.versions["nvidia-cuda-nvcc"],
@@ -69,7 +71,8 @@ def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernel
     from flashladder.ladder.compose import included_files, translation_unit
 
     text = translation_unit(iteration, config)
-    return ptx_entry(text, kernels, included_files(text, kernels), tools, STORE)
+    own = replace(tools, nvcc_flags=(f"-arch={iteration.family.targets.ptx}", *tools.nvcc_flags))
+    return ptx_entry(text, kernels, included_files(text, kernels), own, STORE)
 
 
 def ptx_for(
@@ -150,9 +153,25 @@ def compile_many(
     for iteration, config, arch in jobs:
         unit = units.get((id(iteration), config)) or ptx_planned(iteration, config, tools, kernels)
         units[id(iteration), config] = unit
-        entries.append(cubin_entry(unit, require_arch(arch), tools, STORE))
+        entries.append(cubin_entry(unit, require_target(iteration, arch), tools, STORE))
     fill_all(entries, n_jobs)
     return entries
+
+
+def require_target(iteration: Iteration, arch: str) -> str:
+    """`arch`, if the toolchain makes machine code for it, and the iteration's family is made for it.
+
+    Raises:
+        FlashladderError: otherwise.
+    """
+    targets, arch = iteration.family.targets, require_arch(arch)
+    if arch not in targets.arches:
+        raise FlashladderError(
+            f"iteration {iteration.description} is of the family {iteration.family.name}, which has no code for this",
+            expected=" or ".join(targets.arches),
+            found=arch,
+        )
+    return arch
 
 
 def table_rows(

@@ -14,7 +14,7 @@ from pathlib import Path
 from flashladder.errors import FlashladderError
 from flashladder.paths import KERNELS, ROOT
 
-HOST_SOURCES = (KERNELS / "binding.cpp", KERNELS / "launch.cpp")
+HOST_SOURCES = (KERNELS / "host" / "binding.cpp", KERNELS / "host" / "launch.cpp")
 LIBRARY_NAME = "_C.abi3.so"
 WHEEL_INIT = Path(__file__).with_name("wheel_template.py")
 # The oldest torch that loads the library: major in the top byte, minor in the next (torch/csrc/stable/version.h).
@@ -34,6 +34,11 @@ COMPILE_FLAGS = (
 # Sixteen libraries and torch's own CUDA runtime share one process: nothing of ours, nor of the static runtime, may be
 # exported, or the first library loaded would answer for all. torch itself is found already loaded, by its soname.
 LINK_FLAGS = ("-shared", "-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL", "-Wl,-z,defs", "-Wl,--no-as-needed")
+
+
+def sources(plan: str) -> tuple[Path, ...]:
+    """What a library of a family is made of beside its table: `HOST_SOURCES` and the family's `plan`."""
+    return (*HOST_SOURCES, KERNELS / plan)
 
 
 def torch_root() -> Path:

@@ -1,6 +1,6 @@
 """From cubins to the library that torch loads: pack a fatbin per configuration, embed them in a table, link.
 
-Why so: the two host sources cost 2 s (torch's stable headers) and are the same for all sixteen iterations, so they are
+Why so: the host sources cost 2 s (torch's stable headers) and are the same for all iterations of a family, so they are
 compiled once into the store; an iteration adds fatbins, a table that compiles in 0.1 s, and one link. The commands are
 `flashladder.build.host_library`'s; used by `flashladder.build.command`.
 """
@@ -21,13 +21,12 @@ from flashladder.build.store import STORE
 from flashladder.build.store_worker import entry_lock
 from flashladder.errors import FlashladderError
 from flashladder.files import digest_files, dump_json, sha256, write_atomic
-from flashladder.paths import KERNELS
+from flashladder.ladder.compose import included_files
 from flashladder.toolchain.environment import FOREIGN_ENV
 from flashladder.toolchain.errors import Failure, diagnose
 from flashladder.toolchain.wheels import Toolchain, host_compiler, host_compiler_version
 
 OLDEST_TORCH = (2, 10)
-HOST_HEADERS = ("launch.h", "checks.h", "args.cuh")
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,16 @@ def torch_version() -> str:
     return version
 
 
-def host_inputs(toolchain: Toolchain) -> dict[str, object]:
-    """Everything that decides the host objects: digests, flags, versions; no path of this machine."""
-    sources = [*host_library.HOST_SOURCES, *(KERNELS / name for name in HOST_HEADERS)]
+def host_inputs(toolchain: Toolchain, plan: str) -> dict[str, object]:
+    """Everything that decides the host objects: digests, flags, versions; no path of this machine.
+
+    `plan` is the family's source among them, relative to ``kernels/``.
+    """
+    sources = host_library.sources(plan)
+    headers = {path for source in sources for path in included_files(source.read_text(encoding="utf-8"))}
     return {
         "kind": "host",
-        "sources": digest_files(sources),
+        "sources": digest_files([*sources, *sorted(headers)]),
         "flags": [*host_library.COMPILE_FLAGS],
         "versions": {
             "torch": torch_version(),
@@ -98,20 +101,20 @@ def host_inputs(toolchain: Toolchain) -> dict[str, object]:
     }
 
 
-def host_objects(toolchain: Toolchain, store: Path = STORE) -> tuple[list[Path], str]:
-    """binding.o and launch.o from the store, compiled if they are not there yet (about 2 s), and their log.
+def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[list[Path], str]:
+    """binding.o, launch.o and plan.o from the store, compiled if they are not there yet (about 2 s), and their log.
 
     Raises:
         FlashladderError: the compiler is missing or failed.
     """
-    inputs = host_inputs(toolchain)
+    inputs, sources = host_inputs(toolchain, plan), host_library.sources(plan)
     folder = store / sha256(dump_json(inputs))
-    objects = [folder / f"{source.stem}.o" for source in host_library.HOST_SOURCES]
+    objects = [folder / f"{source.stem}.o" for source in sources]
     with entry_lock(folder):
         if not _has_objects(folder, objects):
             log = Log([], folder / "host.failed.log")
             with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
-                for source, target in zip(host_library.HOST_SOURCES, objects, strict=True):
+                for source, target in zip(sources, objects, strict=True):
                     made = Path(scratch) / target.name
                     log.run(_object(source, made, toolchain), folder)
                     made.replace(target)
@@ -137,19 +140,19 @@ def _object(source: Path, target: Path, toolchain: Toolchain) -> list[str]:
     return host_library.object_command(source, target, compiler=host_compiler(), cuda_root=toolchain.root, torch=torch)
 
 
-def fatbin(folder: Path, ptx: Path, cubins: Mapping[str, Path], toolchain: Toolchain, log: Log) -> Path:
-    """Packs machine code for each architecture and compute_80 PTX into ``<folder>/kernel.fatbin``.
+def fatbin(folder: Path, ptx: tuple[Path, str], cubins: Mapping[str, Path], toolchain: Toolchain, log: Log) -> Path:
+    """Packs machine code for each architecture and the PTX into ``<folder>/kernel.fatbin``.
 
     Args:
         folder: where the fatbin goes.
-        ptx: the PTX that all of `cubins` were made from.
+        ptx: the PTX that all of `cubins` were made from, and its target (``compute_80``).
         cubins: architecture (``sm_80``) -> machine code.
         toolchain: whose `fatbinary` packs them.
         log: takes the command and its output.
     """
     target = folder / "kernel.fatbin"
     images = [f"--image3=kind=elf,sm={arch.removeprefix('sm_')},file={path}" for arch, path in cubins.items()]
-    images.append(f"--image3=kind=ptx,sm=80,file={ptx}")
+    images.append(f"--image3=kind=ptx,sm={ptx[1].removeprefix('compute_')},file={ptx[0]}")
     log.run([str(toolchain.fatbinary), "--64", f"--create={target}", *images], folder)
     return target
 

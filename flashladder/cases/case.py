@@ -16,7 +16,7 @@ from flashladder.cases.contents import CONSTANT, EDGES, LOGITS
 from flashladder.cases.inputs import Case, Tensors, View, make_tensors
 from flashladder.cases.reference import References, accuracy
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.results.schema import Accuracy, CaseResult, Shape, kernel_key
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REPEATS = 10  # runs that must agree bit for bit, the first included
 SEQ_LENS = (512, 1024, 2048, 4096, 8192, 16384)
 BATCH = {8192: 8, 16384: 4}  # 16 up to length 4096
-N_HEADS, D_HEAD = 16, 128
+N_HEADS = 16
 FAR_BYTES = 9 << 29  # 4.5 GiB: no 32-bit number of bytes, signed or not, reaches the end of a far view
 LARGEST_KEPT = 2**30  # bytes of an input's storage that are compared whole before and after a launch
 LARGE_LOGITS = 30.0  # factor on Q: scores of about +-120, so that softmax is nearly one-hot and exp must not overflow

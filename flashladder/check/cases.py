@@ -93,7 +93,7 @@ def check_iteration(
     Raises:
         FlashladderError: no such iteration, wheel or configuration.
     """
-    row_stride = load_iteration(number).parts.row_stride
+    row_stride = load_iteration(number).row_stride
     chosen = chosen_configs(number, configs, dtypes)
     if run is None:
         installed = load_installed(number)

@@ -27,7 +27,7 @@ from flashladder.check.results import earlier, earlier_emulated, emulated_identi
 from flashladder.commands import A_RESULT_FILE, COMMANDS, SEVERAL_DTYPES, SEVERAL_KEYS
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, open_device
-from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.iteration import load_all, load_iteration, runnable
 from flashladder.results.files import write_result
 from flashladder.results.schema import CheckResult
 
@@ -35,6 +35,7 @@ from flashladder.results.schema import CheckResult
 def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Device) -> CheckReport:
     """Checks iterations one by one; after each, writes everything so far to `options.out`."""
     start = time.monotonic()
+    numbers = runnable(numbers, device.gpu.arch)
     chosen = {number: chosen_configs(number, options.configs, options.dtypes) for number in numbers}
     kernels = {
         kernel.key: kernel

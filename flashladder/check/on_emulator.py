@@ -26,7 +26,7 @@ import numpy as np
 from flashladder import emulator, parallel
 from flashladder.build.compile import ptx_many
 from flashladder.build.installed import chosen_configs
-from flashladder.cases.case import D_HEAD, LARGE_LOGITS, Run, far_stride
+from flashladder.cases.case import LARGE_LOGITS, Run, far_stride
 from flashladder.cases.contents import CONSTANT, EDGES, LOGITS
 from flashladder.cases.inputs import FULL_HEADS, Case, View
 from flashladder.cases.reference import References
@@ -35,7 +35,7 @@ from flashladder.emulate.kernel import forward, kernel_of, require
 from flashladder.emulator.run.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.config import D_HEAD, DTYPES, KernelConfig
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import KERNELS
@@ -178,7 +178,7 @@ def check_emulated(
         FlashladderError: no such iteration or configuration, or nothing here can compile it.
     """
     iteration = load_iteration(number)
-    stride = iteration.parts.row_stride
+    stride = iteration.row_stride
     return check_iteration(
         number,
         configs=configs,

@@ -63,13 +63,12 @@ def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
     from flashladder.build.compile import ptx_for, tools_of
     from flashladder.emulate.take_reading import version
     from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-    from flashladder.toolchain.wheels import load_pins
 
     return Kernel(
         iteration=iteration.number,
         config=config.short_form(),
         dtype=config.dtype,
-        arch=load_pins().ptx_arch,
+        arch=iteration.family.targets.ptx,
         text_sha256=None,
         build=sha256(version() + rule() + ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))),
         toolchain=dict(tools_of().ptx_versions),

@@ -34,12 +34,11 @@ from flashladder.emulator.run.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.results.schema import Shape
 
-D_HEAD = 128
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
 AXIS = 65535  # CTAs along y (heads) and z (batch) of a grid, on a GPU as here
@@ -150,7 +149,7 @@ def _tensors(iteration: Iteration, config: KernelConfig, shape: Shape, seed: int
     Raises:
         FlashladderError: the kernel cannot take this shape, or it is too large.
     """
-    row_stride = iteration.parts.row_stride
+    row_stride = iteration.row_stride
     widest = row_stride // shape.d_head if row_stride else shape.n_heads
     if shape.n_heads > widest:
         raise FlashladderError(
@@ -158,7 +157,7 @@ def _tensors(iteration: Iteration, config: KernelConfig, shape: Shape, seed: int
             expected=f"at most {widest}",
             found=shape.n_heads,
         )
-    for tile, size in (("B_r", config.B_r), ("B_c", config.B_c)):
+    for tile, size in config.multiples.items():
         if shape.seq_len % size:
             raise FlashladderError(
                 "seq_len does not fit the tiles", expected=f"a multiple of {tile} = {size}", found=shape.seq_len

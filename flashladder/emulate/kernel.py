@@ -54,7 +54,7 @@ def make_tensors(
     iteration: Iteration, config: KernelConfig, shape: Shape, seed: int = 0
 ) -> tuple[Array, Array, Array, Array]:
     """Q, K, V drawn from N(0, 1) and an O full of NaN; with a fixed row stride, the first heads of wider tensors."""
-    row_stride = iteration.parts.row_stride
+    row_stride = iteration.row_stride
     full = (shape.batch, shape.seq_len, row_stride // shape.d_head if row_stride else shape.n_heads, shape.d_head)
     q, k, v = make_inputs(full, config.dtype, seed)
     out = np.full(full, np.nan, dtype=q.dtype)
@@ -99,15 +99,12 @@ def forward(
         EmulationError: the kernel does something it may not.
     """
     require(iteration, config, tensors)
-    batch, seq_len, heads, _ = tensors[0].shape
-    strides = tuple(
-        (np.int64(tensor.strides[0]), np.int64(tensor.strides[2]), np.int32(tensor.strides[1])) for tensor in tensors
-    )
+    launch = iteration.family.launch(config, tensors)
     return (kernel or kernel_of(iteration, config)).launch(
-        (seq_len // config.B_r, heads, batch),
-        (config.n_threads,),
-        ((*tensors, *strides, np.int32(seq_len // config.B_c)),),
-        shared_bytes=config.smem_bytes,
+        launch.grid,
+        launch.block,
+        launch.arguments,
+        shared_bytes=launch.shared_bytes,
         observers=observers,
         memory_budget=memory_budget,
         max_instructions=max_instructions,
@@ -134,9 +131,9 @@ def require(iteration: Iteration, config: KernelConfig, tensors: Sequence[Array]
         ]
         _require(not any(s % VECTOR for s in strides), name, "strides that are multiples of 8 elements", strides)
         row = tensor.strides[1] // ELEMENT
-        wanted = iteration.parts.row_stride
+        wanted = iteration.row_stride
         _require(wanted in (0, row), name, f"a row stride of {wanted} elements (it is compiled in)", row)
-    for tile, size in (("B_r", config.B_r), ("B_c", config.B_c)):
+    for tile, size in config.multiples.items():
         _require(q.shape[1] % size == 0 and q.shape[1] > 0, "q", f"seq_len divisible by {tile} = {size}", q.shape[1])
 
 

@@ -25,7 +25,7 @@ DELAY = 0.5  # seconds before a bar shows
 def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Shape) -> int:
     """Warp instructions of a forward pass, from at most two runs on one head that are no longer than itself."""
     step = math.lcm(config.B_r, config.B_c)
-    warps = shape.batch * shape.n_heads * (shape.seq_len // config.B_r) * config.n_warps
+    warps = _warps(iteration, config, shape)
     short, longer = (step * multiple for multiple in SHORT)
     if shape.seq_len <= longer:
         return round(warps * _per_warp(iteration, config, shape.seq_len))
@@ -42,7 +42,13 @@ def _per_warp(iteration: Iteration, config: KernelConfig, seq_len: int) -> float
 
     shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
     forward(iteration, config, make_tensors(iteration, config, shape), progress=tick)
-    return counted / (seq_len // config.B_r * config.n_warps)
+    return counted / _warps(iteration, config, shape)
+
+
+def _warps(iteration: Iteration, config: KernelConfig, shape: Shape) -> int:
+    """Warps of the whole grid."""
+    sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
+    return math.prod(iteration.family.grid(config, sizes)) * config.n_threads // 32
 
 
 @contextmanager

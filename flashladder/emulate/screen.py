@@ -110,7 +110,8 @@ def counter_parts(counters: Counters) -> list[str]:
 def _head(found: Emulation) -> str:
     config, shape, iteration = found.config, found.shape, found.iteration
     size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
-    ctas = f"{found.result.blocks} CTAs of {config.n_warps} warps, {config.smem_bytes >> 10} KiB of shared memory each"
+    warps, shared = config.n_threads // 32, config.smem_bytes >> 10
+    ctas = f"{found.result.blocks} CTAs of {warps} warps, {shared} KiB of shared memory each"
     title = f"iteration {iteration.description}: {iteration.title}"
     return "\n".join((title, config.short_form(), f"{size}: {ctas}", relative(ptx_for(iteration, config).ptx)))
 

@@ -27,7 +27,7 @@ from flashladder.results.files import read_json
 from flashladder.results.schema import Gpu as Measured
 
 MOST_SPILLS = 88  # bytes of spill stores per thread at 255 registers: the published (128, 64, 4) kernels
-SPILLING_TILE, ALL_REGISTERS = (128, 64, 4), 255
+SPILLING_TILE, ALL_REGISTERS = "128,64,4", 255
 PEER_ARCH = "sm_90"  # of the published kernels whose registers were read
 MOST_SECONDS = {(16, 512, 1): 2.0}  # (iteration, S, heads): every run of the emulator, counters on
 LEAST_RATE = {(1, 1024, 16): 30e6, (16, 1024, 16): 30e6}  # lane-instructions per second, median run
@@ -47,7 +47,7 @@ def lock_problems(path: Path) -> Found:
     for number, entry in lock.iterations.items():
         for short_form, kernel in entry.kernels.items():
             config = KernelConfig.parse(short_form)
-            full = (config.B_r, config.B_c, config.n_warps) == SPILLING_TILE and kernel.registers == ALL_REGISTERS
+            full = config.tile == SPILLING_TILE and kernel.registers == ALL_REGISTERS
             allowed = MOST_SPILLS if full else 0
             if kernel.spill_stores > allowed:
                 found.append(f"iteration {number}, {short_form}: spills {kernel.spill_stores} bytes, at most {allowed}")
@@ -62,7 +62,8 @@ def _not_as_selected(lock: LockFile) -> list[str]:
     found = []
     ladder = {iteration.number: iteration for iteration in load_all()}
     for number in sorted(ladder.keys() | lock.iterations.keys()):
-        wanted = {c.short_form() for c in select_configs(ladder[number], "prog")} if number in ladder else set()
+        locks_it = number in ladder and lock.arch in ladder[number].family.targets.arches
+        wanted = {c.short_form() for c in select_configs(ladder[number], "prog")} if locks_it else set()
         held = set(lock.iterations[number].kernels) if number in lock.iterations else set()
         found += [f"iteration {number}, {form}: is not locked" for form in sorted(wanted - held)]
         found += [f"iteration {number}, {form}: is locked, but not of the ladder" for form in sorted(held - wanted)]

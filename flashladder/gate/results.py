@@ -111,7 +111,7 @@ def check_problems(folder: Path) -> Found:
 
 def _case_problems(kernel: Kernel, cases: Sequence[CaseResult]) -> list[str]:
     """Cases that a kernel lacks, has twice or should not have, and cases that it refused without need."""
-    stride = load_iteration(kernel.iteration).parts.row_stride
+    stride = load_iteration(kernel.iteration).row_stride
     wanted = {case.name: case for case in cases_for(KernelConfig.parse(kernel.config))}
     names = Counter(case.case for case in cases)
     found = [f"{kernel.key}: case {name} is missing" for name in wanted if name not in names]

@@ -7,21 +7,17 @@ that taking a step back returns the concern to what it was before that step; wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import LOADS, KernelConfig
 from flashladder.ladder.inherit import frozen
 from flashladder.ladder.iteration import Expect, Iteration, load_all, load_iteration, no_such_iteration
-from flashladder.ladder.parts import CONCERNS, Parts, config_conflicts, contradictions, fit_config
 from flashladder.ladder.subject import not_a_description, split_description
 from flashladder.located import closest
 from flashladder.paths import ITERATIONS
-
-_LOADS = (*LOADS, "mma_double_buffer_loads")
-_TUNED = ("B_r", "B_c", "n_warps", *_LOADS)
 
 
 def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
@@ -52,7 +48,7 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
         )
     step, concerns = candidates[name]
     back = sign == "-"
-    parts = _taken_back(base.parts, step, concerns, lineage) if back else _added(base.parts, step, concerns)
+    parts = _taken_back(base, step, concerns, lineage) if back else _added(base, step, concerns)
     return _ablation(base, parts, step, f"{base.number} {sign} {name}", folder)
 
 
@@ -63,17 +59,20 @@ def nameable(number: int, folder: Path = ITERATIONS) -> tuple[tuple[str, ...], t
 
 
 def _lineage(iteration: Iteration, folder: Path) -> list[Iteration]:
-    """The iteration with all its ancestors, first ancestor first."""
+    """The iteration with all its ancestors of its family, first ancestor first."""
     lineage = [iteration]
     while lineage[0].parent is not None:
-        lineage.insert(0, load_iteration(lineage[0].parent, folder))
+        parent = load_iteration(lineage[0].parent, folder)
+        if parent.family is not iteration.family:
+            break
+        lineage.insert(0, parent)
     return lineage
 
 
 def _others(lineage: Iterable[Iteration], folder: Path) -> list[Iteration]:
-    """Every step that is not in the lineage."""
-    known = {step.number for step in lineage}
-    return [step for step in load_all(folder) if step.number not in known]
+    """Every step of the family that is not in the lineage."""
+    known = {step.number: step.family for step in lineage}
+    return [step for step in load_all(folder) if step.number not in known and step.family in known.values()]
 
 
 def _names(steps: Iterable[Iteration]) -> dict[str, tuple[Iteration, tuple[str, ...]]]:
@@ -87,33 +86,33 @@ def _names(steps: Iterable[Iteration]) -> dict[str, tuple[Iteration, tuple[str, 
     return names
 
 
-def _taken_back(parts: Parts, step: Iteration, concerns: Iterable[str], lineage: list[Iteration]) -> Parts:
-    """`parts` without the step: its concerns as before it, and whatever contradicts that taken back step by step."""
+def _taken_back(base: Iteration, step: Iteration, concerns: Iterable[str], lineage: list[Iteration]) -> Any:
+    """The parts of `base` without the step: its concerns as before it; what contradicts them goes back step by step."""
     fixed = set(concerns)
     history = [earlier.parts for earlier in lineage]
     before = history[lineage.index(step) - 1]
-    result = replace(parts, **{concern: getattr(before, concern) for concern in fixed})
+    result = replace(base.parts, **{concern: getattr(before, concern) for concern in fixed})
     for older in reversed(history[:-1]):
-        loose = {concern for found in contradictions(result) for concern in found.concerns} - fixed
+        loose = {concern for found in base.family.contradictions(result) for concern in found.concerns} - fixed
         result = replace(result, **{concern: getattr(older, concern) for concern in loose})
     return result
 
 
-def _added(parts: Parts, step: Iteration, concerns: Iterable[str]) -> Parts:
-    """`parts` with the step's change, wholly where a part of it cannot stand alone."""
-    result = replace(parts, **{concern: step.change[concern] for concern in concerns})  # type: ignore[arg-type]  # as below
-    if contradictions(result):
-        result = replace(parts, **step.change)  # type: ignore[arg-type]  # typed by the model of the file
+def _added(base: Iteration, step: Iteration, concerns: Iterable[str]) -> Any:
+    """The parts of `base` with the step's change, wholly where a part of it cannot stand alone."""
+    result = replace(base.parts, **{concern: step.change[concern] for concern in concerns})
+    if base.family.contradictions(result):
+        result = replace(base.parts, **step.change)
     return result
 
 
-def _ablation(base: Iteration, parts: Parts, step: Iteration, description: str, folder: Path) -> Iteration:
+def _ablation(base: Iteration, parts: Any, step: Iteration, description: str, folder: Path) -> Iteration:
     """The iteration with these parts, checked."""
-    reasons = [found.why for found in contradictions(parts)]
+    reasons = [found.why for found in base.family.contradictions(parts)]
     configs = {gpu: _config(base, gpu, parts, step, description, folder) for gpu in base.configs}
     for gpu, config in configs.items():
-        reasons += [f"{gpu}: {reason}" for reason in config_conflicts(parts, config)]
-    change = {c: getattr(parts, c) for c in CONCERNS if getattr(parts, c) != getattr(base.parts, c)}
+        reasons += [f"{gpu}: {reason}" for reason in base.family.conflicts(parts, config)]
+    change = {c: getattr(parts, c) for c in base.family.concerns if getattr(parts, c) != getattr(base.parts, c)}
     if not change and configs == dict(base.configs):
         reasons.append(f"it differs in nothing from iteration {base.number}")
     if reasons:
@@ -137,13 +136,12 @@ def _ablation(base: Iteration, parts: Parts, step: Iteration, description: str, 
     )
 
 
-def _config(base: Iteration, gpu: str, parts: Parts, step: Iteration, description: str, folder: Path) -> KernelConfig:
+def _config(base: Iteration, gpu: str, parts: Any, step: Iteration, description: str, folder: Path) -> Any:
     """The base's configuration, with the knobs that the step itself is about, fitted to the parts."""
-    knobs: Mapping[str, object] = {}
-    if "+" in description and "operands" in step.change:
-        knobs = {name: getattr(step.configs[gpu], name) for name in _LOADS}
+    added, names = "+" in description, base.family.own_knobs(step)
     if not step.change:  # a step that only tunes
-        untuned = load_iteration(step.parent, folder) if step.parent else step
-        source = step if "+" in description else untuned
-        knobs = {name: getattr(source.configs[gpu], name) for name in _TUNED}
-    return fit_config(parts, replace(base.configs[gpu], **knobs))  # type: ignore[arg-type]  # names of its own fields
+        source = step if added or step.parent is None else load_iteration(step.parent, folder)
+    else:
+        source, names = step, names if added else ()
+    knobs = {name: getattr(source.configs[gpu], name) for name in names}
+    return base.family.fit(parts, replace(base.configs[gpu], **knobs))

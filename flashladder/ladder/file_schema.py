@@ -1,20 +1,24 @@
 """The form of ``iterations/*.yaml`` (pydantic models), and its claims as the rest of the package sees them.
 
 Why two layers: the models say what a file may contain and give editors a JSON Schema; the rest of the package only sees
-frozen dataclasses. What a claim is and how a file states it: `flashladder.ladder.claim`.
+frozen dataclasses. What a claim is and how a file states it: `flashladder.ladder.claim`;
+which concerns and knobs there are: the family (`file_model`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import cache
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, create_model
+from pydantic import Field, create_model
 
 from flashladder.ladder.claim import Claim, ClaimValue, CodeClaimValue, CounterName, PtxName, SassName
-from flashladder.ladder.config import FLAGS, LOADS
-from flashladder.ladder.parts import VALUES
+from flashladder.ladder.family import DEFAULT, Family, Knobs, Model
+from flashladder.names import GPUS
+
+_KEYS = ("any", *GPUS)
 
 
 @dataclass(frozen=True)
@@ -39,77 +43,43 @@ class Expect:
         return (*self.sass, *self.ptx, *self.counters)
 
 
-class _Strict(BaseModel):
-    """No unknown keys, no conversion between types, no change after reading."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _Change(_Strict):
-    """What differs from the parent: any of the ten concerns."""
-
-
-if TYPE_CHECKING:
-    ChangeFile = _Change
-else:
-    _CONCERNS = {name: (Literal[values or ("",)] | None, None) for name, values in VALUES.items()}
-    _CONCERNS["row_stride"] = (Annotated[int, Field(ge=0, lt=2**22)] | None, None)
-    ChangeFile = create_model("ChangeFile", __base__=_Change, __doc__=_Change.__doc__, **_CONCERNS)
-
-
-class _Knobs(_Strict):
-    """Knobs of the configuration on one GPU; absent ones are inherited, or decided by the parts."""
-
-    B_r: Annotated[int, Field(gt=0)] | None = None
-    B_c: Annotated[int, Field(gt=0)] | None = None
-    n_warps: Annotated[int, Field(gt=0)] | None = None
-    load_tiles: Annotated[tuple[StrictInt, StrictInt, StrictInt], Field(strict=False)] | None = None
-
-    def knobs(self) -> dict[str, object]:
-        """The knobs that are given, under the names of `KernelConfig`."""
-        given: dict[str, object] = self.model_dump(exclude_none=True)
-        if self.load_tiles is not None:
-            del given["load_tiles"]
-            given |= zip(LOADS, self.load_tiles, strict=True)
-        for name, flag in FLAGS.items():
-            if flag.key in given:
-                given[name] = given.pop(flag.key)
-        return given
-
-
-if TYPE_CHECKING:
-    KnobsFile = _Knobs
-else:  # with the flags that a file may set
-    _FLAGS = {flag.key: (bool | None, None) for flag in FLAGS.values() if flag.key}
-    KnobsFile = create_model("KnobsFile", __base__=_Knobs, __doc__=_Knobs.__doc__, **_FLAGS)
-
-
-class ConfigsFile(_Strict):
+class GpusFile(Model):
     """Knobs per GPU; ``any`` is every GPU, and a GPU's own knobs win over it."""
 
-    any: KnobsFile | None = None
-    a100: KnobsFile | None = None
-    rtx3090: KnobsFile | None = None
-    h200: KnobsFile | None = None
 
-
-class ExpectFile(_Strict):
+class ExpectFile(Model):
     """Claims against the parent: machine code and PTX at equal tile configuration, counters each at its own."""
 
-    at: KnobsFile | None = None
-    sass: dict[SassName, CodeClaimValue] = {}
-    main_loop: dict[SassName, CodeClaimValue] = {}
-    ptx: dict[PtxName, ClaimValue] = {}
-    counters: dict[CounterName, ClaimValue] = {}
+    at: Knobs | None = None
+    sass: Mapping[SassName, CodeClaimValue] = Field(default_factory=dict)
+    main_loop: Mapping[SassName, CodeClaimValue] = Field(default_factory=dict)
+    ptx: Mapping[PtxName, ClaimValue] = Field(default_factory=dict)
+    counters: Mapping[CounterName, ClaimValue] = Field(default_factory=dict)
 
 
-class IterationFile(_Strict):
+class IterationFile(Model):
     """One file ``iterations/NN_name.yaml``: what differs from the parent, why, and what is expected of it."""
 
     iteration: Annotated[int, Field(ge=1, le=99)]
     title: Annotated[str, Field(min_length=3, max_length=80, pattern=r"^[^\\\n]+$")]
     parent: Annotated[int, Field(ge=1, le=99)] | None = None
+    family: str = DEFAULT
     why: Annotated[str, Field(min_length=40)]
-    change: ChangeFile = ChangeFile()
-    configs: ConfigsFile = ConfigsFile()
+    change: Model = Model()
+    configs: GpusFile = GpusFile()
     expect: ExpectFile = ExpectFile()
+
+
+@cache
+def file_model(family: Family) -> type[IterationFile]:
+    """The form of a family's files: `IterationFile` with its concerns and knobs."""
+    knobs: Any = (family.knobs_model | None, None)
+    configs = create_model("ConfigsFile", __base__=GpusFile, __doc__=GpusFile.__doc__, **dict.fromkeys(_KEYS, knobs))
+    expect = create_model("ExpectFile", __base__=ExpectFile, __doc__=ExpectFile.__doc__, at=knobs)
+    own: dict[str, Any] = {
+        "family": (Literal[family.name], DEFAULT) if family.name == DEFAULT else (Literal[family.name], ...),
+        "change": (family.change_model, family.change_model()),
+        "configs": (configs, configs()),
+        "expect": (expect, expect()),
+    }
+    return create_model("IterationFile", __base__=IterationFile, __doc__=IterationFile.__doc__, **own)

@@ -55,18 +55,8 @@ class Gpu(BaseModel):
     ]
 
     def excess(self, config: KernelConfig) -> tuple[str, str] | None:
-        """What a CTA of `config` may have at most on this GPU, and what it needs; None when it fits.
-
-        Registers are those that every iteration needs: the fp32 accumulators of O, which live through the whole main
-        loop, and of S beside them. What else a kernel keeps is the assembler's to place or to spill.
-        """
-        needs = {
-            "threads_per_block": (config.n_threads, "threads per CTA"),
-            "shared_memory_per_block": (config.smem_bytes, "bytes of shared memory per CTA"),
-            "registers_per_thread": (config.B_r * config.d_head // config.n_threads, "registers per thread for O"),
-            "registers_per_block": (config.B_r * (config.d_head + config.B_c), "registers per CTA for O and S"),
-        }
-        for name, (needed, unit) in needs.items():
+        """What a CTA of `config` may have at most on this GPU, and what it needs; None when it fits."""
+        for name, (needed, unit) in config.needs().items():
             limit = int(self.peaks[name].value * _UNITS.get(self.peaks[name].unit, 1))
             if needed > limit:
                 return f"at most {limit} {unit}, as {self.title} has", str(needed)

@@ -6,18 +6,18 @@ and says what it selects; it measures nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.gpus import require_fit
 from flashladder.ladder.grid_schema import GridFile, Mode, ReferenceName
 from flashladder.ladder.iteration import Iteration
-from flashladder.ladder.parts import D_HEAD
 from flashladder.ladder.selection import select_configs
 from flashladder.located import Located, closest, read_located, validate
 from flashladder.paths import CONFIGS
@@ -163,6 +163,18 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
     )
 
 
+def runnable(grid: Grid, arch: str) -> Grid:
+    """The grid without the cells that a GPU of an architecture (``sm_90``) cannot run; they count as left out."""
+    reasons = [cell.iteration.not_run_on(arch) for cell in grid.cells]
+    kept = tuple(cell for cell, reason in zip(grid.cells, reasons, strict=True) if not reason)
+    more = tuple((count, why) for why, count in Counter(filter(None, reasons)).items())
+    if not kept:
+        raise FlashladderError(
+            "no cell of the grid runs here", where=grid.name, found="; ".join(why for _, why in more)
+        )
+    return replace(grid, cells=kept, excluded=(*grid.excluded, *more))
+
+
 def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
     """Refuses what stands in a list twice, and what its mode cannot measure."""
     lists: tuple[tuple[str, Sequence[object]], ...] = (
@@ -248,17 +260,17 @@ def _selected(located: Located, i: int, description: str, file: GridFile) -> tup
 def _cell(located: Located, place: tuple[int, int], cell: Cell, mode: Mode) -> Cell:
     """The cell, if its kernel accepts its shape; the emulator slices wider rows for a kernel with a fixed stride."""
     i, j = place
-    parts, shape, config = cell.iteration.parts, cell.shape, cell.config
+    row_stride, shape, config = cell.iteration.row_stride, cell.shape, cell.config
     row = shape.n_heads * shape.d_head
-    sliced = mode == "emulator" and row < parts.row_stride
-    if parts.row_stride not in (0, row) and not sliced:
+    sliced = mode == "emulator" and row < row_stride
+    if row_stride not in (0, row) and not sliced:
         raise FlashladderError(
             f"iteration {cell.iteration.description} has a fixed row stride",
             where=located.where(("iterations", i)),
-            expected=f"n_heads {parts.row_stride // shape.d_head}",
+            expected=f"n_heads {row_stride // shape.d_head}",
             found=shape.n_heads,
         )
-    for name, size in (("B_r", config.B_r), ("B_c", config.B_c)):
+    for name, size in config.multiples.items():
         if shape.seq_len % size:
             raise FlashladderError(
                 f"seq_len is not a multiple of {name} of {config.short_form()}",

@@ -9,27 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import KEYS, KernelConfig
+from flashladder.ladder.family import Family, Knobs
 from flashladder.ladder.file_schema import Expect, IterationFile
 from flashladder.ladder.gpus import require_fit
-from flashladder.ladder.parts import (
-    CONCERNS,
-    D_HEAD,
-    MAX_SMEM_BYTES,
-    Parts,
-    config_conflicts,
-    contradictions,
-    fit_config,
-)
 from flashladder.located import Located
 from flashladder.names import GPUS
 from flashladder.yaml_text import Location
 
 K = TypeVar("K")
 V = TypeVar("V")
+MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 
 
 def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:
@@ -42,19 +34,19 @@ def wrong(located: Located, location: Location, what: str, expected: object, fou
     return FlashladderError(what, where=located.where(location), expected=expected, found=found)
 
 
-def resolve_parts(located: Located, change: Mapping[str, object], parent: Parts | None) -> Parts:
-    """The parent's parts with the change applied.
+def resolve_parts(located: Located, family: Family, change: Mapping[str, object], parent: Any) -> Any:
+    """The parent's parts with the change applied; `parent` is None for the first iteration of its family.
 
     Raises:
         FlashladderError: a concern that does not change, or parts that contradict each other; without a parent, a
             concern that is left open.
     """
     if parent is None:
-        missing = [concern for concern in CONCERNS if concern not in change]
+        missing = [concern for concern in family.concerns if concern not in change]
         if missing:
-            what, expected = "the first iteration must decide every concern", ", ".join(CONCERNS)
+            what, expected = "the first iteration must decide every concern", ", ".join(family.concerns)
             raise wrong(located, ("change",), what, expected, f"no {', '.join(missing)}")
-        parts = Parts(**change)  # type: ignore[arg-type]  # complete, and typed by the model
+        parts = family.parts_type(**change)
     else:
         for concern, value in change.items():
             old = getattr(parent, concern)
@@ -62,50 +54,58 @@ def resolve_parts(located: Located, change: Mapping[str, object], parent: Parts 
                 raise wrong(
                     located, ("change", concern), f"{concern!r} does not change", f"not the parent's {old}", value
                 )
-        parts = replace(parent, **change)  # type: ignore[arg-type]  # typed by the model
-    if found := contradictions(parts):
+        parts = replace(parent, **change)
+    if found := family.contradictions(parts):
         at = next((("change", concern) for concern in found[0].concerns if concern in change), ("change",))
         raise wrong(located, at, "the parts contradict each other", "parts that go together", found[0].why)
     return parts
 
 
 def own_configs(file: IterationFile) -> dict[str, dict[str, object]]:
-    """GPU to the knobs that the file itself sets there, under the names of `KernelConfig`."""
-    everywhere = {} if file.configs.any is None else file.configs.any.knobs()
-    own: dict[str, dict[str, object]] = {}
+    """GPU to the knobs that the file itself sets there, under the names of its family's configuration."""
+    given: Mapping[str, Knobs | None] = dict(file.configs)
+    everywhere, own = given.get("any"), dict[str, dict[str, object]]()
     for gpu in GPUS:
-        given = getattr(file.configs, gpu)
-        knobs = everywhere | ({} if given is None else given.knobs())
+        both = [one.knobs() for one in (everywhere, given[gpu]) if one is not None]
+        knobs = {name: value for one in both for name, value in one.items()}
         if knobs:
             own[gpu] = knobs
     return own
 
 
 def resolve_config(
-    located: Located, gpu: str, parts: Parts, knobs: Mapping[str, object], parent: KernelConfig | None
-) -> KernelConfig:
+    located: Located, gpu: str, composed: tuple[Family, Any], knobs: Mapping[str, object], parent: Any
+) -> Any:
     """The fp16 configuration on one GPU: the parent's, then what the file says, then what the parts decide.
+
+    Args:
+        located: the file.
+        gpu: key of the GPU.
+        composed: the family, and the iteration's parts.
+        knobs: what the file says for this GPU.
+        parent: the parent's configuration; None for the first iteration of its family.
 
     Raises:
         FlashladderError: the file says something that the parts decide otherwise, or the result is not legal or too
             large for that GPU.
     """
     at: Location = next((at for at in (("configs", gpu), ("configs", "any")) if at in located.lines), ("change",))
+    family, parts = composed
     if parent is None:
-        missing = [name for name in ("B_r", "B_c", "n_warps") if name not in knobs]
-        if missing:
-            raise wrong(located, at, f"incomplete configuration for {gpu}", "B_r, B_c and n_warps", f"no {missing[0]}")
-        parent = KernelConfig("fp16", D_HEAD, 1, 1, 1, False, False, False, 0, 0, 0, False, False)
-    wanted = replace(parent, **knobs)  # type: ignore[arg-type]  # names and types are those of the model
-    config = fit_config(parts, wanted)
+        try:
+            parent = family.first_config(knobs)
+        except FlashladderError as error:
+            raise wrong(located, at, f"{error.what} for {gpu}", error.expected, error.found) from error
+    wanted = replace(parent, **knobs)
+    config = family.fit(parts, wanted)
     said, decided = asdict(wanted), asdict(config)
     for name in knobs:
         if said[name] != decided[name]:
-            key = KEYS.get(name, name)
+            key = family.keys.get(name, name)
             places = [place for place in ((*at, key), ("configs", "any", key)) if place in located.lines]
-            reason = next(r for r in config_conflicts(parts, wanted) if r.startswith((name, key)))
+            reason = next(r for r in family.conflicts(parts, wanted) if r.startswith((name, key)))
             raise wrong(located, places[0], f"the parts contradict {key!r} on {gpu}", reason, said[name])
-    conflicts = config_conflicts(parts, config)
+    conflicts = family.conflicts(parts, config)
     try:
         if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # then this GPU's own limit says more than the largest
             require_fit(gpu, config)
@@ -116,13 +116,15 @@ def resolve_config(
     return config
 
 
-def resolve_expect(file: IterationFile, located: Located, parts: Parts, configs: Mapping[str, KernelConfig]) -> Expect:
+def resolve_expect(
+    file: IterationFile, located: Located, composed: tuple[Family, Any], configs: Mapping[str, Any]
+) -> Expect:
     """The claims, with metric and scope filled in.
 
     Raises:
         FlashladderError: a claim against a parent that does not exist, or made at an illegal configuration.
     """
-    expect = file.expect
+    expect, (family, parts) = file.expect, composed
     result = Expect(
         sass=(
             *(replace(claim, metric=name) for name, claim in expect.sass.items()),
@@ -135,7 +137,7 @@ def resolve_expect(file: IterationFile, located: Located, parts: Parts, configs:
     if file.parent is None and (lonely := [c for c in result.claims if c.needs_parent]):
         raise wrong(located, ("expect",), "a claim against a parent that does not exist", "{equals: number}", lonely[0])
     for config in configs.values() if result.at else ():
-        at = replace(config, **result.at)  # type: ignore[arg-type]  # names and types are those of the model
-        if conflicts := config_conflicts(parts, at):
+        at = replace(config, **result.at)
+        if conflicts := family.conflicts(parts, at):
             raise wrong(located, ("expect", "at"), "claims at an illegal configuration", "a legal one", conflicts[0])
     return result

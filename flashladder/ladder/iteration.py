@@ -6,19 +6,20 @@ Why: the YAML is the only place where an iteration is spelled out. `load_iterati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 import re
+from typing import Any
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.claim import Claim
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.file_schema import Expect, IterationFile
+from flashladder.ladder.family import DEFAULT, Family, family_named
+from flashladder.ladder.file_schema import Expect, IterationFile, file_model
 from flashladder.ladder.inherit import frozen, own_configs, resolve_config, resolve_expect, resolve_parts, wrong
-from flashladder.ladder.parts import Parts, fit_config
 from flashladder.located import Located, read_located, validate
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
@@ -28,7 +29,6 @@ __all__ = [
     "Claim",
     "Expect",
     "Iteration",
-    "Parts",
     "claim_configs",
     "load_all",
     "load_iteration",
@@ -49,9 +49,10 @@ class Iteration:
         why: the mechanism, in the field's terms.
         parent: the iteration that this one differs from; None for the first.
         change: concern to new value; what differs from the parent.
-        parts: one value per concern.
-        configs: GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there.
-        own_configs: GPU key to the knobs that this step itself sets, under the names of `KernelConfig`.
+        family: what kind of kernel it is: whose concerns, configurations and launch.
+        parts: one value per concern of the family.
+        configs: GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there, of the family's type.
+        own_configs: GPU key to the knobs that this step itself sets, under the names of the family's configuration.
         expect: claims against the parent.
         path: the YAML file.
         description: what `load_description` accepts to get this iteration back, for example ``16 - swizzle``.
@@ -63,8 +64,9 @@ class Iteration:
     why: str
     parent: int | None
     change: Mapping[str, object]
-    parts: Parts
-    configs: Mapping[str, KernelConfig]
+    family: Family
+    parts: Any
+    configs: Mapping[str, Any]
     own_configs: Mapping[str, Mapping[str, object]]
     expect: Expect
     path: Path
@@ -75,9 +77,15 @@ class Iteration:
         return hash((self.description, self.parts, self.path))
 
     @property
-    def era(self) -> str:
-        """``runtime_offsets`` or ``static_offsets``: the body ``kernels/flash_fwd_<era>.cuh``."""
-        return self.parts.era
+    def row_stride(self) -> int:
+        """Elements between two rows of one head that the kernel is compiled for; 0 is any."""
+        return self.family.row_stride(self.parts)
+
+    def not_run_on(self, arch: str) -> str:
+        """Why a GPU of an architecture (``sm_80``) cannot run this step, as one line; empty where it can."""
+        if self.family.runs_on(arch):
+            return ""
+        return f"iteration {self.description}: not run here: needs {self.family.needs}"
 
     @property
     def is_ablation(self) -> bool:
@@ -124,12 +132,32 @@ def claim_configs(
 ) -> tuple[KernelConfig, KernelConfig | None]:
     """The fp16 configurations at which claims are checked: the iteration's own, and its parent's at equal tile.
 
-    The parent's is None for the first iteration; knobs that the parent's parts decide differently follow the parent.
+    The parent's is None for the first iteration of its family; knobs that the parent's parts decide differently follow
+    the parent.
     """
-    config = fit_config(iteration.parts, replace(iteration.configs[gpu], **iteration.expect.at))  # type: ignore[arg-type]  # its own
-    if iteration.parent is None:
+    config = iteration.family.fit(iteration.parts, replace(iteration.configs[gpu], **iteration.expect.at))
+    parent = None if iteration.parent is None else load_iteration(iteration.parent, folder)
+    if parent is None or parent.family is not iteration.family:
         return config, None
-    return config, fit_config(load_iteration(iteration.parent, folder).parts, config)
+    return config, parent.family.fit(parent.parts, config)
+
+
+def runnable(numbers: Iterable[int], arch: str, tell: Callable[[str], object] = print) -> list[int]:
+    """Those of the iterations that a GPU of an architecture can run; `tell` gets a line about each of the others."""
+    reasons = {number: load_iteration(number).not_run_on(arch) for number in numbers}
+    for reason in filter(None, reasons.values()):
+        tell(reason)
+    return [number for number, reason in reasons.items() if not reason]
+
+
+def same_but_for_parts(before: tuple[Iteration, KernelConfig], after: tuple[Iteration, KernelConfig]) -> bool:
+    """Whether two configurations differ in nothing but what the parts of either side decide.
+
+    Then the kernels differ by the step alone: a switch that only one side has is part of the step, a tile is not.
+    """
+    (older, old), (newer, new) = before, after
+    family = older.family
+    return family is newer.family and (family.fit(older.parts, new) == old or family.fit(newer.parts, old) == new)
 
 
 def _files(folder: Path) -> dict[int, Path]:
@@ -160,15 +188,17 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
     """One file, resolved; `stamp` (mtime and size) makes an edited file a new one."""
     del stamp
     located = read_located(path)
-    file = validate(IterationFile, located)
+    family = _family(located)
+    file = validate(file_model(family), located)
     number, slug = int(path.name[:2]), path.stem[3:]
     if file.iteration != number:
         raise wrong(
             located, ("iteration",), "bad value for 'iteration'", f"{number}, as the file name says", file.iteration
         )
     parent = _parent(file, located, folder)
+    base = parent if parent is not None and parent.family is family else None  # the others have nothing to inherit
     change = file.change.model_dump(exclude_none=True)
-    parts = resolve_parts(located, change, None if parent is None else parent.parts)
+    parts = resolve_parts(located, family, change, None if base is None else base.parts)
     own = own_configs(file)
     if parent is not None and not change and not own:
         raise wrong(
@@ -176,7 +206,9 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
         )
     configs = frozen(
         {
-            gpu: resolve_config(located, gpu, parts, own.get(gpu, {}), None if parent is None else parent.configs[gpu])
+            gpu: resolve_config(
+                located, gpu, (family, parts), own.get(gpu, {}), None if base is None else base.configs[gpu]
+            )
             for gpu in GPUS
         }
     )
@@ -187,13 +219,24 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
         why=" ".join(file.why.split()),
         parent=file.parent,
         change=frozen(change),
+        family=family,
         parts=parts,
         configs=configs,
         own_configs=frozen({gpu: frozen(knobs) for gpu, knobs in own.items()}),
-        expect=resolve_expect(file, located, parts, configs),
+        expect=resolve_expect(file, located, (family, parts), configs),
         path=path,
         description=str(number),
     )
+
+
+def _family(located: Located) -> Family:
+    """The family that the file names, which decides what else it may hold."""
+    data = located.data if isinstance(located.data, Mapping) else {}
+    try:
+        return family_named(data.get("family", DEFAULT))
+    except FlashladderError as error:
+        error.where = located.where(("family",))
+        raise
 
 
 def _parent(file: IterationFile, located: Located, folder: Path) -> Iteration | None:

@@ -10,28 +10,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 import sys
+from typing import Any, Union
 
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
 from flashladder.arguments import Parser
 from flashladder.errors import one_line_errors
 from flashladder.files import dump_json, relative, write_atomic
-from flashladder.ladder.file_schema import IterationFile
+from flashladder.ladder.family import families
+from flashladder.ladder.file_schema import file_model
 from flashladder.ladder.gpus import Gpu
 from flashladder.ladder.grid_schema import GridFile
 from flashladder.paths import CONFIGS
 
 FOLDER = CONFIGS / "schema"
-MODELS: Mapping[str, type[BaseModel]] = {"iteration": IterationFile, "gpu": Gpu, "grid": GridFile}
+
+
+def models() -> Mapping[str, Any]:
+    """Name to what a file may be: an iteration is one of its family's."""
+    iteration: Any = Union[tuple(file_model(family) for family in families())]  # noqa: UP007  # of a computed tuple
+    return {"iteration": iteration, "gpu": Gpu, "grid": GridFile}
 
 
 def schemas() -> dict[Path, str]:
     """File to text of every schema, as it should be on disk."""
     return {
         FOLDER / f"{name}.json": dump_json(
-            {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(mode="validation")}
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                **TypeAdapter(model).json_schema(mode="validation"),
+            }
         )
-        for name, model in MODELS.items()
+        for name, model in models().items()
     }
 
 

@@ -42,9 +42,10 @@ def verify(
     for iteration in ladder:
         kernels = _kernels(iteration, counts)
         config = claim_configs(iteration)[0]
-        tile = f" at ({config.B_r}, {config.B_c}, {config.n_warps})"
+        tile = f" at ({config.tile.replace(',', ', ')})"
         for claim in (*iteration.expect.sass, *iteration.expect.ptx):
-            places = ("PTX",) if claim.scope == "ptx" else arches
+            made = [arch for arch in arches if arch in iteration.family.targets.arches]
+            places = ["PTX"] if claim.scope == "ptx" else made
             sides = {place: _sides(claim, kernels, place) for place in places}
             found += judge(iteration.number, claim, sides, tile)
     return found

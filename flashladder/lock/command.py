@@ -148,8 +148,8 @@ def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = 
         FlashladderError: the reason is empty, there is no such iteration, or a kernel does not compile.
     """
     reason = _checked_reason(reason)
-    load_iteration(number)
-    rows = [(read_lock(arch, folder), snapshot(arch, [number])) for arch in LOCK_ARCHES]
+    arches = [arch for arch in LOCK_ARCHES if arch in load_iteration(number).family.targets.arches]
+    rows = [(read_lock(arch, folder), snapshot(arch, [number])) for arch in arches]
     if not any(compare(locked, current, everything=False) for locked, current in rows):
         print(f"nothing to lock: iteration {number}'s machine code is the locked one")
         return
@@ -181,6 +181,7 @@ def snapshot(
     from flashladder.build.compile import compile_many
 
     ladder = load_all() if iterations is None else [load_iteration(number) for number in iterations]
+    ladder = [iteration for iteration in ladder if arch in iteration.family.targets.arches]
     jobs = [(iteration, config) for iteration in ladder for config in select_configs(iteration, KEY)]
     entries = compile_many([(iteration, config, arch) for iteration, config in jobs], kernels=kernels)
     made: dict[int, list[Compiled]] = {iteration.number: [] for iteration in ladder}

@@ -136,7 +136,7 @@ def _causes(locked: LockFile, number: int, old: Lock, new: Lock) -> list[str]:
     if not causes:
         causes.append(
             "no included file, flag or tool changed: the iteration's description, its configuration or "
-            "flashladder/ladder/compose.py composes another translation unit"
+            "its family (flashladder/ladder/families/) composes another translation unit"
         )
     return causes
 

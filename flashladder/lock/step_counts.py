@@ -140,18 +140,23 @@ def count_all() -> StepCounts:
     from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
 
     kernels = step_kernels()
-    entries = compile_many([(*kernel, arch) for kernel in kernels for arch in LOCK_ARCHES])
-    codes = iter(map(_code, entries, recount(entries)))
+    jobs = [(*kernel, arch) for kernel in kernels for arch in kernel[0].family.targets.arches]
+    entries = compile_many(jobs)
+    codes: dict[tuple[Iteration, KernelConfig], dict[str, MachineCode]] = {kernel: {} for kernel in kernels}
+    texts = {}
+    for (iteration, config, arch), entry, counts in zip(jobs, entries, recount(entries), strict=True):
+        codes[iteration, config][arch] = _code(entry, counts)
+        texts[iteration, config] = entry.ptx
     found = {}
-    for (iteration, config), entry in zip(kernels, entries[:: len(LOCK_ARCHES)], strict=True):
-        text = read_ptx(entry.ptx)
+    for iteration, config in kernels:
+        text = read_ptx(texts[iteration, config])
         key = kernel_key(iteration.number, config.short_form())
         found[key] = StepKernel(
             iteration=iteration.number,
             config=config.short_form(),
             ptx_sha256=ptx_sha256(text),
             ptx=opcode_counts(text) | {"mma_before_use": mma_before_use(text)},
-            sass={arch: next(codes) for arch in LOCK_ARCHES},
+            sass=codes[iteration, config],
         )
     return StepCounts(kernels=found)
 

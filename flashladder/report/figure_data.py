@@ -145,4 +145,4 @@ class Data:
         from flashladder.check.on_emulator import cases_for
         from flashladder.ladder.config import DTYPES
 
-        return len(DTYPES) * sum(len(cases_for(one.configs[PUBLISHED_GPU], one.parts.row_stride)) for one in load_all())
+        return len(DTYPES) * sum(len(cases_for(one.configs[PUBLISHED_GPU], one.row_stride)) for one in load_all())

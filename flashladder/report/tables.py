@@ -19,6 +19,7 @@ from flashladder.results.published import Statistic
 from flashladder.results.schema import Summary
 
 DASH = "–"
+NOT_RUN = "not run here"  # by a GPU that the step's family does not run on
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 PROGRESSION = (
     "machine", "gpu", "rung", "mode", "dtype", "configs_of", "iteration", "title", "config", "tflops_seq4096",
@@ -79,7 +80,7 @@ def _cells(ladder: Ladder, machine: Machine | None, row: Row) -> list[str]:
         summary, mean = headline(row), row.measured.mean if row.measured else None
         cells += [
             f"{machine.tflops(summary):.1f}" if summary else DASH,
-            f"**{summary.pct:.1f}**" if summary else DASH,
+            f"**{summary.pct:.1f}**" if summary else NOT_RUN if row.iteration.not_run_on(machine.gpu.arch) else DASH,
             f"{summary.pct_low:.1f} to {summary.pct_high:.1f}" if summary else DASH,
             f"{mean.pct:.1f}" if mean else DASH,
         ]
@@ -115,7 +116,8 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     ]
     lengths = shape.seq_lens
     means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {machine.gpu.arch}'s."
-    return f"{'; '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}"
+    idle = "".join(f" {reason}." for one in ladder.iterations if (reason := one.not_run_on(machine.gpu.arch)))
+    return f"{'; '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{idle.replace(' iteration', ' Iteration')}"
 
 
 def floor_text(machine: Machine, dtype: str) -> str:

@@ -18,7 +18,7 @@ from flashladder.arguments import parser_of, some_seconds
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
-from flashladder.ladder.grid import Grid, load_grid
+from flashladder.ladder.grid import Grid, load_grid, runnable
 from flashladder.results.cells import PlannedCell
 from flashladder.sweep import finish, plan
 from flashladder.sweep.cells import CPU, wanted_of
@@ -97,6 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
     """Measures what is missing of a grid at a place, and packs it when nothing is; see `main`."""
+    if grid.mode != "emulator":
+        grid = runnable(grid, place.arch)
     folder: Path = options.out or FOLDER / place.machine / grid.name
     records = Records(folder)
     records.require_writable()

@@ -39,6 +39,7 @@ _ERROR_LINES = (
     re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<text>.+)$", re.MULTILINE),
     re.compile(r"^ptxas (?P<file>.+), line (?P<line>\d+); error\s*: (?P<text>.+)$", re.MULTILINE),
 )
+_PART = re.compile(r"\[with Part=(?P<part>.+?)\]\"?(?: at line|$)", re.MULTILINE)
 _ANY_ERROR = re.compile(r"^.*\b(?:error|fatal)\b.*$", re.MULTILINE | re.IGNORECASE)
 
 
@@ -141,8 +142,23 @@ def _source_error(failure: Failure) -> FlashladderError | None:
     return FlashladderError(
         f"{failure.tool}: {first['text'].strip()}",
         where=f"{source}:{first['line']}",
+        found=_part(failure, failure.text[first.end() :]),
         hint=f"the full log is {_shown(failure.log)}",
     )
+
+
+def _part(failure: Failure, context: str) -> str | None:
+    """The part of a kernel that breaks a contract (kernels/ampere/contracts.cuh), if that is the first error.
+
+    nvcc names it by the alias in the translation unit, which says what the alias stands for.
+    """
+    match = _PART.search(context.partition("error:")[0])
+    unit = failure.folder / "kernel.cu"
+    if match is None or not unit.is_file():
+        return match and match["part"]
+    alias = rf"using {match['part'].removeprefix('Kernel::')} = ([^;]+);"
+    named = re.search(alias, unit.read_text(encoding="utf-8"))
+    return named[1] if named else match["part"]
 
 
 def _unrecognised(failure: Failure) -> FlashladderError:

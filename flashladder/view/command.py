@@ -22,8 +22,7 @@ from flashladder.files import relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all
-from flashladder.ladder.parts import config_conflicts, fit_config, same_but_for_parts
+from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all, same_but_for_parts
 from flashladder.ladder.selection import one_config
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
@@ -79,7 +78,7 @@ def as_data(iteration: Iteration) -> dict[str, object]:
         "parent": iteration.parent,
         "change": dict(iteration.change),
         "parts": asdict(iteration.parts),
-        "era": iteration.era,
+        **iteration.family.facts(iteration.parts),
         "configs": {gpu: config.short_form() for gpu, config in iteration.configs.items()},
         "expect": {
             "sass": [str(claim) for claim in iteration.expect.sass],
@@ -161,15 +160,16 @@ def equal_configs(before: Iteration, after: Iteration, text: str | None = None) 
     if text:
         wanted = [one_config(after, text)]
         own = own[0].with_dtype(wanted[0].dtype), wanted[0]
-    elif before.parts == after.parts:
+    elif before.parts == after.parts or before.family is not after.family:
         return own
     else:
         pairs = ((before, after), (after, before))
         children = [child for parent, child in pairs if not parent.is_ablation and child.parent == parent.number]
         wanted = [*(claim_configs(child)[0] for child in children), own[1], own[0]]
     for config in wanted:
-        old, new = fit_config(before.parts, config), fit_config(after.parts, config)
-        if not config_conflicts(before.parts, old) and not config_conflicts(after.parts, new):
+        family = before.family
+        old, new = family.fit(before.parts, config), family.fit(after.parts, config)
+        if not family.conflicts(before.parts, old) and not family.conflicts(after.parts, new):
             return old, new
     return own
 
@@ -177,11 +177,11 @@ def equal_configs(before: Iteration, after: Iteration, text: str | None = None) 
 def caveat(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
     """What to know before reading a difference at `configs`; empty when they differ only as the parts decide."""
     old, new = configs
-    if same_but_for_parts((before.parts, old), (after.parts, new)):
+    if same_but_for_parts((before, old), (after, new)):
         return ""
     if before.parts == after.parts:
         return "the parts are equal: the step is its configuration, and each side has its own"
-    tiles = [(config.B_r, config.B_c, config.n_warps) for config in configs]
+    tiles = [config.tile for config in configs]
     return f"different {'loads' if tiles[0] == tiles[1] else 'tiles'}: not the effect of this step alone"
 
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "value_types.cuh"
+#include "ptx/value_types.cuh"
 
 namespace flashladder::ptx {
 

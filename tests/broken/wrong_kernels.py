@@ -11,7 +11,7 @@ case, for a new entry: ``python -m tests.broken.wrong_kernels [NAME ...]``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 import importlib.util
 from itertools import takewhile
@@ -34,12 +34,18 @@ from flashladder.cases.reference import References
 from flashladder.check import on_emulator as check_emulator
 from flashladder.check.on_emulator import CONFIGS, REPEATS, cases_for, emulated_run
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.families.ampere import launch as ampere_launch
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS, ROOT
 from flashladder.results.schema import CaseResult
 
 TABLE = Path(__file__).parent / "wrong"
-LAUNCH = "flashladder/emulate/kernel.py"  # the launch side: what the host checks and hands over
+# The launch side: what the host checks, and what it hands over.
+LAUNCH: Mapping[str, tuple[ModuleType, tuple[str, ...]]] = {
+    "flashladder/emulate/kernel.py": (check_emulator, ("forward", "require")),
+    "flashladder/ladder/families/ampere/launch.py": (ampere_launch, ("grid_of", "launch_of")),
+}
+"""File to the module in which the names that it defines are looked up."""
 REFERENCES = References()  # of this process
 
 # What gives a kernel away, as `check_case` words it.
@@ -160,7 +166,7 @@ def outcome(iteration: int, dtype: str, case: Case, kernels: Path = KERNELS) -> 
     longer = all(case.shape.seq_len > other.shape.seq_len for other in before)
     watched = () if longer else (config.short_form(),)
     run = emulated_run(loaded, kernels=kernels, watched=watched)
-    return check_case(Subject(iteration, config, run, loaded.parts.row_stride), case, REFERENCES, "cpu", REPEATS)
+    return check_case(Subject(iteration, config, run, loaded.row_stride), case, REFERENCES, "cpu", REPEATS)
 
 
 @contextmanager
@@ -170,7 +176,7 @@ def made(wrong: WrongKernel) -> Iterator[Path]:
         kernels = Path(folder) / KERNELS.name
         shutil.copytree(KERNELS, kernels)
         for name, text in wrong.sources().items():
-            if name != LAUNCH:
+            if name not in LAUNCH:
                 (Path(folder) / name).write_text(text, encoding="utf-8")
         yield kernels
 
@@ -178,14 +184,13 @@ def made(wrong: WrongKernel) -> Iterator[Path]:
 @contextmanager
 def launched(wrong: WrongKernel) -> Iterator[None]:
     """A changed launch side takes the place of the real one meanwhile."""
-    launch = wrong.sources().get(LAUNCH)
-    if launch is None:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        for name, text in wrong.sources().items():
+            if name in LAUNCH:
+                changed = _module(Path(folder) / Path(name).name, text)
+                user, names = LAUNCH[name]
+                stack.enter_context(patch.multiple(user, **{one: getattr(changed, one) for one in names}))
         yield
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        changed = _module(Path(folder) / "emulated.py", launch)
-        with patch.multiple(check_emulator, forward=changed.forward, require=changed.require):
-            yield
 
 
 def _module(path: Path, text: str) -> ModuleType:

@@ -22,7 +22,7 @@ STEPS: dict[str, tuple[str, int, str]] = {
         step("title:", "titel:"),
         2,
         (
-            "unknown key 'titel': expected one of iteration, title, parent, why, change, configs, expect, "
+            "unknown key 'titel': expected one of iteration, title, parent, family, why, change, configs, expect, "
             "found 'titel'; "
             "did you mean 'title'?"
         ),

@@ -30,7 +30,7 @@ CRASHED = Failure(address="f" * 16, kind="crash", message="the worker died")
 
 def config_of(subject: str) -> str:
     """The short form of a subject's configuration for an A100, in fp16."""
-    return load_description(subject).configs["a100"].short_form()
+    return str(load_description(subject).configs["a100"])
 
 
 def kernel(subject: str, cuda: str, spills: int, text: str) -> Kernel:

@@ -18,7 +18,6 @@ import pytest
 
 from flashladder.build import host_library
 from flashladder.build.host_library import (
-    HOST_SOURCES,
     LIBRARY_NAME,
     library_command,
     object_command,
@@ -28,6 +27,7 @@ from flashladder.build.host_library import (
 from flashladder.build.kernel_table import TableRow, table_source
 from flashladder.files import sha256
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.families.ampere import FAMILY
 from flashladder.paths import BUILD, KERNELS
 from flashladder.toolchain.wheels import host_compiler
 
@@ -51,11 +51,11 @@ def compile_libraries(folder: Path) -> None:
     fatbin = folder / "empty.fatbin"
     fatbin.write_bytes(bytes(64))
     commands, objects = [], []
-    for source in HOST_SOURCES:
+    for source in host_library.sources(FAMILY.plan):
         objects.append(folder / f"{source.stem}.o")
         commands.append(object_command(source, objects[-1], **tools))
     for name, row_stride in NAMESPACES.items():
-        rows = [TableRow(config, fatbin, ("sm_90", "sm_80"), row_stride) for config in CONFIGS]
+        rows = [TableRow(config, fatbin, FAMILY, ("sm_90", "sm_80"), row_stride) for config in CONFIGS]
         table, package = folder / f"{name}.cpp", folder / name
         table.write_text(table_source(name, rows))
         package.mkdir()
@@ -71,7 +71,7 @@ def binding_site() -> Path:
     """A folder with both packages, on sys.path; compiled when their sources, the compiler or torch changed."""
     torch = pytest.importorskip("torch")
     package = Path(host_library.__file__).parent
-    sources = [*KERNELS.glob("*.h"), *HOST_SOURCES, KERNELS / "args.cuh", Path(__file__)]
+    sources = [*(KERNELS / "host").iterdir(), KERNELS / FAMILY.plan, Path(__file__)]
     sources += [package / name for name in ("host_library.py", "kernel_table.py", "wheel_template.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in sources)
     key = sha256(f"{text}{torch.__version__}{torch_root()}{cuda_root()}{host_compiler()}")

@@ -21,6 +21,7 @@ from flashladder.build import artifacts, native, wheel
 from flashladder.build.command import BuildResult, build_iteration
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
+from flashladder.ladder.families.ampere import FAMILY
 from flashladder.machine_code.cubin import text_sha256
 from flashladder.machine_code.ptxas import from_csv
 from flashladder.paths import ROOT
@@ -37,7 +38,7 @@ ARCHES = "sm_80,sm_90"
 def toolchain() -> None:
     try:
         find_toolchain()
-        native.host_inputs(find_toolchain())
+        native.host_inputs(find_toolchain(), FAMILY.plan)
     except FlashladderError as error:
         pytest.skip(str(error))
 

@@ -35,7 +35,6 @@ from flashladder.results.origin import Kernel
 from flashladder.results.schema import Accuracy, EmulatedSweepResult
 from flashladder.sweep.cells import Wanted
 from flashladder.sweep.lanes.failures import CellFailed
-from flashladder.toolchain.wheels import load_pins
 
 _REFERENCES = References()
 
@@ -93,7 +92,7 @@ def measure(cell: PlannedCell, grid: str, grid_sha256: str) -> tuple[EmulatedSwe
         CellFailed: wrong numbers, a hazard, or a kernel that did what it may not.
     """
     iteration, config = load_description(cell.subject), KernelConfig.parse(cell.config)
-    fixed = iteration.parts.row_stride and cell.shape.n_heads < FULL_HEADS
+    fixed = iteration.row_stride and cell.shape.n_heads < FULL_HEADS
     view: View = "head_slice" if fixed else "contiguous"
     case = Case("sweep", cell.shape, view, seed=cell.shape.seq_len)
     tensors = make_tensors(case, cell.dtype, "cpu")
@@ -140,7 +139,7 @@ def _document(
         variant=iteration.description.removeprefix(str(iteration.number)),
         config=config.short_form(),
         dtype=config.dtype,
-        arch=load_pins().ptx_arch,
+        arch=iteration.family.targets.ptx,
         text_sha256=None,
         build=cell.code,
         toolchain=dict(tools_of().ptx_versions),

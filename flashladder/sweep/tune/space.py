@@ -1,7 +1,7 @@
 """A tuning space explained: what is legal, what static facts leave out, and how many warps of a candidate fit an SM.
 
 Why: a ranking is worth as much as the space it was taken over, so that each configuration that was not timed has a
-rule that says why (`flashladder.ladder.selection.EXCLUSIONS`), and a person can see which mechanism a rule stands for.
+rule that says why (`exclusions` of a family), and a person can see which mechanism a rule stands for.
 
 Run: ``python -m flashladder.sweep --grid tune --dry-run``.
 """
@@ -16,7 +16,6 @@ from flashladder.columns import table
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu
 from flashladder.ladder.iteration import Iteration
-from flashladder.ladder.selection import EXCLUSIONS, exclusions, legal_configs
 
 SYSTEM_SMEM = 1024  # bytes of shared memory that each CTA takes for the system, from sm_80 on
 REGISTER_UNIT = 256  # registers of a warp are allocated in units of so many
@@ -25,7 +24,10 @@ THREADS = 32
 
 def left_out(iteration: Iteration) -> Mapping[str, int]:
     """Legal configurations (per dtype) by the first rule that leaves them out; ``""``: those that are timed."""
-    firsts = [next((rule.name for rule in exclusions(one)), "") for one in legal_configs(iteration.parts)]
+    family = iteration.family
+    firsts = [
+        next((rule.name for rule in family.excluded_by(one)), "") for one in family.legal_configs(iteration.parts)
+    ]
     return Counter(firsts)
 
 
@@ -34,22 +36,23 @@ def resident_warps(config: KernelConfig, registers: int, gpu: Gpu) -> int:
 
     Threads never are the limit: a kernel of the tuning space has more than 64 registers.
     """
-    per_warp = -(-registers * THREADS // REGISTER_UNIT) * REGISTER_UNIT
-    by_registers = int(gpu.peaks["registers_per_block"].value) // (per_warp * config.n_warps)
+    per_warp, n_warps = -(-registers * THREADS // REGISTER_UNIT) * REGISTER_UNIT, config.n_threads // THREADS
+    by_registers = int(gpu.peaks["registers_per_block"].value) // (per_warp * n_warps)
     by_smem = int(gpu.peaks["shared_memory_per_sm"].value) * 1024 // (config.smem_bytes + SYSTEM_SMEM)
-    return min(by_registers, by_smem) * config.n_warps
+    return min(by_registers, by_smem) * n_warps
 
 
 def explained(iterations: Sequence[Iteration], width: int) -> list[str]:
     """The space of each iteration in a line, then each rule with its mechanism; lines of at most `width` columns."""
-    rows = [["iteration", "legal", "timed", *(rule.name for rule in EXCLUSIONS)]]
+    rules = [rule for family in dict.fromkeys(one.family for one in iterations) for rule in family.exclusions]
+    rows = [["iteration", "legal", "timed", *(rule.name for rule in rules)]]
     for iteration in iterations:
         counts = left_out(iteration)
-        each = (sum(counts.values()), counts[""], *(counts[rule.name] for rule in EXCLUSIONS))
+        each = (sum(counts.values()), counts[""], *(counts[rule.name] for rule in rules))
         rows.append([str(iteration.number), *map(str, each)])
     columns = range(len(rows[0]))
     lines = [*table(rows, width, right=columns), ""]
     lines.append("Configurations per dtype, each left out by the first rule that does:")
-    for rule in EXCLUSIONS:
+    for rule in rules:
         lines += textwrap.wrap(f"{rule.name}: {rule.why}", width, initial_indent="  ", subsequent_indent="    ")
     return lines

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 
 from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.family import Family
 from flashladder.ladder.gpus import gpu_key, load_gpus
-from flashladder.ladder.selection import live_registers
+from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import BenchResult
 from flashladder.sweep.tune.space import resident_warps
 
@@ -66,13 +68,13 @@ def rows_of(document: BenchResult) -> list[Row]:
             Row(
                 iteration=kernel.iteration,
                 dtype=one.dtype,
-                tile=f"{config.B_r},{config.B_c},{config.n_warps}",
+                tile=config.tile,
                 config=config.brief(),
                 pct=one.pct,
                 low=one.pct_low if honest else None,
                 high=one.pct_high if honest else None,
                 pairs=one.n_pairs,
-                live=live_registers(config),
+                live=_family(kernel.iteration).live_registers(config),
                 registers=used,
                 spilled=None if kernel.spill_stores is None else kernel.spill_stores + (kernel.spill_loads or 0),
                 warps=None if used is None else resident_warps(config, used, gpu),
@@ -82,12 +84,11 @@ def rows_of(document: BenchResult) -> list[Row]:
     cells = {cell.address: cell for cell in document.sweep.planned}
     for failure in document.sweep.failures:
         cell, config = cells[failure.address], KernelConfig.parse(cells[failure.address].config)
-        tile = f"{config.B_r},{config.B_c},{config.n_warps}"
         told = f"{failure.kind}: {failure.message}"
         found.append(
             Row(
-                int(cell.subject), cell.dtype, tile, config.brief(), None, None, None, 0,
-                live_registers(config), None, None, None, told,
+                int(cell.subject), cell.dtype, config.tile, config.brief(), None, None, None, 0,
+                _family(int(cell.subject)).live_registers(config), None, None, None, told,
             )
         )  # fmt: skip
     return found
@@ -99,3 +100,9 @@ def to_csv(rows: Sequence[Row]) -> str:
         [field.name for field in fields(Row)],
         ([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in asdict(row).values()] for row in rows),
     )
+
+
+@lru_cache
+def _family(number: int) -> Family:
+    """That of an iteration: asked for every candidate."""
+    return load_iteration(number).family

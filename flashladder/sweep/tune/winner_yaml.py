@@ -15,9 +15,8 @@ import tempfile
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, write_atomic
-from flashladder.ladder.config import FLAGS, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
-from flashladder.ladder.parts import derived_knobs
 from flashladder.located import read_located
 from flashladder.paths import ITERATIONS
 
@@ -86,14 +85,5 @@ def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) 
 
 def knobs(iteration: Iteration, config: KernelConfig) -> str:
     """A configuration as iterations write it: ``{B_r: 128, ...}``, without what the iteration's parts decide."""
-    decided = derived_knobs(iteration.parts)
-    found = {
-        "B_r": str(config.B_r),
-        "B_c": str(config.B_c),
-        "n_warps": str(config.n_warps),
-        "load_tiles": "[" + ", ".join(map(str, config.load_tiles)) + "]",
-    }
-    for name, flag in FLAGS.items():
-        if flag.key and name not in decided:
-            found[flag.key] = str(getattr(config, name)).lower()
+    found = iteration.family.to_knobs(iteration.parts, config)
     return "{" + ", ".join(f"{key}: {value}" for key, value in found.items()) + "}"

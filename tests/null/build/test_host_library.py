@@ -10,6 +10,7 @@ import pytest
 
 from flashladder.build import host_library
 from flashladder.errors import FlashladderError
+from flashladder.ladder.families.ampere import FAMILY
 from flashladder.paths import ROOT
 
 PLACES = {"compiler": Path("/c/g++"), "cuda_root": Path("/cuda"), "torch": Path("/torch")}
@@ -35,7 +36,7 @@ def test_a_library_exports_nothing_and_links_the_runtime_statically() -> None:
 
 
 def test_every_host_source_exists() -> None:
-    assert all(path.is_file() for path in (*host_library.HOST_SOURCES, host_library.WHEEL_INIT))
+    assert all(path.is_file() for path in (*host_library.sources(FAMILY.plan), host_library.WHEEL_INIT))
 
 
 def test_the_wheels_init_is_python_that_names_no_iteration() -> None:

@@ -11,21 +11,22 @@ import pytest
 from flashladder.build.kernel_table import TableRow, table_source
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.families.ampere import FAMILY
 from flashladder.paths import KERNELS
 
 CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax")
-ROW = TableRow(CONFIG, Path("a/kernel.fatbin"), ("sm_90", "sm_80"), 2048)
+ROW = TableRow(CONFIG, Path("a/kernel.fatbin"), FAMILY, ("sm_90", "sm_80"), 2048)
 
 
 def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
     source = table_source("flashladder_16", [ROW])
-    row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 2048, flashladder_fatbin_0}},'
+    row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 80, 2048, flashladder_fatbin_0}},'
     assert row in source
-    struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "launch.h").read_text(), re.DOTALL)
+    struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "host" / "launch.h").read_text(), re.DOTALL)
     assert struct is not None
     declared = re.sub(r"//.*", "", struct[1]).replace("*", " ").split(";")
     names = [name.split()[-1] for line in declared if line.strip() for name in line.split(",")]
-    expected = "config dtype B_r B_c d_head n_threads smem_bytes row_stride fatbin"
+    expected = "config dtype B_r B_c d_head n_threads smem_bytes capability row_stride fatbin"
     assert names == expected.split()
 
 
@@ -34,6 +35,7 @@ def test_the_table_says_its_namespace_its_architectures_and_how_many_rows_it_has
     source = table_source("flashladder_16", rows)
     assert 'flashladder_namespace[] = "flashladder_16";' in source
     assert 'flashladder_arches[] = "sm_80, sm_90, sm_100";' in source
+    assert 'flashladder_ptx[] = "compute_80";' in source
     assert "flashladder_n_kernels = 2;" in source
     assert source.index("(FP16") < source.index("(BF16")
     assert source.count('.incbin "a/kernel.fatbin"') == 2

@@ -21,7 +21,7 @@ from flashladder.cases.reference import (
     compared_slices,
     gather,
 )
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.families.ampere.config import AmpereConfig
 from flashladder.results.schema import Accuracy, Shape
 
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
@@ -130,7 +130,7 @@ def test_every_slice_of_a_small_case_and_every_head_of_a_large_one_is_compared()
 @pytest.mark.parametrize("quick", [False, True])
 def test_over_the_cases_every_head_and_both_ends_of_the_batch_are_compared(quick: bool) -> None:
     for tile in (64, 128):
-        config = KernelConfig("fp16", 128, tile, 64, 4, True, True, True, 2, 2, 2, False, False)
+        config = AmpereConfig("fp16", 128, tile, 64, 4, True, True, True, 2, 2, 2, False, False)
         for case in cases_for(config, quick=quick):
             chosen = compared_slices(case.shape, case.seed)
             assert {h for _, h in chosen} == set(range(case.shape.n_heads)), case.name

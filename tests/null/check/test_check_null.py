@@ -17,10 +17,10 @@ from flashladder.cases.reference import References
 from flashladder.check import command as check
 from flashladder.check.cases import CheckReport, check_iteration
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.families.ampere.config import AmpereConfig
 from flashladder.results.schema import CaseResult, Shape
 
-CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
+CONFIG = AmpereConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
 
 
@@ -61,7 +61,7 @@ def write_before(out: torch.Tensor) -> None:
     storage[0] = 0.0
 
 
-def outcome(run: Run, case: Case | None = None, config: KernelConfig = CONFIG, row_stride: int = 0) -> CaseResult:
+def outcome(run: Run, case: Case | None = None, config: AmpereConfig = CONFIG, row_stride: int = 0) -> CaseResult:
     found = check_case(
         Subject(7, config, run, row_stride), case or Case("small", SMALL), References(), device="cpu", repeats=3
     )
@@ -217,7 +217,7 @@ def test_a_fixed_row_stride_must_be_kept_or_refused(run: Run, view: str, status:
 
 def test_cases_cover_the_rule() -> None:
     for tile in (64, 128):
-        config = KernelConfig("fp16", 128, tile, 64, 4, True, True, True, 2, 2, 2, False, False)
+        config = AmpereConfig("fp16", 128, tile, 64, 4, True, True, True, 2, 2, 2, False, False)
         cases = cases_for(config)
         grid = [case.shape for case in cases if case.name.startswith("grid")]
         assert [(shape.batch, shape.seq_len) for shape in grid] == [

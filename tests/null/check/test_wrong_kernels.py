@@ -41,7 +41,7 @@ def test_the_mistake_can_be_made_in_a_file_that_the_iteration_is_composed_of(wro
     iteration, config = load_iteration(wrong.iteration), config_of(wrong.iteration, wrong.dtype)
     included = {path.relative_to(ROOT).as_posix() for path in included_files(translation_unit(iteration, config))}
     for file, text in wrong.sources().items():
-        assert file in included | {LAUNCH}
+        assert file in included | set(LAUNCH)
         assert text != (ROOT / file).read_text(encoding="utf-8")
 
 
@@ -61,9 +61,13 @@ def test_the_set_is_wide() -> None:
     assert {wrong.dtype for wrong in entries} == set(DTYPES)
 
 
+TYPES_ONLY = {"kernels/ampere/contracts.cuh", "kernels/ptx/value_types.cuh"}  # no instruction comes of them
+
+
 def test_a_mistake_is_made_in_every_source_of_the_kernels() -> None:
     changed = {edit.file for wrong in read_all() for edit in wrong.edits}
-    assert changed == {path.relative_to(ROOT).as_posix() for path in KERNELS.rglob("*.cuh")} | {LAUNCH}
+    sources = {path.relative_to(ROOT).as_posix() for path in KERNELS.rglob("*.cuh")} | set(LAUNCH)
+    assert changed == sources - TYPES_ONLY
 
 
 def test_the_readme_counts_them() -> None:
@@ -73,7 +77,7 @@ def test_the_readme_counts_them() -> None:
 
 @pytest.mark.parametrize("text", ["", "a b", "a a"])
 def test_a_text_that_does_not_stand_there_once_is_refused(text: str) -> None:
-    edit = Edit(file="kernels/cta.cuh", old="a", new="b")
+    edit = Edit(file="kernels/ampere/cta.cuh", old="a", new="b")
     if text.count("a") == 1:
         assert edit.apply(text) == "b b"
         return

@@ -30,7 +30,7 @@ PTX = """\
 .target sm_80
 .address_size 64
 .file 1 "kernels/ptx/store.cuh"
-.file 2 "kernels/epilogue/offsets.cuh"
+.file 2 "kernels/ampere/epilogue/offsets.cuh"
 .visible .entry toy()
 {
   .reg .b32 %r<5>;
@@ -127,8 +127,8 @@ def test_counters_carry_both_names_and_places_their_source_line(found: Emulation
     assert short["shared_st_wavefronts"][0] == 8
     places = emulate_view.conflicting_places(found.counters)
     assert [(place.opcode, place.chain, place.traffic.conflicts) for place in places] == [
-        ("st.shared.b32", ("kernels/epilogue/offsets.cuh:29",), 4),
-        ("ld.shared.b32", ("kernels/epilogue/offsets.cuh:31",), 4),
+        ("st.shared.b32", ("kernels/ampere/epilogue/offsets.cuh:29",), 4),
+        ("ld.shared.b32", ("kernels/ampere/epilogue/offsets.cuh:31",), 4),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.compose import flattened, included_files, part_files, translation_unit
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import select_configs
+from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 
 CONCERNS = ("layout", "gmem", "operands", "softmax", "schedule", "epilogue")
@@ -31,8 +33,9 @@ def test_every_iteration_composes_about_forty_lines_with_the_one_symbol() -> Non
         for config in select_configs(iteration, "prog"):
             text = translation_unit(iteration, config)
             assert len(text.splitlines()) < 50
-            assert text.count("flash_fwd_kernel(") == 1
-            assert text.count("__global__") == 1
+            whole = text + "".join(path.read_text(encoding="utf-8") for path in included_files(text))
+            assert whole.count(f"{KERNEL}(") == 1
+            assert len(re.findall(r"^extern .*__global__", whole, re.MULTILINE)) == 1
             assert "torch" not in text
 
 
@@ -43,12 +46,14 @@ def test_a_step_changes_only_what_its_yaml_says() -> None:
     after = translation_unit(child, config).splitlines()[3:]
     changed = {line.strip() for line in set(before) ^ set(after)}
     assert changed == {
-        '#include "gmem/advance.cuh"',
-        '#include "gmem/indexed.cuh"',
+        '#include "ampere/gmem/advance.cuh"',
+        '#include "ampere/gmem/indexed.cuh"',
         "using Gmem = flashladder::Advance;",
         "using Gmem = flashladder::Indexed;",
-        "static constexpr bool reciprocal = false;",
-        "static constexpr bool reciprocal = true;",
+        '#include "ampere/normalize/divide.cuh"',
+        '#include "ampere/normalize/reciprocal.cuh"',
+        "using Normalize = flashladder::Divide;",
+        "using Normalize = flashladder::Reciprocal;",
     }
 
 
@@ -59,7 +64,7 @@ def test_the_configuration_picks_the_operand_parts() -> None:
     assert "using QOperand = flashladder::DoubleBuffered<" in text
     assert "using VOperand = flashladder::Whole<" in text
     assert "using Gmem = flashladder::StaticStride<2048>;" in text
-    assert "operands/tiled.cuh" not in part_files(iteration, config)
+    assert "ampere/operands/tiled.cuh" not in part_files(iteration, config)
 
 
 def test_each_operand_has_its_own_part() -> None:
@@ -95,8 +100,8 @@ def test_flattened_starts_with_the_composition_and_holds_every_included_file_onc
     titles = [line for line in text.splitlines() if line.startswith("// ==== ")]
     assert titles[:3] == [
         "// ==== the composition ====",
-        "// ==== kernels/schedule/eager.cuh ====",
-        "// ==== kernels/flash_fwd_static_offsets.cuh ====",
+        "// ==== kernels/ampere/schedule/eager.cuh ====",
+        "// ==== kernels/ampere/flash_fwd_static_offsets.cuh ====",
     ]
     included = included_files(translation_unit(iteration, config))
     assert sorted(titles[1:]) == sorted(f"// ==== kernels/{p.relative_to(KERNELS).as_posix()} ====" for p in included)

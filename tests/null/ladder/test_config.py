@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.config import EXAMPLE
+from flashladder.ladder.families.ampere.config import AmpereConfig
+from flashladder.ladder.families.ampere.space import legal_configs
 from flashladder.ladder.iteration import load_all
-from flashladder.ladder.selection import legal_configs
 
-FULL = KernelConfig("fp16", 128, 64, 64, 4, True, True, True, 2, 2, 2, True, True)
-BARE = KernelConfig("bf16", 128, 128, 32, 8, True, False, False, 0, 0, 0, False, False)
+FULL = AmpereConfig("fp16", 128, 64, 64, 4, True, True, True, 2, 2, 2, True, True)
+BARE = AmpereConfig("bf16", 128, 128, 32, 8, True, False, False, 0, 0, 0, False, False)
 SPACE = {c.with_dtype(d) for step in load_all() for c in legal_configs(step.parts) for d in ("fp16", "bf16")}
 
 
 def test_field_names_are_the_established_ones() -> None:
-    assert " ".join(field.name for field in fields(KernelConfig)) == (
+    assert " ".join(field.name for field in fields(AmpereConfig)) == (
         "dtype d_head B_r B_c n_warps async_copy eager_load_blocks swizzled Q_mma_load_K_tiles K_mma_load_K_tiles "
         "V_mma_load_K_tiles mma_double_buffer_loads optimized_softmax"
     )
@@ -39,7 +40,7 @@ def test_slug() -> None:
 def test_round_trip_over_the_whole_space() -> None:
     assert len(SPACE) > 400
     for config in SPACE:
-        assert KernelConfig.parse(config.short_form()) == config
+        assert AmpereConfig.parse(config.short_form()) == config
 
 
 def test_names_are_unique_and_slugs_safe_over_the_whole_space() -> None:
@@ -55,7 +56,7 @@ def test_round_trip_of_every_combination_of_flags() -> None:
     for bits in range(2 ** len(flags)):
         values: dict[str, Any] = {flag: bool(bits >> i & 1) for i, flag in enumerate(flags)}
         config = replace(FULL, **values)
-        assert KernelConfig.parse(config.short_form()) == config
+        assert AmpereConfig.parse(config.short_form()) == config
         seen.add(config.short_form())
     assert len(seen) == 32
 
@@ -87,7 +88,7 @@ def test_round_trip_of_every_combination_of_flags() -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(FlashladderError) as caught:
-        KernelConfig.parse(text)
+        AmpereConfig.parse(text)
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
     assert "expected" in str(caught.value)
@@ -115,7 +116,7 @@ def test_impossible_fields(field: str, value: Any, message: str) -> None:
 def test_sizes() -> None:
     assert (FULL.n_threads, FULL.smem_bytes) == (128, 49152)
     assert (BARE.n_threads, BARE.smem_bytes) == (256, 49152)
-    assert KernelConfig.parse("(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles").smem_bytes == 65536
+    assert AmpereConfig.parse("(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles").smem_bytes == 65536
     assert BARE.load_tiles == (0, 0, 0)
 
 
@@ -127,5 +128,5 @@ def test_other_dtype_and_nothing_else() -> None:
 def test_frozen_hashable_and_ordered() -> None:
     with pytest.raises(FrozenInstanceError):
         FULL.B_r = 128  # type: ignore[misc]  # that is the point
-    assert {FULL: 1}[KernelConfig.parse(EXAMPLE)] == 1
+    assert {FULL: 1}[AmpereConfig.parse(EXAMPLE)] == 1
     assert sorted([FULL, BARE, FULL.with_dtype("bf16")]) == [FULL.with_dtype("bf16"), BARE, FULL]

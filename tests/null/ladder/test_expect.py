@@ -11,7 +11,6 @@ import pytest
 from flashladder.emulate.counter_claims import on_hardware
 from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all, load_iteration
-from flashladder.ladder.parts import config_conflicts
 from flashladder.paths import RESULTS
 
 LADDER = load_all()
@@ -110,9 +109,9 @@ def test_claims_are_made_at_equal_tiles() -> None:
     for step in LADDER[1:]:
         own, parent = claim_configs(step)
         assert parent is not None
-        assert (own.B_r, own.B_c, own.n_warps) == (parent.B_r, parent.B_c, parent.n_warps)
-        assert config_conflicts(step.parts, own) == ()
-        assert config_conflicts(load_iteration(step.parent or 0).parts, parent) == ()
+        assert own.tile == parent.tile
+        assert step.family.conflicts(step.parts, own) == ()
+        assert step.family.conflicts(load_iteration(step.parent or 0).parts, parent) == ()
     assert claim_configs(LADDER[0])[1] is None
     own, _ = claim_configs(load_iteration(8))
     assert own.short_form() == "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles"

@@ -11,7 +11,6 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names, load_grid
 from flashladder.ladder.iteration import load_all
-from flashladder.ladder.selection import tuning_space
 from flashladder.names import GPUS
 
 LADDER = load_all()
@@ -63,7 +62,8 @@ def test_tune_holds_the_tuning_space_of_the_tuned_steps() -> None:
     grid = load_grid("tune")
     for step in LADDER[6:]:
         chosen = {cell.config for cell in grid.cells if cell.iteration == step}
-        assert chosen == {config.with_dtype(dtype) for config in tuning_space(step.parts) for dtype in ("fp16", "bf16")}
+        space = step.family.tuning_space(step.parts)
+        assert chosen == {config.with_dtype(dtype) for config in space for dtype in ("fp16", "bf16")}
 
 
 GRID = """\

@@ -12,9 +12,18 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.families.ampere.config import AmpereConfig
+from flashladder.ladder.families.ampere.parts import (
+    CHANGEABLE,
+    PARTS,
+    VALUES,
+    Parts,
+    config_conflicts,
+    contradictions,
+    derived_knobs,
+    fit_config,
+)
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
-from flashladder.ladder.parts import VALUES, Parts, config_conflicts, contradictions, derived_knobs, fit_config
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS, KERNELS, RESULTS
 
@@ -38,12 +47,12 @@ def rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def as_config(row: dict[str, str]) -> KernelConfig:
+def as_config(row: dict[str, str]) -> AmpereConfig:
     """A row of published_configs.csv as a configuration."""
     knobs: dict[str, Any] = {name: int(row[name]) for name in list(row)[3:]}
     for name in ("async_copy", "eager_load_blocks", "swizzled", "mma_double_buffer_loads", "optimized_softmax"):
         knobs[name] = bool(knobs[name])
-    return KernelConfig(dtype=row["dtype"], **knobs)
+    return AmpereConfig(dtype=row["dtype"], **knobs)
 
 
 def test_there_are_sixteen_in_a_row() -> None:
@@ -75,7 +84,7 @@ def test_parts_are_the_parents_plus_the_change(step: Iteration) -> None:
 
 
 def test_eras() -> None:
-    eras = [step.era for step in LADDER]
+    eras = [step.parts.era for step in LADDER]
     assert eras == ["runtime_offsets"] * 7 + ["static_offsets"] * 9
 
 
@@ -139,7 +148,7 @@ def test_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         step.title = "x"  # type: ignore[misc]  # that is the point
     with pytest.raises(FrozenInstanceError):
-        step.parts.layout = "linear"  # type: ignore[misc]  # that is the point
+        step.parts.layout = "linear"
     for mapping in (step.change, step.configs, step.own_configs, step.own_configs["a100"], step.expect.at):
         with pytest.raises(TypeError, match="does not support item assignment"):
             mapping["x"] = 1  # type: ignore[index]  # that is the point
@@ -181,9 +190,9 @@ def test_every_value_is_used_by_some_iteration(concern: str) -> None:
     assert {getattr(step.parts, concern) for step in LADDER} == set(VALUES[concern])
 
 
-@pytest.mark.parametrize("concern", ["layout", "schedule", "operands", "softmax", "gmem", "epilogue"])
+@pytest.mark.parametrize("concern", CHANGEABLE)
 def test_every_value_has_a_part_file(concern: str) -> None:
-    stems = {path.stem for path in (KERNELS / concern).glob("*.cuh")}
+    stems = {path.stem for path in (KERNELS / PARTS / concern).glob("*.cuh")}
     assert set(VALUES[concern]) <= stems
 
 
@@ -207,14 +216,14 @@ def test_derived_knobs_follow_the_parts() -> None:
 
 def test_tiles_that_the_threads_cannot_copy() -> None:
     small = "(FP16, 128, 64, 64, 2): async+eager+swizzled+load_2_2_2_tiles"
-    reasons = config_conflicts(load_iteration(9).parts, KernelConfig.parse(small))
+    reasons = config_conflicts(load_iteration(9).parts, AmpereConfig.parse(small))
     assert reasons == ("2 warps copy 4 rows at a time: the static swizzle needs a multiple of 8",)
     many = "(FP16, 128, 256, 32, 16): async+eager+swizzled+load_2_2_2_tiles"
-    assert config_conflicts(load_iteration(15).parts, KernelConfig.parse(many)) == (
+    assert config_conflicts(load_iteration(15).parts, AmpereConfig.parse(many)) == (
         "B_r 256 and B_c 32: must be multiples of 64, the rows copied at a time",
     )
     odd = "(FP16, 128, 256, 16, 16): async+eager+swizzled+load_0_0_0_tiles+opt_softmax"
-    assert config_conflicts(load_iteration(7).parts, KernelConfig.parse(odd)) == (
+    assert config_conflicts(load_iteration(7).parts, AmpereConfig.parse(odd)) == (
         "B_c 16 with 16 warps: each warp copies four rows at a time",
     )
 

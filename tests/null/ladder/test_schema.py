@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jsonschema
@@ -35,7 +36,7 @@ def test_committed_files_fit_their_json_schema(name: str, path: Path) -> None:
 
 
 def test_the_json_schema_refuses_what_the_models_refuse() -> None:
-    rules = schema.MODELS["iteration"].model_json_schema()
+    rules = next(json.loads(text) for file, text in schema.schemas().items() if file.stem == "iteration")
     good = read_yaml(load_iteration(8).path)
     assert isinstance(good, dict)
     for bad in ({"titel": "x"}, {"change": {"layout": "round"}}, {"expect": {"sass": {"LOP3": {"falls": -1}}}}):

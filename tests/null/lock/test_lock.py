@@ -26,7 +26,7 @@ from flashladder.lock.explain import (
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, lock_path, read_lock, write_lock
 
 CONFIG = KernelConfig.parse(EXAMPLE)
-PART = "kernels/softmax/exp2_folded.cuh"
+PART = "kernels/ampere/softmax/exp2_folded.cuh"
 
 
 def kernel(code: str = "code", **changes: object) -> LockedKernel:
@@ -50,7 +50,7 @@ def locked(code: str = "code", part: str = "part", **changes: object) -> Lock:
         history=("first lock",),
         toolchain={"ptxas": "13.0.88", "host compiler": "g++ 12"},
         flags={"ptxas": ("-v", "-lineinfo")},
-        files={PART: sha256(part), "kernels/args.cuh": sha256("args")},
+        files={PART: sha256(part), "kernels/host/args.cuh": sha256("args")},
         kernels={EXAMPLE: kernel(code, **changes)},
     )
 
@@ -153,9 +153,11 @@ def test_another_description_is_the_cause_when_nothing_else_changed() -> None:
 
 
 def test_a_newly_included_part_is_not_called_locked() -> None:
-    new = locked("other").model_copy(update={"files": {**locked().files, "kernels/softmax/new.cuh": sha256("new")}})
+    new = locked("other").model_copy(
+        update={"files": {**locked().files, "kernels/ampere/softmax/new.cuh": sha256("new")}}
+    )
     (difference,) = compare(ladder(), current(i8=new), everything=True)
-    assert difference.causes[0].startswith("kernels/softmax/new.cuh is new here")
+    assert difference.causes[0].startswith("kernels/ampere/softmax/new.cuh is new here")
 
 
 def test_missing_and_surplus_are_differences() -> None:

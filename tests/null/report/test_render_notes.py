@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis import render_notes
-from flashladder.ladder.iteration import load_all, load_iteration
-from flashladder.ladder.parts import same_but_for_parts
+from flashladder.ladder.iteration import load_all, load_iteration, same_but_for_parts
 from flashladder.view import command as view
 
 # Read off iterations/*.yaml by hand: the GPUs on which a step leaves tile, loads and every free switch as they were.
@@ -59,7 +58,7 @@ def test_diff_goes_by_the_same_rule() -> None:
         parent = load_iteration(step.parent or 0)
         for gpu in TITLES:
             pair = parent.configs[gpu], step.configs[gpu]
-            alone = same_but_for_parts((parent.parts, pair[0]), (step.parts, pair[1]))
+            alone = same_but_for_parts((parent, pair[0]), (step, pair[1]))
             assert alone == (not view.caveat(parent, step, pair))
             assert alone == (gpu in ALONE[step.number])
 

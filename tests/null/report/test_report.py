@@ -175,11 +175,17 @@ def test_missing_markers_are_an_error(text: str) -> None:
         report.between_markers(text, "new")
 
 
+SLOW_SWEEPS = ("ablation.json.gz", "toolchain.json.gz", "tune.json.gz")  # to draw; test_variants and test_tuning do
+
+
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) -> Path:
-    """A checkout of its own for the command: texts and results/report in tmp_path, made-up results."""
-    (tmp_path / "results").mkdir()
-    for path in (CONFIGS, *(path for path in RESULTS.iterdir() if path != report.REPORT)):
+    """A checkout of its own for the command: texts and results/report in tmp_path, made-up results, one sweep."""
+    machines = {path.parent for path in RESULTS.glob("*/machine.json")}
+    for machine in machines:
+        (tmp_path / machine.relative_to(ROOT)).mkdir(parents=True)
+    small = [path for machine in machines for path in machine.iterdir() if path.name not in SLOW_SWEEPS]
+    for path in (CONFIGS, *(path for path in RESULTS.iterdir() if path not in {report.REPORT, *machines}), *small):
         (tmp_path / path.relative_to(ROOT)).symlink_to(path)
     for page, text in figures.pages().items():
         if page not in figures.SEALED:

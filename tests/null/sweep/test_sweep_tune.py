@@ -15,9 +15,9 @@ from flashladder.bench.run import bench_group
 from flashladder.errors import CheckFailed
 from flashladder.gate import verify_sweep
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.families.ampere.space import EXCLUSIONS, legal_configs
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.iteration import load_iteration
-from flashladder.ladder.selection import EXCLUSIONS, legal_configs, tuning_space
 from flashladder.results.derive import problems
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult
@@ -208,7 +208,7 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     counts = left_out(load_iteration(7))
     legal = legal_configs(load_iteration(7).parts)
     assert sum(counts.values()) == len(legal)
-    assert counts[""] == len(tuning_space(load_iteration(7).parts)) == 47
+    assert counts[""] == len(load_iteration(7).family.tuning_space(load_iteration(7).parts)) == 47
     row = next(line for line in text.splitlines() if line.split()[:1] == ["7"])
     assert row.split() == ["7", "99", "47", *(str(counts[rule.name]) for rule in EXCLUSIONS)]
     assert all(rule.why in " ".join(text.split()) for rule in EXCLUSIONS)

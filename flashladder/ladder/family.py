@@ -1,0 +1,249 @@
+"""What a family of kernels is to everything downstream: its data, its rules, its source, its launch.
+
+Why: iterations 1 to 16 are composed of Ampere's parts; kernels of other parts, other arguments and other grids stand
+beside them (``family:`` in the YAML). Whatever reads, builds, locks, checks, emulates, times or reports an iteration
+asks its family through this protocol, and never which one it is. A family is a module or package in
+`flashladder.ladder.families` that holds a `FAMILY`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
+from flashladder.located import closest
+
+if TYPE_CHECKING:
+    from flashladder.ladder.iteration import Iteration
+
+DEFAULT = "ampere"  # of a file without the key `family`
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a family's sources are compiled for: one PTX, and machine code made from it."""
+
+    ptx: str  # compute_80
+    arches: tuple[str, ...]  # sm_80, sm_86 ...
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Values of a few concerns that exclude each other, and why."""
+
+    why: str
+    concerns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """A rule that takes configurations out of the tuning space.
+
+    Attributes:
+        name: one word for reports.
+        why: the mechanism by which such a configuration loses.
+        excludes: whether the rule applies to a configuration.
+    """
+
+    name: str
+    why: str
+    excludes: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch as data: what an emulator, or a driver, is told beside the kernel.
+
+    Attributes:
+        grid: CTAs in x, y and z.
+        block: threads of a CTA in x (y, z).
+        arguments: the kernel's parameters in order; a structure is a tuple of its members.
+        shared_bytes: dynamic shared memory of a CTA.
+        cluster: CTAs of a cluster in x, y and z.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    shared_bytes: int
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+
+class Model(BaseModel):
+    """Part of a YAML file: no unknown keys, no conversion between types, no change after reading."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Knobs(Model):
+    """Knobs of a configuration on one GPU; absent ones are inherited, or decided by the parts."""
+
+    def knobs(self) -> dict[str, object]:
+        """The knobs that are given, under the names of the family's configuration."""
+        return self.model_dump(exclude_none=True)
+
+
+class Family(ABC):
+    """One kind of kernel.
+
+    Attributes:
+        name: what ``family:`` says.
+        parts_type: a frozen dataclass, one field per concern, with its value.
+        config_type: of its configurations.
+        change_model: what a file's ``change`` may hold: the fields of `parts_type`, all optional.
+        knobs_model: what ``configs`` may hold for a GPU.
+        keys: fields of the configuration whose key in YAML is another one than their name.
+        exclusions: the rules that take configurations out of the tuning space, in the order in which they are reported.
+        plan: the C++ source that turns tensors into a launch, relative to ``kernels/``; it is linked with
+            the sources in ``kernels/host/``.
+        least_capability: the compute capability that its kernels need, (8, 0).
+    """
+
+    name: ClassVar[str]
+    parts_type: ClassVar[type[Any]]
+    config_type: ClassVar[type[KernelConfig]]
+    change_model: ClassVar[type[Model]]
+    knobs_model: ClassVar[type[Knobs]]
+    keys: ClassVar[Mapping[str, str]] = {}
+    exclusions: ClassVar[Sequence[Exclusion]] = ()
+    plan: ClassVar[str]
+    least_capability: ClassVar[tuple[int, int]]
+
+    @property
+    def concerns(self) -> tuple[str, ...]:
+        """What an iteration decides, in order."""
+        return tuple(field.name for field in fields(self.parts_type))
+
+    @property
+    @abstractmethod
+    def targets(self) -> Targets:
+        """What its sources are compiled for."""
+
+    @abstractmethod
+    def first_config(self, knobs: Mapping[str, object]) -> KernelConfig:
+        """The fp16 configuration of an iteration without a parent of this family, before the parts decide theirs.
+
+        Raises:
+            FlashladderError: `knobs` leave one open that nothing decides.
+        """
+
+    @abstractmethod
+    def contradictions(self, parts: Any) -> tuple[Contradiction, ...]:
+        """Every contradiction within `parts`; empty when a kernel can be composed of them."""
+
+    @abstractmethod
+    def conflicts(self, parts: Any, config: Any) -> tuple[str, ...]:
+        """Why `parts` cannot express `config`, one sentence per reason; empty when they can."""
+
+    @abstractmethod
+    def fit(self, parts: Any, config: Any) -> Any:
+        """`config` with every knob that `parts` decide set to what they decide."""
+
+    @abstractmethod
+    def legal_configs(self, parts: Any, dtype: str = "fp16") -> Sequence[KernelConfig]:
+        """Every configuration that these parts can express, sorted, over the sizes that the family knows."""
+
+    @abstractmethod
+    def of_brief(self, parts: Any, text: str) -> KernelConfig | None:
+        """The fp16 configuration that its `brief` writes as `text`, with what the parts decide; None: another form."""
+
+    @abstractmethod
+    def to_knobs(self, parts: Any, config: Any) -> Mapping[str, str]:
+        """`config` as iterations write it, key to value in YAML, without what `parts` decide."""
+
+    @abstractmethod
+    def translation_unit(self, of: Iteration, config: Any) -> str:
+        """The CUDA source of one kernel; `kernels/` is its include folder. `conflicts` is empty."""
+
+    @abstractmethod
+    def part_files(self, of: Iteration, config: Any) -> tuple[str, ...]:
+        """The part files that this kernel is composed of, relative to ``kernels/``, in reading order."""
+
+    @abstractmethod
+    def grid(self, config: Any, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
+        """CTAs in x, y and z for tensors of `shape`, (batch, seq_len, n_heads, d_head)."""
+
+    @abstractmethod
+    def launch(self, config: Any, tensors: Sequence[Any]) -> Launch:
+        """The launch for Q, K, V and O: arrays (batch, seq_len, n_heads, d_head) with strides in bytes."""
+
+    def in_brief(self, reason: str) -> str:
+        """One of the reasons of `conflicts` in the words of `KernelConfig.brief`."""
+        return reason
+
+    def live_registers(self, config: Any) -> int:
+        """Registers per thread that accumulators and operands take on paper; 0 where the family does not count them."""
+        del config
+        return 0
+
+    def row_stride(self, parts: Any) -> int:
+        """Elements between two rows of one head, where the parts fix it at compile time; 0 is any."""
+        del parts
+        return 0
+
+    def facts(self, parts: Any) -> dict[str, object]:
+        """What else there is to know of `parts`, for ``invoke show --json``."""
+        del parts
+        return {}
+
+    def own_knobs(self, step: Iteration) -> tuple[str, ...]:
+        """Knobs that a step's change is about, so that an ablation takes them along."""
+        del step
+        return ()
+
+    def excluded_by(self, config: KernelConfig) -> tuple[Exclusion, ...]:
+        """The rules that keep `config` out of the tuning space; empty when it is in."""
+        return tuple(rule for rule in self.exclusions if rule.excludes(config))
+
+    def tuning_space(self, parts: Any, dtype: str = "fp16") -> tuple[KernelConfig, ...]:
+        """The legal configurations that no rule excludes, sorted."""
+        return tuple(config for config in self.legal_configs(parts, dtype) if not self.excluded_by(config))
+
+    def runs_on(self, arch: str) -> bool:
+        """Whether a GPU of an architecture, ``sm_90``, can run the kernels of this family."""
+        return int(arch.removeprefix("sm_").rstrip("af")) >= 10 * self.least_capability[0] + self.least_capability[1]
+
+    @property
+    def needs(self) -> str:
+        """What it runs on, in words: ``compute capability 8.0 or later``."""
+        return f"compute capability {self.least_capability[0]}.{self.least_capability[1]} or later"
+
+
+_FAMILIES: dict[str, Family] = {}
+
+
+def register(family: Family) -> Family:
+    """Makes `family` known under its name.
+
+    Raises:
+        FlashladderError: another one has this name.
+    """
+    other = _FAMILIES.setdefault(family.name, family)
+    if type(other) is not type(family):
+        raise FlashladderError("two families of one name", where=type(family).__module__, found=family.name)
+    return other
+
+
+def families() -> tuple[Family, ...]:
+    """Every family, by name."""
+    return tuple(_FAMILIES[name] for name in sorted(_FAMILIES))
+
+
+def family_named(name: object) -> Family:
+    """The family that a file's ``family`` names.
+
+    Raises:
+        FlashladderError: there is no such family.
+    """
+    known = [family.name for family in families()]
+    if not isinstance(name, str) or name not in known:
+        raise FlashladderError(
+            "no such family of kernels", expected=" or ".join(known), found=repr(name), hint=closest(name, known)
+        )
+    return _FAMILIES[name]

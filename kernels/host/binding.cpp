@@ -1,0 +1,202 @@
+// The torch side: two operators in the namespace that the generated table names, through torch's stable ABI.
+//
+// `forward` allocates its output, `forward_out` writes into the caller's. One object file serves every iteration: the
+// namespace is read at load time, so STABLE_TORCH_LIBRARY, which wants it in the source, is written out here.
+// Built against any torch from 2.10 on, with or without CUDA, and loaded by any other: what exists only in a CUDA build
+// of torch (the current stream) is looked up at run time. CPU tensors reach the same function, so that every check but
+// the device's can be tried on a machine without a GPU.
+#include <dlfcn.h>
+
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include "host/checks.h"
+#include "host/launch.h"
+
+namespace flashladder {
+namespace {
+
+using torch::stable::Tensor;
+using torch::stable::detail::StableLibrary;
+
+std::string dtype_name(const Tensor &t) {
+    std::int32_t dtype = -1;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(t.get(), &dtype));
+    if (dtype == aoti_torch_dtype_float16())
+        return "fp16";
+    if (dtype == aoti_torch_dtype_bfloat16())
+        return "bf16";
+    if (dtype == aoti_torch_dtype_float32())
+        return "float32";
+    if (dtype == aoti_torch_dtype_float64())
+        return "float64";
+    if (dtype == aoti_torch_dtype_float8_e4m3fn())
+        return "float8_e4m3fn";
+    if (dtype == aoti_torch_dtype_float8_e5m2())
+        return "float8_e5m2";
+    if (dtype == aoti_torch_dtype_int64())
+        return "int64";
+    if (dtype == aoti_torch_dtype_int32())
+        return "int32";
+    if (dtype == aoti_torch_dtype_int8())
+        return "int8";
+    if (dtype == aoti_torch_dtype_uint8())
+        return "uint8";
+    if (dtype == aoti_torch_dtype_bool())
+        return "bool";
+    return "another one (torch's number " + std::to_string(dtype) + ")";
+}
+
+std::string device_name(const Tensor &t) {
+    if (t.is_cpu())
+        return "cpu";
+    return (t.is_cuda() ? "cuda:" : "another device, index ") + std::to_string(t.get_device_index());
+}
+
+TensorFacts facts_of(const char *name, const Tensor &t) {
+    const auto sizes = t.sizes(), strides = t.strides();
+    return {name,
+            {sizes.begin(), sizes.end()},
+            {strides.begin(), strides.end()},
+            dtype_name(t),
+            device_name(t),
+            t.is_cuda(),
+            reinterpret_cast<std::uintptr_t>(t.const_data_ptr())};
+}
+
+// The facts of the contiguous output that `forward` allocates once the arguments are known to be good.
+TensorFacts facts_of_output(const TensorFacts &q) {
+    TensorFacts out = q;
+    out.name = "out";
+    out.address = 0;
+    std::int64_t stride = 1;
+    for (std::size_t i = q.sizes.size(); i-- > 0; stride *= q.sizes[i])
+        out.strides[i] = stride;
+    return out;
+}
+
+// A function that only a CUDA build of torch exports. libtorch_cuda is loaded by then, but not for all to see.
+void *torch_cuda_symbol(const char *name) {
+    if (void *symbol = dlsym(RTLD_DEFAULT, name))
+        return symbol;
+    void *library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return library == nullptr ? nullptr : dlsym(library, name);
+}
+
+void *current_stream(int device) {
+    using CurrentStream = AOTITorchError (*)(std::int32_t, void **);
+    static const auto current =
+        reinterpret_cast<CurrentStream>(torch_cuda_symbol("aoti_torch_get_current_cuda_stream"));
+    if (current == nullptr)
+        bad("q", "a torch built with CUDA", "one without its current stream");
+    void *stream = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(current(device, &stream));
+    return stream;
+}
+
+View view_of(const Tensor &t, void *data) {
+    return {data, t.stride(0) * element_bytes, t.stride(1) * element_bytes, t.stride(2) * element_bytes};
+}
+
+View view_of(const Tensor &t) {
+    return view_of(t, const_cast<void *>(t.const_data_ptr()));
+}
+
+void run(const KernelRow &row, const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out) {
+    const int device = q.get_device_index();
+    const torch::stable::accelerator::DeviceGuard guard(device);
+    const Problem problem{view_of(q), view_of(k), view_of(v), view_of(out, out.mutable_data_ptr()),
+                          q.size(0),  q.size(1),  q.size(2)};
+    launch(row, plan(row, problem), device, current_stream(device));
+}
+
+// A contiguous tensor like q. What the stable ABI throws says nothing; torch's own reason has gone to stderr by then.
+Tensor new_output(const Tensor &q, const TensorFacts &facts) {
+    try {
+        return torch::stable::new_empty(q, q.sizes());
+    } catch (const std::runtime_error &) {
+        throw std::runtime_error(std::string(flashladder_namespace) + ": out: torch could not allocate " +
+                                 std::to_string(q.numel() * element_bytes) + " bytes on " + facts.device +
+                                 " (its reason is on stderr); free memory or pass out");
+    }
+}
+
+// Arguments are tensors (batch, seq_len, n_heads, d_head); config is a short form, or empty for the first built one of
+// q's dtype. Returns a new contiguous tensor of q's shape, dtype and device.
+Tensor forward(const Tensor &q, const Tensor &k, const Tensor &v, const std::string &config) {
+    const TensorFacts q_facts = facts_of("q", q);
+    const KernelRow &row =
+        check_arguments({q_facts, facts_of("k", k), facts_of("v", v), facts_of_output(q_facts)}, false, config);
+    const Tensor out = new_output(q, q_facts);
+    run(row, q, k, v, out);
+    return out;
+}
+
+void forward_out(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out, const std::string &config) {
+    const KernelRow &row =
+        check_arguments({facts_of("q", q), facts_of("k", k), facts_of("v", v), facts_of("out", out)}, true, config);
+    run(row, q, k, v, out);
+}
+
+// The same conditions on facts alone, for tensors without memory: the fake implementations call it while a graph is
+// traced. Four tensors in the order q, k, v, out; `sizes` and `strides` (elements) hold `ranks[i]` numbers of each.
+// `addresses` (bytes) lie far apart for tensors of different storages; a device that begins with "cuda" is a GPU.
+void check(const std::vector<std::int64_t> &ranks, const std::vector<std::int64_t> &sizes,
+           const std::vector<std::int64_t> &strides, const std::vector<std::int64_t> &addresses,
+           const std::vector<std::string> &dtypes, const std::vector<std::string> &devices, bool out_given,
+           const std::string &config) {
+    static constexpr std::array<const char *, 4> names{"q", "k", "v", "out"};
+    std::array<TensorFacts, 4> facts;
+    std::int64_t begin = 0;
+    for (std::size_t i = 0; i < facts.size(); ++i) {
+        const std::int64_t end = begin + ranks.at(i);
+        facts[i] = {names[i],
+                    {sizes.begin() + begin, sizes.begin() + end},
+                    {strides.begin() + begin, strides.begin() + end},
+                    dtypes.at(i),
+                    devices.at(i),
+                    devices.at(i).rfind("cuda", 0) == 0,
+                    static_cast<std::uintptr_t>(addresses.at(i))};
+        begin = end;
+    }
+    check_arguments(facts, out_given, config);
+}
+
+// The short forms of this library's kernels, one per line.
+std::string configurations() {
+    std::string lines;
+    for (int i = 0; i < flashladder_n_kernels; ++i)
+        lines += std::string(i ? "\n" : "") + flashladder_kernels[i].config;
+    return lines;
+}
+
+// STABLE_TORCH_LIBRARY with a namespace that is a string: the handles live as long as the library.
+struct Registration {
+    StableLibrary schemas{StableLibrary::Kind::DEF, flashladder_namespace, nullptr, __FILE__, __LINE__};
+    StableLibrary cpu{StableLibrary::Kind::IMPL, flashladder_namespace, "CPU", __FILE__, __LINE__};
+    StableLibrary cuda{StableLibrary::Kind::IMPL, flashladder_namespace, "CUDA", __FILE__, __LINE__};
+    StableLibrary any{StableLibrary::Kind::IMPL, flashladder_namespace, "CompositeExplicitAutograd", __FILE__,
+                      __LINE__};
+
+    Registration() {
+        schemas.def("forward(Tensor q, Tensor k, Tensor v, str config=\"\") -> Tensor");
+        schemas.def("forward_out(Tensor q, Tensor k, Tensor v, Tensor(a!) out, str config=\"\") -> ()");
+        schemas.def("configurations() -> str");
+        schemas.def(
+            "check(int[] ranks, int[] sizes, int[] strides, int[] addresses, str[] dtypes, str[] devices, "
+            "bool out_given, str config) -> ()");
+        for (StableLibrary *library : {&cpu, &cuda}) {
+            library->impl("forward", TORCH_BOX(&forward));
+            library->impl("forward_out", TORCH_BOX(&forward_out));
+        }
+        any.impl("configurations", TORCH_BOX(&configurations));
+        any.impl("check", TORCH_BOX(&check));
+    }
+};
+
+const Registration registration;
+
+}  // namespace
+}  // namespace flashladder

@@ -1,0 +1,174 @@
+// Loads a kernel's fatbin at first use and enqueues it: the only file that speaks to the CUDA runtime.
+//
+// cudart is linked statically, so that the library asks for a driver and nothing else; the runtime's own copy in torch
+// shares the device's primary context, its memory and its streams.
+#include "host/launch.h"
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+namespace flashladder {
+namespace {
+
+std::string cuda_text(cudaError_t error) {
+    return std::string(cudaGetErrorName(error)) + " (" + cudaGetErrorString(error) + ")";
+}
+
+[[noreturn]] void fail(const std::string &message) {
+    throw std::runtime_error(std::string(flashladder_namespace) + ": " + message);
+}
+
+void check(cudaError_t error, const char *doing) {
+    if (error == cudaSuccess)
+        return;
+    cudaGetLastError();  // a failed call is reported once, here
+    fail(std::string(doing) + " failed: " + cuda_text(error));
+}
+
+int attribute(cudaDeviceAttr name, int device) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, name, device), "reading a device attribute");
+    return value;
+}
+
+std::string iteration_number() {
+    const std::string name = flashladder_namespace;
+    const std::size_t digit = name.find_first_of("123456789");
+    return digit == std::string::npos ? "N" : name.substr(digit);
+}
+
+struct DeviceFacts {
+    int major, minor;
+    std::string text;  // "sm_90 (NVIDIA H200)"
+
+    explicit DeviceFacts(int device)
+        : major(attribute(cudaDevAttrComputeCapabilityMajor, device)),
+          minor(attribute(cudaDevAttrComputeCapabilityMinor, device)) {
+        cudaDeviceProp properties;
+        check(cudaGetDeviceProperties(&properties, device), "reading the device's name");
+        text = "sm_" + std::to_string(major) + std::to_string(minor) + " (" + properties.name + ")";
+    }
+};
+
+// Loading a module calls what stream capture forbids by default; none of it enters the graph.
+class RelaxedCapture {
+  public:
+    RelaxedCapture() { check(cudaThreadExchangeStreamCaptureMode(&mode_), "relaxing the stream capture mode"); }
+    ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    RelaxedCapture(const RelaxedCapture &) = delete;
+    RelaxedCapture &operator=(const RelaxedCapture &) = delete;
+
+  private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// The driver has neither machine code nor usable PTX for this GPU: 209 no image, 222 PTX too new, 218 JIT failed ...
+bool is_missing_code(cudaError_t error) {
+    return error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion ||
+           error == cudaErrorInvalidPtx || error == cudaErrorJitCompilerNotFound ||
+           error == cudaErrorJitCompilationDisabled || error == cudaErrorInvalidKernelImage;
+}
+
+void check_code(cudaError_t error, int device) {
+    if (!is_missing_code(error))
+        return check(error, "loading the kernel");
+    cudaGetLastError();
+    const DeviceFacts facts(device);
+    const std::string arch = "sm_" + std::to_string(facts.major) + std::to_string(facts.minor);
+    fail("no code for this GPU: expected machine code for one of " + std::string(flashladder_arches) +
+         " or a driver that compiles the " + flashladder_ptx + " PTX, found " + facts.text + ", " + cuda_text(error) +
+         "; build it with `nox -s build-iteration-" + iteration_number() + " -- --arch " + arch +
+         "` or update the driver");
+}
+
+void check_device(const KernelRow &row, int device) {
+    const DeviceFacts facts(device);
+    if (facts.major * 10 + facts.minor < row.capability) {
+        const std::string least = std::to_string(row.capability / 10) + "." + std::to_string(row.capability % 10);
+        fail("q: expected a GPU of compute capability " + least + " or later, found " + facts.text);
+    }
+    const int limit = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (row.smem_bytes > limit) {
+        fail("config: expected at most " + std::to_string(limit) + " bytes of shared memory per CTA on " + facts.text +
+             ", found " + std::to_string(row.smem_bytes) + " for " + row.config + "; choose smaller B_r or B_c");
+    }
+}
+
+class Kernel {
+  public:
+    // The kernel, ready for `device`. A failure is not remembered: the next call tries again.
+    cudaKernel_t ready(const KernelRow &row, int device) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (devices_.count(device) != 0)
+            return kernel_;
+        const RelaxedCapture relaxed;
+        check_device(row, device);
+        if (kernel_ == nullptr)
+            load(row, device);
+        check_code(cudaKernelSetAttributeForDevice(kernel_, cudaFuncAttributeMaxDynamicSharedMemorySize, row.smem_bytes,
+                                                   device),
+                   device);
+        cudaFuncAttributes facts;  // asking makes a lazily loading driver load it now, not inside a timing or a graph
+        check_code(cudaFuncGetAttributes(&facts, static_cast<const void *>(kernel_)), device);
+        if (facts.maxThreadsPerBlock < row.n_threads) {
+            fail("config: expected at most " + std::to_string(facts.maxThreadsPerBlock) +
+                 " threads per CTA (the kernel's registers allow no more), found " + std::to_string(row.n_threads) +
+                 " for " + row.config);
+        }
+        devices_.insert(device);
+        return kernel_;
+    }
+
+  private:
+    void load(const KernelRow &row, int device) {
+        cudaLibrary_t library = nullptr;
+        check_code(cudaLibraryLoadData(&library, row.fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0), device);
+        cudaKernel_t kernel = nullptr;
+        const cudaError_t error = cudaLibraryGetKernel(&kernel, library, kernel_symbol);
+        if (error != cudaSuccess)
+            cudaLibraryUnload(library);
+        check_code(error, device);
+        kernel_ = kernel;  // the library stays loaded for the life of the process
+    }
+
+    std::mutex mutex_;
+    cudaKernel_t kernel_ = nullptr;
+    std::set<int> devices_;
+};
+
+Kernel &kernel_of(const KernelRow &row) {
+    static const std::unique_ptr<Kernel[]> kernels(new Kernel[flashladder_n_kernels]);
+    return kernels[&row - flashladder_kernels];
+}
+
+}  // namespace
+
+void launch(const KernelRow &row, const Launch &planned, int device, void *stream) {
+    int current = -1;
+    check(cudaGetDevice(&current), "reading the current device");
+    if (current != device)
+        check(cudaSetDevice(device), "selecting q's device");
+    const cudaKernel_t kernel = kernel_of(row).ready(row, device);
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = planned.cluster.x;
+    cluster.val.clusterDim.y = planned.cluster.y;
+    cluster.val.clusterDim.z = planned.cluster.z;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(planned.grid.x, planned.grid.y, planned.grid.z);
+    config.blockDim = dim3(static_cast<unsigned int>(row.n_threads));
+    config.dynamicSmemBytes = static_cast<std::size_t>(row.smem_bytes);
+    config.stream = static_cast<cudaStream_t>(stream);
+    config.attrs = &cluster;
+    config.numAttrs = planned.cluster.x * planned.cluster.y * planned.cluster.z > 1 ? 1 : 0;
+    void *parameters[] = {const_cast<unsigned char *>(planned.arguments.data())};
+    check(cudaLaunchKernelExC(&config, static_cast<const void *>(kernel), parameters),
+          "launching the kernel (or an earlier kernel on this GPU)");
+}
+
+}  // namespace flashladder

@@ -1,0 +1,81 @@
+// What the generated table, the launcher and the torch binding agree on; plain C++17, no torch and no CUDA header.
+//
+// One library holds one iteration: a table of kernels (one row per configuration, generated), launch.cpp (CUDA
+// runtime), binding.cpp (torch) and its family's plan.cpp. Kernels travel as fatbins inside the table and are loaded at
+// first use, so that a kernel is never compiled for the host, its symbol is the same everywhere, and binding.o and
+// launch.o serve all sixteen libraries. Everything here is hidden: sixteen libraries with the same names live in one
+// process. Compile: flashladder/build/host_library.py builds the commands; tests/nvcc/test_binding.py runs them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#define FLASHLADDER_HIDDEN __attribute__((visibility("hidden")))
+
+extern "C" {
+
+struct KernelRow {
+    const char *config;           // short form: "(FP16, 128, 64, 64, 4): async+eager+..."
+    const char *dtype;            // "fp16" or "bf16"
+    int B_r, B_c;                 // rows of a query tile, rows of a key/value tile
+    int d_head;                   // elements
+    int n_threads;                // of a CTA
+    int smem_bytes;               // dynamic shared memory of a CTA
+    int capability;               // least compute capability: 80 is 8.0
+    std::int64_t row_stride;      // elements from one position to the next that the kernel was built for; 0 = any
+    const unsigned char *fatbin;  // machine code for flashladder_arches and PTX for flashladder_ptx
+};
+
+// The generated table (build/kernel_table.py). All constant-initialised: safe to read from static constructors.
+extern FLASHLADDER_HIDDEN const KernelRow flashladder_kernels[];
+extern FLASHLADDER_HIDDEN const int flashladder_n_kernels;
+extern FLASHLADDER_HIDDEN const char flashladder_namespace[];  // "flashladder_07"
+extern FLASHLADDER_HIDDEN const char flashladder_arches[];     // "sm_80, sm_90"
+extern FLASHLADDER_HIDDEN const char flashladder_ptx[];        // "compute_80"
+
+}  // extern "C"
+
+namespace flashladder {
+
+// The symbol that every fatbin defines.
+inline constexpr const char *kernel_symbol = "flash_fwd_kernel";
+
+// Where a tensor (batch, seq_len, n_heads, d_head) of 16-bit elements lies; its last dimension is contiguous.
+struct View {
+    void *data;
+    std::int64_t batch, seq, head;  // bytes from one sample, position, head to the next
+};
+
+// What a call asks for, checked: four tensors of one shape.
+struct Problem {
+    View q, k, v, out;
+    std::int64_t batch, seq_len, n_heads;
+};
+
+struct Extent {
+    unsigned int x, y, z;
+};
+
+// A launch as data. The kernel has one parameter, its family's argument structure.
+struct Launch {
+    Extent grid;     // CTAs; y and z at most 65535
+    Extent cluster;  // CTAs of one cluster; {1, 1, 1} is none
+    alignas(64) std::array<unsigned char, 1024> arguments;
+
+    template <typename Arguments>
+    Launch(const Arguments &values, Extent ctas, Extent ctas_per_cluster = {1, 1, 1})
+        : grid(ctas), cluster(ctas_per_cluster), arguments{} {
+        static_assert(sizeof(Arguments) <= sizeof(arguments) && alignof(Arguments) <= 64, "the room for them");
+        std::memcpy(arguments.data(), &values, sizeof(Arguments));
+    }
+};
+
+// How a family launches: kernels/<family>/plan.cpp, one of them in each library.
+FLASHLADDER_HIDDEN Launch plan(const KernelRow &row, const Problem &problem);
+
+// Enqueues `row`'s kernel on `stream` of `device`, made current if it is not and left so. Loads the kernel at its first
+// use on a device; safe from several threads and during CUDA graph capture. Throws std::runtime_error with one line.
+FLASHLADDER_HIDDEN void launch(const KernelRow &row, const Launch &planned, int device, void *stream);
+
+}  // namespace flashladder

@@ -1,0 +1,149 @@
+"""A family of its own files: another kernel, other arguments, another grid, and every command knows it.
+
+Why: what comes after Ampere's ladder must not edit the pipeline. All in a copy of the checkout, which shares the store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from flashladder.paths import BUILD, ROOT
+
+pytestmark = pytest.mark.nvcc
+
+FILES = Path(__file__).parent / "row_family"
+PLACES = {
+    "rows.py": "flashladder/ladder/families/rows.py",
+    "args.cuh": "kernels/rows/args.cuh",
+    "plain.cuh": "kernels/rows/plain.cuh",
+    "plan.cpp": "kernels/rows/plan.cpp",
+    "17_rows.yaml": "iterations/17_rows.yaml",
+}
+COPIED = ("flashladder", "iterations", "kernels", "configs", "results", "docs")
+LEFT_OUT = ("__pycache__", "ablation*.json.gz", "toolchain.json.gz", "tune.json.gz")  # sweeps that take long to draw
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with the new family's files; what is compiled lies in the checkout's own store."""
+    root = tmp_path_factory.mktemp("checkout")
+    for name in COPIED:
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    for name in ("noxfile.py", "tasks.py", "README.md", "CHANGELOG.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, root / name)
+    (root / "build").mkdir()
+    for name in ("store", "counts"):
+        (BUILD / name).mkdir(parents=True, exist_ok=True)
+        (root / "build" / name).symlink_to(BUILD / name)
+    assert {path.name for path in FILES.iterdir() if path.is_file()} == set(PLACES)
+    for name, place in PLACES.items():
+        (root / place).parent.mkdir(exist_ok=True)
+        assert not (root / place).exists()
+        shutil.copy(FILES / name, root / place)
+    return root
+
+
+def environment(checkout: Path) -> dict[str, str]:
+    own = {"FLASHLADDER_ROOT": str(checkout), "PYTHONPATH": str(checkout), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+    return os.environ | own
+
+
+def ran(checkout: Path, *words: str, code: int = 0) -> str:
+    """What a command of the copy prints."""
+    done = subprocess.run(
+        [sys.executable, *words], cwd=checkout, env=environment(checkout), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout + done.stderr
+
+
+def invoke(checkout: Path, *words: str, code: int = 0) -> str:
+    return ran(checkout, "-m", "invoke", *words, code=code)
+
+
+def test_it_is_listed_shown_and_compared(checkout: Path) -> None:
+    assert "build-iteration-17 -> A warp per row" in ran(checkout, "-m", "nox", "-l")
+    listed = invoke(checkout, "list")
+    assert "17  A warp per row" in listed
+    assert "8 rows" in listed
+    shown = invoke(checkout, "show", "17")
+    assert "(FP16, 128, 4): warp_per_row" in shown
+    assert "__shfl_xor_sync" in shown
+    different = invoke(checkout, "diff", "16", "17")
+    assert "-  layout" in different
+    assert "+  loop" in different
+
+
+def test_it_is_built_and_called(checkout: Path) -> None:
+    refused = invoke(checkout, "build", "17", "--arch", "sm_86", code=2)
+    assert "family rows, which has no code for this: expected sm_80 or sm_90, found sm_86" in refused
+    invoke(checkout, "build", "17", "--arch", "sm_80")
+    (wheel,) = (checkout / "build" / "iteration_17" / "sm_80").glob("flashladder_17-*.whl")
+    site = checkout / "site"
+    shutil.unpack_archive(wheel, site, "zip")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import torch, flashladder\n"
+        "for length in (64, 63):\n"
+        "    q = torch.zeros(1, length, 3, 128, dtype=torch.float16)\n"
+        "    try: flashladder.forward(q, q, q, iteration=17)\n"
+        "    except Exception as error: print(error)"
+    )
+    said = ran(checkout, "-c", program, str(site))
+    assert "flashladder_17: q: expected a CUDA tensor" in said
+    assert "flashladder_17: q: expected seq_len divisible by B_r = 4, found 63" in said
+
+
+def test_it_is_right_on_the_emulator(checkout: Path) -> None:
+    text = invoke(checkout, "check", "17", "--backend", "emulator", "--quick")
+    assert "17 (BF16, 128, 4): warp_per_row" in text
+    assert ", 0 failed" in text
+    assert "numbers  right" in invoke(checkout, "emulate", "17", "--seq-len", "64", "--heads", "2")
+
+
+def test_it_is_not_run_where_it_cannot(checkout: Path) -> None:
+    program = (
+        "from flashladder.ladder.iteration import runnable\n"
+        "print(runnable([16, 17], 'sm_90'), runnable([16, 17], 'sm_100a'))"
+    )
+    assert ran(checkout, "-c", program).splitlines() == [
+        "iteration 17: not run here: needs compute capability 10.0 or later", "[16] [16, 17]",
+    ]  # fmt: skip
+
+
+def test_it_is_locked_and_reported(checkout: Path) -> None:
+    invoke(checkout, "lock", "17", "--reason", "new")
+    locks = {path.stem: json.loads(path.read_text()) for path in (checkout / "results" / "locks").glob("*.json")}
+    assert [arch for arch in sorted(locks) if "17" in locks[arch]["iterations"]] == ["sm_80", "sm_90"]
+    assert set(locks["sm_80"]["iterations"]["17"]["kernels"]) == {
+        f"({dtype}, 128, {rows}): warp_per_row" for dtype in ("FP16", "BF16") for rows in (4, 8)
+    }
+    ran(checkout, "-m", "flashladder.lock", "verify", "--iterations", "17")
+    invoke(checkout, "report")
+    row = next(
+        line for line in (checkout / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 17 ")
+    )
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1] == "A warp per row"
+    assert set(cells[2:-2]) == {"–", "not run here"}
+    assert "Iteration 17: not run here: needs compute capability 10.0 or later." in (checkout / "README.md").read_text()
+    assert cells[-1] == "0"
+
+
+def test_a_file_of_no_family_is_one_line(checkout: Path) -> None:
+    other = checkout / "iterations" / "18_other.yaml"
+    other.write_text((FILES / "17_rows.yaml").read_text().replace("17", "18").replace("family: rows", "family: row"))
+    try:
+        said = invoke(checkout, "list", code=2)
+    finally:
+        other.unlink()
+    assert said == (
+        "error: iterations/18_other.yaml:3: no such family of kernels: expected ampere or rows, found 'row'; "
+        "did you mean 'rows'?\n"
+    )
