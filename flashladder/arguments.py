@@ -8,14 +8,14 @@ looks like every other one (``error: ...; did you mean ...``) and leaves with 2.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import re
 from typing import Any, Literal, NoReturn
 
-from flashladder.errors import FlashladderError
-from flashladder.files import last_iteration
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import last_iteration, relative, write_atomic
 from flashladder.names import GPUS
 
 GPU_KEYS = ", ".join(GPUS)
@@ -173,6 +173,21 @@ def parser_of(command: Command, module: str, example: str, **own: Mapping[str, A
     parser = Parser(prog=program, description=command.does, epilog=f"example: {program} {example}")
     add_options(parser, command.options, **own)
     return parser
+
+
+def write_or_compare(argv: Sequence[str] | None, program: str, what: str, path: Path, text: str) -> int:
+    """The command of a page that is made from data: writes `text` to `path`, or with ``--check`` compares it; 0.
+
+    Raises:
+        CheckFailed: the page is not this text; `program` makes it.
+    """
+    parser = Parser(prog=program, description=f"Write the {what}.")
+    parser.add_argument("--check", action="store_true", help="compare with the committed page, write nothing")
+    if not parser.parse_args(argv).check:
+        print(relative(write_atomic(path, text)))
+    elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+        raise CheckFailed(f"stale {what}", where=relative(path), hint=f"run: {program}")
+    return 0
 
 
 SEVERAL_NUMBERS: Mapping[str, Any] = {"dest": "numbers", "nargs": "*", "type": whole, "metavar": "N"}

@@ -7,6 +7,7 @@ derive; its document is read and shown as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 import sys
 
@@ -27,11 +28,8 @@ Document = BenchResult | EmulatedSweepResult
 def require_own_name(grid: Grid, folder: Path) -> None:
     """Raises `FlashladderError` where the document that this sweep would replace is another grid's."""
     out = folder.with_name(folder.name + SUFFIX)
-    try:
-        document = load_result(out) if out.is_file() else None
-    except FlashladderError:
-        return  # half a document, or one of an older release
-    if isinstance(document, BenchResult | EmulatedSweepResult) and document.sweep and document.sweep.grid != grid.name:
+    document = _packed(out)
+    if document and document.sweep and document.sweep.grid != grid.name:
         raise FlashladderError(
             "another grid's document has this place",
             where=relative(out),
@@ -63,15 +61,28 @@ def whole(made: Plan, records: Records, screen: Screen, *, made_for: str | None 
 def packed_before(made: Plan, records: Records, out: Path, made_for: str | None) -> Document | None:
     """The document at `out`, where it is that of this plan and no record is younger; None: it is to be made."""
     newest = max((records.path(cell.address).stat().st_mtime_ns for cell in made.cells), default=0)
-    try:
-        document = load_result(out) if out.is_file() and out.stat().st_mtime_ns >= newest else None
-    except FlashladderError:
-        return None
-    if not isinstance(document, BenchResult | EmulatedSweepResult) or document.sweep is None:
+    document = _packed(out, newest)
+    if document is None or document.sweep is None:
         return None
     found = document.sweep
     same = (found.planned, found.grid_sha256, found.made_for) == (made.cells, made.grid.sha256, made_for)
     return document if same else None
+
+
+def _packed(out: Path, since_ns: int = 0) -> Document | None:
+    """A sweep's document at `out`, if it was written at or after a time; None for half a one, or an older release's."""
+    try:
+        stat = out.stat()
+        return _read(out, stat.st_mtime_ns, stat.st_size) if stat.st_mtime_ns >= since_ns else None
+    except (FileNotFoundError, FlashladderError):
+        return None
+
+
+@lru_cache(maxsize=1)
+def _read(out: Path, *_: int) -> Document | None:
+    """The document of one state of a file: asked for before a sweep, and after."""
+    document = load_result(out)
+    return document if isinstance(document, BenchResult | EmulatedSweepResult) else None
 
 
 def shard(records: Records, cells: Sequence[PlannedCell], part: tuple[int, int]) -> int:

@@ -6,12 +6,12 @@ is stale. tests/broken/test_wrong_kernels.py holds the table to what the check s
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 import sys
 
-from flashladder.errors import CheckFailed, one_line_errors
-from flashladder.files import relative, write_atomic
+from flashladder.arguments import write_or_compare
+from flashladder.errors import one_line_errors
+from flashladder.files import relative
 from flashladder.paths import ROOT
 from tests.broken.wrong_kernels import TABLE, WrongKernel, read_all, read_table
 
@@ -64,15 +64,8 @@ def page() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Writes the page, or compares it."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description="Write the list of wrong kernels.")
-    parser.add_argument("--check", action="store_true", help="compare with the committed page, write nothing")
-    options = parser.parse_args(argv)
     with one_line_errors():
-        if not options.check:
-            print(relative(write_atomic(PAGE, page())))
-        elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != page():
-            raise CheckFailed("stale list of wrong kernels", where=relative(PAGE), hint=f"run: {COMMAND}")
-    return 0
+        return write_or_compare(argv, COMMAND, "list of wrong kernels", PAGE, page())
 
 
 if __name__ == "__main__":

@@ -33,11 +33,38 @@ KEPT: list[object] = []  # files of the sweep in its workers: what is in their b
 FORK = multiprocessing.get_context("fork")
 
 
-class ByCommand:
+class Sweep:
+    """One that runs: its process, and what it writes to stderr."""
+
+    pid: int
+
+    def __init__(self) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
+
+    def told(self) -> str:
+        """What it wrote to stderr."""
+        self._stderr.seek(0)
+        return self._stderr.read().decode()
+
+    def workers(self) -> list[int]:
+        """Its workers that run."""
+        found = []
+        for entry in _processes():
+            with suppress(OSError):
+                if self._is_worker(entry):
+                    found.append(int(entry.name))
+        return found
+
+    def _is_worker(self, entry: Path) -> bool:
+        """Whether a process is one; `entry` is its folder in /proc."""
+        raise NotImplementedError
+
+
+class ByCommand(Sweep):
     """``python -m flashladder.sweep`` with these options."""
 
     def __init__(self, options: Sequence[str]) -> None:
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
+        super().__init__()
         words = [sys.executable, "-m", "flashladder.sweep", *options]
         self._process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=self._stderr)
         self.pid = self._process.pid
@@ -53,27 +80,16 @@ class ByCommand:
         self._process.kill()
         self._process.wait()
 
-    def told(self) -> str:
-        """What it wrote to stderr."""
-        self._stderr.seek(0)
-        return self._stderr.read().decode()
-
-    def workers(self) -> list[int]:
-        """Its workers that run."""
-        found = []
-        for entry in _processes():
-            with suppress(OSError):
-                words = (entry / "cmdline").read_bytes().split(b"\0")  # empty for one that ended
-                if WORKER.encode() in words and str(self.pid).encode() in words:
-                    found.append(int(entry.name))
-        return found
+    def _is_worker(self, entry: Path) -> bool:
+        words = (entry / "cmdline").read_bytes().split(b"\0")  # empty for one that ended
+        return WORKER.encode() in words and str(self.pid).encode() in words
 
 
-class Forked:
+class Forked(Sweep):
     """The same, forked from this process."""
 
     def __init__(self, options: Sequence[str]) -> None:
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
+        super().__init__()
         self._process = FORK.Process(target=_sweep, args=(list(options), self._stderr.fileno()))
         self._process.start()
         self.pid = int(self._process.pid or 0)
@@ -88,21 +104,11 @@ class Forked:
         self._process.kill()
         self._process.join()
 
-    def told(self) -> str:
-        """What it wrote to stderr."""
-        self._stderr.seek(0)
-        return self._stderr.read().decode()
-
-    def workers(self) -> list[int]:
-        """Its workers that run: they bear the name that the sweep gave itself."""
-        found = []
-        for entry in _processes():
-            with suppress(OSError):
-                name = (entry / "comm").read_text().strip()
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                if name == _name(self.pid) and entry.name != str(self.pid) and state not in "ZX":
-                    found.append(int(entry.name))
-        return found
+    def _is_worker(self, entry: Path) -> bool:
+        """Workers bear the name that the sweep gave itself."""
+        name = (entry / "comm").read_text().strip()
+        state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        return name == _name(self.pid) and entry.name != str(self.pid) and state not in "ZX"
 
 
 def seconds_until_gone(sweep: ByCommand | Forked, at_most_s: float) -> float:

@@ -16,11 +16,10 @@ import sys
 import types
 from typing import TypeAlias
 
-from flashladder.arguments import Parser
+from flashladder.arguments import write_or_compare
 from flashladder.emulator.run import opcodes
 from flashladder.emulator.table import ROWS
-from flashladder.errors import CheckFailed, one_line_errors
-from flashladder.files import relative, write_atomic
+from flashladder.errors import one_line_errors
 from flashladder.paths import ROOT
 
 PAGE = ROOT / "docs" / "emulator-opcodes.md"
@@ -106,15 +105,8 @@ def page() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Writes the page, or compares it."""
-    parser = Parser(prog=COMMAND, description="Write the list of opcodes that the emulator knows.")
-    parser.add_argument("--check", action="store_true", help="compare with the committed page, write nothing")
-    options = parser.parse_args(argv)
     with one_line_errors():
-        if not options.check:
-            print(relative(write_atomic(PAGE, page())))
-        elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != page():
-            raise CheckFailed("stale list of opcodes", where=relative(PAGE), hint=f"run: {COMMAND}")
-    return 0
+        return write_or_compare(argv, COMMAND, "list of opcodes", PAGE, page())
 
 
 if __name__ == "__main__":

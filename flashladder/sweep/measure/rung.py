@@ -16,9 +16,8 @@ from typing import Any
 from flashladder.bench.references import FA2
 from flashladder.bench.run import Prepared, bench_group, prepare
 from flashladder.bench.subject import Subject
-from flashladder.errors import FlashladderError
 from flashladder.results.blocks import Plan
-from flashladder.results.cells import FailureKind, PlannedCell
+from flashladder.results.cells import PlannedCell
 from flashladder.results.origin import Kernel
 from flashladder.results.schema import BenchResult, Settings, Shape
 from flashladder.sweep.lanes.failures import CellFailed, first_line, kind_of
@@ -59,7 +58,7 @@ class Session(measure_gpu.Session):
         try:
             return self._rung(cell, candidates, plan, request, about)
         except Exception as error:
-            raise CellFailed(kind(error), told(about.key, error)) from error
+            raise CellFailed(kind_of(error), told(about.key, error)) from error
 
     def _rung(
         self,
@@ -104,13 +103,6 @@ class Session(measure_gpu.Session):
             self._drawn = {kept: own for kept, own in self._drawn.items() if kept[1:] == key[1:]}
             self._drawn[key] = prepare(cell.dtype, cell.shape, plan, first_seed=first_seed)
         return self._drawn[key]
-
-
-def kind(error: BaseException) -> FailureKind:
-    """As `failures.kind_of`; a check that failed is wrong numbers, other errors of ours refuse."""
-    if isinstance(error, FlashladderError):
-        return "wrong" if error.exit_code == 1 else "refused"
-    return kind_of(error)
 
 
 def told(key: str, error: BaseException) -> str:

@@ -234,13 +234,13 @@ def dry_run(made: plan.Plan, records: Records, lanes: int, notes: Sequence[str] 
         *notes,
         *textwrap.wrap(f"{made.grid.name}: {made.grid.why}", WIDTH),
         "",
-        *explained([load_iteration(number) for number in numbers]),
+        *explained([load_iteration(number) for number in numbers], WIDTH),
         "",
         f"{sum(sizes)} candidates in {len(ladders)} ladders, one per iteration and dtype",
         f"{done} ladders are climbed, in {relative(records.folder)}",
-        f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} where half go on each time, at most {most}, not {every}",
-        f"then {made.grid.pairs} pairs of the best and the present ones, in a fresh process on other inputs",
+        f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} if half go on, at most {most}, not {every}",
+        f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
         to_build(len(unbuilt)),
         f"about {duration(seconds)} on {lanes} GPU{'s' if lanes > 1 else ''}",
     ]
-    return "\n".join(lines)
+    return "\n".join(part for line in lines for part in (textwrap.wrap(line, WIDTH) if len(line) > WIDTH else [line]))

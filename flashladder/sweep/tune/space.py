@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+import textwrap
 
+from flashladder.columns import table
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu
 from flashladder.ladder.iteration import Iteration
@@ -40,15 +42,17 @@ def resident_warps(config: KernelConfig, registers: int, gpu: Gpu) -> int:
     return min(by_registers, by_smem) * n_warps
 
 
-def explained(iterations: Sequence[Iteration]) -> list[str]:
-    """The space of each iteration in a line, then each rule with its mechanism."""
+def explained(iterations: Sequence[Iteration], width: int) -> list[str]:
+    """The space of each iteration in a line, then each rule with its mechanism; lines of at most `width` columns."""
     rules = [rule for family in dict.fromkeys(one.family for one in iterations) for rule in family.exclusions]
-    names = [rule.name for rule in rules]
-    head = f"{'iteration':>9s} {'legal':>6s} {'timed':>6s}  left out: " + " ".join(f"{name:>12s}" for name in names)
-    lines = [head]
+    rows = [["iteration", "legal", "timed", *(rule.name for rule in rules)]]
     for iteration in iterations:
         counts = left_out(iteration)
-        each = " ".join(f"{counts[name]:12d}" for name in names)
-        lines.append(f"{iteration.number:9d} {sum(counts.values()):6d} {counts['']:6d}            {each}")
-    lines.append("configurations per dtype, each counted under the first rule that leaves it out:")
-    return [*lines, *(f"  {rule.name}: {rule.why}" for rule in rules)]
+        each = (sum(counts.values()), counts[""], *(counts[rule.name] for rule in rules))
+        rows.append([str(iteration.number), *map(str, each)])
+    columns = range(len(rows[0]))
+    lines = [*table(rows, width, right=columns), ""]
+    lines.append("Configurations per dtype, each left out by the first rule that does:")
+    for rule in rules:
+        lines += textwrap.wrap(f"{rule.name}: {rule.why}", width, initial_indent="  ", subsequent_indent="    ")
+    return lines

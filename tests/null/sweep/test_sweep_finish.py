@@ -9,6 +9,8 @@ import time
 import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.results.files import load_result
+from flashladder.results.schema import AnyResult
 from flashladder.sweep import finish, plan
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import Screen
@@ -53,6 +55,21 @@ def test_another_grids_document_is_not_replaced(tmp_path: Path) -> None:
     assert str(caught.value) == f"{where}expected other, found {made.grid.name}; another folder as --out"
     (tmp_path / "out.json.gz").write_bytes(b"half")
     finish.require_own_name(replace(made.grid, name="other"), records.folder)
+
+
+def test_a_packed_document_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, records, screen = filled(tmp_path)
+    finish.whole(made, records, screen)
+    read: list[Path] = []
+
+    def noted(path: Path) -> AnyResult:
+        read.append(path)
+        return load_result(path)
+
+    monkeypatch.setattr(finish, "load_result", noted)
+    finish.require_own_name(made.grid, records.folder)
+    assert finish.whole(made, records, screen) == 0
+    assert read == [tmp_path / "out.json.gz"]
 
 
 @pytest.mark.parametrize("why", ["younger", "grid", "made_for", "damaged", "cells"])

@@ -23,7 +23,7 @@ from flashladder.results.schema import A_A, BenchResult
 from flashladder.sweep import plan
 from flashladder.sweep.lanes.failures import CellFailed
 from flashladder.sweep.measure import gpu as measure_gpu
-from flashladder.sweep.measure import worker
+from flashladder.sweep.measure import rung, worker
 from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import GPU, result
 from tests.null.check.test_check_null import attention
@@ -216,6 +216,19 @@ def test_wrong_numbers_are_told_as_wrong(machine: Machine, spoil: Change, messag
     found = worker.answer(measure_gpu.Session().measure, machine.request(machine.cell("7")))
     assert found["kind"] == "wrong"
     assert message in found["message"]
+
+
+def test_a_lost_gpu_is_lost_in_a_rung_as_in_a_cell(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the worker is replaced, whoever told it: NVML's words come in an error of ours."""
+
+    def fail(*_: object) -> None:
+        raise FlashladderError("telemetry does not answer", found="GPU is lost")
+
+    session, cell = rung.Session(), machine.cell("7")
+    monkeypatch.setattr(session, "_rung", fail)
+    with pytest.raises(CellFailed) as caught:
+        session.measure(cell, {"candidates": [cell.model_dump(mode="json")], "plan": {"pairs": 2}})
+    assert caught.value.kind == "gpu-lost"
 
 
 def test_a_time_that_no_gpu_can_have_is_wrong(machine: Machine) -> None:
