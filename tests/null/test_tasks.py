@@ -219,7 +219,7 @@ def test_call_leaves_with_the_packages_exit_code(tasks: ModuleType, monkeypatch:
 
 MEANT: list[tuple[str, dict[str, object]]] = [
     ("list --json", {"verb": "list", "json": True}),
-    ("show 7 --config 128,64", {"verb": "show", "config": "128,64", "json": False}),
+    ("show 7 --config 128,64 --all", {"verb": "show", "config": "128,64", "all": True, "json": False}),
     ("diff 7 8 --json", {"before": "7", "after": "8", "config": None, "json": True}),
     ("build 16-swizzle --toolchain 13.1", {"subject": ["16-swizzle"], "toolchain": "13.1"}),
     ("build 7 --arch sm_90 --configs tune --debug", {"arch": "sm_90", "configs": "tune", "debug": True}),

@@ -18,6 +18,7 @@ from flashladder.build.store import PtxEntry, prepare, ptx_entry
 from flashladder.build.store_worker import entry_lock, fill, lock_holder, portable_paths
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
+from flashladder.toolchain.errors import Failure, diagnose
 from tests.null.store_fixture import NVCC, TEXT, Lab
 
 UNSUPPORTED = "h.h:1:2: error: #error -- unsupported GNU version! gcc versions later than 15 are not supported! The"
@@ -158,6 +159,27 @@ def test_an_error_in_the_source_is_shown_with_its_line_and_the_log(lab: Lab, lin
     assert error.what.startswith(f"nvcc: {what}")
     assert str(error.hint) == f"the full log is {lab.ptx().log}"
     assert "a later one" in lab.ptx().log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("context", "part"),
+    [
+        ('class "contract::Gmem<Part> [with Part=Kernel::Gmem]" at line 124', "flashladder::Indexed"),
+        (
+            'class "contract::Operand<Part> [with Part=flashladder::Whole<4, 8>]" at line 124',
+            "flashladder::Whole<4, 8>",
+        ),
+        ('class "Cta<Kernel> [with Kernel=Kernel]" at line 13', None),
+        ("nothing of parts\na.cuh(9): error: later\n[with Part=Kernel::Gmem]", None),
+    ],
+)
+def test_a_part_that_breaks_its_contract_is_named(tmp_path: Path, context: str, part: str | None) -> None:
+    (tmp_path / "kernel.cu").write_text(
+        "struct Kernel {\n    using Gmem = flashladder::Indexed;\n};\n", encoding="utf-8"
+    )
+    text = f'a.cuh(7): error: static assertion failed with "Gmem must"\n  instantiation of {context}\n'
+    error = diagnose(Failure("nvcc", 2, text, tmp_path / "nvcc.log", tmp_path))
+    assert error.found == part
 
 
 def test_a_full_disk_under_the_worker_itself(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
