@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from flashladder.columns import table
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
@@ -81,8 +82,4 @@ def count_changes(before: Counts, after: Counts) -> str:
             rows.append((name, str(old), str(new), f"{100 * (new - old) / old:+.1f} %" if old else "new"))
     if not rows:
         return "no opcode class changes its count"
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join((row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))))
-        for row in rows
-    )
+    return "\n".join(table(rows, None, right={1, 2, 3}))

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from flashladder.arguments import parser_of
+from flashladder.columns import table
 from flashladder.commands import COMMANDS
 from flashladder.errors import one_line_errors
 from flashladder.files import relative
@@ -52,12 +53,7 @@ def count_table(columns: Mapping[str, Mapping[str, int]]) -> str:
     others = sorted(names - set(COLUMNS), key=lambda name: (-max(c.get(name, 0) for c in columns.values()), name))
     rows = [["class", *columns]]
     rows += [[name, *(str(c.get(name, 0)) for c in columns.values())] for name in [*COLUMNS, *others]]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    ]
-    return "\n".join(lines)
+    return "\n".join(table(rows, None, right=range(1, len(rows[0]))))
 
 
 def listing(sass: Sass) -> str:
