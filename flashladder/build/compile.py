@@ -66,12 +66,17 @@ def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tool
     )
 
 
+def targeting(tools: Tools, target: str) -> Tools:
+    """`tools` that compile PTX for `target`, such as ``compute_80``."""
+    return replace(tools, nvcc_flags=(f"-arch={target}", *tools.nvcc_flags))
+
+
 def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernels: Path = KERNELS) -> PtxEntry:
     """Where the store keeps a kernel's PTX, complete or not; compiles nothing."""
     from flashladder.ladder.compose import included_files, translation_unit
 
     text = translation_unit(iteration, config)
-    own = replace(tools, nvcc_flags=(f"-arch={iteration.family.targets.ptx}", *tools.nvcc_flags))
+    own = targeting(tools, iteration.family.targets.ptx)
     return ptx_entry(text, kernels, included_files(text, kernels), own, STORE)
 
 

@@ -16,7 +16,7 @@ import shutil
 
 import pytest
 
-from flashladder.build.compile import compile_many, tools_of
+from flashladder.build.compile import compile_many, targeting, tools_of
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import CubinEntry, cubin_entry, ptx_entry
 from flashladder.errors import CheckFailed
@@ -35,7 +35,7 @@ from flashladder.paths import KERNELS
 pytestmark = pytest.mark.nvcc
 
 NUMBER = 7
-PART = Path("softmax") / "exp2_folded.cuh"
+PART = Path("ampere") / "softmax" / "exp2_folded.cuh"
 ASCENDING = "for (int n = 0; n < s_tiles; ++n) {"
 DESCENDING = "for (int n = s_tiles - 1; n >= 0; --n) {"
 
@@ -135,7 +135,8 @@ def test_relock_of_unchanged_code_writes_nothing(tmp_path: Path, capsys: pytest.
 def test_neither_place_nor_time_of_the_sources_matters(copy: Path, tmp_path: Path) -> None:
     for path in copy.rglob("*.cuh"):
         os.utime(path, (1, 1))
-    iteration, tools = load_iteration(NUMBER), tools_of()
+    iteration = load_iteration(NUMBER)
+    tools = targeting(tools_of(), iteration.family.targets.ptx)
     here = entry_of()
     includes = [copy / name for name in included_digests(here)]
     unit = ptx_entry(here.ptx_entry.text, copy, includes, tools, tmp_path / "store")
@@ -147,7 +148,7 @@ def test_neither_place_nor_time_of_the_sources_matters(copy: Path, tmp_path: Pat
 
 
 def test_line_tables_do_not_matter(tmp_path: Path) -> None:
-    here, tools = entry_of(), tools_of()
+    here, tools = entry_of(), targeting(tools_of(), load_iteration(NUMBER).family.targets.ptx)
     assert "-lineinfo" in tools.nvcc_flags
     assert "-lineinfo" in tools.ptxas_flags
     bare = replace(
