@@ -45,7 +45,7 @@ PTX_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cu
 
 
 def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tools:
-    """Programs, versions and flags, without -arch, for a release build (-lineinfo) or a debug build (-G -O0).
+    """Programs, versions and flags for a release build (-lineinfo) or a debug build (-G -O0).
 
     Raises:
         FlashladderError: the toolchain or the host compiler is missing.
@@ -58,7 +58,7 @@ def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tool
         nvcc=toolchain.nvcc,
         ptxas=toolchain.ptxas,
         host_compiler=host,
-        nvcc_flags=pins.flags("nvcc", debug=debug),
+        nvcc_flags=(f"-arch={pins.ptx_arch}", *pins.flags("nvcc", debug=debug)),
         ptxas_flags=pins.flags("ptxas", debug=debug),
         ptx_versions=versions | {"host compiler": host_compiler_version(host)},
         ptxas_version=toolchain.versions["nvidia-cuda-nvcc"],
@@ -66,17 +66,13 @@ def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tool
     )
 
 
-def targeting(tools: Tools, target: str) -> Tools:
-    """`tools` that compile PTX for `target`, such as ``compute_80``."""
-    return replace(tools, nvcc_flags=(f"-arch={target}", *tools.nvcc_flags))
-
-
 def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernels: Path = KERNELS) -> PtxEntry:
     """Where the store keeps a kernel's PTX, complete or not; compiles nothing."""
     from flashladder.ladder.compose import included_files, translation_unit
 
     text = translation_unit(iteration, config)
-    own = targeting(tools, iteration.family.targets.ptx)
+    kept = (flag for flag in tools.nvcc_flags if not flag.startswith("-arch="))
+    own = replace(tools, nvcc_flags=(f"-arch={iteration.family.targets.ptx}", *kept))
     return ptx_entry(text, kernels, included_files(text, kernels), own, STORE)
 
 

@@ -21,7 +21,6 @@ from flashladder.build.store import PtxEntry, ptx_entry
 from flashladder.emulator.machine.arguments import Argument
 from flashladder.emulator.syntax.tree import Instruction, SourceLine
 from flashladder.emulator.values import Array
-from flashladder.ladder.iteration import load_iteration
 
 KERNELS = Path(__file__).parent / "kernels"
 HEADERS = tuple(sorted(KERNELS.glob("*.cuh")))
@@ -113,8 +112,7 @@ class Race:
 @cache
 def entry(file: str) -> PtxEntry:
     """The store's entry of a CUDA file: its PTX, compiled as the iterations' is."""
-    tools = compiling.targeting(compiling.tools_of(), load_iteration(1).family.targets.ptx)
-    return ptx_entry(f'#include "{file}"\n', KERNELS, [KERNELS / file, *HEADERS], tools)
+    return ptx_entry(f'#include "{file}"\n', KERNELS, [KERNELS / file, *HEADERS], compiling.tools_of())
 
 
 def compile_all(files: set[str]) -> None:

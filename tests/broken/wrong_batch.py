@@ -15,7 +15,7 @@ import re
 from unittest.mock import patch
 
 from flashladder import emulator
-from flashladder.build.compile import targeting, tools_of
+from flashladder.build.compile import tools_of
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import STORE, PtxEntry, ptx_entry
 from flashladder.check import on_emulator as check_emulator
@@ -75,8 +75,7 @@ def batch_entry(batch: Sequence[WrongKernel]) -> PtxEntry:
     headers: dict[str, None] = {}
     bodies = [_namespace(wrong, headers) for wrong in batch]
     text = "\n".join([*(f"#include {header}" for header in headers), *bodies, ""])
-    (target,) = {load_iteration(wrong.iteration).family.targets.ptx for wrong in batch}
-    return ptx_entry(text, KERNELS, (), targeting(tools_of(), target), STORE)
+    return ptx_entry(text, KERNELS, (), tools_of(), STORE)
 
 
 def _namespace(wrong: WrongKernel, headers: dict[str, None]) -> str:

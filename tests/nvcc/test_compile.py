@@ -17,6 +17,8 @@ from flashladder.build.compile import compile_many, cubin_for, ptx_for, table_ro
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import CubinEntry, Tools, cubin_entry, ptx_entry
 from flashladder.errors import FlashladderError
+from flashladder.ladder.families.ampere import FAMILY
+from flashladder.ladder.family import Family
 from flashladder.machine_code.ptxas import from_csv, to_csv
 from flashladder.toolchain.wheels import demangle, find_toolchain
 
@@ -148,6 +150,7 @@ class Step:
     """As much of an iteration as the compiler needs; not hashable, like the real one."""
 
     number: int = 7
+    family: Family = FAMILY
 
 
 @pytest.fixture

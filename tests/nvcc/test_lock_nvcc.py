@@ -16,7 +16,7 @@ import shutil
 
 import pytest
 
-from flashladder.build.compile import compile_many, targeting, tools_of
+from flashladder.build.compile import compile_many, tools_of
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import CubinEntry, cubin_entry, ptx_entry
 from flashladder.errors import CheckFailed
@@ -135,8 +135,7 @@ def test_relock_of_unchanged_code_writes_nothing(tmp_path: Path, capsys: pytest.
 def test_neither_place_nor_time_of_the_sources_matters(copy: Path, tmp_path: Path) -> None:
     for path in copy.rglob("*.cuh"):
         os.utime(path, (1, 1))
-    iteration = load_iteration(NUMBER)
-    tools = targeting(tools_of(), iteration.family.targets.ptx)
+    iteration, tools = load_iteration(NUMBER), tools_of()
     here = entry_of()
     includes = [copy / name for name in included_digests(here)]
     unit = ptx_entry(here.ptx_entry.text, copy, includes, tools, tmp_path / "store")
@@ -148,7 +147,7 @@ def test_neither_place_nor_time_of_the_sources_matters(copy: Path, tmp_path: Pat
 
 
 def test_line_tables_do_not_matter(tmp_path: Path) -> None:
-    here, tools = entry_of(), targeting(tools_of(), load_iteration(NUMBER).family.targets.ptx)
+    here, tools = entry_of(), tools_of()
     assert "-lineinfo" in tools.nvcc_flags
     assert "-lineinfo" in tools.ptxas_flags
     bare = replace(
