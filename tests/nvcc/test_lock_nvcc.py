@@ -97,7 +97,7 @@ def test_a_changed_loop_order_fails_with_the_explanation(copy: Path, capsys: pyt
     assert ASCENDING in text
     part.write_text(text.replace(ASCENDING, DESCENDING), encoding="utf-8")
     with pytest.raises(CheckFailed) as caught:
-        check(["sm_80"], [NUMBER], kernels=copy)
+        check(["sm_80"], [NUMBER], kernels=copy).show()
     assert caught.value.exit_code == 1
     said = capsys.readouterr().out
     config = load_iteration(NUMBER).configs["a100"]
@@ -116,7 +116,7 @@ def test_a_comment_does_not_matter(copy: Path, capsys: pytest.CaptureFixture[str
     part = copy / PART
     text = part.read_text(encoding="utf-8")
     part.write_text(f"// A comment that moves every line.\n\n{text}// And one more.\n", encoding="utf-8")
-    check(["sm_80"], [NUMBER], kernels=copy)
+    check(["sm_80"], [NUMBER], kernels=copy).show()
     said = capsys.readouterr().out
     assert "the machine code is the locked one" in said
     assert f"without effect on machine code: kernels/{PART}" in said
