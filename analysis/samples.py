@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from flashladder.arguments import Parser, result_file
 from flashladder.errors import one_line_errors
 from flashladder.files import write_atomic
+from flashladder.report.frames import pairs
 from flashladder.results.files import load_as
-from flashladder.results.frames import pairs
 from flashladder.results.schema import BenchResult
 
 if TYPE_CHECKING:

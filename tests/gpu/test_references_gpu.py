@@ -36,7 +36,8 @@ def test_a_reference_is_right_and_says_what_it_launched(name: str, dtype: str) -
     assert series.before.ok, series.before
     assert series.after is not None
     assert series.after.ok
-    assert len(series.pairs) == 4
+    assert len(series.pairs) in range(4, 13)  # blocks that waited for the host are timed again, up to four times
+    assert {pair.input_set for pair in series.pairs} == {0, 1}
     identity = profiled(reference_identity({}, name), name, [dtype])
     assert identity.kernels.get(dtype, "this profiler sees no kernels")
     if name == FA2 and identity.kernels:

@@ -3,7 +3,7 @@
 Why: documents are for machines, that check them; whoever asks a question of the samples wants rows. The pipeline
 renders its own tables from the documents.
 
-    >>> from flashladder.results.frames import pairs
+    >>> from flashladder.report.frames import pairs
     >>> pairs(load_as(path, BenchResult)).groupby(["iteration", "seq_len"]).ratio.median()
 
 Run: ``python analysis/samples.py results/h200/bench.json.gz``.

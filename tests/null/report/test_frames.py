@@ -9,9 +9,9 @@ import pytest
 
 from analysis import samples
 from flashladder.paths import ROOT
+from flashladder.report.frames import pairs, summaries
 from flashladder.results.derive import derive
 from flashladder.results.files import load_as
-from flashladder.results.frames import pairs, summaries
 from flashladder.results.schema import A_A, BenchResult
 from tests.null.bench_fixture import group, result
 
