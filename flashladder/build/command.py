@@ -29,7 +29,7 @@ import time
 from flashladder.arguments import parser_of, whole
 from flashladder.build import native, wheel
 from flashladder.build.artifacts import Request, inputs_of, is_fresh, make
-from flashladder.build.compile import compile_many, default_arch, table_rows
+from flashladder.build.compile import arches_of, compile_many, table_rows
 from flashladder.build.other_toolchains import toolchain_of
 from flashladder.build.ptxas_table import render
 from flashladder.columns import terminal_width
@@ -42,7 +42,7 @@ from flashladder.ladder.subject import parse_subject
 from flashladder.machine_code.ptxas import PtxasRow
 from flashladder.toolchain.errors import disk_full
 from flashladder.toolchain.pins import load_pins
-from flashladder.toolchain.wheels import find_toolchain, gpu_arch, require_arch
+from flashladder.toolchain.wheels import find_toolchain, gpu_arch
 from flashladder.version import __version__
 
 NEEDED_BYTES = 200 * 2**20  # what one iteration's store entries, library and wheel take at most, with room to spare
@@ -133,8 +133,7 @@ def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool 
         FlashladderError: no such iteration, ablation, architecture, selection or toolchain.
     """
     iteration, cuda = load_description(str(subject)), load_pins().axis(cuda)
-    words = [word.strip() for word in (arch or default_arch()).split(",")]
-    arches = tuple(dict.fromkeys(require_arch(word) for word in words))
+    arches = arches_of(iteration, arch)
     configs = select_configs(iteration, key)
     if not configs:
         raise FlashladderError(

@@ -36,6 +36,7 @@ from flashladder.toolchain.wheels import (
 
 if TYPE_CHECKING:
     from flashladder.ladder.config import KernelConfig
+    from flashladder.ladder.family import Family
     from flashladder.ladder.iteration import Iteration
 
 __all__ = ["CubinEntry", "PtxEntry", "compile_many", "cubin_for", "ptx_for", "ptx_many", "table_rows", "tools_of"]
@@ -187,10 +188,20 @@ def table_rows(
     return rows, warnings
 
 
-def default_arch() -> str:
-    """The architecture of GPU 0 where it is one of those supported, else ``sm_80``."""
-    found = gpu_arch()
-    return found if found in load_pins().arches else "sm_80"
+def default_arch(family: Family | None = None) -> str:
+    """The architecture of GPU 0 where it is one of a family's targets (None: of all supported), else the first."""
+    found, arches = gpu_arch(), load_pins().arches if family is None else family.targets.arches
+    return found if found in arches else arches[0]
+
+
+def arches_of(iteration: Iteration, arch: str | None) -> tuple[str, ...]:
+    """The architectures that ``--arch`` names for an iteration, each once; None: `default_arch` of its family.
+
+    Raises:
+        FlashladderError: as `require_target`.
+    """
+    words = arch.split(",") if arch else [default_arch(iteration.family)]
+    return tuple(dict.fromkeys(require_target(iteration, word.strip()) for word in words))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -216,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from flashladder.ladder.selection import select_configs
 
         iteration = load_description(options.iteration)
-        arches = [require_arch(arch.strip()) for arch in (options.arch or default_arch()).split(",")]
+        arches = arches_of(iteration, options.arch)
         configs = select_configs(iteration, options.configs)
         if not configs:
             raise FlashladderError("no configuration is selected", found=options.configs, hint="try --configs prog")

@@ -28,6 +28,7 @@ import zipfile
 from flashladder.build.compile import default_arch
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative, sha256
+from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
@@ -190,7 +191,11 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
         FlashladderError: a manifest cannot be read, or the installer failed.
     """
     wheels, names = list[Path](), list[str]()
-    for manifest in sorted(build.glob(f"iteration_??/{arch or default_arch()}/manifest.json")):
+    families = {iteration.number: iteration.family for iteration in load_all()}
+    for manifest in sorted(build.glob("iteration_[0-9][0-9]/*/manifest.json")):
+        family = families.get(int(manifest.parent.parent.name[-2:]))
+        if manifest.parent.name != (arch or default_arch(family)):
+            continue
         try:
             digest = json.loads(manifest.read_text(encoding="utf-8"))["inputs_digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -29,7 +29,6 @@ from flashladder.paths import KERNELS
 from flashladder.results.schema import Shape
 
 ELEMENT = 2  # bytes
-TARGET = "sm_90"  # compute_80 PTX for every GPU of the project: whether it fits its own is seen where the key is known
 VECTOR = 8  # elements of one 16-byte cp.async
 NUMPY_DTYPES = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -109,7 +108,7 @@ def forward(
         memory_budget=memory_budget,
         max_instructions=max_instructions,
         progress=progress,
-        target=TARGET,
+        target=iteration.family.targets.arches[-1],  # whether it fits a GPU is seen where its key is known
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict
 import json
 
-from flashladder.build.compile import compile_many, default_arch, ptx_for, table_rows
+from flashladder.build.compile import arches_of, compile_many, ptx_for, table_rows
 from flashladder.build.ptxas_table import render
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError
@@ -59,8 +59,15 @@ def show_ptxas(
         FlashladderError: bad arguments, nothing selected, or a kernel does not compile.
     """
     iterations = [load_description(description)] if description else list(load_all())
-    arches = [require_arch(name.strip()) for name in (arch or default_arch()).split(",")]
-    jobs = [(one, config, name) for one in iterations for config in select_configs(one, configs) for name in arches]
+    if arch and not description:  # of the ladder, what is made for it
+        wanted = {require_arch(name.strip()) for name in arch.split(",")}
+        iterations = [one for one in iterations if wanted <= set(one.family.targets.arches)]
+    jobs = [
+        (one, config, name)
+        for one in iterations
+        for config in select_configs(one, configs)
+        for name in arches_of(one, arch)
+    ]
     if not jobs:
         raise FlashladderError("no configuration is selected", found=configs, hint="try --configs prog")
     rows, warnings = table_rows(jobs, compile_many(jobs))

@@ -84,6 +84,8 @@ def test_it_is_listed_shown_and_compared(checkout: Path) -> None:
 def test_it_is_built_and_called(checkout: Path) -> None:
     refused = invoke(checkout, "build", "17", "--arch", "sm_86", code=2)
     assert "family rows, which has no code for this: expected sm_80 or sm_90, found sm_86" in refused
+    rows = invoke(checkout, "ptxas", "17", "--configs", "a100", "--arch", "sm_90", "--json")
+    assert {row["arch"] for row in json.loads(rows)} == {"sm_90"}
     invoke(checkout, "build", "17", "--arch", "sm_80")
     (wheel,) = (checkout / "build" / "iteration_17" / "sm_80").glob("flashladder_17-*.whl")
     site = checkout / "site"

@@ -17,6 +17,7 @@ import pytest
 
 from flashladder.build import artifacts, native
 from flashladder.build import command as build
+from flashladder.build import compile as compiling
 from flashladder.build.artifacts import Request, is_fresh
 from flashladder.errors import FlashladderError
 from flashladder.files import digest_files, dump_json, sha256
@@ -31,8 +32,8 @@ def build_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "gpu_arch", lambda: None)
-    monkeypatch.setattr(build, "default_arch", lambda: "sm_80")
+    for module in (build, compiling):
+        monkeypatch.setattr(module, "gpu_arch", lambda: None)
 
 
 def request_of(arch: str | None = "sm_80", key: str = "prog", *, debug: bool = False) -> Request:
