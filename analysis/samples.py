@@ -8,10 +8,9 @@ Run: python analysis/samples.py results/h200/bench.json.gz --out build/samples.c
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flashladder.arguments import Parser, result_file
+from flashladder.arguments import Parser, named, result_file
 from flashladder.errors import one_line_errors
 from flashladder.files import write_atomic
 from flashladder.report.frames import pairs
@@ -20,6 +19,13 @@ from flashladder.results.schema import BenchResult
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+ENOUGH = 8  # pairs, below which a correlation says nothing
+LEGEND = f"""\
+pairs: those that count; ratio: FA2's time over the kernel's, median; middle_half_points: from the lower to the upper
+quartile, in percent of FA2; with_clock, with_time: rank correlation of the ratio with the SM clock and with the block's
+place (-: under {ENOUGH} pairs)."""
 
 
 def scatter(frame: pd.DataFrame) -> pd.DataFrame:
@@ -31,10 +37,11 @@ def scatter(frame: pd.DataFrame) -> pd.DataFrame:
     )
     cells, ranked = (one.groupby(["kernel", "dtype", "seq_len"]) for one in (counted, ranks))
     middle_half = cells.ratio.quantile(0.75) - cells.ratio.quantile(0.25)
+    enough = cells.ratio.count() >= ENOUGH
     found: pd.DataFrame = cells.ratio.agg(pairs="count", ratio="median").assign(
         middle_half_points=100 * middle_half,
-        with_clock=ranked[["rank", "sm_clock_mhz"]].corr().iloc[0::2, 1].droplevel(-1),
-        with_time=ranked[["rank", "block"]].corr().iloc[0::2, 1].droplevel(-1),
+        with_clock=ranked[["rank", "sm_clock_mhz"]].corr().iloc[0::2, 1].droplevel(-1).where(enough),
+        with_time=ranked[["rank", "block"]].corr().iloc[0::2, 1].droplevel(-1).where(enough),
     )
     return found
 
@@ -45,11 +52,12 @@ def main(argv: list[str] | None = None) -> None:
         epilog="example: python analysis/samples.py results/h200/bench.json.gz --out build/samples.csv",
     )
     parser.add_argument("result", metavar="FILE", type=result_file, help="a timing (.json.gz)")
-    parser.add_argument("--out", metavar="FILE", type=Path, help="also write every pair to this CSV")
+    parser.add_argument("--out", metavar="FILE", type=named, help="also write every pair to this CSV")
     options = parser.parse_args(argv)
     with one_line_errors():
         frame = pairs(load_as(options.result, BenchResult))
-        print(scatter(frame).to_string(float_format="%.3f"))
+        print(scatter(frame).to_string(float_format="%.3f", na_rep="-"))
+        print(LEGEND)
         if options.out:
             print(write_atomic(options.out, frame.to_csv(index=False)))
 

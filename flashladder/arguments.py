@@ -144,6 +144,13 @@ def result_file(text: str) -> Path:
     return Path(text)
 
 
+def named(text: str) -> Path:
+    """`text` as a path that has a name, for argparse's ``type``."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expected a path, found nothing")
+    return Path(text)
+
+
 def seconds(text: str) -> float:
     """`text` as a number of seconds of at least 0, for argparse's ``type``."""
     if not re.fullmatch(r"\d{1,9}(\.\d*)?", text, re.ASCII):

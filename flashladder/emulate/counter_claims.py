@@ -16,7 +16,7 @@ from pathlib import Path
 from flashladder.errors import Checked, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.claim import EMULATED, Claim
-from flashladder.ladder.iteration import Iteration, load_all
+from flashladder.ladder.iteration import Iteration, claim_configs, load_all
 from flashladder.lock.code_claims import next_step
 from flashladder.lock.refusal import refusal
 from flashladder.lock.schema import LOCKS, read_lock
@@ -33,14 +33,15 @@ def counter_files(folder: Path = RESULTS) -> list[Path]:
 
 
 def verify(path: Path, locks: Path = LOCKS) -> list[Verdict]:
-    """Every counter claim of every iteration in one file of readings.
+    """Every counter claim of every iteration that the GPU runs, in one file of its readings.
 
     Raises:
         FlashladderError: the file holds something else, lacks an iteration, or was read from other machine code.
     """
     result = load_as(path, CounterResult)
     counts: dict[int, dict[str, int]] = {}
-    for iteration in load_all():
+    ladder = [iteration for iteration in load_all() if not iteration.not_run_on(result.gpu.arch)]
+    for iteration in ladder:
         short_form = iteration.configs[PUBLISHED_GPU].short_form()
         found = [
             key for key, one in result.kernels.items() if (one.iteration, one.config) == (iteration.number, short_form)
@@ -57,7 +58,7 @@ def verify(path: Path, locks: Path = LOCKS) -> list[Verdict]:
     place = path.parent.name
     return [
         verdict
-        for iteration in load_all()
+        for iteration in ladder
         for claim in iteration.expect.counters
         if on_hardware(claim)
         for verdict in judge(iteration.number, claim, {place: sides(iteration, counts)})
@@ -72,7 +73,7 @@ def on_hardware(claim: Claim) -> bool:
 def sides(iteration: Iteration, counts: Mapping[int, Mapping[str, float]]) -> Sides:
     """The counts that an iteration's claims are judged on, of those of all iterations by number."""
     own = counts[iteration.number]
-    if iteration.parent is None:
+    if iteration.parent is None or claim_configs(iteration)[1] is None:  # nothing of its family came before
         return Sides(own, None, counts[next_step(iteration).number])
     return Sides(own, counts[iteration.parent], counts[iteration.parent])
 

@@ -85,9 +85,11 @@ def _other_registers(lock: LockFile) -> list[str]:
 
 
 def unchecked(folder: Path) -> Found:
-    """Configurations of the ladder that were not checked on the GPU of a machine's folder."""
-    checked = {(kernel.iteration, kernel.config) for kernel in checks_of(folder).kernels.values()}
-    wanted = [(one.number, config.short_form()) for one in load_all() for config in select_configs(one, "prog")]
+    """Configurations of the ladder that were not checked on the GPU of a machine's folder, though it runs them."""
+    result = checks_of(folder)
+    checked = {(kernel.iteration, kernel.config) for kernel in result.kernels.values()}
+    ladder = [iteration for iteration in load_all() if not iteration.not_run_on(result.gpu.arch)]
+    wanted = [(one.number, config.short_form()) for one in ladder for config in select_configs(one, "prog")]
     missing = [(number, form) for number, form in wanted if (number, form) not in checked]
     where = relative(folder / CHECK)
     return Found([f"{where}: iteration {number}, {form}: was not checked" for number, form in missing], len(wanted))

@@ -23,8 +23,9 @@ from flashladder.emulate.reading import NAME, load_reading
 from flashladder.errors import Checked, CheckFailed, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES, Claim
-from flashladder.ladder.iteration import Iteration, load_all
+from flashladder.ladder.iteration import Iteration, claim_configs, load_all
 from flashladder.lock import code_claims as claims
+from flashladder.lock.code_claims import follower
 from flashladder.lock.schema import LOCKS
 from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.lock.verdict import Verdict, plain
@@ -88,8 +89,13 @@ def unrefuted(verdicts: Sequence[Verdict]) -> list[str]:
     return [
         f"iteration {iteration.number}: every claim holds without the step"
         for iteration in load_all()
-        if not any(row.refuted for row in rows(iteration, verdicts))
+        if not any(row.refuted for row in rows(iteration, verdicts)) and not _alone(iteration)
     ]
+
+
+def _alone(iteration: Iteration) -> bool:
+    """Whether there is no step to take back: nothing of its family before it, nothing after it, nothing claimed."""
+    return not iteration.expect.claims and claim_configs(iteration)[1] is None and follower(iteration) is None
 
 
 def short(claim: Claim) -> str:

@@ -1,4 +1,4 @@
-"""Ablations: an iteration with one change taken back or added, for example ``16 - swizzle`` or ``7 + row_major``.
+"""Ablations: an iteration with one change taken back or added, for example ``16 - swizzle`` or ``7 + xor_static``.
 
 Why: a grid can then ask what each step is worth at the end of the ladder. A change is named by its step (the
 name in the file's name, ``swizzle``) or by the value it brought (``xor``). Each concern is a chain of refinements, so
@@ -21,7 +21,7 @@ from flashladder.paths import ITERATIONS
 
 
 def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
-    """An iteration by its number (``16``), or an ablation of it (``16 - swizzle``, ``7 + row_major``).
+    """An iteration by its number (``16``), or an ablation of it (``16 - swizzle``, ``7 + xor_static``).
 
     Raises:
         FlashladderError: not a description, nothing of that name, or a result that no configuration can express.

@@ -159,7 +159,11 @@ class Family(ABC):
 
     @abstractmethod
     def translation_unit(self, of: Iteration, config: Any) -> str:
-        """The CUDA source of one kernel; `kernels/` is its include folder. `conflicts` is empty."""
+        """The CUDA source of one kernel; `kernels/` is its include folder. `conflicts` is empty.
+
+        It defines ``extern "C" __global__ void flash_fwd_kernel`` (`flashladder.names.KERNEL`) with one parameter, the
+        family's argument structure.
+        """
 
     @abstractmethod
     def part_files(self, of: Iteration, config: Any) -> tuple[str, ...]:
@@ -216,6 +220,7 @@ class Family(ABC):
 
 
 _FAMILIES: dict[str, Family] = {}
+_BROKEN: dict[str, BaseException] = {}
 
 
 def register(family: Family) -> Family:
@@ -224,14 +229,40 @@ def register(family: Family) -> Family:
     Raises:
         FlashladderError: another one has this name.
     """
+    if not isinstance(family, Family):
+        raise FlashladderError("not a family of kernels", expected="FAMILY = an instance of Family", found=repr(family))
     other = _FAMILIES.setdefault(family.name, family)
     if type(other) is not type(family):
-        raise FlashladderError("two families of one name", where=type(family).__module__, found=family.name)
+        raise FlashladderError(
+            "two families of one name",
+            where=type(family).__module__,
+            expected=f"another name than that of {type(other).__module__}",
+            found=family.name,
+        )
     return other
 
 
+def report_broken(where: str, error: BaseException) -> None:
+    """Keeps why a module of `flashladder.ladder.families` could not be loaded, until somebody asks for families."""
+    _BROKEN[where] = error
+
+
 def families() -> tuple[Family, ...]:
-    """Every family, by name."""
+    """Every family, by name.
+
+    Raises:
+        FlashladderError: a module that should hold one could not be loaded.
+    """
+    for where, error in _BROKEN.items():
+        if isinstance(error, FlashladderError):
+            error.where = error.where or where
+            raise error
+        raise FlashladderError(
+            "the family cannot be loaded",
+            where=where,
+            expected="a module with FAMILY, an instance of flashladder.ladder.family.Family",
+            found=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
+        ) from error
     return tuple(_FAMILIES[name] for name in sorted(_FAMILIES))
 
 
@@ -243,7 +274,8 @@ def family_named(name: object) -> Family:
     """
     known = [family.name for family in families()]
     if not isinstance(name, str) or name not in known:
+        found = "nothing" if name is None else repr(name)
         raise FlashladderError(
-            "no such family of kernels", expected=" or ".join(known), found=repr(name), hint=closest(name, known)
+            "no such family of kernels", expected=" or ".join(known), found=found, hint=closest(name, known)
         )
     return _FAMILIES[name]

@@ -44,7 +44,8 @@ def resolve_parts(located: Located, family: Family, change: Mapping[str, object]
     if parent is None:
         missing = [concern for concern in family.concerns if concern not in change]
         if missing:
-            what, expected = "the first iteration must decide every concern", ", ".join(family.concerns)
+            what = f"the first iteration of the family {family.name} must decide every concern"
+            expected = ", ".join(family.concerns)
             raise wrong(located, ("change",), what, expected, f"no {', '.join(missing)}")
         parts = family.parts_type(**change)
     else:
@@ -117,9 +118,9 @@ def resolve_config(
 
 
 def resolve_expect(
-    file: IterationFile, located: Located, composed: tuple[Family, Any], configs: Mapping[str, Any]
+    file: IterationFile, located: Located, composed: tuple[Family, Any], configs: Mapping[str, Any], *, first: bool
 ) -> Expect:
-    """The claims, with metric and scope filled in.
+    """The claims, with metric and scope filled in; `first`: no parent of its family precedes the iteration.
 
     Raises:
         FlashladderError: a claim against a parent that does not exist, or made at an illegal configuration.
@@ -134,7 +135,7 @@ def resolve_expect(
         counters=tuple(replace(claim, metric=name, scope="counters") for name, claim in expect.counters.items()),
         at=frozen({} if expect.at is None else expect.at.knobs()),
     )
-    if file.parent is None and (lonely := [c for c in result.claims if c.needs_parent]):
+    if first and (lonely := [c for c in result.claims if c.needs_parent]):
         raise wrong(located, ("expect",), "a claim against a parent that does not exist", "{equals: number}", lonely[0])
     for config in configs.values() if result.at else ():
         at = replace(config, **result.at)

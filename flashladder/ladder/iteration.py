@@ -17,7 +17,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.claim import Claim
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.family import DEFAULT, Family, family_named
+from flashladder.ladder.family import DEFAULT, Family, families, family_named
 from flashladder.ladder.file_schema import Expect, IterationFile, file_model
 from flashladder.ladder.inherit import frozen, own_configs, resolve_config, resolve_expect, resolve_parts, wrong
 from flashladder.located import Located, read_located, validate
@@ -223,7 +223,7 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
         parts=parts,
         configs=configs,
         own_configs=frozen({gpu: frozen(knobs) for gpu, knobs in own.items()}),
-        expect=resolve_expect(file, located, (family, parts), configs),
+        expect=resolve_expect(file, located, (family, parts), configs, first=base is None),
         path=path,
         description=str(number),
     )
@@ -232,6 +232,7 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
 def _family(located: Located) -> Family:
     """The family that the file names, which decides what else it may hold."""
     data = located.data if isinstance(located.data, Mapping) else {}
+    families()  # one that cannot be loaded is no mistake of this file
     try:
         return family_named(data.get("family", DEFAULT))
     except FlashladderError as error:

@@ -104,6 +104,6 @@ def not_a_description(text: str) -> FlashladderError:
     """The error that `text` names no iteration and no ablation."""
     return FlashladderError(
         "not a description of an iteration",
-        expected="a number, or one change to one, such as '16 - swizzle' or '7 + row_major'",
+        expected="a number, or one change to one, such as '16 - swizzle' or '7 + xor_static'",
         found=repr(text),
     )

@@ -40,6 +40,8 @@ def verify(
     ladder = load_all() if numbers is None else [load_iteration(number) for number in numbers]
     found = []
     for iteration in ladder:
+        if not (iteration.expect.sass or iteration.expect.ptx):
+            continue
         kernels = _kernels(iteration, counts)
         config = claim_configs(iteration)[0]
         tile = f" at ({config.tile.replace(',', ', ')})"
@@ -55,12 +57,19 @@ def next_step(iteration: Iteration) -> Iteration:
     """The step that follows an iteration, which stands in for a parent where there is none.
 
     Raises:
-        FlashladderError: no iteration has it as its parent.
+        FlashladderError: no iteration of its family has it as its parent.
     """
-    for other in load_all():
-        if other.parent == iteration.number:
-            return other
-    raise FlashladderError(f"no iteration follows {iteration.number}", expected="one whose parent it is")
+    if (found := follower(iteration)) is None:
+        raise FlashladderError(
+            f"no iteration follows {iteration.number}, whose claims are judged against the one that does",
+            expected="one of its family whose parent it is",
+        )
+    return found
+
+
+def follower(iteration: Iteration) -> Iteration | None:
+    """The first iteration of its family that has it as its parent, if there is one."""
+    return next((o for o in load_all() if o.parent == iteration.number and o.family is iteration.family), None)
 
 
 def _kernels(iteration: Iteration, counts: StepCounts) -> tuple[StepKernel, StepKernel | None, StepKernel]:
@@ -68,8 +77,8 @@ def _kernels(iteration: Iteration, counts: StepCounts) -> tuple[StepKernel, Step
     config, parent_config = claim_configs(iteration)
     own = counts.of(iteration.number, config)
     if iteration.parent is None or parent_config is None:
-        follower = next_step(iteration)
-        return own, None, counts.of(follower.number, claim_configs(follower)[0])
+        other = next_step(iteration)
+        return own, None, counts.of(other.number, claim_configs(other)[0])
     parent = counts.of(iteration.parent, parent_config)
     return own, parent, parent
 

@@ -35,6 +35,7 @@ _INSTRUCTION = re.compile(
 _NUMBER = re.compile(r"\b0x(?P<address>[0-9a-f]+)$")  # where a branch goes, in code without labels
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
 _BRANCHES = frozenset({"BRA", "JMP", "CALL", "BREAK"})
+TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA")  # classes of matrix products: mma and wgmma
 _ENDS = frozenset({"EXIT", "RET", "KILL"})
 
 
@@ -123,9 +124,16 @@ class Sass:
         return [tuple(self.instructions[i] for i in sorted(body)) for body in sorted(found, key=min)]
 
     def main_loop(self) -> tuple[Instruction, ...]:
-        """The loop with the most HMMA instructions (empty if no loop has one): the loop over KV blocks."""
-        loops = sorted(self.loops(), key=lambda body: count(body).get("HMMA", 0))
-        return loops[-1] if loops and count(loops[-1]).get("HMMA", 0) else ()
+        """The loop with the most tensor-core instructions, the longest among equals: the loop over keys and values.
+
+        Empty where nothing loops.
+        """
+
+        def weight(body: tuple[Instruction, ...]) -> tuple[int, int]:
+            counts = count(body)
+            return sum(counts.get(name, 0) for name in TENSOR), len(body)
+
+        return max(self.loops(), key=weight, default=())
 
 
 def _reachable(start: int, neighbours: Callable[[int], Sequence[int]]) -> set[int]:

@@ -37,11 +37,14 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0
 WINNERS = (
     "Timed again: a fresh process, other inputs. An iteration has one configuration per GPU for both dtypes, so that "
     "`both` decides, by the harmonic mean; the verdict is on the difference of the two ratios, against the finals' A/A "
-    "floor. `same`: the winner is the one that the iteration has."
+    "floor. `faster`, `slower`: beyond the floor, and the interval too; `ambiguous`: not told apart; `same`: within "
+    "the floor, or the one that the iteration has. What is faster enters an iteration by a person's command "
+    "([how](../../docs/tuning.md)), since all that was timed with the present one is then timed anew."
 )
 RANKING = (
-    "By the rungs, each with FA2 in turn. What was left out early has few pairs: a median, no interval. Registers and "
-    "spills are those of the machine code, in bytes per thread, stored and loaded."
+    "In the order of the rungs, each candidate with FA2 in turn: those that stayed longest first, the faster first "
+    "among equals. What was left out early has few pairs, a median without interval, which may exceed that of one "
+    "above it. Registers and spilled bytes per thread, stored and loaded, are those of the machine code."
 )
 
 

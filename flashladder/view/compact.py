@@ -12,7 +12,8 @@ import re
 WIDTH = 120  # columns
 
 _NOISE = re.compile(
-    r"^[ \t]*(?:#[ \t]*(?:include|pragma)\b.*|namespace [\w:]+ \{|\}  // namespace.*|template <typename Kernel>)\n",
+    r"^[ \t]*(?:#[ \t]*(?:include\b.*|pragma[ \t]+(?:once|unroll)[ \t]*)|"
+    r"namespace [\w:]+ \{|\}  // namespace.*|template <typename Kernel>)\n",
     re.MULTILINE,
 )
 _ASSERT = re.compile(r"^[ \t]*static_assert\(.*?\);(?:  //.*)?\n", re.MULTILINE | re.DOTALL)

@@ -293,8 +293,8 @@ ROOTS: dict[str, tuple[str, int, str]] = {
         root("  gmem: advance\n", ""),
         5,
         (
-            "the first iteration must decide every concern: expected layout, schedule, operands, k_order, "
-            "softmax, normalize, "
+            "the first iteration of the family ampere must decide every concern: expected layout, schedule, "
+            "operands, k_order, softmax, normalize, "
             "gmem, epilogue, store_policy, row_stride, found no gmem"
         ),
     ),

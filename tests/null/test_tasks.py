@@ -232,6 +232,8 @@ MEANT: list[tuple[str, dict[str, object]]] = [
      {"grid": "a100", "dry_run": True, "shard": (0, 2), "slurm": "partition=p", "gpus": "all", "timeout": None}),
     ("sass 8", {"targets": ["8"], "config": None, "arch": "sm_80"}),
     ("verify", {"path": "", "json": False}),
+    ("check 7", {"backend": "gpu"}),
+    ("build 7", {"configs": "prog"}),
     ("bench 16 --references cudnn,fa4 --method nvbench,ncu",
      {"numbers": [16], "references": ["cudnn", "fa4"], "methods": ["nvbench", "ncu"], "dtypes": ["fp16", "bf16"]}),
     ("emulate 1 --seq-len 512 --heads 2 --counters --hazards",

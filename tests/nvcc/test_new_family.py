@@ -109,6 +109,24 @@ def test_it_is_right_on_the_emulator(checkout: Path) -> None:
     assert "numbers  right" in invoke(checkout, "emulate", "17", "--seq-len", "64", "--heads", "2")
 
 
+def test_it_shares_no_configuration_and_no_claim_with_the_other_family(checkout: Path) -> None:
+    program = (
+        "from flashladder.ladder.iteration import claim_configs, load_iteration as load\n"
+        "from flashladder.ladder.selection import select_configs as chosen\n"
+        "both = [{type(one).__name__ for one in chosen(load(n), 'prog-all')} for n in (16, 17)]\n"
+        "print(both, claim_configs(load(17))[1])"
+    )
+    assert ran(checkout, "-c", program).strip() == "[{'AmpereConfig'}, {'RowConfig'}] None"
+    own = checkout / "iterations" / "17_rows.yaml"
+    before = own.read_text(encoding="utf-8")
+    own.write_text(before + "expect:\n  sass: {IADD3: {falls: 0.5}}\n", encoding="utf-8")
+    try:
+        said = invoke(checkout, "list", code=2)
+    finally:
+        own.write_text(before, encoding="utf-8")
+    assert "iterations/17_rows.yaml:13: a claim against a parent that does not exist" in said
+
+
 def test_it_is_not_run_where_it_cannot(checkout: Path) -> None:
     program = (
         "from flashladder.ladder.iteration import runnable\n"
@@ -127,6 +145,8 @@ def test_it_is_locked_and_reported(checkout: Path) -> None:
         f"({dtype}, 128, {rows}): warp_per_row" for dtype in ("FP16", "BF16") for rows in (4, 8)
     }
     ran(checkout, "-m", "flashladder.lock", "verify", "--iterations", "17")
+    ran(checkout, "-m", "flashladder.lock.step_counts", "--write")
+    assert "holds  iteration 8" in ran(checkout, "-m", "flashladder.lock.code_claims", "8", "17")
     invoke(checkout, "report")
     row = next(
         line for line in (checkout / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 17 ")
@@ -136,6 +156,26 @@ def test_it_is_locked_and_reported(checkout: Path) -> None:
     assert set(cells[2:-2]) == {"–", "not run here"}
     assert "Iteration 17: not run here: needs compute capability 10.0 or later." in (checkout / "README.md").read_text()
     assert cells[-1] == "0"
+
+
+def test_a_broken_family_is_one_line(checkout: Path) -> None:
+    for text, expected in (
+        (
+            "FAMILY = 7",
+            "flashladder/ladder/families/broken: not a family of kernels: expected FAMILY = an instance of Family, found 7",
+        ),
+        ("", "flashladder/ladder/families/broken: the family cannot be loaded: expected a module with FAMILY"),
+        ("raise SystemExit(0)", "flashladder/ladder/families/broken: the family cannot be loaded"),
+        ("def", "flashladder/ladder/families/broken: the family cannot be loaded"),
+    ):
+        broken = checkout / "flashladder" / "ladder" / "families" / "broken.py"
+        broken.write_text(text, encoding="utf-8")
+        try:
+            said = invoke(checkout, "list", code=2)
+        finally:
+            broken.unlink()
+        assert said.startswith(f"error: {expected}")
+        assert len(said.splitlines()) == 1
 
 
 def test_a_file_of_no_family_is_one_line(checkout: Path) -> None:

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from flashladder.arguments import Parser
+from flashladder.arguments import Parser, named, result_file
 from flashladder.files import write_atomic
 from flashladder.paths import BUILD
 from flashladder.report.data import HEADLINE_LENGTH
@@ -48,8 +48,8 @@ KINDS: Mapping[str, tuple[Compare, Render, Label]] = {
 def arguments(doc: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
     """``FILE [--out FOLDER]``; `doc` is the script's docstring, whose first line says what it answers."""
     parser = Parser(description=(doc or "").partition("\n")[0], epilog=(doc or "").strip().rpartition("\n")[2])
-    parser.add_argument("result", metavar="FILE", help="packed result of the sweep (.json.gz)")
-    parser.add_argument("--out", metavar="FOLDER", default=str(BUILD / "report"), help="default: build/report")
+    parser.add_argument("result", metavar="FILE", type=result_file, help="packed result of the sweep (.json.gz)")
+    parser.add_argument("--out", metavar="FOLDER", type=named, default=BUILD / "report", help="default: build/report")
     return parser.parse_args(argv)
 
 

@@ -94,7 +94,7 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
             "sixteen",
             (
                 "not a description of an iteration: expected a number, or one change to one, such as '16 - swizzle' "
-                "or '7 + row_major', found 'sixteen'"
+                "or '7 + xor_static', found 'sixteen'"
             ),
         ),
         ("16 - swizzle - eager", "nothing named 'swizzle_eager' can be taken back from iteration 16"),

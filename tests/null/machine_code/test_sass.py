@@ -62,10 +62,13 @@ def test_main_loop_is_the_loop_with_hmma(tiny: Sass) -> None:
     assert [body[0].address for body in tiny.loops()] == [0xA0, 0x210]  # the trap after EXIT is no loop
 
 
-def test_a_kernel_without_hmma_has_no_main_loop() -> None:
-    sass = code(".L_x_0:", "IADD3 R0, R0, 0x1, RZ", "@P0 BRA `(.L_x_0)", "EXIT")
-    assert sass.main_loop() == ()
-    assert len(sass.loops()) == 1
+def test_without_tensor_cores_the_longest_loop_is_the_main_one() -> None:
+    short = (".L_x_0:", "IADD3 R0, R0, 0x1, RZ", "@P0 BRA `(.L_x_0)")
+    long = (".L_x_1:", "FADD R0, R0, R1", "FADD R0, R0, R1", "@P0 BRA `(.L_x_1)")
+    sass = code(*short, *long, "EXIT")
+    assert [one.opcode for one in sass.main_loop()] == ["FADD", "FADD", "BRA"]
+    assert len(sass.loops()) == 2
+    assert code("EXIT").main_loop() == ()
 
 
 def test_out_of_line_code_that_jumps_back_belongs_to_the_loop_but_what_lies_between_does_not() -> None:

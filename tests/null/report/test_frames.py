@@ -33,7 +33,11 @@ def test_every_raw_pair_is_a_row(bench: BenchResult) -> None:
         (frame.process == first.process) & (frame.dtype == first.dtype) & (frame.seq_len == first.shape.seq_len)
     ]
     assert own.ratio.tolist() == [pair.reference_us / pair.kernel_us for one in first.series for pair in one.pairs]
-    assert set(own.kernel_first) == {False, True}
+    assert (own.fa2_us / own.kernel_us).tolist() == own.ratio.tolist()
+    blocks = {block.index: block for block in first.blocks}
+    assert own.kernel_first.tolist() == [blocks[index].kernel_first for index in own.block]
+    assert own.sm_clock_mhz.tolist() == [blocks[index].samples[0].sm_clock_mhz for index in own.block]
+    assert any(block.samples[0] != block.samples[-1] for block in first.blocks)
     assert own.sm_clock_mhz.between(500, 2500).all()
     assert set(frame[frame.kernel != "fa2"].iteration) == set(range(1, 17))
 

@@ -61,6 +61,10 @@ def test_a_committed_run_has_a_page_a_table_and_a_plot(run: Path) -> None:
     assert float(joint[4].split()[0]) == pytest.approx(108, abs=0.3)
     assert joint[5] == PRESENT.brief()
     assert float(joint[6].split()[0]) == pytest.approx(105, abs=0.3)
+    for interval in (joint[4], joint[6]):
+        median, low, high = (float(part.strip("[],")) for part in interval.split())
+        assert low < median < high
+    assert all(row.low < row.pct < row.high for row in rows_of(with_a_failure()) if row.low and row.pct and row.high)
     listed = list(csv.DictReader(io.StringIO(found["tune_h200.csv"].decode())))
     assert len(listed) == len(rows_of(with_a_failure())) == 7
     assert found["tune_h200.png"].startswith(b"\x89PNG")

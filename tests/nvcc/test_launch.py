@@ -1,0 +1,113 @@
+"""The launcher, with a CUDA runtime that prints what it is asked for instead of a GPU.
+
+Why: nothing here has a GPU, and no kernel has a cluster yet: what `launch.cpp` hands to the runtime is looked at.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+import subprocess
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.paths import KERNELS
+from flashladder.toolchain.wheels import host_compiler
+from tests.nvcc.conftest import cuda_root
+
+pytestmark = pytest.mark.nvcc
+
+RUNTIME = r"""
+#include <cstdio>
+#include <cuda_runtime_api.h>
+#include "host/launch.h"
+
+extern "C" {
+const KernelRow flashladder_kernels[] = {{"config", "fp16", 128, 64, 128, 96, 4096, 80, 0, nullptr}};
+const int flashladder_n_kernels = 1;
+const char flashladder_namespace[] = "flashladder_07", flashladder_arches[] = "sm_80", flashladder_ptx[] = "compute_80";
+
+const char *cudaGetErrorName(cudaError_t) { return "name"; }
+const char *cudaGetErrorString(cudaError_t) { return "text"; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
+    const int minor = what == cudaDevAttrComputeCapabilityMinor ? 5 : 1 << 17;
+    *value = what == cudaDevAttrComputeCapabilityMajor ? CAPABILITY : minor;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *found, int) { *found = {}; return cudaSuccess; }
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *) { return cudaSuccess; }
+cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t, cudaFuncAttribute, int value, int device) {
+    std::printf("shared memory %d on %d\n", value, device);
+    return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *found, const void *) {
+    *found = {};
+    found->maxThreadsPerBlock = 1024;
+    return cudaSuccess;
+}
+cudaError_t cudaLibraryLoadData(cudaLibrary_t *, const void *, cudaJitOption *, void **, unsigned, cudaLibraryOption *,
+                                void **, unsigned) {
+    return cudaSuccess;
+}
+cudaError_t cudaLibraryGetKernel(cudaKernel_t *, cudaLibrary_t, const char *name) {
+    std::printf("kernel %s\n", name);
+    return cudaSuccess;
+}
+cudaError_t cudaLibraryUnload(cudaLibrary_t) { return cudaSuccess; }
+cudaError_t cudaGetDevice(int *device) { *device = 0; return cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { std::printf("device %d\n", device); return cudaSuccess; }
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *found, const void *, void **parameters) {
+    std::printf("grid %u %u %u block %u shared %zu stream %p argument %d attributes %u", found->gridDim.x,
+                found->gridDim.y, found->gridDim.z, found->blockDim.x, found->dynamicSmemBytes,
+                static_cast<void *>(found->stream), *static_cast<int *>(parameters[0]), found->numAttrs);
+    for (unsigned i = 0; i < found->numAttrs; ++i)
+        if (found->attrs[i].id == cudaLaunchAttributeClusterDimension)
+            std::printf(" cluster %u %u %u", found->attrs[i].val.clusterDim.x, found->attrs[i].val.clusterDim.y,
+                        found->attrs[i].val.clusterDim.z);
+    std::printf("\n");
+    return cudaSuccess;
+}
+}
+
+int main() {
+    using namespace flashladder;
+    try {
+        launch(flashladder_kernels[0], Launch(42, {2, 3, 5}), 1, reinterpret_cast<void *>(7));
+        launch(flashladder_kernels[0], Launch(43, {6, 3, 5}, {1, 3, 1}), 1, reinterpret_cast<void *>(7));
+    } catch (const std::exception &error) {
+        std::printf("%s\n", error.what());
+    }
+}
+"""
+
+
+def said(folder: Path, capability: int) -> list[str]:
+    """What the runtime of a GPU of compute capability N.5 is asked for, or the launcher's error."""
+    try:
+        compiler = host_compiler()
+    except FlashladderError as error:
+        pytest.skip(str(error))
+    (folder / "main.cpp").write_text("#include <stdexcept>\n" + RUNTIME, encoding="utf-8")
+    includes = [f"-I{KERNELS}", "-isystem", str(cuda_root() / "include"), f"-DCAPABILITY={capability}"]
+    sources = [str(folder / "main.cpp"), str(KERNELS / "host" / "launch.cpp")]
+    subprocess.run([str(compiler), "-std=c++17", *includes, *sources, "-o", str(folder / "program")], check=True)
+    return subprocess.run([str(folder / "program")], capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_the_runtime_gets_the_launch_as_it_was_planned(tmp_path: Path) -> None:
+    assert said(tmp_path, 9) == [
+        "device 1",
+        "kernel flash_fwd_kernel",
+        "shared memory 4096 on 1",
+        "grid 2 3 5 block 96 shared 4096 stream 0x7 argument 42 attributes 0",
+        "device 1",
+        "grid 6 3 5 block 96 shared 4096 stream 0x7 argument 43 attributes 1 cluster 1 3 1",
+    ]
+
+
+def test_a_gpu_that_is_too_old_is_named(tmp_path: Path) -> None:
+    assert said(tmp_path, 7) == [
+        "device 1",
+        "flashladder_07: q: expected a GPU of compute capability 8.0 or later, found sm_75 ()",
+    ]
