@@ -62,6 +62,7 @@ _READ = (
             Option("before", STEP, form="word", required=True),
             Option("after", STEP, form="word", required=True),
             _DIFF_CONFIG,
+            _Flag("all", "the whole texts of the kernels"),
             _JSON,
         ),
     ),

@@ -189,8 +189,10 @@ def caveat(before: Iteration, after: Iteration, configs: tuple[KernelConfig, Ker
     return f"different {'loads' if tiles[0] == tiles[1] else 'tiles'}: not the effect of this step alone"
 
 
-def diff_iterations(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
-    """The unified diff of two iterations' pages without their prose; empty when their kernels are the same.
+def diff_iterations(
+    before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig], *, whole: bool = False
+) -> str:
+    """The unified diff of two iterations' pages without their prose, or of their `whole` texts; empty when equal.
 
     Raises:
         FlashladderError: a kernel cannot be composed.
@@ -198,7 +200,7 @@ def diff_iterations(before: Iteration, after: Iteration, configs: tuple[KernelCo
     pages = []
     for iteration, config in zip((before, after), configs, strict=True):
         head = f"{_section('parts', asdict(iteration.parts).items())}\n\nconfiguration: {config.short_form()}\n\n"
-        pages.append((head + kernel_text(iteration, config)).splitlines())
+        pages.append((head + kernel_text(iteration, config, whole=whole)).splitlines())
     old, new = (f"iteration {iteration.description}" for iteration in (before, after))
     return "\n".join(difflib.unified_diff(pages[0], pages[1], old, new, lineterm=""))
 
@@ -213,7 +215,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show(iteration, one_config(iteration, arguments.config), as_json=arguments.json, whole=arguments.all)
     else:
         before, after = load_description(arguments.before), load_description(arguments.after)
-        _diff(before, after, equal_configs(before, after, arguments.config), as_json=arguments.json)
+        configs = equal_configs(before, after, arguments.config)
+        _diff((before, after), configs, as_json=arguments.json, whole=arguments.all)
     return 0
 
 
@@ -226,9 +229,12 @@ def _show(iteration: Iteration, config: KernelConfig, *, as_json: bool, whole: b
     print(json.dumps(as_data(iteration) | kernel, indent=2))
 
 
-def _diff(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig], *, as_json: bool) -> None:
+def _diff(
+    steps: tuple[Iteration, Iteration], configs: tuple[KernelConfig, KernelConfig], *, as_json: bool, whole: bool
+) -> None:
     """Prints the difference of two iterations."""
-    text, note = diff_iterations(before, after, configs), caveat(before, after, configs)
+    before, after = steps
+    text, note = diff_iterations(before, after, configs, whole=whole), caveat(before, after, configs)
     if not as_json:
         if note:
             print(f"{note}\n")

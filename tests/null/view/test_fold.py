@@ -137,3 +137,19 @@ def test_a_head_and_signatures() -> None:
         signatures("struct A;\n// said\nint f() {\n    g();\n}\nint h() { return 1; }")
         == "int f() { ... }\nint h() { return 1; }"
     )
+
+
+def test_a_loop_that_is_unrolled_by_a_number_says_so() -> None:
+    from flashladder.view.compact import compact
+
+    text = "void f() {\n#pragma unroll\n    for (;;)\n        a();\n#pragma unroll 4\n    for (;;)\n        b();\n}\n"
+    kept = compact(text)
+    assert "#pragma unroll 4\n" in kept
+    assert kept.count("#pragma") == 1
+
+
+def test_all_of_a_diff_is_the_whole_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    view.main(["diff", "13", "14", "--all"])
+    said = capsys.readouterr().out
+    assert "+    static __device__ __forceinline__ void store(" in said or "+struct NoAllocate {" in said
+    assert "{ ... }" not in said
