@@ -12,7 +12,7 @@ from flashladder.errors import Checked, CheckFailed, FlashladderError
 from flashladder.gate import checks as gate_checks
 from flashladder.gate import command as gate
 from flashladder.gate import published as gate_published
-from flashladder.gate.outcome import Check, run_all
+from flashladder.gate.outcome import Check, checked, run_all
 from flashladder.report import data as report_data
 from flashladder.results import statistics
 from flashladder.results.published import load
@@ -315,3 +315,8 @@ def test_kernels_below_their_published_peers_and_a_ladder_below_fa2_are_named(tm
 def test_peers_are_compared_where_they_were_timed(tmp_path: Path) -> None:
     fixture = make(tmp_path / "results", published_a100, gpu="NVIDIA A100-SXM4-80GB", configs_of="a100", lengths=[4096])
     assert gate_checks.peers_reached(report_data.collect(fixture.folder)).status == "skipped"
+
+
+def test_a_failure_without_problems_of_its_own_is_a_failure() -> None:
+    found = checked("name", lambda: Checked("", failure=CheckFailed("x")))
+    assert (found.status, found.details) == ("failed", ("x",))

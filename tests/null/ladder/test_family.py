@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from flashladder.bench import command as bench
+from flashladder.check import command as check
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
@@ -16,6 +21,7 @@ from flashladder.ladder.grid import load_grid, runnable
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.iteration import runnable as iterations_that_run
 from flashladder.ladder.selection import select_configs
+from flashladder.sweep import command as sweep
 
 
 class Newer(Ampere):
@@ -108,3 +114,18 @@ def test_cells_that_a_gpu_cannot_run_are_left_out_with_their_reason() -> None:
     assert mixed.excluded[-1] == (left, "iteration 16: not run here: needs compute capability 10.3 or later")
     with pytest.raises(FlashladderError, match="no cell of the grid runs here"):
         runnable(grid, "sm_75")
+
+
+def test_what_a_gpu_cannot_run_is_neither_timed_nor_checked_nor_swept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(FAMILY, "runs_on", lambda _: False)
+    device: Any = SimpleNamespace(gpu=SimpleNamespace(arch="sm_90", uuid="GPU-0"))
+    options = argparse.Namespace(numbers=[16], configs=["a100"], dtypes=["fp16"], tune=False, out=None, budget=None)
+    with pytest.raises(FlashladderError, match="no kernel to time"):
+        bench.choose(options, "sm_90")
+    assert check.run_checks([16], options, device).cases == ()
+    assert capsys.readouterr().out.count("iteration 16: not run here: needs compute capability 8.0 or later") == 2
+    place: Any = SimpleNamespace(arch="sm_90", machine="h200")
+    with pytest.raises(FlashladderError, match="no cell of the grid runs here"):
+        sweep.measure(load_grid("smoke"), place, options)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -233,6 +234,24 @@ def test_edited_counts_do_not_fit_the_locks(tmp_path: Path, path: tuple[str, ...
     with pytest.raises(CheckFailed, match=problem) as caught:
         claims.check(path=edited).show()
     assert "on sm_90" in str(caught.value)
+
+
+def test_counts_of_another_ptx_or_without_an_architecture_do_not_fit_the_locks(tmp_path: Path) -> None:
+    edits: tuple[Callable[[Any], object], ...] = (
+        lambda kernel: kernel.update(ptx_sha256="0" * 64),
+        lambda kernel: kernel["sass"].pop("sm_90"),
+    )
+    for edit in edits:
+        document = json.loads(COUNTS.read_text(encoding="utf-8"))
+        edit(next(kernel for key, kernel in document["kernels"].items() if key.startswith("16 ")))
+        edited = tmp_path / "counts.json"
+        edited.write_text(json.dumps(document), encoding="utf-8")
+        with pytest.raises(CheckFailed, match="what was counted is not what is locked"):
+            claims.check(path=edited).show()
+
+
+def test_claims_are_judged_on_the_architectures_that_are_asked_for() -> None:
+    assert {verdict.place for verdict in claims.verify([8], arches=["sm_90"])} <= {"sm_90", "PTX"}
 
 
 def test_malformed_counts_are_one_line(tmp_path: Path) -> None:
