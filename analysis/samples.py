@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+CELL = ["kernel", "dtype", "seq_len"]
 ENOUGH = 8  # pairs, below which a correlation says nothing
 LEGEND = f"""\
 pairs: those that count; ratio: FA2's time over the kernel's, median; middle_half_points: from the lower to the upper
@@ -31,11 +32,9 @@ place (-: under {ENOUGH} pairs)."""
 def scatter(frame: pd.DataFrame) -> pd.DataFrame:
     """A row per kernel, dtype and length, by the pairs of blocks that count."""
     counted = frame[frame.dropped == ""]
-    ranks = counted.assign(
-        **{name: counted.groupby(["kernel", "dtype", "seq_len"])[name].rank() for name in ("sm_clock_mhz", "block")},
-        rank=counted.groupby(["kernel", "dtype", "seq_len"]).ratio.rank(),
-    )
-    cells, ranked = (one.groupby(["kernel", "dtype", "seq_len"]) for one in (counted, ranks))
+    cells = counted.groupby(CELL)
+    ranks = {name: cells[name].rank() for name in ("sm_clock_mhz", "block")}
+    ranked = counted.assign(**ranks, rank=cells.ratio.rank()).groupby(CELL)
     middle_half = cells.ratio.quantile(0.75) - cells.ratio.quantile(0.25)
     enough = cells.ratio.count() >= ENOUGH
     found: pd.DataFrame = cells.ratio.agg(pairs="count", ratio="median").assign(

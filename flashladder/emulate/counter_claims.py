@@ -16,7 +16,7 @@ from pathlib import Path
 from flashladder.errors import Checked, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.claim import EMULATED, Claim
-from flashladder.ladder.iteration import Iteration, claim_configs, load_all
+from flashladder.ladder.iteration import Iteration, claim_configs, load_runnable
 from flashladder.lock.code_claims import next_step
 from flashladder.lock.refusal import refusal
 from flashladder.lock.schema import LOCKS, read_lock
@@ -40,7 +40,7 @@ def verify(path: Path, locks: Path = LOCKS) -> list[Verdict]:
     """
     result = load_as(path, CounterResult)
     counts: dict[int, dict[str, int]] = {}
-    ladder = [iteration for iteration in load_all() if not iteration.not_run_on(result.gpu.arch)]
+    ladder = load_runnable(result.gpu.arch)
     for iteration in ladder:
         short_form = iteration.configs[PUBLISHED_GPU].short_form()
         found = [

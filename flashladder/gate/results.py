@@ -21,7 +21,7 @@ from flashladder.emulate.reading import NAME as READING_NAME
 from flashladder.emulate.reading import load_reading, stale
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.iteration import load_all, load_iteration, load_runnable
 from flashladder.lock.refusal import refusal
 from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.report.data import SECOND
@@ -129,7 +129,7 @@ def sanitizer_problems(path: Path) -> Found:
     from flashladder.gpu.sanitize import TOOLS
 
     result = load_as(path, SanitizerResult)
-    ladder = [one for one in load_all() if not one.not_run_on(result.gpu.arch)]
+    ladder = load_runnable(result.gpu.arch)
     ran_kernels = {kernel.iteration for kernel in result.kernels.values()}
     found = [f"no kernel of iteration {one.number} was run" for one in ladder if one.number not in ran_kernels]
     ran = [finding.tool for finding in result.findings]

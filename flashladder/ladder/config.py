@@ -18,6 +18,7 @@ from flashladder.errors import FlashladderError
 Dtype = Literal["fp16", "bf16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 ELEMENT_BYTES = 2
+MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 D_HEAD = 128  # elements: the head size of every kernel so far, of grids and of checks
 EXAMPLE = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 Own = TypeVar("Own", bound="KernelConfig")

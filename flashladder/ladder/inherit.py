@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from flashladder.errors import FlashladderError
+from flashladder.ladder.config import MAX_SMEM_BYTES
 from flashladder.ladder.family import Family, Knobs
 from flashladder.ladder.file_schema import Expect, IterationFile
 from flashladder.ladder.gpus import require_fit
@@ -21,7 +22,6 @@ from flashladder.yaml_text import Location
 
 K = TypeVar("K")
 V = TypeVar("V")
-MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 
 
 def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:

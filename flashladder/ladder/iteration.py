@@ -127,6 +127,15 @@ def load_all(folder: Path = ITERATIONS) -> tuple[Iteration, ...]:
     return tuple(load_iteration(number, folder) for number in _files(folder))
 
 
+def load_runnable(arch: str) -> tuple[Iteration, ...]:
+    """Those of the ladder that a GPU of an architecture can run, in order.
+
+    Raises:
+        FlashladderError: as `load_all`.
+    """
+    return tuple(iteration for iteration in load_all() if not iteration.not_run_on(arch))
+
+
 def claim_configs(
     iteration: Iteration, folder: Path = ITERATIONS, gpu: str = PUBLISHED_GPU
 ) -> tuple[KernelConfig, KernelConfig | None]:

@@ -86,7 +86,7 @@ def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConf
     if key in {"all", "tune"}:
         return family.legal_configs(parts) if key == "all" else family.tuning_space(parts)
     if tile := _TILE.fullmatch(key):
-        return _with_tile(iteration, f"{tile[1]},{tile[2]}")
+        return _with_tile(iteration, int(tile[1]), int(tile[2]))
     if (brief := family.of_brief(parts, key)) is not None:
         return [_expressible(iteration, brief, key)]
     raise FlashladderError(
@@ -97,27 +97,18 @@ def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConf
     )
 
 
-def _with_tile(iteration: Iteration, tile: str) -> list[KernelConfig]:
-    """The tuning space at one tile, ``128,64``."""
+def _with_tile(iteration: Iteration, B_r: int, B_c: int) -> list[KernelConfig]:
+    """The tuning space at one tile."""
     space = iteration.family.tuning_space(iteration.parts)
-    chosen = [config for config in space if _rows(config) == _numbers(tile)]
+    chosen = [config for config in space if (config.B_r, config.B_c) == (B_r, B_c)]
     if not chosen:
-        tiles = sorted({_rows(config) for config in space})
+        tiles = sorted({(config.B_r, config.B_c) for config in space})
         raise FlashladderError(
-            f"no configuration with tile {tile} in the tuning space of iteration {iteration.description}",
+            f"no configuration with tile {B_r},{B_c} in the tuning space of iteration {iteration.description}",
             expected="one of " + " ".join(f"{r},{c}" for r, c in tiles),
-            found=tile,
+            found=f"{B_r},{B_c}",
         )
     return chosen
-
-
-def _rows(config: KernelConfig) -> tuple[int, ...]:
-    """The two sizes that a tile is named by."""
-    return _numbers(config.tile)[:2]
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(",")))
 
 
 def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> KernelConfig:

@@ -42,7 +42,7 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
         if grid in ("ablation", "toolchain"):
             files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in pages(grid, document).items()}
         elif document.purpose == "tune":
-            files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in tuning.pages(path).items()}
+            files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in tuning.pages(path, document).items()}
         elif document.purpose == "report":
             files[f"sweep_{machine}.md"] = page(document).encode()
             files[f"sweep_{machine}.csv"] = csv_text(CSV, rows(document)).encode()

@@ -48,17 +48,18 @@ RANKING = (
 )
 
 
-def pages(path: Path, iterations: Path = ITERATIONS) -> dict[str, bytes]:
+def pages(path: Path, rungs: BenchResult | None = None, iterations: Path = ITERATIONS) -> dict[str, bytes]:
     """The files of a tuning run by their suffix: md, csv, svg, png.
 
     Args:
         path: the document of the rungs; that of the finals lies beside it.
+        rungs: what is in it, where it was read already.
         iterations: folder of the iterations whose present configurations the winners are compared with.
 
     Raises:
         FlashladderError: one of the documents is missing or of no tuning run.
     """
-    rungs, finals = documents(path)
+    rungs, finals = documents(path, rungs)
     try:
         rows = rows_of(rungs)
     except FlashladderError as error:

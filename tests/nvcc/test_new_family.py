@@ -6,15 +6,13 @@ Why: what comes after Ampere's ladder must not edit the pipeline. All in a copy 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 import shutil
-import subprocess
-import sys
 
 import pytest
 
-from flashladder.paths import BUILD, ROOT
+from tests.nvcc import checkouts
+from tests.nvcc.checkouts import copied
 
 pytestmark = pytest.mark.nvcc
 
@@ -26,22 +24,12 @@ PLACES = {
     "plan.cpp": "kernels/rows/plan.cpp",
     "17_rows.yaml": "iterations/17_rows.yaml",
 }
-COPIED = ("flashladder", "iterations", "kernels", "configs", "results", "docs")
-LEFT_OUT = ("__pycache__", "ablation*.json.gz", "toolchain.json.gz", "tune.json.gz")  # sweeps that take long to draw
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy with the new family's files; what is compiled lies in the checkout's own store."""
-    root = tmp_path_factory.mktemp("checkout")
-    for name in COPIED:
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
-    for name in ("noxfile.py", "tasks.py", "README.md", "CHANGELOG.md", "pyproject.toml"):
-        shutil.copy(ROOT / name, root / name)
-    (root / "build").mkdir()
-    for name in ("store", "counts"):
-        (BUILD / name).mkdir(parents=True, exist_ok=True)
-        (root / "build" / name).symlink_to(BUILD / name)
+    """A copy with the new family's files."""
+    root = copied(tmp_path_factory.mktemp("checkout"), "flashladder")
     assert {path.name for path in FILES.iterdir() if path.is_file()} == set(PLACES)
     for name, place in PLACES.items():
         (root / place).parent.mkdir(exist_ok=True)
@@ -50,17 +38,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def environment(checkout: Path) -> dict[str, str]:
-    own = {"FLASHLADDER_ROOT": str(checkout), "PYTHONPATH": str(checkout), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-    return os.environ | own
-
-
 def ran(checkout: Path, *words: str, code: int = 0) -> str:
-    """What a command of the copy prints."""
-    done = subprocess.run(
-        [sys.executable, *words], cwd=checkout, env=environment(checkout), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
+    """What a command of the copy prints, errors behind."""
+    done = checkouts.ran(checkout, checkout, *words, code=code)
     return done.stdout + done.stderr
 
 

@@ -14,7 +14,9 @@ import sys
 
 import pytest
 
-from flashladder.paths import BUILD, ROOT
+from flashladder.paths import ROOT
+from tests.nvcc import checkouts
+from tests.nvcc.checkouts import copied
 
 pytestmark = pytest.mark.nvcc
 
@@ -30,22 +32,12 @@ change:
 expect:
   sass: {total: unchanged}
 """
-COPIED = ("iterations", "kernels", "configs", "results", "docs")
-LEFT_OUT = ("ablation*.json.gz", "toolchain.json.gz", "tune.json.gz")  # sweeps that take long to draw
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy with the new iteration; what is compiled lies in the checkout's own store."""
-    root = tmp_path_factory.mktemp("checkout")
-    for name in COPIED:
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
-    for name in ("noxfile.py", "tasks.py", "README.md", "CHANGELOG.md", "pyproject.toml"):
-        shutil.copy(ROOT / name, root / name)
-    (root / "build").mkdir()
-    for name in ("store", "counts"):
-        (BUILD / name).mkdir(parents=True, exist_ok=True)
-        (root / "build" / name).symlink_to(BUILD / name)
+    """A copy with the new iteration."""
+    root = copied(tmp_path_factory.mktemp("checkout"))
     part = (root / "kernels" / "ampere" / "epilogue" / "encoded.cuh").read_text(encoding="utf-8")
     twin = part.replace("`encoded` (iteration 11)", "`encoded_twin` (iteration 17)").replace("Encoded", "EncodedTwin")
     assert twin.count("EncodedTwin") >= 1
@@ -56,14 +48,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ran(checkout: Path, *words: str, code: int = 0) -> str:
     """What a command of the copy prints."""
-    environment = os.environ | {
-        "FLASHLADDER_ROOT": str(checkout), "PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=checkout, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout
+    return checkouts.ran(checkout, ROOT, "-m", *words, code=code).stdout
 
 
 def invoke(checkout: Path, *words: str, code: int = 0) -> str:

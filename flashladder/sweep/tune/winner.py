@@ -215,8 +215,12 @@ def _told(summary: LogSummary | None) -> str:
     return f"{percent(summary.median):6.1f} % [{percent(summary.low):.1f}, {percent(summary.high):.1f}]"
 
 
-def documents(path: Path) -> tuple[BenchResult, BenchResult]:
+def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult, BenchResult]:
     """The rungs' document at `path`, and that of the finals beside it.
+
+    Args:
+        path: the document of the rungs.
+        rungs: what is in it, where it was read already.
 
     Raises:
         FlashladderError: one is missing, or is not of a tuning run.
@@ -230,8 +234,11 @@ def documents(path: Path) -> tuple[BenchResult, BenchResult]:
         raise FlashladderError(
             "the finals of this run are missing", where=relative(again), hint="a tuning run leaves both; copy both"
         )
-    for one, hint in ((path, "what a grid of mode tune leaves"), (again, "a tuning run leaves both; copy both")):
-        document = load_as(one, BenchResult, hint=hint)
+    for one, known, hint in (
+        (path, rungs, "what a grid of mode tune leaves"),
+        (again, None, "a tuning run leaves both; copy both"),
+    ):
+        document = known or load_as(one, BenchResult, hint=hint)
         if document.purpose != "tune":
             raise FlashladderError("not a tuning run", where=relative(one), found="timings for a report", hint=hint)
         found.append(document)

@@ -13,13 +13,12 @@ from pathlib import Path
 import re
 from types import MappingProxyType
 
-from flashladder.ladder.config import D_HEAD
+from flashladder.ladder.config import D_HEAD, MAX_SMEM_BYTES
 from flashladder.ladder.families.ampere.config import LOADS, AmpereConfig
 from flashladder.ladder.family import Contradiction
 from flashladder.paths import KERNELS
 
 PARTS = "ampere"  # the folder of the bodies and parts below kernels/
-MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 UNIT = 8  # elements of k per unit of the load sizes
 MMA_M = 16  # query rows of one mma.m16n8k16, hence at least as many per warp
 LOAD_TILES = (0, 2)  # everything up front, or one 16-wide k-tile at a time: what PARTS/operands/ can do
