@@ -6,6 +6,7 @@ these on a machine's own results. Nothing to run here; `invoke gate` does.
 
 from __future__ import annotations
 
+from dataclasses import replace
 import os
 from pathlib import Path
 import subprocess
@@ -18,6 +19,8 @@ from flashladder.files import relative
 from flashladder.gate import limits as gate_limits
 from flashladder.gate import published as gate_published
 from flashladder.gate import results as gate_results
+from flashladder.gate.evidence import cross
+from flashladder.gate.evidence import manifest as gate_manifest
 from flashladder.gate.outcome import Outcome, checked, needs_toolchain, outcome, over
 from flashladder.ladder.gpus import GPUS
 from flashladder.paths import PACKAGE, RESULTS, ROOT
@@ -35,6 +38,20 @@ def results_sealed(folder: Path = RESULTS) -> Outcome:
     """Every file of a machine's folder is the one that was sealed."""
     folders = gate_results.machine_folders(folder)
     return over("result files are as sealed", folders, gate_results.sealed_problems, "files")
+
+
+def results_complete(folder: Path = RESULTS) -> Outcome:
+    """Every machine's folder holds what its manifest says, and the manifest asks for the whole ladder."""
+    folders = gate_results.machine_folders(folder)
+    return over("results are complete", folders, gate_manifest.folder_problems, "files")
+
+
+def files_agree(folder: Path = RESULTS) -> Outcome:
+    """What identifies a run, and each ratio that was measured more than once, agrees between files and machines."""
+    name, folders = "files agree with each other", gate_results.machine_folders(folder)
+    found = over(name, folders, cross.folder_problems, "documents")
+    between = cross.machines_agree(folders).problems
+    return replace(found, status="failed", details=(*found.details, *between)) if between else found
 
 
 def documents_whole(folder: Path = RESULTS) -> Outcome:

@@ -68,6 +68,8 @@ def _file_checks(root: Path) -> list[Check]:
     return [
         Check("published figures are as taken over", lambda: gate_checks.published_intact(results / PUBLISHED.name)),
         Check("result files are as sealed", lambda: gate_checks.results_sealed(results)),
+        Check("results are complete", lambda: gate_checks.results_complete(results)),
+        Check("files agree with each other", lambda: gate_checks.files_agree(results)),
         Check("documents are as they were written", lambda: gate_checks.documents_whole(results)),
         Check("results follow from their raw samples", lambda: gate_checks.results_hold(results)),
         Check("checks passed", lambda: gate_checks.checks_passed(results)),

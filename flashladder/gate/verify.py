@@ -23,8 +23,10 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative
 from flashladder.gate import results as gate_results
 from flashladder.gate import verify_document
+from flashladder.gate.evidence import cross, manifest
 from flashladder.gate.results import CHECK
 from flashladder.gate.verify_sweep import grid_note
+from flashladder.ladder.manifest import NAME as MANIFEST
 from flashladder.paths import RESULTS
 from flashladder.results import machine
 from flashladder.results.derive import problems
@@ -93,8 +95,11 @@ def _of_folder(folder: Path, tick: Callable[[], object]) -> list[Verified]:
     if not _is_sealed(folder) and any(RECORD.fullmatch(path.name) for path in folder.iterdir()):
         return [_verified(path, (), sealed=False) for path in sorted(folder.glob("*.json.gz"))]
     broken = _broken_seals(folder)
+    for name, told in _by_file(folder, _crossed(folder)).items():
+        broken[name] = (*broken.get(name, ()), *told)
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    names = sorted(there | {*broken, machine.NAME})
+    owed = {MANIFEST} if folder.parent == RESULTS else set()
+    names = sorted(there | {*broken, machine.NAME} | owed)
     found = []
     for name in names:
         found.append(_verified(folder / name, broken.get(name, ()), sealed=True))
@@ -104,12 +109,25 @@ def _of_folder(folder: Path, tick: Callable[[], object]) -> list[Verified]:
 
 def _broken_seals(folder: Path) -> dict[str, tuple[str, ...]]:
     """What the seal of a folder says, by the name of the file that it is about."""
+    return _by_file(folder, seal_problems(folder))
+
+
+def _by_file(folder: Path, lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Lines by the name of the file that leads each."""
     broken: dict[str, tuple[str, ...]] = {}
-    for line in seal_problems(folder):
+    for line in lines:
         where, _, told = line.partition(": ")
         name = where.removeprefix(f"{relative(folder)}/")
         broken[name] = (*broken.get(name, ()), told)
     return broken
+
+
+def _crossed(folder: Path) -> Sequence[str]:
+    """What the files of a folder contradict each other in; of one that cannot be read, that is said at the file."""
+    try:
+        return cross.folder_problems(folder).problems
+    except FlashladderError:
+        return ()
 
 
 def _broken_seal(path: Path) -> tuple[str, ...]:
@@ -131,8 +149,19 @@ def _verified(path: Path, broken: Iterable[str], *, sealed: bool) -> Verified:
         except FlashladderError as error:
             summary = "cannot be read as what it says"
             details.append(_without(path, str(error)))
+    details += [_without(path, line) for line in _owed(path)] if sealed else []
     status = "failed" if details else "ok"
     return Verified(relative(path), status, summary, sealed, tuple(dict.fromkeys(details)))
+
+
+def _owed(path: Path) -> list[str]:
+    """What the manifest beside a file says that the file lacks; of the manifest, what the folder and itself lack."""
+    if path.name != MANIFEST:
+        return manifest.file_problems(path) if (path.parent / MANIFEST).is_file() else []
+    try:
+        return list(manifest.folder_lacks(path.parent))
+    except FlashladderError as error:
+        return [str(error)]
 
 
 def _without(path: Path, line: str) -> str:

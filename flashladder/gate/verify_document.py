@@ -12,6 +12,7 @@ from pathlib import Path
 from flashladder.bench import second_opinion
 from flashladder.files import relative
 from flashladder.gate import verify_sweep
+from flashladder.gate.evidence import inside
 from flashladder.gate.results import unlocked
 from flashladder.ladder.config import KernelConfig
 from flashladder.report.data import feeds_ladder
@@ -40,7 +41,7 @@ def problems(path: Path) -> list[str]:
         FlashladderError: it cannot be read, or does not follow its schema.
     """
     result, document = load_result(path), read_json(path)
-    found = [*_own_text(document, result), *_dtypes(result), *_code(path, result)]
+    found = [*_own_text(document, result), *_dtypes(result), *_code(path, result), *inside.problems(path, result)]
     if isinstance(result, BenchResult | EmulatedSweepResult):
         found += verify_sweep.problems(result)
     if isinstance(result, SecondOpinionResult):

@@ -1,0 +1,128 @@
+"""A machine's folder against its manifest, and the manifest against the ladder: nothing that is owed may be gone.
+
+Why: a cell, a dtype, a length, a case, a tool or a whole file that was taken out leaves files that agree with each
+other, also after they were sealed anew. The manifest says what is owed (`flashladder.ladder.manifest`); that it asks
+for enough is asked here: every iteration in its own and the published configurations, both dtypes, all lengths.
+
+Nothing to run here; `invoke gate` and `invoke verify` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from flashladder.cases.case import SEQ_LENS
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
+from flashladder.gate.evidence import proofs, timings
+from flashladder.gpu.sanitize import TOOLS
+from flashladder.ladder import manifest
+from flashladder.ladder.config import DTYPES
+from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import load_runnable
+from flashladder.ladder.manifest import NAME, Manifest, load_manifest
+from flashladder.names import PUBLISHED_GPU
+from flashladder.results import machine
+from flashladder.results.differences import Found
+from flashladder.results.files import SEAL, load_as
+from flashladder.results.schema import BenchResult
+
+LEAST_PAIRS = 20  # of a timing that is reported (rule 3 of the measurement protocol)
+UNNAMED = {NAME, SEAL, machine.NAME, f"{SEAL}.sig"}
+
+
+def folder_problems(folder: Path) -> Found:
+    """All that a folder lacks or holds too much, a line each, and how many files were compared."""
+    found = list(folder_lacks(folder))
+    if not (folder / NAME).is_file():
+        return Found(found, 0)
+    owed = load_manifest(folder)
+    for name in owed.files:
+        found += file_problems(folder / name, owed) if (folder / name).is_file() else []
+    return Found(found, len(owed.files))
+
+
+def folder_lacks(folder: Path) -> Iterator[str]:
+    """What the manifest asks too little for, files that it does not name, and those that it names and that are gone."""
+    where = relative(folder / NAME)
+    if not (folder / NAME).is_file():
+        yield f"{where}: is missing, so that nothing says what this folder must hold; see results/h200/{NAME}"
+        return
+    owed = load_manifest(folder)
+    yield from (f"{where}: {line}" for line in too_little(owed, folder.name))
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - UNNAMED
+    yield from (f"{where}: {name} is here, and not in it" for name in sorted(there - owed.files.keys()))
+    yield from (f"{where}: {name} is in it, and missing" for name in sorted(owed.files.keys() - there))
+
+
+def file_problems(path: Path, owed: Manifest | None = None) -> list[str]:
+    """What one file lacks of what the manifest beside it says; one that cannot be read is a line."""
+    try:
+        spec = (owed or load_manifest(path.parent)).files.get(path.name)
+        lines = [] if spec is None else list(_of(path, spec))
+    except FlashladderError as error:
+        return [str(error)]
+    except (KeyError, TypeError, ValueError) as error:  # of a file that is no result document, and has no schema
+        lines = [f"not of the form that the manifest says: {type(error).__name__} {error}"]
+    return [f"{relative(path)}: {line}" for line in lines]
+
+
+def _of(path: Path, spec: Any) -> Iterable[str]:
+    if isinstance(spec, manifest.Timings):
+        return timings.problems(load_as(path, BenchResult), spec)
+    for kind, compare in _KINDS:
+        if isinstance(spec, kind):
+            return compare(path, spec)
+    return ()
+
+
+_KINDS: tuple[tuple[type, Callable[[Path, Any], Iterator[str]]], ...] = (
+    (manifest.Cases, proofs.check),
+    (manifest.Sanitizers, proofs.sanitizers),
+    (manifest.Counters, proofs.counters),
+    (manifest.Opinions, proofs.opinions),
+    (manifest.Records, proofs.records),
+    (manifest.Log, proofs.log),
+    (manifest.Programs, proofs.programs),
+    (manifest.Seconds, proofs.seconds),
+    (manifest.Trials, proofs.trials),
+)
+
+
+def too_little(owed: Manifest, folder: str) -> Iterator[str]:
+    """What a manifest must ask for, and does not."""
+    if owed.machine != folder:
+        yield f"machine: expected {folder}, as the folder, found {owed.machine}"
+    gpu = load_gpus().get(owed.machine)
+    if gpu is None:
+        yield f"machine: expected one of configs/gpus, found {owed.machine}"
+        return
+    every = {iteration.number: iteration for iteration in load_runnable(gpu.arch)}
+    held = owed.files.values()
+    ladders = [one for one in held if isinstance(one, manifest.Timings) and one.of and one.purpose == "report"]
+    configs = {PUBLISHED_GPU, "h200" if gpu.arch == "sm_90" else owed.machine}
+    whole = [one for one in ladders if one.of and configs <= set(one.of.configs) and one.beside is None]
+    if not whole:
+        yield f"expected timings of the ladder in the configurations {', '.join(sorted(configs))}, found none"
+    for one in whole:
+        yield from _lacks("timings", one.of, set(every), set(DTYPES))
+        yield from (f"timings: S={n}: is not asked for" for n in SEQ_LENS if n not in one.seq_lens)
+        if min(one.pairs, one.min_pairs) < LEAST_PAIRS:
+            yield f"timings: expected at least {LEAST_PAIRS} pairs, found {one.pairs}, {one.min_pairs} that count"
+    cases = [one for one in held if isinstance(one, manifest.Cases)]
+    if not any("prog" in one.of.configs for one in cases):
+        yield "expected cases of all configurations of the ladder (prog), found none"
+    for proof in (one for one in held if isinstance(one, manifest.Cases | manifest.Sanitizers)):
+        yield from _lacks(proof.holds, proof.of, set(every), set(DTYPES))
+        if isinstance(proof, manifest.Sanitizers):
+            yield from (f"sanitizers: {tool} is not asked for" for tool in TOOLS if tool not in proof.tools)
+    for read in (one for one in held if isinstance(one, manifest.Counters)):
+        yield from _lacks(read.holds, read.of, set(every), {DTYPES[0]})
+
+
+def _lacks(what: str, of: manifest.Kernels | None, numbers: set[int], dtypes: set[str]) -> Iterator[str]:
+    if of is not None:
+        yield from (f"{what}: iteration {one} is not asked for" for one in sorted(numbers - set(of.iterations)))
+        yield from (f"{what}: {one} is not asked for" for one in sorted(dtypes - set(of.dtypes)))

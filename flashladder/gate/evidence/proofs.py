@@ -1,0 +1,175 @@
+"""Checks, sanitizer runs, counters, opinions, the emulator's records and logs against what the manifest says of them.
+
+Why apart from `flashladder.gate.evidence.manifest`: that reads a folder; here is a function per kind
+of file, with one phrase per thing that is missing or otherwise. Nothing to run here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+import csv
+from pathlib import Path
+import re
+
+from flashladder.cases.case import N_HEADS, cases_for
+from flashladder.gate.evidence import bounds
+from flashladder.gate.evidence.timings import keys, shape_at
+from flashladder.ladder import manifest
+from flashladder.ladder.config import D_HEAD, KernelConfig
+from flashladder.results.files import load_as, read_json
+from flashladder.results.schema import (
+    BenchResult,
+    CaseResult,
+    CheckResult,
+    CounterResult,
+    Kernel,
+    SanitizerResult,
+    SecondOpinionResult,
+    Shape,
+)
+
+_PASSED = re.compile(
+    r"^=+ (?:(\d+) failed, )?(\d+) passed(?:, (\d+) skipped)?(?:, .*)? in [\d.:() s]+ =+$", re.MULTILINE
+)
+_TEST = re.compile(r"::\S.* PASSED", re.MULTILINE)
+_PROGRAMS = re.compile(r"^(\d+) programs, (\d+) of them bit by bit, (\d+) differ$", re.MULTILINE)
+
+
+def check(path: Path, spec: manifest.Cases) -> Iterator[str]:
+    """Every kernel with every case, in the shape that its name says, within bounds that follow from the rule."""
+    result = load_as(path, CheckResult)
+    yield from _kernels(result.kernels, spec.of)
+    by_kernel: dict[str, list[CaseResult]] = {}
+    for case in result.cases:
+        by_kernel.setdefault(case.kernel, []).append(case)
+    for key, kernel in result.kernels.items():
+        due = {case.name: case.shape for case in cases_for(KernelConfig.parse(kernel.config))}
+        found = Counter(case.case for case in by_kernel.get(key, ()))
+        if len(due) != spec.cases:
+            yield f"{key}: expected {spec.cases} cases, the checker makes {len(due)}"
+        yield from (f"{key}: case {name}: expected once, found {found[name]}" for name in due if found[name] != 1)
+        yield from (f"{key}: case {name}: unknown" for name in found if name not in due)
+        for case in by_kernel.get(key, ()):
+            yield from (f"{key}: case {case.case}: {line}" for line in _case(case, due.get(case.case), spec.repeats))
+
+
+def _case(case: CaseResult, shape: Shape | None, repeats: int) -> Iterator[str]:
+    if shape is not None and case.shape != shape:
+        yield f"expected the shape {_shape(shape)}, found {_shape(case.shape)}"
+    if case.status == "not_applicable":
+        return
+    if case.repeats < repeats:
+        yield f"expected {repeats} runs that agree, found {case.repeats}"
+    if case.accuracy is None:
+        yield "expected its errors, found none"
+    else:
+        yield from bounds.problems(case.accuracy, case.dtype, shape or case.shape)
+
+
+def _shape(shape: Shape) -> str:
+    return f"{shape.batch}x{shape.seq_len}x{shape.n_heads}x{shape.d_head}"
+
+
+def _kernels(found: Mapping[str, Kernel], of: manifest.Kernels) -> Iterator[str]:
+    due = [key for key, _ in keys(of)]
+    yield from (f"kernel {key}: is missing" for key in due if key not in found)
+    yield from (f"kernel {key}: is not in the manifest" for key in found if key not in due)
+
+
+def sanitizers(path: Path, spec: manifest.Sanitizers) -> Iterator[str]:
+    """Every tool over every kernel, as many launches as kernels."""
+    result = load_as(path, SanitizerResult)
+    yield from _kernels(result.kernels, spec.of)
+    ran = Counter(finding.tool for finding in result.findings)
+    yield from (f"tool {tool}: expected once, found {ran[tool]}" for tool in spec.tools if ran[tool] != 1)
+    launches = len(keys(spec.of))
+    for finding in result.findings:
+        if f"\n{launches} launches\n" not in finding.tail:
+            told = re.search(r"(\d+) launches", finding.tail)
+            yield f"tool {finding.tool}: expected {launches} launches, found {told[1] if told else 'none'}"
+
+
+def counters(path: Path, spec: manifest.Counters) -> Iterator[str]:
+    """Every counter of every kernel, at the shape that the peers were read at."""
+    result = load_as(path, CounterResult)
+    yield from _kernels(result.kernels, spec.of)
+    shape = Shape(batch=1, seq_len=spec.seq_len, n_heads=N_HEADS, d_head=D_HEAD)
+    if result.shape != shape:
+        yield f"expected the shape {_shape(shape)}, found {_shape(result.shape)}"
+    for key, _ in keys(spec.of):
+        found = result.counters.get(key, {})
+        yield from (f"{key}: counter {name}: is missing" for name in spec.counters if name not in found)
+        yield from (f"{key}: counter {name}: is not in the manifest" for name in found if name not in spec.counters)
+
+
+def opinions(path: Path, spec: manifest.Opinions) -> Iterator[str]:
+    """Every tool's samples of every subject at every length."""
+    result = load_as(path, SecondOpinionResult)
+    yield from _kernels(result.kernels, spec.of)
+    made = {(str(one.method), str(one.dtype), one.shape): one for one in result.opinions}
+    for method, least in spec.samples.items():
+        for seq_len in spec.seq_lens:
+            for key, dtype in [*keys(spec.of), *(("fa2", dtype) for dtype in spec.of.dtypes)]:
+                opinion = made.get((method, dtype, shape_at(seq_len)))
+                timings = opinion.of(key) if opinion else None
+                n = len(timings.us) if timings else 0
+                if n < least:
+                    yield f"{method} {key} {dtype} S={seq_len}: expected {least} samples, found {n}"
+
+
+def records(path: Path, spec: manifest.Records) -> Iterator[str]:
+    """As many of each kind as the manifest says, none of which differs."""
+    document = read_json(path)
+    if spec.holds == "emulator-cases":
+        each = document["records"]
+        found = Counter(record["module"] for record in each)
+        differ = [record["text"] for record in each if any(record[name] for name in ("error", "against_emulator"))]
+        yield from (f"case {text}: differs from the emulator" for text in differ)
+    else:
+        found = Counter(" ".join(name.split()[:2]) for name in document["readings"])
+    for name in sorted(spec.records.keys() | found.keys()):
+        if spec.records.get(name, 0) != found[name]:
+            yield f"{name}: expected {spec.records.get(name, 0)} records, found {found[name]}"
+
+
+def log(path: Path, spec: manifest.Log) -> Iterator[str]:
+    """Pytest's last line, and as many tests above it as that counts."""
+    text = path.read_text(encoding="utf-8")
+    told = _PASSED.search(text)
+    failed, passed, skipped = (int(one or 0) for one in told.groups()) if told else (0, 0, 0)
+    listed = len(_TEST.findall(text))
+    if (failed, passed, skipped, listed) != (0, spec.passed, spec.skipped, spec.passed):
+        expected = f"expected {spec.passed} passed, {spec.skipped} skipped"
+        yield f"tests: {expected}, found {passed} passed, {skipped} skipped, {failed} failed, {listed} listed"
+
+
+def programs(path: Path, spec: manifest.Programs) -> Iterator[str]:
+    """The line that counts the programs."""
+    told = _PROGRAMS.search(path.read_text(encoding="utf-8"))
+    found = tuple(map(int, told.groups())) if told else ()
+    if found != (spec.programs, spec.bit_by_bit, 0):
+        yield f"programs: expected {spec.programs}, {spec.bit_by_bit} of them bit by bit, 0 differ, found {found}"
+
+
+def seconds(path: Path, spec: manifest.Seconds) -> Iterator[str]:
+    """A row for each planned cell of each sweep, and no other."""
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    found = Counter((row["sweep"], row["cell"]) for row in rows)
+    due = set()
+    for name in spec.sweeps:
+        sweep = load_as(path.parent / f"{name}.json.gz", BenchResult).sweep
+        due |= {(name, cell.address) for cell in sweep.planned} if sweep else set()
+    yield from (f"{name} {cell}: is missing" for name, cell in sorted(due - found.keys()))
+    yield from (
+        f"{name} {cell}: is not a cell of it, once" for name, cell in found if found[name, cell] > ((name, cell) in due)
+    )
+
+
+def trials(path: Path, spec: manifest.Trials) -> Iterator[str]:
+    """As many trials, and as many pairs in all."""
+    found = read_json(path)["trials"]
+    if len(found) != spec.trials:
+        yield f"trials: expected {spec.trials}, found {len(found)}"
+    if (pairs := sum(len(one["pairs_ms"]) for one in found)) != spec.pairs:
+        yield f"pairs: expected {spec.pairs} in all, found {pairs}"

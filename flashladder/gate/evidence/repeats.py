@@ -1,0 +1,76 @@
+"""The same machine code timed in several files of one machine: its ratios agree within what the A/A floors allow.
+
+Why: a ratio that was changed together with all its samples follows from them; the same kernel on a second card, in a
+sweep or in an ablation does not. Each interval is widened by its file's own floor. Between a file and the one that the
+manifest calls its other half (`beside`: another card, everything else alike) they must overlap; between files whose
+arms took their turns in another order or under another protocol, by `OTHERWISE` floors. Nothing to run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+import math
+
+from flashladder.results.schema import BenchResult, Summary
+
+OTHERWISE = 2.0  # times both floors: cells of a process of their own against cells in turn with others moved by 1.9
+ENOUGH = 20  # pairs, from which on a ratio is compared
+
+Cell = tuple[str, str, int, int]  # digest of the machine code, dtype, sequence length, batch
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One cell of one file: its summary, and the A/A floor of its dtype there in log units."""
+
+    file: str
+    summary: Summary
+    floor: float
+
+    @property
+    def name(self) -> str:
+        """The cell as messages name it."""
+        one = self.summary
+        return f"cell {one.kernel} {one.dtype} S={one.shape.seq_len}"
+
+
+def ratios(files: Mapping[str, BenchResult]) -> dict[Cell, list[Ratio]]:
+    """All cells that files have in common, by machine code."""
+    found: dict[Cell, list[Ratio]] = {}
+    for name, result in files.items():
+        for one in result.summaries:
+            kernel = result.kernels.get(one.kernel)
+            if (
+                kernel is None
+                or kernel.text_sha256 is None
+                or one.n_pairs < ENOUGH
+                or one.dtype not in result.floors_pct
+            ):
+                continue
+            cell = (kernel.text_sha256, one.dtype, one.shape.seq_len, one.shape.batch)
+            found.setdefault(cell, []).append(Ratio(name, one, math.log1p(result.floors_pct[one.dtype] / 100)))
+    return {cell: several for cell, several in found.items() if len(several) > 1}
+
+
+def disagreements(files: Mapping[str, BenchResult], beside: Mapping[str, str]) -> Iterator[str]:
+    """One line per cell and two files whose ratios are farther apart than their floors allow, led by the second file.
+
+    Args:
+        files: timings of one machine by file name.
+        beside: file to the one whose other half it is.
+    """
+    for several in ratios(files).values():
+        for a, b in combinations(several, 2):
+            alike = beside.get(b.file) == a.file or beside.get(a.file) == b.file
+            allowed = (a.floor + b.floor) * (1.0 if alike else OTHERWISE)
+            if gap(a.summary, b.summary) > allowed:
+                within = f"within both intervals and {100 * allowed:.2f} % for the floors"
+                expected = f"expected {a.summary.pct:.2f} % as in {a.file}, {within}"
+                yield f"{b.file}: {b.name}: {expected}, found {b.summary.pct:.2f} %"
+
+
+def gap(a: Summary, b: Summary) -> float:
+    """How far two intervals are apart, in log units; 0 where they overlap."""
+    return max(0.0, math.log(a.pct_low / b.pct_high), math.log(b.pct_low / a.pct_high))

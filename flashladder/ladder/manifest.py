@@ -1,0 +1,184 @@
+"""What a machine's folder of results must hold: ``results/<machine>/manifest.yaml``, strict models and their reader.
+
+Why: files that agree with each other may still lack a cell, a length, a case or a tool. What they owe is data of its
+own, written by hand beside them: per file what it holds, for which iterations, configurations, dtypes and lengths, by
+which settings and on which day. `flashladder.gate.evidence.manifest` compares; the form is exported as JSON Schema.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Union
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flashladder.ladder.config import Dtype, KernelConfig
+from flashladder.ladder.grid_schema import ReferenceName
+from flashladder.ladder.iteration import load_all
+from flashladder.ladder.selection import select_configs
+from flashladder.located import read_located, validate
+
+NAME = "manifest.yaml"
+
+Count = Annotated[int, Field(ge=0)]
+Some = Annotated[int, Field(gt=0)]
+Lengths = Annotated[list[Some], Field(min_length=1)]
+Dtypes = Annotated[list[Dtype], Field(min_length=1)]
+
+
+class _Strict(BaseModel):
+    """No unknown keys, no conversion between types, no change after reading."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Kernels(_Strict):
+    """Which kernels a file holds: iterations in the configurations that the keys select, in each dtype."""
+
+    iterations: Annotated[list[Some], Field(min_length=1)]
+    configs: Annotated[list[str], Field(min_length=1, description="selection keys; each kernel counts once")]
+    dtypes: Dtypes
+
+    def configurations(self) -> dict[int, tuple[KernelConfig, ...]]:
+        """Configurations by iteration, each once, in order.
+
+        Raises:
+            FlashladderError: an iteration that there is not, or a key that selects nothing.
+        """
+        ladder = {one.number: one for one in load_all()}
+        return {
+            number: tuple(
+                dict.fromkeys(
+                    config for key in self.configs for config in select_configs(ladder[number], key, tuple(self.dtypes))
+                )
+            )
+            for number in self.iterations
+            if number in ladder
+        }
+
+
+class Timings(_Strict):
+    """Paired timings: `of` is the ladder's own, `kernels` names others (variants, toolchains, finals) in full.
+
+    `beside` is a file with the same kernels on another card, timed in the same way: their ratios agree within both
+    floors. `grid` is the one that a sweep answers.
+    """
+
+    holds: Literal["timings"]
+    day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="UTC, on which its processes were started")]
+    purpose: Literal["report", "tune"] = "report"
+    mode: Literal["event-free", "event-locked", "ncu-base"] = "event-free"
+    protocol: str
+    processes: Some
+    pairs: Some
+    blocks: Some
+    min_pairs: Some
+    of: Kernels | None = None
+    kernels: list[str] = []
+    references: list[ReferenceName] = []
+    seq_lens: Lengths
+    grid: str | None = None
+    beside: str | None = None
+
+
+class Cases(_Strict):
+    """Numerical checks: every case of each configuration, so often."""
+
+    holds: Literal["cases"]
+    of: Kernels
+    cases: Annotated[int, Field(gt=0, description="per kernel")]
+    repeats: Annotated[int, Field(gt=1, description="runs that agree bit for bit")]
+
+
+class Sanitizers(_Strict):
+    """compute-sanitizer: these tools over these kernels."""
+
+    holds: Literal["sanitizers"]
+    of: Kernels
+    tools: Annotated[list[str], Field(min_length=1)]
+
+
+class Counters(_Strict):
+    """Hardware counters of these kernels, by Nsight Compute's names."""
+
+    holds: Literal["counters"]
+    of: Kernels
+    seq_len: Some
+    counters: Annotated[list[str], Field(min_length=1)]
+
+
+class Opinions(_Strict):
+    """The same cells by other tools, with at least so many samples of each subject."""
+
+    holds: Literal["opinions"]
+    of: Kernels
+    seq_lens: Lengths
+    samples: Annotated[dict[str, Some], Field(min_length=1, description="by tool")]
+
+
+class Records(_Strict):
+    """The emulator's cases or kernels on the chip: how many, by what they are about."""
+
+    holds: Literal["emulator-cases", "emulator-patterns"]
+    records: Annotated[dict[str, Some], Field(min_length=1)]
+
+
+class Log(_Strict):
+    """pytest's output: so many passed and were skipped."""
+
+    holds: Literal["tests"]
+    passed: Some
+    skipped: Count = 0
+
+
+class Programs(_Strict):
+    """The log of ordinary programs on emulator and chip."""
+
+    holds: Literal["programs"]
+    programs: Some
+    bit_by_bit: Some
+
+
+class Seconds(_Strict):
+    """Seconds of the cells of sweeps, a row each; each has its file beside."""
+
+    holds: Literal["seconds"]
+    sweeps: Annotated[list[str], Field(min_length=1)]
+
+
+class Trials(_Strict):
+    """Trials of variants that are not in the tree: how many, and pairs in all."""
+
+    holds: Literal["trials"]
+    trials: Some
+    pairs: Some
+
+
+class Other(_Strict):
+    """A text, or a table that is derived from a file beside it."""
+
+    holds: Literal["text", "table"]
+
+
+Held = Annotated[
+    Union[  # noqa: UP007  # a discriminated union reads as one
+        Timings, Cases, Sanitizers, Counters, Opinions, Records, Log, Programs, Seconds, Trials, Other
+    ],
+    Field(discriminator="holds"),
+]
+
+
+class Manifest(_Strict):
+    """One file ``results/<machine>/manifest.yaml``: every file of the folder but itself, the seal and machine.json."""
+
+    machine: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+    files: Annotated[dict[str, Held], Field(min_length=1)]
+
+
+def load_manifest(folder: Path) -> Manifest:
+    """The manifest of a machine's folder.
+
+    Raises:
+        FlashladderError: it is missing or malformed.
+    """
+    return validate(Manifest, read_located(folder / NAME))
