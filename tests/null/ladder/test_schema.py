@@ -11,7 +11,7 @@ import yaml
 
 from flashladder.ladder import json_schema as schema
 from flashladder.ladder.iteration import load_iteration
-from flashladder.paths import CONFIGS, ITERATIONS
+from flashladder.paths import CONFIGS, ITERATIONS, RESULTS
 from flashladder.yaml_text import read_yaml
 
 
@@ -26,9 +26,10 @@ def test_exported_schemas_are_current() -> None:
     [
         *(("iteration", path) for path in sorted(ITERATIONS.glob("*.yaml"))),
         *(("gpu", path) for path in sorted((CONFIGS / "gpus").glob("*.yaml"))),
+        *(("manifest", path) for path in sorted(RESULTS.glob("*/manifest.yaml"))),
         *(("grid", path) for path in sorted((CONFIGS / "grids").glob("*.yaml"))),
     ],
-    ids=lambda value: value if isinstance(value, str) else value.stem,
+    ids=lambda value: value if isinstance(value, str) else f"{value.parent.name}-{value.stem}",
 )
 def test_committed_files_fit_their_json_schema(name: str, path: Path) -> None:
     rules = yaml.safe_load(next(text for file, text in schema.schemas().items() if file.stem == name))
@@ -49,5 +50,10 @@ def test_the_schema_command_writes_them(
 ) -> None:
     monkeypatch.setattr(schema, "FOLDER", tmp_path)
     schema.main()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["gpu.json", "grid.json", "iteration.json"]
-    assert capsys.readouterr().out.count("wrote") == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "gpu.json",
+        "grid.json",
+        "iteration.json",
+        "manifest.json",
+    ]
+    assert capsys.readouterr().out.count("wrote") == 4
