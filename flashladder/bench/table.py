@@ -15,6 +15,7 @@ import sys
 
 from flashladder.errors import one_line_errors
 from flashladder.results.files import load_as
+from flashladder.results.intervals import stated
 from flashladder.results.schema import BenchResult, Summary
 
 MARKS = {"faster": "+", "slower": "-", "same": "=", "ambiguous": "?"}
@@ -27,7 +28,7 @@ def _half(summary: Summary) -> float:
 
 def table(result: BenchResult) -> str:
     """Per dtype and kernel: percent of FA2's speed at each length, harmonic mean, TFLOP/s and SM clock."""
-    lines = []
+    lines, result = [], stated(result)
     for dtype in dict.fromkeys(summary.dtype for summary in result.summaries):
         mine = [summary for summary in result.summaries if summary.dtype == dtype]
         lengths = sorted({summary.shape.seq_len for summary in mine})

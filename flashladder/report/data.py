@@ -24,6 +24,7 @@ from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, read
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, RESULTS
 from flashladder.results.files import load_as
+from flashladder.results.intervals import stated
 from flashladder.results.published import Published, load
 from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
 
@@ -176,8 +177,8 @@ def _machine(
     measured: dict[tuple[int, str], Measured] = {}
     refused: list[str] = []
     floors: dict[str, float] = {}
-    for path, result in results:
-        where = relative(path)
+    for path, timed in results:
+        where, result = relative(path), stated(timed, other_runs(path))
         if result.gpu.name != first.name:
             raise FlashladderError(
                 "another GPU in this folder", where=where, expected=first.name, found=result.gpu.name
@@ -199,6 +200,18 @@ def _machine(
 def second_files(folder: Path) -> list[Path]:
     """Of a machine's folder, the files that hold the same kernels timed on another card."""
     return sorted(folder.glob(f"{SECOND}*.json.gz"))
+
+
+def other_runs(path: Path) -> list[BenchResult]:
+    """The other files of a machine's folder that time the ladder: the table's own, other cards', the machine's sweep.
+
+    What they say about the same machine code goes into the interval that is printed (`flashladder.results.intervals`).
+    """
+    folder = path.parent
+    sweep = folder / f"{folder.name}.json.gz"
+    paths = [*sorted(folder.glob("bench*.json.gz")), *second_files(folder), *([sweep] if sweep.is_file() else [])]
+    found = [load_as(one, BenchResult) for one in paths if one.name != path.name]
+    return [one for one in found if one.mode == MODE and one.purpose == "report"]
 
 
 def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:

@@ -14,10 +14,11 @@ from flashladder.columns import csv_text, markdown
 from flashladder.ladder.config import KernelConfig
 from flashladder.paths import RESULTS
 from flashladder.report import tuning
-from flashladder.report.data import HEADLINE_LENGTH
+from flashladder.report.data import HEADLINE_LENGTH, other_runs
 from flashladder.report.tables import DASH, plain
 from flashladder.report.variants.pages import pages
 from flashladder.results.files import load_result
+from flashladder.results.intervals import stated
 from flashladder.results.schema import BenchResult, Kernel, Reference, Summary
 
 CSV = (
@@ -26,7 +27,8 @@ CSV = (
 )  # fmt: skip
 SHOWN = 90  # characters of a kernel's name; templates go on for lines
 LEGEND = (
-    "`+` faster, `-` slower, `=` the same within the floor, `?` the interval does not tell. TFLOP/s at S = "
+    "`+` faster, `-` slower, `=` the same within the floor, `?` the interval, which includes the floor and what other "
+    "files say about the same code, does not tell. TFLOP/s at S = "
     f"{HEADLINE_LENGTH} as timed, beside FA2 in turn."
 )
 
@@ -44,8 +46,9 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
         elif document.purpose == "tune":
             files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in tuning.pages(path, document).items()}
         elif document.purpose == "report":
-            files[f"sweep_{machine}.md"] = page(document).encode()
-            files[f"sweep_{machine}.csv"] = csv_text(CSV, rows(document)).encode()
+            told = stated(document, other_runs(path))
+            files[f"sweep_{machine}.md"] = page(told).encode()
+            files[f"sweep_{machine}.csv"] = csv_text(CSV, rows(told)).encode()
     return files
 
 

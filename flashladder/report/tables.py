@@ -59,7 +59,9 @@ def headline_machine(ladder: Ladder) -> Machine | None:
 def plot_subtitle(ladder: Ladder) -> str:
     """What the plot shows, in one line."""
     what = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, forward, non-causal, relative to FA2 on the same GPU"
-    return what + ("; whiskers: 95 % intervals" if ladder.machines else "; nothing measured by this project yet")
+    return what + (
+        "; whiskers: 95 % intervals and the A/A floor" if ladder.machines else "; nothing measured by this project yet"
+    )
 
 
 def table(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
@@ -124,7 +126,7 @@ def floor_text(machine: Machine, dtype: str) -> str:
     """The A/A floor of each card that the kernels were timed on."""
     others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
     more = f" (on the second card {' and '.join(others)})" if others else ""
-    return f"A/A floor ±{machine.floors[dtype]:.2f} points{more}"
+    return f"A/A floor ±{machine.floors[dtype]:.2f} points{more}, which intervals include"
 
 
 def fa2_text(machine: Machine, dtype: str) -> str:

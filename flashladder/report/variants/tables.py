@@ -143,8 +143,9 @@ def _legend(found: Sequence[Comparison]) -> str:
     lacking = sum(one.worth is None for one in found)
     told = f" {lacking} of {len(found)} comparisons lack a measurement." if lacking else ""
     return (
-        "In brackets the 95 % interval. `=`: the whole interval lies within the noise of two ratios, the floor times "
-        "the square root of two. `?`: it lies neither within nor beyond that. Registers are per thread, spills bytes "
+        "In brackets the 95 % interval, the noise of two ratios included: the floor times the square root of two. `=`: "
+        "the samples' own interval lies within that noise. `?`: neither within nor beyond. Registers are per thread, "
+        "spills bytes "
         f"stored and loaded, both as ptxas reports them.{told}"
     )
 

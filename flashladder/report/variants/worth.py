@@ -24,6 +24,7 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.subject import Subject, parse_subject
 from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.derive import Cell, by_cell, joined
+from flashladder.results.intervals import widened
 from flashladder.results.origin import Kernel, kernel_key
 from flashladder.results.samples import Shape
 from flashladder.results.schema import BenchResult
@@ -166,7 +167,7 @@ def _comparison(
     backwards = sides[1].subject.sign == "-" and not sides[1].subject.cuda
     worth = difference(base, variant) if backwards else difference(variant, base)
     found = verdict(worth, BOTH * floor, enough=result.settings.min_pairs)
-    return Comparison(*sides, dtype, shape, worth, floor, found)
+    return Comparison(*sides, dtype, shape, widened(worth, BOTH * floor), floor, found)
 
 
 def difference(after: tuple[Floats, list[int]], before: tuple[Floats, list[int]]) -> LogSummary:

@@ -16,6 +16,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import Family
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import load_iteration
+from flashladder.results.intervals import stated
 from flashladder.results.schema import BenchResult
 from flashladder.sweep.tune.space import resident_warps
 
@@ -61,7 +62,7 @@ def rows_of(document: BenchResult) -> list[Row]:
         raise FlashladderError("not a tuning run", expected="candidates alone", found=f"{others[0]} beside them")
     gpu, enough = load_gpus()[key], document.settings.min_pairs
     found = []
-    for one in document.summaries:
+    for one in stated(document).summaries:
         kernel, config = document.kernels[one.kernel], KernelConfig.parse(document.kernels[one.kernel].config)
         honest, used = one.n_pairs >= enough, kernel.registers
         found.append(

@@ -29,6 +29,7 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS
 from flashladder.results.files import load_as
+from flashladder.results.intervals import widened
 from flashladder.results.origin import kernel_key
 from flashladder.results.schema import BenchResult, Summary
 from flashladder.results.statistics import (
@@ -151,13 +152,12 @@ def _standing(
     if mine is None:
         raise FlashladderError("the winner was not timed again", found=config.short_form())
     said: Verdict = "same" if config == present else "ambiguous"
+    floor = max(math.log1p(finals.floors_pct[one] / 100) for one in dtypes)
     if theirs and config != present:
         difference = _summary(mine[0] - theirs[0], mine[1] - theirs[1], min(mine[2], theirs[2]))
-        floor = max(math.log1p(finals.floors_pct[one] / 100) for one in dtypes)
         said = verdict(difference, floor, enough=finals.settings.min_pairs)
-    return Standing(
-        number, dtype, config, _summary(*mine), present, _summary(*theirs) if theirs else None, said
-    )  # fmt: skip
+    present_one = widened(_summary(*theirs), floor) if theirs else None
+    return Standing(number, dtype, config, widened(_summary(*mine), floor), present, present_one, said)
 
 
 def _summary(median: float, draws: Floats, n: int) -> LogSummary:

@@ -14,7 +14,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
 from flashladder.report.variants.tables import ablation_markdown, to_csv, toolchain_markdown
-from flashladder.report.variants.worth import Comparison, ablations, toolchains
+from flashladder.report.variants.worth import BOTH, Comparison, ablations, toolchains
 from flashladder.results.files import write_result
 from flashladder.results.statistics import LogSummary
 from tests.null.bench_fixture import SHAPE
@@ -43,7 +43,7 @@ def test_taken_back_and_added_changes_are_worth_their_ratio_at_every_length() ->
             worth = worth_of(one)
             assert math.exp(worth.median) == pytest.approx(ratio, rel=2e-3)
             assert worth.low < math.log(ratio) < worth.high
-            assert worth.high - worth.low < 4e-3
+            assert worth.high - worth.low - 2 * BOTH * one.floor < 4e-3, "the noise of two ratios is in it"
             assert one.verdict == told
         nothing = found["16 - store_policy", length]
         assert nothing.verdict in {"same", "ambiguous"}
@@ -59,7 +59,8 @@ def test_the_noise_of_two_ratios_is_allowed_for() -> None:
     assert sharp.verdict == "faster"
     blunt = ablations(result.model_copy(update={"floors_pct": {"fp16": 0.52}}))[0]
     assert blunt.verdict == "same"
-    assert worth_of(blunt).low > blunt.floor > 0.005
+    assert worth_of(blunt).low + BOTH * blunt.floor > blunt.floor > 0.005
+    assert worth_of(blunt).low < 0 < worth_of(sharp).low, "what is printed fits the verdict"
 
 
 def test_compilers_are_compared_with_the_pinned_one() -> None:

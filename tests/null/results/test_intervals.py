@@ -1,0 +1,98 @@
+"""Intervals as tables print them: never narrower than the floor, holding other runs, in step with the verdicts."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from flashladder.paths import RESULTS
+from flashladder.report.data import collect, other_runs
+from flashladder.results.files import load_as
+from flashladder.results.intervals import stated, widened
+from flashladder.results.schema import BenchResult
+from flashladder.results.statistics import LogSummary
+
+OWN = LogSummary(0.02, 0.019, 0.022, 24)
+TABLES = sorted((RESULTS / "report").glob("*.csv"))
+BENCH = RESULTS / "h200" / "bench.json.gz"
+
+
+@pytest.mark.parametrize(
+    ("floor", "others", "low", "high"),
+    [
+        (0.0, [], 0.019, 0.022),
+        (0.006, [], 0.013, 0.028),
+        (0.006, [0.02], 0.013, 0.028),
+        (0.006, [0.01], 0.004, 0.028),
+        (0.006, [0.01, 0.03], 0.004, 0.036),
+    ],
+)
+def test_an_interval_holds_samples_floor_and_other_runs(
+    floor: float, others: list[float], low: float, high: float
+) -> None:
+    found = widened(OWN, floor, others)
+    assert [found.low, found.high] == pytest.approx([low, high])
+    assert (found.median, found.n) == (OWN.median, OWN.n)
+
+
+def test_stated_cells_hold_the_floor_and_what_other_files_measured() -> None:
+    own, others = load_as(BENCH, BenchResult), other_runs(BENCH)
+    assert [one.settings.pairs for one in others] == [24, 24], "the second card and the sweep"
+    told = stated(own, others)
+    second = {(one.kernel, one.dtype, one.shape): one.pct for run in others for one in run.summaries}
+    held = 0
+    for before, after in zip(own.summaries, told.summaries, strict=True):
+        floor = 1 + own.floors_pct[before.dtype] / 100
+        assert after.pct == before.pct
+        assert after.pct_low <= before.pct_low / floor * (1 + 1e-12)
+        assert after.pct_high >= before.pct_high * floor * (1 - 1e-12)
+        if other := second.get((before.kernel, before.dtype, before.shape)):
+            assert after.pct_low <= other <= after.pct_high
+            held += 1
+    assert held == len(own.summaries)
+    assert told.groups == own.groups
+    floor = math.log1p(own.floors_pct["fp16"] / 100)
+    for before_mean, after_mean in zip(own.means, told.means, strict=True):
+        assert math.log(after_mean.pct_high / before_mean.pct) >= floor * 0.9
+
+
+def test_another_run_on_the_other_side_makes_a_verdict_ambiguous() -> None:
+    own = load_as(BENCH, BenchResult)
+    cell = next(one for one in own.summaries if one.verdict == "faster")
+    slow = own.model_copy(update={"summaries": (cell.model_copy(update={"pct": 99.0, "pct_low": 98.0}),), "means": ()})
+    (told,) = (one for one in stated(own, [slow]).summaries if (one.kernel, one.shape) == (cell.kernel, cell.shape))
+    assert (told.verdict, told.pct_low < 99.0) == ("ambiguous", True)
+    kernels = {name: one.model_copy(update={"text_sha256": "0" * 64}) for name, one in own.kernels.items()}
+    other_code = slow.model_copy(update={"kernels": kernels})
+    (told,) = (
+        one for one in stated(own, [other_code]).summaries if (one.kernel, one.shape) == (cell.kernel, cell.shape)
+    )
+    assert told.verdict == "faster"
+    same = own.model_copy(update={"summaries": (cell.model_copy(update={"verdict": "same"}),)})
+    assert stated(same, [slow]).summaries[0].verdict == "ambiguous"
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_committed_tables_call_faster_what_their_interval_shows(path: Path) -> None:
+    """A printed interval leaves out 100 % exactly where the verdict says so, and is never narrower than its floor."""
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    for row in rows:
+        end = "" if "pct_low" in row else "_seq4096"
+        if not row.get(f"pct_low{end}"):
+            continue
+        low, high, said = (row[f"{name}{end}"] for name in ("pct_low", "pct_high", "verdict"))
+        shown = "faster" if float(low) > 100 else "slower" if float(high) < 100 else "neither"
+        assert said == shown or (shown == "neither" and said in ("same", "ambiguous")) or said == "ambiguous", row
+        assert float(high) / float(low) >= 1 + 1.5 * float(row.get("a_a_floor_points") or 0) / 100, row
+    if path.stem in ("cells", "progression", "sweep_h200", "sweep_h100"):
+        assert len(rows) > 20
+
+
+def test_the_headline_has_no_interval_narrower_than_the_floor() -> None:
+    (machine,) = collect().machines
+    floor = machine.floors["fp16"]
+    widths = [one.pct_high / one.pct_low for found in machine.measured.values() for one in found.summaries.values()]
+    assert min(widths) > (1 + 0.9 * floor / 100) ** 2
