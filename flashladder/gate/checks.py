@@ -135,9 +135,14 @@ def results_locked(ladder: Ladder) -> Outcome:
     return outcome("results belong to locked machine code", ladder.refused, f"{n} kernels")
 
 
-def published_hold(ladder: Ladder) -> Outcome:
+def published_hold(ladder: Ladder, folder: Path | None = None) -> Outcome:
     """Measured fp16 progressions against the published ones: by cell on the same GPU model, by rank on another."""
-    return gate_published.against_published(ladder)
+    return gate_published.against_published(ladder, folder)
+
+
+def repeats_hold(folder: Path = RESULTS) -> Outcome:
+    """Other runs of the ladder on the same GPU model fit the tables, cell by cell."""
+    return gate_published.repeats_hold(folder)
 
 
 def peers_reached(ladder: Ladder) -> Outcome:

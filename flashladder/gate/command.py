@@ -96,7 +96,10 @@ def _joined_checks(root: Path) -> list[Check]:
         Check(joined.NAME, joined.join),
         joined.check("results belong to locked machine code", gate_checks.results_locked),
         joined.check("peaks of GPUs hold", lambda ladder: gate_checks.peaks_hold(ladder, gpus)),
-        joined.check("progressions fit the published ones", gate_checks.published_hold),
+        joined.check(
+            "progressions fit the published ones", lambda ladder: gate_checks.published_hold(ladder, joined.folder)
+        ),
+        joined.check("other runs fit the tables", lambda _: gate_checks.repeats_hold(joined.folder)),
         joined.check("kernels keep up with their published peers", gate_checks.peers_reached),
         joined.check("tables and plot are up to date", lambda ladder: gate_checks.report_fresh(ladder, root)),
         joined.check("figures in texts are those of the data", lambda ladder: gate_checks.figures_hold(ladder, root)),

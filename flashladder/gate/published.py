@@ -10,29 +10,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import get_args
 
 from flashladder.files import relative
+from flashladder.gate.evidence import rule12
 from flashladder.gate.outcome import Outcome, outcome
 from flashladder.ladder.config import DTYPES
+from flashladder.ladder.gpus import load_gpus
+from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.names import PUBLISHED_GPU
-from flashladder.report.data import HEADLINE_LENGTH, Ladder, Machine
+from flashladder.report.data import (
+    HEADLINE_LENGTH,
+    MODE,
+    Ladder,
+    Machine,
+    Row,
+    bench_files,
+    machine_of,
+    other_files,
+)
 from flashladder.report.tables import headline
 from flashladder.results.differences import Found
-from flashladder.results.published import N_ITERATIONS, PUBLISHED, Statistic, load_description, number, read_csv
+from flashladder.results.files import load_as
+from flashladder.results.published import N_ITERATIONS, PUBLISHED, Cell, Statistic, load_description, number, read_csv
+from flashladder.results.schema import BenchResult
 from flashladder.results.statistics import spearman
 
 PEER_GPU, PEER_FILE = "h200", "peer_h200_progression.csv"  # where published kernels were timed beside FA2
-PEER_POINTS = 3.0  # points below its peer that a kernel may lie at S = 4096: other toolchains, another card
+PEER_POINTS = 3.0  # points below its peer that a kernel may lie: other toolchains, another card
 BEST_FROM = 9  # the iterations among which the ladder's best kernel is looked for
 BEST_AT_LEAST = {"S=4096": 107.0, "harmonic mean": 106.0}  # percent of FA2, on the GPU of the peers
 
 
-def against_published(ladder: Ladder) -> Outcome:
-    """Every machine's fp16 progression: by cell on a GPU model with published figures, by rank on another."""
+def against_published(ladder: Ladder, folder: Path | None = None) -> Outcome:
+    """Every machine's fp16 progression: by cell on a GPU model with published figures, by rank on another.
+
+    A machine that was only swept (``<machine>/<machine>.json.gz`` in `folder`) is judged by that.
+    """
     details: list[str] = []
     told = []
-    for machine in ladder.machines:
+    for machine in (*ladder.machines, *(swept(ladder, folder) if folder else ())):
         problems, what = _cells(ladder, machine) if machine.key in ladder.published.gpus else _order(ladder, machine)
         details += problems
         told.append(f"{machine.name}: {what}")
@@ -53,7 +71,45 @@ def _order(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
         f"rank order of {len(measured)} iterations: Spearman {found:.3f} with the published {PUBLISHED_GPU}, "
         f"at least {bound:g}"
     )
-    return ([] if found >= bound else [f"{machine.name}: {text}"]), text
+    more = rule12.farthest(measured, published)
+    return ([] if found >= bound else [f"{machine.name}: {text}; {more}; {_rank_cause(ladder, machine)}"]), text
+
+
+def _rank_cause(ladder: Ladder, machine: Machine) -> str:
+    """Another GPU is another card by definition; what else could turn its order around: clocks that moved meanwhile."""
+    clocks = [summary.sm_clock_mhz for row in ladder.rows(machine, "fp16") if (summary := headline(row))]
+    seen = [clock for clock in clocks if clock]
+    if seen and max(seen) / min(seen) - 1 > rule12.CLOCK_SHARE:
+        return f"probably another clock: SM at {min(seen):.0f} to {max(seen):.0f} MHz from kernel to kernel"
+    return f"probably another card: a {machine.gpu.name} and no {PUBLISHED_GPU}"
+
+
+def swept(ladder: Ladder, folder: Path) -> list[Machine]:
+    """Machines under `folder` without a file of the ladder's tables, by their own sweep."""
+    known = {machine.name for machine in ladder.machines}
+    found = []
+    for path in sorted(folder.glob("*/*.json.gz")):
+        name = path.parent.name
+        if path.name == f"{name}.json.gz" and name not in known:
+            result = load_as(path, BenchResult)
+            locks = {kernel.arch: read_lock(kernel.arch, folder / LOCKS.name) for kernel in result.kernels.values()}
+            found.append(machine_of(path.parent, [(path, result)], locks, ladder.published))
+    return found
+
+
+def repeats_hold(folder: Path) -> Outcome:
+    """Every other run of the ladder on a machine's GPU model, cell by cell beside the files of the tables."""
+    problems: list[str] = []
+    n = 0
+    for path in bench_files(folder):
+        expected = load_as(path, BenchResult)
+        if expected.mode != MODE or expected.purpose != "report":
+            continue
+        for other in other_files(path):
+            found = rule12.same_model(expected, load_as(other, BenchResult), (path.name, relative(other)))
+            problems += found.problems
+            n += found.n
+    return outcome("other runs fit the tables", problems, f"{n} cells")
 
 
 def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None) -> dict[int, float]:
@@ -75,12 +131,32 @@ def _cells(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
         mean = row.measured.mean if row.measured else None
         one = mean if statistic == "hmean" else headline(row)
         where = f"{machine.name}, iteration {row.iteration.number}, {statistic}"
-        expected = f"expected {cell.value:g} % within {cell.tolerance:g} points"
-        if one is None:
+        if one is None or row.measured is None:
+            expected = f"expected {cell.value:g} % within {cell.tolerance:g} points"
             details.append(f"{where}: {expected}, found no measurement")
-        elif not abs(one.pct - cell.value) <= cell.tolerance:
-            details.append(f"{where}: {expected}, found {one.pct:.1f} %")
+            continue
+        known = _published_known(ladder, row, cell), _measured_known(machine, row)
+        line = rule12.failing(where, (cell.value, cell.tolerance), one.pct, known)
+        details += [line] if line else []
     return details, f"{len(compared)} cells"
+
+
+def _published_known(ladder: Ladder, row: Row, cell: Cell) -> rule12.Known:
+    """What a published figure is known by: its configuration, the clock that the model is sold at, FA2's own speed."""
+    boost = load_gpus()[cell.gpu].peaks.get("boost_clock")
+    config = row.iteration.configs[cell.gpu].with_dtype(ladder.published.description.shape.dtype).short_form()
+    fa2 = ladder.published.fa2_tflops.get((cell.gpu, "seq4096"))
+    return rule12.Known(config=config, clock_mhz=float(boost.value) if boost else None, fa2_tflops=fa2)
+
+
+def _measured_known(machine: Machine, row: Row) -> rule12.Known:
+    summary = headline(row)
+    return rule12.Known(
+        config=row.measured.kernel.config if row.measured else None,
+        clock_mhz=summary.sm_clock_mhz if summary else None,
+        fa2_tflops=summary.reference_tflops if summary else None,
+        card=machine.gpu.uuid,
+    )
 
 
 def against_peers(ladder: Ladder) -> Outcome:
@@ -96,23 +172,26 @@ def against_peers(ladder: Ladder) -> Outcome:
 
 def _peers(ladder: Ladder, machine: Machine) -> Found:
     peer = peer_percents()
-    measured = _headline_percents(ladder, machine, PUBLISHED_GPU)
+    rows = {row.iteration.number: row for row in ladder.rows(machine, "fp16", PUBLISHED_GPU)}
     found = []
-    for step, theirs in peer.items():
+    for (step, seq_len), theirs in peer.items():
+        measured = rows[step].measured if step in rows else None
+        ours = measured.summaries.get(seq_len) if measured else None
         expected = f"expected at least {theirs - PEER_POINTS:.1f} % of FA2, its published peer's {theirs:.1f} less"
-        ours = f"{measured[step]:.1f} %" if step in measured else "no measurement"
-        if not measured.get(step, 0.0) >= theirs - PEER_POINTS:
-            found.append(f"{machine.name}, iteration {step}: {expected} {PEER_POINTS:g}, found {ours}")
+        if ours is None or not ours.pct >= theirs - PEER_POINTS:
+            told = f"{ours.pct:.1f} %" if ours else "no measurement"
+            found.append(f"{machine.name}, iteration {step}, S={seq_len}: {expected} {PEER_POINTS:g}, found {told}")
     return Found(found, len(peer))
 
 
-def peer_percents() -> Mapping[int, float]:
-    """Percent of FA2 of each published kernel at S = 4096, timed on a GPU of `PEER_GPU`."""
+def peer_percents() -> Mapping[tuple[int, int], float]:
+    """Percent of FA2 of each published kernel by iteration and length, timed on a GPU of `PEER_GPU`."""
     where = relative(PUBLISHED / PEER_FILE)
     return {
-        number(row, "iteration", int, where): number(row, "pct_of_fa2_paired_median", float, where)
+        (number(row, "iteration", int, where), number(row, "seq_len", int, where)): number(
+            row, "pct_of_fa2_paired_median", float, where
+        )
         for row in read_csv(PUBLISHED, PEER_FILE, load_description())
-        if row["seq_len"] == str(HEADLINE_LENGTH)
     }
 
 

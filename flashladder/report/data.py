@@ -145,7 +145,7 @@ def collect(folder: Path = RESULTS) -> Ladder:
     arches = sorted({PUBLISHED_ARCH, *(kernel.arch for kernel in kernels)})
     locks = {arch: read_lock(arch, folder / "locks") for arch in arches}
     published = load(folder / "published")
-    machines = tuple(_machine(folder / name, results, locks, published) for name, results in found)
+    machines = tuple(machine_of(folder / name, results, locks, published) for name, results in found)
     reading = folder / NAME
     return Ladder(ladder, published, machines, locks, load_reading(reading) if reading.is_file() else None)
 
@@ -170,9 +170,14 @@ def bench_results(folder: Path) -> Iterator[tuple[str, list[tuple[Path, BenchRes
     yield from by_machine.items()
 
 
-def _machine(
+def machine_of(
     folder: Path, results: Sequence[tuple[Path, BenchResult]], locks: Mapping[str, LockFile], published: Published
 ) -> Machine:
+    """What the timings of one folder say together, by path; kernels that no lock holds are refused.
+
+    Raises:
+        FlashladderError: another GPU model among them, or a cell that was measured twice.
+    """
     first = results[0][1].gpu
     measured: dict[tuple[int, str], Measured] = {}
     refused: list[str] = []
@@ -202,15 +207,17 @@ def second_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{SECOND}*.json.gz"))
 
 
-def other_runs(path: Path) -> list[BenchResult]:
-    """The other files of a machine's folder that time the ladder: the table's own, other cards', the machine's sweep.
-
-    What they say about the same machine code goes into the interval that is printed (`flashladder.results.intervals`).
-    """
+def other_files(path: Path) -> list[Path]:
+    """Other files of a machine's folder that time the ladder: the table's own, other cards', the machine's sweep."""
     folder = path.parent
     sweep = folder / f"{folder.name}.json.gz"
     paths = [*sorted(folder.glob("bench*.json.gz")), *second_files(folder), *([sweep] if sweep.is_file() else [])]
-    found = [load_as(one, BenchResult) for one in paths if one.name != path.name]
+    return [one for one in paths if one.name != path.name]
+
+
+def other_runs(path: Path) -> list[BenchResult]:
+    """What is in these, in the mode of the progression: each is heard about an interval that is printed."""
+    found = [load_as(one, BenchResult) for one in other_files(path)]
     return [one for one in found if one.mode == MODE and one.purpose == "report"]
 
 
