@@ -25,9 +25,9 @@ from flashladder.ladder.iteration import load_all, load_iteration, load_runnable
 from flashladder.lock.refusal import refusal
 from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.report.data import SECOND
-from flashladder.results import machine, published
+from flashladder.results import machine, published, signature
 from flashladder.results.differences import Found
-from flashladder.results.files import SEAL, load_as, seal_problems
+from flashladder.results.files import SEAL, SIGNATURE, load_as, seal_problems
 from flashladder.results.schema import BenchResult, CaseResult, CheckResult, CounterResult, Kernel, SanitizerResult
 
 CHECK = "check.json.gz"
@@ -39,8 +39,9 @@ def published_problems(folder: Path) -> Found:
 
 
 def sealed_problems(folder: Path) -> Found:
-    """Files of a machine's folder that are not as sealed."""
-    return Found(seal_problems(folder), sum(path.is_file() and path.name != SEAL for path in folder.rglob("*")))
+    """Files of a machine's folder that are not as sealed, and a signature that does not hold."""
+    found = [*seal_problems(folder), *signature.check(folder).problems]
+    return Found(found, sum(path.is_file() and path.name not in (SEAL, SIGNATURE) for path in folder.rglob("*")))
 
 
 def agreement_problems(path: Path) -> Found:

@@ -28,7 +28,7 @@ from flashladder.gate.results import CHECK
 from flashladder.gate.verify_sweep import grid_note
 from flashladder.ladder.manifest import NAME as MANIFEST
 from flashladder.paths import RESULTS
-from flashladder.results import machine
+from flashladder.results import machine, signature
 from flashladder.results.derive import problems
 from flashladder.results.files import SEAL, identity, load_result, seal_problems
 from flashladder.results.schema import (
@@ -174,6 +174,9 @@ def _content(path: Path, *, sealed: bool) -> tuple[str, list[str]]:
     if sealed and path.name == machine.NAME:
         found = machine.problems(path.parent)
         return "what the documents beside it say", [_without(path, line) for line in found]
+    if sealed and path.name == SEAL:
+        signed = signature.check(path.parent)
+        return signed.told, [line.removeprefix(f"{relative(path.parent)}/") for line in signed.problems]
     if not path.name.endswith((".json", ".json.gz")):
         return PLAIN, []
     version, _ = identity(path)

@@ -31,6 +31,7 @@ from flashladder.results.schema import AnyResult, Host, Origin
 Kind = TypeVar("Kind", bound=Origin)
 
 OTHER_FILE = "choose another --out"
+SIGNATURE = "SHA256SUMS.sig"  # a person's, over the seal (`flashladder.results.signature`)
 SEAL = "SHA256SUMS"  # of a machine's folder: raw samples cannot be derived again, so that their bytes are noted
 
 
@@ -141,9 +142,9 @@ def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file under `folder` by its path from there, but for the seal itself."""
+    """SHA-256 of every file under `folder` by its path from there, but for the seal itself and its signature."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return {name: sha256(files[name].read_bytes()) for name in sorted(files) if name != SEAL}
+    return {name: sha256(files[name].read_bytes()) for name in sorted(files) if name not in (SEAL, SIGNATURE)}
 
 
 def _seal_text(digests: Mapping[str, str]) -> str:

@@ -26,11 +26,11 @@ from flashladder.ladder.manifest import NAME, Manifest, load_manifest
 from flashladder.names import PUBLISHED_GPU
 from flashladder.results import machine
 from flashladder.results.differences import Found
-from flashladder.results.files import SEAL, load_as
+from flashladder.results.files import SEAL, SIGNATURE, load_as
 from flashladder.results.schema import BenchResult
 
 LEAST_PAIRS = 20  # of a timing that is reported (rule 3 of the measurement protocol)
-UNNAMED = {NAME, SEAL, machine.NAME, f"{SEAL}.sig"}
+UNNAMED = {NAME, SEAL, SIGNATURE, machine.NAME}
 
 
 def folder_problems(folder: Path) -> Found:

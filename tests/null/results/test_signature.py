@@ -1,0 +1,143 @@
+"""Signatures under a seal: made and checked by ssh-keygen with a throw-away key; all that may be wrong with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import shutil
+import subprocess
+
+import pytest
+
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.gate import checks as gate_checks
+from flashladder.gate import verify
+from flashladder.results import machine, signature
+from flashladder.results.__main__ import main
+from flashladder.results.files import SEAL, SIGNATURE, seal
+from flashladder.results.signature import NAMESPACE, SIGNERS, check, sign
+from tests.null import verify_fixture as made
+
+KEYGEN = shutil.which("ssh-keygen")
+needs_keygen = pytest.mark.skipif(KEYGEN is None, reason="no ssh-keygen")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sealed folder of made-up results."""
+    return made.make(tmp_path / "results").parent
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return new_key(tmp_path / "key")
+
+
+def new_key(path: Path) -> Path:
+    assert KEYGEN
+    subprocess.run([KEYGEN, "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(path)], check=True)
+    return path
+
+
+def allow(folder: Path, key: Path, name: str = "ada@example.org", options: str = f'namespaces="{NAMESPACE}"') -> None:
+    public = key.with_suffix(".pub").read_text(encoding="utf-8")
+    (folder.parent / SIGNERS).write_text(f"{name} {options} {public}", encoding="utf-8")
+
+
+def test_a_folder_without_a_signature_says_so_and_holds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(folder) == ("unsigned", ())
+    assert verify.main([str(folder)]) == 0
+    assert f"{SEAL} (unsigned)" in capsys.readouterr().out
+
+
+@needs_keygen
+def test_a_signature_names_its_signer(folder: Path, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    allow(folder, key)
+    assert main(["--sign", str(key), str(folder)]) == 0
+    assert capsys.readouterr().out == f"signed: {folder / SIGNATURE}\n"
+    assert check(folder) == ("signed by ada@example.org", ())
+    assert verify.main([str(folder)]) == 0
+    assert f"{SEAL} (signed by ada@example.org)" in capsys.readouterr().out
+    assert gate_checks.results_sealed(folder.parent).status == "ok"
+    before = (folder / SEAL).read_bytes()
+    seal(folder)
+    assert (folder / SEAL).read_bytes() == before, "the seal does not hold its own signature"
+    assert main(["--sign", str(key), str(folder)]) == 0, "signing again replaces it"
+
+
+@needs_keygen
+def test_a_seal_that_was_renewed_is_not_what_was_signed(
+    folder: Path, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    allow(folder, key)
+    sign(folder, key)
+    (folder / "notes.log").write_text("another\n", encoding="utf-8")
+    machine.write(folder)
+    assert check(folder).told == "badly signed"
+    assert verify.main([str(folder)]) == 1
+    out = capsys.readouterr().out
+    assert f"{SIGNATURE}: not a signature of this {SEAL}: " in out
+    (line,) = gate_checks.results_sealed(folder.parent).details
+    assert line.endswith("sign again, if the seal was renewed on purpose")
+
+
+@needs_keygen
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda folder, _: (folder / SIGNATURE).write_text("nothing\n"), "not a signature of this SHA256SUMS: "),
+        (lambda folder, _: (folder / SEAL).unlink(), "not a signature of this SHA256SUMS: "),
+        (lambda folder, _: (folder.parent / SIGNERS).unlink(), "allowed_signers is missing, so that nobody's"),
+        (lambda folder, key: allow(folder, new_key(key.with_name("other"))), "signed by a key that "),
+        (lambda folder, key: allow(folder, key, options='namespaces="git"'), "not valid for ada@example.org: "),
+        (lambda folder, key: allow(folder, key, options='valid-before="20200101"'), "signed by a key that "),
+    ],
+)
+def test_a_signature_that_does_not_hold_is_one_line(folder: Path, key: Path, spoil: object, told: str) -> None:
+    allow(folder, key)
+    sign(folder, key)
+    spoil(folder, key)  # type: ignore[operator]  # a lambda of the table
+    found = check(folder)
+    assert len(found.problems) == 1
+    assert told in found.problems[0]
+    assert found.problems[0].count("\n") == 0
+    assert not found.told.startswith("signed by ada")
+
+
+@needs_keygen
+def test_a_signature_for_another_purpose_is_none(folder: Path, key: Path) -> None:
+    allow(folder, key, options="")
+    assert KEYGEN
+    subprocess.run([KEYGEN, "-q", "-Y", "sign", "-f", str(key), "-n", "git", str(folder / SEAL)], check=True)
+    assert check(folder).told == "badly signed"
+
+
+def test_without_ssh_keygen_signing_and_a_signed_folder_are_one_clear_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signature, "PROGRAM", "no-such-keygen")
+    (tmp_path / "key").write_text("", encoding="utf-8")
+    assert check(folder).told == "unsigned", "which needs no program"
+    with pytest.raises(FlashladderError, match="no-such-keygen is not installed, so that") as caught:
+        sign(folder, tmp_path / "key")
+    assert caught.value.exit_code == 2
+    (folder / SIGNATURE).write_text("x", encoding="utf-8")
+    (one,) = [one for one in verify.verify(folder) if one.path.endswith(f"/{SEAL}")]
+    assert (one.status, len(one.details)) == ("failed", 1)
+    assert "is not installed" in one.details[0]
+
+
+def test_nothing_is_signed_that_does_not_hold(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(FlashladderError, match="no such key"):
+        sign(folder, tmp_path / "none")
+    (folder / "notes.log").write_text("another\n", encoding="utf-8")
+    with pytest.raises(CheckFailed, match=r"not signed, as the seal does not hold: .*notes\.log: edited"):
+        sign(folder, tmp_path / "none")
+
+
+@needs_keygen
+def test_a_file_that_is_no_key_is_one_line(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("no key\n", encoding="utf-8")
+    (tmp_path / "key").chmod(0o600)
+    with pytest.raises(FlashladderError, match="ssh-keygen could not sign: found "):
+        sign(folder, tmp_path / "key")
+    assert not (folder / SIGNATURE).exists()
