@@ -16,11 +16,14 @@ from flashladder.lock import command as lock
 from flashladder.lock.explain import (
     RULE,
     SHOWN,
+    TOOLCHAIN_ADVICE,
     Difference,
+    _spans,
     compare,
     count_delta,
     explain,
     harmless_edits,
+    toolchain_causes,
     what_moved,
 )
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, lock_path, read_lock, write_lock
@@ -180,7 +183,147 @@ def test_long_explanations_are_cut_and_causes_told_once() -> None:
     assert lines[-2:] == ["why:", "  the cause"]
 
 
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ([6], "iteration 6"),
+        ([7, 6], "iterations 6..7"),
+        ([1, 3, 5, 4, 9], "iterations 1, 3..5, 9"),
+        ([1, 2, 3, 4], "iterations 1..4"),
+    ],
+)
+def test_iterations_are_told_in_spans(numbers: list[int], told: str) -> None:
+    assert _spans(numbers) == told
+
+
+def test_exactly_as_many_kernels_as_are_shown_are_not_cut() -> None:
+    many = [Difference("sm_80", n, EXAMPLE, "changed", (f"moved {n}",), ()) for n in range(1, SHOWN + 1)]
+    headline = f"sm_80, {EXAMPLE}: is not the locked kernel"
+    expected = [line for n in range(1, SHOWN + 1) for line in (f"iteration {n}, {headline}", f"  moved {n}")]
+    assert explain(many).splitlines() == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("changed", "is not the locked kernel"),
+        ("missing", "has no lock; to lock it: invoke lock 7 --reason '...'"),
+        ("record", "was not made as its lock says; to correct it: invoke lock 7 --reason '...'"),
+        ("surplus", "is locked but no longer built; to drop it: invoke lock 7 --reason '...'"),
+    ],
+)
+def test_a_difference_names_its_kernel_and_what_to_do(kind: str, told: str) -> None:
+    whole = Difference("sm_80", 7, "", kind)
+    assert str(whole) == whole.headline() == f"iteration 7, sm_80: {told}"
+    one = Difference("sm_80", 7, EXAMPLE, kind, ("a: 1 -> 2",), ("why",))
+    assert str(one) == f"iteration 7, sm_80, {EXAMPLE}: {told}\n  a: 1 -> 2\n  why"
+
+
+def test_what_moved_is_told_line_by_line() -> None:
+    old = kernel()
+    new = kernel("other", ptx_sha256=old.ptx_sha256, dynamic_smem=0, main_loop={"total": 2, "FFMA": 2})
+    texts = [sha256(code)[:12] for code in ("code", "other")]
+    assert what_moved(old, new) == [
+        f"machine code (.text): {texts[0]} -> {texts[1]}",
+        f"dynamic smem: {CONFIG.smem_bytes} -> 0 ({-CONFIG.smem_bytes:+d})",
+        "opcode counts, main loop: total 1 -> 2 (+1), FFMA 1 -> 2 (+1)",
+        "opcode counts: equal, so order, registers or constants moved",
+    ]
+    ptx = [sha256(f"PTX of {code}")[:12] for code in ("code", "other")]
+    assert what_moved(old, kernel("other"))[1] == f"PTX: {ptx[0]} -> {ptx[1]}"
+    alone = kernel(ptx_sha256=sha256("PTX of other"))
+    assert what_moved(old, alone) == [f"PTX: {ptx[0]} -> {ptx[1]} (same machine code, but the PTX ships too)"]
+
+
+def test_tools_and_flags_that_came_or_went_are_causes() -> None:
+    old = locked().model_copy(update={"toolchain": {"a": "1", "b": "2"}, "flags": {"x": ("-v", "-O3"), "y": ("-g",)}})
+    new = locked().model_copy(update={"toolchain": {"b": "2", "c": "3"}, "flags": {"y": ("-g",), "z": ("-a", "-b")}})
+    assert toolchain_causes(old, new) == [
+        f"toolchain: a 1 -> absent: {TOOLCHAIN_ADVICE}",
+        f"toolchain: c absent -> 3: {TOOLCHAIN_ADVICE}",
+        "flags of x: -v -O3 -> none",
+        "flags of z: none -> -a -b",
+    ]
+    assert toolchain_causes(old, old) == []
+
+
+def test_a_whole_iteration_that_is_missing_has_no_configuration() -> None:
+    now = dict(current())
+    del now[9]
+    now[10] = locked()
+    assert compare(ladder(), now, everything=True) == [
+        Difference("sm_80", 9, "", "surplus"),
+        Difference("sm_80", 10, "", "missing"),
+    ]
+    renamed = locked().model_copy(update={"kernels": {EXAMPLE.replace("FP16", "BF16"): kernel()}})
+    found = compare(ladder(), current(i8=renamed), everything=True)
+    assert [(one.arch, one.config, one.moved, one.causes) for one in found] == [
+        ("sm_80", EXAMPLE.replace("FP16", "BF16"), (), ()),
+        ("sm_80", EXAMPLE, (), ()),
+    ]
+    flags = locked("code 8").model_copy(update={"flags": {"ptxas": ("-v",)}})
+    (record,) = compare(ladder(), current(i8=flags), everything=True)
+    assert record == Difference("sm_80", 8, "", "record", ("flags of ptxas: -v -lineinfo -> -v",))
+
+
+def test_edits_in_iterations_that_moved_or_are_new_are_not_harmless() -> None:
+    now = dict(current(i7=locked("other", part="edited"), i8=locked("code 8", part="edited too")))
+    now[10] = locked("code 10", part="new")
+    differences = compare(ladder(), now, everything=True)
+    assert {one.iteration for one in differences} == {7, 10}
+    assert harmless_edits(ladder(), now, differences) == [PART]
+    assert harmless_edits(ladder(), {7: now[7], 10: now[10]}, differences) == []
+
+
+def test_another_description_is_told_whole() -> None:
+    (difference,) = compare(ladder(), current(i8=locked("other")), everything=True)
+    assert difference.causes == (
+        (
+            "no included file, flag or tool changed: the iteration's description, its configuration or its family "
+            "(flashladder/ladder/families/) composes another translation unit"
+        ),
+    )
+
+
+def test_a_reason_is_asked_for_with_an_example() -> None:
+    with pytest.raises(FlashladderError) as caught:
+        lock.write("sm_80", [7], " ")
+    assert str(caught.value) == (
+        "a lock needs a reason: expected --reason 'what was wrong and is right now', found nothing"
+    )
+
+
+def test_locking_says_where_and_mends_a_changelog_without_a_last_line_end(
+    no_compiler: dict[int, Lock], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text("# Changelog\n\n- first", encoding="utf-8")
+    lock.relock(7, "it is new", folder=tmp_path / "locks", changelog=changelog)
+    assert changelog.read_text(encoding="utf-8") == "# Changelog\n\n- first\n- lock iteration 7: it is new\n"
+    places = [lock_path(arch, tmp_path / "locks") for arch in LOCK_ARCHES]
+    assert capsys.readouterr().out.splitlines() == [f"locked iteration 7: {path}" for path in places]
+    changelog.unlink()
+    no_compiler[7] = locked("fixed")
+    lock.relock(7, "it is fixed", folder=tmp_path / "locks", changelog=changelog)
+    assert changelog.read_text(encoding="utf-8") == "# Changelog\n\n- re-lock iteration 7: it is fixed\n"
+
+
+def test_writing_some_iterations_keeps_the_others(no_compiler: dict[int, Lock], tmp_path: Path) -> None:
+    lock.write("sm_80", None, "first lock", folder=tmp_path)
+    no_compiler[7] = locked("fixed 7")
+    path = lock.write("sm_80", [7], "fixed", folder=tmp_path)
+    assert path == lock_path("sm_80", tmp_path)
+    entries = read_lock("sm_80", tmp_path).iterations
+    assert {number: entry.history for number, entry in entries.items()} == {
+        6: ("first lock",), 7: ("first lock", "fixed"), 8: ("first lock",), 9: ("first lock",),
+    }  # fmt: skip
+    assert lock.locked_kernel(7, CONFIG, folder=tmp_path) == kernel("fixed 7")
+
+
 def test_count_delta_has_the_total_first_then_the_largest_change() -> None:
+    assert count_delta({"A": 2, "B": 3, "total": 5}, {"A": 4, "B": 1, "total": 5}) == "A 2 -> 4 (+2), B 3 -> 1 (-2)"
+    assert count_delta({"B": 1, "A": 1}, {"B": 8, "A": 8}) == "A 1 -> 8 (+7), B 1 -> 8 (+7)"
+    assert count_delta({"A": 9, "B": 1}, {"A": 8, "B": 3}) == "B 1 -> 3 (+2), A 9 -> 8 (-1)"
     old, new = {"total": 9, "MOV": 5, "SHF": 1}, {"total": 6, "MOV": 1, "IADD3": 2, "SHF": 1}
     assert count_delta(old, new) == "total 9 -> 6 (-3), MOV 5 -> 1 (-4), IADD3 0 -> 2 (+2)"
     assert count_delta(old, old) == ""

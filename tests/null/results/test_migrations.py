@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import sha256
 from flashladder.paths import ROOT
 from flashladder.results import files as results
 from flashladder.results import migrations
@@ -71,6 +72,79 @@ def test_a_step_is_pure_and_adds_what_was_left_out(path: Path) -> None:
     assert new.pop("schema_version") == SCHEMA_VERSION
     old.pop("schema_version")
     assert set(added(old, new)) == ADDED[path.name]
+
+
+BIASES = {"bias": None, "bias_allowed": None, "row_bias": None, "row_bias_allowed": None}
+FILLED_KERNEL = {"variant": "", "build": None, "registers": None, "spill_stores": None, "spill_loads": None}
+CASE = {"reason": None, "accuracy": None, "repeats": 0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({}, {}),
+        ({"kernels": {"a": {}, "b": 5}}, {"kernels": {"a": FILLED_KERNEL, "b": 5}}),
+        ({"kernels": [{"variant": "x"}]}, {"kernels": [{**FILLED_KERNEL, "variant": "x"}]}),
+        ({"reference": {}}, {"reference": {"version": None, "tile": None}}),
+        ({"reference": 5, "kernels": 5}, {"reference": 5, "kernels": 5}),
+        (
+            {"kind": "bench"},
+            {"kind": "bench", "purpose": "report", "mode": "event-free", "references": {}, "sweep": None,
+             "summaries": [], "means": [], "floors_pct": {}},
+        ),
+        (
+            {"kind": "bench", "purpose": "tune", "mode": "event-locked", "references": {"a": 1}, "sweep": 1,
+             "summaries": [1], "means": [2], "floors_pct": {"fp16": 3},
+             "groups": [{"series": [{}, {"before": {}, "after": {"bias": 1}}],
+                         "blocks": [{}, {"dropped": "x", "late": 2}]}],
+             "processes": [{}, {"foreign_after": 1}]},
+            {"kind": "bench", "purpose": "tune", "mode": "event-locked", "references": {"a": 1}, "sweep": 1,
+             "summaries": [1], "means": [2], "floors_pct": {"fp16": 3},
+             "groups": [{"series": [{"before": None, "after": None},
+                                    {"before": BIASES, "after": {**BIASES, "bias": 1}}],
+                         "blocks": [{"dropped": None, "late": None}, {"dropped": "x", "late": 2}]}],
+             "processes": [{"foreign_after": None}, {"foreign_after": 1}]},
+        ),
+        ({"kind": "check", "cases": [{}]}, {"kind": "check", "rule": None, "cases": [CASE]}),
+        (
+            {"kind": "check", "rule": "r", "cases": [{"accuracy": {}, "reason": "x", "repeats": 3}]},
+            {"kind": "check", "rule": "r", "cases": [{"accuracy": BIASES, "reason": "x", "repeats": 3}]},
+        ),
+        ({"kind": "emulated-check", "cases": [{}]}, {"kind": "emulated-check", "cases": [CASE]}),
+        ({"kind": "counters"}, {"kind": "counters", "mode": "ncu-base"}),
+        ({"kind": "counters", "mode": "other"}, {"kind": "counters", "mode": "other"}),
+        ({"kind": "sanitizer"}, {"kind": "sanitizer"}),
+    ],
+)  # fmt: skip
+def test_the_first_step_writes_what_was_left_out_and_leaves_what_was_written(
+    old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    assert migrations.migrate({"schema_version": 1, **old}) == {"schema_version": SCHEMA_VERSION, **new}
+    assert migrations.migrate({"schema_version": 2, migrations.DIGEST: "0", **old}) == {"schema_version": 2, **old}
+
+
+def test_the_digest_is_of_sorted_json_without_blanks() -> None:
+    text = '{"a":[1,2],"b":{"c":null}}'
+    for document in ({"b": {"c": None}, "a": [1, 2]}, {"a": [1, 2], migrations.DIGEST: "x", "b": {"c": None}}):
+        assert migrations.digest_of(document) == sha256(text)
+        assert migrations.with_digest(document)[migrations.DIGEST] == sha256(text)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"schema_version": 7}, ("result of a newer schema: expected schema_version 2 or older, found 7; "
+                                "update flashladder: git pull")),
+        ({}, "result of another schema: expected schema_version 2, found none"),
+        ({"schema_version": "x" * 50}, "result of another schema: expected schema_version 2, found " + "x" * 40),
+        ([], "result of another schema: expected schema_version 2, found list"),
+        (None, "result of another schema: expected schema_version 2, found NoneType"),
+    ],
+)  # fmt: skip
+def test_what_is_no_result_or_newer_says_so(document: Any, message: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        migrations.migrate(document)
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("path", FIRST, ids=lambda path: path.stem)

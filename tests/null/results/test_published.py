@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.files import sha256
 from flashladder.results import published
 
 
@@ -36,7 +37,10 @@ def test_cells_are_the_csv_to_the_digit() -> None:
     assert last == [
         found.cell(16, gpu, statistic).value for gpu in ("a100", "rtx3090") for statistic in ("seq4096", "hmean")
     ]
-    assert found.column("a100", "seq4096")[0] == float(lines[2].split(",")[2])
+    assert found.column("a100", "seq4096") == tuple(
+        float(row["a100_seq4096_pct_of_fa2"])
+        for row in published.read_csv(published.PUBLISHED, published.PROGRESSION, found.description)[1:]
+    )
 
 
 def test_published_tflops_are_converted_to_our_flop_count() -> None:
@@ -48,6 +52,7 @@ def test_published_tflops_are_converted_to_our_flop_count() -> None:
 def test_tolerance_is_wider_at_512() -> None:
     rules = published.load_description().tolerance
     assert published.tolerance_points(rules, "seq512") == 3.0
+    assert published.tolerance_points(rules, "hmean") == 1.5
     assert published.tolerance_points(rules, "seq8192") == 2.0
 
 
@@ -64,8 +69,9 @@ def test_gpus_are_named_as_in_configs() -> None:
 
 
 def test_an_unpublished_cell_is_an_error() -> None:
-    with pytest.raises(FlashladderError, match="no published figure for iteration 17 on a100"):
+    with pytest.raises(FlashladderError) as caught:
         published.load().cell(17, "a100", "hmean")
+    assert str(caught.value) == "results/published: no published figure for iteration 17 on a100 (hmean)"
 
 
 def test_sass_counts_cover_both_gpus() -> None:
@@ -79,9 +85,63 @@ def test_sass_counts_cover_both_gpus() -> None:
 def test_an_edited_figure_is_refused(copy: Path) -> None:
     path = copy / published.PROGRESSION
     path.write_bytes(path.read_bytes().replace(b"99.2", b"109.2"))
-    with pytest.raises(FlashladderError, match="published figures were edited") as error:
+    with pytest.raises(FlashladderError) as error:
         published.load(copy)
-    assert "\n" not in str(error.value)
+    noted = published.load_description().files[published.PROGRESSION].sha256
+    told = (
+        f"{path}: published figures were edited: expected SHA-256 {noted}, found {sha256(path.read_bytes())}; "
+        "restore the file: published figures are taken over, never changed"
+    )
+    assert str(error.value) == told
+    (copy / "extra.csv").write_text("a\n1\n", encoding="utf-8")
+    (copy / published.SASS_COUNTS).write_bytes(b"\xff")
+    (copy / "published_configs.csv").unlink()
+    assert published.problems(copy) == [
+        f"{copy / published.DESCRIPTION}: extra.csv is not described",
+        f"{copy / 'published_configs.csv'}: file is missing; git checkout -- results",
+        told,
+        f"{copy / published.SASS_COUNTS}: not UTF-8 text; git checkout -- results",
+    ]
+
+
+def test_the_committed_figures_have_no_problems(copy: Path) -> None:
+    assert published.problems() == published.problems(copy) == []
+
+
+def rewritten(copy: Path, name: str, old: str, new: str) -> None:
+    """Edits a CSV and notes the digest of what it became."""
+    path = copy / name
+    before = path.read_text(encoding="utf-8")
+    assert old in before
+    path.write_text(before.replace(old, new, 1), encoding="utf-8")
+    description = copy / published.DESCRIPTION
+    text = description.read_text(encoding="utf-8")
+    noted = published.load_description(copy).files[name].sha256
+    description.write_text(text.replace(noted, sha256(path.read_bytes())), encoding="utf-8")
+
+
+def test_rows_and_cells_are_where_they_belong(copy: Path) -> None:
+    path = copy / published.PROGRESSION
+    rewritten(copy, published.PROGRESSION, "\n16,", "\n17,")
+    with pytest.raises(FlashladderError) as error:
+        published.load(copy)
+    told = str(error.value)
+    assert told.startswith(f"{path}: rows out of order: expected iterations 0 to 16, found [0, 1, 2, ")
+    assert told.endswith("14, 15, 17]")
+    rewritten(copy, published.PROGRESSION, "\n17,", "\nlast,")
+    with pytest.raises(FlashladderError) as error:
+        published.load(copy)
+    assert str(error.value) == f"{path}: iteration last, column iteration: expected a number, found last"
+
+
+def test_a_count_that_is_no_number_names_file_row_and_column(copy: Path) -> None:
+    path = copy / published.SASS_COUNTS
+    header, first = path.read_text(encoding="utf-8").splitlines()[:2]
+    name = header.split(",")[-1]
+    rewritten(copy, published.SASS_COUNTS, first, first.rpartition(",")[0] + ",many")
+    with pytest.raises(FlashladderError) as error:
+        published.sass_counts(copy)
+    assert str(error.value) == f"{path}: iteration {first.split(',')[0]}, column {name}: expected a number, found many"
 
 
 def test_a_missing_file_says_how_to_get_it_back(copy: Path) -> None:
@@ -108,17 +168,27 @@ def test_a_malformed_description_names_the_field(copy: Path, old: str, new: str,
     path.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(FlashladderError, match=message) as error:
         published.load_description(copy)
-    assert "progression.yaml" in str(error.value)
+    assert str(error.value).startswith(f"{path}: ")
+    assert ("found" in str(error.value)) == (message != "not YAML")
     assert "\n" not in str(error.value)
 
 
 def test_a_cell_that_is_no_number_names_row_and_column() -> None:
-    with pytest.raises(FlashladderError, match="iteration 7, column x: expected a number, found n/a"):
+    with pytest.raises(FlashladderError) as caught:
         published.number({"iteration": "7", "x": "n/a"}, "x", float, "file.csv")
+    assert str(caught.value) == "file.csv: iteration 7, column x: expected a number, found n/a"
+    assert published.number({"x": ""}, "x", str, "file.csv") == published.number({}, "x", str, "file.csv") == ""
 
 
 def test_command_prints_every_cell(capsys: pytest.CaptureFixture[str]) -> None:
     assert published.main(["--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 64
+    out = capsys.readouterr().out
+    assert out.endswith("]\n")
+    assert not out.endswith("]\n\n")
+    cells = json.loads(out)
+    assert len(cells) == 64
     assert published.main([]) == 0
-    assert "not measured by this project" in capsys.readouterr().out
+    first, second, *others = capsys.readouterr().out.splitlines()
+    assert first == f"percent of FA2, from {cells[0]['source']}; not measured by this project"
+    assert second == f" 1  a100      seq4096   {cells[0]['value']:6.1f} %  within 2 points on that GPU"
+    assert len(others) == 63

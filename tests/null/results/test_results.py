@@ -10,10 +10,12 @@ import pytest
 
 from flashladder.bench import table as bench_table
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.ladder.gpus import load_gpus
 from flashladder.paths import RESULTS
 from flashladder.results import derive as summaries
 from flashladder.results import files as results
 from flashladder.results.__main__ import main
+from flashladder.results.cells import PlannedCell, Sweep
 from flashladder.results.files import load_as, load_result, write_result
 from flashladder.results.schema import A_A, BenchResult, Pair, Shape, kernel_key
 from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, kernel, result
@@ -145,8 +147,9 @@ def test_a_derived_result_has_no_problems(tmp_path: Path) -> None:
 )
 def test_tampering_is_found(tmp_path: Path, edit: str, message: str) -> None:
     with pytest.raises(CheckFailed, match=message) as caught:
-        summaries.verify(edited(tmp_path, edit))
+        summaries.verify(path := edited(tmp_path, edit))
     assert caught.value.exit_code == 1
+    assert str(caught.value).startswith(f"{path}: ")
 
 
 def with_gpu(name: str, made: BenchResult) -> BenchResult:
@@ -166,6 +169,121 @@ def test_an_impossible_time_is_an_error_not_a_record() -> None:
     groups = (first.model_copy(update={"series": (first.series[0], cheat, first.series[2])}),)
     found = summaries.problems(summaries.derive(honest.model_copy(update={"groups": groups})))
     assert any("below the" in line and FAST_KEY in line for line in found)
+
+
+def test_a_time_at_the_limit_is_possible() -> None:
+    honest = with_gpu("NVIDIA H200", result())
+    limit = summaries.fastest_possible_us(SHAPE, "NVIDIA H200")
+    first = honest.groups[0]
+    a_a, fast, slow = first.series
+
+    def impossible(us: float | None) -> list[str]:
+        assert us is not None
+        pairs = (fast.pairs[0]._replace(kernel_us=us), *fast.pairs[1:])
+        series = (a_a, fast.model_copy(update={"pairs": pairs}), slow)
+        cheat = honest.model_copy(update={"groups": (first.model_copy(update={"series": series}),)})
+        return [line for line in summaries.problems(summaries.derive(cheat)) if "peaks allow" in line]
+
+    assert impossible(limit) == []
+    assert impossible((limit or 0) * 0.5) == [
+        f"{FAST_KEY} fp16 S=4096: {(limit or 0) * 0.5:.1f} us is below the {limit:.1f} us that the GPU's peaks allow"
+    ]
+
+
+def test_a_short_sequence_is_limited_by_the_memory() -> None:
+    short = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)
+    limit = summaries.fastest_possible_us(short, "NVIDIA H200")
+    assert limit == pytest.approx(short.input_bytes / 4800e9 * 1e6)
+
+
+def test_a_peak_that_is_missing_or_in_another_unit_is_one_line() -> None:
+    peaks = load_gpus()["h200"].peaks
+    other = {**peaks, "sms": peaks["sms"].model_copy(update={"unit": "GPC"})}
+    for given, found in (({}, ""), (other, ", found GPC")):
+        with pytest.raises(FlashladderError) as caught:
+            summaries._peak(given, "sms", "SM")
+        assert str(caught.value) == f"configs/gpus: the GPU's description lacks sms: expected SM{found}"
+
+
+@pytest.mark.parametrize(("flush", "told"), [(120_000_000, False), (119_999_999, True)])
+def test_a_flush_is_twice_the_l2(flush: int, told: bool) -> None:
+    made = result()
+    small = made.model_copy(update={"settings": made.settings.model_copy(update={"flush_bytes": flush})})
+    line = f"settings.flush_bytes: expected at least 120000000, twice the L2, found {flush}"
+    assert (line in summaries.problems(summaries.derive(small))) == told
+
+
+def test_cells_are_in_order_of_dtype_kernel_and_shape() -> None:
+    wide = Shape(batch=32, seq_len=512, n_heads=16, d_head=128)
+    short = Shape(batch=16, seq_len=512, n_heads=16, d_head=128)
+    bf16 = group(shape=short).model_copy(update={"dtype": "bf16"})
+    cells = list(summaries.by_cell([bf16, group(), group(shape=wide), group(shape=short)]))
+    slow = kernel_key(1, SLOW)
+    assert cells == [
+        *((key, "fp16", shape) for key in (slow, FAST_KEY, A_A) for shape in (short, wide, SHAPE)),
+        *((key, "bf16", short) for key in (slow, FAST_KEY, A_A)),
+    ]
+
+
+def test_processes_are_clusters_of_the_summary_and_of_the_floor() -> None:
+    first, second = group(0), group(1)
+    slower = tuple(
+        series.model_copy(update={"pairs": tuple(p._replace(kernel_us=p.kernel_us * 1.2) for p in series.pairs)})
+        for series in second.series
+    )
+    made = summaries.derive(result(first, second.model_copy(update={"series": slower})))
+    fast = next(s for s in made.summaries if s.kernel == FAST_KEY)
+    assert fast.pct_low == pytest.approx(110 / 1.2, abs=0.3)  # one process drawn twice
+    assert fast.pct_high == pytest.approx(110, abs=0.3)
+    assert made.floors_pct["fp16"] == pytest.approx(20, abs=0.5)
+    assert fast.verdict == "same"  # within what the reference differs from itself
+
+
+def test_a_sweeps_cell_without_a_floor_has_no_summaries() -> None:
+    first = group()
+    bare = first.model_copy(update={"series": first.series[1:], "dtype": "bf16"})
+    with pytest.raises(FlashladderError, match="no A/A series"):
+        summaries.derive(result(first, bare))
+    cell = PlannedCell(subject="16", config=FAST, dtype="fp16", shape=SHAPE, code="", address="0" * 16)
+    sweep = Sweep(grid="smoke", grid_sha256="0" * 64, planned=(cell,))
+    made = summaries.derive(result(first, bare).model_copy(update={"sweep": sweep}))
+    assert {(s.kernel, s.dtype) for s in made.summaries} == {(FAST_KEY, "fp16"), (kernel_key(1, SLOW), "fp16")}
+    assert set(made.floors_pct) == {"fp16"}
+    assert {mean.dtype for mean in made.means} == {"fp16"}
+
+
+def test_pairs_that_do_not_divide_by_blocks_are_rounded_up() -> None:
+    made = result(group(bits=(0, 0x4)))
+    few = made.model_copy(update={"settings": made.settings.model_copy(update={"pairs": 10, "min_pairs": 9})})
+    fast = next(s for s in summaries.derive(few).summaries if s.kernel == FAST_KEY)
+    assert fast.dropped_share == 0.25  # three blocks of three pairs are nine
+
+
+def test_a_clock_that_nobody_told_is_none() -> None:
+    one = group()
+    looks = tuple(look.model_copy(update={"sm_clock_mhz": None}) for look in one.blocks[0].samples)
+    blocks = tuple(block.model_copy(update={"samples": looks}) for block in one.blocks)
+    made = summaries.derive(result(one.model_copy(update={"blocks": blocks})))
+    assert {s.sm_clock_mhz for s in made.summaries} == {None}
+    assert {s.verdict for s in summaries.derive(few_pairs()).summaries} == {"ambiguous"}
+
+
+def few_pairs() -> BenchResult:
+    """Fewer pairs than are enough for a verdict."""
+    made = result()
+    return made.model_copy(update={"settings": made.settings.model_copy(update={"min_pairs": 13})})
+
+
+def test_the_derive_command_tells_what_it_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_result(tmp_path / "bench.json", summaries.derive(result()))
+    usage = "usage: python -m flashladder.results.derive [--derive] FILE...   example: ... results/h200/bench.json.gz\n"
+    for argv, code, out in (
+        ([], 2, usage),
+        (["--derive"], 2, usage),
+        (["--help", "x"], 0, usage),
+        ([str(path)], 0, f"{path}: 2 cells follow from 1 groups of samples\n"),
+    ):
+        assert (summaries.main(argv), capsys.readouterr().out) == (code, out)
 
 
 def test_an_unknown_gpu_has_no_limit() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.results.statistics import (
+    SEED,
     LogSummary,
     floor_of,
     harmonic_mean,
@@ -16,7 +17,9 @@ from flashladder.results.statistics import (
     interval,
     log_ratios,
     percent,
+    ranks,
     resampled_medians,
+    spearman,
     summarize,
     verdict,
 )
@@ -36,12 +39,21 @@ def test_the_median_ignores_an_outlier_pair() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "kernel"),
-    [([], []), ([1.0], [1.0, 2.0]), ([0.0], [1.0]), ([1.0], [-1.0]), ([math.nan], [1.0]), ([1.0], [math.inf])],
+    ("reference", "kernel", "message"),
+    [
+        ([], [], "times do not pair up: expected two equal, non-empty lists, found (0,), (0,)"),
+        ([1.0], [1.0, 2.0], "times do not pair up: expected two equal, non-empty lists, found (1,), (2,)"),
+        ([0.0], [1.0], "a time is not a finite positive number: found smallest 0.0"),
+        ([1.0], [0.0], "a time is not a finite positive number: found smallest 0.0"),
+        ([1.0], [-1.0], "a time is not a finite positive number: found smallest -1.0"),
+        ([math.nan], [1.0], "a time is not a finite positive number: found smallest nan"),
+        ([1.0], [math.inf], "a time is not a finite positive number: found smallest 1.0"),
+    ],
 )
-def test_times_that_mean_nothing_are_refused(reference: list[float], kernel: list[float]) -> None:
-    with pytest.raises(FlashladderError):
+def test_times_that_mean_nothing_are_refused(reference: list[float], kernel: list[float], message: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
         log_ratios(reference, kernel)
+    assert str(caught.value) == message
 
 
 def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
@@ -85,8 +97,9 @@ def test_one_cluster_is_resampled_by_value() -> None:
 
 
 def test_clusters_must_match_the_samples() -> None:
-    with pytest.raises(FlashladderError, match="clusters"):
+    with pytest.raises(FlashladderError) as caught:
         resampled_medians(noisy(0, 1, 5), [0, 1])
+    assert str(caught.value) == "clusters do not match the samples: expected 5, found 2"
 
 
 def test_interval_takes_the_tails() -> None:
@@ -103,6 +116,9 @@ def test_interval_takes_the_tails() -> None:
         (0.002, 0.004, 0.006, "same"),  # a real difference, but one that the reference has with itself
         (0.005, 0.02, 0.04, "ambiguous"),
         (-0.05, 0.0, 0.05, "ambiguous"),  # wide, not same
+        (0.01, 0.02, 0.03, "ambiguous"),  # from the floor on, not beyond it
+        (-0.03, -0.02, -0.01, "ambiguous"),
+        (-0.01, 0.0, 0.01, "same"),
     ],
 )
 def test_verdicts(low: float, median: float, high: float, expected: str) -> None:
@@ -113,6 +129,7 @@ def test_too_few_pairs_are_ambiguous_however_clear() -> None:
     found = LogSummary(0.5, 0.4, 0.6, 9)
     assert verdict(found, 0.01, enough=20) == "ambiguous"
     assert verdict(found, 0.01, enough=9) == "faster"
+    assert verdict(LogSummary(0.5, 0.4, 0.6, 1), 0.01) == "faster"
 
 
 def test_the_floor_is_the_farthest_end_of_any_interval() -> None:
@@ -120,16 +137,17 @@ def test_the_floor_is_the_farthest_end_of_any_interval() -> None:
 
 
 def test_without_an_a_a_series_there_is_no_floor() -> None:
-    with pytest.raises(FlashladderError, match="A/A"):
+    with pytest.raises(FlashladderError) as caught:
         floor_of([])
+    assert str(caught.value) == "no A/A series, so no noise floor; time the reference against itself as well"
 
 
 def test_harmonic_mean() -> None:
     assert harmonic_mean([1.0, 0.5]) == pytest.approx(2 / 3)
-    with pytest.raises(FlashladderError):
-        harmonic_mean([1.0, 0.0])
-    with pytest.raises(FlashladderError):
-        harmonic_mean([])
+    for ratios in ([1.0, 0.0], []):
+        with pytest.raises(FlashladderError) as caught:
+            harmonic_mean(ratios)
+        assert str(caught.value) == f"a harmonic mean needs positive ratios: found {ratios}"
 
 
 def test_harmonic_summary_agrees_with_the_mean_and_brackets_it() -> None:
@@ -138,3 +156,44 @@ def test_harmonic_summary_agrees_with_the_mean_and_brackets_it() -> None:
     assert percent(found.median) == pytest.approx(100 * harmonic_mean([0.9, 1.0, 1.1]), abs=0.5)
     assert found.low < found.median < found.high
     assert found.n == 120
+
+
+def test_a_harmonic_summary_draws_clusters_and_every_length_on_its_own() -> None:
+    values = np.concatenate([noisy(0.0, 1e-4, 20, 1), noisy(0.1, 1e-4, 20, 2), noisy(0.2, 1e-4, 20, 3)])
+    clusters = [0] * 20 + [1] * 20 + [2] * 20
+    alone, clustered = harmonic_summary([(values, None)]), harmonic_summary([(values, clusters)])
+    drawn = np.quantile(resampled_medians(values, clusters), [0.025, 0.975])
+    assert (clustered.low, clustered.high) == pytest.approx(tuple(drawn))
+    assert clustered.high - clustered.low != pytest.approx(alone.high - alone.low)
+    seeds = [resampled_medians(values, seed=SEED + index) for index in range(2)]
+    both = harmonic_summary([(values, None), (values, None)])
+    expected = np.quantile(np.log(2 / (np.exp(-seeds[0]) + np.exp(-seeds[1]))), [0.025, 0.975])
+    assert (both.low, both.high) == pytest.approx(tuple(expected))
+
+
+def test_equal_values_share_the_mean_of_their_ranks() -> None:
+    assert ranks([10.0, 30.0, 20.0]).tolist() == [1.0, 3.0, 2.0]
+    assert ranks([5.0, 7.0, 5.0, 5.0]).tolist() == [2.0, 4.0, 2.0, 2.0]
+    assert ranks([]).size == 0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "rho"),
+    [
+        ([1.0, 2.0], [3.0, 9.0], 1.0),
+        ([1.0, 2.0, 3.0], [9.0, 4.0, 1.0], -1.0),
+        ([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0], 0.8),
+        ([1.0, 2.0, 3.0, 1e9], [1.0, 3.0, 2.0, 4.0], 0.8),  # ranks, not values
+    ],
+)
+def test_spearmans_correlation(a: list[float], b: list[float], rho: float) -> None:
+    assert spearman(a, b) == pytest.approx(rho)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([1.0], [2.0]), ([1.0, 2.0], [1.0]), ([3.0, 3.0], [1.0, 2.0]), ([1.0, 2.0], [3.0, 3.0])]
+)
+def test_there_is_no_rank_order_where_nothing_varies(a: list[float], b: list[float]) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        spearman(a, b)
+    assert str(caught.value) == f"no rank order: expected two varying sequences of equal length, found {a}, {b}"

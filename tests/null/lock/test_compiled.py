@@ -1,0 +1,395 @@
+"""From compiled kernels to locks and counts, with a compiler and a disassembler that are planted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flashladder.build import compile as compiler
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import sha256
+from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import claim_configs, load_all, load_iteration
+from flashladder.ladder.selection import select_configs
+from flashladder.lock import command as lock
+from flashladder.lock import recount as recounting
+from flashladder.lock import step_counts
+from flashladder.lock.recount import Counts, Scope
+from flashladder.machine_code.ptx import ptx_sha256
+from flashladder.machine_code.sass import Instruction, Sass
+from flashladder.paths import KERNELS
+
+PTX = ".version 8.0\n.target sm_80\n\tadd.s32 %r1, %r2, %r3;\n\tadd.s64 %rd1, %rd2, %rd3;\n"
+SCOPES = Counts(
+    kernel=Scope(opcodes={"HMMA.16816.F32": 4, "LDSM.16.M88.4": 2, "IADD3": 1, "IADD3.X": 2}, hmma_after_ldsm=3),
+    loop=Scope(opcodes={"HMMA.16816.F32": 2, "MOV": 1}, hmma_after_ldsm=1),
+)
+
+
+@dataclass
+class Planted:
+    """A compiler that makes every kernel out of its name, and remembers what it was asked for."""
+
+    folder: Path
+    jobs: list[tuple[int, str, str]] = field(default_factory=list)
+    kernels: list[Path] = field(default_factory=list)
+    registers: int = 168
+
+    def compile_many(self, jobs: Sequence[Any], *, kernels: Path = KERNELS) -> list[Any]:
+        self.kernels.append(kernels)
+        entries = []
+        for iteration, config, arch in jobs:
+            self.jobs.append((iteration.number, config.short_form(), arch))
+            ptx = self.folder / f"{len(self.jobs)}.ptx"
+            ptx.write_text(PTX, encoding="utf-8")
+            includes = {f"part_{iteration.number}.cuh": sha256("part"), "entry.cuh": sha256("entry")}
+            inputs = {"versions": {"nvcc": "13.0"}, "flags": ["-O3", "-std=c++17"], "includes": includes}
+            usage = SimpleNamespace(spill_stores=1, spill_loads=2, stack=3, smem_static=4)
+            entries.append(
+                SimpleNamespace(
+                    cubin=Path(f"{iteration.number} {arch} {config.short_form()}"),
+                    ptx=ptx,
+                    usage=usage,
+                    inputs={"versions": {"ptxas": 13}, "flags": ["-v"]},
+                    ptx_entry=SimpleNamespace(inputs=inputs),
+                )
+            )
+        return entries
+
+    def read_cubin(self, path: Path) -> Any:
+        return SimpleNamespace(text_sha256=sha256(str(path)), registers=self.registers)
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planted:
+    made = Planted(tmp_path)
+    monkeypatch.setattr(compiler, "compile_many", made.compile_many)
+    for module in (lock, step_counts):
+        monkeypatch.setattr(module, "read_cubin", made.read_cubin)
+    for module in (lock, recounting):
+        monkeypatch.setattr(module, "recount", lambda entries: [SCOPES] * len(entries))
+    return made
+
+
+def test_a_snapshot_holds_all_that_a_lock_says(planted: Planted) -> None:
+    found = lock.snapshot("sm_90", [8, 7])
+    iterations = [load_iteration(number) for number in (8, 7)]
+    configs = {one.number: [config.short_form() for config in select_configs(one, "prog")] for one in iterations}
+    assert planted.jobs == [(number, config, "sm_90") for number in (8, 7) for config in configs[number]]
+    assert planted.kernels == [KERNELS]
+    assert list(found) == [8, 7]
+    for number, made in found.items():
+        assert made.history == ("not locked",)
+        assert made.toolchain == {"nvcc": "13.0", "ptxas": "13"}
+        assert made.flags == {"nvcc": ("-O3", "-std=c++17"), "ptxas": ("-v",)}
+        assert made.files == {f"kernels/part_{number}.cuh": sha256("part"), "kernels/entry.cuh": sha256("entry")}
+        assert list(made.kernels) == configs[number]
+        for config, kernel in made.kernels.items():
+            assert kernel.model_dump() == {
+                "text_sha256": sha256(f"{number} sm_90 {config}"),
+                "ptx_sha256": ptx_sha256(PTX),
+                "registers": 168,
+                "spill_stores": 1,
+                "spill_loads": 2,
+                "stack": 3,
+                "static_smem": 4,
+                "dynamic_smem": KernelConfig.parse(config).smem_bytes,
+                "counts": {"total": 9, "HMMA": 4, "IADD3": 3, "LDSM": 2},
+                "main_loop": {"total": 3, "HMMA": 2, "MOV": 1},
+            }
+
+
+def test_a_snapshot_of_everything_is_of_every_iteration_that_has_the_architecture(
+    planted: Planted, tmp_path: Path
+) -> None:
+    found = lock.snapshot("sm_80", kernels=tmp_path)
+    assert list(found) == [one.number for one in load_all() if "sm_80" in one.family.targets.arches]
+    assert planted.kernels == [tmp_path]
+    assert lock.snapshot("sm_30") == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("flags", 5, "malformed entry of the store: expected a list, found 5"),
+        ("versions", 5, "malformed entry of the store: expected a mapping, found 5"),
+    ],
+)
+def test_an_entry_that_is_none_is_one_line(
+    planted: Planted, monkeypatch: pytest.MonkeyPatch, key: str, value: object, message: str
+) -> None:
+    def compile_many(jobs: Sequence[Any], *, kernels: Path) -> list[Any]:
+        entries = planted.compile_many(jobs, kernels=kernels)
+        for entry in entries:
+            entry.inputs[key] = value
+        return entries
+
+    monkeypatch.setattr(compiler, "compile_many", compile_many)
+    with pytest.raises(FlashladderError) as caught:
+        lock.snapshot("sm_80", [7])
+    assert str(caught.value) == message
+
+
+def test_what_is_compiled_anew_is_compared_kernel_by_kernel(
+    planted: Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, kernels = tmp_path / "locks", tmp_path / "kernels"
+    for arch in ("sm_80", "sm_90"):
+        lock.write(arch, [7, 8], " first\nlock ", kernels=kernels, folder=folder)
+    assert set(planted.kernels) == {kernels}
+    assert {arch for _, _, arch in planted.jobs} == {"sm_80", "sm_90"}
+    n = sum(len(select_configs(load_iteration(number), "prog")) for number in (7, 8))
+    assert lock.verify("sm_80", [8, 7], kernels=kernels, folder=folder) == []
+    found = lock.check(["sm_80", "sm_90"], [7, 8], kernels=kernels, folder=folder)
+    assert set(planted.kernels) == {kernels}
+    assert (found.summary, found.notes, found.problems) == (f"{2 * n} kernels compiled and counted anew", (), ())
+    assert found.lines == tuple(
+        f"{arch}: the machine code is the locked one, {n} kernels counted anew" for arch in ("sm_80", "sm_90")
+    )
+    planted.registers = 170
+    differences = lock.verify("sm_90", [7], kernels=kernels, folder=folder)
+    assert {(one.arch, one.iteration, one.kind) for one in differences} == {("sm_90", 7, "changed")}
+    assert {one.moved for one in differences} == {("registers: 168 -> 170 (+2)",)}
+    failed = lock.check(["sm_80", "sm_90"], [7, 8], kernels=kernels, folder=folder)
+    assert str(failed.failure) == (
+        f"{folder}: {2 * n} kernels differ from the machine-code lock; the explanation stands above; "
+        "invoke lock N --reason '...' re-locks iteration N"
+    )
+    assert (failed.summary, failed.problems) == ("", failed.lines)
+    with pytest.raises(CheckFailed):
+        failed.show()
+    out = capsys.readouterr().out
+    assert "sm_80" in out
+    assert f"... and {2 * n - 6} more" in out
+
+
+def test_edits_without_effect_are_notes(planted: Planted, tmp_path: Path) -> None:
+    lock.write("sm_80", [7, 8], "first lock", folder=tmp_path)
+    path = tmp_path / "sm_80.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    for number in ("7", "8"):
+        document["iterations"][number]["files"][f"kernels/part_{number}.cuh"] = sha256("as it was")
+    path.write_text(json.dumps(document), encoding="utf-8")
+    found = lock.check(["sm_80"], [7, 8], folder=tmp_path)
+    told = "sm_80: edited since the lock without effect on machine code: kernels/part_7.cuh, kernels/part_8.cuh"
+    assert found.notes == (told,)
+    assert found.lines[0] == told
+    assert found.failure is None
+
+
+def test_one_kernel_differs_and_the_whole_ladder_misses_what_is_gone(planted: Planted, tmp_path: Path) -> None:
+    lock.write("sm_80", [7], "first lock", folder=tmp_path)
+    path = tmp_path / "sm_80.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    first = next(iter(document["iterations"]["7"]["kernels"].values()))
+    first["stack"] = 0
+    document["iterations"]["99"] = document["iterations"]["7"]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    one = lock.check(["sm_80"], [7], folder=tmp_path)
+    assert str(one.failure).startswith(f"{tmp_path}: 1 kernel differ from the machine-code lock; ")
+    gone = [one for one in lock.verify("sm_80", folder=tmp_path) if one.kind == "surplus"]
+    assert [(one.arch, one.iteration) for one in gone] == [("sm_80", 99)]
+
+
+def test_the_command_locks_and_verifies_what_it_is_asked_for(
+    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, object, object, object]] = []
+
+    def written(arch: str, iterations: object, reason: str) -> Path:
+        asked.append(("write", arch, iterations, reason))
+        return tmp_path / f"{arch}.json"
+
+    def checked(arches: object, iterations: object) -> Any:
+        asked.append(("verify", arches, iterations, None))
+        return SimpleNamespace(show=lambda: print("shown"))
+
+    monkeypatch.setattr(lock, "write", written)
+    monkeypatch.setattr(lock, "check", checked)
+    assert lock.main(["verify"]) == 0
+    assert lock.main(["verify", "--arch", "sm_90", "--iterations", "7", "8"]) == 0
+    assert lock.main(["write", "--reason", "why", "--arch", "sm_80", "--iterations", "7"]) == 0
+    assert lock.main(["write", "--reason", "why"]) == 0
+    assert asked == [
+        ("verify", LOCK_ARCHES, None, None),
+        ("verify", ["sm_90"], [7, 8], None),
+        ("write", "sm_80", [7], "why"),
+        *(("write", arch, None, "why") for arch in LOCK_ARCHES),
+    ]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["shown", "shown", f"locked: {tmp_path / 'sm_80.json'}"]
+    with pytest.raises(SystemExit):
+        lock.main(["seal"])
+
+
+def test_every_kernel_of_a_step_and_its_parent_is_counted_once() -> None:
+    found = step_counts.step_kernels([load_iteration(8), load_iteration(9)])
+    expected = set()
+    for number in (8, 9):
+        config, parent_config = claim_configs(load_iteration(number))
+        assert parent_config is not None
+        expected |= {(number, config), (number - 1, parent_config)}
+    assert [(iteration.number, config) for iteration, config in found] == sorted(expected)
+    first = load_iteration(1)
+    assert step_counts.step_kernels([first]) == [(first, claim_configs(first)[0])]
+    assert {iteration.number for iteration, _ in step_counts.step_kernels()} == {one.number for one in load_all()}
+
+
+@pytest.fixture
+def two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ladder of two steps, so that four kernels are all."""
+    ladder = [load_iteration(8), load_iteration(9)]
+    monkeypatch.setattr(step_counts, "load_all", lambda: ladder)
+
+
+@pytest.mark.usefixtures("two_steps")
+def test_kernels_are_counted_on_every_architecture(planted: Planted) -> None:
+    found = step_counts.count_all()
+    kernels = step_counts.step_kernels()
+    assert planted.jobs == [
+        (iteration.number, config.short_form(), arch)
+        for iteration, config in kernels
+        for arch in iteration.family.targets.arches
+    ]
+    assert list(found.kernels) == [f"{one.number:02d} {config.short_form()}" for one, config in kernels]
+    measures = {"HMMA.16816.F32": 4, "LDSM.16.M88.4": 2, "IADD3": 1, "IADD3.X": 2, "total": 9, "hmma_after_ldsm": 3}
+    for (iteration, config), kernel in zip(kernels, found.kernels.values(), strict=True):
+        assert (kernel.iteration, kernel.config) == (iteration.number, config.short_form())
+        assert kernel.ptx_sha256 == ptx_sha256(PTX)
+        assert kernel.ptx == {"total": 2, "add.s32": 1, "add.s64": 1, "mma_before_use": 0}
+        assert list(kernel.sass) == list(iteration.family.targets.arches)
+        for arch, code in kernel.sass.items():
+            assert code.model_dump() == {
+                "text_sha256": sha256(f"{iteration.number} {arch} {config.short_form()}"),
+                "kernel": {**measures, "registers": 168},
+                "main_loop": {"HMMA.16816.F32": 2, "MOV": 1, "total": 3, "hmma_after_ldsm": 1},
+            }
+
+
+@pytest.mark.usefixtures("two_steps")
+def test_committed_counts_are_those_of_the_kernels(
+    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "counts.json"
+    monkeypatch.setattr(step_counts, "COUNTS", path)
+    assert step_counts.main(["--write"]) == 0
+    assert capsys.readouterr().out == f"wrote {path}\n"
+    assert step_counts.read_counts(path) == step_counts.count_all()
+    assert path.read_text(encoding="utf-8").startswith('{\n  "kernels": {')
+    found = step_counts.check(path)
+    n = len(step_counts.step_kernels())
+    assert (found.summary, found.failure) == (f"{n} kernels on 4 architectures", None)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    names = list(document["kernels"])
+    del document["kernels"][names[1]]
+    document["kernels"][names[2]]["ptx"]["add.s32"] = 7
+    path.write_text(json.dumps(document), encoding="utf-8")
+    failed = step_counts.check(path)
+    assert failed.summary == ""
+    assert str(failed.failure) == (
+        f"{path}: counts of 2 kernels are not what their code gives: found {names[1]}; "
+        "run: python -m flashladder.lock.step_counts --write"
+    )
+    monkeypatch.setattr(step_counts, "check", lambda: failed)
+    with pytest.raises(CheckFailed):
+        step_counts.main([])
+    with pytest.raises(FlashladderError) as caught:
+        step_counts.read_counts(path).of(16, claim_configs(load_iteration(16))[0])
+    key = f"16 {claim_configs(load_iteration(16))[0].short_form()}"
+    told = f"{path}: no counts of {key}; run: python -m flashladder.lock.step_counts --write"
+    assert str(caught.value) == told
+
+
+def code(*opcodes: str) -> Sass:
+    """A kernel of these opcodes."""
+    lines = tuple(Instruction(16 * i, "", opcode, "") for i, opcode in enumerate(opcodes))
+    return Sass(instructions=lines, labels={})
+
+
+@dataclass
+class Disassembler:
+    """nvdisasm, planted: the machine code is its own listing."""
+
+    ran: list[tuple[tuple[bytes, ...], str, Path]] = field(default_factory=list)
+
+    def many(self, codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[Sass]:
+        self.ran.append((tuple(codes), arch, nvdisasm))
+        return [code(*text.decode().split()) for text in codes]
+
+
+@pytest.fixture
+def disassembler(monkeypatch: pytest.MonkeyPatch) -> Disassembler:
+    made = Disassembler()
+    monkeypatch.setattr(recounting.sass, "disassemble_many", made.many)
+    monkeypatch.setattr(Sass, "main_loop", lambda own: own.instructions[1:])
+    monkeypatch.setattr(recounting, "find_toolchain", lambda: SimpleNamespace(nvdisasm=Path("nvdisasm")))
+    monkeypatch.setattr(recounting, "TOGETHER", 2)
+
+    def read_cubin(path: Path) -> Any:
+        arch, _, text = str(path).partition(": ")
+        return SimpleNamespace(arch=arch, text=text.encode(), text_sha256=sha256(text))
+
+    monkeypatch.setattr(recounting, "read_cubin", read_cubin)
+    return made
+
+
+def entries(*paths: str) -> list[Any]:
+    return [SimpleNamespace(cubin=Path(path)) for path in paths]
+
+
+def test_kernels_are_counted_once_and_kept(disassembler: Disassembler, tmp_path: Path) -> None:
+    names = ["sm_80: MOV A.B", "sm_90: MOV", "sm_80: A A.B A", "sm_80: LDSM.16 HMMA.1", "sm_80: MOV A.B"]
+    found = recounting.recount(entries(*names), tmp_path / "kept")
+    assert [one.kernel.opcodes for one in found] == [
+        {"MOV": 1, "A.B": 1}, {"MOV": 1}, {"A": 2, "A.B": 1}, {"LDSM.16": 1, "HMMA.1": 1}, {"MOV": 1, "A.B": 1},
+    ]  # fmt: skip
+    assert [one.loop.opcodes for one in found] == [{"A.B": 1}, {}, {"A.B": 1, "A": 1}, {"HMMA.1": 1}, {"A.B": 1}]
+    assert [one.counts for one in found][2] == {"total": 3, "A": 3}
+    assert [one.main_loop for one in found][2] == {"total": 2, "A": 2}
+    assert sorted(disassembler.ran) == [
+        ((b"LDSM.16 HMMA.1",), "sm_80", Path("nvdisasm")),
+        ((b"MOV",), "sm_90", Path("nvdisasm")),
+        ((b"MOV A.B", b"A A.B A"), "sm_80", Path("nvdisasm")),
+    ]
+    assert len(list((tmp_path / "kept").glob("*.json"))) == 4
+    disassembler.ran.clear()
+    assert recounting.recount(entries(*reversed(names)), tmp_path / "kept") == found[::-1]
+    assert disassembler.ran == []
+    assert recounting.recount([], tmp_path / "kept") == []
+
+
+def test_a_kept_count_that_is_damaged_is_made_anew(disassembler: Disassembler, tmp_path: Path) -> None:
+    (first,) = recounting.recount(entries("sm_80: MOV"), tmp_path)
+    (path,) = tmp_path.glob("*.json")
+    assert Counts.model_validate_json(path.read_bytes()) == first
+    path.write_text("{}", encoding="utf-8")
+    assert recounting.recount(entries("sm_80: MOV"), tmp_path) == [first]
+    assert Counts.model_validate_json(path.read_bytes()) == first
+    assert len(disassembler.ran) == 2
+
+
+def test_counts_are_kept_by_all_that_decides_them(
+    disassembler: Disassembler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recounting.recount(entries("sm_80: MOV"), tmp_path)
+    recounting.recount(entries("sm_90: MOV"), tmp_path)
+    monkeypatch.setattr(recounting, "load_pins", lambda: SimpleNamespace(packages={recounting.DISASSEMBLER: "another"}))
+    recounting.recount(entries("sm_80: MOV"), tmp_path)
+    monkeypatch.setattr(recounting.instruction_order, "__file__", str(Path(__file__)))
+    recounting.recount(entries("sm_80: MOV"), tmp_path)
+    assert len(disassembler.ran) == len(list(tmp_path.glob("*.json"))) == 4
+
+
+def test_a_folder_that_cannot_be_written_costs_time_alone(disassembler: Disassembler, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for _ in range(2):
+        (found,) = recounting.recount(entries("sm_80: MOV"), tmp_path / "file" / "kept")
+        assert found.counts == {"total": 1, "MOV": 1}
+    assert len(disassembler.ran) == 2

@@ -1,0 +1,84 @@
+"""Which blocks count, on looks at the GPU small enough to judge by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from flashladder.results.blocks import SW_POWER_CAP, Plan, changed_state, disturbed, kept, reason_names, settle
+from flashladder.results.schema import Block
+from tests.null.bench_fixture import sample
+
+THERMAL = 0x40
+DROPPED = "throttle reasons changed: "
+
+
+def block(index: int = 0, *bits: int, late: int | None = None) -> Block:
+    looks = tuple(sample(one) for one in bits or (0, 0))
+    return Block(index=index, kernel_first=False, order=("a",), samples=looks, late=late)
+
+
+@pytest.mark.parametrize(
+    ("bits", "names"),
+    [
+        (0, ()),
+        (0x1, ("idle",)),
+        (0x44, ("power cap", "hardware thermal")),
+        (0x7FF, ("idle", "application clocks", "power cap", "hardware slowdown", "sync boost", "software thermal",
+                 "hardware thermal", "power brake", "display clocks", "board limit", "reliability")),
+        (0x1004, ("power cap", "0x1000")),
+        (0x1000, ("0x1000",)),
+    ],
+)  # fmt: skip
+def test_throttle_reasons_have_names(bits: int, names: tuple[str, ...]) -> None:
+    assert reason_names(bits) == names
+
+
+@pytest.mark.parametrize(
+    ("bits", "found"),
+    [
+        ((0, 0), None),
+        ((THERMAL, THERMAL), None),  # all the time, so nothing changed
+        ((0, THERMAL), DROPPED + "hardware thermal"),
+        ((0, THERMAL, 0, 0), DROPPED + "hardware thermal"),  # it came and went
+        ((0, 0x4, 0x44), DROPPED + "power cap, hardware thermal"),
+        ((0, 0x103), None),  # idling and chosen clocks say nothing
+    ],
+)
+def test_a_block_is_dropped_for_reasons_that_came_or_went(bits: tuple[int, ...], found: str | None) -> None:
+    assert changed_state([sample(one) for one in bits]) == found
+
+
+def test_a_look_without_reasons_is_passed_over() -> None:
+    looks = [sample(0), sample(0).model_copy(update={"throttle_bits": None}), sample(0x8)]
+    assert changed_state(looks) == DROPPED + "hardware slowdown"
+    assert changed_state(looks, ignore=0x8) is None
+
+
+def test_waiting_for_the_host_disturbs_a_block() -> None:
+    assert disturbed(block(late=3)) == "the GPU waited for the host before 3 launches"
+    assert disturbed(block(late=0)) is None
+    assert disturbed(block(0, 0, SW_POWER_CAP)) == DROPPED + "power cap"
+
+
+def reasons(blocks: list[Block], visit: int, min_pairs: int) -> list[str | None]:
+    return [one.dropped for one in settle(blocks, visit=visit, min_pairs=min_pairs)]
+
+
+def test_only_where_too_few_pairs_are_left_do_power_and_late_blocks_count_again() -> None:
+    blocks = [block(0), block(1, 0, SW_POWER_CAP), block(2, late=2), block(3, 0, THERMAL)]
+    strict = [
+        None,
+        DROPPED + "power cap",
+        "the GPU waited for the host before 2 launches",
+        DROPPED + "hardware thermal",
+    ]
+    assert reasons(blocks, visit=3, min_pairs=3) == strict  # one block of three is just enough
+    assert reasons(blocks, visit=3, min_pairs=4) == [None, None, None, DROPPED + "hardware thermal"]
+    assert kept(settle(blocks, visit=3, min_pairs=3)) == 1
+    assert kept(settle(blocks, visit=3, min_pairs=4)) == 3
+    again = settle(settle(blocks, visit=3, min_pairs=4), visit=3, min_pairs=3)
+    assert [one.dropped for one in again] == strict  # from the samples alone, whatever was written
+
+
+def test_blocks_hold_equally_many_pairs_rounded_up() -> None:
+    assert [Plan(pairs=pairs, blocks=8).visit for pairs in (1, 8, 9, 24, 25)] == [1, 1, 2, 3, 4]

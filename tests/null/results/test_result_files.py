@@ -1,0 +1,201 @@
+"""Result files that cannot be read, break their schema or their seal: each a line that says what, where and why."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+import platform
+from typing import Any
+
+import pytest
+
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.paths import ROOT
+from flashladder.results import files, opinion
+from flashladder.results.__main__ import main
+from flashladder.results.derive import derive
+from flashladder.results.files import SEAL, identity, load_result, read_json, seal, seal_problems, write_result
+from flashladder.results.migrations import DIGEST, digest_of
+from flashladder.results.samples import Shape
+from tests.null.bench_fixture import result
+
+FIRST = ROOT / "tests" / "data" / "results_v1"
+
+
+def told(path: Path, read: Any) -> str:
+    with pytest.raises(FlashladderError) as caught:
+        read(path)
+    return str(caught.value)
+
+
+UNREADABLE = [
+    ("none.json", None, "cannot read the result: found No such file or directory"),
+    ("plain.json.gz", b"{}", "cannot read the result: found Not a gzipped file (b'{}')"),
+    ("broken.json", b"{", ("not a JSON result: found Expecting property name enclosed in double quotes: "
+                          "line 1 column 2 (char 1)")),
+    ("cut.json.gz", gzip.compress(b"{}")[:-6],
+     "not a JSON result: found Compressed file ended before the end-of-stream marker was reached"),
+    ("latin.json", b'"\xe4"', ("not a JSON result: found 'utf-8' codec can't decode byte 0xe4 in position 1: "
+                              "invalid continuation byte")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "data", "message"), UNREADABLE)
+def test_what_cannot_be_read_says_why(tmp_path: Path, name: str, data: bytes | None, message: str) -> None:
+    path = tmp_path / name
+    if data is not None:
+        path.write_bytes(data)
+    for read in (read_json, identity, load_result):
+        assert told(path, read) == f"{path}: {message}"
+
+
+def test_a_documents_identity_is_its_version_and_the_digest_of_its_content(tmp_path: Path) -> None:
+    for name in ("a.json", "a.json.gz"):
+        path = write_result(tmp_path / name, result())
+        assert identity(path) == (2, read_json(path)[DIGEST])
+    (tmp_path / "note.json").write_text('{"schema_version": "2"}', encoding="utf-8")
+    assert identity(tmp_path / "note.json") == (None, "")
+    old = FIRST / "check.json"
+    assert identity(old) == (1, digest_of(json.loads(old.read_text(encoding="utf-8"))))
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("d['mode'] = 'fast'", "bench.mode: Input should be 'event-free', 'event-locked' or 'ncu-base': found fast"),
+        ("d['groups'] = 5", "bench.groups: Input should be a valid tuple: found 5"),
+        ("d['groups'][0]['shape']['batch'] = 0", "bench.groups.0.shape.batch: Input should be greater than 0: found 0"),
+        ("d['gpu'] = ['x']", "bench.gpu: Input should be a valid dictionary or instance of Gpu"),
+        ("d.pop('gpu')", "bench.gpu: Field required"),
+        ("d['summaries'][0]['pct'] = 1.0", ("bench.summaries.0: 01 (FP16, 128, 64, 64, 4): async+load_0_0_0_tiles fp16 "
+         "S=4096: 1 % is not within its interval, ")),
+    ],
+)  # fmt: skip
+def test_the_first_offending_key_is_named_with_what_stands_there(tmp_path: Path, edit: str, message: str) -> None:
+    document = json.loads(derive(result()).model_dump_json())
+    exec(edit, {"d": document})
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(CheckFailed) as caught:
+        load_result(path)
+    found = str(caught.value)
+    if message.endswith(", "):
+        assert found.startswith(f"{path}: {message}")
+        assert ": found" not in found
+    else:
+        assert found == f"{path}: {message}"
+
+
+def test_a_compressed_file_tells_no_time(tmp_path: Path) -> None:
+    raw = write_result(tmp_path / "a.json.gz", result()).read_bytes()
+    assert raw[4:8] == bytes(4)
+
+
+def test_what_is_written_holds_json_values_alone(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "a.json", result())
+    assert read_json(path) == {**result().model_dump(mode="json"), DIGEST: read_json(path)[DIGEST]}
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Path:
+    folder = tmp_path / "h200"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.txt").write_text("a", encoding="utf-8")
+    (folder / "deep" / "b.txt").write_text("b", encoding="utf-8")
+    seal(folder)
+    return folder
+
+
+def test_a_broken_seal_names_each_file(sealed: Path) -> None:
+    hint = f"if that is meant: python -m flashladder.results --seal {sealed}"
+    (sealed / "a.txt").write_text("c", encoding="utf-8")
+    (sealed / "deep" / "b.txt").unlink()
+    (sealed / "deep" / "new.txt").write_text("d", encoding="utf-8")
+    (sealed / "two  blanks").write_text("e", encoding="utf-8")
+    assert seal_problems(sealed) == [
+        f"{sealed / 'deep' / 'b.txt'}: is sealed, but missing; {hint}",
+        f"{sealed / 'deep' / 'new.txt'}: is not sealed; {hint}",
+        f"{sealed / 'two  blanks'}: is not sealed; {hint}",
+        f"{sealed / 'a.txt'}: edited since it was sealed; {hint}",
+    ]
+    seal(sealed)
+    assert seal_problems(sealed) == []
+
+
+def test_a_seal_that_is_gone_or_written_otherwise_is_named(sealed: Path) -> None:
+    hint = f"if that is meant: python -m flashladder.results --seal {sealed}"
+    path = sealed / SEAL
+    text = path.read_bytes()
+    for other in (b"".join(reversed(text.splitlines(keepends=True))), text.replace(b"\n", b"\r\n"), text + b"\n"):
+        path.write_bytes(other)
+        assert seal_problems(sealed)
+    path.write_bytes(b"".join(reversed(text.splitlines(keepends=True))))
+    assert seal_problems(sealed) == [f"{path}: not sorted sha256sum lines; {hint}"]
+    path.write_bytes(text + b"\xff\n")
+    assert seal_problems(sealed) == [f"{sealed}: is sealed, but missing; {hint}"]  # a line without a name
+    path.unlink()
+    assert seal_problems(sealed) == [f"{path}: is missing; {hint}"]
+
+
+def test_only_a_folder_is_sealed(tmp_path: Path) -> None:
+    assert told(tmp_path / "none", seal) == f"{tmp_path / 'none'}: no such folder to seal"
+
+
+class FakeInfo:
+    """What /proc/cpuinfo might hold."""
+
+    text: str | None = None
+
+    def __init__(self, name: str) -> None:
+        assert name == "/proc/cpuinfo"
+
+    def is_file(self) -> bool:
+        return self.text is not None
+
+    def read_text(self, encoding: str) -> str:
+        assert encoding == "utf-8"
+        return str(self.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "processor", "cpu"),
+    [
+        ("processor: 0\nmodel name\t: Core: 7\nmodel name\t: other\n", "x86", "7"),
+        ("model name\t: AMD EPYC\n", "", "AMD EPYC"),
+        ("processor: 0\n", "x86", "x86"),
+        (None, "x86", "x86"),
+        (None, "", "m68k"),
+    ],
+)
+def test_the_host_is_its_processor(monkeypatch: pytest.MonkeyPatch, text: str | None, processor: str, cpu: str) -> None:
+    monkeypatch.setattr(files, "Path", type("Info", (FakeInfo,), {"text": text}))
+    monkeypatch.setattr(platform, "processor", lambda: processor)
+    monkeypatch.setattr(platform, "machine", lambda: "m68k")
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "node", lambda: "somewhere")
+    monkeypatch.setattr(os, "cpu_count", lambda: None if text is None else 48)
+    host = files.this_host()
+    assert (host.cpu, host.n_cpus, host.system) == (cpu, 1 if text is None else 48, "Linux m68k")
+    assert host.digest == "92b6359c721fcf6f"  # of the name, cut short
+    assert host.python == platform.python_version()
+
+
+def test_the_validator_tells_what_it_read_and_refuses_what_was_edited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_result(tmp_path / "bench.json", result())
+    assert main([str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: bench, 2 kernels on NVIDIA Example 1\n"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rung": "other"}), encoding="utf-8")
+    with pytest.raises(CheckFailed) as caught:
+        main(["--migrate", str(path)])
+    assert str(caught.value) == f"{path}: edited since it was written, and not written anew"
+
+
+def test_an_opinion_is_found_by_its_subject() -> None:
+    one, two = (opinion.Timings(subject=name, rounds=(0,), us=(1.0,)) for name in ("fa2", "16"))
+    shape = Shape(batch=1, seq_len=512, n_heads=16, d_head=128)
+    found = opinion.Opinion(method="ncu", mode="ncu-base", version="1", dtype="fp16", shape=shape, timings=(one, two))
+    assert [found.of(name) for name in ("16", "fa2", "07")] == [two, one, None]
