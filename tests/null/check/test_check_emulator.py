@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from flashladder.cases.case import LARGE_LOGITS, Run, Subject, check_case
-from flashladder.cases.contents import CONTENTS
+from flashladder.cases.case import LARGE_LOGITS, Run, Subject, check_case, far_stride
+from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, LOGITS
 from flashladder.cases.inputs import FAR, Case, make_tensors
 from flashladder.cases.reference import References
 from flashladder.check import on_emulator as check_emulator
 from flashladder.check.on_emulator import as_array, cases_for, emulated_run
 from flashladder.emulator import EmulationError
+from flashladder.emulator.run.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
+from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.paths import KERNELS
 
 TAKEN = {"head_slice", "mixed_slots", "far_heads", "far_samples"}  # views whose row stride is 2048
 
@@ -54,6 +62,72 @@ def test_a_fixed_row_stride_gets_head_slices_that_it_takes_and_others_to_refuse(
     assert {case.view for case in cases_for(config, 2048)} > TAKEN
 
 
+def told(case: Case) -> tuple[object, ...]:
+    """A case as a row: name, view, and what is not as usual."""
+    usual = {"repeats": 1, "scale": 1.0, "contents": ("normal",), "turn": 0, "far_bytes": 0, "expanded": False}
+    other = {name: value for name, default in usual.items() if (value := getattr(case, name)) != default}
+    shape = f"{case.shape.batch}x{case.shape.seq_len}x{case.shape.n_heads}"
+    assert case.name.endswith(f" {shape}")
+    assert case.seed == case.shape.seq_len + case.shape.n_heads
+    assert case.shape.d_head == 128
+    return case.name, case.view, other
+
+
+def rows(view: str) -> list[tuple[object, ...]]:
+    """The cases of tiles of 128 and 64 rows, whose tensors are `view` unless they say otherwise."""
+    return [
+        ("small 2x256x2", view, {"repeats": 2}),
+        ("long 1x1024x1", view, {}),
+        ("one block 1x128x1", view, {}),
+        ("odd 3x384x1", view, {}),
+        ("odd 1x256x3", view, {}),
+        ("many heads 1x128x9", view, {}),
+        ("many samples 9x128x1", view, {}),
+        ("samples of heads 3x128x3", view, {}),
+        ("expanded 3x128x2", view, {"expanded": True}),
+        ("head slice 2x128x3", "head_slice", {}),
+        ("qkv packed 2x256x2", "packed", {}),
+        ("transposed 2x256x2", "transposed", {}),
+        ("sliced 2x256x2", "sliced", {}),
+        ("mixed 0 2x256x2", "mixed", {}),
+        ("mixed 2 2x256x2", "mixed", {"turn": 2}),
+    ]
+
+
+FIXED: list[tuple[object, ...]] = [
+    ("mixed rows of 2048 0 2x256x2", "mixed_slots", {}),
+    ("mixed rows of 2048 2 2x256x2", "mixed_slots", {"turn": 2}),
+    ("other row stride 0 1x128x2", "one_off", {}),
+    ("other row stride 1 1x128x2", "one_off", {"turn": 1}),
+    ("other row stride 2 1x128x2", "one_off", {"turn": 2}),
+    ("other row stride 3 1x128x2", "one_off", {"turn": 3}),
+]
+
+
+def ends(view: str) -> list[tuple[object, ...]]:
+    far = {"far_bytes": far_stride(2)}
+    return [
+        ("far rows 1x256x1", "far_rows", {"far_bytes": (1 << 29) + (1 << 20)}),
+        ("far heads 1x128x2", "far_heads", far),
+        ("far samples 2x128x1", "far_samples", far),
+        ("large logits 1x256x1", view, {"scale": LARGE_LOGITS}),
+        (f"extreme logits 2x256x{(len(LOGITS) + 1) // 2}", view, {"contents": LOGITS}),
+        (f"edge logits 1x192x{len(EDGES)}", view, {"contents": EDGES}),
+        ("constant V 1x256x2", view, {"contents": CONSTANT}),
+    ]
+
+
+def test_every_case_is_as_listed() -> None:
+    config = KernelConfig.parse(EXAMPLE.replace("128, 64, 64", "128, 128, 64"))
+    assert (config.B_r, config.B_c) == (128, 64)
+    for fixed, view in ((0, "contiguous"), (1024, "contiguous"), (2048, "head_slice")):
+        every = [*rows(view), *(FIXED if fixed == 2048 else []), *ends(view)]
+        assert [told(case) for case in cases_for(config, fixed)] == every
+        quick = [rows(view)[0], ("transposed 1x128x2", "transposed", {})]
+        assert [told(case) for case in cases_for(config, fixed, quick=True)] == quick
+    assert [told(case) for case in cases_for(config)] == [*rows("contiguous"), *ends("contiguous")]
+
+
 CASES = {case.view: case for case in cases_for(load_iteration(1).configs["a100"]) if case.view not in FAR}
 
 
@@ -82,6 +156,84 @@ def run_of_one(monkeypatch: pytest.MonkeyPatch, forward: object, number: int) ->
     monkeypatch.setattr(check_emulator, "kernel_of", lambda *_: None)
     monkeypatch.setattr(check_emulator, "forward", forward)
     return emulated_run(load_iteration(number))
+
+
+class Launches:
+    """What the emulator was asked to run, with races that are planted."""
+
+    def __init__(self, *reports: str, dropped: int = 0) -> None:
+        self.reports, self.dropped = reports, dropped
+        self.seen: list[tuple[object, ...]] = []
+
+    def forward(self, iteration: Any, config: Any, tensors: Any, **given: Any) -> None:
+        observers = given["observers"]
+        self.seen.append(
+            (iteration.number, config.short_form(), given["kernel"], len(observers), given["memory_budget"])
+        )
+        assert [array.shape for array in tensors] == [(1, tensors[0].shape[1], 2, 128)] * 4
+        assert tensors[3][0, 0, 0, 0] == 7
+        for hazards in observers:
+            hazards.reports.extend(SimpleNamespace(render=lambda text=text: text) for text in self.reports)
+            hazards.dropped += self.dropped
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, made: Launches, **given: Any) -> Callable[[int], None]:
+    """Runs a launch of the given length."""
+    asked: list[object] = []
+
+    def kernel_of(*wanted: object) -> str:
+        asked.append(wanted)
+        return "the kernel"
+
+    monkeypatch.setattr(check_emulator, "kernel_of", kernel_of)
+    monkeypatch.setattr(check_emulator, "forward", made.forward)
+    monkeypatch.setattr(check_emulator.emulator, "Hazards", lambda: SimpleNamespace(reports=[], dropped=0))
+    iteration = load_iteration(1)
+    config = iteration.configs["a100"]
+    run = emulated_run(iteration, **given)
+
+    def launch(length: int) -> None:
+        q, k, v = (torch.zeros(1, length, 2, 128, dtype=torch.float16) for _ in range(3))
+        out = torch.full_like(q, 7).view(torch.int16).fill_(7).view(torch.float16)
+        run(q, k, v, out, config.short_form())
+        assert asked[-1] == (iteration, config, given.get("kernels", KERNELS))
+
+    return launch
+
+
+def test_the_first_launch_and_every_longer_one_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Launches()
+    launch = launched(monkeypatch, made)
+    for length in (128, 128, 64, 256, 128, 256):
+        launch(length)
+    assert [n for *_, n, _ in made.seen] == [1, 0, 0, 1, 0, 0]
+    short = load_iteration(1).configs["a100"].short_form()
+    assert set(made.seen) == {(1, short, "the kernel", n, MEMORY_BUDGET) for n in (0, 1)}
+
+
+def test_a_configuration_that_was_watched_is_not_watched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = Launches("a race")
+    short = load_iteration(1).configs["a100"].short_form()
+    launch = launched(monkeypatch, made, watched=[short], memory_budget=5, kernels=tmp_path)
+    launch(128)
+    assert made.seen == [(1, short, "the kernel", 0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("reports", "dropped", "message"),
+    [
+        (("a race",), 0, "a race"),
+        (("a race", "another"), 0, "a race (1 more)"),
+        (("a race", "b", "c"), 4, "a race (6 more)"),
+    ],
+)
+def test_a_race_fails_the_launch(
+    monkeypatch: pytest.MonkeyPatch, reports: tuple[str, ...], dropped: int, message: str
+) -> None:
+    launch = launched(monkeypatch, Launches(*reports, dropped=dropped))
+    with pytest.raises(RuntimeError) as caught:
+        launch(128)
+    assert str(caught.value) == message
 
 
 def test_a_tensor_outside_of_the_contract_is_a_value_error(monkeypatch: pytest.MonkeyPatch) -> None:
