@@ -133,6 +133,16 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Hostile inputs for every reader (-- --inputs 100000 --target ptx).
+
+    Long runs are for the night: ``nice -n 19 nox -s fuzz -- --inputs 100000 --record``.
+    """
+    install(session, "build", "analysis", "test", "slurm", "fuzz", torch=False)
+    session.run("python", "-m", "tests.fuzz.run", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """ruff, clang-format, codespell, imports (-- --fix repairs)."""
     install(session, "lint", torch=False)
@@ -198,6 +208,7 @@ LOCK_GROUPS = {
     "slurm": ("slurm",),
     "lint": ("lint",),
     "typecheck": ("typecheck",),
+    "fuzz": ("fuzz",),
     "dev": ("dev",),
 }
 COMPILE_FLAGS = (

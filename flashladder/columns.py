@@ -75,6 +75,26 @@ def _lines(row: Row, widths: Sequence[int], gap: int, right: Collection[int]) ->
     return lines
 
 
+def csv_records(lines: Iterable[str]) -> list[dict[str, str]]:
+    """The rows of a CSV under its header line, by name of their column.
+
+    Raises:
+        ValueError: there is no header, a row has another number of cells, or a cell is longer than a program writes.
+    """
+    reader = csv.reader(lines)
+    try:
+        header = next(reader, [])
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise ValueError(f"line {reader.line_num}: {error}") from error
+    if not header or len(set(header)) != len(header):
+        raise ValueError("line 1: expected a header, each name once")
+    for number, row in rows:
+        if len(row) != len(header):
+            raise ValueError(f"line {number} has {len(row)} cells, and the header {len(header)}")
+    return [dict(zip(header, row, strict=True)) for _, row in rows]
+
+
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The rows as CSV under one header line; None becomes an empty cell."""
     out = io.StringIO()

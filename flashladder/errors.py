@@ -16,6 +16,8 @@ import sys
 
 from flashladder.paths import ROOT
 
+LONGEST_FACT = 2000  # characters of what was expected or found that a message shows
+
 
 class FlashladderError(Exception):
     """Something could not be done: what, where, what was expected, what was found, what to do next.
@@ -49,17 +51,33 @@ class FlashladderError(Exception):
 
     def __str__(self) -> str:
         """The whole message on one line: ``where: what: expected E, found F; hint``."""
-        line = self.what if self.where is None else f"{self.where}: {self.what}"
+        line = _shown(self.what) if self.where is None else f"{_shown(self.where)}: {_shown(self.what)}"
         facts = [
-            f"{name} {value}"
+            f"{name} {_shown(value)}"
             for name, value in (("expected", self.expected), ("found", self.found))
             if value is not None
         ]
         if facts:
             line += ": " + ", ".join(facts)
         if self.hint:
-            line += f"; {self.hint}"
-        return " ".join(line.split())
+            line += f"; {_shown(self.hint)}"
+        return line
+
+
+def _shown(fact: object) -> str:
+    """A fact on one line that a terminal can show: its beginning and its length where it is too long."""
+    text = printable(" ".join(str(fact).split()))
+    return text if len(text) <= LONGEST_FACT else f"{text[:LONGEST_FACT]}... ({len(text)} characters)"
+
+
+def printable(text: str) -> str:
+    """`text` with what a terminal would obey, or could not show, as an escape, as in ``repr``.
+
+    Control characters, marks that turn the direction of writing, and bytes of a file's name that are not UTF-8.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 class CheckFailed(FlashladderError):

@@ -1,16 +1,31 @@
-"""Paths of the checkout, digests, and writes that are whole or not there at all."""
+"""Paths of the checkout, digests, writes that are whole or not there at all, and JSON read strictly and within bounds.
+
+Why strictly: Python's reader takes the last of two equal keys and recurses as deep as a document nests; a gzip file of
+a hundred kilobytes can hold a hundred megabytes. Here each is a `ValueError` that says what is wrong, which the readers
+of results, locks and records tell in one line. `flashladder.yaml_text` is the counterpart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+import gzip
 import hashlib
+import io
 import json
 import os
 from pathlib import Path
+import re
 import tempfile
+from typing import Any
+import zlib
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import ITERATIONS, ROOT
+
+MOST_JSON_BYTES = 256 * 1024**2  # of a document, unpacked; the longest of the project has 8 MB
+MOST_JSON_DEPTH = 48  # collections within collections; the deepest document has 7
+_BOM = b"\xef\xbb\xbf"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def last_iteration(folder: Path = ITERATIONS) -> int:
@@ -61,6 +76,77 @@ def write_atomic(path: Path, data: bytes | str) -> Path:
 def dump_json(value: object) -> str:
     """JSON as this project commits it: sorted keys, two spaces, one final newline."""
     return json.dumps(value, indent=2, sort_keys=True) + "\n"
+
+
+def unpacked(raw: bytes) -> bytes:
+    """The content of a gzip file.
+
+    Raises:
+        ValueError: it is damaged, or holds more than `MOST_JSON_BYTES`.
+        OSError: it is no gzip file.
+    """
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
+            data = stream.read(MOST_JSON_BYTES + 1)
+    except (EOFError, zlib.error) as error:
+        raise ValueError(str(error)) from error
+    if len(data) > MOST_JSON_BYTES:
+        raise ValueError(f"it unpacks to more than {MOST_JSON_BYTES >> 20} MiB")
+    return data
+
+
+def load_json(raw: bytes) -> Any:
+    """The document in `raw`, UTF-8.
+
+    Raises:
+        ValueError: not JSON, not UTF-8, a byte order mark, a key twice in one object, an integer that is too long, half
+            of a surrogate pair, or nested deeper than `MOST_JSON_DEPTH`. NaN is left to the models, which name its key.
+    """
+    if raw.startswith(_BOM):
+        raise ValueError("it begins with a byte order mark")
+    try:
+        document = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
+    except RecursionError as error:
+        raise ValueError(f"it nests deeper than {MOST_JSON_DEPTH} levels") from error
+    _require_shallow(document)
+    if _SURROGATE.search(raw):
+        json.dumps(document, ensure_ascii=False).encode("utf-8")  # half of a pair cannot be written
+    return document
+
+
+def checked_json(raw: bytes) -> bytes:
+    """`raw` itself, for readers of their own, once `load_json` has no objection.
+
+    Raises:
+        ValueError: as `load_json`.
+    """
+    load_json(raw)
+    return raw
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's keys and values, each key once."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
+        raise ValueError(f"the key {twice[:60]!r} stands twice in one object")
+    return found
+
+
+def _require_shallow(document: object) -> None:
+    """Raises ValueError for a document that nests too deep; level by level, as recursion would fail itself."""
+    level = [document] if isinstance(document, dict | list) else []
+    for _ in range(MOST_JSON_DEPTH):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise ValueError(f"it nests deeper than {MOST_JSON_DEPTH} levels")
 
 
 def digest_files(paths: Iterable[Path]) -> dict[str, str]:

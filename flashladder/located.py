@@ -88,6 +88,14 @@ def validate(model: type[Model], located: Located) -> Model:
         raise _explain(model, located, problems[0], len(problems) - 1) from error
 
 
+def first_problem(error: Exception) -> str:
+    """What is wrong with a document that programs write: the first offending key, or why it is no document."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"
+
+
 def _line(located: Located, problem: ErrorDetails) -> int:
     """The line that a problem belongs to; problems of the whole file come last."""
     location = tuple(problem["loc"])

@@ -121,6 +121,15 @@ def read_yaml(path: Path) -> object:
     return read_document(Path(path)).data
 
 
+def plain(text: str) -> object:
+    """The content of YAML whose keys may be numbers, without lines; aliases and deep nests are refused here too.
+
+    Raises:
+        yaml.YAMLError, ValueError: it is no YAML, or more than that.
+    """
+    return cast("object", _Loader(text).get_single_data())
+
+
 def read_document(path: Path) -> Document:
     """The content of one YAML file with its lines; ``lines[()]`` is where it begins.
 
@@ -172,7 +181,10 @@ def _construct(loader: _Loader, node: yaml.Node, location: Location, lines: dict
             expected=expected,
             found=node.value,
         )
-    return cast("object", loader.construct_object(node, deep=True))
+    found: object = loader.construct_object(node, deep=True)
+    if isinstance(found, str):
+        _require_printable(found, node, path)
+    return found
 
 
 def _misread(node: yaml.ScalarNode) -> str | None:
@@ -184,9 +196,21 @@ def _misread(node: yaml.ScalarNode) -> str | None:
     return None if same(node.value) else expected
 
 
+def _require_printable(text: str, node: yaml.Node, path: Path) -> None:
+    """Refuses what YAML's escapes can write and a terminal would obey: titles and reasons are printed as they are."""
+    if wrong := next((one for one in text if not (one.isprintable() or one in "\n\t")), None):
+        raise FlashladderError(
+            "a character that cannot be shown",
+            where=f"{relative(path)}:{node.start_mark.line + 1}",
+            expected="text",
+            found=f"U+{ord(wrong):04X}",
+        )
+
+
 def _key(node: yaml.Node, path: Path) -> str:
     """A mapping's key, which must be plain text (``on``, a truth value to YAML 1.1, is a key of claims)."""
     if isinstance(node, yaml.ScalarNode) and (node.tag == "tag:yaml.org,2002:str" or node.value == "on"):
+        _require_printable(str(node.value), node, path)
         return str(node.value)
     found = node.value if isinstance(node, yaml.ScalarNode) else "a collection"
     raise FlashladderError(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-import json
 from pathlib import Path
 import re
 import tempfile
@@ -22,6 +21,7 @@ import numpy as np
 from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.references import BACKENDS
 from flashladder.errors import FlashladderError
+from flashladder.files import load_json
 from flashladder.gpu.bounded import run_bounded
 from flashladder.gpu.doctor_gpu import require_ncu
 from flashladder.gpu.ncu import ncu_version, read_launches
@@ -76,14 +76,14 @@ def read_nvbench(path: Path, rounds: Rounds) -> tuple[Timings, ...]:
         FlashladderError: a turn is missing, was skipped, or its samples are not those that the document tells of.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = load_json(path.read_bytes())
         states = {bench["name"]: bench["states"][0] for bench in document["benchmarks"]}
         times: dict[str, list[tuple[int, float]]] = {subject: [] for subject in rounds.subjects}
         for number in range(rounds.rounds):
             for index, subject in enumerate(rounds.subjects):
                 seconds = _samples(path.parent, states[f"{number} {index}"])
                 times[subject] += [(number, float(one) * 1e6) for one in seconds]
-    except (OSError, KeyError, IndexError, TypeError, ValueError) as error:
+    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise FlashladderError("cannot read what NVBench wrote", found=f"{type(error).__name__}: {error}") from error
     return tuple(
         Timings(subject=subject, rounds=tuple(one for one, _ in found), us=tuple(us for _, us in found))

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import csv
 from dataclasses import dataclass
 import io
-import json
 from pathlib import Path
 import re
 import shutil
@@ -21,7 +20,7 @@ from flashladder.build import native, wheel
 from flashladder.build.host_library import LIBRARY_NAME, WHEEL_INIT, wheel_init
 from flashladder.build.kernel_table import TableRow, table_source
 from flashladder.build.store import CubinEntry, PtxEntry
-from flashladder.files import digest_files, dump_json, sha256, write_atomic
+from flashladder.files import digest_files, dump_json, load_json, sha256, write_atomic
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.subject import Subject, parse_subject
@@ -111,7 +110,7 @@ def inputs_of(
 def is_fresh(folder: Path, digest: str) -> bool:
     """Whether `folder` holds a whole build of exactly these inputs: every output is there with the digest it had."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = load_json((folder / "manifest.json").read_bytes())
         if manifest["inputs_digest"] != digest:
             return False
         return all(sha256((folder / name).read_bytes()) == known for name, known in manifest["outputs"].items())

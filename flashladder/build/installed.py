@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 import importlib
-import json
 from pathlib import Path
 from typing import Any
 
 from flashladder.build import wheel
 from flashladder.errors import FlashladderError
+from flashladder.files import load_json
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.selection import select_configs
@@ -109,7 +109,7 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
             f"{wanted.label} is not installed here (no module {name})",
             hint=f"{wanted.session}, then install the wheel",
         )
-    manifest = _checked_manifest(folder, f"build it again: {wanted.session}")
+    manifest = checked_manifest(folder, f"build it again: {wanted.session}")
     import torch
 
     try:
@@ -121,11 +121,11 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
     return Installed(wanted.number, getattr(torch.ops, name).forward_out, manifest, wanted)
 
 
-def _checked_manifest(folder: Path, hint: str) -> dict[str, Any]:
+def checked_manifest(folder: Path, hint: str) -> dict[str, Any]:
     """The manifest in the folder of an installed wheel whose library has the digest that it names."""
     path = folder / "manifest.json"
     try:
-        manifest: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
+        manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         raise FlashladderError("cannot read the wheel's manifest", where=path, found=error, hint=hint) from error
     expected = manifest.get(wheel.LIBRARY_DIGEST)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-import json
 import os
 from pathlib import Path
 import subprocess
@@ -20,7 +19,7 @@ from flashladder.build import host_library
 from flashladder.build.store import STORE
 from flashladder.build.store_worker import entry_lock
 from flashladder.errors import FlashladderError
-from flashladder.files import digest_files, dump_json, sha256, write_atomic
+from flashladder.files import digest_files, dump_json, load_json, sha256, write_atomic
 from flashladder.ladder.compose import included_files
 from flashladder.toolchain.environment import FOREIGN_ENV
 from flashladder.toolchain.errors import Failure, diagnose
@@ -126,7 +125,7 @@ def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[
 def _has_objects(folder: Path, objects: Sequence[Path]) -> bool:
     """Whether the host objects are in `folder` with the digests that they had when they were made, and their log."""
     try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        meta = load_json((folder / "meta.json").read_bytes())
         made = {Path(path).name: digest for path, digest in meta["outputs"].items()}
         whole = made == {path.name: sha256(path.read_bytes()) for path in objects}
         return whole and (folder / "host.log").is_file()

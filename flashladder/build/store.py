@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-import json
 import os
 from pathlib import Path
 from typing import Any, ClassVar
 
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, relative, sha256, write_atomic
+from flashladder.files import dump_json, load_json, relative, sha256, write_atomic
 from flashladder.machine_code.ptxas import PtxasUsage
 from flashladder.paths import BUILD
 
@@ -74,7 +73,7 @@ class Entry:
         """
         path = self.folder / "meta.json"
         try:
-            data: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
+            data: dict[str, Any] = dict(load_json(path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
             raise FlashladderError(
                 f"the record of a compiled kernel is missing or broken ({error})",
@@ -147,7 +146,7 @@ class CubinEntry(Entry):
 def is_whole(folder: Path, output: str, log: str) -> bool:
     """Whether the entry in `folder` is as it was filled: its `log`, its record, and `output` with the digest it had."""
     try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        meta = load_json((folder / "meta.json").read_bytes())
         if output == CubinEntry.OUTPUT:
             PtxasUsage.from_json(meta)
         whole: bool = meta["key"] == folder.name and meta["sha256"] == sha256((folder / output).read_bytes())

@@ -23,7 +23,7 @@ from typing import Any
 
 from flashladder.build.store import is_whole
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, relative, sha256, write_atomic
+from flashladder.files import dump_json, load_json, relative, sha256, write_atomic
 from flashladder.machine_code.ptxas import parse_log, warnings_of
 from flashladder.toolchain.environment import clean_environment
 from flashladder.toolchain.errors import Failure, diagnose, disk_full
@@ -42,7 +42,7 @@ def fill(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> None:
     """
     try:
         with entry_lock(folder, timeout_s):
-            job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+            job = load_json((folder / "job.json").read_bytes())
             if not is_whole(folder, job["output"], job["log"]):
                 _run(folder, job)
     except OSError as error:

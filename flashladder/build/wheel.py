@@ -27,7 +27,7 @@ import zipfile
 
 from flashladder.build.compile import default_arch
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import relative, sha256
+from flashladder.files import load_json, relative, sha256
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD
 
@@ -121,7 +121,7 @@ def installed_digest(name: str) -> str | None:
     if folder is None:
         return None
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = load_json((folder / "manifest.json").read_bytes())
         digest = manifest["inputs_digest"] if manifest[LIBRARY_DIGEST] == library_digest(folder) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -197,7 +197,7 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
         if manifest.parent.name != (arch or default_arch(family)):
             continue
         try:
-            digest = json.loads(manifest.read_text(encoding="utf-8"))["inputs_digest"]
+            digest = load_json(manifest.read_bytes())["inputs_digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FlashladderError(
                 f"the build's manifest is broken ({error})", where=relative(manifest), hint="build that iteration again"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.located import first_problem
 from flashladder.names import CONFLICTS, PUBLISHED_GPU
 from flashladder.paths import ROOT
 from flashladder.results.schema import Shape
@@ -94,19 +96,19 @@ class Observed:
     races: tuple[str, ...]
 
 
-def read_equivalent() -> tuple[Equivalent, ...]:
-    """The committed list.
+def read_equivalent(path: Path = EQUIVALENT) -> tuple[Equivalent, ...]:
+    """The committed list, or that of another file.
 
     Raises:
         FlashladderError: it cannot be read.
     """
     try:
-        entries = read_yaml(EQUIVALENT)
+        entries = read_yaml(path)
         listed = entries if isinstance(entries, list) else [entries] if entries else []
         return tuple(Equivalent.model_validate(entry) for entry in listed)
     except pydantic.ValidationError as error:
         raise FlashladderError(
-            "cannot read the list of equivalent mutants", where=relative(EQUIVALENT), found=error
+            "cannot read the list of equivalent mutants", where=relative(path), found=first_problem(error)
         ) from error
 
 

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from flashladder.columns import csv_text
 from flashladder.columns import table as aligned
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, relative
+from flashladder.files import checked_json, dump_json, relative
 from flashladder.ladder.config import DTYPES
+from flashladder.located import first_problem
 from flashladder.paths import RESULTS
 from flashladder.results.schema import Shape, Strict
 
@@ -81,13 +80,11 @@ def load_reading(path: Path = READING) -> EmulatedCounters:
         FlashladderError: it is missing or malformed.
     """
     try:
-        return EmulatedCounters.model_validate_json(path.read_bytes())
+        return EmulatedCounters.model_validate_json(checked_json(path.read_bytes()))
     except FileNotFoundError as error:
         raise FlashladderError("no emulated counters", where=relative(path), hint=HOW_TO_WRITE) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise FlashladderError(f"{key}: {first['msg']}", where=relative(path), hint=HOW_TO_WRITE) from error
+    except (OSError, ValueError) as error:
+        raise FlashladderError(first_problem(error), where=relative(path), hint=HOW_TO_WRITE) from error
 
 
 def to_csv(reading: EmulatedCounters) -> str:

@@ -6,7 +6,7 @@ import re
 
 from flashladder.errors import FlashladderError
 
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?)B?|B)?", re.ASCII | re.IGNORECASE)
+_BYTES = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*(?:([KMGT])(i?)B?|B)?", re.ASCII | re.IGNORECASE)
 
 
 def parse_bytes(text: str, what: str = "a memory budget") -> int:

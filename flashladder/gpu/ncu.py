@@ -11,15 +11,15 @@ Exit code: 0 as published, 1 a counter differs, 2 it could not run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-import csv
+from collections.abc import Iterable, Mapping, Sequence
 import io
 from pathlib import Path
+import re
 import tempfile
 
 from flashladder.arguments import SEVERAL_NUMBERS, Parser, add_all, add_options, require_numbers, seconds
 from flashladder.build.installed import chosen_configs, load_installed
-from flashladder.columns import csv_text
+from flashladder.columns import csv_records, csv_text
 from flashladder.columns import table as aligned
 from flashladder.commands import A_RESULT_FILE, ONE_NUMBER, OUT
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
@@ -40,6 +40,7 @@ CONFIGS = (PUBLISHED_GPU,)  # whose published configurations the peer was built 
 
 WAVEFRONT_TOLERANCE = 0.001
 REGISTER_TOLERANCE = 16
+_ID = re.compile(r"\d{1,9}", re.ASCII)
 NOISY = range(1, 8)  # iterations whose conflict counters vary from run to run: two pipelines meet at shared memory
 STORE_NOISE = 0.16  # of the store wavefronts of these: runs of one kernel spread by 4 to 13 %
 
@@ -49,7 +50,7 @@ Counters = Mapping[str, int]
 def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
     """The published kernels' counters by iteration; the columns are the metrics to ask for."""
     try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+        rows = csv_records(io.StringIO(path.read_text(encoding="utf-8")))
         return {int(row["iteration"]): {k: int(v) for k, v in row.items() if k != "iteration"} for row in rows}
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise FlashladderError("cannot read the published counters", where=relative(path), found=error) from error
@@ -84,14 +85,14 @@ def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str
     if start is None:
         raise FlashladderError("ncu printed no table", found=(lines or ["nothing"])[-1])
     launches: dict[int, tuple[str, dict[str, int]]] = {}
-    for row in csv.DictReader(line for line in lines[start:] if line.startswith('"')):
+    for row in _rows(line for line in lines[start:] if line.startswith('"')):
         if not row["Metric Name"]:
             continue  # advice of a rule, not a metric
         try:
-            value = float(row["Metric Value"].replace(",", ""))
-        except ValueError as error:
+            value = round(float(row["Metric Value"].replace(",", "")))
+        except (ValueError, OverflowError) as error:
             raise FlashladderError(f"ncu has no value for {row['Metric Name']}", found=row["Metric Value"]) from error
-        launches.setdefault(int(row["ID"]), (row["Kernel Name"], {}))[1][row["Metric Name"]] = round(value)
+        launches.setdefault(int(row["ID"]), (row["Kernel Name"], {}))[1][row["Metric Name"]] = value
     ordered = [launches[index] for index in sorted(launches)]
     for _, found in ordered:
         if lacking := set(metrics) - found.keys():
@@ -99,6 +100,20 @@ def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str
                 "ncu did not measure a metric", expected=min(lacking), found=", ".join(sorted(found))
             )
     return ordered
+
+
+def _rows(lines: Iterable[str]) -> list[dict[str, str]]:
+    """Rows of ncu's table, which have what `read_launches` asks for."""
+    try:
+        rows = csv_records(lines)
+    except ValueError as error:
+        raise FlashladderError("ncu's table is damaged", found=error) from error
+    for row in rows:
+        if not {"ID", "Kernel Name", "Metric Name", "Metric Value"} <= row.keys() or not _ID.fullmatch(row["ID"]):
+            raise FlashladderError(
+                "ncu's table is damaged", expected="ID, Kernel Name, Metric Name and Metric Value", found=list(row)
+            )
+    return rows
 
 
 def read_counters(

@@ -105,7 +105,7 @@ def load_gpus(folder: Path = GPUS) -> Mapping[str, Gpu]:
     Raises:
         FlashladderError: a file is not YAML, has an unknown or missing key, or is named after another GPU.
     """
-    return {gpu.gpu: gpu for gpu in map(_load, yaml_files(folder))}
+    return {gpu.gpu: gpu for gpu in map(read_gpu, yaml_files(folder))}
 
 
 def gpu_key(name: str, folder: Path = GPUS) -> str | None:
@@ -113,8 +113,8 @@ def gpu_key(name: str, folder: Path = GPUS) -> str | None:
     return next((key for key, gpu in load_gpus(folder).items() if gpu.matches(name)), None)
 
 
-def _load(path: Path) -> Gpu:
-    """One validated file."""
+def read_gpu(path: Path) -> Gpu:
+    """One validated file; raises what `load_gpus` does."""
     located = read_located(path)
     gpu = validate(Gpu, located)
     if gpu.gpu != path.stem:

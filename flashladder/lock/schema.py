@@ -11,10 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, relative, write_atomic
+from flashladder.files import checked_json, dump_json, relative, write_atomic
+from flashladder.located import first_problem
 from flashladder.paths import RESULTS
 
 LOCKS = RESULTS / "locks"
@@ -95,12 +96,10 @@ def read_lock(arch: str, folder: Path = LOCKS) -> LockFile:
     if not path.is_file():
         return LockFile(arch=arch)
     try:
-        lock = LockFile.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(step) for step in first["loc"]) or "the document"
+        lock = LockFile.model_validate_json(checked_json(path.read_bytes()))
+    except (OSError, ValueError) as error:
         raise FlashladderError(
-            f"not a machine-code lock of schema {SCHEMA}: {field}: {first['msg']}",
+            f"not a machine-code lock of schema {SCHEMA}: {first_problem(error)}",
             where=relative(path),
             hint="restore the file: git checkout -- results/locks",
         ) from error

@@ -18,14 +18,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from flashladder.arguments import Parser
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import dump_json, relative, write_atomic
+from flashladder.files import checked_json, dump_json, relative, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
+from flashladder.located import first_problem
 from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, read_lock
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.sass import opcode_class
@@ -97,7 +98,7 @@ def with_classes(counts: Mapping[str, int], *, of_sass: bool) -> dict[str, int]:
 @lru_cache(maxsize=4)
 def _read(path: Path, stamp: tuple[int, int]) -> StepCounts:
     del stamp
-    return StepCounts.model_validate_json(path.read_bytes())
+    return StepCounts.model_validate_json(checked_json(path.read_bytes()))
 
 
 def read_counts(path: Path = COUNTS) -> StepCounts:
@@ -111,10 +112,8 @@ def read_counts(path: Path = COUNTS) -> StepCounts:
         return _read(path, (stat.st_mtime_ns, stat.st_size))
     except FileNotFoundError as error:
         raise FlashladderError("no counts of the steps", where=relative(path), hint=HOW_TO_WRITE) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise FlashladderError(f"{key}: {first['msg']}", where=relative(path), hint=HOW_TO_WRITE) from error
+    except (OSError, ValueError) as error:
+        raise FlashladderError(first_problem(error), where=relative(path), hint=HOW_TO_WRITE) from error
 
 
 def step_kernels(ladder: Iterable[Iteration] | None = None) -> list[tuple[Iteration, KernelConfig]]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 import struct
 
-from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
@@ -55,15 +54,12 @@ def read_cubin(path: Path, kernel: str = KERNEL) -> Cubin:
     where = relative(path)
     try:
         with path.open("rb") as stream:
-            elf = ELFFile(stream)
-            if elf.header["e_machine"] not in ("EM_CUDA", EM_CUDA):
-                raise FlashladderError(
-                    "not a cubin", where=where, expected="ELF for CUDA", found=elf.header["e_machine"]
-                )
-            return _read(elf, kernel, where)
+            return _read(ELFFile(stream), kernel, where)
     except FileNotFoundError as error:
         raise FlashladderError("no such cubin", where=where) from error
-    except ELFError as error:
+    except FlashladderError:
+        raise
+    except Exception as error:  # pyelftools raises whatever a damaged file leads it to
         raise FlashladderError("not a cubin", where=where, expected="an ELF file", found=str(error)) from error
 
 
@@ -73,6 +69,8 @@ def text_sha256(path: Path, kernel: str = KERNEL) -> str:
 
 
 def _read(elf: ELFFile, kernel: str, where: str) -> Cubin:
+    if elf.header["e_machine"] not in ("EM_CUDA", EM_CUDA):
+        raise FlashladderError("not a cubin", where=where, expected="ELF for CUDA", found=elf.header["e_machine"])
     section = elf.get_section_by_name(f".text.{kernel}")
     if section is None:
         names = [s.name for s in elf.iter_sections() if s.name.startswith(".text.")]

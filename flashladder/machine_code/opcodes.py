@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 from functools import cache
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -56,6 +57,15 @@ class OpcodesFile(BaseModel):
     ptx: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")], ...], Field(strict=False)]
 
 
+def read_opcodes(path: Path) -> OpcodesFile:
+    """The file of opcodes.
+
+    Raises:
+        FlashladderError: it is missing or malformed.
+    """
+    return validate(OpcodesFile, read_located(path))
+
+
 @cache
 def known_opcodes(language: str) -> frozenset[str]:
     """Every opcode of machine code (``sass``) or of PTX (``ptx``), without modifiers.
@@ -63,7 +73,7 @@ def known_opcodes(language: str) -> frozenset[str]:
     Raises:
         FlashladderError: the file is missing or malformed.
     """
-    groups = validate(OpcodesFile, read_located(CONFIGS / "opcodes.yaml")).model_dump(exclude={"source", "url"})
+    groups = read_opcodes(CONFIGS / "opcodes.yaml").model_dump(exclude={"source", "url"})
     return frozenset(
         name for group, names in groups.items() for name in names if (group == "ptx") == (language == "ptx")
     )

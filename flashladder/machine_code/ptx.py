@@ -18,18 +18,18 @@ from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative, sha256
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_DEBUG_SECTION = re.compile(r"^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}[^\n]*$", re.DOTALL | re.MULTILINE)
-_LINE_TABLE = re.compile(r"^\s*\.(?:file|loc)\s[^\n]*$", re.MULTILINE)
-_DEBUG_TARGET = re.compile(r"^(\s*\.target\s+\w+)\s*,\s*debug\s*$", re.MULTILINE)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_DEBUG_SECTION = re.compile(r"^[ \t]*\.section\s+\.debug_\w+\s*\{.*?(?:^[ \t]*\}[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
+_LINE_TABLE = re.compile(r"^[ \t]*\.(?:file|loc)\s[^\n]*$", re.MULTILINE)
+_DEBUG_TARGET = re.compile(r"^([ \t]*\.target\s+\w+)\s*,\s*debug\s*$", re.MULTILINE)
 # Labels that only line tables point at, and names of internal symbols: nvcc puts a hash of the source's path in them.
-_DEBUG_LABEL = re.compile(r"^\s*\$L__(?:tmp|func_begin|func_end|info_string)\d+:\s*$", re.MULTILINE)
+_DEBUG_LABEL = re.compile(r"^[ \t]*\$L__(?:tmp|func_begin|func_end|info_string)\d+:\s*$", re.MULTILINE)
 _INTERNAL = re.compile(r"_INTERNAL_[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
 _ANONYMOUS = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
 _BLANKS = re.compile(r"[ \t]+")
 
 _LABEL = re.compile(r"^(?:[$%A-Za-z_][\w$]*:(?!:)\s*)+")
-_VECTOR = re.compile(r"\{[^{};]*[^{};\s][^{};]*\}")  # braces around operands or initial values: a block holds a ``;``
+_VECTOR = re.compile(r"\{\s*[^{};\s][^{};]*\}")  # braces around operands or initial values: a block holds a ``;``
 _STATEMENT = re.compile(r"^(?:@!?%\w+\s+)?(?P<opcode>[a-z][\w.:]*)")
 
 

@@ -21,12 +21,12 @@ INT_FIELDS = ("registers", "stack", "spill_stores", "spill_loads", "barriers", "
 
 _ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
 _PROPERTIES = re.compile(r"Function properties for '?(?P<name>[^\s']+)'?")
-_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"Used (\d+) registers")
-_BARRIERS = re.compile(r"used (\d+) barriers")
-_SMEM = re.compile(r"(\d+) bytes smem")
-_CMEM = re.compile(r"(\d+) bytes cmem\[\d+\]")
-_TIME = re.compile(r"Compile time = ([\d.]+) ms")
+_STACK = re.compile(r"\b(\d{1,12}) bytes stack frame, (\d{1,12}) bytes spill stores, (\d{1,12}) bytes spill loads")
+_USED = re.compile(r"Used (\d{1,12}) registers")
+_BARRIERS = re.compile(r"used (\d{1,12}) barriers")
+_SMEM = re.compile(r"\b(\d{1,12}) bytes smem")
+_CMEM = re.compile(r"\b(\d{1,12}) bytes cmem\[\d+\]")
+_TIME = re.compile(r"Compile time = (\d{1,12}(?:\.\d{1,12})?) ms")
 _WARNING = re.compile(r"\bwarning\b|Potential Performance Loss", re.IGNORECASE)
 
 
@@ -179,15 +179,20 @@ def from_csv(text: str) -> list[PtxasRow]:
     Raises:
         FlashladderError: the header or a value is not what `to_csv` writes.
     """
-    reader = csv.DictReader(io.StringIO(text))
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise FlashladderError(
-            "not a ptxas table", expected=",".join(COLUMNS), found=",".join(reader.fieldnames or ()) or "nothing"
-        )
+    from flashladder.columns import csv_records  # in here, as the build's workers start often and read none
+
+    header = text.partition("\n")[0].removesuffix("\r")
+    if header != ",".join(COLUMNS):
+        raise FlashladderError("not a ptxas table", expected=",".join(COLUMNS), found=header or "nothing")
+    number = 1
     try:
-        return [_row_of(cells) for cells in reader]
-    except (TypeError, ValueError) as error:
-        raise FlashladderError("malformed ptxas table", where=f"line {reader.line_num}", found=error) from error
+        rows = []
+        for cells in csv_records(io.StringIO(text)):
+            number += 1
+            rows.append(_row_of(cells))
+    except ValueError as error:
+        raise FlashladderError("malformed ptxas table", where=f"line {number}", found=error) from error
+    return rows
 
 
 def _row_of(cells: Mapping[str, str]) -> PtxasRow:

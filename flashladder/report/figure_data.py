@@ -12,12 +12,13 @@ from pathlib import Path
 import statistics
 from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.iteration import load_all
+from flashladder.located import first_problem
 from flashladder.lock.schema import read_lock
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import CONFIGS, RESULTS
@@ -35,7 +36,7 @@ REFERENCES = ("cudnn_tflops", "fa4_sm90_tflops")
 class Duration(BaseModel):
     """How long a command took, where it was measured, and how much it left on the disk (None: not looked at)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     command: str
     seconds: PositiveFloat
@@ -43,6 +44,19 @@ class Duration(BaseModel):
     disk_gb: PositiveFloat | None = None
     where: str
     date: str = Field(pattern=r"^\d{4}-\d\d-\d\d$")
+
+
+def read_durations(path: Path) -> dict[str, Duration]:
+    """Durations by name.
+
+    Raises:
+        FlashladderError: the file cannot be read, or a duration is malformed.
+    """
+    document = read_json(path)
+    try:
+        return {name: Duration.model_validate(one) for name, one in dict(document).items()}
+    except (TypeError, ValueError) as error:
+        raise FlashladderError("bad record of durations", where=relative(path), found=first_problem(error)) from error
 
 
 @dataclass(frozen=True)
@@ -67,12 +81,7 @@ class Data:
     @cached_property
     def durations(self) -> dict[str, Duration]:
         """Durations by name."""
-        path = self.results / DURATIONS
-        document = read_json(path)
-        try:
-            return {name: Duration.model_validate(one) for name, one in dict(document).items()}
-        except (ValidationError, TypeError, ValueError) as error:
-            raise FlashladderError("bad record of durations", where=relative(path), found=error) from error
+        return read_durations(self.results / DURATIONS)
 
     def percent(self, step: int) -> float:
         """Percent of FA2 of a step in README's table."""

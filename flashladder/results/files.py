@@ -14,17 +14,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 import gzip
 import hashlib
-import json
 import os
 from pathlib import Path
 import platform
 from typing import Any, TypeVar
-import zlib
 
 from pydantic import TypeAdapter, ValidationError
 
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.files import dump_json, relative, sha256, write_atomic
+from flashladder.files import dump_json, load_json, relative, sha256, unpacked, write_atomic
 from flashladder.results.migrations import digest_of, migrate, version_of, with_digest
 from flashladder.results.schema import AnyResult, Host, Origin
 
@@ -64,12 +62,12 @@ def read_json(path: Path) -> Any:
     except OSError as error:  # gzip.BadGzipFile is one as well
         found = error.strerror or str(error)
         raise FlashladderError("cannot read the result", where=relative(path), found=found) from error
-    except (EOFError, ValueError, zlib.error) as error:
+    except ValueError as error:
         raise FlashladderError("not a JSON result", where=relative(path), found=str(error)) from error
 
 
 def _document(raw: bytes, *, packed: bool) -> Any:
-    return json.loads(gzip.decompress(raw) if packed else raw)
+    return load_json(unpacked(raw) if packed else raw)
 
 
 @lru_cache(maxsize=16)
@@ -93,7 +91,7 @@ def identity(path: Path) -> tuple[int | None, str]:
     """
     try:
         return _identity(path.read_bytes(), packed=path.suffix == ".gz")
-    except (OSError, EOFError, ValueError, zlib.error):
+    except (OSError, ValueError):
         read_json(path)  # which says why
         raise
 
@@ -111,7 +109,7 @@ def load_result(path: Path) -> AnyResult:
         raise FlashladderError(
             error.what, where=relative(path), expected=error.expected, found=error.found, hint=error.hint
         ) from error
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+    except (OSError, ValueError) as error:
         if not isinstance(error, ValidationError):
             read_json(path)  # which says why it cannot be read
             raise

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, relative, write_atomic
 from flashladder.ladder.gpus import gpu_key, load_gpus
+from flashladder.located import first_problem
 from flashladder.results.cells import Sweep
 from flashladder.results.files import identity, load_result, read_json, seal
 from flashladder.results.samples import Strict
@@ -156,9 +157,7 @@ def load(folder: Path) -> Machine:
     try:
         return Machine.model_validate(document)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise FlashladderError(f"{key}: {first['msg']}", where=relative(path), hint=hint) from error
+        raise FlashladderError(first_problem(error), where=relative(path), hint=hint) from error
 
 
 def problems(folder: Path) -> list[str]:

@@ -9,7 +9,6 @@ Run: ``python -m flashladder.results.published`` prints every cell with its tole
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-import csv
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 import io
@@ -20,9 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import yaml
 
 from flashladder.arguments import Parser
+from flashladder.columns import csv_records
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json, relative, sha256
+from flashladder.located import first_problem
 from flashladder.paths import RESULTS
+from flashladder.yaml_text import plain
 
 PUBLISHED = RESULTS / "published"
 DESCRIPTION = "progression.yaml"
@@ -165,16 +167,13 @@ def tolerance_points(tolerance: Tolerance, statistic: str) -> float:
 
 
 def load_description(folder: Path = PUBLISHED) -> Description:
-    """Reads and validates `progression.yaml`; FlashladderError names file, field, expected and found."""
+    """Reads and validates `progression.yaml`; FlashladderError names file, field and what is wrong."""
     path = folder / DESCRIPTION
     try:
-        return Description.model_validate(yaml.safe_load(_read(path)))
-    except (yaml.YAMLError, RecursionError) as error:
-        raise FlashladderError(f"not YAML ({error})", where=relative(path)) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(step) for step in first["loc"]) or "the document"
-        raise FlashladderError(f"{field}: {first['msg']}", where=relative(path), found=first["input"]) from error
+        return Description.model_validate(plain(_read(path)))
+    except (yaml.YAMLError, ValueError) as error:
+        what = first_problem(error) if isinstance(error, ValidationError) else f"not YAML ({error})"
+        raise FlashladderError(what, where=relative(path)) from error
 
 
 def load(folder: Path = PUBLISHED) -> Published:
@@ -228,15 +227,17 @@ def read_csv(folder: Path, name: str, description: Description) -> list[dict[str
     """Rows of one published CSV, after its digest was compared with the description's."""
     path = folder / name
     text = _read(path)
-    noted = description.files.get(name)
-    if noted is None:
+    if (noted := description.files.get(name)) is None:
         raise FlashladderError(f"{name} is not described", where=relative(folder / DESCRIPTION))
     if (found := sha256(text)) != noted.sha256:
         raise FlashladderError(
             "published figures were edited", where=relative(path), expected=f"SHA-256 {noted.sha256}", found=found,
             hint="restore the file: published figures are taken over, never changed",
         )  # fmt: skip
-    return list(csv.DictReader(io.StringIO(text)))
+    try:
+        return csv_records(io.StringIO(text))
+    except ValueError as error:
+        raise FlashladderError("malformed table", where=relative(path), found=error) from error
 
 
 def problems(folder: Path = PUBLISHED) -> list[str]:

@@ -12,10 +12,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, relative, write_atomic
+from flashladder.files import checked_json, dump_json, relative, unpacked, write_atomic
+from flashladder.located import first_problem
 from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.origin import SCHEMA_VERSION
 from flashladder.results.samples import Strict
@@ -85,10 +86,10 @@ class Records:
         path = self.path(address)
         hint = "delete it to measure the cell again"
         try:
-            text = gzip.decompress(path.read_bytes())
-            record = CellRecord.model_validate_json(text)
-        except (OSError, EOFError, ValueError, ValidationError) as error:
-            found = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            text = unpacked(path.read_bytes())
+            record = CellRecord.model_validate_json(checked_json(text))
+        except (OSError, ValueError) as error:
+            found = first_problem(error)
             raise FlashladderError("not a record of a cell", where=relative(path), found=found, hint=hint) from error
         if record.cell.address != address:
             raise FlashladderError(

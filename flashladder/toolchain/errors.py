@@ -6,7 +6,7 @@ its first error line and the full log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 import re
 import shutil
@@ -64,6 +64,7 @@ class Failure:
 
 def diagnose(failure: Failure) -> FlashladderError:
     """The error to raise for `failure`: the first rule that knows it, from the machine's troubles to the source's."""
+    failure = replace(failure, text=failure.text.replace("\0", ""))  # which no path can hold
     rules = (_disk_full, _killed, _unsupported_host, _no_host, _no_arch, _source_error)
     for rule in rules:
         error = rule(failure)

@@ -38,6 +38,7 @@ _STATEMENT = re.compile(
     )""",
     re.VERBOSE,
 )
+_TOO_LONG = re.compile(r"\d{1000}", re.ASCII)  # Python converts no more than 4,300 digits
 _NUMBER = re.compile(
     r"""(?P<sign>-?)\s*(?:
       0[fF](?P<single>[0-9a-fA-F]{8})
@@ -96,6 +97,9 @@ def shorten(text: str, limit: int = 80) -> str:
 
 def without_comments(text: str, path: str) -> str:
     """The text with every comment replaced by white space; newlines stay, so that lines keep their numbers."""
+    if long := _TOO_LONG.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        raise Place(path, line).problem("number that is too long", found=long[0])
 
     def replacement(match: re.Match[str]) -> str:
         if match["open"]:

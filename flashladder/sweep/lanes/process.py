@@ -89,7 +89,7 @@ class Process:
         self._asked_at = os.fstat(self._stderr.fileno()).st_size
         text = b"" if request is None else json.dumps(request).encode() + b"\n"
         line = self._line(text, timeout_s)
-        while (found := _answer(line)) and found["event"] == "held-back":
+        while (found := answer_of(line)) and found["event"] == "held-back":
             held_back(int(found.get("others", 0)))
             line = self._line(b"", timeout_s)
         if found is not None:
@@ -172,7 +172,7 @@ class Process:
         self._stderr.close()
 
 
-def _answer(line: bytes) -> dict[str, Any] | None:
+def answer_of(line: bytes) -> dict[str, Any] | None:
     """A line as an answer: a JSON mapping with an ``event``; None for anything else."""
     if not line.endswith(b"\n"):
         return None

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-import json
 from pathlib import Path
 import sys
 
+from flashladder.files import load_json
 from flashladder.ladder.subject import parse_subject
 from flashladder.paths import ROOT
 
@@ -110,10 +110,14 @@ class Inventory:
         """The manifest of a wheel in `folder`; None where there is none, or a broken one."""
         key = (folder, package)
         if key not in self._manifests:
-            try:
-                data = json.loads((folder / package / "manifest.json").read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                data = None
-            whole = isinstance(data, dict) and isinstance(data.get("inputs_digest"), str)
-            self._manifests[key] = data if whole else None
+            self._manifests[key] = read_manifest(folder / package / "manifest.json")
         return self._manifests[key]
+
+
+def read_manifest(path: Path) -> Mapping[str, object] | None:
+    """The manifest of a wheel; None where there is none, or a broken one."""
+    try:
+        data = load_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) and isinstance(data.get("inputs_digest"), str) else None

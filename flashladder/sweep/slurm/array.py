@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import fcntl
 import importlib.util
 import io
-import json
 from pathlib import Path
 import shutil
 import subprocess
@@ -22,7 +21,7 @@ import time
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, sha256, write_atomic
+from flashladder.files import dump_json, load_json, sha256, write_atomic
 from flashladder.paths import ROOT
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.slurm.options import MOST_TASKS, SlurmOptions, free_cpus, free_gpus
@@ -149,7 +148,7 @@ def running_job(request: Request) -> str | None:
 def noted_job(request: Request) -> str | None:
     """The job id that was noted in the folder when the last array was submitted."""
     try:
-        return str(json.loads((request.logs / "array.json").read_text(encoding="utf-8"))["job"])
+        return str(load_json((request.logs / "array.json").read_bytes())["job"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

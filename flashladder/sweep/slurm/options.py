@@ -33,6 +33,7 @@ _TIMES = (  # Slurm's six forms, as names of their fields
     ("m",), ("m", "s"), ("h", "m", "s"), ("d", "h"), ("d", "h", "m"), ("d", "h", "m", "s"),
 )  # fmt: skip
 _MINUTES = {"d": 1440.0, "h": 60.0, "m": 1.0, "s": 1 / 60}
+_CPUS = re.compile(r"(\d{1,6}/){3}\d{1,6}", re.ASCII)
 _FREE = re.compile(r"(?:idle|mix)[~%^@+-]*")  # # * $: starting, not answering, reserved
 
 
@@ -119,25 +120,25 @@ def free_gpus(sinfo: str, kind: str = "") -> int:
         sinfo: rows ``node|state|GRES|GRES in use|CPUs A/I/O/T``; a node of several partitions comes once for each.
         kind: of this type only; empty: of any.
     """
-    return sum(_gpus(gres, kind) - _gpus(used, kind) for gres, used, _ in _free_nodes(sinfo))
+    return sum(max(0, _gpus(gres, kind) - _gpus(used, kind)) for gres, used, _ in _free_nodes(sinfo))
 
 
 def free_cpus(sinfo: str) -> int:
     """CPUs that no job holds; rows as for `free_gpus`."""
-    return sum(int(cpus.split("/")[1]) for _, _, cpus in _free_nodes(sinfo))
+    return sum(int(cpus.split("/")[1]) for _, _, cpus in _free_nodes(sinfo) if _CPUS.fullmatch(cpus))
 
 
 def _free_nodes(sinfo: str) -> list[tuple[str, str, str]]:
     """GRES, GRES in use and CPUs of every node that takes jobs."""
     nodes = {}
     for line in sinfo.splitlines():
-        name, state, gres, used, cpus = (field.strip() for field in line.split("|"))
-        if _FREE.fullmatch(state):
-            nodes[name] = (gres, used, cpus)
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) == 5 and _FREE.fullmatch(fields[1]):  # a warning of Slurm's has other ones
+            nodes[fields[0]] = (fields[2], fields[3], fields[4])
     return list(nodes.values())
 
 
 def _gpus(gres: str, kind: str) -> int:
     """GPUs of a field such as ``gpu:h100:8(S:0-1),nic:2`` or ``gpu:2``."""
-    found = re.findall(r"(?:^|,)gpu(?::([A-Za-z]\w*))?:(\d+)", gres)
+    found = re.findall(r"(?:^|,)gpu(?::([A-Za-z]\w*))?:(\d{1,6})\b", gres, re.ASCII)
     return sum(int(count) for name, count in found if kind in ("", name))

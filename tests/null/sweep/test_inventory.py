@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 import sys
 import time
@@ -10,7 +9,8 @@ import time
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json
+from flashladder.files import dump_json, load_json
+from flashladder.sweep.measure import inventory
 from flashladder.sweep.measure.inventory import Code, Inventory, Place
 
 CONFIG = "(FP16, 128, 128, 64, 4): async"
@@ -77,13 +77,13 @@ def test_ten_thousand_questions_read_each_manifest_once(
     for number in range(1, 17):
         wheel_in(own(tmp_path, number), f"flashladder_{number:02d}", str(number))
     read: list[str] = []
-    loads = json.loads
+    loads = load_json
 
-    def counted(text: str) -> object:
-        read.append(text)
-        return loads(text)
+    def counted(raw: bytes) -> object:
+        read.append(raw.decode())
+        return loads(raw)
 
-    monkeypatch.setattr(json, "loads", counted)
+    monkeypatch.setattr(inventory, "load_json", counted)
     found = Inventory(tmp_path, here)
     started = time.monotonic()
     codes = [found.find(str(1 + n % 16), ("", "13.1")[n % 3 == 2], CONFIG, "sm_90") for n in range(10_000)]

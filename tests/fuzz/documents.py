@@ -1,0 +1,341 @@
+"""Targets that read files of the checkout and of results: YAML, JSON, gzip, CSV, seals, manifests.
+
+Nothing to run here; `tests.fuzz.targets` lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import gzip
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from flashladder.build import store
+from flashladder.build.artifacts import is_fresh
+from flashladder.build.installed import checked_manifest
+from flashladder.emulate.mutation import read_equivalent
+from flashladder.emulate.reading import READING, load_reading
+from flashladder.errors import FlashladderError
+from flashladder.files import dump_json, load_json, relative
+from flashladder.gate.statements import read_statements
+from flashladder.ladder.gpus import read_gpu
+from flashladder.ladder.grid import load_grid
+from flashladder.ladder.iteration import load_iteration
+from flashladder.lock.schema import LOCKS, read_lock
+from flashladder.lock.step_counts import COUNTS, read_counts
+from flashladder.machine_code.opcodes import read_opcodes
+from flashladder.paths import CONFIGS, RESULTS
+from flashladder.report.figure_data import read_durations
+from flashladder.results import machine, published
+from flashladder.results.cells import Failure, PlannedCell
+from flashladder.results.files import SEAL, load_result, read_json, seal_problems, write_result
+from flashladder.results.samples import Shape
+from flashladder.sweep.measure.inventory import read_manifest
+from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
+from flashladder.toolchain.pins import load_pins
+from flashladder.yaml_text import read_document
+from tests.fuzz.mutate import packed_bombs
+from tests.fuzz.target import Target, filed, scratch
+from tests.null.malformed_templates import ROOT as BASE
+from tests.null.malformed_templates import STEP
+
+OLD = Path(__file__).parent.parent / "data" / "results_v1"
+ADDRESS = "0123456789abcdef"
+YAML = (
+    "&a ",
+    "*a",
+    "!!str ",
+    "|\n ",
+    ">\n ",
+    "? ",
+    ": ",
+    "- ",
+    "---\n",
+    "{",
+    "}",
+    "[",
+    "]",
+    "<<: ",
+    "'",
+    '"',
+    "#",
+    "%YAML 1.1\n",
+    "0o17",
+    "1:30",
+    "2001-01-01",
+    ".inf",
+    "no",
+    "\\x1b",
+    '"\\e[31m"',
+    '"\\u202e"',
+)
+CLAIMS = (
+    "falls",
+    "rises",
+    "unchanged",
+    "{falls: 0.5}",
+    "{equals: 1, within: 0.1}",
+    "IADD3+LOP3",
+    "on: [sm_80]",
+    "ptx:",
+    "main_loop:",
+    "counters:",
+    "at:",
+    "load_tiles: [2, 2, 2]",
+)
+
+
+def _committed(*names: str) -> Callable[[], list[bytes]]:
+    return lambda: [(CONFIGS / name).read_bytes() for name in names]
+
+
+def _iteration(path: Path) -> None:
+    (path.parent / "01_base.yaml").write_text(BASE, encoding="utf-8")
+    found = load_iteration(2, path.parent)
+    assert found.number == 2
+    assert found.title.isprintable()
+
+
+def _pins(path: Path) -> None:
+    load_pins.__wrapped__(path)
+
+
+def _published_csv(path: Path) -> None:
+    """A table whose digest is the one that is noted: what follows is the reader's."""
+    data = path.read_bytes()
+    text = (published.PUBLISHED / published.DESCRIPTION).read_text(encoding="utf-8")
+    before = hashlib.sha256((published.PUBLISHED / published.PROGRESSION).read_bytes()).hexdigest()
+    description = path.parent / published.DESCRIPTION
+    if not _PLAIN:
+        _PLAIN.append(published.load_description())
+    noted = dict(_PLAIN[0].files)
+    mine = noted[published.PROGRESSION].model_copy(update={"sha256": hashlib.sha256(data).hexdigest()})
+    noted[published.PROGRESSION] = mine
+    assert before in text
+    rows = published.read_csv(description.parent, published.PROGRESSION, _PLAIN[0].model_copy(update={"files": noted}))
+    for row in rows:
+        published.number(row, "iteration", int, relative(path))
+
+
+_PLAIN: list[published.Description] = []
+
+
+def _result(path: Path) -> None:
+    """What was read is written and read back equal."""
+    result = load_result(path)
+    again = scratch() / "again.json"
+    assert load_result(write_result(again, result)) == result
+
+
+def _old(version: int, name: str) -> bytes:
+    """A document of an earlier version, or the same as today's writes it."""
+    path = OLD / f"{name}.json"
+    if version == 1:
+        return path.read_bytes()
+    return write_result(scratch() / "seed.json", load_result(path)).read_bytes()
+
+
+def _results(version: int) -> Callable[[], list[bytes]]:
+    return lambda: [_old(version, path.stem) for path in sorted(OLD.glob("*.json"))]
+
+
+def _lock() -> list[bytes]:
+    """The lock of sm_80 with one kernel of one iteration."""
+    document = json.loads((LOCKS / "sm_80.json").read_bytes())
+    one = document["iterations"]["1"]
+    one["kernels"] = dict([next(iter(one["kernels"].items()))])
+    one["files"] = dict([next(iter(one["files"].items()))])
+    return [dump_json({**document, "iterations": {"1": one}}).encode()]
+
+
+def _first(path: Path, key: str) -> Callable[[], list[bytes]]:
+    """A committed document with the first of the entries under `key`."""
+
+    def seeds() -> list[bytes]:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        document[key] = dict([next(iter(document[key].items()))])
+        return [dump_json(document).encode()]
+
+    return seeds
+
+
+def _record() -> list[bytes]:
+    shape = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
+    cell = PlannedCell(subject="16", config="x", dtype="fp16", shape=shape, code="c", address=ADDRESS)
+    failure = Failure(address=ADDRESS, kind="crash", message="it ended", exit_code=-9, tail="x")
+    record = CellRecord(cell=cell, failure=failure, lane="gpu0", attempts=1, seconds=1.0)
+    return [dump_json(record.model_dump(mode="json")).encode()]
+
+
+def _cell(data: bytes) -> None:
+    """A record's document; that the file is gzip at all is asked by the target ``packed``."""
+    folder = scratch() / "cells"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{ADDRESS}{SUFFIX}").write_bytes(gzip.compress(data, compresslevel=0))
+    records = Records(folder)
+    record = records.read(ADDRESS)
+    assert packed(record.model_dump(mode="json"))
+
+
+def _seal(path: Path) -> None:
+    """Whatever a seal holds, the answer is lines about it."""
+    (path.parent / "a.txt").write_text("a\n", encoding="utf-8")
+    assert all(isinstance(line, str) for line in seal_problems(path.parent))
+
+
+def _seals() -> list[bytes]:
+    return [f"{hashlib.sha256(b'a' + bytes([10])).hexdigest()}  a.txt\n".encode()]
+
+
+def _manifest(path: Path) -> None:
+    """An installed wheel's manifest, for the loader, for a plan and for the build that made it."""
+    folder = path.parent
+    (folder / "x.so").write_bytes(b"code")
+    assert is_fresh(folder, "d") in (True, False)
+    read_manifest(path)
+    checked_manifest(folder, "build it again")
+
+
+def _manifests() -> list[bytes]:
+    kernels = {"(FP16, ...)": {"sm_90": {"text_sha256": "ab", "registers": 128}}}
+    document = {"inputs_digest": "d", "outputs": {"x.so": hashlib.sha256(b"code").hexdigest()}, "kernels": kernels}
+    return [dump_json({**document, "library_sha256": "00"}).encode(), dump_json(document).encode()]
+
+
+def _entry(path: Path) -> None:
+    """The record of a compiled kernel."""
+    assert store.is_whole(path.parent, store.CubinEntry.OUTPUT, store.CubinEntry.LOG) in (True, False)
+    load_json(path.read_bytes())
+
+
+def _entries() -> list[bytes]:
+    usage = {"arch": "sm_80", "registers": 8, "stack": 0, "spill_stores": 0, "spill_loads": 0, "barriers": 1,
+             "smem_static": 0, "cmem": None, "compile_ms": 1.5, "warnings": []}  # fmt: skip
+    return [dump_json({**usage, "key": "entry", "sha256": "ab"}).encode()]
+
+
+def _packed() -> list[bytes]:
+    return [gzip.compress(b'{"schema_version": 2}', mtime=0)]
+
+
+READERS = (ValidationError, ValueError)
+TARGETS = (
+    Target(
+        "yaml",
+        "yaml_text.read_document",
+        filed("x.yaml", read_document),
+        lambda: [STEP.encode(), b"a: [1, {b: 'c'}]\n\"d\": >\n  text\n  more\ne: [0.25, true, null, 'x']\n"],
+        YAML,
+    ),
+    Target(
+        "iteration",
+        "ladder.iteration.load_iteration",
+        filed("steps/02_step.yaml", _iteration),
+        lambda: [STEP.encode()],
+        (*CLAIMS, "layout", "xor", "softmax", "exp2_folded", "parent", "family: ampere", "h200: {B_c: 32}", *YAML),
+    ),
+    Target(
+        "grid",
+        "ladder.grid.load_grid",
+        filed("g/mine.yaml", lambda path: load_grid(str(path))),
+        _committed("grids/smoke.yaml", "grids/cpu.yaml"),
+        ("prog", "all", "tune", "16 - swizzle", "seq_lens", "toolchains: ['13.1']", "exclude", "pairs: 3", *YAML),
+    ),
+    Target("gpu", "ladder.gpus.read_gpu", filed("a100.yaml", read_gpu), _committed("gpus/a100.yaml"), YAML),
+    Target("toolchain", "toolchain.pins.load_pins", filed("toolchain.yaml", _pins), _committed("toolchain.yaml"), YAML),
+    Target(
+        "opcodes",
+        "machine_code.opcodes.read_opcodes",
+        filed("opcodes.yaml", read_opcodes),
+        lambda: [
+            b"source: s\nurl: u\n"
+            + b"".join(
+                f"{name}: [FADD]\n".encode()
+                for name in (
+                    "floating",
+                    "integer",
+                    "conversion",
+                    "movement",
+                    "predicates",
+                    "memory",
+                    "uniform",
+                    "warpgroup",
+                    "tensor_memory",
+                    "texture",
+                    "control",
+                    "other",
+                )
+            )
+            + b"ptx: [add]\n"
+        ],
+        YAML,
+    ),
+    Target(
+        "mutants",
+        "emulate.mutation.read_equivalent",
+        filed("mutants.yaml", read_equivalent),
+        lambda: [b"\n".join((CONFIGS / "equivalent_mutants.yaml").read_bytes().split(b"\n")[:20])],
+        YAML,
+    ),
+    Target(
+        "statements",
+        "gate.statements.read_statements",
+        filed("statements.yaml", read_statements),
+        lambda: [
+            b"statements:\n- iterations: [2]\n  says: without conflicts\n  counters: {shared_ld_conflicts: falls}\n"
+        ],
+        (*CLAIMS, *YAML),
+    ),
+    Target(
+        "progression",
+        "results.published.load_description",
+        filed(f"described/{published.DESCRIPTION}", lambda path: published.load_description(path.parent)),
+        lambda: [(published.PUBLISHED / published.DESCRIPTION).read_bytes()],
+        YAML,
+    ),
+    Target(
+        "published-table",
+        "results.published.read_csv, number",
+        filed(f"csv/{published.PROGRESSION}", _published_csv),
+        lambda: [(published.PUBLISHED / published.PROGRESSION).read_bytes()],
+        (",", "\r\n", '"'),
+    ),
+    Target("result", "results.files.load_result", filed("r.json", _result), _results(2)),
+    Target("result-v1", "results.migrations.migrate", filed("r.json", _result), _results(1)),
+    Target("packed", "results.files.read_json of .json.gz", filed("r.json.gz", read_json), _packed, heavy=packed_bombs),
+    Target("lock", "lock.schema.read_lock", filed("sm_80.json", lambda path: read_lock("sm_80", path.parent)), _lock),
+    Target("step-counts", "lock.step_counts.read_counts", filed("counts.json", read_counts), _first(COUNTS, "kernels")),
+    Target("reading", "emulate.reading.load_reading", filed("reading.json", load_reading), _first(READING, "kernels")),
+    Target(
+        "machine",
+        "results.machine.load",
+        filed("m/machine.json", lambda path: machine.load(path.parent)),
+        lambda: [(RESULTS / "h100" / "machine.json").read_bytes()],
+    ),
+    Target("cell-record", "sweep.records.Records.read", _cell, _record),
+    Target(
+        "durations",
+        "report.figure_data.read_durations",
+        filed("durations.json", read_durations),
+        lambda: [(RESULTS / "durations.json").read_bytes()],
+    ),
+    Target("seal", "results.files.seal_problems", filed(f"sealed/{SEAL}", _seal), _seals, ("  a.txt", "\r", "../x")),
+    Target(
+        "manifest",
+        "build.installed.checked_manifest, sweep inventory",
+        filed("wheel/manifest.json", _manifest),
+        _manifests,
+    ),
+    Target(
+        "store-entry",
+        "build.store.is_whole",
+        filed("entry/meta.json", _entry),
+        _entries,
+        (),
+        (FlashladderError, *READERS),
+    ),
+)

@@ -1,0 +1,121 @@
+"""What the runs tried and found, as data, and the page made from it.
+
+`results/fuzzing.json` holds per target and engine the inputs, seconds and causes found by the last recorded run, and
+what all earlier ones led to: the inputs under tests/data/found, each of which was mended. Run
+``python -m tests.fuzz.figures`` to render docs/fuzzing.md, ``--check`` to compare it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+import fcntl
+import os
+import platform
+from typing import Any
+
+from flashladder.arguments import write_or_compare
+from flashladder.errors import one_line_errors
+from flashladder.files import dump_json, load_json, write_atomic
+from flashladder.paths import RESULTS, ROOT
+from flashladder.results.files import this_host
+from tests.fuzz.target import FOUND
+from tests.fuzz.targets import TARGETS
+
+FIGURES = RESULTS / "fuzzing.json"
+PAGE = ROOT / "docs" / "fuzzing.md"
+PROGRAM = "python -m tests.fuzz.figures"
+TEXT = """\
+# Fuzzing
+
+Every parser and loader is given inputs that nobody meant: those of people (iterations, grids, descriptions, command
+lines), those of tools (PTX, machine code, logs, tables) and those of the project itself (results, locks, records,
+seals). The rule for each input: it is read, or refused by the declared error in one printable line of at most 12,000
+characters; within 5 seconds; within 3 GiB of further memory; and what has a printer is read back equal.
+
+Targets are rows of data in `tests/fuzz/` (`words.py`, `outputs.py`, `documents.py`). Three engines drive them:
+
+- *mutations*: words, lines, bytes and JSON values of valid inputs exchanged (`tests/fuzz/mutate.py`), the nests, alias
+  and gzip bombs first; an input follows from the target, the seed and its number;
+- *hypothesis*: documents and statements from nothing, and spliced seeds;
+- *atheris*: libFuzzer, led by the coverage of the project's own code.
+
+```
+nox -s fuzz                                                    # 2,000 inputs a target by mutations
+nox -s fuzz -- --inputs 100000 --record                        # the figures below
+nox -s fuzz -- --engine atheris --inputs 100000 --target ptx   # one target, led by coverage
+```
+
+What a run finds lies under `build/fuzz/`. Once it is mended, the input moves to `tests/data/found/<target>/`, and
+`tests/null/test_found_inputs.py` replays it ever after. `nox -s tests` also runs 40 inputs of every target.
+
+{table}
+
+{sums} Found and fixed counts inputs under `tests/data/found/`, one for each cause; every run of the last column of
+its engine found none. Measured {when}: {where}; seconds are the CPU's, of atheris the clock's, side by side with other
+work.
+"""
+
+
+def load() -> dict[str, Any]:
+    """The recorded figures; empty ones where nothing was recorded."""
+    if not FIGURES.is_file():
+        return {"schema_version": 1, "kind": "fuzzing", "runs": {}}
+    document: dict[str, Any] = load_json(FIGURES.read_bytes())
+    return document
+
+
+def record(target: str, engine: str, inputs: int, seconds: float, found: int) -> None:
+    """Notes a run, whole, beside those of other processes, and renders the page."""
+    lock = ROOT / "build" / "fuzz" / ".lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w", encoding="ascii") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        document = load()
+        document["date"] = datetime.now(tz=timezone.utc).date().isoformat()
+        document["where"] = f"{this_host().cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        run = {"inputs": inputs, "seconds": round(seconds, 1), "found": found}
+        document["runs"].setdefault(target, {})[engine] = run
+        write_atomic(FIGURES, dump_json(document))
+        write_atomic(PAGE, render(document))
+
+
+def kept(target: str) -> int:
+    """Inputs of a target that were found, mended and kept."""
+    folder = FOUND / target
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """The page."""
+    engines = [name for name in ("mutations", "hypothesis", "atheris") if _of(document, name)]
+    head = ["target", "reads", *(f"{name}: inputs, s" for name in engines), "left", "found and fixed"]
+    rows = [head, ["---", "---", *("---:" for _ in engines), "---:", "---:"]]
+    for name, target in TARGETS.items():
+        runs = document["runs"].get(name, {})
+        cells = [f"{runs[one]['inputs']:,} in {runs[one]['seconds']:.0f} s" if one in runs else "-" for one in engines]
+        left = sum(run["found"] for run in runs.values())
+        rows.append([f"`{name}`", f"`{target.what}`", *cells, str(left), str(kept(name))])
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    sums = " ".join(
+        f"{name}: {sum(run['inputs'] for run in _of(document, name)):,} inputs in "
+        f"{sum(run['seconds'] for run in _of(document, name)) / 60:.0f} minutes."
+        for name in engines
+    )
+    total = sum(kept(name) for name in TARGETS)
+    sums = f"In all {sums} {total} causes were found and fixed."
+    return TEXT.format(table=table, sums=sums, when=document.get("date", "never"), where=document.get("where", "-"))
+
+
+def _of(document: Mapping[str, Any], engine: str) -> list[dict[str, Any]]:
+    return [runs[engine] for runs in document["runs"].values() if engine in runs]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Renders or compares the page."""
+    return write_or_compare(argv, PROGRAM, "page of the fuzzing figures", PAGE, render(load()))
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

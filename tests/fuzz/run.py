@@ -1,0 +1,141 @@
+"""The runner: so many inputs for each target, by one of three engines; what is found is kept, figures are written.
+
+    python -m tests.fuzz.run --list
+    python -m tests.fuzz.run --target grid --inputs 2000              # own mutations, repeatable: --seed
+    python -m tests.fuzz.run --engine atheris --target ptx            # coverage-guided; needs the group "fuzz"
+    python -m tests.fuzz.run --inputs 100000 --record                 # all; figures into results/fuzzing.json
+`nox -s fuzz` makes an environment for it. Exit code 1 when something was found: each cause leaves one input under
+build/fuzz/<target>/, from where it moves to tests/data/found/<target>/ once it is mended.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+import os
+import re
+import subprocess
+import sys
+import time
+
+from flashladder.arguments import Parser, whole
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.files import relative, sha256, write_atomic
+from flashladder.located import closest
+from flashladder.paths import BUILD, ROOT
+from tests.fuzz import figures
+from tests.fuzz.mutate import Mutator
+from tests.fuzz.strategies import hypothesis_inputs
+from tests.fuzz.target import FOUND, Finding, Target, attempt, limit_memory
+from tests.fuzz.targets import TARGETS
+
+KEPT = BUILD / "fuzz"
+ENGINES = ("mutations", "hypothesis", "atheris")
+MOST_CAUSES = 20  # of one target, after which it is given up
+
+
+def mutations(target: Target, inputs: int, seed: int) -> Iterator[Finding]:
+    """Our own mutations."""
+    mutator = Mutator(target, seed)
+    for number in range(inputs):
+        if found := attempt(target, mutator.input(number)):
+            yield found
+
+
+def hypothesis(target: Target, inputs: int, seed: int) -> Iterator[Finding]:
+    """hypothesis: grammars of the language, and mutations that it chooses."""
+    yield from hypothesis_inputs(target, inputs, seed)
+
+
+def atheris(target: Target, inputs: int, seed: int) -> Iterator[Finding]:
+    """libFuzzer under Python, in a process of its own, as it ends the one that it is in."""
+    folder = KEPT / target.name / "atheris"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.found"):
+        old.unlink()
+    words = [target.name, str(inputs), str(seed or 1), str(folder)]
+    command = [sys.executable, "-m", "tests.fuzz.under_atheris", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
+    said = re.findall(r"Done (\d+) runs|number_of_executed_units: (\d+)", done.stderr)
+    if not said or int(said[-1][0] or said[-1][1]) < inputs:
+        raise FlashladderError("atheris ended early", where=target.name, found=done.stderr.strip()[-300:])
+    for path in sorted(folder.glob("*.found")):
+        data = path.read_bytes()
+        if found := attempt(target, data):
+            yield found
+
+
+RUN: dict[str, Callable[[Target, int, int], Iterator[Finding]]] = {
+    "mutations": mutations,
+    "hypothesis": hypothesis,
+    "atheris": atheris,
+}
+
+
+def fuzz(target: Target, engine: str, inputs: int, seed: int) -> tuple[float, dict[str, Finding]]:
+    """Seconds, and a finding for each cause."""
+    causes: dict[str, Finding] = {}
+    start = time.process_time() if engine != "atheris" else time.monotonic()
+    for finding in RUN[engine](target, inputs, seed):
+        known = causes.get(finding.place)
+        if known is None or len(finding.data) < len(known.data):
+            causes[finding.place] = finding
+        if len(causes) >= MOST_CAUSES:
+            break
+    clock = time.process_time() if engine != "atheris" else time.monotonic()
+    for finding in causes.values():
+        write_atomic(KEPT / target.name / sha256(finding.data)[:12], finding.data)
+    return clock - start, causes
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The options, checked."""
+    parser = Parser(prog="python -m tests.fuzz.run", description="Fuzzes parsers and loaders.")
+    parser.add_argument("--inputs", type=whole, default=2000, help="for each target (default: 2000)")
+    parser.add_argument(
+        "--target", nargs="+", default=list(TARGETS), metavar="NAME", help="some of --list (default: all)"
+    )
+    parser.add_argument("--engine", choices=ENGINES, default="mutations")
+    parser.add_argument("--seed", type=whole, default=0, help="of the inputs (default: 0)")
+    parser.add_argument(
+        "--record", action="store_true", help="note the figures in results/fuzzing.json, render the page"
+    )
+    parser.add_argument("--list", action="store_true", help="print the targets")
+    options = parser.parse_args(argv)
+    for name in options.target:
+        if name not in TARGETS:
+            raise FlashladderError(
+                "no such target", found=repr(name), hint=closest(name, list(TARGETS)) or "see --list"
+            )
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the targets one after the other; 1 when something was found."""
+    options = parse_arguments(argv)
+    if options.list:
+        print("\n".join(f"{target.name:16s} {target.what}" for target in TARGETS.values()))
+        return 0
+    os.environ.pop("FLASHLADDER_ROOT", None)
+    if options.engine != "atheris":
+        limit_memory()
+    total = 0
+    for name in options.target:
+        spent, causes = fuzz(TARGETS[name], options.engine, options.inputs, options.seed)
+        total += len(causes)
+        print(f"{name:16s} {options.inputs:7d} inputs {spent:7.1f} s  {len(causes)} found", flush=True)
+        for place, finding in causes.items():
+            print(f"    {place}: {' '.join(finding.what.split())[:150]}")
+            print(f"    {finding.data[:100]!r}", flush=True)
+        if options.record:
+            figures.record(name, options.engine, options.inputs, spent, len(causes))
+    if total:
+        raise CheckFailed(
+            f"{total} causes", where=relative(KEPT), hint=f"mend them, then keep the inputs: {relative(FOUND)}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

@@ -1,0 +1,134 @@
+"""What fuzzing found once is tried again: each file under tests/data/found is read, or refused in one clear line.
+
+Beside it a short run of every target (`tests.fuzz`), the same inputs each time; `nox -s fuzz` runs the long ones.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from flashladder import files
+from flashladder.errors import FlashladderError
+from flashladder.files import MOST_JSON_DEPTH, load_json, unpacked
+from flashladder.paths import ROOT
+from tests.fuzz import figures
+from tests.fuzz.mutate import Mutator
+from tests.fuzz.strategies import hypothesis_inputs
+from tests.fuzz.target import FOUND, Finding, Hang, Target, attempt, within
+from tests.fuzz.targets import TARGETS
+
+INPUTS = 40  # of each target here, the seeds first
+KEPT = sorted(path for path in FOUND.rglob("*") if path.is_file())
+
+
+def told(findings: list[Finding]) -> list[str]:
+    return [f"{finding.place}: {finding.what}: {finding.data[:200]!r}" for finding in findings]
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_an_input_that_was_found_is_refused_or_read(path: Path) -> None:
+    found = attempt(TARGETS[path.parent.name], path.read_bytes())
+    assert told([found] if found else []) == []
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_short_run_finds_nothing(name: str) -> None:
+    mutator = Mutator(TARGETS[name], seed=1)
+    inputs = (mutator.input(number, bombs=False) for number in range(INPUTS))
+    assert told([found for data in inputs if (found := attempt(TARGETS[name], data))]) == []
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_seeds_are_read(name: str) -> None:
+    """A seed that is refused would leave most of its reader untried."""
+    if name in {"compiler-log", "command-line", "grid-name", "packed", "store-entry", "manifest", "cards", "argument"}:
+        pytest.skip("its valid inputs are errors themselves, or name what is not there")
+    target = TARGETS[name]
+    accepted = 0
+    for data in target.seeds():
+        try:
+            target.run(data)
+        except target.declared:
+            continue
+        accepted += 1
+    assert accepted >= 1
+
+
+def test_hypothesis_drives_a_target_as_well() -> None:
+    assert told(list(hypothesis_inputs(TARGETS["short-form"], 60, 1))) == []
+
+
+def test_each_kind_of_failure_is_a_finding() -> None:
+    def hang(_: bytes) -> None:
+        while True:
+            pass
+
+    def two_lines(_: bytes) -> None:
+        raise ValueError("one\ntwo")
+
+    def crash(data: bytes) -> int:
+        return data[0]
+
+    def fine(_: bytes) -> None:
+        raise FlashladderError("no")
+
+    def target(run: object) -> Target:
+        return Target("x", "x", run, lambda: [b""], (), (FlashladderError, ValueError))  # type: ignore[arg-type]  # any
+
+    assert attempt(target(fine), b"") is None
+    assert "IndexError" in told([attempt(target(crash), b"") or pytest.fail("missed")])[0]
+    assert "not one printable line" in told([attempt(target(two_lines), b"") or pytest.fail("missed")])[0]
+    with pytest.raises(Hang), within(0.05):
+        hang(b"")
+
+
+def test_an_input_follows_from_target_seed_and_number() -> None:
+    first, again, other = (Mutator(TARGETS["grid"], seed) for seed in (1, 1, 2))
+    numbers = range(80)
+    assert [first.input(n) for n in numbers] == [again.input(n) for n in numbers]
+    assert [first.input(n) for n in numbers] != [other.input(n) for n in numbers]
+
+
+def test_the_page_is_what_the_figures_give() -> None:
+    assert figures.PAGE.read_text(encoding="utf-8") == figures.render(figures.load())
+    assert set(figures.load()["runs"]) <= set(TARGETS)
+
+
+def test_every_kept_input_belongs_to_a_target() -> None:
+    assert {path.parent.name for path in KEPT} <= set(TARGETS)
+    assert {path.relative_to(ROOT).parts[:3] for path in KEPT} == {("tests", "data", "found")}
+
+
+@pytest.mark.parametrize(
+    ("raw", "what"),
+    [
+        (b'{"a": 1, "b": {"x": 1, "x": 2}}', "the key 'x' stands twice in one object"),
+        (b'\xef\xbb\xbf{"a": 1}', "it begins with a byte order mark"),
+        (b'{"a": "\xff"}', "can't decode byte 0xff"),
+        (b'{"a": "\\ud800"}', "surrogates not allowed"),
+        (b"[" * (MOST_JSON_DEPTH + 1) + b"]" * (MOST_JSON_DEPTH + 1), "it nests deeper than 48 levels"),
+        (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "it nests deeper than 48 levels"),
+        (b"1" * 5000, "Exceeds the limit"),
+        (b"{", "Expecting property name"),
+    ],
+)
+def test_json_is_read_strictly(raw: bytes, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        load_json(raw)
+
+
+def test_json_of_the_deepest_kind_is_read() -> None:
+    raw = b"[" * MOST_JSON_DEPTH + b"]" * MOST_JSON_DEPTH
+    assert load_json(raw) == json.loads(raw)
+    assert load_json(b'{"a": "\\ud83d\\ude00"}') == {"a": "😀"}  # a pair of halves is one character
+
+
+def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_JSON_BYTES", 1 << 20)
+    assert len(unpacked(gzip.compress(b"0" * (1 << 20)))) == 1 << 20
+    with pytest.raises(ValueError, match="it unpacks to more than 1 MiB"):
+        unpacked(gzip.compress(b"0" * ((1 << 20) + 1)))
