@@ -126,7 +126,7 @@ def tests(session: nox.Session) -> None:
 
     A process more than there are CPUs, as some wait; each has one thread. ``-- -n0`` is one, for a debugger.
     """
-    install(session, "build", "analysis", "test", "slurm")
+    install(session, "build", "analysis", "test", "slurm", "bundle")
     session.run("python", "-m", "flashladder.build.wheel")
     spread = ("-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "worksteal")
     session.run("python", "-m", "pytest", *spread, *session.posargs, env={"OMP_NUM_THREADS": "1"})
@@ -160,7 +160,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typecheck(session: nox.Session) -> None:
     """Types: mypy --strict on package, scripts, tasks and tests."""
-    install(session, "build", "analysis", "test", "slurm", "typecheck")
+    install(session, "build", "analysis", "test", "slurm", "bundle", "typecheck")
     session.run("mypy", *session.posargs)
 
 
@@ -170,7 +170,7 @@ def dev(session: nox.Session) -> None:
     venv = ROOT / ".venv"
     if not (venv / "bin" / "python").exists():
         session.run("uv", "venv", "--python", sys.executable, str(venv))
-    install(session, "build", "analysis", "test", "slurm", "lint", "typecheck", "dev", venv=venv)
+    install(session, "build", "analysis", "test", "slurm", "bundle", "lint", "typecheck", "dev", venv=venv)
     editable = ("--no-deps", "--no-build-isolation", "--editable", ".")
     session.run("uv", "pip", "install", "--python", str(venv), *editable, silent=True)
     session.log("ready: `source .venv/bin/activate`, then `invoke --list`; nothing else on this machine was changed")
@@ -206,6 +206,10 @@ LOCK_GROUPS = {
     "analysis": ("analysis",),
     "test": ("test",),
     "slurm": ("slurm",),
+    "node": ("node",),
+    "bundle": ("bundle",),
+    "package": ("package",),
+    "audit": ("audit",),
     "lint": ("lint",),
     "typecheck": ("typecheck",),
     "fuzz": ("fuzz",),

@@ -109,7 +109,10 @@ RUN: dict[str, Callable[[Given], None]] = {
     "ptx": here("ptx", _ptx),
     **{name: understood_by("view.command", name, name) for name in ("list", "show", "diff")},
     **{name: on_gpu(f"{name}.command", name) for name in ("check", "bench")},
-    **{name: understood_by(f"{name}.command", name) for name in ("build", "emulate", "sweep", "report", "gate")},
+    **{
+        name: understood_by(f"{name}.command", name)
+        for name in ("build", "emulate", "sweep", "bundle", "report", "gate")
+    },
     "sass": understood_by("view.sass", "sass"),
     "verify": understood_by("gate.verify", "verify"),
     "doctor": understood_by("gpu.doctor", "doctor"),

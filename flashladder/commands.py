@@ -196,6 +196,20 @@ _SWEEP = Command(
     ),
 )
 
+_BUNDLE = Command(
+    "bundle",
+    "Makes one file that runs on a GPU node without network.",
+    ("bundle --arch sm_90 --python 3.12",),
+    (
+        _Text("arch", "sm_XX, several separated by commas (default: all)"),
+        _Text("python", "the node's Python, several separated by commas (default: this one's)"),
+        _Text("iterations", "numbers separated by commas (default: all)"),
+        _Text("grid", "grids separated by commas, whose kernels come along beyond the ladder's, such as ablation"),
+        _Text("platform", "tags of wheels that the node takes, commas between (default: glibc 2.28 on x86-64)"),
+        _Text("out", "folder (default: build/bundle)"),
+    ),
+)
+
 _LOOK = (
     Command(
         "ptxas",
@@ -249,7 +263,7 @@ _RESULTS = (
 STATIONS: dict[str, tuple[Command, ...]] = {
     "Read": _READ,
     "Build": _BUILD,
-    "Check and time": (_CHECK, _EMULATE, _NVCC, _BENCH, _SWEEP),
+    "Check and time": (_CHECK, _EMULATE, _NVCC, _BENCH, _SWEEP, _BUNDLE),
     "Look inside": _LOOK,
     "Results": _RESULTS,
     "This machine": (

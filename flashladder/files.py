@@ -20,7 +20,7 @@ from typing import Any
 import zlib
 
 from flashladder.errors import FlashladderError
-from flashladder.paths import ITERATIONS, ROOT
+from flashladder.paths import ITERATIONS, PACKAGE, ROOT
 
 MOST_JSON_BYTES = 256 * 1024**2  # of a document, unpacked; the longest of the project has 8 MB
 MOST_JSON_DEPTH = 48  # collections within collections; the deepest document has 7
@@ -34,11 +34,11 @@ def last_iteration(folder: Path = ITERATIONS) -> int:
 
 
 def relative(path: Path) -> str:
-    """`path` as a person would type it from the checkout's root."""
-    try:
-        return path.resolve().relative_to(ROOT).as_posix()
-    except ValueError:
-        return str(path)
+    """`path` as a person would type it from the checkout's root; of an installed package's own files from beside it."""
+    found = path.resolve()
+    if found.is_relative_to(ROOT):
+        return found.relative_to(ROOT).as_posix()
+    return found.relative_to(PACKAGE.parent).as_posix() if found.is_relative_to(PACKAGE) else str(path)
 
 
 def sha256(data: bytes | str) -> str:

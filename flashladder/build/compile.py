@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from flashladder.arguments import CONFIGS, Parser, whole
 from flashladder.build.ptxas_table import render
-from flashladder.build.scheduler import fill_all
+from flashladder.build.scheduler import fill_all, missing_entries
 from flashladder.build.store import STORE, CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import write_atomic
 from flashladder.machine_code.ptxas import PtxasRow, to_csv
 from flashladder.paths import KERNELS
+from flashladder.toolchain.recorded import read_recorded
 from flashladder.toolchain.wheels import (
     Toolchain,
     find_toolchain,
@@ -44,13 +45,29 @@ __all__ = ["CubinEntry", "PtxEntry", "compile_many", "cubin_for", "ptx_for", "pt
 # The packages that decide what nvcc -ptx writes; ptxas is part of the first one.
 PTX_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
 
+NOWHERE = Path("not-here")  # in place of programs that were written down: nothing runs them
+
 
 def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tools:
     """Programs, versions and flags for a release build (-lineinfo) or a debug build (-G -O0).
 
+    Where the store came with a record of what filled it (`read_recorded`), a release build's are those.
+
     Raises:
         FlashladderError: the toolchain or the host compiler is missing.
     """
+    if toolchain is None and not debug and (found := read_recorded(STORE)):
+        return Tools(
+            root=NOWHERE,
+            nvcc=NOWHERE,
+            ptxas=NOWHERE,
+            host_compiler=NOWHERE,
+            nvcc_flags=found.nvcc_flags,
+            ptxas_flags=found.ptxas_flags,
+            ptx_versions=found.ptx_versions,
+            ptxas_version=found.ptxas_version,
+            recorded=True,
+        )
     toolchain = toolchain or find_toolchain()
     pins, host = load_pins(), host_compiler()
     versions = {name: toolchain.versions[name] for name in PTX_PACKAGES}
@@ -125,8 +142,18 @@ def ptx_many(
     """
     tools = tools_of(toolchain, debug=debug)
     entries = [ptx_planned(iteration, config, tools, kernels) for iteration, config in pairs]
-    fill_all(entries, n_jobs)
+    _fill(entries, n_jobs, tools)
     return entries
+
+
+def _fill(entries: Sequence[PtxEntry | CubinEntry], n_jobs: int | None, tools: Tools) -> None:
+    """Fills what is missing; tools that were only written down can fill nothing."""
+    if tools.recorded and (missing := missing_entries(entries)):
+        raise FlashladderError(
+            f"{len(missing)} of the kernels that this needs did not come with the bundle, and nothing here compiles",
+            hint="where there is a checkout: invoke bundle",
+        )
+    fill_all(entries, n_jobs)
 
 
 def compile_many(
@@ -156,7 +183,7 @@ def compile_many(
         unit = units.get((id(iteration), config)) or ptx_planned(iteration, config, tools, kernels)
         units[id(iteration), config] = unit
         entries.append(cubin_entry(unit, require_target(iteration, arch), tools, STORE))
-    fill_all(entries, n_jobs)
+    _fill(entries, n_jobs, tools)
     return entries
 
 

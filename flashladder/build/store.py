@@ -34,6 +34,7 @@ class Tools:
         root: the toolchain's folder, of which the headers are part.
         nvcc_flags: without -ptx, -I, -ccbin; `ptxas_flags` without -arch.
         ptx_versions: package -> version of all that decides the PTX; `ptxas_version` of all that decides machine code.
+        recorded: they are not here: a store that was filled elsewhere says what filled it.
     """
 
     root: Path
@@ -45,6 +46,7 @@ class Tools:
     ptx_versions: Mapping[str, str]
     ptxas_version: str
     debug: bool = False
+    recorded: bool = False
 
 
 @dataclass(frozen=True)

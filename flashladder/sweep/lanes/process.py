@@ -18,7 +18,7 @@ import threading
 import time
 from typing import IO, Any, Literal
 
-from flashladder.paths import ROOT
+from flashladder.paths import PACKAGE
 
 TAIL = 2000  # bytes of a dead worker's stderr that its record keeps
 LET_GO_S = 5.0  # a worker that waits for a request leaves in this time once its stdin is closed
@@ -52,7 +52,8 @@ class Process:
     """A worker: a process group of its own that is asked over pipes, and whose stderr is kept in a file.
 
     Args:
-        command: what to start; its working folder and environment are this process's.
+        command: what to start; its environment is this process's, its working folder that of this package, so that a
+            checkout in this process's is not taken for it.
         environment: variables that are added.
 
     Raises:
@@ -64,11 +65,11 @@ class Process:
         self._asked_at = 0
         self.timed_out = False
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
-                env={**os.environ, **environment, "PYTHONPATH": path}, start_new_session=True,
+                env={**os.environ, **environment, "PYTHONPATH": path}, cwd=PACKAGE.parent, start_new_session=True,
             )  # fmt: skip
         except OSError:
             self._stderr.close()

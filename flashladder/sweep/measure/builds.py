@@ -6,6 +6,7 @@ Why before: a compiler beside a measurement takes its CPU and its clock. Used by
 from __future__ import annotations
 
 from collections.abc import Sequence
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.selection import select_configs
 from flashladder.ladder.subject import parse_subject
-from flashladder.paths import ROOT
+from flashladder.paths import BUILD, ROOT
 from flashladder.sweep.cells import Wanted
 
 KEYS = ("prog", "prog-all", "tune", "all")  # from few kernels to many
@@ -32,9 +33,10 @@ def build_all(kernels: Sequence[Wanted], arch: str) -> None:
     by_wheel: dict[tuple[str, str], set[str]] = {}
     for kernel in kernels:
         by_wheel.setdefault((kernel.subject, kernel.toolchain), set()).add(kernel.config)
+    environment = {**os.environ, "FLASHLADDER_BUILD": str(BUILD)}
     for (subject, toolchain), configs in tqdm(by_wheel.items(), desc="build", unit="wheel", disable=None, leave=False):
         command = command_for(subject, toolchain, covering_key(subject, configs), arch)
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         if ran.returncode:
             lines = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
             told = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
@@ -64,6 +66,6 @@ def command_for(subject: str, toolchain: str, key: str, arch: str) -> list[str]:
     """The command that builds and installs one wheel: in the environment of its iteration where nox is, else here."""
     number, *change = parse_subject(subject).text.split()
     options = ["--arch", arch, "--configs", key, *(["--toolchain", toolchain] if toolchain else [])]
-    if nox := shutil.which("nox"):
+    if (nox := shutil.which("nox")) and (ROOT / "noxfile.py").is_file():
         return [nox, "-s", f"build-iteration-{number}", "--", *change, *options]
     return [sys.executable, "-m", "flashladder.build", number, *change, *options]

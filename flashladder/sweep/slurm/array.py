@@ -22,7 +22,7 @@ from typing import Any
 
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, load_json, sha256, write_atomic
-from flashladder.paths import ROOT
+from flashladder.paths import BUILD
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.slurm.options import MOST_TASKS, SlurmOptions, free_cpus, free_gpus
 from flashladder.sweep.slurm.task import WARNING_S, Task
@@ -176,7 +176,7 @@ def parameters(request: Request) -> dict[str, Any]:
     """What submitit writes into the batch file."""
     options = request.options
     site = {name: value for name, value in options.site.items() if name != "reservation"}
-    more = {"requeue": True, "chdir": str(ROOT)}
+    more = {"requeue": True, "chdir": str(BUILD.parent)}
     if "reservation" in options.site:
         more["reservation"] = options.site["reservation"]
     cpus = options.cpus or (GPU_CPUS if request.gpu else 1)

@@ -1,0 +1,10 @@
+"""``python -m flashladder.bundle``: `flashladder.bundle.command`."""
+
+from __future__ import annotations
+
+from flashladder.bundle.command import main
+from flashladder.errors import one_line_errors
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

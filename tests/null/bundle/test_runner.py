@@ -1,0 +1,275 @@
+"""A bundle's runner: what it takes, what it refuses before anything is used, and where it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+import platform
+import stat
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from flashladder.bundle import runner
+from flashladder.bundle.archive import write_bundle
+from flashladder.bundle.runner import Refused
+
+HERE = (sys.version_info[0], sys.version_info[1])
+PYTHON = f"{HERE[0]}.{HERE[1]}"
+MACHINE = platform.machine()
+NODE = 'import os, sys\nprint("node", sys.argv[1:], os.environ["FLASHLADDER_BUILD"])\nraise SystemExit(1)\n'
+
+
+def zipped(files: Mapping[str, bytes], modes: Mapping[str, int] | None = None) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in files.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr = (modes or {}).get(name, stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, data)
+    return stream.getvalue()
+
+
+WHEEL = zipped(
+    {
+        "flashladder/__init__.py": b"",
+        "flashladder/bundle/__init__.py": b"",
+        "flashladder/bundle/node.py": NODE.encode(),
+        "x.data/purelib/beside.py": b"",
+        "x.data/scripts/tool": b"",
+    }
+)
+
+
+def bundle(folder: Path, wheel: bytes = WHEEL, more: Mapping[str, bytes] | None = None) -> Path:
+    files = {"wheels/x.whl": wheel, "build/store/tools.json": b"{}", **(more or {})}
+    return write_bundle(folder / "b.pyz", MACHINE, {PYTHON: ["wheels/x.whl"]}, files)
+
+
+def rewritten(path: Path, change: Mapping[str, bytes | None], modes: Mapping[str, int] | None = None) -> Path:
+    """The bundle with members replaced, added, or (None) removed; its manifest as it was, unless that is changed."""
+    with zipfile.ZipFile(path) as archive:
+        files: dict[str, bytes | None] = {name: archive.read(name) for name in archive.namelist()}
+    path.write_bytes(zipped({name: data for name, data in {**files, **change}.items() if data is not None}, modes))
+    return path
+
+
+def refusal(path: Path, into: Path) -> str:
+    """Why a bundle is refused; nothing was written for it."""
+    with pytest.raises(Refused) as caught:
+        runner.prepare(["--into", str(into), "list"], path)
+    assert not into.exists() or not any(into.iterdir())
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_bundle_runs_as_one_file_and_leaves_with_the_codes_of_its_command(tmp_path: Path) -> None:
+    path = bundle(tmp_path)
+    ran = subprocess.run([sys.executable, path, "sweep", "--x y"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
+    (folder,) = (tmp_path / "b").iterdir()
+    assert ran.stdout == f"node ['sweep', '--x y'] {folder / 'build'}\n"
+    assert (folder / "build" / "store" / "tools.json").read_bytes() == b"{}"
+    assert (folder / "packages" / "beside.py").is_file()
+    assert not list(folder.rglob("tool"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "b.pyz"]
+
+
+def test_a_checkout_in_the_working_folder_is_not_taken_for_the_bundle(tmp_path: Path) -> None:
+    other = tmp_path / "flashladder" / "bundle"
+    other.mkdir(parents=True)
+    for path in (other.parent / "__init__.py", other / "__init__.py"):
+        path.touch()
+    (other / "node.py").write_text("raise SystemExit('the checkout')\n", encoding="utf-8")
+    command = [sys.executable, str(bundle(tmp_path)), "x"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout[:12]) == (1, "node ['x'] /")
+
+
+def test_what_is_unpacked_is_not_unpacked_again(tmp_path: Path) -> None:
+    path = bundle(tmp_path)
+    first = runner.unpacked(path, tmp_path / "into", HERE, MACHINE)
+    (first / "build" / "records").mkdir()
+    assert runner.unpacked(path, tmp_path / "into", HERE, MACHINE) == first
+    assert (first / "build" / "records").is_dir()
+    other = bundle(tmp_path, more={"build/new": b""})
+    assert runner.unpacked(other, tmp_path / "into", HERE, MACHINE) != first
+
+
+def test_the_environment_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/site")
+    monkeypatch.setenv("FLASHLADDER_ROOT", "/a/checkout")
+    found = runner.environment(tmp_path)
+    assert found["PYTHONPATH"] == f"{tmp_path / 'packages'}{os.pathsep}/site"
+    assert found["FLASHLADDER_BUILD"] == str(tmp_path / "build")
+    assert "FLASHLADDER_ROOT" not in found
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"wheels/x.whl": WHEEL + b"\0"}, "wheels/x.whl was changed: expected sha256"),
+        ({"wheels/x.whl": None}, "wheels/x.whl is missing"),
+        ({"build/more": b""}, "build/more is not a file of this bundle"),
+        ({"__main__.py": b"print('other')"}, "__main__.py was changed"),
+        ({"MANIFEST.json": None}, "no MANIFEST.json in it: not a bundle"),
+        ({"MANIFEST.json": b"{"}, "MANIFEST.json is damaged (JSONDecodeError)"),
+        ({"MANIFEST.json": b"[" * 100_000}, "MANIFEST.json is damaged (RecursionError)"),
+        ({"MANIFEST.json": b"\xff"}, "MANIFEST.json is damaged (UnicodeDecodeError)"),
+        ({"MANIFEST.json": b'{"schema": 2}'}, "MANIFEST.json is not one of a bundle of schema 1"),
+        ({"../climbs": b""}, "unsafe name in an archive: '../climbs'"),
+        ({"/absolute": b""}, "unsafe name in an archive: '/absolute'"),
+        ({"a/../b": b""}, "unsafe name in an archive: 'a/../b'"),
+        ({"a//b": b""}, "unsafe name in an archive: 'a//b'"),
+        ({"./a": b""}, "unsafe name in an archive: './a'"),
+        ({"a\\b": b""}, "unsafe name in an archive: 'a\\\\b'"),
+        ({"c:a": b""}, "unsafe name in an archive: 'c:a'"),
+        ({"a\x1b[2J": b""}, "unsafe name in an archive: 'a\\x1b[2J'"),
+        ({"../": b""}, "unsafe name in an archive: '..'"),
+    ],
+)
+def test_a_changed_bundle_is_refused_before_anything_is_written(
+    change: dict[str, bytes | None], told: str, tmp_path: Path
+) -> None:
+    path = rewritten(bundle(tmp_path), change)
+    assert told in refusal(path, tmp_path / "into")
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFBLK])
+def test_links_and_devices_are_refused(kind: int, tmp_path: Path) -> None:
+    path = rewritten(bundle(tmp_path), {"build/x": b"/etc/passwd"}, {"build/x": kind | 0o777})
+    assert refusal(path, tmp_path / "into") == "build/x in an archive is a link or a device"
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_is_twice_is_refused(tmp_path: Path) -> None:
+    path = bundle(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("wheels/x.whl", WHEEL)
+    assert refusal(path, tmp_path / "into") == "wheels/x.whl is twice in an archive"
+
+
+def test_a_bomb_is_refused_by_its_size_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for i in range(3):
+            archive.writestr(f"{i}", bytes(2**20))
+    with zipfile.ZipFile(path) as archive, pytest.raises(Refused, match="3145728 bytes unpacked: expected at most 9"):
+        runner.members(archive, most=9)
+
+
+@pytest.mark.parametrize(
+    "names", [{"../x": b""}, {"y.data/purelib/../../x": b""}, {"y.data/purelib/": b"", "y.data/platlib//x": b""}]
+)
+def test_a_wheel_inside_stays_in_its_folder(names: dict[str, bytes], tmp_path: Path) -> None:
+    """Its digest is the manifest's: the maker of the bundle took it from elsewhere."""
+    path = bundle(tmp_path, wheel=zipped(names))
+    assert "unsafe name in an archive" in refusal(path, tmp_path / "into")
+    assert [one.name for one in tmp_path.iterdir() if one.name != "into"] == ["b.pyz"]
+
+
+@pytest.mark.parametrize("length", [0, 20, 400])
+def test_half_a_bundle_is_one_line(length: int, tmp_path: Path) -> None:
+    path = bundle(tmp_path)
+    path.write_bytes(path.read_bytes()[:length])
+    assert "not a whole archive" in refusal(path, tmp_path / "into")
+
+
+def test_every_changed_byte_is_refused_or_harmless(tmp_path: Path) -> None:
+    """Of all bytes of a bundle: none leads to a crash, and what is unpacked has the digests of the manifest."""
+    path = bundle(tmp_path)
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        good = runner.checked_files(archive)
+    accepted = 0
+    for place in range(0, len(whole), 7):
+        changed = bytearray(whole)
+        changed[place] ^= 0x41
+        try:
+            with zipfile.ZipFile(io.BytesIO(bytes(changed))) as archive:
+                assert runner.checked_files(archive)[1] == good[1]
+            accepted += 1
+        except (Refused, *runner.BROKEN):
+            pass
+    assert accepted < len(whole) / 7 / 2
+
+
+@pytest.mark.parametrize(
+    ("version", "machine", "told"),
+    [
+        ((3, 9), MACHINE, "another Python: expected"),
+        ((3, 99), MACHINE, "found 3.99; make one where there is a network: invoke bundle --python 3.99"),
+        (HERE, "riscv64", f"another machine: expected {MACHINE}, found riscv64"),
+    ],
+)
+def test_another_python_or_machine_is_told(version: tuple[int, int], machine: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=told):
+        runner.unpacked(bundle(tmp_path), tmp_path / "into", version, machine)
+    assert not (tmp_path / "into").exists()
+
+
+def test_an_old_python_is_told() -> None:
+    assert [runner.supported(version) for version in ((3, 9), (3, 10), (3, 14))] == [False, True, True]
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """A file in the place of the folder: also root cannot unpack there."""
+    path = bundle(tmp_path)
+    (tmp_path / "b").write_text("", encoding="utf-8")
+    ran = subprocess.run([sys.executable, path, "list"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {tmp_path / 'b'}: the bundle cannot be unpacked")
+    assert last.endswith("--into FOLDER")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_without_permission_is_one_line(tmp_path: Path) -> None:
+    path = bundle(tmp_path)
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(Refused, match="cannot be unpacked"):
+            runner.prepare([], path)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_two_that_unpack_at_once_get_one_folder(tmp_path: Path) -> None:
+    path = bundle(tmp_path)
+    ran = [subprocess.Popen([sys.executable, path, "x"], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    told = {one.communicate()[0] for one in ran}
+    assert len(told) == 1
+    assert len(list((tmp_path / "b").iterdir())) == 1
+
+
+@pytest.mark.parametrize("words", [["--into"], ["--into", " "]])
+def test_into_needs_a_folder(words: Sequence[str], tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="--into needs a folder"):
+        runner.prepare(list(words), bundle(tmp_path))
+
+
+def test_an_unpacked_bundle_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="expected the one file"):
+        runner.prepare([], tmp_path)
+
+
+def test_the_manifest_names_every_file_with_its_digest(tmp_path: Path) -> None:
+    with zipfile.ZipFile(bundle(tmp_path)) as archive:
+        manifest = json.loads(archive.read("MANIFEST.json"))
+        files = {name: archive.read(name) for name in archive.namelist() if name != "MANIFEST.json"}
+    assert manifest["files"] == {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+
+def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
+    first = bundle(tmp_path).read_bytes()
+    assert bundle(tmp_path).read_bytes() == first
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        names = archive.namelist()
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    assert names == ["MANIFEST.json", "__main__.py", *sorted(names[2:])]
