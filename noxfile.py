@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import hashlib
+import json
 import os
 from pathlib import Path
 import re
+import shutil
 import sys
 
 import nox
@@ -34,6 +36,7 @@ nox.options.sessions = ["lint", "typecheck", "tests"]
 ROOT = Path(__file__).resolve().parent
 REQUIREMENTS = ROOT / "requirements"
 TITLE = re.compile(r"^title: (.+)$", re.MULTILINE)
+EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}  # 1980, the first moment a zip can hold
 CXX_SUFFIXES = {".cuh", ".cu", ".h", ".cpp"}
 # A toolkit or compiler setting of the machine must not leak into a session.
 os.environ.pop("CUDA_HOME", None)
@@ -162,6 +165,56 @@ def typecheck(session: nox.Session) -> None:
     """Types: mypy --strict on package, scripts, tasks and tests."""
     install(session, "build", "analysis", "test", "slurm", "bundle", "typecheck")
     session.run("mypy", *session.posargs)
+
+
+@nox.session
+def package(session: nox.Session) -> None:
+    """Sdist and wheel: twine, and the wheel on every Python here."""
+    install(session, "build", "analysis", "package", torch=False)
+    made = Path(session.create_tmp()) / "dist"
+    shutil.rmtree(made, ignore_errors=True)
+    backend = ("--build-constraints", str(REQUIREMENTS / "build.txt"), "--require-hashes")
+    session.run("uv", "build", *backend, "--out-dir", str(made), str(ROOT), silent=True, env=EPOCH)
+    sdist, wheel = sorted(made.glob("*.tar.gz")), sorted(made.glob("*.whl"))
+    session.run("twine", "check", "--strict", *map(str, sdist + wheel))
+    session.run("python", "tests/package/installed.py", str(wheel[0]), env={"PYTHONPATH": str(ROOT)})
+
+
+@nox.session
+def bundle(session: nox.Session) -> None:
+    """A bundle of all, unpacked and run where no network is."""
+    install(session, "build", "analysis", "bundle")
+    made = Path(session.create_tmp())
+    node = made / "node"
+    if not (node / "bin" / "python").exists():
+        session.run("uv", "venv", "--quiet", "--python", sys.executable, str(node))
+    session.run("uv", "pip", "install", "--quiet", "--python", str(node), f"torch=={pins()['torch']}")
+    session.run("python", "-m", "flashladder.bundle", "--arch", "sm_90", "--out", str(made), *session.posargs)
+    session.run("python", "tests/package/node.py", str(made), str(node), env={"PYTHONPATH": str(ROOT)})
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Known advisories of every pin; needs a service on the network."""
+    install(session, "audit", torch=False)
+    found = Path(session.create_tmp()) / "audit.json"
+    files = [part for path in sorted(REQUIREMENTS.glob("*.txt")) for part in ("-r", str(path))]
+    service = session.posargs or ["--vulnerability-service", "osv"]
+    found.unlink(missing_ok=True)
+    command = ("pip-audit", "--disable-pip", "--require-hashes", "--progress-spinner=off", "-f", "json", *service)
+    told = session.run(*command, "-o", str(found), *files, success_codes=[0, 1], silent=True)
+    if not found.is_file():
+        last = str(told).strip().splitlines()[-1:] or ["no message"]
+        session.skip(f"nothing was audited: the service of advisories does not answer ({last[0][:200]})")
+    packages = json.loads(found.read_text(encoding="utf-8"))["dependencies"]
+    known = [(one, issue) for one in packages for issue in one.get("vulns", [])]
+    for one, issue in known:
+        session.warn(
+            f"{one['name']} {one['version']}: {issue['id']}, fixed in {issue['fix_versions'] or 'nothing yet'}"
+        )
+    session.log(f"{len(packages)} pins, {len(known)} known advisories")
+    if known:
+        session.error("pins with known advisories")
 
 
 @nox.session

@@ -14,7 +14,16 @@ from pathlib import Path
 import signal
 import sys
 
-from flashladder.paths import ROOT
+from flashladder.paths import CARRIED, ROOT
+
+# What the package works without, and what brings it; a command that cannot do without it says so.
+OPTIONAL = {
+    "torch": "torch",
+    "matplotlib": "'flashladder[report]'",
+    "pandas": "'flashladder[report]'",
+    "ninja": "'flashladder[build]'",
+    "wheel": "'flashladder[build]'",
+}
 
 LONGEST_FACT = 2000  # characters of what was expected or found that a message shows
 
@@ -122,11 +131,11 @@ def one_line_errors() -> Iterator[None]:
     """Turns a `FlashladderError` into its one line on stderr and its exit code; for the edges of commands.
 
     A reader that has seen enough (``invoke ptx 7 | head``) ends the command quietly; Ctrl-C ends it with 130, and
-    a file that cannot be read or written (a full disk behind stdout), and a FLASHLADDER_ROOT that is no checkout,
-    with 2.
+    a file that cannot be read or written (a full disk behind stdout), a FLASHLADDER_ROOT that is no checkout, and a
+    package that is missing and not always needed, with 2.
     """
     try:
-        _require_checkout()
+        _require_root()
         yield
         sys.stdout.flush()
     except FlashladderError as error:
@@ -138,6 +147,11 @@ def one_line_errors() -> Iterator[None]:
     except BrokenPipeError:
         drop_stdout()
         raise SystemExit(0) from None
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL:
+            raise
+        print(f"error: this needs {error.name}; run: pip install {OPTIONAL[error.name]}", file=sys.stderr)
+        raise SystemExit(2) from None
     except OSError as error:
         drop_stdout()
         where = f"{error.filename}: " if error.filename else ""
@@ -145,7 +159,16 @@ def one_line_errors() -> Iterator[None]:
         raise SystemExit(2) from None
 
 
-def _require_checkout() -> None:
+def require_checkout(command: str) -> None:
+    """Raises `FlashladderError` where the package is installed without a checkout around it."""
+    if ROOT == CARRIED:
+        raise FlashladderError(
+            f"{command} needs a checkout, and this package is installed without one",
+            hint="set FLASHLADDER_ROOT to a checkout of flashladder",
+        )
+
+
+def _require_root() -> None:
     """Nothing, where FLASHLADDER_ROOT is not set or names a checkout.
 
     Raises:

@@ -28,7 +28,7 @@ from flashladder.bundle.runner import BUILD as BUILD_FOLDER
 from flashladder.bundle.runner import WHEELS
 from flashladder.bundle.sbom import sbom
 from flashladder.commands import COMMANDS
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, require_checkout
 from flashladder.files import relative, sha256
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.iteration import load_all, load_iteration
@@ -117,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         FlashladderError: it could not be made.
     """
     options = _parse(argv)
+    require_checkout("bundle")
     numbers, arches, pythons = numbers_of(options.iterations), arches_of(options.arch), pythons_of(options.python)
     kernels = collect(numbers, grids_of(options.grid), arches)
     with tempfile.TemporaryDirectory() as scratch:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 from flashladder.build.wheel import EPOCH_SECONDS
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.files import relative
 from flashladder.paths import ROOT
 
@@ -36,8 +36,7 @@ def pipeline_wheel(out: Path) -> Path:
     Raises:
         FlashladderError: this is no checkout, or the build failed.
     """
-    if not (ROOT / "pyproject.toml").is_file():
-        raise FlashladderError("the pipeline's wheel is built from a checkout, and there is none", where=ROOT)
+    require_checkout("the pipeline's wheel")
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "checkout"
         for name in SOURCES:

@@ -161,8 +161,9 @@ def wheels_for(manifest: dict[str, Any], version: tuple[int, int], machine: str)
             f"invoke bundle --python {wanted}"
         )
     names = [str(name) for name in manifest["install"][wanted]]
-    if absent := [name for name in names if name not in manifest["files"]]:
-        raise Refused(f"{absent[0]} is missing")
+    for name in names:
+        if name not in manifest["files"]:
+            raise Refused(f"{name} is missing")
     return names
 
 

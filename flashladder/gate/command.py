@@ -18,7 +18,7 @@ from pathlib import Path
 
 from flashladder.arguments import parser_of
 from flashladder.commands import COMMANDS
-from flashladder.errors import one_line_errors
+from flashladder.errors import one_line_errors, require_checkout
 from flashladder.files import dump_json
 from flashladder.gate import checks as gate_checks
 from flashladder.gate.claim_checks import CHECKS
@@ -133,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the gate; exit code 1 when a check failed."""
     wants_json = parser_of(COMMANDS["gate"], "gate", "--json").parse_args(argv).json
     with one_line_errors():
+        require_checkout("gate")
         outcomes = run_gate()
     print(dump_json([asdict(outcome) for outcome in outcomes]).rstrip() if wants_json else render(outcomes))
     return 1 if any(outcome.status == "failed" for outcome in outcomes) else 0

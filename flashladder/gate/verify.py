@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from flashladder.arguments import parser_of
 from flashladder.commands import COMMANDS
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.files import dump_json, relative
 from flashladder.gate import results as gate_results
 from flashladder.gate import verify_document
@@ -247,6 +247,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Verifies and prints; exit code 1 when something does not hold."""
     options = parser_of(COMMANDS["verify"], "gate.verify", "results/h200").parse_args(argv)
     with one_line_errors():
+        if not options.path:
+            require_checkout("verify without a path")
         found = verify(Path(options.path) if options.path else RESULTS)
     print(dump_json([asdict(one) for one in found]).rstrip() if options.json else render(found))
     return 1 if any(one.status == "failed" for one in found) else 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser, whole
-from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors, require_checkout
 from flashladder.files import relative, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -147,6 +147,7 @@ def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = 
     Raises:
         FlashladderError: the reason is empty, there is no such iteration, or a kernel does not compile.
     """
+    require_checkout("lock")
     reason = _checked_reason(reason)
     arches = [arch for arch in LOCK_ARCHES if arch in load_iteration(number).family.targets.arches]
     rows = [(read_lock(arch, folder), snapshot(arch, [number])) for arch in arches]
@@ -249,6 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--reason", default="", help="why it is locked anew (write)")
     args = parser.parse_args(argv)
     with one_line_errors():
+        require_checkout("lock")
         if args.what == "verify":
             check(args.arch or LOCK_ARCHES, args.iterations).show()
             return 0

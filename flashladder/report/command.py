@@ -19,7 +19,7 @@ import sys
 from flashladder.arguments import parser_of
 from flashladder.columns import csv_text
 from flashladder.commands import COMMANDS
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.files import relative, write_atomic
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import (
@@ -143,6 +143,7 @@ def report(*, check: bool = False, as_json: bool = False) -> int:
     Returns:
         0; 1 when a file is stale (`check`) or a result had to be refused.
     """
+    require_checkout("report")
     ladder = collect()
     files = committed(ladder, ROOT)
     problems = stale(files) if check else []

@@ -21,6 +21,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.paths import CARRIED, ROOT
 from flashladder.toolchain.pins import Pins, load_pins
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def _require_versions(wanted: Mapping[str, str], found: Mapping[str, str | None]
             where="configs/toolchain.yaml",
             expected=", ".join(f"{name}=={wanted[name]}" for name in wrong),
             found=", ".join(f"{name} {found[name] or 'missing'}" for name in wrong),
-            hint="run: pip install " + " ".join(f"{name}=={wanted[name]}" for name in wrong),
+            hint="run: pip install "
+            + ("'flashladder[build]'" if ROOT == CARRIED else " ".join(f"{name}=={wanted[name]}" for name in wrong)),
         )
 
 

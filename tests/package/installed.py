@@ -1,0 +1,172 @@
+"""The package as a user gets it: a wheel in an environment of its own, on each Python that is here, from an empty folder.
+
+Why a script and no test: it makes environments and needs the index. ``nox -s package`` builds sdist and wheel, asks
+twine about them and runs this; docs/package.md has the figures.
+
+    python tests/package/installed.py dist/flashladder-0.1.0-py3-none-any.whl
+Exit code: 0, 1 where something differs from what is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from flashladder.bundle.pipeline import pipeline_wheel
+from flashladder.bundle.runner import members
+from flashladder.paths import ROOT
+
+PYTHONS = tuple(f"3.{minor}" for minor in range(10, 15))
+RESULT = ROOT / "results" / "h200" / "ablation.json.gz"
+PTX = """\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry add(.param .u64 out)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4;
+    add.s64 %rd3, %rd1, %rd2;
+    add.u32 %r2, %r1, 40;
+    st.global.u32 [%rd3], %r2;
+    ret;
+}
+"""
+PROGRAM = """\
+import numpy as np
+from flashladder import __version__, emulator
+out = np.zeros(32, np.uint32)
+emulator.launch(emulator.parse_file("own.ptx"), grid=1, block=32, args={"out": out})
+assert out.tolist() == list(range(40, 72)), out
+print(__version__)
+"""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A command line, its exit code, and what its output (2: its one line on stderr) holds."""
+
+    words: tuple[str, ...]
+    code: int
+    holds: str
+
+
+CHECKOUT = "needs a checkout, and this package is installed without one"
+EXPECTED = (
+    Expected(("--version",), 0, "flashladder 0.1.0"),
+    Expected(("help",), 0, "This machine"),
+    Expected(("list",), 0, "Static GMEM stride"),
+    Expected(("show", "8"), 0, "static_swizzle"),
+    Expected(("diff", "7", "8"), 0, "xor_static"),
+    Expected(("doctor",), 2, "emulator"),
+    Expected(("emulate", "own.ptx", "--block", "32", "--arg", "out=uint32:32:zeros", "--hazards"), 0, "out"),
+    Expected(("verify", str(RESULT)), 0, "all of 1 files hold"),
+    Expected(("sweep", "--grid", "cpu", "--dry-run"), 0, "64 cells"),
+    Expected(("sweep", "--grid", "h200", "--dry-run"), 0, "288 cells"),
+    Expected(("emulate", "1"), 2, "pip install 'flashladder[build]'"),
+    Expected(("build", "7"), 2, "pip install 'flashladder[build]'"),
+    Expected(("ptx", "7"), 2, "pip install 'flashladder[build]'"),
+    Expected(("sass", "8"), 2, "pip install 'flashladder[build]'"),
+    Expected(("check", "7", "--backend", "emulator"), 2, "this needs torch"),
+    Expected(("check", "7"), 2, "no GPU here"),
+    Expected(("bench", "7"), 2, "no GPU here"),
+    Expected(("gate",), 2, CHECKOUT),
+    Expected(("report",), 2, CHECKOUT),
+    Expected(("bundle",), 2, CHECKOUT),
+    Expected(("verify",), 2, CHECKOUT),
+    Expected(("lock", "7", "--reason", "x"), 2, CHECKOUT),
+)
+
+
+def interpreters() -> dict[str, Path]:
+    """The Pythons of this machine that the package is for, those that pyenv keeps among them."""
+    found: dict[str, Path] = {}
+    kept = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for version in PYTHONS:
+        named = shutil.which(f"python{version}")
+        for path in [*([Path(named)] if named else []), *sorted(kept.glob(f"{version}.*/bin/python3"))]:
+            asked = subprocess.run([path, "-c", "print()"], capture_output=True, check=False)
+            if asked.returncode == 0:
+                found.setdefault(version, path)
+    return found
+
+
+def run(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command with a bare environment."""
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(folder / "no-home"), "COLUMNS": "80"}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+
+
+def problems_of(one: Expected, program: Path, folder: Path) -> list[str]:
+    """What is wrong with a command line."""
+    ran = run([program, *one.words], folder)
+    text = ran.stdout if one.code == 0 or one.words == ("doctor",) else ran.stderr
+    told = []
+    if ran.returncode != one.code:
+        told.append(f"exit code {ran.returncode}, expected {one.code}: {ran.stderr[-300:]!r}")
+    if one.holds not in text:
+        told.append(f"no {one.holds!r} in {text[-300:]!r}")
+    if one.code == 2 and one.words != ("doctor",) and ran.stderr.count("\n") != 1:
+        told.append(f"not one line: {ran.stderr!r}")
+    return [f"flashladder {' '.join(one.words)}: {line}" for line in told]
+
+
+def try_out(python: Path, wheel: Path, scratch: Path) -> list[str]:
+    """What is wrong with the package on one Python."""
+    venv, folder = scratch / "venv", scratch / "a folder, empty"
+    uv = [sys.executable, "-m", "uv"]
+    subprocess.run([*uv, "venv", "--quiet", "--no-python-downloads", "--python", python, venv], check=True)
+    subprocess.run([*uv, "pip", "install", "--quiet", "--python", venv, wheel], check=True)
+    folder.mkdir()
+    (folder / "own.ptx").write_text(PTX, encoding="utf-8")
+    found = [line for one in EXPECTED for line in problems_of(one, venv / "bin" / "flashladder", folder)]
+    ran = run([venv / "bin" / "python", "-W", "error", "-c", PROGRAM], folder)
+    return [*found, *([ran.stderr] if ran.returncode else [])]
+
+
+def differing(wheel: Path, scratch: Path) -> list[str]:
+    """Files that the wheel from the sdist and the one that a bundle carries do not have alike."""
+    import zipfile
+
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(pipeline_wheel(scratch)) as other:
+        mine, theirs = ({name: read.read(name) for name in members(read)} for read in (one, other))
+    return [f"{name}: not as in a bundle" for name in sorted(mine | theirs) if mine.get(name) != theirs.get(name)]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Tries the wheel on every Python; a line for each."""
+    wheel = Path(argv[0]).resolve()
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        for line in differing(wheel, Path(scratch)):
+            print(line)
+            failed = 1
+        for version, python in interpreters().items():
+            start = time.monotonic()
+            place = Path(scratch) / version
+            place.mkdir()
+            found = try_out(python, wheel, place)
+            size = sum(path.stat().st_size for path in (place / "venv").rglob("*") if path.is_file()) / 1e6
+            told = f"{len(EXPECTED) + 1} commands as expected" if not found else f"{len(found)} problems"
+            print(
+                f"Python {version}: {told}, {time.monotonic() - start:.0f} s, environment of {size:.0f} MB", flush=True
+            )
+            print("".join(f"  {line}\n" for line in found), end="")
+            failed |= bool(found)
+    missing = ", ".join(version for version in PYTHONS if version not in interpreters())
+    print(f"not on this machine: {missing}" if missing else "on all supported Pythons")
+    return failed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

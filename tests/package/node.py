@@ -1,0 +1,63 @@
+"""A bundle on a node that is cut off: unpacked and run by a Python that has torch alone, without network and compiler.
+
+Why a script: it needs an environment of its own, and takes half a minute. ``nox -s bundle`` makes both and runs it;
+tests/nvcc/test_bundle.py does the same with one cell.
+
+    python tests/package/node.py FOLDER_WITH_THE_BUNDLE VENV_WITH_TORCH
+Exit code: 0, 1 where the node's results are not what they are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import gzip
+import json
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from flashladder.gate import verify
+from flashladder.results.cells import PlannedCell
+from flashladder.sweep.cells import wanted_of
+from flashladder.sweep.measure import cpu
+
+ALONE = ("unshare", "--map-root-user", "--net")  # a network namespace with nothing in it
+
+
+def cut_off() -> list[str]:
+    """What a command begins with to be without network; empty where the kernel does not allow it."""
+    tried = subprocess.run([*ALONE, "true"], capture_output=True, check=False) if shutil.which("unshare") else None
+    return list(ALONE) if tried and tried.returncode == 0 else []
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the `cpu` grid from the bundle; compares codes with this checkout's."""
+    (bundle,), node = sorted(Path(argv[0]).glob("*.pyz")), Path(argv[1]).resolve()
+    alone = cut_off()
+    print("the node has no network" if alone else "no namespaces here: the node is only told to use no index")
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(shutil.copy(bundle, Path(scratch) / bundle.name))
+        variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PIP_NO_INDEX": "1", "CXX": "no-compiler"}
+        command = [*alone, str(node / "bin" / "python"), str(file), "--out", "out"]
+        start = time.monotonic()
+        ran = subprocess.run(command, cwd=scratch, env=variables, capture_output=True, text=True, check=False)
+        if ran.returncode:
+            print(ran.stderr)
+            return 1
+        print(f"unpacked and swept in {time.monotonic() - start:.0f} s")
+        result = Path(scratch) / "out" / "cpu.json.gz"
+        found = verify.verify(result)
+        print(verify.render(found))
+        document: dict[str, Any] = json.loads(gzip.decompress(result.read_bytes()))
+        planned = [PlannedCell.model_validate(cell) for cell in document["sweep"]["planned"]]
+        same = cpu.known_digests([wanted_of(cell) for cell in planned]) == [cell.code for cell in planned]
+        print(f"{len(planned)} cells, of the same code as here" if same else "other code than here")
+        return 0 if same and not found[0].details else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
