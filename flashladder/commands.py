@@ -47,6 +47,15 @@ A_RESULT_FILE: Mapping[str, Any] = {"type": result_file}
 """How a parser takes configurations, dtypes and ``--out``, where a task takes one word each."""
 
 _READ = (
+    Command(
+        "tour",
+        "Walks through the ladder, ten minutes without a GPU.",
+        ("tour --start 5",),
+        (
+            _Flag("yes", "wait for nobody; without a terminal it does not wait either"),
+            Option("start", "the station to begin with (default: 1)", default="1"),
+        ),
+    ),
     Command("list", "Prints the ladder: number, title, what each step changes.", ("list --json",), (_JSON,)),
     Command(
         "show",

@@ -178,8 +178,8 @@ def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> V
     return Verdict(mutant, None, "", reason)
 
 
-def verify(numbers: Sequence[int]) -> Iterator[Verdict]:
-    """The verdict on every mutant of some iterations.
+def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]:
+    """The verdict on every mutant of some iterations, or on those of one opcode.
 
     Raises:
         CheckFailed: the unmodified kernel is reported.
@@ -191,7 +191,8 @@ def verify(numbers: Sequence[int]) -> Iterator[Verdict]:
         if original.races:
             raise CheckFailed(f"iteration {number} as it ships is reported", found=original.races[0])
         for mutant in mutants_of(iteration):
-            yield judge(mutant, original, listed)
+            if only in (None, mutant.instruction.opcode):
+                yield judge(mutant, original, listed)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -199,12 +200,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="python -m flashladder.emulate.mutation",
         description="Deletes each barrier, wait and commit of the kernels in turn; every mutant must be caught.",
-        epilog="example: python -m flashladder.emulate.mutation 7 8",
+        epilog="example: python -m flashladder.emulate.mutation 7 8 --only bar.sync",
+    )
+    parser.add_argument(
+        "--only", choices=(*DELETED, SWIZZLE), metavar="OPCODE", help=f"{', '.join(DELETED)} or {SWIZZLE}"
     )
     parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=f"{NUMBERS} (default: all)")
-    numbers = parser.parse_args(argv).numbers or [iteration.number for iteration in load_all()]
+    options = parser.parse_args(argv)
+    numbers = options.numbers or [iteration.number for iteration in load_all()]
     verdicts = []
-    for verdict in tqdm(verify(numbers), unit="mutant", disable=None, leave=False):
+    for verdict in tqdm(verify(numbers, options.only), unit="mutant", disable=None, leave=False):
         print(verdict)
         verdicts.append(verdict)
     wrong = [verdict for verdict in verdicts if not verdict.as_listed]

@@ -70,6 +70,7 @@ class Grid:
         budget_s: seconds per GPU after which no cell is started; None: as long as it takes.
         excluded: how many cells each exclusion left out, with its reason.
         sha256: of the file.
+        without_gpu: the grid that a machine without a GPU sweeps instead; None: it refuses.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Grid:
     budget_s: float | None
     excluded: tuple[tuple[int, str], ...]
     sha256: str
+    without_gpu: str | None = None
 
 
 def grid_names(folder: Path = FOLDER) -> tuple[str, ...]:
@@ -160,6 +162,7 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
         budget_s=None if file.budget_minutes is None else 60 * file.budget_minutes,
         excluded=tuple((n, " ".join(one.why.split())) for n, one in zip(left_out, file.exclude, strict=True)),
         sha256=sha256(path.read_bytes()),
+        without_gpu=file.without_gpu,
     )
 
 

@@ -80,6 +80,9 @@ class GridFile(_Strict):
         float | None,
         Field(gt=0, allow_inf_nan=False, description="per GPU; no cell is started after it, a later run goes on"),
     ] = None
+    without_gpu: Annotated[
+        str | None, Field(description="the grid that a machine without a GPU sweeps instead; none: it refuses")
+    ] = None
     references: Annotated[list[ReferenceName], Field(description="timed beside FA2 like the kernels")] = []
     toolchains: Annotated[
         list[Annotated[str, Field(pattern=r"^\d{1,3}\.\d{1,3}$")]],

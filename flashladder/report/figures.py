@@ -26,6 +26,7 @@ from flashladder.report.figure_data import Data
 from flashladder.results.differences import Found
 
 README, CHANGELOG, H200 = "README.md", "CHANGELOG.md", "results/h200/README.md"
+MEASURED, LAPTOP = "docs/measurement.md", "docs/without-a-gpu.md"
 GUIDE, DECISION = "docs/emulator.md", "docs/decisions/009-counters-as-the-chip-counts.md"
 SEALED = {H200}  # compared, never rewritten: a seal holds the page's bytes
 UNDERIVABLE = (FlashladderError, KeyError, TypeError, ValueError)  # what it is derived from is edited or not there
@@ -107,23 +108,23 @@ def _listed(names: tuple[str, ...]) -> str:
 CASES = _replayed("emulator_cases.json.gz", "records")
 PATTERNS = _replayed("emulator_patterns.json.gz", "readings")
 FIGURES = (
-    Figure(README, r"FA4 are about ([\d.]+) times", lambda data: f"{data.beyond_ampere():.1f}"),
-    Figure(README, r"within ([\d.]+) points \(harmonic", _points("default")),
-    Figure(README, r"points \(harmonic mean ([\d.]+)\)", _points("hmean")),
-    Figure(README, r"rank order on another \(Spearman at least ([\d.]+)\)", _spearman),
     Figure(README, r"first command takes about ([a-z]+ minutes?)", _duration("reproduce")),
     Figure(README, r"the second about ([a-z]+ minutes?)", _duration("tests")),
-    Figure(README, r"An H200 and an H100 passed (\d+) cases each", lambda data: str(data.checked())),
     Figure(README, r"they need ([\d.]+) GB of disk", _disk),
-    Figure(README, r"\((\d+) cases, about", _cases),
-    Figure(README, r"cases, about ([a-z0-9]+ [a-z]+) on two cores", _duration("check on the emulator")),
-    Figure(README, r"one head; under ([a-z]+ [a-z]+) once", _emulated_under),
-    Figure(README, r"heads a kernel takes about ([a-z0-9]+ [a-z]+) with", _emulated_about),
-    Figure(README, r"caught but (\w+) that", lambda data: spelled(data.equivalent_mutants())),
-    Figure(README, r"counts of all (\d+) locked kernels", lambda data: str(data.locked_kernels())),
-    Figure(README, r"Machine code is made for ([\w, ]+), and PTX", lambda _: _listed(LOCK_ARCHES)),
-    Figure(README, r"(\d+) instruction cases", CASES),
-    Figure(README, r"and (\d+) memory access patterns", PATTERNS),
+    Figure(MEASURED, r"FA4 are about ([\d.]+) times", lambda data: f"{data.beyond_ampere():.1f}"),
+    Figure(MEASURED, r"within ([\d.]+) points \(harmonic", _points("default")),
+    Figure(MEASURED, r"points \(harmonic mean ([\d.]+)\)", _points("hmean")),
+    Figure(MEASURED, r"rank order on another \(Spearman at least ([\d.]+)\)", _spearman),
+    Figure(MEASURED, r"An H200 and an H100 passed (\d+) cases each", lambda data: str(data.checked())),
+    Figure(MEASURED, r"counts of all (\d+) locked kernels", lambda data: str(data.locked_kernels())),
+    Figure(MEASURED, r"Machine code is made for ([\w, ]+), and PTX", lambda _: _listed(LOCK_ARCHES)),
+    Figure(LAPTOP, r"\((\d+) cases, about", _cases),
+    Figure(LAPTOP, r"cases, about ([a-z0-9]+ [a-z]+) on two cores", _duration("check on the emulator")),
+    Figure(LAPTOP, r"one head; under ([a-z]+ [a-z]+) once", _emulated_under),
+    Figure(LAPTOP, r"heads a kernel takes about ([a-z0-9]+ [a-z]+) with", _emulated_about),
+    Figure(LAPTOP, r"caught but (\w+) that", lambda data: spelled(data.equivalent_mutants())),
+    Figure(LAPTOP, r"(\d+) instruction cases", CASES),
+    Figure(LAPTOP, r"and (\d+) memory access patterns", PATTERNS),
     Figure(GUIDE, r"cases.json.gz`: (\d+) cases", CASES),
     Figure(GUIDE, r"(\d+) access patterns", PATTERNS),
     Figure(DECISION, r"the (\d+) cases of", CASES),

@@ -146,14 +146,45 @@ def clock_text(low: float, high: float) -> str:
     return f"SM clock {low:.0f} MHz" if round(low) == round(high) else f"SM clock {low:.0f} to {high:.0f} MHz"
 
 
+def readme_table(ladder: Ladder, machine: Machine | None) -> str:
+    """The progression as README's first screen has room for it: fp16, speeds alone."""
+    header, n_measured = ["#", "Step"], 0
+    if machine:
+        header += [f"{plain(machine.title)} TFLOP/s", "% of FA2"]
+        n_measured = 2
+    header += [f"{gpu_title(key)} %" for key in ladder.published.gpus]
+    rows = []
+    for row in ladder.rows(machine, "fp16"):
+        full = _cells(ladder, machine, row)
+        theirs = [ladder.published.find(row.iteration.number, key, "seq4096") for key in ladder.published.gpus]
+        rows.append([*full[: 2 + n_measured], *(f"{cell.value:.1f}" if cell else DASH for cell in theirs)])
+    return markdown(header, rows)
+
+
+def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
+    """What README's table shows, short; the whole caption stands above the same table in the report."""
+    if machine is None:
+        return caption(ladder, None, "fp16")
+    shape, gpus = ladder.published.description.shape, " and ".join(map(gpu_title, ladder.published.gpus))
+    floor = f"; {floor_text(machine, 'fp16')}" if "fp16" in machine.floors else ""
+    idle = "".join(f" {reason}." for one in ladder.iterations if (reason := one.not_run_on(machine.gpu.arch)))
+    return (
+        f"Percent of FA2's speed at S = {HEADLINE_LENGTH} (fp16, batch {shape.batch[HEADLINE_LENGTH]}, {shape.n_heads} "
+        f"heads, d_head {shape.d_head}), timed in turn with it on one {machine.gpu.name}: {machine.reference}{floor}. "
+        f"{gpus}: published by {ladder.published.description.source.repository}, not measured by this project."
+        f"{idle.replace(' iteration', ' Iteration')}"
+    )
+
+
 def readme_block(ladder: Ladder) -> str:
     """What stands between README's markers: fp16 on the headline machine, and the plot."""
     machine = headline_machine(ladder)
-    more = "More: [all tables](results/report/progression.md), [CSV](results/report/progression.csv)"
+    more = "Intervals, harmonic means, registers, bf16: [all tables](results/report/progression.md), "
+    more += "[CSV](results/report/progression.csv)"
     if ladder.emulated:
         more += ", [counters and races](results/report/counters.md)"
     plot = "![Percent of FA2 over the sixteen iterations](results/report/progression.svg)"
-    return "\n\n".join((table(ladder, machine, "fp16"), f"{caption(ladder, machine, 'fp16')} {more}.", plot))
+    return "\n\n".join((readme_table(ladder, machine), f"{readme_caption(ladder, machine)} {more}.", plot))
 
 
 def terminal(ladder: Ladder) -> str:

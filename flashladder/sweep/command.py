@@ -18,6 +18,7 @@ from flashladder.arguments import parser_of, some_seconds
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
+from flashladder.gpu.present import n_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
 from flashladder.results.cells import PlannedCell
 from flashladder.sweep import finish, plan
@@ -86,6 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with terminable():
             return submit(options)
     grid, lines = load_grid(options.grid), list[str]()
+    if grid.without_gpu and not options.dry_run and options.gpus == "all" and not n_gpus():
+        lines = [f"no GPU here: the grid {grid.without_gpu} on this CPU, instead of {grid.name}"]
+        grid = load_grid(grid.without_gpu)
     if grid.mode != "emulator":
         grid, lines = available(grid)
     if options.dry_run:

@@ -17,7 +17,7 @@ import tasks
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_every_command_exists() -> None:
@@ -67,4 +67,4 @@ def test_the_emulator_checks_as_many_cases_as_it_says() -> None:
     cases = sum(
         len(cases_for(iteration.configs["a100"], iteration.parts.row_stride)) * len(DTYPES) for iteration in load_all()
     )
-    assert f"({cases} cases," in TEXT
+    assert f"({cases} cases," in (ROOT / "docs" / "without-a-gpu.md").read_text(encoding="utf-8")

@@ -47,7 +47,7 @@ from flashladder.view import sass
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
-    "gate", "sweep", "verify", "doctor", "bundle", "help",
+    "gate", "sweep", "verify", "doctor", "bundle", "help", "tour",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.ladder.grid import load_grid
 from flashladder.paths import ROOT
 from flashladder.sweep import command, place, plan
 from flashladder.sweep.folder import held
@@ -245,3 +246,17 @@ def test_a_file_that_is_no_grid(name: str, message: str, tmp_path: Path, monkeyp
 def test_the_file_of_a_committed_grid_is_that_grid(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--grid", str(ROOT / "configs" / "grids" / "cpu.yaml"), "--dry-run"]) == 0
     assert "cpu: Every step on the emulator" in capsys.readouterr().out
+
+
+def test_a_machine_without_a_gpu_sweeps_the_grid_that_the_file_names_for_it(
+    words: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = (tmp_path / "small.yaml").read_text(encoding="utf-8").replace("mode: emulator\n", "")
+    (tmp_path / "timed.yaml").write_text(f"{small}without_gpu: {tmp_path / 'small.yaml'}\n", encoding="utf-8")
+    monkeypatch.setattr(command, "n_gpus", lambda: 0)
+    timed = ["--grid", str(tmp_path / "timed.yaml"), *words[2:]]
+    assert command.main(timed) == 0
+    assert f"no GPU here: the grid {tmp_path / 'small.yaml'} on this CPU, instead of timed" in capsys.readouterr().out
+    with pytest.raises(FlashladderError, match="no GPU here"):
+        command.main([*timed, "--gpus", "0"])
+    assert load_grid(str(load_grid("smoke").without_gpu)).mode == "emulator"

@@ -1,4 +1,4 @@
-"""What README.md shows of `invoke emulate` is what it prints."""
+"""What docs/without-a-gpu.md shows of `invoke emulate` is what it prints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.nvcc
 
 
 def test_the_page_of_iteration_1_is_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "without-a-gpu.md").read_text(encoding="utf-8")
     shown = re.search(r"ends with\n\n```\n(.*?)```", text, re.DOTALL)
     assert shown is not None
     assert emulate.main(["1", "--counters"]) == 0

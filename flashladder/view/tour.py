@@ -1,0 +1,203 @@
+"""``invoke tour``: ten minutes with the ladder on a machine without a GPU, each station a real command.
+
+Why: a newcomer sees what the project is for by watching it work. A station says in a few lines what it shows, runs its
+command as one types it, and prints the beginning of what came out.
+
+Run: ``invoke tour``; ``invoke tour --start 5`` goes on there, ``--yes`` waits for nobody. On a terminal it waits for
+Enter, q leaves. Exit code: 0 the end was reached or q was typed, 1 a command ended otherwise than it should, 2 bad
+options.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+import os
+import subprocess
+import sys
+import textwrap
+
+from flashladder.arguments import parser_of
+from flashladder.commands import COMMANDS
+from flashladder.errors import CheckFailed
+from flashladder.paths import ROOT
+
+WIDTH = 79
+QUIT = ("q", "quit", "exit")
+
+
+@dataclass(frozen=True)
+class Station:
+    """One stop.
+
+    Attributes:
+        title: of it.
+        text: what it shows and why that matters.
+        typed: the command as a person types it.
+        shown: the lines that are printed; the rest is counted.
+        past: where printing begins, a part of the first line that counts; empty: at the beginning.
+        found: a part of the output without which the station shows nothing.
+        wraps: whether long lines are wrapped instead of cut.
+    """
+
+    title: str
+    text: str
+    typed: str
+    shown: int
+    past: str
+    found: str
+    wraps: bool = False
+
+    @property
+    def command(self) -> list[str]:
+        """The same for this interpreter."""
+        program, *words = self.typed.split()
+        return [sys.executable, "-m", "flashladder", *words] if program == "invoke" else [sys.executable, *words]
+
+
+STATIONS = (
+    Station(
+        "This machine",
+        "Nothing of the machine is used but Python and a C++ compiler: nvcc and its friends came as wheels. The last "
+        "lines say what can be done here.",
+        "invoke doctor", 40, "", "can ",
+    ),
+    Station(
+        "The ladder",
+        "Sixteen iterations from a naive FlashAttention-2 forward kernel to one that outruns FA2. Each is a YAML file "
+        "that names only what differs from its parent; the column on the right is that difference.",
+        "invoke list", 26, "", "Static GMEM stride",
+    ),
+    Station(
+        "One step",
+        "A step says why it exists, what changes and what a machine can check about it. Below that stands the whole "
+        "kernel, put together from its parts for reading.",
+        "invoke show 8", 36, "", "xor_static", wraps=True,
+    ),
+    Station(
+        "What a step changes",
+        "Two kernels compared: source, then opcodes of the machine code. Iteration 8 works addresses out while "
+        "compiling; on sm_80, integer instructions leave the main loop.",
+        "invoke diff 7 8", 24, "opcode", "LOP3",
+    ),
+    Station(
+        "PTX on this CPU",
+        "The emulator runs the PTX that ships, all threads of the grid at once, and counts what Nsight Compute counts. "
+        "Iteration 1 lays tiles out row by row, so that eight rows of a matrix fall into one bank: see the "
+        "conflicts, and the source lines that cause them.",
+        "invoke emulate 1 --counters", 34, "shared_ld_conflicts", "shared_ld_conflicts",
+    ),
+    Station(
+        "The same, swizzled",
+        "Iteration 2 adds one XOR to each shared-memory address, and no access meets a conflict any more. On an H200 "
+        "no other step is worth as much.",
+        "invoke emulate 2 --counters", 6, "shared_ld_conflicts", "numbers  right",
+    ),
+    Station(
+        "A broken kernel is caught",
+        "Who proves the prover? Each barrier of iteration 2 is deleted in turn. The race detector names both threads, "
+        "their instructions and source lines; numbers alone would often be right by luck.",
+        "python -m flashladder.emulate.mutation 2 --only bar.sync", 12, "", "0 not as listed", wraps=True,
+    ),
+    Station(
+        "Is a kernel right?",
+        "The same rule as on a GPU: against an fp64 reference, within a bound that a right kernel must keep, and free "
+        "of races. Here at two short lengths; without --quick over many shapes, layouts and contents.",
+        "invoke check 2 --backend emulator --dtype fp16 --quick", 12, "", ", 0 failed", wraps=True,
+    ),
+    Station(
+        "Machine code",
+        "What ptxas made of it for sm_90, by class of opcode: in the kernel, and in its main loop. Without --counts "
+        "each instruction stands beside its source line.",
+        "invoke sass 8 --counts", 14, "", "HMMA",
+    ),
+    Station(
+        "Claims",
+        "What iteration 8 promised is held against counts of its machine code on each architecture. A claim that also "
+        "holds when nothing was changed is refused.",
+        "python -m flashladder.lock.code_claims 8", 12, "", "holds  iteration 8",
+    ),
+    Station(
+        "Numbers",
+        "Timings need a GPU, checking them does not: one result file with its raw samples, seal, statistics, machine "
+        "code and plan. `invoke report` renders tables and plots from such files; no figure is typed.",
+        "invoke verify results/h200/bench.json.gz", 12, "", "bench.json.gz",
+    ),
+)  # fmt: skip
+"""The walk."""
+GOODBYE = """\
+That was the ladder. Next: docs/reading-order.md to understand it,
+docs/add-an-iteration.md to extend it, `nox -s reproduce` to prove all of it
+here, and on a machine with a GPU to time it."""
+
+Ask = Callable[[str], str]
+
+
+def main(argv: Sequence[str] | None = None, ask: Ask = input) -> int:
+    """Walks; 0 at the end and where a person leaves.
+
+    Raises:
+        CheckFailed: a command did not show what its station is about.
+    """
+    options = _arguments(argv)
+    waits = not options.yes and sys.stdin.isatty() and sys.stdout.isatty()
+    first = options.start
+    for number, station in enumerate(STATIONS[first - 1 :], first):
+        print(f"{number}/{len(STATIONS)}  {station.title}\n\n{textwrap.fill(station.text, WIDTH)}\n", flush=True)
+        print(f"$ {station.typed}", flush=True)
+        if waits and not _goes_on(ask, "Enter runs it, q leaves: "):
+            print(f"go on with: invoke tour --start {number}")
+            return 0
+        print(f"{_output(number, station)}\n", flush=True)
+    print(GOODBYE)
+    return 0
+
+
+def _goes_on(ask: Ask, prompt: str) -> bool:
+    try:
+        return ask(prompt).strip().lower() not in QUIT
+    except EOFError:
+        return False
+
+
+def _output(number: int, station: Station) -> str:
+    """What the station's command prints, cut to its lines."""
+    done = subprocess.run(
+        station.command, cwd=ROOT, env=os.environ | {"COLUMNS": "80"}, capture_output=True, text=True, check=False
+    )
+    again = f"`{station.typed}` says more; go on with: invoke tour --start {number}"
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
+        raise CheckFailed(
+            f"station {number} could not be shown", expected="exit code 0",
+            found=f"{done.returncode}: {last.removeprefix('error: ')}", hint=again,
+        )  # fmt: skip
+    if station.found not in done.stdout:
+        raise CheckFailed(f"station {number} shows nothing", expected=repr(station.found), hint=again)
+    return _cut(done.stdout.splitlines(), station)
+
+
+def _cut(lines: Sequence[str], station: Station) -> str:
+    start = next((n for n, line in enumerate(lines) if station.past in line), 0)
+    chosen = lines[start : start + station.shown]
+    left = len(lines) - len(chosen)
+    fitted = [part for line in chosen for part in _fitted(line, wraps=station.wraps)]
+    return "\n".join([*fitted, *([f"({left} more lines)"] if left else [])])
+
+
+def _fitted(line: str, *, wraps: bool) -> list[str]:
+    if len(line) <= WIDTH:
+        return [line]
+    return textwrap.wrap(line, WIDTH, subsequent_indent="    ") if wraps else [line[: WIDTH - 3] + "..."]
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = parser_of(COMMANDS["tour"], "view.tour", "--yes", start={"type": _station, "metavar": "N"})
+    return parser.parse_args(argv)
+
+
+def _station(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= len(STATIONS)):
+        raise argparse.ArgumentTypeError(f"expected a station from 1 to {len(STATIONS)}, found {text!r}")
+    return int(text)

@@ -1,0 +1,104 @@
+"""The walk: every station in order, what a person types at it, what is cut, and a command that fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from flashladder.commands import COMMANDS
+from flashladder.errors import CheckFailed
+from flashladder.view import tour
+from flashladder.view.tour import STATIONS, main
+
+
+class Planted:
+    """Stands for the commands: each says what its station looks for."""
+
+    def __init__(self) -> None:
+        self.ran: list[list[str]] = []
+        self.codes: dict[str, int] = {}
+        self.silent: set[str] = set()
+
+    def run(self, command: list[str], **given: object) -> subprocess.CompletedProcess[str]:
+        self.ran.append(command)
+        (station,) = (one for one in STATIONS if one.command == command)
+        out = "" if station.typed in self.silent else f"before\n{station.past} {station.found} {'x' * 200}\n" * 60
+        code = self.codes.get(station.typed, 0)
+        return subprocess.CompletedProcess(command, code, out, "error: a reason\n" if code else "")
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
+    commands = Planted()
+    monkeypatch.setattr(tour.subprocess, "run", commands.run)
+    return commands
+
+
+@pytest.fixture
+def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+
+def test_without_a_terminal_it_runs_through_within_80_columns(
+    planted: Planted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([], ask=lambda _: pytest.fail("it waits")) == 0
+    out = capsys.readouterr().out
+    assert planted.ran == [station.command for station in STATIONS]
+    for number, station in enumerate(STATIONS, 1):
+        assert f"{number}/{len(STATIONS)}  {station.title}\n" in out
+        assert f"\n$ {station.typed}\n" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert f"({120 - STATIONS[-1].shown} more lines)" in out
+    assert tour.GOODBYE in out
+
+
+def test_on_a_terminal_it_waits_and_q_leaves_with_the_way_back(
+    planted: Planted, terminal: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = iter(["", " ", "q"])
+    assert main(["--start", "4"], ask=lambda _: next(said)) == 0
+    assert planted.ran == [station.command for station in STATIONS[3:5]]
+    assert capsys.readouterr().out.endswith("go on with: invoke tour --start 6\n")
+
+
+def test_the_end_of_the_input_leaves_and_yes_waits_for_nobody(planted: Planted, terminal: None) -> None:
+    def closed(_: str) -> str:
+        raise EOFError
+
+    assert main([], ask=closed) == 0
+    assert planted.ran == []
+    assert main(["--yes"], ask=closed) == 0
+    assert len(planted.ran) == len(STATIONS)
+
+
+@pytest.mark.parametrize(("code", "silent", "said"), [
+    (2, False, "station 3 could not be shown: expected exit code 0, found 2: a reason; `invoke show 8` says more"),
+    (0, True, "station 3 shows nothing: expected 'xor_static'; `invoke show 8` says more; go on with"),
+])  # fmt: skip
+def test_a_command_that_fails_or_shows_nothing_is_one_line(
+    planted: Planted, code: int, silent: bool, said: str
+) -> None:
+    typed = STATIONS[2].typed
+    planted.codes, planted.silent = {typed: code}, {typed} if silent else set()
+    with pytest.raises(CheckFailed) as caught:
+        main([])
+    assert said in str(caught.value)
+    assert len(planted.ran) == 3
+
+
+@pytest.mark.parametrize("start", ["0", "12", "x", "", "٣", "-1"])
+def test_a_station_that_is_not_there_is_one_line(start: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([f"--start={start}"])
+    assert left.value.code == 2
+    assert f"expected a station from 1 to {len(STATIONS)}, found '{start}'" in capsys.readouterr().err
+
+
+def test_every_station_is_a_command_that_a_page_may_show() -> None:
+    for station in STATIONS:
+        program, name, *_ = station.typed.split()
+        assert (program == "invoke" and name in COMMANDS) or (program, name) == ("python", "-m")
