@@ -263,6 +263,7 @@ LOCK_GROUPS = {
     "bundle": ("bundle",),
     "package": ("package",),
     "audit": ("audit",),
+    "docs": ("docs",),
     "lint": ("lint",),
     "typecheck": ("typecheck",),
     "fuzz": ("fuzz",),

@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None, ask: Ask = input) -> int:
         CheckFailed: a command did not show what its station is about.
     """
     options = _arguments(argv)
-    waits = not options.yes and sys.stdin.isatty() and sys.stdout.isatty()
+    waits = not options.yes and on_terminal()
     first = options.start
     for number, station in enumerate(STATIONS[first - 1 :], first):
         print(f"{number}/{len(STATIONS)}  {station.title}\n\n{textwrap.fill(station.text, WIDTH)}\n", flush=True)
@@ -152,6 +152,11 @@ def main(argv: Sequence[str] | None = None, ask: Ask = input) -> int:
         print(f"{_output(number, station)}\n", flush=True)
     print(GOODBYE)
     return 0
+
+
+def on_terminal() -> bool:
+    """Whether a person is there to be waited for."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _goes_on(ask: Ask, prompt: str) -> bool:

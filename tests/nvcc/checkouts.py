@@ -28,9 +28,14 @@ def copied(root: Path, *more: str) -> Path:
     return root
 
 
+def environment(checkout: Path, package: Path) -> dict[str, str]:
+    """Variables with which Python in a copy takes the package in the folder `package`."""
+    return {"FLASHLADDER_ROOT": str(checkout), "PYTHONPATH": str(package), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+
+
 def ran(checkout: Path, package: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs Python in a copy with the package in the folder `package`; it must end with `code`."""
-    own = {"FLASHLADDER_ROOT": str(checkout), "PYTHONPATH": str(package), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+    own = environment(checkout, package)
     done = subprocess.run(
         [sys.executable, *words], cwd=checkout, env=os.environ | own, capture_output=True, text=True, check=False
     )

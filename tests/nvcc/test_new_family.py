@@ -1,4 +1,4 @@
-"""A family of its own files: another kernel, other arguments, another grid, and every command knows it.
+"""docs/add-a-family.md, executed: another kernel, other arguments, another grid, and every command knows it.
 
 Why: what comes after Ampere's ladder must not edit the pipeline. All in a copy of the checkout, which shares the store.
 """
@@ -7,34 +7,33 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+import re
 import shutil
 
 import pytest
 
+from flashladder.paths import ROOT
+from tests import pages
 from tests.nvcc import checkouts
 from tests.nvcc.checkouts import copied
 
 pytestmark = pytest.mark.nvcc
 
 FILES = Path(__file__).parent / "row_family"
-PLACES = {
-    "rows.py": "flashladder/ladder/families/rows.py",
-    "args.cuh": "kernels/rows/args.cuh",
-    "plain.cuh": "kernels/rows/plain.cuh",
-    "plan.cpp": "kernels/rows/plan.cpp",
-    "17_rows.yaml": "iterations/17_rows.yaml",
-}
+PAGE = ROOT / "docs" / "add-a-family.md"
+STEPS = list(pages.steps(PAGE))
+ADDED = 5  # of them put a file in its place or make a folder for it
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy with the new family's files."""
+    """A copy with the new family's files, put there as the page says."""
     root = copied(tmp_path_factory.mktemp("checkout"), "flashladder")
-    assert {path.name for path in FILES.iterdir() if path.is_file()} == set(PLACES)
-    for name, place in PLACES.items():
-        (root / place).parent.mkdir(exist_ok=True)
-        assert not (root / place).exists()
-        shutil.copy(FILES / name, root / place)
+    shutil.copytree(FILES, root / "tests" / "nvcc" / "row_family")
+    placed = [step for step in STEPS if isinstance(step, pages.Command) and step.words[0] in ("cp", "mkdir")]
+    assert len(placed) == ADDED + 1
+    for step in placed:
+        pages.run(step, root, checkouts.environment(root, root))
     return root
 
 
@@ -48,25 +47,29 @@ def invoke(checkout: Path, *words: str, code: int = 0) -> str:
     return ran(checkout, "-m", "invoke", *words, code=code)
 
 
-def test_it_is_listed_shown_and_compared(checkout: Path) -> None:
+def test_the_page_shows_what_the_files_say() -> None:
+    """Its excerpts stand in the example's files, and the example has no file that it does not mention."""
+    text = PAGE.read_text(encoding="utf-8")
+    files = {path.name: path.read_text(encoding="utf-8") for path in FILES.iterdir() if path.is_file()}
+    assert len(files) == ADDED
+    assert all(f"row_family/{name} " in text and f"| `{name}` |" in text for name in files)
+    excerpts = re.findall(r"^```(?:python|yaml)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(excerpts) == 4
+    assert all(any(excerpt in whole for whole in files.values()) for excerpt in excerpts)
+
+
+def test_what_the_page_types_works_and_the_wheel_is_called(checkout: Path) -> None:
+    for step in STEPS[ADDED + 1 :]:
+        pages.run(step, checkout, checkouts.environment(checkout, checkout))
+    require_callable(checkout)
+    require_locked(checkout)
+    require_reported(checkout)
+
+
+def require_callable(checkout: Path) -> None:
     assert "build-iteration-17 -> A warp per row" in ran(checkout, "-m", "nox", "-l")
-    listed = invoke(checkout, "list")
-    assert "17  A warp per row" in listed
-    assert "8 rows" in listed
-    shown = invoke(checkout, "show", "17")
-    assert "(FP16, 128, 4): warp_per_row" in shown
-    assert "__shfl_xor_sync" in shown
-    different = invoke(checkout, "diff", "16", "17")
-    assert "-  layout" in different
-    assert "+  loop" in different
-
-
-def test_it_is_built_and_called(checkout: Path) -> None:
-    refused = invoke(checkout, "build", "17", "--arch", "sm_86", code=2)
-    assert "family rows, which has no code for this: expected sm_80 or sm_90, found sm_86" in refused
     rows = invoke(checkout, "ptxas", "17", "--configs", "a100", "--arch", "sm_90", "--json")
     assert {row["arch"] for row in json.loads(rows)} == {"sm_90"}
-    invoke(checkout, "build", "17", "--arch", "sm_80")
     (wheel,) = (checkout / "build" / "iteration_17" / "sm_80").glob("flashladder_17-*.whl")
     site = checkout / "site"
     shutil.unpack_archive(wheel, site, "zip")
@@ -80,13 +83,6 @@ def test_it_is_built_and_called(checkout: Path) -> None:
     said = ran(checkout, "-c", program, str(site))
     assert "flashladder_17: q: expected a CUDA tensor" in said
     assert "flashladder_17: q: expected seq_len divisible by B_r = 4, found 63" in said
-
-
-def test_it_is_right_on_the_emulator(checkout: Path) -> None:
-    text = invoke(checkout, "check", "17", "--backend", "emulator", "--quick")
-    assert "17 (BF16, 128, 4): warp_per_row" in text
-    assert ", 0 failed" in text
-    assert "numbers  right" in invoke(checkout, "emulate", "17", "--seq-len", "64", "--heads", "2")
 
 
 def test_it_shares_no_configuration_and_no_claim_with_the_other_family(checkout: Path) -> None:
@@ -117,25 +113,23 @@ def test_it_is_not_run_where_it_cannot(checkout: Path) -> None:
     ]  # fmt: skip
 
 
-def test_it_is_locked_and_reported(checkout: Path) -> None:
-    invoke(checkout, "lock", "17", "--reason", "new")
+def require_locked(checkout: Path) -> None:
     locks = {path.stem: json.loads(path.read_text()) for path in (checkout / "results" / "locks").glob("*.json")}
     assert [arch for arch in sorted(locks) if "17" in locks[arch]["iterations"]] == ["sm_80", "sm_90"]
     assert set(locks["sm_80"]["iterations"]["17"]["kernels"]) == {
         f"({dtype}, 128, {rows}): warp_per_row" for dtype in ("FP16", "BF16") for rows in (4, 8)
     }
-    ran(checkout, "-m", "flashladder.lock", "verify", "--iterations", "17")
-    ran(checkout, "-m", "flashladder.lock.step_counts", "--write")
     assert "holds  iteration 8" in ran(checkout, "-m", "flashladder.lock.code_claims", "8", "17")
-    invoke(checkout, "report")
+
+
+def require_reported(checkout: Path) -> None:
     row = next(
         line for line in (checkout / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 17 ")
     )
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1] == "A warp per row"
-    assert set(cells[2:-2]) == {"–", "not run here"}
+    assert set(cells[2:]) == {"–", "not run here"}
     assert "Iteration 17: not run here: needs compute capability 10.0 or later." in (checkout / "README.md").read_text()
-    assert cells[-1] == "0"
 
 
 def test_a_broken_family_is_one_line(checkout: Path) -> None:

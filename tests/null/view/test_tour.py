@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 
@@ -32,14 +31,13 @@ class Planted:
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
     commands = Planted()
-    monkeypatch.setattr(tour.subprocess, "run", commands.run)
+    monkeypatch.setattr(subprocess, "run", commands.run)
     return commands
 
 
 @pytest.fixture
-def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tour, "on_terminal", lambda: True)
 
 
 def test_without_a_terminal_it_runs_through_within_80_columns(

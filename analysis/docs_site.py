@@ -1,0 +1,138 @@
+"""Question: do all pages of this checkout lead to each other? Lays them out as a site, with what they link to.
+
+Why: pages lie where a reader of the repository looks for them (README.md, docs/, results/report/), and a site generator
+wants one folder. Each page is copied to the path that it has here, so that its links hold, and so is each file that one
+links to; a link that leads nowhere, and a page that nothing lists, is an error. The list of pages is made here as well.
+
+Run: ``nox -s docs``, or ``python analysis/docs_site.py && mkdocs build --strict --config-file build/docs/mkdocs.yml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+import re
+import shutil
+import sys
+
+import yaml
+
+from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.files import relative, write_atomic
+from flashladder.paths import BUILD, ROOT
+
+STAGE = BUILD / "docs"
+LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
+CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+LISTED = (
+    ("Guide", ("README.md", "docs/reproduce.md", "docs/transcript.md", "docs/reading-order.md", "docs/without-a-gpu.md",
+               "docs/python.md", "docs/faq.md", "docs/troubleshooting.md")),
+    ("Extend", ("docs/add-an-iteration.md", "docs/add-a-family.md", "docs/another-gpu.md", "CONTRIBUTING.md")),
+    ("Measure", ("docs/measurement.md", "docs/trust.md", "docs/sweeps.md", "docs/tuning.md", "docs/slurm.md",
+                 "docs/bundle.md", "docs/ci.md", "docs/null-step.md", "docs/wrong-kernels.md")),
+    ("Emulator", ("docs/emulator.md", "docs/emulator-opcodes.md", "docs/emulator-speed.md")),
+    ("Python", ("api.md",)),
+    ("Other pages", ("docs/*.md", "CHANGELOG.md")),
+    ("Results", ("results/report/*.md", "results/*/README.md")),
+    ("Steps", ("iterations/notes/*.md",)),
+    ("Decisions", ("docs/decisions/README.md", "docs/decisions/*.md")),
+)  # fmt: skip
+"""Headings of the site to pages, or patterns of them; a page stands under the first heading that names it."""
+API = ("flashladder", "flashladder.emulator", "flashladder.errors")
+MADE = {"api.md": "# Python\n\nMade from docstrings.\n\n" + "\n".join(f"::: {name}\n" for name in API)}
+"""Pages that the site alone has."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link of a page to something of this checkout."""
+
+    page: str
+    target: str
+
+    @property
+    def path(self) -> Path:
+        """Where it leads."""
+        return (ROOT / self.page).parent / self.target.partition("#")[0]
+
+
+def pages(root: Path = ROOT) -> dict[str, list[str]]:
+    """Headings to the pages below them, each page once, as paths from the root."""
+    seen, found = set[str](), dict[str, list[str]]()
+    for heading, patterns in LISTED:
+        for pattern in patterns:
+            here = sorted(path.relative_to(root).as_posix() for path in root.glob(pattern))
+            for page in here or ([pattern] if pattern in MADE else []):
+                if page not in seen:
+                    seen.add(page)
+                    found.setdefault(heading, []).append(page)
+    return found
+
+
+def links(page: str, text: str) -> Iterator[Link]:
+    """Links of a page's text to files, without those in code and to other places."""
+    for target in LINK.findall(CODE.sub("", text)):
+        if not re.match(r"[a-z]+:|#", target):
+            yield Link(page, target)
+
+
+def dead(found: list[Link], listed: set[str], root: Path = ROOT) -> list[str]:
+    """What is wrong with links: they leave the checkout, lead nowhere, to a folder, or to a page that nothing lists."""
+    wrong = []
+    for link in found:
+        path = link.path.resolve()
+        if not path.is_relative_to(root) or not path.is_file():
+            wrong.append(f"{link.page}: {link.target}: expected a file of this checkout")
+        elif path.suffix == ".md" and path.relative_to(root).as_posix() not in listed:
+            wrong.append(
+                f"{link.page}: {link.target}: a page that the site does not list (LISTED in analysis/docs_site.py)"
+            )
+    return wrong
+
+
+def stage(folder: Path = STAGE) -> tuple[int, int]:
+    """Fills `folder` with ``pages/`` and ``mkdocs.yml``; how many pages, and how many other files they lead to.
+
+    Raises:
+        CheckFailed: a link leads nowhere.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    headings = pages()
+    listed = {page for below in headings.values() for page in below}
+    texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in listed - MADE.keys()}
+    found = [link for page, text in sorted(texts.items()) for link in links(page, text)]
+    if wrong := dead(found, listed):
+        raise CheckFailed(f"{len(wrong)} links lead nowhere, the first: {wrong[0]}")
+    others = {link.path.resolve() for link in found} - {(ROOT / page).resolve() for page in listed}
+    for page, text in {**texts, **MADE}.items():
+        write_atomic(folder / "pages" / page, text)
+    for path in others:
+        target = folder / "pages" / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    write_atomic(folder / "mkdocs.yml", settings(headings))
+    return len(listed), len(others)
+
+
+def settings(headings: dict[str, list[str]]) -> str:
+    """The generator's settings: those of mkdocs.yml, the folders, and the list of pages."""
+    own = {
+        "INHERIT": str(ROOT / "mkdocs.yml"),
+        "docs_dir": "pages",
+        "site_dir": str(BUILD / "site"),
+        "nav": [{heading: below} for heading, below in headings.items()],
+    }
+    return yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
+
+
+def main() -> int:
+    """Lays out the pages."""
+    n_pages, n_files = stage()
+    print(f"{relative(STAGE)}: {n_pages} pages, and {n_files} files that they lead to")
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        sys.exit(main())

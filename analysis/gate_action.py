@@ -1,0 +1,197 @@
+"""Question: does a kernel run without a race, with right numbers? `action.yml` asks it in workflows of other projects.
+
+Why: inputs of a workflow are anybody's text, and must reach a program as words, never a shell as code.
+
+Run: ``GATE_PTX=own.ptx GATE_BLOCK=256 GATE_ARGS=float32:1024:randn python analysis/gate_action.py``. Exit code: 0 all
+holds, 1 a check failed, 2 it could not run. docs/ci.md says what each input is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+import os
+from pathlib import Path
+import secrets
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+
+VERDICTS = ("holds", "failed", "could not run")  # by exit code
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The action's inputs, by name in capitals; one that is absent is empty."""
+
+    given: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> str:
+        return self.given.get(f"GATE_{name}", "").strip()
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of an input that are not blank."""
+        return [line.strip() for line in self[name].splitlines() if line.strip()]
+
+    def options(self, *names: str) -> list[str]:
+        """The inputs of these names that are set, as options of a command."""
+        return [f"--{name.lower()}={self[name]}" for name in names if self[name]]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ran: what it is about, its exit code, what it printed."""
+
+    what: str
+    code: int
+    text: str
+
+
+def ran(what: str, *words: str) -> Done:
+    """Runs a command of the package."""
+    done = subprocess.run(
+        [sys.executable, "-m", "flashladder", *words], capture_output=True, text=True, check=False, errors="replace"
+    )
+    return Done(what, done.returncode, f"{done.stdout}{done.stderr}".strip())
+
+
+def expectations(inputs: Inputs) -> dict[str, Path]:
+    """Names of arrays to the files of what they must hold.
+
+    Raises:
+        FlashladderError: a line is not NAME=FILE, or names no file.
+    """
+    found = {}
+    for line in inputs.lines("EXPECTED"):
+        name, equals, file = line.partition("=")
+        if not (name and equals and Path(file).is_file()):
+            raise FlashladderError("bad input `expected`", expected="NAME=FILE.npy of a file that exists", found=line)
+        found[name] = Path(file)
+    return found
+
+
+def tolerance(inputs: Inputs) -> float:
+    """The largest difference allowed.
+
+    Raises:
+        FlashladderError: no number of at least 0.
+    """
+    try:
+        allowed = float(inputs["TOLERANCE"] or 0)
+    except ValueError:
+        allowed = -1.0
+    if not 0 <= allowed < float("inf"):
+        raise FlashladderError("bad input `tolerance`", expected="a number of 0 or more", found=inputs["TOLERANCE"])
+    return allowed
+
+
+def compared(name: str, wanted: Path, got: Path, allowed: float) -> Done:
+    """Holds an array to a file."""
+    what = f"{name} is that of {wanted.name}"
+    try:
+        expected, found = np.load(wanted, allow_pickle=False), np.load(got, allow_pickle=False)
+    except (ValueError, OSError) as error:
+        return Done(what, 2, f"error: cannot compare {wanted}: {error}")
+    if expected.shape != found.shape:
+        return Done(what, 1, f"error: {name}: expected the shape {expected.shape}, found {found.shape}")
+    difference = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+    worst = float(np.max(difference, initial=0.0))
+    if not worst <= allowed:  # NaN is no agreement
+        return Done(what, 1, f"error: {name}: expected a difference of at most {allowed:g}, found {worst:g}")
+    return Done(what, 0, f"largest difference {worst:g}, allowed {allowed:g}")
+
+
+def launch(inputs: Inputs, folder: Path) -> Iterator[Done]:
+    """Compiles where there is a CUDA file, launches, compares."""
+    ptx, wanted, allowed = inputs["PTX"], expectations(inputs), tolerance(inputs)
+    if inputs["CUDA"]:
+        ptx = str(folder / f"{Path(inputs['CUDA']).stem}.ptx")
+        compiled = ran(f"{inputs['CUDA']} compiles", "nvcc", inputs["CUDA"], *inputs.options("ARCH"), f"--out={ptx}")
+        yield compiled
+        if compiled.code:
+            return
+    if not ptx:
+        return
+    saved = {name: folder / f"{number}.npy" for number, name in enumerate(wanted)}
+    launched = ran(
+        f"{Path(ptx).name} runs without a hazard", "emulate", ptx, "--hazards", "--counters",
+        *inputs.options("KERNEL", "GRID", "BLOCK", "SHARED"),
+        *(f"--arg={line}" for line in inputs.lines("ARGS")),
+        *(f"--save={name}={file}" for name, file in saved.items()),
+    )  # fmt: skip
+    yield launched
+    for name, file in saved.items():
+        if file.is_file():
+            yield compared(name, wanted[name], file, allowed)
+
+
+def checks(inputs: Inputs, folder: Path) -> Iterator[Done]:
+    """Everything that the inputs ask for."""
+    yield from launch(inputs, folder)
+    if number := inputs["ITERATION"]:
+        yield ran(f"iteration {number} is right on the emulator", "check", number, "--backend=emulator", "--quick")
+    if result := inputs["RESULT"]:
+        yield ran(f"{result} holds", "verify", result)
+
+
+def tell(done: Done) -> None:
+    """Prints a check as a group of the log; a failed one also as an annotation."""
+    verdict, token = VERDICTS[min(done.code, 2)], secrets.token_hex(16)
+    print(f"::group::{escaped(f'{verdict}: {done.what}')}\n::stop-commands::{token}")
+    print(f"{done.text}\n::{token}::\n::endgroup::", flush=True)
+    if done.code:
+        last = (done.text.splitlines() or ["nothing was printed"])[-1]
+        print(f"::error title={escaped(done.what, property=True)}::{escaped(last.removeprefix('error: '))}", flush=True)
+
+
+def escaped(text: str, *, property: bool = False) -> str:  # noqa: A002 - the runner's word for it
+    """`text` as a command of the runner takes it: on one line, and in a property without its separators."""
+    for character in "%\r\n" + (":," if property else ""):
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+def publish(environment: Mapping[str, str], finished: list[Done]) -> None:
+    """Appends a table to the job's summary and ``passed`` to the step's outputs, where the runner names their files."""
+    passed = bool(finished) and not any(done.code for done in finished)
+    rows = [f"| {done.what.replace('|', chr(92) + '|')} | {VERDICTS[min(done.code, 2)]} |" for done in finished]
+    for variable, text in (
+        ("GITHUB_STEP_SUMMARY", "\n".join(["| check | |", "| --- | --- |", *rows])),
+        ("GITHUB_OUTPUT", f"passed={str(passed).lower()}"),
+    ):
+        if path := environment.get(variable):
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write(f"{text}\n")
+
+
+def main() -> int:
+    """Runs the checks and gives the worst exit code.
+
+    Raises:
+        FlashladderError: the inputs ask for nothing, or for two kernels.
+    """
+    inputs, finished = Inputs(os.environ), list[Done]()
+    try:
+        if not any(inputs[name] for name in ("PTX", "CUDA", "ITERATION", "RESULT")):
+            raise FlashladderError("nothing to gate", expected="one of the inputs ptx, cuda, iteration, result")
+        if inputs["PTX"] and inputs["CUDA"]:
+            raise FlashladderError("two kernels to gate", expected="one of the inputs ptx and cuda", found="both")
+        with tempfile.TemporaryDirectory() as folder:
+            for done in checks(inputs, Path(folder)):
+                tell(done)
+                finished.append(done)
+    finally:
+        publish(os.environ, finished)
+    if worst := max(done.code for done in finished):
+        named = ", ".join(done.what for done in finished if done.code)
+        raise (CheckFailed if worst == 1 else FlashladderError)(f"the gate is closed: {named}")
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        sys.exit(main())

@@ -1,0 +1,86 @@
+"""Pages that say what to type, executed: their files are written, their commands run, their output is compared.
+
+A block below "`PATH`:" is that file. In a block of kind ``console`` a line that begins with ``$`` is a
+command, run without a shell; the lines below it must occur in what it prints, in this order: each whole or a part of a
+line, ``...`` for anything between, ``[exit code N]`` for another end than 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+import os
+from pathlib import Path
+import re
+import shlex
+import subprocess
+import sys
+
+BLOCK = re.compile(r"(?:^`([^`\n]+)`:\n\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXIT = re.compile(r"\[exit code (\d+)\]")
+MODULES = {"invoke": "invoke", "nox": "nox", "flashladder": "flashladder"}  # programs that this Python has
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that a page shows."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that a page shows, and what it says is printed."""
+
+    line: str
+    expected: tuple[str, ...]
+    code: int = 0
+
+    @property
+    def words(self) -> list[str]:
+        """For this interpreter."""
+        first, *rest = shlex.split(self.line)
+        if first in MODULES:
+            return [sys.executable, "-m", MODULES[first], *rest]
+        return [sys.executable if first == "python" else first, *rest]
+
+    def require(self, printed: str) -> None:
+        """Fails where a line of the page is not printed, or not after the one before it."""
+        at = 0
+        for line in self.expected:
+            found = printed.find(line, at)
+            assert found >= 0, f"$ {self.line}\nthe page says {line!r}; printed:\n{printed[-3000:]}"
+            at = found + len(line)
+
+
+def steps(page: Path) -> Iterator[File | Command]:
+    """Files and commands of a page, in order."""
+    for path, kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if path:
+            yield File(path, text)
+        elif kind == "console":
+            yield from _commands(text)
+
+
+def _commands(text: str) -> Iterator[Command]:
+    for block in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        line, *below = block.splitlines()
+        ends = [int(found[1]) for one in below if (found := EXIT.fullmatch(one.strip()))]
+        said = [one.strip() for one in below if one.strip() not in ("", "...") and not EXIT.fullmatch(one.strip())]
+        yield Command(line, tuple(said), *ends)
+
+
+def run(step: File | Command, root: Path, environment: Mapping[str, str]) -> str:
+    """Writes a file below `root`, or runs a command there and holds it to the page; what it printed."""
+    if isinstance(step, File):
+        (root / step.path).parent.mkdir(parents=True, exist_ok=True)
+        (root / step.path).write_text(step.text, encoding="utf-8")
+        return ""
+    done = subprocess.run(
+        step.words, cwd=root, env=os.environ | dict(environment), capture_output=True, text=True, check=False
+    )
+    printed = done.stdout + done.stderr
+    assert done.returncode == step.code, f"$ {step.line}: {done.returncode}\n{printed[-3000:]}"
+    step.require(printed)
+    return printed
