@@ -5,14 +5,20 @@ What a grid selects: `flashladder.ladder.grid`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from flashladder.ladder.config import Dtype
+from flashladder.paths import CONFIGS
+from flashladder.yaml_text import yaml_files
 
-GridGpu = Literal["any", "a100", "rtx3090", "rtx4090", "h100", "h200"]
+GRID_GPUS = ("any", *(path.stem for path in yaml_files(CONFIGS / "gpus")))
+if TYPE_CHECKING:
+    GridGpu = str  # one of `GRID_GPUS`, which the folder decides
+else:
+    GridGpu = Literal[GRID_GPUS]
 Mode = Literal["event-free", "tune", "emulator"]
 ReferenceName = Literal["cudnn", "fa4", "flash-attn"]
 

@@ -88,7 +88,7 @@ n_heads: 16
             "gpu: b200",
             2,
             (
-                "bad value for 'gpu': expected one of any, a100, rtx3090, rtx4090, h100, h200, found "
+                "bad value for 'gpu': expected one of any, a100, h100, h200, rtx3090, rtx4090, found "
                 "'b200'; did you mean 'h200'?"
             ),
         ),
