@@ -218,6 +218,16 @@ def audit(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The site of all pages: build/site, without network, every link checked."""
+    install(session, "docs", torch=False)
+    own = {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
+    session.run("python", "analysis/docs_site.py", env=own)
+    session.run("mkdocs", "build", "--strict", "--quiet", "--config-file", "build/docs/mkdocs.yml", env=own)
+    session.run("python", "analysis/docs_site.py", "--check", env=own)
+
+
+@nox.session
 def dev(session: nox.Session) -> None:
     """Make .venv to work in: package, invoke, torch, toolchain, checkers."""
     venv = ROOT / ".venv"

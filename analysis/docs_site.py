@@ -9,7 +9,7 @@ Run: ``nox -s docs``, or ``python analysis/docs_site.py && mkdocs build --strict
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import re
@@ -18,11 +18,16 @@ import sys
 
 import yaml
 
-from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.arguments import Parser
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.paths import BUILD, ROOT
 
-STAGE = BUILD / "docs"
+STAGE, SITE = BUILD / "docs", BUILD / "site"
+FETCHED = re.compile(
+    r"""<(?:script|img|link|iframe|source|video)\b[^>]*?\b(?:src|href|srcset)=["']?(?:https?:)?//[^"'\s>]+"""
+)
+NOT_FETCHED = ('rel="canonical"', "rel=canonical")
 LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LISTED = (
@@ -77,6 +82,17 @@ def links(page: str, text: str) -> Iterator[Link]:
             yield Link(page, target)
 
 
+def settled(page: str, text: str, listed: Sequence[str]) -> str:
+    """A page's text whose links to folders lead to the first page in each."""
+
+    def put(match: re.Match[str]) -> str:
+        path = Link(page, match[1]).path.resolve()
+        below = [one for one in listed if (ROOT / one).parent == path] if path.is_dir() else []
+        return f"]({match[1].rstrip('/')}/{Path(below[0]).name})" if below else match[0]
+
+    return LINK.sub(put, text)
+
+
 def dead(found: list[Link], listed: set[str], root: Path = ROOT) -> list[str]:
     """What is wrong with links: they leave the checkout, lead nowhere, to a folder, or to a page that nothing lists."""
     wrong = []
@@ -99,12 +115,17 @@ def stage(folder: Path = STAGE) -> tuple[int, int]:
     """
     shutil.rmtree(folder, ignore_errors=True)
     headings = pages()
-    listed = {page for below in headings.values() for page in below}
-    texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in listed - MADE.keys()}
+    listed = {page: None for below in headings.values() for page in below}
+    texts = {
+        page: settled(page, (ROOT / page).read_text(encoding="utf-8"), list(listed))
+        for page in listed
+        if page not in MADE
+    }
     found = [link for page, text in sorted(texts.items()) for link in links(page, text)]
-    if wrong := dead(found, listed):
+    if wrong := dead(found, set(listed)):
         raise CheckFailed(f"{len(wrong)} links lead nowhere, the first: {wrong[0]}")
-    others = {link.path.resolve() for link in found} - {(ROOT / page).resolve() for page in listed}
+    others = {link.path.resolve() for link in found} | set((ROOT / "docs" / "assets").iterdir())
+    others -= {(ROOT / page).resolve() for page in listed}
     for page, text in {**texts, **MADE}.items():
         write_atomic(folder / "pages" / page, text)
     for path in others:
@@ -126,8 +147,28 @@ def settings(headings: dict[str, list[str]]) -> str:
     return yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
 
 
-def main() -> int:
-    """Lays out the pages."""
+def fetched(site: Path = SITE) -> list[str]:
+    """What pages of a site would take from the network when they are opened."""
+    return [
+        f"{path.relative_to(site)}: {found}"
+        for path in sorted(site.rglob("*.html"))
+        for found in FETCHED.findall(path.read_text(encoding="utf-8"))
+        if not any(word in found for word in NOT_FETCHED)
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Lays out the pages; with ``--check`` looks whether the site that was made of them needs a network."""
+    parser = Parser(prog="python analysis/docs_site.py", description="Lay out the pages of the site.")
+    parser.add_argument("--check", action="store_true", help="does the site that was built need a network?")
+    if parser.parse_args(argv).check:
+        n = len(list(SITE.rglob("*.html")))
+        if not n:
+            raise FlashladderError("no site to check", where=relative(SITE), hint="run: nox -s docs")
+        if found := fetched():
+            raise CheckFailed(f"{len(found)} things come from the network, the first: {found[0]}")
+        print(f"{relative(SITE)}: {n} pages, which need no network")
+        return 0
     n_pages, n_files = stage()
     print(f"{relative(STAGE)}: {n_pages} pages, and {n_files} files that they lead to")
     return 0

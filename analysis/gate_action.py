@@ -93,13 +93,12 @@ def compared(name: str, wanted: Path, got: Path, allowed: float) -> Done:
     """Holds an array to a file."""
     what = f"{name} is that of {wanted.name}"
     try:
-        expected, found = np.load(wanted, allow_pickle=False), np.load(got, allow_pickle=False)
+        expected, found = (np.load(path, allow_pickle=False).astype(np.float64) for path in (wanted, got))
     except (ValueError, OSError) as error:
         return Done(what, 2, f"error: cannot compare {wanted}: {error}")
     if expected.shape != found.shape:
         return Done(what, 1, f"error: {name}: expected the shape {expected.shape}, found {found.shape}")
-    difference = np.abs(found.astype(np.float64) - expected.astype(np.float64))
-    worst = float(np.max(difference, initial=0.0))
+    worst = float(np.max(np.abs(found - expected), initial=0.0))
     if not worst <= allowed:  # NaN is no agreement
         return Done(what, 1, f"error: {name}: expected a difference of at most {allowed:g}, found {worst:g}")
     return Done(what, 0, f"largest difference {worst:g}, allowed {allowed:g}")

@@ -1,0 +1,127 @@
+"""Workflows and the action: as the published schema has them, pinned, with few rights and README's commands only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+import re
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from flashladder.commands import COMMANDS
+from flashladder.paths import ROOT
+from flashladder.yaml_text import read_yaml
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+ACTION = ROOT / "action.yml"
+PINNED = re.compile(r"^ *-? *uses: ([\w-]+/[\w./-]+@[0-9a-f]{40}) # v\d+\.\d+\.\d+$|^ *-? *uses: (\./)$")
+
+
+def jobs(path: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = read_yaml(path)["jobs"]
+    return found
+
+
+def steps(path: Path) -> Iterator[dict[str, Any]]:
+    if path == ACTION:
+        yield from read_yaml(path)["runs"]["steps"]
+    else:
+        yield from (step for job in jobs(path).values() for step in job["steps"])
+
+
+def schema_says(kind: str, *files: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{kind}", *map(str, files)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_there_are_three() -> None:
+    assert [path.stem for path in WORKFLOWS] == ["cpu", "gpu", "nightly"]
+
+
+def test_they_fit_their_schema_and_a_wrong_one_does_not(tmp_path: Path) -> None:
+    assert schema_says("github-workflows", *WORKFLOWS).returncode == 0
+    assert schema_says("github-actions", ACTION).returncode == 0
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(
+        WORKFLOWS[0].read_text(encoding="utf-8").replace("timeout-minutes", "timeout-minuts"), encoding="utf-8"
+    )
+    assert schema_says("github-workflows", wrong).returncode == 1
+
+
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not on PATH")
+def test_actionlint_finds_nothing() -> None:
+    done = subprocess.run(["actionlint"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
+def test_every_action_is_pinned_by_its_commit(path: Path) -> None:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if re.match(r" *-? *uses:", line)]
+    assert lines
+    assert [line for line in lines if not PINNED.match(line)] == []
+
+
+def test_one_action_has_one_commit() -> None:
+    found = {
+        use for path in (*WORKFLOWS, ACTION) for use in re.findall(r"uses: (\S+@\S+)", path.read_text(encoding="utf-8"))
+    }
+    assert len({use.partition("@")[0] for use in found}) == len(found)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_rights_time_and_concurrency_are_bounded(path: Path) -> None:
+    document = read_yaml(path)
+    assert document["permissions"] == {"contents": "read"}
+    assert document["concurrency"]["group"]
+    assert {name: job.get("permissions") for name, job in jobs(path).items() if "permissions" in job} == (
+        {"tell": {"issues": "write"}} if path.stem == "nightly" else {}
+    )
+    assert all(5 <= job["timeout-minutes"] <= 300 for job in jobs(path).values())
+    assert all(
+        step["with"]["persist-credentials"] is False for step in steps(path) if "checkout" in step.get("uses", "")
+    )
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
+def test_no_input_reaches_a_shell_as_code(path: Path) -> None:
+    scripts = [step["run"] for step in steps(path) if "run" in step]
+    assert scripts
+    assert [script for script in scripts if "${{" in script] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_they_run_commands_that_exist(path: Path) -> None:
+    script = "\n".join(step["run"] for step in steps(path) if "run" in step)
+    noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    sessions = [
+        name for found in re.findall(r"nox -s ([a-z -]+?)(?: --|$)", script, re.MULTILINE) for name in found.split()
+    ]
+    assert sessions
+    assert [name for name in sessions if f"\ndef {name}(session" not in noxfile] == []
+    assert set(re.findall(r"^ *invoke ([a-z]+)", script, re.MULTILINE)) <= set(COMMANDS)
+    assert "pip install" not in script.replace("pip install nox && nox -s", "")
+
+
+def test_a_pull_request_never_reaches_a_runner_of_ones_own() -> None:
+    for path in WORKFLOWS:
+        own = [job for job in jobs(path).values() if "self-hosted" in job["runs-on"]]
+        triggers = read_yaml(path).get("on") or read_yaml(path)[True]  # YAML 1.1 reads `on` as a truth value
+        assert not (own and {"pull_request", "pull_request_target"} & set(triggers))
+        assert all(job["if"] == "vars.FLASHLADDER_GPU == 'true'" for job in own)
+
+
+def test_the_matrix_is_what_the_package_supports() -> None:
+    matrix = jobs(ROOT / ".github" / "workflows" / "cpu.yml")["tests"]["strategy"]["matrix"]["python"]
+    assert matrix == ["3.10", "3.11", "3.12", "3.13", "3.14"]
+    assert 'requires-python = ">=3.10"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_the_page_tells_every_input_and_every_workflow() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    inputs = set(read_yaml(ACTION)["inputs"]) - {"python-version"}
+    assert {name for name in inputs if f"`{name}`" not in page} == set()
+    assert {path.name for path in WORKFLOWS if f"`{path.name}`" not in page} == set()
