@@ -268,6 +268,7 @@ LOCK_GROUPS = {
     "build": ("build", "toolchain", "torch-python"),
     "analysis": ("analysis",),
     "test": ("test",),
+    "browser": ("browser",),
     "slurm": ("slurm",),
     "node": ("node",),
     "bundle": ("bundle",),

@@ -253,9 +253,13 @@ _LOOK = (
 _RESULTS = (
     Command(
         "report",
-        "Renders tables, plot and README's table from results.",
-        ("report --check",),
-        (_Flag("check", "write nothing; exit 1 when a committed file is stale"), _JSON),
+        "Renders page, tables and README's table from results.",
+        ("report --open", "report --check"),
+        (
+            _Flag("check", "write nothing; exit 1 when a committed file is stale"),
+            _Flag("open", "show the page in a browser"),
+            _JSON,
+        ),
     ),
     Command("gate", "Holds all that is committed to its sources.", ("gate --json",), (_JSON,)),
     Command(

@@ -158,6 +158,13 @@ def report_fresh(ladder: Ladder, root: Path = ROOT) -> Outcome:
     return outcome("tables and plot are up to date", report.stale(files), f"{len(files)} files")
 
 
+def page_fresh(ladder: Ladder, root: Path = ROOT) -> Outcome:
+    """The committed page is what the results give."""
+    from flashladder.report import command as report
+
+    return outcome("the page is up to date", report.stale(report.pages(ladder, root)), "1 file")
+
+
 def figures_hold(ladder: Ladder, root: Path = ROOT) -> Outcome:
     """Figures in README, CHANGELOG and docs are those that the committed data give."""
     found = figures.problems(ladder, root)

@@ -1,4 +1,4 @@
-"""The report: progression and counter tables (Markdown, CSV), plot (SVG, PNG), and README's table between its markers.
+"""The report: page (HTML), progression and counter tables (Markdown, CSV), plot (SVG, PNG), and README's table.
 
 Everything is made from committed files (`flashladder.report.data`) and always gives the same bytes, so that a stale
 table is an error and not a matter of taste. Where nothing was measured yet, the tables hold published figures only
@@ -6,6 +6,7 @@ and say so.
 
 Run:
     invoke report                             # rewrites results/report/ and README's table
+    invoke report --open                      # and shows the page
     python -m flashladder.report --check      # compares; exit 1 and the names of the stale files
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import json
 from pathlib import Path
 import sys
+import webbrowser
 
 from flashladder.arguments import parser_of
 from flashladder.columns import csv_text
@@ -78,6 +80,13 @@ def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     return report | {root / page: data for page, data in texts(ladder, root).items()}
 
 
+def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
+    """The page that a checkout at `root` should hold, with its bytes (`flashladder.report.page`)."""
+    from flashladder.report.page.frame import INDEX, page
+
+    return {root / "results" / "report" / INDEX: page(ladder, root)}
+
+
 def short_name(slug: str) -> str:
     """An iteration's slug as words, for the axis of the plot."""
     return slug.replace("_", " ").replace("d head", "d_head")
@@ -123,8 +132,8 @@ def stale(files: Mapping[Path, bytes]) -> list[str]:
             problems.append(f"{relative(path)}: missing")
             continue
         found = path.read_bytes()
-        if path.suffix in (".svg", ".png"):
-            committed = path.with_suffix(".svg")
+        if path.suffix in (".svg", ".png", ".html"):
+            committed = path.with_suffix(".svg") if path.suffix == ".png" else path
             theirs = report_plot.rendered_by(committed.read_bytes()) if committed.is_file() else ("", "")
             ours = report_plot.rendered_by(files[committed])
             if theirs[1] == ours[1] and theirs[0] != ours[0]:
@@ -137,15 +146,15 @@ def stale(files: Mapping[Path, bytes]) -> list[str]:
     return problems
 
 
-def report(*, check: bool = False, as_json: bool = False) -> int:
-    """Writes or checks the report and prints the table.
+def report(*, check: bool = False, as_json: bool = False, show: bool = False) -> int:
+    """Writes or checks the report and prints the table; `show` opens the page in a browser.
 
     Returns:
         0; 1 when a file is stale (`check`) or a result had to be refused.
     """
     require_checkout("report")
     ladder = collect()
-    files = committed(ladder, ROOT)
+    files = committed(ladder, ROOT) | pages(ladder, ROOT)
     problems = stale(files) if check else []
     if not check:
         for path, data in files.items():
@@ -159,13 +168,22 @@ def report(*, check: bool = False, as_json: bool = False) -> int:
     else:
         print(report_tables.terminal(ladder))
         print(f"\nplot    {relative(REPORT / PLOT)}.svg, .png\ntables  {relative(REPORT / 'progression.md')}, .csv")
+        print(f"page    {relative(REPORT / 'index.html')}")
     for line in (*ladder.refused, *(f"stale: {problem}; run: invoke report" for problem in problems)):
         print(line, file=sys.stderr)
+    if show:
+        open_page(REPORT / "index.html")
     return 1 if problems or ladder.refused else 0
+
+
+def open_page(path: Path) -> None:
+    """Shows a page in this machine's browser; where there is none, says where it lies."""
+    if not webbrowser.open(path.as_uri()):
+        print(f"no browser here; copy and open {relative(path)}", file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Renders the report from committed results."""
     options = parser_of(COMMANDS["report"], "report", "--check").parse_args(argv)
     with one_line_errors():
-        return report(check=options.check, as_json=options.json)
+        return report(check=options.check, as_json=options.json, show=options.open)

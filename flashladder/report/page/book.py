@@ -1,0 +1,100 @@
+"""What a section is given: the ladder, the results that are committed, and the records behind numbers.
+
+Why one object: every section reads the same results once, and all number their records together. Nothing to run here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from flashladder.ladder.gpus import gpu_key, load_gpus
+from flashladder.names import GPUS, PUBLISHED_GPU
+from flashladder.paths import ROOT
+from flashladder.report.data import HEADLINE_LENGTH, Ladder, bench_files
+from flashladder.report.page.figure import Drawn
+from flashladder.report.page.records import Records
+from flashladder.report.tables import plain
+from flashladder.results.files import load_result
+from flashladder.results.schema import BenchResult, Summary
+from flashladder.sweep.tune.pack import FINALS
+
+__all__ = ["HEADLINE_LENGTH", "Book", "Timed"]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One file of timings on one GPU: its title, the file, and what is in it."""
+
+    title: str
+    key: str
+    path: Path
+    result: BenchResult
+
+    @property
+    def configs_of(self) -> str:
+        """The GPU whose configurations are this one's: its own, or those of one with the same architecture."""
+        if self.key in GPUS:
+            return self.key
+        same = [key for key in GPUS if key in load_gpus() and load_gpus()[key].arch == self.result.gpu.arch]
+        return same[-1] if same else PUBLISHED_GPU
+
+    @cached_property
+    def summaries(self) -> dict[tuple[str, str, int], Summary]:
+        """Summaries by kernel, dtype and length."""
+        return {(one.kernel, one.dtype, one.shape.seq_len): one for one in self.result.summaries}
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths that were timed, ascending."""
+        return tuple(sorted({one.shape.seq_len for one in self.result.summaries}))
+
+
+@dataclass
+class Book:
+    """All that sections draw from; `root` is the checkout."""
+
+    ladder: Ladder
+    root: Path = ROOT
+    drawn: list[Drawn] = field(default_factory=list)
+
+    @cached_property
+    def records(self) -> Records:
+        """The records that sections asked for so far."""
+        return Records(self.root)
+
+    @property
+    def results(self) -> Path:
+        """The folder of results."""
+        return self.root / "results"
+
+    @cached_property
+    def machines(self) -> tuple[Timed, ...]:
+        """Of every measured GPU the file that its progression is made from: its benchmark, or else its sweep."""
+        own = {path.parent.name: path for path in reversed(bench_files(self.results))}
+        own |= {one.path.parent.name: one.path for one in self.sweeps if one.path.parent.name not in own}
+        return tuple(self._timed(path) for path in sorted(own.values(), key=lambda path: path.parent.name)[::-1])
+
+    @cached_property
+    def sweeps(self) -> tuple[Timed, ...]:
+        """Of every machine the sweep of its own grid: the ladder beside all references."""
+        names = sorted(path for path in self.results.glob("*/*.json.gz") if path.name == f"{path.parent.name}.json.gz")
+        return tuple(self._timed(path) for path in names[::-1])
+
+    def grids(self, grid: str) -> tuple[Timed, ...]:
+        """Every machine's sweep of one grid, such as ``ablation``."""
+        paths = sorted(self.results.glob(f"*/{grid}.json.gz"))
+        return tuple(self._timed(path) for path in paths)
+
+    @property
+    def tunings(self) -> tuple[Timed, ...]:
+        """Every machine's tuning run that has finals beside it."""
+        return tuple(one for one in self.grids("tune") if one.path.with_name(FINALS).is_file())
+
+    def _timed(self, path: Path) -> Timed:
+        result = load_result(path)
+        if not isinstance(result, BenchResult):
+            raise TypeError(f"{path} holds {result.kind}, no timings")
+        key = gpu_key(result.gpu.name)
+        return Timed(plain(load_gpus()[key].title if key else result.gpu.name), key or "", path, result)
