@@ -219,7 +219,7 @@ def audit(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The site of all pages: build/site, without network, every link checked."""
+    """The site of all pages, with every link checked: build/site."""
     install(session, "docs", torch=False)
     own = {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
     session.run("python", "analysis/docs_site.py", env=own)

@@ -40,9 +40,10 @@ class Step:
     Attributes:
         typed: as a person types it.
         says: what it is for.
-        shown: lines from the end of what it prints.
+        shown: lines of what it prints, from its end.
         found: a part of what it prints.
         long: whether it takes minutes.
+        first: whether lines are shown from the beginning instead.
     """
 
     typed: str
@@ -50,18 +51,19 @@ class Step:
     shown: int
     found: str
     long: bool = False
+    first: bool = False
 
 
 STEPS = (
     Step("pip install nox", "In a new environment: all that README asks for.", 1, "nox"),
-    Step("nox -s reproduce", "The first command.", 40, "reproduced: every check that this machine can run holds", long=True),
+    Step("nox -s reproduce", "The first command.", 40, "reproduced: every check that this machine can run", long=True),
     Step("nox -s tests", "The second.", 4, " passed", long=True),
     Step("nox -s dev", "An environment to work in.", 4, "ready:"),
-    Step("invoke list", "The ladder.", 24, "Static GMEM stride"),
-    Step("invoke show 8", "One step, with its whole kernel; the end of it.", 24, "xor_static"),
+    Step("invoke list", "The ladder.", 24, "Static GMEM stride", first=True),
+    Step("invoke show 8", "One step: why, what changes, and then its whole kernel.", 40, "xor_static", first=True),
     Step("invoke diff 7 8", "What it changes.", 20, "LOP3"),
     Step("invoke sass 8 --counts", "Its machine code by class of opcode.", 24, "HMMA"),
-    Step("invoke emulate 1 --counters", "Its first ancestor on this CPU, with bank conflicts.", 24, "shared_ld_conflicts"),
+    Step("invoke emulate 1 --counters", "The first kernel, with its bank conflicts.", 24, "shared_ld_conflicts"),
     Step("invoke sweep --grid smoke", "A sweep; without a GPU the grid `cpu`.", 8, "build/sweep/"),
     Step("invoke verify build/sweep/cpu/cpu.json.gz", "Does its result hold?", 3, "hold"),
     Step("invoke tour --yes", "The guided walk, without waiting.", 6, "That was the ladder"),
@@ -106,16 +108,17 @@ def section(number: int, step: Step, seconds: float, printed: str, places: dict[
         printed = printed.replace(path, name)
     lines = [line.rpartition("\r")[2].rstrip() for line in printed.splitlines()]
     lines = [line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..." for line in lines if not NOT_SHOWN.search(line)]
-    shown = lines[-step.shown :]
-    head = [f"... ({len(lines) - len(shown)} lines before)"] if len(lines) > len(shown) else []
-    body = "\n".join([*head, *shown]).strip("\n")
+    shown, left = lines[: step.shown] if step.first else lines[-step.shown :], len(lines) - step.shown
+    before = [f"... ({left} lines before)"] if left > 0 and not step.first else []
+    after = [f"... ({left} lines more)"] if left > 0 and step.first else []
+    body = "\n".join([*before, *shown, *after]).strip("\n")
     return f"## {number}. `{step.typed}`\n\n{step.says} {seconds:.0f} s, exit code 0.\n\n```text\n{body}\n```\n\n"
 
 
 def walk(clone: Path, kept: dict[str, str], *, quick: bool) -> list[str]:
     """The sections of the page; with `quick` those of long steps are the `kept` ones, where there are any."""
     places = {str(clone): "~/flashladder", str(clone.parent): "~", str(Path.home()): "~"}
-    sections = []
+    sections = list[str]()
     for step in STEPS:
         if step.long and quick:
             if step.typed not in kept:
@@ -137,9 +140,9 @@ def page(sections: Sequence[str]) -> str:
     when = datetime.now(timezone.utc).date()
     return (
         "# A new user's transcript\n\n"
-        f"Made by `python analysis/transcript.py`, {when}, on {cores} cores without a GPU, Python "
-        f"{sys.version_info.major}.{sys.version_info.minor}, from a clean clone of {commit} in an empty folder with an empty\n"
-        "`build/`; downloads were cached. Each command is as README has it. Beginnings are left out, lines are cut.\n\n"
+        f"Made by `python analysis/transcript.py`, {when}, on {cores} cores without a GPU, with Python "
+        f"{sys.version_info.major}.{sys.version_info.minor}, from a clean clone of {commit} in an empty folder,\n"
+        "without `build/`; downloads were cached. Each command is as README has it. Lines are left out and cut.\n\n"
         + "".join(sections)
     ).rstrip() + "\n"
 

@@ -101,7 +101,7 @@ def _main_of(program: str) -> Callable[[list[str]], int]:
 def run_here(step: Command) -> str:
     """Runs one of this package's commands in this process, in a tenth of the time, and holds it to the page."""
     first, *words = shlex.split(step.line)
-    out = io.StringIO()
+    out, code = io.StringIO(), object()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         try:
             if first == "invoke":

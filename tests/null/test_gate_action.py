@@ -38,7 +38,7 @@ def runner(tmp_path: Path) -> Path:
 
 def gate(runner: Path, **inputs: str) -> tuple[int, str, str]:
     """Exit code, log, and outputs of the step `Gate` with the action's defaults and these inputs."""
-    action: dict[str, Any] = read_yaml(ROOT / "action.yml")
+    action: Any = read_yaml(ROOT / "action.yml")
     (step,) = (one for one in action["runs"]["steps"] if one.get("id") == "gate")
     given = {name: one["default"] for name, one in action["inputs"].items()} | inputs
     environment = {"RUNNER_TEMP": str(runner), "GITHUB_OUTPUT": str(runner / "out"), "PYTHONPATH": str(ROOT)}
@@ -79,7 +79,7 @@ def test_inputs_are_words_and_nothing_to_gate_is_an_error(runner: Path) -> None:
 
 
 def test_the_step_that_installs_names_what_is_there() -> None:
-    action = read_yaml(ROOT / "action.yml")
+    action: Any = read_yaml(ROOT / "action.yml")
     (step,) = (one for one in action["runs"]["steps"] if one.get("name") == "Install")
     files = [word for word in step["run"].split() if word.endswith(".txt")]
     assert files

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from flashladder.__main__ import main
-from flashladder.build import installed
+from flashladder.build import installed, wheel
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu import present
 from flashladder.gpu.device import exclusive
@@ -72,16 +73,21 @@ def without_cuda(patch: Patch, folder: Path) -> None:
 
 
 def without_wheel(patch: Patch, folder: Path) -> None:
-    patch.setattr(installed.wheel, "package_folder", lambda _: None)
+    patch.setattr(wheel, "package_folder", lambda _: None)
     installed.load_installed(7)
 
 
+def card(name: str) -> Any:
+    """What a card is chosen by."""
+    return SimpleNamespace(name=name)
+
+
 def another_gpu(patch: Patch, folder: Path) -> None:
-    devices.fitting([SimpleNamespace(name="NVIDIA H200")], "a100", anyway=False)
+    devices.fitting([card("NVIDIA H200")], "a100", anyway=False)
 
 
 def two_models(patch: Patch, folder: Path) -> None:
-    devices.fitting([SimpleNamespace(name=name) for name in ("NVIDIA H200", "NVIDIA L4")], "any", anyway=False)
+    devices.fitting([card("NVIDIA H200"), card("NVIDIA L4")], "any", anyway=False)
 
 
 def two_timers(patch: Patch, folder: Path) -> None:

@@ -21,14 +21,19 @@ ACTION = ROOT / "action.yml"
 PINNED = re.compile(r"^ *-? *uses: ([\w-]+/[\w./-]+@[0-9a-f]{40}) # v\d+\.\d+\.\d+$|^ *-? *uses: (\./)$")
 
 
-def jobs(path: Path) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = read_yaml(path)["jobs"]
+def document(path: Path) -> dict[Any, Any]:
+    found = read_yaml(path)
+    assert isinstance(found, dict)
     return found
+
+
+def jobs(path: Path) -> dict[str, dict[str, Any]]:
+    return dict(document(path)["jobs"])
 
 
 def steps(path: Path) -> Iterator[dict[str, Any]]:
     if path == ACTION:
-        yield from read_yaml(path)["runs"]["steps"]
+        yield from document(path)["runs"]["steps"]
     else:
         yield from (step for job in jobs(path).values() for step in job["steps"])
 
@@ -74,9 +79,8 @@ def test_one_action_has_one_commit() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_rights_time_and_concurrency_are_bounded(path: Path) -> None:
-    document = read_yaml(path)
-    assert document["permissions"] == {"contents": "read"}
-    assert document["concurrency"]["group"]
+    assert document(path)["permissions"] == {"contents": "read"}
+    assert document(path)["concurrency"]["group"]
     assert {name: job.get("permissions") for name, job in jobs(path).items() if "permissions" in job} == (
         {"tell": {"issues": "write"}} if path.stem == "nightly" else {}
     )
@@ -109,7 +113,7 @@ def test_they_run_commands_that_exist(path: Path) -> None:
 def test_a_pull_request_never_reaches_a_runner_of_ones_own() -> None:
     for path in WORKFLOWS:
         own = [job for job in jobs(path).values() if "self-hosted" in job["runs-on"]]
-        triggers = read_yaml(path).get("on") or read_yaml(path)[True]  # YAML 1.1 reads `on` as a truth value
+        triggers = document(path).get("on") or document(path)[True]  # YAML 1.1 reads `on` as a truth value
         assert not (own and {"pull_request", "pull_request_target"} & set(triggers))
         assert all(job["if"] == "vars.FLASHLADDER_GPU == 'true'" for job in own)
 
@@ -122,6 +126,6 @@ def test_the_matrix_is_what_the_package_supports() -> None:
 
 def test_the_page_tells_every_input_and_every_workflow() -> None:
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
-    inputs = set(read_yaml(ACTION)["inputs"]) - {"python-version"}
+    inputs = set(document(ACTION)["inputs"]) - {"python-version"}
     assert {name for name in inputs if f"`{name}`" not in page} == set()
     assert {path.name for path in WORKFLOWS if f"`{path.name}`" not in page} == set()

@@ -1,0 +1,107 @@
+"""The site of all pages: each is listed once, each link leads to a file, nothing is taken from the network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import docs_site, transcript
+from analysis.docs_site import LISTED, Link, dead, fetched, links, pages, settled, stage
+from flashladder.errors import CheckFailed
+from flashladder.paths import ROOT
+from flashladder.yaml_text import read_yaml
+
+
+def test_every_page_is_listed_once() -> None:
+    listed = [page for below in pages().values() for page in below]
+    assert len(listed) == len(set(listed))
+    for pattern in ("*.md", "docs/**/*.md", "results/report/*.md", "results/*/README.md", "iterations/notes/*.md"):
+        assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)} <= set(listed)
+    assert list(pages()) == [heading for heading, _ in LISTED if heading in pages()]
+
+
+def test_the_site_is_laid_out_with_what_its_pages_lead_to(tmp_path: Path) -> None:
+    n_pages, n_files = stage(tmp_path)
+    laid = {
+        path.relative_to(tmp_path / "pages").as_posix() for path in (tmp_path / "pages").rglob("*") if path.is_file()
+    }
+    assert len(laid) == n_pages + n_files
+    assert {"README.md", "api.md", "results/report/progression.svg", "docs/assets/iframe-worker.js"} <= laid
+    settings: Any = read_yaml(tmp_path / "mkdocs.yml")
+    assert [next(iter(one)) for one in settings["nav"]] == list(pages())
+    general: Any = read_yaml(ROOT / "mkdocs.yml")
+    assert general["theme"]["font"] is False
+
+
+def test_a_link_that_leads_nowhere_is_named() -> None:
+    text = (
+        "[a](nosuch.md) `[b](b.md)` [c](https://x.y) [d](#d)\n```\n[e](e.md)\n```\n[f](../README.md#x) [g](/etc/passwd)"
+    )
+    found = list(links("docs/x.md", text))
+    assert [link.target for link in found] == ["nosuch.md", "../README.md#x", "/etc/passwd"]
+    nowhere = "expected a file of this checkout"
+    assert dead(found, {"README.md"}) == [f"docs/x.md: nosuch.md: {nowhere}", f"docs/x.md: /etc/passwd: {nowhere}"]
+    (unlisted,) = dead([Link("docs/x.md", "../README.md")], set())
+    assert "a page that the site does not list" in unlisted
+
+
+def test_a_link_to_a_folder_leads_to_its_first_page() -> None:
+    listed = ["docs/decisions/README.md", "docs/decisions/001-ptx-first.md"]
+    assert settled("README.md", "[x](docs/decisions/) [y](docs)", listed) == "[x](docs/decisions/README.md) [y](docs)"
+
+
+def test_what_a_site_would_fetch_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "a" / "index.html"
+    page.parent.mkdir()
+    page.write_text(
+        '<link rel="canonical" href="https://x.y/"><a href="https://x.y">x</a><script src="own.js"></script>'
+    )
+    assert fetched(tmp_path) == []
+    page.write_text('<script async src="https://x.y/z.js"></script><img src=//x.y/z.png>')
+    assert [one.partition(": ")[0] for one in fetched(tmp_path)] == ["a/index.html"] * 2
+
+
+def test_a_check_without_a_site_says_what_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs_site, "SITE", tmp_path)
+    with pytest.raises(Exception, match="no site to check; run: nox -s docs") as caught:
+        docs_site.main(["--check"])
+    assert not isinstance(caught.value, CheckFailed)
+
+
+def test_the_decisions_are_all_in_their_list() -> None:
+    text = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"):
+        number, _, title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").partition(": ")
+        assert f"| [{number}]({path.name}) | {title} |" in text
+
+
+def test_the_transcript_is_of_the_steps_that_readme_names() -> None:
+    page = transcript.PAGE.read_text(encoding="utf-8")
+    shown = [found["typed"] for found in transcript.SECTION.finditer(page)]
+    assert shown == [step.typed for step in transcript.STEPS if step.typed in shown]
+    assert {step.typed for step in transcript.STEPS if not step.long} <= set(shown)
+    assert page.count("exit code 0") == len(shown)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for step in transcript.STEPS:
+        assert " ".join(step.typed.split()[:2]) in readme, step.typed
+
+
+def test_a_step_is_shown_without_places_and_progress() -> None:
+    step = transcript.Step("invoke list", "Says.", 2, "x")
+    printed = f"Looking in links: /x\nfirst\n/tmp/q/clone/a\n 50%|## | 3it/s]\r{'y' * 200}\n"
+    text = transcript.section(3, step, 1.2, printed, {"/tmp/q/clone": "~/flashladder"})
+    assert text == (
+        "## 3. `invoke list`\n\nSays. 1 s, exit code 0.\n\n```text\n... (1 lines before)\n~/flashladder/a\n"
+        f"{'y' * 97}...\n```\n\n"
+    )
+
+
+def test_quick_keeps_the_long_steps_of_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(transcript, "typed", lambda step, clone: (1.0, "text"))
+    kept = {"nox -s tests": "## 9. `nox -s tests`\n\nkept\n\n"}
+    sections = transcript.walk(tmp_path / "clone", kept, quick=True)
+    assert sections[1] == "## 2. `nox -s tests`\n\nkept\n\n"
+    assert len(sections) == len(transcript.STEPS) - 1
+    assert len(transcript.walk(tmp_path / "clone", kept, quick=False)) == len(transcript.STEPS)
