@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from analysis import docs_site, transcript
+from analysis import decisions, docs_site, transcript
 from analysis.docs_site import LISTED, Link, dead, fetched, links, pages, settled, stage
-from flashladder.errors import CheckFailed
+from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.paths import ROOT
 from flashladder.yaml_text import read_yaml
 
@@ -65,16 +65,18 @@ def test_what_a_site_would_fetch_is_named(tmp_path: Path) -> None:
 
 def test_a_check_without_a_site_says_what_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docs_site, "SITE", tmp_path)
-    with pytest.raises(Exception, match="no site to check; run: nox -s docs") as caught:
+    with pytest.raises(FlashladderError, match="no site to check; run: nox -s docs") as caught:
         docs_site.main(["--check"])
     assert not isinstance(caught.value, CheckFailed)
 
 
-def test_the_decisions_are_all_in_their_list() -> None:
-    text = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
-    for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"):
-        number, _, title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").partition(": ")
-        assert f"| [{number}]({path.name}) | {title} |" in text
+def test_the_list_of_decisions_is_current_and_a_record_without_a_title_is_named(tmp_path: Path) -> None:
+    assert decisions.main(["--check"]) == 0
+    (tmp_path / "001-x.md").write_text("# 001: why: not\n")
+    assert decisions.page(tmp_path).endswith("| [001](001-x.md) | why: not |\n")
+    (tmp_path / "002-y.md").write_text("# 003: y\n")
+    with pytest.raises(FlashladderError, match=r"002-y\.md: not a decision record"):
+        decisions.page(tmp_path)
 
 
 def test_the_transcript_is_of_the_steps_that_readme_names() -> None:

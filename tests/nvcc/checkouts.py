@@ -10,7 +10,7 @@ import sys
 
 from flashladder.paths import BUILD, ROOT
 
-FOLDERS = ("iterations", "kernels", "configs", "results", "docs")
+FOLDERS = ("iterations", "kernels", "configs", "results", "docs", "analysis")
 FILES = ("noxfile.py", "tasks.py", "README.md", "CHANGELOG.md", "pyproject.toml")
 LEFT_OUT = ("__pycache__", "ablation*.json.gz", "toolchain.json.gz", "tune.json.gz")  # sweeps that take long to draw
 
