@@ -21,7 +21,7 @@ PAGE = FOLDER / "README.md"
 HEAD = """\
 # Decisions
 
-Why it is built this way, in the order in which it was decided. One that no longer holds says so and names its successor.
+Why it is built this way, in the order in which it was decided. One that no longer holds names its successor.
 
 | | |
 | --- | --- |
