@@ -146,6 +146,23 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def browser(session: nox.Session) -> None:
+    """Tests of the page in Chromium, and by axe-core (needs npm).
+
+    Fails where there is no browser; ``nox -s tests`` skips these tests.
+    """
+    install(session, "build", "analysis", "test", "browser", torch=False)
+    packages = Path(session.create_tmp()).resolve() / "npm"
+    packages.mkdir(exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(ROOT / "tests" / "browser" / name, packages)
+    session.run("npm", "ci", "--prefix", str(packages), "--no-audit", "--no-fund", "--silent", external=True)
+    axe = packages / "node_modules" / "axe-core" / "axe.min.js"
+    env = {"FLASHLADDER_AXE": str(axe), "FLASHLADDER_BROWSER": "required"}
+    session.run("python", "-m", "pytest", "tests/browser", *session.posargs, env=env)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """ruff, clang-format, codespell, imports (-- --fix repairs)."""
     install(session, "lint", torch=False)
@@ -163,7 +180,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typecheck(session: nox.Session) -> None:
     """Types: mypy --strict on package, scripts, tasks and tests."""
-    install(session, "build", "analysis", "test", "slurm", "bundle", "typecheck")
+    install(session, "build", "analysis", "test", "browser", "slurm", "bundle", "typecheck")
     session.run("mypy", *session.posargs)
 
 
@@ -233,7 +250,7 @@ def dev(session: nox.Session) -> None:
     venv = ROOT / ".venv"
     if not (venv / "bin" / "python").exists():
         session.run("uv", "venv", "--python", sys.executable, str(venv))
-    install(session, "build", "analysis", "test", "slurm", "bundle", "lint", "typecheck", "dev", venv=venv)
+    install(session, "build", "analysis", "test", "browser", "slurm", "bundle", "lint", "typecheck", "dev", venv=venv)
     editable = ("--no-deps", "--no-build-isolation", "--editable", ".")
     session.run("uv", "pip", "install", "--python", str(venv), *editable, silent=True)
     session.log("ready: `source .venv/bin/activate`, then `invoke --list`; nothing else on this machine was changed")

@@ -8,13 +8,17 @@ Run: ``python analysis/page/claims.py [--out FILE]``; it is a section of ``resul
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+from flashladder.emulate import agreement, counter_claims
+from flashladder.emulate.counter_claims import counter_files
 from flashladder.emulate.reading import NAME
 from flashladder.errors import FlashladderError
-from flashladder.gate.null_step import every_verdict
 from flashladder.ladder.claim import LOCK_ARCHES
-from flashladder.lock.step_counts import COUNTS
+from flashladder.lock import code_claims
+from flashladder.lock.schema import LOCKS
+from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.lock.verdict import Verdict, plain
 from flashladder.paths import RESULTS
 from flashladder.report.page import cells
@@ -56,16 +60,37 @@ def row(book: Book, verdict: Verdict) -> list[Cell]:
     ]
 
 
+def of_code(book: Book) -> list[Verdict]:
+    """The claims about machine code and PTX, of the steps that have committed counts: a new one has none yet."""
+    counts = read_counts(book.results / COUNTS.relative_to(RESULTS))
+    counted = {kernel.iteration for kernel in counts.kernels.values()}
+    return code_claims.verify([one.number for one in book.ladder.iterations if one.number in counted], counts)
+
+
+def judged(book: Book) -> tuple[list[Verdict], list[str]]:
+    """Every verdict that committed files give, and what could not be judged."""
+    looks = [partial(of_code, book)]
+    looks += [partial(counter_claims.verify, path, book.results / LOCKS.name) for path in counter_files(book.results)]
+    if book.ladder.emulated is not None:
+        looks.append(partial(agreement.claims, book.ladder.emulated))
+    found: list[Verdict] = []
+    problems = []
+    for look in looks:
+        try:
+            found += look()
+        except FlashladderError as error:
+            problems.append(str(error))
+    return found, problems
+
+
 def content(book: Book) -> Content:
-    try:
-        verdicts = every_verdict(book.results)
-    except FlashladderError as error:  # a step that was added and not yet counted everywhere: the gate fails on it
-        return {"told": f"Claims cannot be judged: {error}", "table": None}
+    verdicts, problems = judged(book)
     columns = cells.columns(
         "#", "claim|text", "place|text", "parent -> step|short", "step taken back", "refuted then|text", "verdict|text"
     )
     made = [one for one in verdicts if one.claimed]
     return {
+        "problems": problems,
         "told": f"{sum(one.holds for one in made)} of {len(made)} claims hold where they are made",
         "table": Table("claims", "Every claim at every place", columns, [row(book, one) for one in verdicts]),
     }

@@ -59,7 +59,7 @@ class FakeSession:
 
 
 def test_every_session_is_there_with_its_help(sessions: dict[str, Any]) -> None:
-    others = {"fuzz", "docs", "package", "bundle", "audit", "dev", "relock"}
+    others = {"browser", "fuzz", "docs", "package", "bundle", "audit", "dev", "relock"}
     assert set(sessions) == {*BUILDS, "reproduce", "verify", "tests", "lint", "typecheck", *others}
     for name, function in sessions.items():
         assert inspect.getdoc(function.func), name

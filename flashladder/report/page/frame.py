@@ -23,7 +23,7 @@ from flashladder.paths import ROOT
 from flashladder.report.data import Ladder
 from flashladder.report.page.book import Book
 from flashladder.report.page.figure import Drawn
-from flashladder.report.page.sections import SECTIONS, Content, Section, filled, find
+from flashladder.report.page.sections import Content, Section, filled, find
 from flashladder.report.tables import headline, headline_machine
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -38,7 +38,7 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
     Raises:
         FlashladderError: a section is broken, or the page is larger than one sends.
     """
-    chosen = find(root / SECTIONS.relative_to(ROOT)) if sections is None else list(sections)
+    chosen = find() if sections is None else list(sections)
     book = Book(ladder, root)
     drawn: dict[str, Drawn] = {}
     bodies = [_Body(section, _rendered(section, filled(section, book), drawn)) for section in chosen]

@@ -193,6 +193,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) ->
             (tmp_path / page).write_text(README if page == figures.README else text, encoding="utf-8")
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "collect", lambda: report_data.collect(measured.folder))
+    monkeypatch.setattr(report, "pages", lambda *_: {})  # slow to draw; test_page does
     return tmp_path
 
 

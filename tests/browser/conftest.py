@@ -1,0 +1,86 @@
+"""A real Chromium for each test of the page; skipped, or in CI failed, where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from flashladder.paths import RESULTS
+from tests.browser.chromium import missing, started
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+INDEX = RESULTS / "report" / "index.html"
+Opener = Callable[..., "Page"]
+
+
+def require(*, with_axe: bool = False) -> None:
+    """Skips a test where there is no browser; fails it where CI has to have one."""
+    reason = missing(with_axe=with_axe)
+    if reason and os.environ.get("FLASHLADDER_BROWSER") == "required":
+        pytest.fail(reason)
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    require()
+    with started() as one:
+        yield one
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Opener]:
+    """Opens a page from the disk; what its console said and which addresses it asked for stand in ``page.heard``."""
+    contexts = []
+
+    def open_page(path: Path = INDEX, *, width: int = 1280, scheme: Any = "light", anchor: str = "") -> Page:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        heard: list[str] = []
+        page.heard = heard  # type: ignore[attr-defined]  # carried beside the page
+        page.on("console", lambda message: heard.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: heard.append(f"error: {error}"))
+        page.on("request", lambda request: heard.append(f"request: {request.url}"))
+        page.goto(path.as_uri() + anchor)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A page whose section, table and record bear names that would be markup if they were not escaped."""
+    from flashladder.report.data import collect
+    from flashladder.report.page.frame import page
+    from flashladder.report.page.sections import find
+
+    script, template = tmp_path / "hostile.py", tmp_path / "hostile.html.j2"
+    script.write_text(HOSTILE, encoding="utf-8")
+    template.write_text('{% import "macros.html.j2" as set %}{{ set.table(table) }}', encoding="utf-8")
+    out = tmp_path / "hostile.html"
+    out.write_bytes(page(collect(), sections=find(tmp_path)))
+    return out
+
+
+HOSTILE = """
+from flashladder.report.page.cells import Cell, Column, Table
+
+ORDER, TITLE = 1, "<script>window.hacked = 1</script>"
+
+
+def content(book):
+    path = book.results / "locks" / "sm_80.json"
+    record = book.records.fact(path, "</script><script>window.hacked = 3</script>", {"<b>name</b>": "<i>value</i>"})
+    bad = "</table><img src=x onerror='window.hacked = 2'>"
+    return {"table": Table("hostile", bad, [Column(bad, "text")], [[Cell(bad, record)]])}
+"""

@@ -1,0 +1,267 @@
+"""The page in Chromium: no error, no request, tables that sort and filter, samples behind numbers, any width, print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flashladder.ladder.iteration import load_iteration
+from flashladder.lock.command import locked_kernel
+from flashladder.paths import RESULTS
+from flashladder.results.derive import by_cell
+from flashladder.results.files import load_as
+from flashladder.results.schema import BenchResult
+from tests.browser.conftest import INDEX, Opener
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+WIDTHS = "(({ scrollWidth, clientWidth }) => [scrollWidth, clientWidth])(document.getElementById('record'))"
+TABLE = "#t-progression-fp16-own"
+
+
+def heard(page: Page) -> list[str]:
+    found: list[str] = page.heard  # type: ignore[attr-defined]  # carried beside the page
+    return found
+
+
+def column(page: Page, title: str, table: str = TABLE, nth: int = 0) -> list[str]:
+    """Texts of one column, top to bottom."""
+    script = """([table, title, nth]) => {
+      const one = document.querySelector(table);
+      const heads = [...one.tHead.rows[one.tHead.rows.length - 1].cells].map((head) => head.textContent.trim());
+      const at = heads.map((head, i) => [head, i]).filter(([head]) => head === title)[nth][1];
+      return [...one.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[at].textContent.trim());
+    }"""
+    found: list[str] = page.evaluate(script, [table, title, nth])
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_loads_without_an_error_and_asks_for_nothing_but_itself(opened: Opener, scheme: str) -> None:
+    page = opened(scheme=scheme)
+    page.mouse.wheel(0, 20000)
+    assert heard(page) == [f"request: {INDEX.as_uri()}"]
+    assert page.title().startswith("flashladder")
+
+
+def test_the_policy_forbids_every_request_and_every_other_script(opened: Opener) -> None:
+    page = opened()
+    blocked = page.evaluate("""async () => {
+      const seen = [];
+      document.addEventListener("securitypolicyviolation", (event) => seen.push(event.effectiveDirective));
+      await fetch("http://127.0.0.1:9/").catch(() => {});
+      const script = document.createElement("script");
+      script.textContent = "window.intruder = true";
+      document.body.append(script);
+      await new Promise((done) => setTimeout(done, 50));
+      return [seen, window.intruder ?? null];
+    }""")
+    assert sorted(blocked[0]) == ["connect-src", "script-src-elem"]
+    assert blocked[1] is None
+
+
+def test_a_click_on_a_head_sorts_up_then_down_by_value(opened: Opener) -> None:
+    page = opened()
+    before = column(page, "% of FA2")
+    assert before != sorted(before, key=float)
+    head = page.locator(f"{TABLE} thead tr:last-child th", has_text="% of FA2").first
+    assert head.get_attribute("aria-sort") == "none"
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert column(page, "% of FA2") == sorted(before, key=float)
+    head.get_by_role("button").press("Enter")
+    assert head.get_attribute("aria-sort") == "descending"
+    assert column(page, "% of FA2") == sorted(before, key=float, reverse=True)
+    page.locator(f"{TABLE} thead tr:last-child th", has_text="Step").get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "none"
+    assert column(page, "Step") == sorted(column(page, "Step"), key=str.lower)
+
+
+def test_dashes_come_last_whichever_way_a_column_is_sorted(opened: Opener) -> None:
+    page = opened(anchor="#tuning")
+    table = page.locator("table", has=page.locator("th", has_text="present's % of FA2"))
+    name = f"#{table.get_attribute('id')}"
+    page.evaluate("(name) => { document.querySelector(name).tBodies[0].rows[3].cells[7].textContent = '–'; }", name)
+    for _ in range(2):
+        page.locator(f"{name} th", has_text="present's % of FA2").get_by_role("button").click()
+        assert column(page, "present's % of FA2", name)[-1] == "–"
+
+
+def test_a_filter_leaves_the_rows_that_hold_every_word(opened: Opener) -> None:
+    page = opened()
+    field = page.locator(f".table:has({TABLE}) input[type=search]")
+    rows = len(column(page, "Step"))
+    field.fill("SWIZZ")
+    assert column(page, "Step") == ["Swizzling", "Encoded swizzling from registers to shared memory"]
+    assert page.locator(f".table:has({TABLE}) output").text_content() == f" 2 of {rows}"
+    field.fill("swizz encoded")
+    assert column(page, "#") == ["11"]
+    field.fill("")
+    assert len(column(page, "Step")) == rows
+
+
+def test_every_link_leads_somewhere_in_the_page_and_every_id_is_used_once(opened: Opener) -> None:
+    page = opened()
+    links, ids = page.evaluate("""() => [
+      [...document.querySelectorAll("a")].map((link) => link.getAttribute("href")),
+      [...document.querySelectorAll("[id]")].map((one) => one.id),
+    ]""")
+    assert len(links) > 1000
+    assert {link for link in links if not link.startswith("#")} == set()
+    assert {link[1:] for link in links} <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_a_link_to_an_iteration_unfolds_it(opened: Opener) -> None:
+    page = opened()
+    assert not page.locator("#iteration-8 h3").is_visible()
+    page.locator(f"{TABLE} a[href='#iteration-8']").click()
+    assert page.locator("#iteration-8 h3").text_content() == ("Iteration 8: Reducing IADD3, LOP3 and SHF instructions")
+    assert page.locator("#iteration-8 h3").is_visible()
+    assert "layout: xor_static" in (page.locator("#iteration-8 pre").first.text_content() or "")
+
+
+def test_a_number_leads_to_its_raw_samples_machine_digest_and_command(opened: Opener) -> None:
+    page = opened()
+    number = page.locator(f"{TABLE} tbody tr").nth(15).locator("td").nth(2).locator("a")
+    shown = number.text_content()
+    number.click()
+    dialog = page.locator("dialog#record")
+    assert dialog.is_visible()
+    told = dialog.inner_text()
+    config = load_iteration(16).configs["h200"]
+    kernel = locked_kernel(16, config, "sm_90")
+    assert kernel is not None
+    result = load_as(RESULTS / "h200" / "bench.json.gz", BenchResult)
+    for text in (
+        f"Record behind {shown}", kernel.text_sha256, "results/h200/bench.json.gz", "python -m flashladder.bench --all",
+        result.gpu.uuid, result.gpu.driver, "invoke verify results/h200/bench.json.gz",
+    ):  # fmt: skip
+        assert text in told
+    key = f"16 {config.short_form()}"
+    (cell,) = [cell for cell in by_cell(result.groups) if (cell[0], cell[1], cell[2].seq_len) == (key, "fp16", 4096)]
+    ((_, series),) = by_cell(result.groups)[cell]
+    rows = page.evaluate("""() => [...document.querySelectorAll("#record-body tbody tr")]
+      .map((row) => [...row.cells].map((cell) => cell.textContent))""")
+    assert [(float(row[3]), float(row[4])) for row in rows] == [
+        (round(pair.reference_us, 3), round(pair.kernel_us, 3)) for pair in series.pairs
+    ]
+    assert [(int(row[0]), int(row[1])) for row in rows] == [(pair.block, pair.input_set) for pair in series.pairs]
+
+
+def test_escape_closes_the_record_and_focus_returns(opened: Opener) -> None:
+    page = opened()
+    link = page.locator(f"{TABLE} a[data-p]").first
+    link.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("dialog#record").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("dialog#record").is_visible()
+    assert link.evaluate("(link) => link === document.activeElement")
+
+
+def test_a_mean_leads_to_all_its_lengths(opened: Opener) -> None:
+    page = opened()
+    page.locator(f"{TABLE} tbody tr").nth(9).locator("td").nth(5).locator("a").click()
+    body = page.locator("#record-body")
+    assert body.locator("article").count() == 6
+    body.locator("article").nth(2).locator("summary").first.click()
+    assert body.locator("article").nth(2).locator("tbody tr").count() == 24
+
+
+def test_a_point_of_a_plot_leads_to_its_samples(opened: Opener) -> None:
+    page = opened()
+    point = page.locator("#progression svg").nth(1).locator("a[data-p]").nth(3)
+    assert "H200, measured: iteration 10, 109.3 %" in (point.locator("title").text_content() or "")
+    point.locator("use").click(force=True)
+    assert page.locator("dialog#record tbody tr").count() >= 20
+
+
+def test_every_record_can_be_shown(opened: Opener) -> None:
+    page = opened()
+    shown = page.evaluate("""() => {
+      const links = new Set([...document.querySelectorAll("a[data-p]")].map((one) => one.dataset.p));
+      const body = document.getElementById("record-body");
+      const empty = [];
+      for (const p of links) {
+        const click = new MouseEvent("click", { bubbles: true, cancelable: true });
+        document.querySelector(`a[data-p="${p}"]`).dispatchEvent(click);
+        if (!body.querySelector("dd") || /NaN|undefined/.test(body.textContent)) empty.push(p);
+        document.getElementById("record").close();
+      }
+      return [links.size, empty];
+    }""")
+    assert shown[0] > 1000
+    assert shown[1] == []
+    assert heard(page) == [f"request: {INDEX.as_uri()}"]
+
+
+def test_the_theme_follows_the_system_until_a_person_chooses(opened: Opener) -> None:
+    page = opened(scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark, button = page.evaluate(ground), page.locator("#theme")
+    assert dark == "rgb(20, 23, 27)"
+    button.click()
+    assert (button.text_content(), page.evaluate(ground)) == ("Theme: light", "rgb(255, 255, 255)")
+    button.click()
+    assert (button.text_content(), page.evaluate(ground)) == ("Theme: dark", dark)
+    page.reload()
+    assert button.text_content() == "Theme: dark"
+    assert opened(scheme="light").evaluate(ground) == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_nothing_is_wider_than_the_window(opened: Opener, width: int) -> None:
+    page = opened(width=width)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.locator(f"{TABLE} a[data-p]").first.click()
+    wide, room = page.evaluate(WIDTHS)
+    assert wide <= room
+
+
+def test_it_prints_in_ink_on_paper_without_what_only_a_screen_can_do(opened: Opener) -> None:
+    page = opened(scheme="dark")
+    pdf = page.pdf(format="A4")
+    assert pdf.startswith(b"%PDF-")
+    assert len(pdf) > 100_000
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("nav").is_visible()
+    assert not page.locator("#theme").is_visible()
+    assert page.locator(TABLE).is_visible()
+
+
+def test_the_first_tab_skips_to_the_content(opened: Opener) -> None:
+    page = opened()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    box = page.locator(".skip").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_headings_go_down_one_level_at_a_time(opened: Opener) -> None:
+    page = opened()
+    levels = page.evaluate(
+        "[...document.querySelectorAll('main :is(h1,h2,h3,h4,h5,h6)')].map((one) => +one.tagName[1])"
+    )
+    assert levels[0] == 2
+    assert [levels[i - 1 : i + 1] for i in range(1, len(levels)) if levels[i] > levels[i - 1] + 1] == []
+
+
+def test_hostile_names_are_text(opened: Opener, hostile: Path) -> None:
+    page = opened(hostile)
+    text = page.locator("main").inner_text()
+    assert "<script>window.hacked = 1</script>" in text
+    assert "</table><img src=x onerror='window.hacked = 2'>" in text
+    page.locator("a[data-p]").first.click()
+    assert "</script><script>window.hacked = 3</script>" in page.locator("dialog").inner_text()
+    assert page.evaluate("window.hacked ?? null") is None
+    assert page.locator("main img").count() == 0
+    assert heard(page) == [f"request: {hostile.as_uri()}"]
