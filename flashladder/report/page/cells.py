@@ -47,8 +47,11 @@ class Cell:
     @property
     def key(self) -> str:
         """What the page sorts by; empty where the text says it."""
-        found = "" if self.sort is None else f"{self.sort:.7g}"
-        return "" if found == self.text.replace(",", "") else found
+        if self.sort is None:
+            return ""
+        plain = self.text.replace(",", "")
+        told = plain.removeprefix("-").replace(".", "", 1).isdecimal() and float(plain) == self.sort
+        return "" if told else f"{self.sort:.7g}"
 
 
 @dataclass(frozen=True)

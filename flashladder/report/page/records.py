@@ -138,7 +138,7 @@ class Records:
         """
         fixed = len(in_script({"records": [], "sources": self._sources, "codes": self._codes}))
         texts = [in_script(record) for record in self._records]
-        size = fixed + sum(len(text) + 1 for text in texts)
+        size = fixed + sum(map(len, texts)) + max(0, len(texts) - 1)
         for i in reversed(range(len(texts))):
             if most is None or size <= most:
                 break
