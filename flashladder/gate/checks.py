@@ -162,7 +162,7 @@ def page_fresh(ladder: Ladder, root: Path = ROOT) -> Outcome:
     """The committed page is what the results give."""
     from flashladder.report import command as report
 
-    return outcome("the page is up to date", report.stale(report.pages(ladder, root)), "1 file")
+    return outcome("the report's page is up to date", report.stale(report.pages(ladder, root)), "1 file")
 
 
 def figures_hold(ladder: Ladder, root: Path = ROOT) -> Outcome:

@@ -102,7 +102,7 @@ def _joined_checks(root: Path) -> list[Check]:
         joined.check("other runs fit the tables", lambda _: gate_checks.repeats_hold(joined.folder)),
         joined.check("kernels keep up with their published peers", gate_checks.peers_reached),
         joined.check("tables and plot are up to date", lambda ladder: gate_checks.report_fresh(ladder, root)),
-        joined.check("the page is up to date", lambda ladder: gate_checks.page_fresh(ladder, root)),
+        joined.check("the report's page is up to date", lambda ladder: gate_checks.page_fresh(ladder, root)),
         joined.check("figures in texts are those of the data", lambda ladder: gate_checks.figures_hold(ladder, root)),
     ]
 

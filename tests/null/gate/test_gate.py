@@ -189,7 +189,7 @@ NAMES = [
     "other runs fit the tables",
     "kernels keep up with their published peers",
     "tables and plot are up to date",
-    "the page is up to date",
+    "the report's page is up to date",
     "figures in texts are those of the data",
     "machine code is the locked one",
     "counts of the steps are up to date",
