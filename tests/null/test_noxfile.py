@@ -232,7 +232,7 @@ def test_every_declared_dependency_is_imported_somewhere() -> None:
     wanted = set(re.findall(r'"([a-z0-9-]+)', declared[1]))
     assert "pydantic" in wanted
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "flashladder").rglob("*.py"))
-    statement = re.compile(r'^\s*(?:import|from) ([a-z_]+)|import_module\("([a-z_]+)', re.MULTILINE)
+    statement = re.compile(r'^\s*(?:import|from) ([a-z0-9_]+)|import_module\("([a-z0-9_]+)', re.MULTILINE)
     imported = {name for found in statement.findall(sources) for name in found if name}
     brought = {name for module in imported for name in packages_distributions().get(module, [])}
     assert {name.lower().replace("_", "-") for name in brought} >= wanted
