@@ -20,10 +20,11 @@ from typing import Any
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
-from flashladder.paths import ROOT
+from flashladder.paths import PACKAGE, ROOT
 from flashladder.report.page.book import Book
 
-SECTIONS = ROOT / "analysis" / "page"
+PLACES = (ROOT, PACKAGE.parent)  # a checkout that FLASHLADDER_ROOT names may hold data alone
+SECTIONS = next((root for root in PLACES if (root / "analysis" / "page").is_dir()), ROOT) / "analysis" / "page"
 TEMPLATE = ".html.j2"
 NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 EXPECTED = "ORDER, a number; TITLE, a text; content(book), a function"
