@@ -5,18 +5,19 @@ Why one object: every section reads the same results once, and all number their 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ROOT
-from flashladder.report.data import HEADLINE_LENGTH, Ladder, bench_files
+from flashladder.report.data import HEADLINE_LENGTH, Ladder, bench_files, other_runs
 from flashladder.report.page.figure import Drawn
 from flashladder.report.page.records import Records
 from flashladder.report.tables import plain
 from flashladder.results.files import load_result
+from flashladder.results.intervals import stated
 from flashladder.results.schema import BenchResult, Summary
 from flashladder.sweep.tune.pack import FINALS
 
@@ -74,13 +75,13 @@ class Book:
         """Of every measured GPU the file that its progression is made from: its benchmark, or else its sweep."""
         own = {path.parent.name: path for path in reversed(bench_files(self.results))}
         own |= {one.path.parent.name: one.path for one in self.sweeps if one.path.parent.name not in own}
-        return tuple(self._timed(path) for path in sorted(own.values(), key=lambda path: path.parent.name)[::-1])
+        return tuple(self._stated(path) for path in sorted(own.values(), key=lambda path: path.parent.name)[::-1])
 
     @cached_property
     def sweeps(self) -> tuple[Timed, ...]:
         """Of every machine the sweep of its own grid: the ladder beside all references."""
         names = sorted(path for path in self.results.glob("*/*.json.gz") if path.name == f"{path.parent.name}.json.gz")
-        return tuple(self._timed(path) for path in names[::-1])
+        return tuple(self._stated(path) for path in names[::-1])
 
     def grids(self, grid: str) -> tuple[Timed, ...]:
         """Every machine's sweep of one grid, such as ``ablation``."""
@@ -91,6 +92,11 @@ class Book:
     def tunings(self) -> tuple[Timed, ...]:
         """Every machine's tuning run that has finals beside it."""
         return tuple(one for one in self.grids("tune") if one.path.with_name(FINALS).is_file())
+
+    def _stated(self, path: Path) -> Timed:
+        """A file with intervals and verdicts as tables print them: what other runs of the same code say is in them."""
+        timed = self._timed(path)
+        return replace(timed, result=stated(timed.result, other_runs(path)))
 
     def _timed(self, path: Path) -> Timed:
         result = load_result(path)

@@ -23,6 +23,7 @@ from flashladder.report.page import frame, sections
 from flashladder.report.page.alone import alone
 from flashladder.report.page.frame import MOST_BYTES, page
 from flashladder.report.page.sections import find
+from flashladder.report.tables import headline
 from tests.null.ladder_fixture import make
 from tests.null.report.page_fixture import TOY, add
 
@@ -225,3 +226,14 @@ def test_open_shows_the_page_or_says_where_it_lies(
     report.open_page(INDEX)
     assert asked == [INDEX.as_uri()]
     assert capsys.readouterr().err == ("" if there else "no browser here; copy and open results/report/index.html\n")
+
+
+def test_intervals_and_verdicts_are_those_of_the_tables(ladder: report_data.Ladder, committed: str) -> None:
+    """Of every step on the headline machine."""
+    (table,) = re.findall(r'<table id="t-progression-fp16-own".*?</table>', committed, re.DOTALL)
+    rows = [[re.sub(r"<[^>]+>", "", cell) for cell in row.split("<td")] for row in table.split("<tr>")[3:]]
+    shown = [[cell.partition(">")[2] for cell in row[3:6]] for row in rows]
+    found = [one for row in ladder.rows(ladder.machines[0], "fp16") if (one := headline(row))]
+    wanted = [[f"{one.pct:.1f}", f"{one.pct_low:.1f} to {one.pct_high:.1f}", one.verdict] for one in found]
+    assert len(wanted) == 16
+    assert shown == wanted
