@@ -265,9 +265,12 @@ _RESULTS = (
     Command(
         "verify",
         "Checks a result: seal, samples, statistics, code, cells.",
-        ("verify results/h200",),
+        ("verify results/h200", "verify results/h200/bench.json.gz --rerun"),
         (
             _Text("path", "a result file, or a machine's folder (default: results/, all machines)", form="word"),
+            _Flag("rerun", "also time a sample of its cells anew on this GPU and compare"),
+            Option("cells", "how many cells a rerun draws (default: 8)", default="8"),
+            Option("seed", "which cells a rerun draws (default: 0)", default="0"),
             _JSON,
         ),
     ),

@@ -5,7 +5,8 @@ document with the digest of its own content and with its schema, every statistic
 settings, machine code with the locks, a sweep with the cells that it planned, and ``machine.json`` with all documents.
 
 Run: ``invoke verify``, ``invoke verify results/h200 --json``, ``python -m flashladder.gate.verify
-build/bench.json.gz``. Exit code: 0 all of it holds, 1 something does not, 2 there is nothing to verify.
+build/bench.json.gz``; with ``--rerun`` a sample of cells is timed anew on this GPU. Exit code: 0 all of it holds, 1
+something does not, 2 there is nothing to verify, or no GPU for a rerun.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import re
 
 from tqdm import tqdm
 
-from flashladder.arguments import parser_of
+from flashladder.arguments import parser_of, whole
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.files import dump_json, relative
 from flashladder.gate import results as gate_results
 from flashladder.gate import verify_document
-from flashladder.gate.evidence import cross, manifest
+from flashladder.gate.evidence import cross, manifest, rerun
 from flashladder.gate.results import CHECK
 from flashladder.gate.verify_sweep import grid_note
 from flashladder.ladder.manifest import NAME as MANIFEST
@@ -244,14 +245,20 @@ def render(found: Sequence[Verified]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Verifies and prints; exit code 1 when something does not hold."""
-    options = parser_of(COMMANDS["verify"], "gate.verify", "results/h200").parse_args(argv)
+    """Verifies and prints; exit code 1 when something does not hold, 2 when a rerun has no GPU."""
+    numbers = {"type": whole}
+    options = parser_of(COMMANDS["verify"], "gate.verify", "results/h200", cells=numbers, seed=numbers).parse_args(argv)
+    path = Path(options.path) if options.path else None
     with one_line_errors():
-        if not options.path:
+        if path is None:
             require_checkout("verify without a path")
-        found = verify(Path(options.path) if options.path else RESULTS)
-    print(dump_json([asdict(one) for one in found]).rstrip() if options.json else render(found))
-    return 1 if any(one.status == "failed" for one in found) else 0
+        again = rerun.main(path, int(options.cells), int(options.seed)) if options.rerun else None
+        found = verify(path or RESULTS)
+    told = [asdict(one) for one in found] + ([asdict(again)] if again else [])
+    lines = [render(found), *(rerun.render(again) if again else ())]
+    print(dump_json(told).rstrip() if options.json else "\n".join(lines))
+    failed = any(one.status == "failed" for one in found) or (again is not None and bool(again.problems))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

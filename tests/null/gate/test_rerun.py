@@ -1,0 +1,157 @@
+"""``invoke verify --rerun`` with a planted timer: which cells are drawn, what is compared, what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.gate import verify
+from flashladder.gate.evidence import rerun
+from flashladder.gate.evidence.rerun import Sample, file_to_rerun, main, ranked, render, sample
+from flashladder.paths import RESULTS
+from flashladder.results.derive import derive
+from flashladder.results.files import load_as, load_result
+from flashladder.results.schema import A_A, BenchResult
+
+BENCH = RESULTS / "h200" / "bench.json.gz"
+OWN = load_as(BENCH, BenchResult)
+CARD = "GPU-11111111-2222-3333-4444-555555555555"
+
+
+def timed(drawn: Sample, factor: float = 1.0, name: str = OWN.gpu.name, *, lose: bool = False) -> BenchResult:
+    """The committed samples of the drawn cells, as another card would give them."""
+    groups = []
+    for (dtype, shape), kernels in drawn.items():
+        wanted = {A_A, *(one.key for one in kernels[lose:])}
+        for group in OWN.groups:
+            if (group.dtype, group.shape) == (dtype, shape):
+                series = tuple(
+                    one.model_copy(
+                        update={"pairs": tuple(
+                            pair if one.kernel == A_A else pair._replace(kernel_us=pair.kernel_us / factor)
+                            for pair in one.pairs
+                        )}
+                    )
+                    for one in group.series if one.kernel in wanted
+                )  # fmt: skip
+                order = {"order": tuple(one.kernel for one in series)}
+                blocks = tuple(block.model_copy(update=order) for block in group.blocks)
+                groups.append(group.model_copy(update={"series": series, "blocks": blocks}))
+    gpu = OWN.gpu.model_copy(update={"uuid": CARD, "name": name})
+    return derive(OWN.model_copy(update={"groups": tuple(groups), "gpu": gpu}))
+
+
+def test_cells_follow_from_the_seed_and_the_file() -> None:
+    drawn = sample(OWN, 8, 7, "digest")
+    assert sum(map(len, drawn.values())) == 8
+    assert drawn == sample(OWN, 8, 7, "digest")
+    assert drawn != sample(OWN, 8, 8, "digest")
+    assert drawn != sample(OWN, 8, 7, "another digest")
+    assert all(one.dtype == dtype for (dtype, _), kernels in drawn.items() for one in kernels)
+    assert sum(map(len, sample(OWN, 10**6, 0, "").values())) == len(OWN.summaries)
+
+
+def test_the_same_kernels_on_another_card_of_the_model_agree() -> None:
+    found = rerun.rerun(BENCH, 6, 0, timed)
+    assert found.problems == ()
+    assert found.told.startswith("6 of 264 cells of results/h200/bench.json.gz timed anew on this NVIDIA H200, seed 0")
+    assert list(render(found)) == [f"ok      {found.told}"]
+
+
+def test_invented_ratios_are_out_of_their_tolerance_with_a_cause() -> None:
+    found = rerun.rerun(BENCH, 24, 1, lambda drawn: timed(drawn, 0.9))
+    assert len(found.problems) >= 12, "cells at 20 % of FA2 and above are off by more than 2 points"
+    assert all("rerun: " in line and f"probably another card: {CARD} instead of" in line for line in found.problems)
+    assert render(found)[0].startswith("failed  24 of 264 cells")
+
+
+def test_a_cell_without_a_figure_is_told() -> None:
+    found = rerun.rerun(BENCH, 6, 0, lambda drawn: timed(drawn, lose=True))
+    assert any("cells gave no figure" in line for line in found.problems)
+
+
+def test_another_model_is_compared_by_rank() -> None:
+    found = rerun.rerun(BENCH, 12, 3, lambda drawn: timed(drawn, 0.7, "NVIDIA B1"))
+    assert found.problems == ()
+    assert "on this NVIDIA B1, seed 3, another model than NVIDIA H200: Spearman 1.000, at least 0.8" in found.told
+    turned = OWN.model_copy(
+        update={"summaries": tuple(one.model_copy(update={"pct": 1e4 / one.pct}) for one in OWN.summaries)}
+    )
+    told, lines = ranked(OWN, turned)
+    assert told.startswith("Spearman -1.000")
+    assert lines[0].startswith("rerun: rank order of 264 cells: Spearman -1.000, at least 0.8; probably another card")
+    few = OWN.model_copy(update={"summaries": OWN.summaries[:3]})
+    assert ranked(OWN, few) == ("3 cells give no rank order", ("rerun: expected at least 4 cells to rank",))
+
+
+def test_samples_that_do_not_hold_in_themselves_are_told() -> None:
+    def impossible(drawn: Sample) -> BenchResult:
+        return timed(drawn, 1e6)
+
+    found = rerun.rerun(BENCH, 2, 0, impossible)
+    assert any("that the GPU's peaks allow" in line for line in found.problems)
+
+
+def test_which_file_is_meant(tmp_path: Path) -> None:
+    assert file_to_rerun(BENCH, "any") == BENCH
+    assert file_to_rerun(None, "NVIDIA H200") == BENCH
+    assert file_to_rerun(RESULTS / "h100", "any") == RESULTS / "h100" / "h100.json.gz"
+    with pytest.raises(FlashladderError, match=r"none: nothing to time anew: .*this GPU is h200"):
+        file_to_rerun(tmp_path / "none", "NVIDIA H200")
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "message"),
+    [
+        ("tune_07.json.gz", 3, "a tuning run, whose pairs are too few to compare"),
+        ("check.json.gz", 3, "a result of another kind"),
+        ("bench.json.gz", 0, "no cell to time anew: expected a benchmark"),
+    ],
+)
+def test_what_cannot_be_timed_anew_is_one_line(name: str, cells: int, message: str) -> None:
+    with pytest.raises(FlashladderError, match=message) as caught:
+        rerun.rerun(RESULTS / "h200" / name, cells, 0, timed)
+    assert caught.value.exit_code == 2
+
+
+def test_without_a_gpu_it_is_one_line_and_leaves_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(FlashladderError, match="no GPU here"):
+        main(BENCH, 1, 0)
+    with pytest.raises(SystemExit) as caught:
+        verify.main([str(BENCH), "--rerun"])
+    assert caught.value.code == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.startswith("error: no GPU here")
+    assert len(found.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("told", "code"), [((), 0), (("rerun: cell",), 1)])
+def test_verify_says_what_the_rerun_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], told: tuple[str, ...], code: int
+) -> None:
+    seen: list[object] = []
+
+    def planted(*arguments: object) -> rerun.Rerun:
+        seen.extend(arguments)
+        return rerun.Rerun("3 of 9 cells", told)
+
+    monkeypatch.setattr(rerun, "main", planted)
+    small = RESULTS / "h200" / "sanitizer.json.gz"
+    assert verify.main([str(small), "--rerun", "--cells", "3", "--seed", "5"]) == code
+    assert seen == [small, 3, 5]
+    assert "3 of 9 cells" in capsys.readouterr().out
+    assert verify.main([str(small), "--rerun", "--json"]) == code
+    assert '"told": "3 of 9 cells"' in capsys.readouterr().out
+
+
+def test_the_planted_timer_gives_what_the_file_holds() -> None:
+    """Or the tests above would compare something else."""
+    again = timed(sample(OWN, 4, 0, "x"))
+    made: Callable[[Path], object] = load_result
+    assert made(BENCH) == OWN
+    kept = {(one.kernel, one.shape): one.pct for one in OWN.summaries}
+    assert [kept[one.kernel, one.shape] for one in again.summaries] == [one.pct for one in again.summaries]
