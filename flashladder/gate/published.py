@@ -20,6 +20,7 @@ from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
 from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.names import PUBLISHED_GPU
+from flashladder.paths import RESULTS
 from flashladder.report.data import (
     HEADLINE_LENGTH,
     MODE,
@@ -95,6 +96,21 @@ def swept(ladder: Ladder, folder: Path) -> list[Machine]:
             locks = {kernel.arch: read_lock(kernel.arch, folder / LOCKS.name) for kernel in result.kernels.values()}
             found.append(machine_of(path.parent, [(path, result)], locks, ladder.published))
     return found
+
+
+def beside_committed(own: Path, committed: Path = RESULTS) -> Outcome:
+    """Timings of one's own folder of results, cell by cell beside the committed ones of the same GPU model."""
+    name = "cells are those of results/"
+    problems: list[str] = []
+    n = 0
+    for path in bench_files(own):
+        for other in (one for one in bench_files(committed) if one.parent.name == path.parent.name):
+            found = rule12.same_model(
+                load_as(other, BenchResult), load_as(path, BenchResult), (relative(other), relative(path))
+            )
+            problems += found.problems
+            n += found.n
+    return outcome(name, problems, f"{n} cells") if n else Outcome(name, "skipped", ("no results of this GPU model",))
 
 
 def repeats_hold(folder: Path) -> Outcome:

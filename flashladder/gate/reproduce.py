@@ -89,6 +89,7 @@ def measure() -> Measured:
     from flashladder.bench import command as bench
     from flashladder.check import command as check
     from flashladder.gate import checks as gate_checks
+    from flashladder.gate import published as gate_published
     from flashladder.gpu.device import open_device
     from flashladder.report import command as report
     from flashladder.report.data import collect
@@ -108,6 +109,7 @@ def measure() -> Measured:
         gate_checks.checks_passed(folder),
         gate_checks.results_locked(ladder),
         gate_checks.published_hold(ladder),
+        gate_published.beside_committed(folder),
     )
     named = tuple(replace(outcome, name=f"this machine: {outcome.name}") for outcome in outcomes)
     return Measured(f"checked and timed on this GPU: {relative(machine)}", folder, named)

@@ -138,3 +138,16 @@ def test_a_rank_order_that_is_turned_around_names_the_farthest(tmp_path: Path) -
     assert "farthest in rank iteration 1: 16 instead of 1" in line
     assert line.endswith("probably another card: a NVIDIA H200 and no a100")
     assert rule12.farthest({1: 1.0, 2: 2.0}, (5.0, 6.0)) == "all ranks alike"
+
+
+def test_own_results_are_compared_with_the_committed_ones_of_the_model(tmp_path: Path) -> None:
+    """What `nox -s reproduce` does on an H200; a GPU without committed results is skipped."""
+    own = load_as(BENCH, BenchResult)
+    write_result(tmp_path / "h200" / "bench.json.gz", slower(own, 2.5))
+    outcome = gate_published.beside_committed(tmp_path)
+    assert outcome.status == "failed"
+    assert outcome.summary == f"{len(own.summaries) + len(own.means)} cells"
+    assert {line.split(", beside ")[1].partition(":")[0] for line in outcome.details} == {"results/h200/bench.json.gz"}
+    assert not any("seq512" in line for line in outcome.details), "3 points there"
+    (tmp_path / "h200").rename(tmp_path / "a100")
+    assert gate_published.beside_committed(tmp_path).status == "skipped"
