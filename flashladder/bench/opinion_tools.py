@@ -26,7 +26,7 @@ from flashladder.gpu.bounded import run_bounded
 from flashladder.gpu.doctor_gpu import require_ncu
 from flashladder.gpu.ncu import ncu_version, read_launches
 from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, TENSOR
-from flashladder.results.opinion import Method, Opinion, Timings
+from flashladder.results.samples import Method, Opinion, Timings
 
 SAMPLES = 12  # of one turn under NVBench
 ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24}  # ncu gives one sample in a turn

@@ -26,7 +26,7 @@ from flashladder.names import CYCLES
 from flashladder.results import derive as summaries
 from flashladder.results.differences import unequal
 from flashladder.results.files import load_as, write_result
-from flashladder.results.opinion import Method, Opinion, Timings
+from flashladder.results.samples import Method, Opinion, Timings
 from flashladder.results.schema import Agreement, BenchResult, SecondOpinionResult, Shape, Summary
 from flashladder.results.statistics import log_ratios, percent, summarize
 

@@ -15,8 +15,8 @@ import sys
 
 from flashladder.errors import one_line_errors
 from flashladder.results.files import load_as
-from flashladder.results.intervals import stated
 from flashladder.results.schema import BenchResult, Summary
+from flashladder.results.statistics import stated
 
 MARKS = {"faster": "+", "slower": "-", "same": "=", "ambiguous": "?"}
 HEADLINE = 4096

@@ -24,9 +24,9 @@ from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, read
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, RESULTS
 from flashladder.results.files import load_as
-from flashladder.results.intervals import stated
 from flashladder.results.published import Published, load
 from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
+from flashladder.results.statistics import stated
 
 SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
 MODE = "event-free"  # of the progression; other modes are other tables

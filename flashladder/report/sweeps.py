@@ -18,8 +18,8 @@ from flashladder.report.data import HEADLINE_LENGTH, other_runs
 from flashladder.report.tables import DASH, plain
 from flashladder.report.variants.pages import pages
 from flashladder.results.files import load_result
-from flashladder.results.intervals import stated
 from flashladder.results.schema import BenchResult, Kernel, Reference, Summary
+from flashladder.results.statistics import stated
 
 CSV = (
     "kernel", "dtype", "seq_len", "batch", "n_heads", "pct_of_fa2", "pct_low", "pct_high", "verdict", "pairs",

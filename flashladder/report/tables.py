@@ -126,7 +126,7 @@ def floor_text(machine: Machine, dtype: str) -> str:
     """The A/A floor of each card that the kernels were timed on."""
     others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
     more = f" (on the second card {' and '.join(others)})" if others else ""
-    return f"A/A floor ±{machine.floors[dtype]:.2f} points{more}, which intervals include"
+    return f"A/A floor ±{machine.floors[dtype]:.2f} points{more}; intervals include the floor"
 
 
 def fa2_text(machine: Machine, dtype: str) -> str:

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from flashladder.results.cells import EmulatedCell, Sweep
-from flashladder.results.opinion import Method, Opinion
 from flashladder.results.origin import (
     PROTOCOL_VERSION,
     SCHEMA_VERSION,
@@ -24,7 +23,7 @@ from flashladder.results.origin import (
     Result,
     kernel_key,
 )
-from flashladder.results.samples import Accuracy, Block, Group, Pair, Sample, Series, Shape, Strict
+from flashladder.results.samples import Accuracy, Block, Group, Method, Opinion, Pair, Sample, Series, Shape, Strict
 
 __all__ = [
     "A_A",

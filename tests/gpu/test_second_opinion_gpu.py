@@ -14,7 +14,7 @@ from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.opinion_tools import ASK
 from flashladder.bench.references import lacking
 from flashladder.errors import FlashladderError
-from flashladder.results.opinion import Method
+from flashladder.results.samples import Method
 from flashladder.results.schema import Shape
 
 pytestmark = pytest.mark.gpu

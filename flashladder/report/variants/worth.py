@@ -24,11 +24,19 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.subject import Subject, parse_subject
 from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.derive import Cell, by_cell, joined
-from flashladder.results.intervals import widened
 from flashladder.results.origin import Kernel, kernel_key
 from flashladder.results.samples import Shape
 from flashladder.results.schema import BenchResult
-from flashladder.results.statistics import SEED, Floats, LogSummary, Verdict, interval, resampled_medians, verdict
+from flashladder.results.statistics import (
+    SEED,
+    Floats,
+    LogSummary,
+    Verdict,
+    interval,
+    resampled_medians,
+    verdict,
+    widened,
+)
 
 BOTH = math.sqrt(2.0)  # two independent ratios are compared
 

@@ -16,8 +16,8 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import Family
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import load_iteration
-from flashladder.results.intervals import stated
 from flashladder.results.schema import BenchResult
+from flashladder.results.statistics import stated
 from flashladder.sweep.tune.space import resident_warps
 
 

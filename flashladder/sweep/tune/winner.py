@@ -29,7 +29,6 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS
 from flashladder.results.files import load_as
-from flashladder.results.intervals import widened
 from flashladder.results.origin import kernel_key
 from flashladder.results.schema import BenchResult, Summary
 from flashladder.results.statistics import (
@@ -43,6 +42,7 @@ from flashladder.results.statistics import (
     percent,
     resampled_medians,
     verdict,
+    widened,
 )
 from flashladder.sweep.tune.pack import FINALS
 

@@ -11,9 +11,8 @@ import pytest
 from flashladder.paths import RESULTS
 from flashladder.report.data import collect, other_runs
 from flashladder.results.files import load_as
-from flashladder.results.intervals import stated, widened
 from flashladder.results.schema import BenchResult
-from flashladder.results.statistics import LogSummary
+from flashladder.results.statistics import LogSummary, stated, widened
 
 OWN = LogSummary(0.02, 0.019, 0.022, 24)
 TABLES = sorted((RESULTS / "report").glob("*.csv"))

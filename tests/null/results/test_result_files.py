@@ -13,7 +13,7 @@ import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.paths import ROOT
-from flashladder.results import files, opinion
+from flashladder.results import files, samples
 from flashladder.results.__main__ import main
 from flashladder.results.derive import derive
 from flashladder.results.files import SEAL, identity, load_result, read_json, seal, seal_problems, write_result
@@ -195,7 +195,7 @@ def test_the_validator_tells_what_it_read_and_refuses_what_was_edited(
 
 
 def test_an_opinion_is_found_by_its_subject() -> None:
-    one, two = (opinion.Timings(subject=name, rounds=(0,), us=(1.0,)) for name in ("fa2", "16"))
+    one, two = (samples.Timings(subject=name, rounds=(0,), us=(1.0,)) for name in ("fa2", "16"))
     shape = Shape(batch=1, seq_len=512, n_heads=16, d_head=128)
-    found = opinion.Opinion(method="ncu", mode="ncu-base", version="1", dtype="fp16", shape=shape, timings=(one, two))
+    found = samples.Opinion(method="ncu", mode="ncu-base", version="1", dtype="fp16", shape=shape, timings=(one, two))
     assert [found.of(name) for name in ("16", "fa2", "07")] == [two, one, None]
