@@ -23,6 +23,7 @@ from pathlib import Path
 import re
 import shutil
 import sys
+from typing import Any
 
 import nox
 import yaml
@@ -214,24 +215,33 @@ def bundle(session: nox.Session) -> None:
 def audit(session: nox.Session) -> None:
     """Known advisories of every pin; needs a service on the network."""
     install(session, "audit", torch=False)
-    found = Path(session.create_tmp()) / "audit.json"
-    files = [part for path in sorted(REQUIREMENTS.glob("*.txt")) for part in ("-r", str(path))]
-    service = session.posargs or ["--vulnerability-service", "osv"]
-    found.unlink(missing_ok=True)
-    command = ("pip-audit", "--disable-pip", "--require-hashes", "--progress-spinner=off", "-f", "json", *service)
-    told = session.run(*command, "-o", str(found), *files, success_codes=[0, 1], silent=True)
-    if not found.is_file():
-        last = str(told).strip().splitlines()[-1:] or ["no message"]
-        session.skip(f"nothing was audited: the service of advisories does not answer ({last[0][:200]})")
-    packages = json.loads(found.read_text(encoding="utf-8"))["dependencies"]
-    known = [(one, issue) for one in packages for issue in one.get("vulns", [])]
-    for one, issue in known:
-        session.warn(
-            f"{one['name']} {one['version']}: {issue['id']}, fixed in {issue['fix_versions'] or 'nothing yet'}"
-        )
-    session.log(f"{len(packages)} pins, {len(known)} known advisories")
+    audited, known = set[str](), list[str]()
+    for path in sorted(REQUIREMENTS.glob("*.txt")):
+        for one in advisories(session, path):
+            name = f"{one['name']} {one['version']}"
+            audited.add(name)
+            known += [
+                f"{name} ({path.name}): {issue['id']}, fixed in {issue['fix_versions']}" for issue in one["vulns"]
+            ]
+    session.log(f"{len(audited)} pins, {len(known)} known advisories")
     if known:
-        session.error("pins with known advisories")
+        session.error("; ".join(known))
+
+
+def advisories(session: nox.Session, path: Path) -> list[dict[str, Any]]:
+    """What the service knows of each pin of one file; skips the session where it does not answer."""
+    found = Path(session.create_tmp()) / "audit.json"
+    found.unlink(missing_ok=True)
+    service = session.posargs or ["--vulnerability-service", "osv"]
+    command = ("pip-audit", "--disable-pip", "--require-hashes", "--progress-spinner=off", "-f", "json", *service)
+    told = session.run(*command, "-o", str(found), "-r", str(path), success_codes=[0, 1], silent=True)
+    if not found.is_file():
+        last = (str(told).strip().splitlines() or ["no message"])[-1]
+        if re.search(r"ConnectionError|ConnectTimeout|ReadTimeout|ProxyError|SSLError|ServiceError", str(told)):
+            session.skip(f"nothing is known: the service of advisories does not answer ({last[:160]})")
+        session.error(f"{path.name}: {last}")
+    listed = json.loads(found.read_text(encoding="utf-8"))["dependencies"]
+    return [one for one in listed if "version" in one]  # the others are for another Python or system
 
 
 @nox.session

@@ -166,6 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] != "sweep" and not words[0].startswith("-"):
         sys.argv = ["flashladder", *words]
         runpy.run_module("flashladder", run_name="__main__")  # which leaves with the task's code
+        return 0
     with one_line_errors():
         return sweep(words[1:] if words[:1] == ["sweep"] else words)
 

@@ -98,7 +98,7 @@ def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
 
 def _component(path: str, data: bytes, told: Message) -> Component:
     """A wheel as a component."""
-    from cyclonedx.factory.license import LicenseFactory
+    from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model import HashAlgorithm, HashType
     from cyclonedx.model.component import Component
     from packageurl import PackageURL

@@ -1,4 +1,4 @@
-"""The package as a user gets it: a wheel in an environment of its own, on each Python that is here, from an empty folder.
+"""The package as a user gets it: a wheel in an environment of its own, on each Python here, from an empty folder.
 
 Why a script and no test: it makes environments and needs the index. ``nox -s package`` builds sdist and wheel, asks
 twine about them and runs this; docs/package.md has the figures.
@@ -43,10 +43,11 @@ PTX = """\
 }
 """
 PROGRAM = """\
+from pathlib import Path
 import numpy as np
 from flashladder import __version__, emulator
 out = np.zeros(32, np.uint32)
-emulator.launch(emulator.parse_file("own.ptx"), grid=1, block=32, args={"out": out})
+emulator.load(Path("own.ptx")).kernel("add").launch(1, 32, (out,))
 assert out.tolist() == list(range(40, 72)), out
 print(__version__)
 """
@@ -66,13 +67,13 @@ EXPECTED = (
     Expected(("--version",), 0, "flashladder 0.1.0"),
     Expected(("help",), 0, "This machine"),
     Expected(("list",), 0, "Static GMEM stride"),
-    Expected(("show", "8"), 0, "static_swizzle"),
+    Expected(("show", "8"), 0, "Reducing IADD3, LOP3 and SHF instructions"),
     Expected(("diff", "7", "8"), 0, "xor_static"),
     Expected(("doctor",), 2, "emulator"),
     Expected(("emulate", "own.ptx", "--block", "32", "--arg", "out=uint32:32:zeros", "--hazards"), 0, "out"),
     Expected(("verify", str(RESULT)), 0, "all of 1 files hold"),
     Expected(("sweep", "--grid", "cpu", "--dry-run"), 0, "64 cells"),
-    Expected(("sweep", "--grid", "h200", "--dry-run"), 0, "288 cells"),
+    Expected(("sweep", "--grid", "h200", "--dry-run"), 0, "44 kernels to build"),
     Expected(("emulate", "1"), 2, "pip install 'flashladder[build]'"),
     Expected(("build", "7"), 2, "pip install 'flashladder[build]'"),
     Expected(("ptx", "7"), 2, "pip install 'flashladder[build]'"),

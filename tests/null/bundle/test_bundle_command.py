@@ -1,0 +1,97 @@
+"""``invoke bundle``: its options, which grids a choice of kernels suffices for, and what it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import subprocess
+import sys
+
+import pytest
+
+from flashladder import errors
+from flashladder.bundle import command
+from flashladder.bundle.contents import Kernels, facts_text, grids_that_run, kernels_of
+from flashladder.bundle.readme import readme
+from flashladder.errors import FlashladderError
+from flashladder.ladder.grid import load_grid
+from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.selection import select_configs
+from flashladder.paths import CARRIED
+
+
+def ladder(*numbers: int) -> Kernels:
+    """The ladder's wheels of some iterations, and their PTX."""
+    steps = [load_iteration(number) for number in numbers]
+    found = frozenset((step.description, "", c.short_form()) for step in steps for c in select_configs(step, "prog"))
+    return Kernels((), found, found, {})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "arches", "grids"),
+    [
+        (range(1, 17), ["sm_90"], ["cpu", "h100", "h200", "smoke"]),
+        (range(1, 17), ["sm_80", "sm_86"], ["a100", "cpu", "rtx3090", "smoke"]),
+        ([1, 7, 8, 14, 15, 16], ["sm_90"], ["smoke"]),
+        ([16], ["sm_90"], []),
+    ],
+)
+def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list[str], grids: list[str]) -> None:
+    assert grids_that_run(ladder(*numbers), arches) == grids
+
+
+def test_the_kernels_of_a_grid_are_each_of_a_subject_a_compiler_and_a_configuration() -> None:
+    found = kernels_of(load_grid("toolchain"))
+    assert {subject for subject, _, _ in found} == {"1", "7", "10", "16"}
+    assert {cuda for _, cuda, _ in found} == {"", "13.1", "13.2", "13.5"}
+    assert "16 - swizzle" in {subject for subject, _, _ in kernels_of(load_grid("ablation"))}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--iterations", "7,x"], "--iterations takes numbers, commas between: found 'x'"),
+        (["--iterations", "99"], "99"),
+        (["--arch", "sm_61"], "unknown GPU architecture"),
+        (["--python", "3.9"], "no such Python is supported: expected 3.10"),
+        (["--grid", "h20"], "unknown grid"),
+        (["--nosuch"], "unrecognized arguments"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], told: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "flashladder.bundle", *words], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+    assert told in ran.stderr
+
+
+def test_choices() -> None:
+    assert command.numbers_of("") == list(range(1, 17))
+    assert command.numbers_of("7, 16,7") == [7, 16]
+    assert command.pythons_of("") == [f"3.{sys.version_info[1]}"]
+    assert command.pythons_of("3.12,3.13") == ["3.12", "3.13"]
+    assert command.arches_of("") == ["sm_80", "sm_86", "sm_89", "sm_90"]
+    assert [grid.name for grid in command.grids_of("ablation")] == ["ablation"]
+
+
+def test_commands_that_need_a_checkout_say_so_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors.require_checkout("gate")
+    monkeypatch.setattr(errors, "ROOT", CARRIED)
+    with pytest.raises(FlashladderError, match="gate needs a checkout, and this package is installed without one"):
+        errors.require_checkout("gate")
+
+
+def test_the_text_for_the_node_names_what_runs() -> None:
+    text = readme("flashladder-0.1.0-sm_90-cp312", ["sm_90"], ["3.12"], ["cpu", "h200"], range(1, 17))
+    assert "Grids that run from this bundle: cpu, h200." in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert '"grids": [\n    "cpu"\n  ]' in facts_text("x", ["sm_90"], ["cpu"], [7])
+
+
+def test_packages_that_are_not_always_needed_are_told(tmp_path: Path) -> None:
+    program = "from flashladder.errors import one_line_errors\nwith one_line_errors():\n    import torch\n"
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", program], cwd=Path(errors.__file__).parents[1], env={"PATH": ""},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (2, "error: this needs torch; run: pip install torch\n")

@@ -1,0 +1,170 @@
+"""What a bundle does on a node: the grid that fits, what did not come along, and the document that is carried home."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import runpy
+import sys
+
+import pytest
+
+from flashladder.bundle import node
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.gpu.present import TorchBuild
+from flashladder.ladder.grid import load_grid
+from flashladder.sweep import command
+from flashladder.sweep.measure import devices
+
+CAME = {"name": ["flashladder-0.1.0-sm_90-cp312"], "arches": ["sm_90"], "grids": ["cpu", "h200"], "iterations": ["1"]}
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A bundle's folder of builds, on a node with torch and without a GPU."""
+    build = tmp_path / "build"
+    build.mkdir()
+    (build / node.FACTS).write_text(json.dumps(CAME), encoding="utf-8")
+    monkeypatch.setattr(node, "BUILD", build)
+    monkeypatch.setattr(node.facts, "__defaults__", (build,))
+    monkeypatch.setattr(node, "n_gpus", lambda: 0)
+    monkeypatch.chdir(tmp_path)
+    return build
+
+
+def with_card(monkeypatch: pytest.MonkeyPatch, name: str, arch: str) -> None:
+    monkeypatch.setattr(node, "n_gpus", lambda: 1)
+    monkeypatch.setattr(devices, "cards", lambda: [devices.Card(0, name, "GPU-0", arch)])
+
+
+def swept(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None, *, packed: bool = True) -> list[list[str]]:
+    """A sweep that leaves a document, or does not, and ends in an error, or does not; what it was asked."""
+    asked: list[list[str]] = []
+
+    def main(words: list[str]) -> int:
+        asked.append(words)
+        records = Path(words[words.index("--out") + 1])
+        records.mkdir(parents=True, exist_ok=True)
+        if packed:
+            records.with_name(f"{records.name}.json.gz").write_bytes(b"document")
+        if error:
+            raise error
+        return 0
+
+    monkeypatch.setattr(command, "main", main)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "grid"),
+    [("NVIDIA H200", "sm_90", "h200"), ("NVIDIA A100-SXM4-80GB", "sm_80", "a100"), ("NVIDIA L4", "sm_89", "smoke")],
+)
+def test_the_grid_is_that_of_the_gpu(name: str, arch: str, grid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_card(monkeypatch, name, arch)
+    assert node.grid_here() == grid
+
+
+def test_without_a_gpu_it_is_the_emulators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "n_gpus", lambda: 0)
+    assert node.grid_here() == "cpu"
+
+
+def test_a_sweep_leaves_one_document_and_what_made_it(
+    unpacked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = swept(monkeypatch)
+    assert node.main(["sweep", "--out", "results", "--json"]) == 0
+    assert asked == [["--grid", "cpu", "--no-build", "--out", str(unpacked / "sweep" / "cpu"), "--json"]]
+    out = unpacked.parent / "results"
+    assert sorted(path.name for path in out.iterdir()) == ["cpu.bundle.json", "cpu.json.gz"]
+    assert (out / "cpu.json.gz").read_bytes() == b"document"
+    about = json.loads((out / "cpu.bundle.json").read_text(encoding="utf-8"))
+    assert (about["bundle"], about["sweep"]) == (CAME["name"][0], ["cpu", "--json"])
+    assert "invoke verify cpu.json.gz" in capsys.readouterr().err
+
+
+def test_options_alone_are_a_sweeps(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = swept(monkeypatch)
+    assert node.main(["--grid=cpu"]) == node.main([]) == 0
+    assert [words[:2] for words in asked] == [["--grid", "cpu"]] * 2
+    assert (unpacked.parent / node.DEFAULT_OUT / "cpu.json.gz").is_file()
+
+
+def test_cells_that_failed_are_carried_home_as_well(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept(monkeypatch, CheckFailed("1 of 64 cells failed"))
+    with pytest.raises(SystemExit) as left:
+        node.main(["--out", "results"])
+    assert left.value.code == 1
+    assert (unpacked.parent / "results" / "cpu.json.gz").is_file()
+
+
+def test_an_unfinished_sweep_leaves_no_older_document(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept(monkeypatch, FlashladderError("the grid's budget is spent"))
+    with pytest.raises(SystemExit) as left:
+        node.main(["--out", "results"])
+    assert left.value.code == 2
+    assert not list((unpacked.parent / "results").iterdir())
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as left:
+        node.main(words)
+    text = capsys.readouterr().err
+    assert (left.value.code, text.count("\n")) == (2, 1)
+    return text
+
+
+def test_what_did_not_come_along_is_told(
+    unpacked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "expected one of cpu, h200, found smoke; where there is a checkout: invoke bundle --grid smoke" in refused(
+        ["--grid", "smoke"], capsys
+    )
+    assert "unknown grid" in refused(["--grid", "smok"], capsys)
+    with_card(monkeypatch, "NVIDIA H200", "sm_90")
+    node.require_along(load_grid("h200"), CAME, own=False)
+    with_card(monkeypatch, "NVIDIA A100-SXM4-80GB", "sm_80")
+    assert "found sm_80 (NVIDIA A100-SXM4-80GB); where there is a checkout: invoke bundle --arch sm_80" in refused(
+        ["--grid", "h200"], capsys
+    )
+    with_card(monkeypatch, "NVIDIA B200", "sm_100")  # whose driver compiles the PTX
+    node.require_along(load_grid("h200"), CAME, own=False)
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [(None, "torch is not installed for this Python"), (TorchBuild("2.9.1", None), "too old: expected 2.10 or newer")],
+)
+def test_torch_must_be_there(
+    build: TorchBuild | None, told: str, unpacked: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(node, "torch_build", lambda: build)
+    assert told in refused([], capsys)
+
+
+def test_a_dry_run_asks_for_nothing(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = swept(monkeypatch)
+    assert node.main(["--grid", "ablation", "--dry-run"]) == 0
+    assert asked[0][-1] == "--dry-run"
+    assert not (unpacked.parent / node.DEFAULT_OUT).exists()
+
+
+def test_other_words_are_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[object] = []
+    monkeypatch.setattr(runpy, "run_module", lambda name, run_name: ran.append((name, run_name, sys.argv)))
+    monkeypatch.setattr(sys, "argv", ["start.py"])
+    node.main(["check", "7"])
+    assert ran == [("flashladder", "__main__", ["flashladder", "check", "7"])]
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert node.main(["--help"]) == 0
+    assert capsys.readouterr().out == f"{node.USAGE}\n"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"name": 1}'])
+def test_what_is_no_bundle_is_told(text: str, tmp_path: Path) -> None:
+    (tmp_path / node.FACTS).write_text(text, encoding="utf-8")
+    with pytest.raises(FlashladderError, match="not an unpacked bundle"):
+        node.facts(tmp_path)

@@ -1,0 +1,158 @@
+"""A bundle of one iteration, run as on a node: no compiler, no network, no package but torch; one cell of the emulator.
+
+``nox -s bundle`` does the same with all iterations, the whole `cpu` grid and wheels from the index. Here the Python
+needs are this environment's own packages, packed as wheels again.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+import io
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+import venv
+import zipfile
+
+from packaging.requirements import Requirement
+import pytest
+
+from flashladder.bundle import command, needs
+from flashladder.gate import verify
+from flashladder.results.files import load_result
+from flashladder.results.schema import EmulatedSweepResult
+from flashladder.sweep.cells import wanted_of
+from flashladder.sweep.measure import cpu
+from tests.package.node import cut_off
+
+pytestmark = pytest.mark.nvcc
+GRID = """\
+why: One cell of the first iteration, to see that a bundle runs.
+gpu: any
+mode: emulator
+iterations: [1]
+configs: a100
+dtypes: [fp16]
+seq_lens: [{seq_len: 128, batch: 1}]
+n_heads: 1
+"""
+
+
+def packed(name: str, folder: Path) -> Path:
+    """An installed package as a wheel."""
+    found = metadata.distribution(name)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for file in found.files or ():
+            if (
+                ".." not in file.parts
+                and "tests" not in file.parts
+                and file.suffix != ".pyc"
+                and file.name not in ("RECORD", "INSTALLER")
+            ):
+                archive.write(file.locate(), str(file))
+    path = folder / f"{name}-{found.version}.whl"
+    path.write_bytes(stream.getvalue())
+    return path
+
+
+def needs_of(name: str) -> set[str]:
+    """A package and all that it needs here."""
+    wanted = [Requirement(line) for line in metadata.distribution(name).requires or ()]
+    there = {one.name for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})}
+    return {name}.union(*map(needs_of, there))
+
+
+def node_with_torch(folder: Path) -> Path:
+    """The Python of an environment that sees torch and its needs, as links, and nothing else of this one."""
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    for name in needs_of("torch"):
+        for file in metadata.distribution(name).files or ():
+            linked(site, file)
+    return folder / "bin" / "python"
+
+
+def linked(site: Path, file: metadata.PackagePath) -> None:
+    """Links the top-level folder or file of an installed file into `site`."""
+    top = file.parts[0]
+    base = Path(str(file.locate()))
+    for _ in file.parts[1:]:
+        base = base.parent
+    if top not in ("..", "__pycache__") and not (site / top).exists():
+        (site / top).symlink_to(base)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundle")
+    names = [line.partition("==")[0] for line in needs.pinned(needs.LOCK.read_text(encoding="utf-8"), "3.12")]
+    wheels = [packed(name, folder) for name in names]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(needs, "wheels", lambda *_: wheels)
+        assert command.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
+        (made,) = folder.glob("*.pyz")
+        whole = made.read_bytes()
+        assert command.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
+        assert made.read_bytes() == whole
+    return made
+
+
+def test_it_runs_without_compiler_network_and_packages(bundle: Path, tmp_path: Path) -> None:
+    python, folder = node_with_torch(tmp_path / "node"), tmp_path / "a folder, empty"
+    folder.mkdir()
+    (folder / "one.yaml").write_text(GRID, encoding="utf-8")
+    variables = {"PATH": "/usr/bin:/bin", "CXX": "no-compiler", "HOME": "/nonexistent", "PIP_NO_INDEX": "1"}
+    words = ["--into", "unpacked", "sweep", "--grid", "one.yaml", "--out", "out"]
+    command = [*cut_off(), str(python), str(bundle), *words]
+    ran = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["one.yaml", "out", "unpacked"]
+    result = folder / "out" / "one.json.gz"
+    (found,) = verify.verify(result)
+    assert found.details == ()
+    document = load_result(result)
+    assert isinstance(document, EmulatedSweepResult)
+    assert document.sweep is not None
+    (cell,) = document.sweep.planned
+    assert [cell.code] == cpu.known_digests([wanted_of(cell)])
+    about = json.loads((folder / "out" / "one.bundle.json").read_text(encoding="utf-8"))
+    assert about["bundle"] == bundle.stem
+
+
+def test_a_kernel_that_did_not_come_along_is_one_line(bundle: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "CXX": "no-compiler"}
+    words = ["--into", str(tmp_path), "emulate", "2"]
+    ran = subprocess.run([sys.executable, bundle, *words], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert len(ran.stderr.splitlines()) == 2
+    assert ran.stderr.endswith(
+        "error: 1 of the kernels that this needs did not come with the bundle, and nothing here compiles; "
+        "where there is a checkout: invoke bundle\n"
+    )
+
+
+def test_the_wheels_in_it_are_found_with_the_machine_code_that_was_built(bundle: Path, tmp_path: Path) -> None:
+    """As a sweep on a GPU plans: by the manifests, for every kernel of the iteration."""
+    program = (
+        "from flashladder.sweep.measure.environments import digests\n"
+        "from flashladder.sweep.plan import wanted\n"
+        "from flashladder.ladder.grid import load_grid\n"
+        "from flashladder.lock.schema import read_lock\n"
+        "cells = [one for one in wanted(load_grid('h200')) if one.subject == '1']\n"
+        "lock = {k.text_sha256 for k in read_lock('sm_90').iterations[1].kernels.values()}\n"
+        "found = set(digests(cells, 'sm_90'))\n"
+        "assert cells and found <= lock, (found, lock)\n"
+    )
+    prepared = subprocess.run(
+        [sys.executable, bundle, "--into", tmp_path, "--help"], capture_output=True, text=True, check=False
+    )
+    assert prepared.returncode == 0
+    (unpacked,) = tmp_path.iterdir()
+    variables = {**os.environ, "PYTHONPATH": str(unpacked / "packages"), "FLASHLADDER_BUILD": str(unpacked / "build")}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
