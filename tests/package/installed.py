@@ -10,6 +10,7 @@ Exit code: 0, 1 where something differs from what is expected.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 import os
 from pathlib import Path
@@ -130,7 +131,9 @@ def try_out(python: Path, wheel: Path, scratch: Path) -> list[str]:
     subprocess.run([*uv, "pip", "install", "--quiet", "--python", venv, wheel], check=True)
     folder.mkdir()
     (folder / "own.ptx").write_text(PTX, encoding="utf-8")
-    found = [line for one in EXPECTED for line in problems_of(one, venv / "bin" / "flashladder", folder)]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        told = pool.map(lambda one: problems_of(one, venv / "bin" / "flashladder", folder), EXPECTED)
+    found = [line for lines in told for line in lines]
     ran = run([venv / "bin" / "python", "-W", "error", "-c", PROGRAM], folder)
     return [*found, *([ran.stderr] if ran.returncode else [])]
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.paths import PACKAGE
 from flashladder.results.cells import PlannedCell
 from flashladder.sweep import plan
 from flashladder.sweep.lanes import lane as lanes
@@ -303,3 +304,17 @@ def test_a_missing_interpreter_is_named(made: plan.Plan) -> None:
     lane = Lane(device(), module=MODULE)
     with pytest.raises(LaneLost, match=r"^/nonexistent/python: No such file or directory$"):
         lane.measure(task(made, made.cells[0], python="/nonexistent/python"))
+
+
+def test_a_worker_is_of_this_package_whatever_the_working_folder_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flashladder.py").write_text("print('another one')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    program = (
+        "import json, flashladder; print(json.dumps({'event': 'ready', 'file': flashladder.__file__}), flush=True)"
+    )
+    process = Process([sys.executable, "-c", program], {})
+    found = process.ask(None, 30)
+    process.drop()
+    assert found == {"event": "ready", "file": str(PACKAGE / "__init__.py")}

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 import shutil
+import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from flashladder.files import dump_json
+from flashladder.ladder.iteration import load_iteration
 from flashladder.sweep.cells import Wanted
-from flashladder.sweep.measure import environments
+from flashladder.sweep.measure import builds, environments
 from flashladder.sweep.measure.builds import command_for
 from flashladder.sweep.measure.inventory import Inventory, Place
 
@@ -81,3 +84,21 @@ def test_a_variant_is_built_into_the_environment_of_its_iteration(
     assert command_for("16", "", "prog", "sm_90") == [*session, *options]
     both = command_for("16 - swizzle", "13.1", "prog", "sm_90")
     assert both == [*session, "-", "swizzle", *options, "--toolchain", "13.1"]
+
+
+def test_without_a_checkout_it_is_built_here_where_builds_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An installed package has no sessions; what it starts may not take another folder for that of the builds."""
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/nox")
+    monkeypatch.setattr(builds, "ROOT", tmp_path)
+    monkeypatch.setattr(builds, "BUILD", tmp_path / "builds")
+    asked: list[tuple[list[str], str]] = []
+
+    def run(command: list[str], *, env: dict[str, str], **_: object) -> SimpleNamespace:
+        asked.append((command, env["FLASHLADDER_BUILD"]))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    config = load_iteration(16).configs["h200"].short_form()
+    builds.build_all([Wanted("16", config, "fp16", SHAPE)], "sm_90")
+    command = [sys.executable, "-m", "flashladder.build", "16", "--arch", "sm_90", "--configs", "prog"]
+    assert asked == [(command, str(tmp_path / "builds"))]

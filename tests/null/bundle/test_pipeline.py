@@ -1,0 +1,132 @@
+"""The package as a wheel: it carries the ladder's files, says what it needs, works in a folder without a checkout."""
+
+from __future__ import annotations
+
+from email.message import Message
+from email.parser import Parser
+import os
+from pathlib import Path
+import subprocess
+import sys
+import zipfile
+
+from packaging.requirements import Requirement
+import pytest
+
+from flashladder.bundle.pipeline import pipeline_wheel
+from flashladder.paths import ROOT
+from flashladder.toolchain.pins import load_pins
+
+CARRIED = "flashladder/carried/"
+FOLDERS = ("configs", "iterations", "kernels", "requirements", "results/locks", "results/published")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pipeline_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the wheel is installed."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+        return Parser().parsestr(archive.read(name).decode())
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    found = (path for path in folder.rglob("*") if path.is_file() and path.name[0] != ".")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found if path.suffix != ".pyc"}
+
+
+def test_it_carries_the_ladders_files_as_they_are(site: Path) -> None:
+    carried = files_of(site / CARRIED)
+    expected = {f"{name}/{path}": data for name in FOLDERS for path, data in files_of(ROOT / name).items()}
+    assert carried == {**expected, "tasks.py": (ROOT / "tasks.py").read_bytes()}
+    modules = {path: data for path, data in files_of(site / "flashladder").items() if not path.startswith("carried/")}
+    assert modules == files_of(ROOT / "flashladder")
+
+
+def test_it_says_what_it_needs(told: Message) -> None:
+    needs = [Requirement(line) for line in told.get_all("Requires-Dist", [])]
+    plain = {one.name for one in needs if one.marker is None}
+    assert plain == {"invoke", "ml-dtypes", "numpy", "nvidia-ml-py", "pydantic", "pyelftools", "pyyaml", "tqdm"}
+    build = {one.name: str(one.specifier) for one in needs if one.marker and one.marker.evaluate({"extra": "build"})}
+    pins = {name: f"=={version}" for name, version in load_pins().packages.items()}
+    assert {name: version for name, version in build.items() if name.startswith("nvidia-")} == pins
+    assert {one.name for one in needs if one.marker and one.marker.evaluate({"extra": "report"})} == {
+        "matplotlib", "pandas"
+    }  # fmt: skip
+
+
+def test_its_metadata_is_whole(told: Message) -> None:
+    assert told["Requires-Python"] == ">=3.10"
+    assert told["License-Expression"] == "Apache-2.0"
+    assert told["License-File"] == "LICENSE"
+    assert told["Description-Content-Type"] == "text/markdown"
+    assert "URL" not in str(told.get_all("Project-URL", []))
+
+
+def installed(site: Path, folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs the installed package's command line in `folder`."""
+    own = ("FLASHLADDER_ROOT", "FLASHLADDER_BUILD")
+    variables = {name: value for name, value in os.environ.items() if name not in own}
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False,
+        env={**variables, "PYTHONPATH": str(site), **more},
+    )  # fmt: skip
+
+
+def test_without_a_checkout_it_reads_its_own_files_and_builds_in_the_working_folder(site: Path, tmp_path: Path) -> None:
+    program = (
+        "from flashladder import paths, files\n"
+        "from flashladder.build.store import STORE\n"
+        "from flashladder.build import artifacts\n"
+        "from pathlib import Path\n"
+        "print(paths.ROOT, paths.BUILD, STORE, sep='\\n')\n"
+        "print(files.relative(Path(artifacts.__file__)), files.relative(paths.KERNELS / 'entry.cuh'), sep='\\n')\n"
+    )
+    ran = installed(site, tmp_path, "-c", program)
+    build = tmp_path / "build"
+    assert ran.stdout.splitlines() == [
+        str(site / "flashladder" / "carried"), str(build), str(build / "store"),
+        "flashladder/build/artifacts.py", "kernels/entry.cuh",  # digests of inputs name no place of this machine
+    ]  # fmt: skip
+    elsewhere = installed(site, tmp_path, "-c", program, FLASHLADDER_BUILD="/somewhere/builds")
+    assert elsewhere.stdout.splitlines()[1:3] == ["/somewhere/builds", "/somewhere/builds/store"]
+
+
+def test_a_checkout_can_be_named(site: Path, tmp_path: Path) -> None:
+    program = "from flashladder import paths\nprint(paths.ROOT, paths.BUILD)"
+    ran = installed(site, tmp_path, "-c", program, FLASHLADDER_ROOT=str(ROOT))
+    assert ran.stdout.split() == [str(ROOT), str(ROOT / "build")]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "holds"),
+    [
+        (("flashladder", "list"), 0, "Static GMEM stride"),
+        (("flashladder", "gate"), 2, "error: gate needs a checkout, and this package is installed without one"),
+        (("flashladder", "verify"), 2, "error: verify without a path needs a checkout"),
+        (("flashladder.lock", "verify"), 2, "error: lock needs a checkout"),
+        (("flashladder.report",), 2, "error: report needs a checkout"),
+        (("flashladder.bundle",), 2, "error: bundle needs a checkout"),
+        (("flashladder.bundle.pipeline",), 2, "error: the pipeline's wheel needs a checkout"),
+    ],
+)
+def test_its_commands_work_or_say_that_they_need_a_checkout(
+    words: tuple[str, ...], code: int, holds: str, site: Path, tmp_path: Path
+) -> None:
+    ran = installed(site, tmp_path, "-m", *words)
+    assert ran.returncode == code, ran.stderr
+    assert holds in ran.stdout + ran.stderr
+    assert code == 0 or ran.stderr.count("\n") == 1
+    assert not any(tmp_path.iterdir())

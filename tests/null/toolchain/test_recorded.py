@@ -1,0 +1,74 @@
+"""Tools that are not here: their record gives the same keys, and what it cannot fill is one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashladder.build import compile as build_compile
+from flashladder.build.store import Tools
+from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_iteration
+from flashladder.toolchain.recorded import NAME, Recorded, read_recorded
+
+HERE = Tools(
+    root=Path("/cuda"),
+    nvcc=Path("/cuda/bin/nvcc"),
+    ptxas=Path("/cuda/bin/ptxas"),
+    host_compiler=Path("/usr/bin/g++"),
+    nvcc_flags=("-arch=compute_80", "-lineinfo"),
+    ptxas_flags=("-v",),
+    ptx_versions={"nvidia-cuda-nvcc": "13.0.88", "host compiler": "g++ (Debian) 12"},
+    ptxas_version="13.0.88",
+)
+RECORD = Recorded(HERE.nvcc_flags, HERE.ptxas_flags, HERE.ptx_versions, HERE.ptxas_version)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store that came with a record, where nothing can be asked for its version."""
+    (tmp_path / NAME).write_text(RECORD.as_json(), encoding="utf-8")
+
+    def missing(*_: Any) -> None:
+        raise AssertionError
+
+    for name in ("find_toolchain", "host_compiler"):
+        monkeypatch.setattr(build_compile, name, missing)
+    monkeypatch.setattr(build_compile, "STORE", tmp_path)
+    return tmp_path
+
+
+def test_a_record_is_read_as_it_was_written_and_names_no_place(store: Path) -> None:
+    assert read_recorded(store) == RECORD
+    assert "/" not in RECORD.as_json().replace("(Debian)", "")
+    assert read_recorded(store / "elsewhere") is None
+
+
+def test_its_tools_find_what_the_real_ones_made(store: Path) -> None:
+    step = load_iteration(1)
+    config = step.configs["a100"]
+    tools = build_compile.tools_of()
+    assert tools.recorded
+    assert not HERE.recorded
+    assert build_compile.ptx_planned(step, config, tools).key == build_compile.ptx_planned(step, config, HERE).key
+    other = replace(HERE, ptx_versions={**HERE.ptx_versions, "host compiler": "g++ 13"})
+    assert build_compile.ptx_planned(step, config, tools).key != build_compile.ptx_planned(step, config, other).key
+
+
+def test_what_is_not_in_the_store_is_one_line_and_nothing_is_written(store: Path) -> None:
+    step = load_iteration(1)
+    with pytest.raises(FlashladderError, match="2 of the kernels that this needs did not come with the bundle"):
+        build_compile.cubin_for(step, step.configs["a100"], "sm_80")
+    with pytest.raises(FlashladderError, match="1 of the kernels"):
+        build_compile.ptx_for(step, step.configs["a100"])
+    assert [path.name for path in store.iterdir()] == [NAME]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"nvcc_flags": 1}', "\xff"])
+def test_a_broken_record_is_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(text, encoding="latin-1")
+    with pytest.raises(FlashladderError, match="the record of what compiled these kernels is broken"):
+        read_recorded(tmp_path)
