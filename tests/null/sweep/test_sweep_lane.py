@@ -316,5 +316,6 @@ def test_a_worker_is_of_this_package_whatever_the_working_folder_holds(
     )
     process = Process([sys.executable, "-c", program], {})
     found = process.ask(None, 30)
+    process.end()
     process.drop()
     assert found == {"event": "ready", "file": str(PACKAGE / "__init__.py")}
