@@ -19,6 +19,7 @@ from flashladder.paths import CARRIED, ROOT
 # What the package works without, and what brings it; a command that cannot do without it says so.
 OPTIONAL = {
     "torch": "torch",
+    "jinja2": "'flashladder[report]'",
     "matplotlib": "'flashladder[report]'",
     "pandas": "'flashladder[report]'",
     "ninja": "'flashladder[build]'",
