@@ -187,7 +187,7 @@ def typecheck(session: nox.Session) -> None:
 
 @nox.session
 def package(session: nox.Session) -> None:
-    """Sdist and wheel: twine, and the wheel on every Python here."""
+    """Sdist and wheel, tried on every Python here (-- 3.13)."""
     install(session, "build", "analysis", "package", torch=False)
     made = Path(session.create_tmp()) / "dist"
     shutil.rmtree(made, ignore_errors=True)
@@ -195,7 +195,7 @@ def package(session: nox.Session) -> None:
     session.run("uv", "build", *backend, "--out-dir", str(made), str(ROOT), silent=True, env=EPOCH)
     sdist, wheel = sorted(made.glob("*.tar.gz")), sorted(made.glob("*.whl"))
     session.run("twine", "check", "--strict", *map(str, sdist + wheel))
-    session.run("python", "tests/package/installed.py", str(wheel[0]), env={"PYTHONPATH": str(ROOT)})
+    session.run("python", "tests/package/installed.py", str(wheel[0]), *session.posargs, env={"PYTHONPATH": str(ROOT)})
 
 
 @nox.session
