@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from flashladder import parallel
 from flashladder.bench.references import reference_identity
 from flashladder.build.installed import chosen_configs
+from flashladder.cases.case import REPEATS
 from flashladder.cases.inputs import Case
 from flashladder.cases.reference import References
 from flashladder.check import cases as listed
@@ -72,7 +75,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
     made = Planted()
     monkeypatch.setattr(check, "load_installed", made.load_installed)
     monkeypatch.setattr(check, "check_iteration", made.check_iteration)
-    monkeypatch.setattr(check.time, "monotonic", lambda: made.now)
+    monkeypatch.setattr(time, "monotonic", lambda: made.now)
     return made
 
 
@@ -277,7 +280,7 @@ def test_an_installed_wheel_is_what_runs_by_default(
     assert len(check_iteration(7, dtypes=["fp16"], quick=True).cases) == len(keys(7))
     assert len(check_iteration(7, dtypes=["fp16"]).cases) == 2 * len(keys(7))
     assert required == [key[3:] for key in keys(7)] * 2
-    assert {(device, repeats) for *_, device, repeats in checked} == {("cuda", listed.REPEATS)}
+    assert {(device, repeats) for *_, device, repeats in checked} == {("cuda", REPEATS)}
     assert isinstance(checked[0][2], References)
 
 
@@ -365,7 +368,7 @@ def test_several_iterations_are_compiled_once_and_their_cases_joined(monkeypatch
         compiled.append([(iteration.number, config.short_form()) for iteration, config in pairs])
 
     monkeypatch.setattr(on_emulator, "ptx_many", ptx_many)
-    monkeypatch.setattr(on_emulator.parallel, "over", over)
+    monkeypatch.setattr(parallel, "over", over)
     done = frozenset({("k", "a")})
     report = on_emulator.check_many([7, 8], ["a100"], ["fp16"], quick=True, done=done)
     assert [(one.kernel, one.case) for one in report.cases] == [("7", "a"), ("7", "b"), ("8", "a"), ("8", "b")]

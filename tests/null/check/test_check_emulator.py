@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from flashladder import emulator
 from flashladder.cases.case import LARGE_LOGITS, Run, Subject, check_case, far_stride
 from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, LOGITS
 from flashladder.cases.inputs import FAR, Case, make_tensors
@@ -112,7 +113,7 @@ def ends(view: str) -> list[tuple[object, ...]]:
         ("far samples 2x128x1", "far_samples", far),
         ("large logits 1x256x1", view, {"scale": LARGE_LOGITS}),
         (f"extreme logits 2x256x{(len(LOGITS) + 1) // 2}", view, {"contents": LOGITS}),
-        (f"edge logits 1x192x{len(EDGES)}", view, {"contents": EDGES}),
+        (f"edge logits 1x256x{len(EDGES)}", view, {"contents": EDGES}),
         ("constant V 1x256x2", view, {"contents": CONSTANT}),
     ]
 
@@ -125,6 +126,9 @@ def test_every_case_is_as_listed() -> None:
         assert [told(case) for case in cases_for(config, fixed)] == every
         quick = [rows(view)[0], ("transposed 1x128x2", "transposed", {})]
         assert [told(case) for case in cases_for(config, fixed, quick=True)] == quick
+    small = cases_for(KernelConfig.parse(EXAMPLE))  # of tiles of 64 rows
+    lengths = {case.name.partition(" logits")[0]: case.shape.seq_len for case in small if " logits" in case.name}
+    assert lengths == {"large": 128, "extreme": 192, "edge": 192}
     assert [told(case) for case in cases_for(config)] == [*rows("contiguous"), *ends("contiguous")]
 
 
@@ -187,7 +191,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, made: Launches, **given: Any) -> C
 
     monkeypatch.setattr(check_emulator, "kernel_of", kernel_of)
     monkeypatch.setattr(check_emulator, "forward", made.forward)
-    monkeypatch.setattr(check_emulator.emulator, "Hazards", lambda: SimpleNamespace(reports=[], dropped=0))
+    monkeypatch.setattr(emulator, "Hazards", lambda: SimpleNamespace(reports=[], dropped=0))
     iteration = load_iteration(1)
     config = iteration.configs["a100"]
     run = emulated_run(iteration, **given)

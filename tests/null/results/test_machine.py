@@ -11,12 +11,13 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.results import machine
+from flashladder.results.cells import PlannedCell
 from flashladder.results.derive import derive
 from flashladder.results.files import identity, write_result
 from flashladder.results.migrations import with_digest
 from flashladder.results.schema import BenchResult, EmulatedSweepResult
 from tests.null.bench_fixture import FAST, GPU, SHAPE, result
-from tests.null.sweep_fixture import PlannedCell, emulated_document
+from tests.null.sweep_fixture import emulated_document
 
 CELL = PlannedCell(subject="16", config=FAST, dtype="fp16", shape=SHAPE, code="c", address="0" * 16)
 
@@ -205,7 +206,7 @@ def test_no_folder_is_not_sealed(tmp_path: Path) -> None:
         ("{", "not a JSON result: found Expecting property name"),
         (
             "[]",
-            ": Input should be a valid dictionary or instance of Machine; python -m flashladder.results --seal ",
+            "the document: Input should be a valid dictionary or instance of Machine; python -m flashladder.",
         ),
         ("{}", "machine: Field required; python -m flashladder.results --seal {folder}"),
     ],

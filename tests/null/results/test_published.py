@@ -142,6 +142,11 @@ def test_a_count_that_is_no_number_names_file_row_and_column(copy: Path) -> None
     with pytest.raises(FlashladderError) as error:
         published.sass_counts(copy)
     assert str(error.value) == f"{path}: iteration {first.split(',')[0]}, column {name}: expected a number, found many"
+    rewritten(copy, published.SASS_COUNTS, first.rpartition(",")[0] + ",many", f"one{first}")
+    with pytest.raises(FlashladderError) as error:
+        published.sass_counts(copy)
+    number = f"one{first.split(',')[0]}"
+    assert str(error.value) == f"{path}: iteration {number}, column iteration: expected a number, found {number}"
 
 
 def test_a_missing_file_says_how_to_get_it_back(copy: Path) -> None:

@@ -9,17 +9,20 @@ from pathlib import Path
 import platform
 from typing import Any
 
+from pydantic import ValidationError
 import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.paths import ROOT
 from flashladder.results import files, samples
 from flashladder.results.__main__ import main
+from flashladder.results.cells import Failure, PlannedCell, Sweep
 from flashladder.results.derive import derive
 from flashladder.results.files import SEAL, identity, load_result, read_json, seal, seal_problems, write_result
 from flashladder.results.migrations import DIGEST, digest_of
 from flashladder.results.samples import Shape
-from tests.null.bench_fixture import result
+from tests.null.bench_fixture import FAST, SHAPE, result
+from tests.null.sweep_fixture import emulated_document
 
 FIRST = ROOT / "tests" / "data" / "results_v1"
 
@@ -188,10 +191,40 @@ def test_the_validator_tells_what_it_read_and_refuses_what_was_edited(
     path = write_result(tmp_path / "bench.json", result())
     assert main([str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: bench, 2 kernels on NVIDIA Example 1\n"
+    cpu = write_result(tmp_path / "sweep.json", emulated_document(cell("0" * 16), "smoke", "0" * 64))
+    assert main([str(cpu)]) == 0
+    assert capsys.readouterr().out == f"{cpu}: emulated-sweep, 1 kernels on c\n"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"rung": "other"}), encoding="utf-8")
     with pytest.raises(CheckFailed) as caught:
         main(["--migrate", str(path)])
     assert str(caught.value) == f"{path}: edited since it was written, and not written anew"
+
+
+def cell(address: str) -> PlannedCell:
+    return PlannedCell(subject="16", config=FAST, dtype="fp16", shape=SHAPE, code="c", address=address)
+
+
+@pytest.mark.parametrize(
+    ("planned", "failed", "message"),
+    [
+        (("a", "b"), (), None),
+        (("a", "b"), ("b",), None),
+        (("a", "b", "a"), (), "cell aaaaaaaaaaaaaaaa is planned twice"),
+        (("a", "b"), ("b", "b"), "cell bbbbbbbbbbbbbbbb is failed twice"),
+        (("a",), ("c", "b"), "cell bbbbbbbbbbbbbbbb failed, but was not planned"),
+    ],
+)
+def test_a_sweeps_cells_are_planned_once_and_fail_once(
+    planned: tuple[str, ...], failed: tuple[str, ...], message: str | None
+) -> None:
+    failures = tuple(Failure(address=one * 16, kind="crash", message="died") for one in failed)
+    given: dict[str, Any] = {"planned": tuple(cell(one * 16) for one in planned), "failures": failures}
+    if message is None:
+        assert Sweep(grid="g", grid_sha256="0" * 64, **given).failures == failures
+        return
+    with pytest.raises(ValidationError) as caught:
+        Sweep(grid="g", grid_sha256="0" * 64, **given)
+    assert caught.value.errors()[0]["msg"] == f"Value error, {message}"
 
 
 def test_an_opinion_is_found_by_its_subject() -> None:

@@ -191,7 +191,14 @@ def test_spearmans_correlation(a: list[float], b: list[float], rho: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [([1.0], [2.0]), ([1.0, 2.0], [1.0]), ([3.0, 3.0], [1.0, 2.0]), ([1.0, 2.0], [3.0, 3.0])]
+    ("a", "b"),
+    [
+        ([1.0], [2.0]),
+        ([1.0, 2.0], [1.0]),
+        ([1.0, 2.0, 3.0], [1.0, 2.0]),
+        ([3.0, 3.0], [1.0, 2.0]),
+        ([1.0, 2.0], [3.0, 3.0]),
+    ],
 )
 def test_there_is_no_rank_order_where_nothing_varies(a: list[float], b: list[float]) -> None:
     with pytest.raises(FlashladderError) as caught:
