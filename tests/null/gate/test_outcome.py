@@ -16,7 +16,7 @@ from flashladder.emulate import agreement as emulator_agreement
 from flashladder.emulate import counter_claims
 from flashladder.emulate.reading import NAME
 from flashladder.errors import Checked, CheckFailed, FlashladderError
-from flashladder.gate import checks, outcome
+from flashladder.gate import checks, command, outcome, statements
 from flashladder.gate import limits as gate_limits
 from flashladder.gate import results as gate_results
 from flashladder.gate.outcome import Check, Outcome
@@ -292,3 +292,64 @@ def test_notes_are_rendered_by_their_own_script(monkeypatch: pytest.MonkeyPatch,
     assert environment["FLASHLADDER_ROOT"] == str(tmp_path)
     assert environment["PYTHONPATH"] == str(PACKAGE.parent)
     assert environment["PATH"]
+
+
+class Recorder:
+    """Stands in for a module of checks: each answers with its name and what it was given."""
+
+    def __getattr__(self, name: str) -> Callable[..., Outcome]:
+        return lambda *given: Outcome(name, "ok", tuple(map(str, given)))
+
+
+def test_each_check_of_the_gate_runs_what_it_is_named_after(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ladder: Any = SimpleNamespace(machines=[])
+    monkeypatch.setattr(command, "gate_checks", Recorder())
+    monkeypatch.setattr(command, "collect", lambda folder: ladder)
+    claims = [("words fit", lambda root: Checked(f"words of {root}")), ("more", lambda root: Checked(str(root)))]
+    monkeypatch.setattr(command, "CHECKS", claims)
+    results, told = str(tmp_path / "results"), str(ladder)
+    found = {check.name: check.run() for check in command.all_checks(tmp_path)}
+    assert found.pop("words fit") == Outcome("words fit", "ok", (), f"words of {tmp_path}")
+    assert found.pop("more") == Outcome("more", "ok", (), str(tmp_path))
+    assert found.pop("results make a report") == Outcome("results make a report", "ok", (), "0 cells of 0 machines")
+    root = {"speed_page_fresh", "speed_reached", "notes_fresh"}
+    given = {
+        "published_intact": (str(tmp_path / "results" / "published"),),
+        "results_locked": (told,),
+        "peaks_hold": (told, str(tmp_path / "configs" / "gpus")),
+        "published_hold": (told, results),
+        "repeats_hold": (results,),
+        "peers_reached": (told,),
+        **{name: (told, str(tmp_path)) for name in ("report_fresh", "page_fresh", "figures_hold")},
+        **dict.fromkeys(("locks_hold", "step_counts_current", "emulated_current"), ()),
+        **{name: (str(tmp_path),) for name in root},
+    }
+    ran = [one.name for one in found.values()]
+    assert len(set(ran)) == len(ran)
+    assert {one.name: one.details for one in found.values()} == {name: given.get(name, (results,)) for name in ran}
+    assert set(given) - set(ran) == set()
+    names = {
+        "results_sealed": "result files are as sealed",
+        "results_complete": "results are complete",
+        "checks_passed": "checks passed",
+        "checks_complete": "every configuration was checked",
+        "emulated_claims_hold": "claims about counters, emulated",
+        "locks_hold": "machine code is the locked one",
+    }
+    assert {one.name: name for name, one in found.items() if one.name in names} == names
+
+
+def test_a_claims_words_and_what_is_wrong_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "statements.yaml"
+    path.write_text("statements:\n  - {iterations: [1], says: nine ways, sass: {IADD3: falls}}\n", encoding="utf-8")
+    found = statements.check(path)
+    lines = statements.problems(path)
+    assert lines[:2] == [
+        "iteration 1 says 'nine ways': its 'why' does not",
+        "iteration 1 says 'nine ways': iteration 1 must claim IADD3 (sass): falls, and claims nothing",
+    ]
+    assert (found.summary, found.lines, found.problems) == ("", tuple(lines), tuple(lines))
+    told = f"{path}: {len(lines)} statements and claims do not fit: found {lines[0]}"
+    assert str(found.failure) == told
+    n = len(statements.read_statements())
+    assert statements.check().summary == f"{n} statements have their claims, every claim its statement"
