@@ -132,8 +132,32 @@ def tests(session: nox.Session) -> None:
     """
     install(session, "build", "analysis", "test", "slurm", "bundle")
     session.run("python", "-m", "flashladder.build.wheel")
-    spread = ("-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "worksteal")
-    session.run("python", "-m", "pytest", *spread, *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    session.run("python", "-m", "pytest", *spread(), *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+def spread() -> tuple[str, ...]:
+    """Options of pytest for a process more than there are CPUs."""
+    return ("-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "worksteal")
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Lines and branches that all tests reach (-- --record keeps them)."""
+    install(session, "build", "analysis", "test", "slurm", "bundle", "coverage")
+    session.run("python", "-m", "flashladder.build.wheel")
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", *spread(), env={"OMP_NUM_THREADS": "1"})
+    session.run("coverage", "combine", "--quiet")
+    session.run("coverage", "report", success_codes=[0, 2])  # quality.py judges lines and branches apart
+    session.run("coverage", "json", "--quiet", success_codes=[0, 2])
+    session.run("python", "analysis/quality.py", "--coverage", "build/coverage/report.json", *session.posargs)
+
+
+@nox.session
+def mutation(session: nox.Session) -> None:
+    """Planted mistakes that tests notice (-- lock --all --record)."""
+    install(session, "build", "analysis", "test", "slurm", "mutation")
+    session.run("python", "analysis/mutation.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
@@ -306,6 +330,8 @@ LOCK_GROUPS = {
     "typecheck": ("typecheck",),
     "fuzz": ("fuzz",),
     "dev": ("dev",),
+    "coverage": ("coverage",),
+    "mutation": ("mutation",),
 }
 COMPILE_FLAGS = (
     "--upgrade",

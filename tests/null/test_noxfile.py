@@ -59,7 +59,7 @@ class FakeSession:
 
 
 def test_every_session_is_there_with_its_help(sessions: dict[str, Any]) -> None:
-    others = {"browser", "fuzz", "docs", "package", "bundle", "audit", "dev", "relock"}
+    others = {"browser", "coverage", "mutation", "fuzz", "docs", "package", "bundle", "audit", "dev", "relock"}
     assert set(sessions) == {*BUILDS, "reproduce", "verify", "tests", "lint", "typecheck", *others}
     for name, function in sessions.items():
         assert inspect.getdoc(function.func), name
@@ -93,6 +93,26 @@ def test_tests_run_in_a_process_per_cpu(sessions: dict[str, Any], tmp_path: Path
     processes = str(len(os.sched_getaffinity(0)) + 1)
     assert command[:5] == ("python", "-m", "pytest", "-n", processes)
     assert command[-3:] == ("-n0", "-k", "lock")  # the last -n counts
+
+
+def test_coverage_counts_all_tests_and_is_judged(sessions: dict[str, Any], tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, "--record")
+    sessions["coverage"].func(session)
+    commands = [command[:3] for command in session.ran if command[0] == "coverage"]
+    assert commands == [
+        ("coverage", "erase"),
+        ("coverage", "run", "-m"),
+        ("coverage", "combine", "--quiet"),
+        ("coverage", "report"),
+        ("coverage", "json", "--quiet"),
+    ]
+    assert session.ran[-1][-3:] == ("--coverage", "build/coverage/report.json", "--record")
+
+
+def test_mutation_takes_its_rooms(sessions: dict[str, Any], tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, "lock", "--all")
+    sessions["mutation"].func(session)
+    assert session.ran[-1] == ("python", "analysis/mutation.py", "lock", "--all")
 
 
 def test_no_function_is_longer_than_thirty_lines(noxfile: ModuleType) -> None:
