@@ -156,7 +156,8 @@ def mutation_part(mutation: Mapping[str, Any], config: Mapping[str, Any]) -> lis
         total = {key: sum(one[key] for one in modules.values()) for key in next(iter(modules.values()))}
         low, high = interval(score([total]), total["tried"], total["planted"])
         told = f"**{score([total]):.1f} %**" + (f" ({low:.1f} to {high:.1f})" if low < high else "")
-        lines.append(row(f"**{name}**, {room['date']}, Python {room['python']}", total, told))
+        note = f"; {room['note']}" if "note" in room else ""
+        lines.append(row(f"**{name}**, {room['date']}, Python {room['python']}{note}", total, told))
     return lines
 
 
