@@ -25,6 +25,7 @@ from flashladder.files import load_json
 from flashladder.gpu.bounded import run_bounded
 from flashladder.gpu.doctor_gpu import require_ncu
 from flashladder.gpu.ncu import ncu_version, read_launches
+from flashladder.located import first_problem
 from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, TENSOR
 from flashladder.results.samples import Method, Opinion, Timings
 
@@ -140,7 +141,7 @@ def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], rounds: Rounds) -
         mine = family(name)
         last = turns[len(taken) - 1][1] if taken else None
         if last in BACKENDS and mine in {None, last}:
-            taken[-1] = {metric: taken[-1][metric] + value for metric, value in found.items()}
+            taken[-1] = {metric: taken[-1].get(metric, 0) + value for metric, value in found.items()}
             continue
         expected = turns[len(taken)][1] if len(taken) < len(turns) else None
         if expected is None or mine != (expected if expected in BACKENDS else KERNEL):
@@ -150,7 +151,10 @@ def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], rounds: Rounds) -
         taken.append(dict(found))
     if len(taken) != len(turns):
         raise FlashladderError("ncu saw another number of launches", expected=len(turns), found=len(taken))
-    return tuple(_timings(subject, turns, taken) for subject in rounds.subjects)
+    try:
+        return tuple(_timings(subject, turns, taken) for subject in rounds.subjects)
+    except ValueError as error:
+        raise FlashladderError("ncu's times are none", found=first_problem(error)) from error
 
 
 def _timings(subject: str, turns: Sequence[tuple[int, str]], taken: Sequence[Mapping[str, int]]) -> Timings:

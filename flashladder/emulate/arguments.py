@@ -82,6 +82,8 @@ def _parse(text: str, name: str, rng: np.random.Generator) -> Value:
             return Value(name, _array(text, DTYPES[dtype], (rest[0], rest[1]), rng))
     except (ValueError, OverflowError) as error:
         raise FlashladderError("bad --arg", where=text, expected=FORMS, found=body) from error
+    except MemoryError as error:
+        raise FlashladderError("not enough memory", where=text, found=error, hint="a smaller array") from error
     return _refuse(text, FORMS, body)
 
 

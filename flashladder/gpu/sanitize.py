@@ -32,7 +32,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SHAPE = Shape(batch=1, seq_len=256, n_heads=16, d_head=128)  # a few blocks per CTA, and iteration 16's row stride
 TAIL = 4000  # characters of a tool's output that are kept
 
-_ERRORS = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
+_ERRORS = re.compile(r"(?:ERROR SUMMARY: (\d{1,9}) error|RACECHECK SUMMARY: (\d{1,9}) hazard)")
 
 
 def find_sanitizer() -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,8 +105,10 @@ def grid_file(name: str, folder: Path = FOLDER) -> Path:
     names = grid_names(folder)
     path = folder / f"{name}.yaml"
     if name.endswith(".yaml"):
-        path = Path(name)
-        if not path.is_file():
+        path, there = Path(name), False
+        with suppress(OSError, ValueError):  # a name that is too long, or that no file can have
+            there = path.is_file()
+        if not there:
             raise FlashladderError("no such file of a grid", where=name, hint=closest(path.stem, names))
         if path.stem in names and not path.samefile(folder / path.name):
             raise FlashladderError(

@@ -7,6 +7,7 @@ and documents, and an input follows from (target, number) alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import copy
 from functools import cached_property
 import gzip
 import json
@@ -143,13 +144,13 @@ def _edit(pick: random.Random, holder: Any, key: Any, words: Sequence[str]) -> N
     if action < 0.6 or key == "":
         old = holder[key]
         near = [old + 1, -old, old * 1000] if isinstance(old, int | float) and not isinstance(old, bool) else [[old]]
-        holder[key] = pick.choice((pick.choice(_ANY), pick.choice(words), *near))
+        holder[key] = copy.deepcopy(pick.choice((pick.choice(_ANY), pick.choice(words), *near)))
     elif action < 0.8 or isinstance(holder, list):
         del holder[key]
     elif action < 0.9:
         holder[pick.choice(words)] = holder.pop(key)
     else:
-        holder[pick.choice(words)] = holder[key]
+        holder[pick.choice(words)] = copy.deepcopy(holder[key])
 
 
 def _document(seed: bytes) -> str | None:

@@ -24,6 +24,7 @@ DIRECTIVES = (
     *("explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"),
 )
 MOST_REGISTERS = 1 << 20  # of one %r<n>: more is a typing error, and would fill the memory
+MOST_INITIAL = 1 << 22  # elements of an array with an initialiser; Python keeps each
 
 _VARIABLE = re.compile(
     rf"""(?:\.(?P<linkage>{"|".join(LINKAGES)})\s+)?\.(?P<space>{"|".join(SPACES)})\b
@@ -123,7 +124,10 @@ def _dimensions(text: str, at: Place) -> list[int]:
     """Lengths of ``[2][3]``, outermost first; 0 for ``[]``, which only the first may be."""
     found: list[int] = []
     for piece in re.findall(r"\[([^\]]*)\]", text):
-        length = number(piece.strip()) if piece.strip() else Immediate(0)
+        try:
+            length = number(piece.strip()) if piece.strip() else Immediate(0)
+        except ValueError:  # more than 64 bits
+            length = None
         if length is None or length.kind != "int" or length.value < 0 or (found and not length.value):
             raise at.problem("length of an array", found=f"[{piece}]", supported="a constant; [] for the first only")
         found.append(length.value)
@@ -137,6 +141,8 @@ def _filled(text: str, shape: Sequence[int], zero: Immediate, at: Place, flat: C
     """
     if not shape:
         return [_element(text, at, flat)]
+    if math.prod(shape) > MOST_INITIAL:
+        raise at.problem("array with an initialiser", found=shape, supported=f"at most {MOST_INITIAL} elements")
     if not (text.startswith("{") and text.endswith("}")):
         raise at.problem("initialiser of an array or vector", found=text, supported="{...}")
     items: list[Operand] = []
