@@ -96,4 +96,29 @@ YAML: dict[str, tuple[str, int, str]] = {
             '"<unicode string>", position 24'
         ),
     ),
+    "escape_sequence_by_an_escape": (
+        step("Swizzling", '"Swiz\\e[31mzling"'),
+        2,
+        "a character that cannot be shown: expected text, found U+001B",
+    ),
+    "direction_of_writing_by_an_escape": (
+        step("Swizzling", '"Swiz\\u202Ezling"'),
+        2,
+        "a character that cannot be shown: expected text, found U+202E",
+    ),
+    "escape_in_a_key": (
+        step("change:", '"chan\\x07ge":'),
+        5,
+        "a character that cannot be shown: expected text, found U+0007",
+    ),
+    "surrogate": (
+        step("Swizzling", '"Swiz\\uD800zling"'),
+        2,
+        "a character that cannot be shown: expected text, found U+D800",
+    ),
+    "byte_order_mark_within": (
+        step("Swizzling", "Swiz\ufeffzling"),
+        2,
+        "a character that cannot be shown: expected text, found U+FEFF",
+    ),
 }

@@ -14,8 +14,8 @@ from flashladder.paths import ROOT
 from tests.null.command_lines import CASES
 
 
-def test_there_are_at_least_sixty() -> None:
-    assert len(CASES) >= 60
+def test_there_are_at_least_a_hundred() -> None:
+    assert len(CASES) >= 100
 
 
 @pytest.mark.parametrize(("words", "message"), CASES, ids=lambda case: str(case)[:60])

@@ -21,8 +21,8 @@ def fill(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def test_there_are_at_least_thirty() -> None:
-    assert len(CASES) >= 30
+def test_there_are_at_least_a_hundred_and_ten() -> None:
+    assert len(CASES) >= 110
 
 
 def test_the_templates_are_well_formed(tmp_path: Path) -> None:
