@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+import io
 import os
 from pathlib import Path
 import signal
@@ -135,6 +136,7 @@ def one_line_errors() -> Iterator[None]:
     a file that cannot be read or written (a full disk behind stdout), a FLASHLADDER_ROOT that is no checkout, and a
     package that is missing and not always needed, with 2.
     """
+    _show_any_text()
     try:
         _require_root()
         yield
@@ -183,6 +185,12 @@ def _require_root() -> None:
             found=repr(wanted),
             hint="unset it to use the checkout of this package",
         )
+
+
+def _show_any_text() -> None:
+    """What the terminal's encoding lacks (locale C), or no encoding has, is shown as an escape instead of failing."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def drop_stdout() -> None:

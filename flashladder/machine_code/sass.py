@@ -28,7 +28,7 @@ LONE_OPCODES = frozenset({"IMAD.MOV.U32"})
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(?P<name>[^,\s]+)")
 _LABEL = re.compile(r"^(?P<label>\.L_\w+):")
-_SOURCE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
+_SOURCE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d{1,9})\b')
 _INSTRUCTION = re.compile(
     r"^\s*\{?\s*/\*(?P<address>[0-9a-f]+)\*/\s+(?:(?P<predicate>@\S+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>.*?)\s*;"
 )

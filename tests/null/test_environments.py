@@ -1,0 +1,235 @@
+"""Commands in surroundings that nobody prepared: no HOME, locale C, odd paths, a full disk, others at the same time.
+
+Real processes on a copy of the checkout's data; nothing is compiled. What takes minutes (two builds, two reports, two
+sweeps at once) is in tests/environments, which ``nox -s environments`` runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import hashlib
+import os
+from pathlib import Path
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import write_atomic
+from flashladder.paths import ROOT
+
+TINY = ROOT / "tests" / "data" / "tiny.ptx"
+FOLDERS = ("configs", "iterations", "kernels")
+READING = [["list"], ["show", "8"], ["list", "--json"]]
+BARE = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+
+
+def copy_of_checkout(folder: Path) -> Path:
+    """What reading commands read, and a title in another script."""
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / name)
+    shutil.copy(ROOT / "tasks.py", folder)
+    first = next((folder / "iterations").glob("01_*.yaml"))
+    text = first.read_text(encoding="utf-8")
+    first.write_text(text.replace("title: ", "title: Größe 16 → ", 1), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout at a path with a blank, an umlaut, a quote and a bracket."""
+    return copy_of_checkout(tmp_path_factory.mktemp("a b") / "Übung 'x' [1]")
+
+
+def run(
+    words: Sequence[str], root: Path, environment: Mapping[str, str] | None = None, **more: object
+) -> subprocess.CompletedProcess[str]:
+    """`flashladder WORDS` on the checkout at `root`, in a bare environment."""
+    env = {**BARE, "HOME": "/", "FLASHLADDER_ROOT": str(root), **(environment or {})}
+    command = [sys.executable, "-m", "flashladder", *words]
+    given = {"capture_output": True, "text": True, "errors": "replace", "timeout": 120, "cwd": "/", **more}
+    return subprocess.run(command, env=env, check=False, **given)  # type: ignore[call-overload, no-any-return]  # typed above
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, str]]:
+    """Every file with its time and digest."""
+    return {
+        str(path): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_a_path_with_blanks_quotes_and_umlauts(odd: Path, words: list[str]) -> None:
+    before = snapshot(odd)
+    done = run(words, odd)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+    assert snapshot(odd) == before  # so that a checkout that cannot be written will do
+
+
+def test_an_error_names_the_odd_path(odd: Path, tmp_path: Path) -> None:
+    broken = copy_of_checkout(tmp_path / "c d é")
+    (broken / "iterations" / "03_x.yaml").write_text("a: [", encoding="utf-8")
+    done = run(["list"], broken)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: iterations/03_x.yaml: ")
+    assert done.stderr.count("\n") == 1
+
+
+LOCALES = {
+    "c": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "posix": {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "latin": {"PYTHONIOENCODING": "latin-1"},
+}
+
+
+@pytest.mark.parametrize("name", LOCALES)
+def test_a_locale_without_the_letters_of_a_title(odd: Path, name: str) -> None:
+    done = run(["list"], odd, LOCALES[name])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "16 \\u2192" in done.stdout
+
+
+def test_utf_8_shows_the_title_itself_in_80_columns_without_colours(odd: Path) -> None:
+    done = run(["list"], odd, {"PYTHONUTF8": "1", "NO_COLOR": "1", "TERM": "xterm-256color"})
+    assert "Größe 16 → " in done.stdout
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+HOMES = {"none": None, "missing": "/nonexistent/home", "read-only": "/proc"}
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_a_home_that_is_missing_or_cannot_be_written(odd: Path, name: str) -> None:
+    environment = {**BARE, "FLASHLADDER_ROOT": str(odd), **({"HOME": home} if (home := HOMES[name]) else {})}
+    command = [sys.executable, "-m", "flashladder", "show", "1"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd="/", timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ones_own_ptx_is_emulated_where_nothing_can_be_written(odd: Path, tmp_path: Path) -> None:
+    kernel = tmp_path / "k é.ptx"
+    kernel.write_text(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p) {\n"
+        "  .reg .b64 %rd<3>; .reg .b32 %r<3>;\n  ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x;\n"
+        "  mul.wide.u32 %rd2, %r1, 4; add.u64 %rd1, %rd1, %rd2; st.global.u32 [%rd1], %r1; ret; }\n",
+        encoding="utf-8",
+    )
+    before = snapshot(odd)
+    words = ["emulate", str(kernel), "--block", "32", "--arg", "p=int32:32:zeros"]
+    done = run(words, odd, {"HOME": "/proc"}, cwd=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert snapshot(odd) == before
+
+
+def test_files_are_for_everybody_whatever_the_umask_is(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        written = write_atomic(tmp_path / "new" / "file.json", "{}")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(written.stat().st_mode) == 0o644
+
+
+SEAL = [sys.executable, "-m", "flashladder.results", "--seal"]
+
+
+def results_in(folder: Path) -> Path:
+    """A machine's folder with one document."""
+    folder.mkdir(parents=True)
+    shutil.copy(ROOT / "results" / "h100" / "check.json.gz", folder)
+    return folder
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
+    """A limit on the length of files fails as a full disk does: while the bytes are written."""
+    folder = results_in(tmp_path / "mine")
+    subprocess.run([*SEAL, str(folder)], cwd=ROOT, check=True, capture_output=True)
+    (folder / "notes.txt").write_text("new\n", encoding="ascii")
+    before = snapshot(folder)
+
+    def full() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
+
+    done = subprocess.run(
+        [*SEAL, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=full, timeout=120
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "could not write the file (File too large); free space" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert snapshot(folder) == before
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from flashladder.files import write_atomic
+path, letter = Path(sys.argv[1]), sys.argv[2]
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(60):
+    write_atomic(path, letter * 200_000)
+"""
+
+
+def test_writers_side_by_side_leave_one_of_their_files(tmp_path: Path) -> None:
+    path = tmp_path / "shared.json"
+    write_atomic(path, "a" * 200_000)
+    command = [sys.executable, "-c", WRITER, str(path)]
+    pipes: dict[str, Any] = {"cwd": ROOT, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    writers = [subprocess.Popen([*command, letter], **pipes) for letter in "abc"]
+    for writer in writers:
+        assert writer.stdout
+        assert writer.stdout.readline() == b"ready\n"
+    for writer in writers:
+        assert writer.stdin
+        writer.stdin.write(b"go\n")
+        writer.stdin.flush()
+    while any(writer.poll() is None for writer in writers):
+        text = path.read_text(encoding="ascii")
+        assert (len(text), len(set(text))) == (200_000, 1)
+    for writer in writers:
+        writer.communicate()
+        assert writer.returncode == 0
+    assert [one.name for one in tmp_path.iterdir()] == ["shared.json"]
+
+
+def test_two_seals_at_once_are_one_seal(tmp_path: Path) -> None:
+    folder = results_in(tmp_path / "mine")
+    both = [subprocess.Popen([*SEAL, str(folder)], cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [one.wait(timeout=120) for one in both] == [0, 0]
+    assert sorted(path.name for path in folder.iterdir()) == ["SHA256SUMS", "check.json.gz", "machine.json"]
+    lines = (folder / "SHA256SUMS").read_text(encoding="ascii").splitlines()
+    assert [line[66:] for line in lines] == ["check.json.gz", "machine.json"]
+    for line in lines:
+        assert hashlib.sha256((folder / line[66:]).read_bytes()).hexdigest() == line[:64]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[31mred", "a\\x1b[31mred"),
+        ("a\x00b\x7fc\x9bd", "a\\x00b\\x7fc\\x9bd"),
+        ("evil\u202egpj.exe", "evil\\u202egpj.exe"),
+        ("file\udcff.yaml", "file\\udcff.yaml"),
+        ("two\nlines\there", "two lines here"),
+        ("größe → 16", "größe → 16"),
+        ("x" * 5000, "x" * 2000 + "... (5000 characters)"),
+    ],
+)
+def test_a_message_never_commands_the_terminal(text: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left, one_line_errors():
+        raise FlashladderError("bad", where=text, found=text, expected=text, hint=text)
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"error: {shown}: bad: expected {shown}, found {shown}; {shown}\n"
