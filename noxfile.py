@@ -188,6 +188,19 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session
+def environments(session: nox.Session) -> None:
+    """Commands side by side, on a full disk, interrupted."""
+    install(session, "build", "analysis", "test", "slurm")
+    session.run("python", "-m", "pytest", "-q", "-n0", "tests/environments/side_by_side.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def pythons(session: nox.Session) -> None:
+    """The sources on every Python that is here."""
+    session.run(sys.executable, "tests/environments/pythons.py", env={"PYTHONPATH": str(ROOT)}, external=True)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """ruff, clang-format, codespell, imports (-- --fix repairs)."""
     install(session, "lint", torch=False)

@@ -100,12 +100,18 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows([_no_formula(cell) for cell in row] for row in rows)
     return out.getvalue()
+
+
+def _no_formula(cell: object) -> object:
+    """A cell that no spreadsheet takes for a formula: a name of somebody's may begin with ``=``."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "@", "\t", "\r")) else cell
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -> str:
     """A Markdown table that is also readable as text; columns from number `left` on are right-aligned."""
+    rows = [[" ".join(cell.replace("|", "\\|").splitlines()) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:

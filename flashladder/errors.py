@@ -123,7 +123,7 @@ class Checked:
             CheckFailed: the check does not hold.
         """
         if lines := self.lines or (() if self.failure else (self.summary,)):
-            print("\n".join(lines))
+            print("\n".join(printable(one) for line in lines for one in line.split("\n")))
         if self.failure:
             raise self.failure
 

@@ -35,7 +35,10 @@ def last_iteration(folder: Path = ITERATIONS) -> int:
 
 def relative(path: Path) -> str:
     """`path` as a person would type it from the checkout's root; of an installed package's own files from beside it."""
-    found = path.resolve()
+    try:
+        found = path.resolve()
+    except (OSError, RuntimeError, ValueError):  # links in a circle, or a name that no file can have
+        return str(path)
     if found.is_relative_to(ROOT):
         return found.relative_to(ROOT).as_posix()
     return found.relative_to(PACKAGE.parent).as_posix() if found.is_relative_to(PACKAGE) else str(path)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 import fcntl
+import os
 from pathlib import Path
 import tempfile
 
@@ -54,6 +55,11 @@ def open_device() -> Device:
     return Device(gpu, this_host(), rung(True, counted, privileged()), telemetry, foreign)
 
 
+def _own(path: Path) -> int:
+    """A file of a folder that everybody can write, opened without following a link that somebody put there."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+
+
 @contextmanager
 def exclusive(uuid: str, folder: Path | None = None) -> Iterator[None]:
     """Holds this machine's lock on a GPU, so that two timing runs never share it; it goes with the process.
@@ -62,7 +68,7 @@ def exclusive(uuid: str, folder: Path | None = None) -> Iterator[None]:
         FlashladderError: another process holds it.
     """
     path = (folder or LOCKS) / f"flashladder-{uuid}.lock"
-    with path.open("w", encoding="ascii") as stream:
+    with os.fdopen(_own(path), "a", encoding="ascii") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -33,6 +33,7 @@ INK, FAINT = "#222222", "#8A8A8A"
 ZOOM_FROM = 7  # iterations from here on lie within a few points of FA2 and get a panel of their own
 STYLE: Mapping[str, Any] = {
     "svg.hashsalt": "flashladder",
+    "text.parse_math": False,  # a title may hold a dollar sign
     "svg.fonttype": "path",
     "font.family": "DejaVu Sans",
     "font.size": 9.5,

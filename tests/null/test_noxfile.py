@@ -59,7 +59,7 @@ class FakeSession:
 
 
 def test_every_session_is_there_with_its_help(sessions: dict[str, Any]) -> None:
-    others = {"browser", "coverage", "mutation", "fuzz", "docs", "package", "bundle", "audit", "dev", "relock"}
+    others = {"audit", "browser", "bundle", "coverage", "dev", "docs", "fuzz", "mutation", "package", "pythons", "relock"}
     assert set(sessions) == {*BUILDS, "reproduce", "verify", "tests", "lint", "typecheck", *others}
     for name, function in sessions.items():
         assert inspect.getdoc(function.func), name

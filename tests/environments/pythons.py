@@ -1,0 +1,118 @@
+"""The sources on every Python that is here: compiled with warnings as errors, every module imported, files read.
+
+Why beside ``nox -s package``, which asks the wheel the same: a checkout is used with any of them too, tests and scripts
+included. Environments stay under .nox/pythons. Run: ``nox -s pythons``. Exit code 1 where one of them differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import os
+from pathlib import Path
+import subprocess
+import sys
+import time
+
+from flashladder.paths import ROOT
+
+VERSIONS = tuple(f"3.{minor}" for minor in range(10, 15))
+HOME = ROOT / ".nox" / "pythons"
+REQUIREMENTS = ("build", "analysis")
+SOURCES = ("flashladder", "analysis", "tests", "noxfile.py", "tasks.py")
+IMPORT_ALL = """\
+import importlib, pkgutil, sys
+import flashladder
+from flashladder.errors import OPTIONAL
+absent = {*OPTIONAL, "torch", "submitit", "pytest", "cyclonedx", "packageurl"}
+left = []
+for found in pkgutil.walk_packages(flashladder.__path__, "flashladder."):
+    if found.name.endswith("__main__"):
+        continue
+    try:
+        importlib.import_module(found.name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in absent:
+            raise
+        left.append(found.name)
+print(len([name for name in sys.modules if name.startswith("flashladder.")]), "modules; not without torch:", *left)
+"""
+DATA = ROOT / "tests" / "data"
+OWN = """\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<2>;
+    ld.param.u64 %rd1, [p];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4;
+    add.u64 %rd1, %rd1, %rd2;
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+"""
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("-m", "flashladder", "list"),
+    ("-m", "flashladder", "show", "8"),
+    ("-m", "flashladder", "verify", "results/h100"),
+    ("-m", "flashladder.machine_code.ptx", str(DATA / "tiny.ptx")),
+    ("-m", "flashladder.machine_code.cubin", str(DATA / "tiny.sm_80.cubin")),
+    ("-m", "flashladder", "emulate", str(HOME / "own.ptx"), "--block", "32", "--arg", "p=int32:32:zeros"),
+)
+
+
+def environment(version: str) -> Path | None:
+    """The interpreter of an environment with what the package needs, but torch; None where there is no such Python."""
+    asked = subprocess.run(
+        ["uv", "python", "find", "--no-python-downloads", "--system", version],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    known = Path.home() / ".pyenv" / "versions"
+    there = sorted(known.glob(f"{version}.*/bin/python3")) if known.is_dir() else []
+    python = asked.stdout.strip() if asked.returncode == 0 else str(there[-1]) if there else ""
+    if not python:
+        return None
+    venv = HOME / version
+    if not (venv / "bin" / "python").exists():
+        subprocess.run(["uv", "venv", "--quiet", "--python", python, str(venv)], check=True)
+    files = [word for name in REQUIREMENTS for word in ("-r", f"requirements/{name}.txt")]
+    subprocess.run(["uv", "pip", "install", "--quiet", "--python", str(venv), *files], check=True, cwd=ROOT)
+    return venv / "bin" / "python"
+
+
+def ask(python: Path, words: Sequence[str]) -> str:
+    """What a command prints; its last line where it fails."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(python.parent.parent / "pycache")}
+    done = subprocess.run([str(python), *words], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{python}: {' '.join(words)[:60]}: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+    return done.stdout.strip()
+
+
+def main() -> int:
+    """One line per Python; leaves with 1 at the first that differs."""
+    lists = set[str]()
+    HOME.mkdir(parents=True, exist_ok=True)
+    (HOME / "own.ptx").write_text(OWN, encoding="ascii")
+    for version in VERSIONS:
+        start = time.monotonic()
+        if (python := environment(version)) is None:
+            print(f"{version}: not here")
+            continue
+        ask(python, ("-W", "error", "-m", "compileall", "-q", "-f", *SOURCES))
+        modules = ask(python, ("-W", "error", "-c", IMPORT_ALL))
+        answers = [ask(python, words) for words in COMMANDS]
+        lists.add(answers[0])
+        print(f"{version}: compiled, {modules}; {len(COMMANDS)} commands; {time.monotonic() - start:.0f} s", flush=True)
+    if len(lists) != 1:
+        print("the ladder is listed differently")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
