@@ -51,9 +51,9 @@ What a run finds lies under `build/fuzz/`. Once it is mended, the input moves to
 
 {table}
 
-{sums} Found and fixed counts inputs under `tests/data/found/`, one for each cause; every run of the last column of
-its engine found none. Measured {when}: {where}; seconds are the CPU's, of atheris the clock's, side by side with other
-work.
+{sums} *left* are causes that the recorded runs found; *found and fixed* are inputs under `tests/data/found/`, one a
+cause; those of a hundred kilobytes and more are made anew by each run instead. A row with fewer than 100,000 inputs
+waits for a longer run. Measured {when}: {where}; seconds are the CPU's, of atheris the clock's.
 """
 
 
