@@ -59,8 +59,9 @@ class FakeSession:
 
 
 def test_every_session_is_there_with_its_help(sessions: dict[str, Any]) -> None:
-    others = {"audit", "browser", "bundle", "coverage", "dev", "docs", "fuzz", "mutation", "package", "pythons", "relock"}
-    assert set(sessions) == {*BUILDS, "reproduce", "verify", "tests", "lint", "typecheck", *others}
+    checks = {"tests", "lint", "typecheck", "coverage", "mutation", "fuzz", "browser", "environments", "pythons"}
+    others = {"reproduce", "verify", "package", "bundle", "audit", "docs", "dev", "relock"}
+    assert set(sessions) == {*BUILDS, *checks, *others}
     for name, function in sessions.items():
         assert inspect.getdoc(function.func), name
 

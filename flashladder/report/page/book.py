@@ -17,11 +17,11 @@ from flashladder.report.page.figure import Drawn
 from flashladder.report.page.records import Records
 from flashladder.report.tables import plain
 from flashladder.results.files import load_result
-from flashladder.results.intervals import stated
 from flashladder.results.schema import BenchResult, Summary
 from flashladder.sweep.tune.pack import FINALS
 
 __all__ = ["HEADLINE_LENGTH", "Book", "Timed"]
+from flashladder.results.statistics import stated
 
 
 @dataclass(frozen=True)

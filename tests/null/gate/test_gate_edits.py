@@ -208,7 +208,7 @@ EDITS: list[tuple[str, Edit, str, str]] = [
     (EMULATED, j(lambda d: first(d["kernels"])["races"].update(bf16=1)), "emulated kernels", "1 races in bf16"),
     (EMULATED, j(lambda d: first(d["kernels"])["ptx_sha256"].update(fp16="0" * 64)), "emulated kernels", "not the"),
     ("results/emulator/counters.csv", t(r",(\d)", r",9\1"), "emulated kernels", "counters.csv: differs"),
-    ("results/emulator/speed.json", j(lambda d: d["runs"][0].update(seconds=[9.0])), "the page on", "emulator-speed.md: "),
+    ("results/emulator/speed.json", j(lambda d: d["runs"][0].update(seconds=[9.0])), "the page on", "speed.md: "),
     (LOCK, j(lambda d: kernel(d).update(text_sha256="0" * 64)), "results belong", "locked 000000"),
     (LOCK, j(lambda d: kernel(d).update(spill_stores=8)), LIMITS, "spills 8 bytes, at most 0"),
     (LOCK, j(lambda d: kernel(d, 1).update(registers=190)), LIMITS, "190 registers, expected "),
