@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from flashladder.files import relative
-from flashladder.gate.evidence import rule12
+from flashladder.gate.evidence import cross, rule12
 from flashladder.gate.outcome import Outcome, outcome
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
@@ -122,7 +122,9 @@ def repeats_hold(folder: Path) -> Outcome:
         if expected.mode != MODE or expected.purpose != "report":
             continue
         for other in other_files(path):
-            found = rule12.same_model(expected, load_as(other, BenchResult), (path.name, relative(other)))
+            owed = cross.timings(other.parent).get(other.name)
+            apart = owed.apart.cells if owed and owed.apart else ()
+            found = rule12.same_model(expected, load_as(other, BenchResult), (path.name, relative(other)), apart)
             problems += found.problems
             n += found.n
     return outcome("other runs fit the tables", problems, f"{n} cells")

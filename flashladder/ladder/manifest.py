@@ -57,6 +57,16 @@ class Kernels(_Strict):
         }
 
 
+class Apart(_Strict):
+    """Cells that were measured farther from the machine's other runs than the floors allow; twice as far at most.
+
+    A cell that agrees with them after all may not be listed.
+    """
+
+    cells: Annotated[list[str], Field(min_length=1, description="as messages name them, without the word cell")]
+    why: Annotated[str, Field(min_length=20, description="what is known of the reason")]
+
+
 class Timings(_Strict):
     """Paired timings: `of` is the ladder's own, `kernels` names others (variants, toolchains, finals) in full.
 
@@ -79,6 +89,7 @@ class Timings(_Strict):
     seq_lens: Lengths
     grid: str | None = None
     beside: str | None = None
+    apart: Apart | None = None
 
 
 class Cases(_Strict):
@@ -154,6 +165,14 @@ class Trials(_Strict):
     pairs: Some
 
 
+class Rates(_Strict):
+    """Micro-benchmarks of instructions: so many runs, each so often, a span of every SM each time."""
+
+    holds: Literal["rates"]
+    runs: Some
+    repeats: Some
+
+
 class Other(_Strict):
     """A text, or a table that is derived from a file beside it."""
 
@@ -162,7 +181,7 @@ class Other(_Strict):
 
 Held = Annotated[
     Union[  # noqa: UP007  # a discriminated union reads as one
-        Timings, Cases, Sanitizers, Counters, Opinions, Records, Log, Programs, Seconds, Trials, Other
+        Timings, Cases, Sanitizers, Counters, Opinions, Records, Log, Programs, Seconds, Trials, Rates, Other
     ],
     Field(discriminator="holds"),
 ]

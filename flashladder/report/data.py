@@ -208,10 +208,10 @@ def second_files(folder: Path) -> list[Path]:
 
 
 def other_files(path: Path) -> list[Path]:
-    """Other files of a machine's folder that time the ladder: the table's own, other cards', the machine's sweep."""
+    """Other files of a folder that time the ladder: the table's own, other cards', the machine's sweep, a bundle's."""
     folder = path.parent
-    sweep = folder / f"{folder.name}.json.gz"
-    paths = [*sorted(folder.glob("bench*.json.gz")), *second_files(folder), *([sweep] if sweep.is_file() else [])]
+    sweeps = [folder / f"{name}.json.gz" for name in (folder.name, "bundle")]
+    paths = [*sorted(folder.glob("bench*.json.gz")), *second_files(folder), *(one for one in sweeps if one.is_file())]
     return [one for one in paths if one.name != path.name]
 
 

@@ -34,15 +34,17 @@ def folder_problems(folder: Path) -> Found:
     lines = [*_alike(documents), *_references(documents), *_on_the_chip(folder, documents)]
     timed = {name: one for name, one in documents.items() if isinstance(one, BenchResult)}
     timed |= {name: one.paired for name, one in documents.items() if isinstance(one, SecondOpinionResult)}
-    lines += repeats.disagreements(timed, _beside(folder))
+    held = timings(folder)
+    beside = {name: one.beside for name, one in held.items() if one.beside}
+    lines += repeats.disagreements(timed, beside, {name: one.apart.cells for name, one in held.items() if one.apart})
     return Found([f"{relative(folder)}/{line}" for line in lines], len(documents))
 
 
-def _beside(folder: Path) -> dict[str, str]:
+def timings(folder: Path) -> dict[str, Timings]:
+    """What the manifest of a folder says of its timings, by file; nothing where it has none."""
     if not (folder / NAME).is_file():
         return {}
-    held = load_manifest(folder).files.items()
-    return {name: one.beside for name, one in held if isinstance(one, Timings) and one.beside}
+    return {name: one for name, one in load_manifest(folder).files.items() if isinstance(one, Timings)}
 
 
 def _alike(documents: Mapping[str, Result]) -> Iterator[str]:

@@ -88,6 +88,7 @@ _KINDS: tuple[tuple[type, Callable[[Path, Any], Iterator[str]]], ...] = (
     (manifest.Programs, proofs.programs),
     (manifest.Seconds, proofs.seconds),
     (manifest.Trials, proofs.trials),
+    (manifest.Rates, proofs.rates),
 )
 
 

@@ -173,3 +173,17 @@ def trials(path: Path, spec: manifest.Trials) -> Iterator[str]:
         yield f"trials: expected {spec.trials}, found {len(found)}"
     if (pairs := sum(len(one["pairs_ms"]) for one in found)) != spec.pairs:
         yield f"pairs: expected {spec.pairs} in all, found {pairs}"
+
+
+def rates(path: Path, spec: manifest.Rates) -> Iterator[str]:
+    """Every run, each as often as asked, with a span of every SM (of one, where a warp runs alone)."""
+    document = read_json(path)
+    found = document["runs"]
+    if len(found) != spec.runs:
+        yield f"runs: expected {spec.runs}, found {len(found)}"
+    for run in found:
+        due = [1 if run["alone"] else document["gpu"]["n_sm"]] * spec.repeats
+        if (spans := [len(one) for one in run["spans"]]) != due:
+            yield f"{run['round']}, {run['chains']} chains, {run['warps']} warps: expected {due} spans, found {spans}"
+        elif min(min(one) for one in run["spans"]) <= 0:
+            yield f"{run['round']}, {run['chains']} chains, {run['warps']} warps: a span that is not positive"

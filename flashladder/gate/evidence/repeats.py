@@ -8,13 +8,14 @@ arms took their turns in another order or under another protocol, by `OTHERWISE`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 import math
 
 from flashladder.results.schema import BenchResult, Summary
 
+APART = 2.0  # times what is allowed otherwise, of a cell that the manifest lists with a reason
 OTHERWISE = 2.0  # times both floors: cells of a process of their own against cells in turn with others moved by 1.9
 ENOUGH = 20  # pairs, from which on a ratio is compared
 
@@ -54,21 +55,32 @@ def ratios(files: Mapping[str, BenchResult]) -> dict[Cell, list[Ratio]]:
     return {cell: several for cell, several in found.items() if len(several) > 1}
 
 
-def disagreements(files: Mapping[str, BenchResult], beside: Mapping[str, str]) -> Iterator[str]:
+def disagreements(
+    files: Mapping[str, BenchResult], beside: Mapping[str, str], apart: Mapping[str, Collection[str]] | None = None
+) -> Iterator[str]:
     """One line per cell and two files whose ratios are farther apart than their floors allow, led by the second file.
 
     Args:
         files: timings of one machine by file name.
         beside: file to the one whose other half it is.
+        apart: file to its cells that the manifest lists as apart; one that is not apart is a line too.
     """
+    apart = apart or {}
+    listed = {(file, f"cell {cell}") for file, cells in apart.items() for cell in cells}
+    needed = set()
     for several in ratios(files).values():
         for a, b in combinations(several, 2):
             alike = beside.get(b.file) == a.file or beside.get(a.file) == b.file
             allowed = (a.floor + b.floor) * (1.0 if alike else OTHERWISE)
+            known = listed & {(a.file, a.name), (b.file, b.name)}
             if gap(a.summary, b.summary) > allowed:
+                needed |= known
+            if gap(a.summary, b.summary) > allowed * (APART if known else 1.0):
                 within = f"within both intervals and {100 * allowed:.2f} % for the floors"
                 expected = f"expected {a.summary.pct:.2f} % as in {a.file}, {within}"
                 yield f"{b.file}: {b.name}: {expected}, found {b.summary.pct:.2f} %"
+    for file, cell in sorted(listed - needed):
+        yield f"{file}: {cell}: listed as apart in the manifest, but the machine's other runs agree with it"
 
 
 def gap(a: Summary, b: Summary) -> float:

@@ -7,9 +7,10 @@ named, the likeliest cause first. Nothing to run here; `invoke gate` and `invoke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from flashladder.gate.evidence.repeats import APART
 from flashladder.results.differences import Found
 from flashladder.results.published import load_description, tolerance_points
 from flashladder.results.schema import BenchResult, Mean, Summary
@@ -102,13 +103,14 @@ def failing(where: str, cell: tuple[float, float], found: float, known: tuple[Kn
     return f"{where}: expected {expected:.1f} % of FA2 within {points:g} points, found {found:.1f} %; probably {cause}"
 
 
-def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]) -> Found:
+def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str], apart: Collection[str] = ()) -> Found:
     """Every cell and harmonic mean that two runs on one GPU model share, by iteration, dtype and length.
 
     Args:
         expected: whose figures count.
         found: the other run.
         names: of the two files.
+        apart: cells of the other run that its manifest lists with a reason: they may lie `repeats.APART` times as far.
     """
     tolerance = load_description().tolerance
     problems, n = [], 0
@@ -118,6 +120,8 @@ def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]
             n += 1
             statistic = f"seq{one.shape.seq_len}" if isinstance(one, Summary) else "hmean"
             points = tolerance_points(tolerance, statistic)
+            if isinstance(one, Summary) and f"{one.kernel} {one.dtype} S={one.shape.seq_len}" in apart:
+                points *= APART
             where = f"{names[1]}: {one.kernel} {one.dtype} {statistic}, beside {names[0]}"
             known = known_of(expected, wanted[key]), known_of(found, one)
             line = failing(where, (wanted[key].pct, points), one.pct, known)
