@@ -14,7 +14,9 @@ from flashladder.ladder.config import Dtype
 from flashladder.paths import CONFIGS
 from flashladder.yaml_text import yaml_files
 
-GRID_GPUS = ("any", *(path.stem for path in yaml_files(CONFIGS / "gpus")))
+_GPUS = CONFIGS / "gpus"
+# without a checkout there are none, which whoever reads a file says
+GRID_GPUS = ("any", *(path.stem for path in (yaml_files(_GPUS) if _GPUS.is_dir() else ())))
 if TYPE_CHECKING:
     GridGpu = str  # one of `GRID_GPUS`, which the folder decides
 else:

@@ -86,10 +86,9 @@ def test_a_launch_that_does_not_fit_is_an_error_of_its_own() -> None:
         observe(iteration, config, mutant.kernel)
 
 
-def test_a_malformed_list_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_list_is_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "equivalent_mutants.yaml"
     broken.write_text("- iterations: [1]\n  opcode: bar.sync\n")
-    monkeypatch.setattr(mutation, "EQUIVALENT", broken)
     with pytest.raises(FlashladderError) as caught:
-        read_equivalent()
+        read_equivalent(broken)
     assert "\n" not in str(caught.value)

@@ -105,7 +105,7 @@ def test_a_second_card_that_disagrees_fails_the_gate_with_its_cause(tmp_path: Pa
     assert line.endswith("another card: GPU-d79aa688-b247-151f-5428-f3e2e990b544 instead of "
                          "GPU-f91cafd0-a85e-0404-ed3c-c291b2f2e415")  # fmt: skip
     assert gate_checks.repeats_hold().status == "ok"
-    assert gate_checks.repeats_hold().summary == "532 cells"
+    assert gate_checks.repeats_hold().summary == "840 cells"
 
 
 def test_on_the_published_model_a_cell_names_its_tolerance_and_cause(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import os
 from pathlib import Path
 import re
 import shutil
@@ -184,9 +185,9 @@ def test_half_a_section_and_none_are_one_line(tmp_path: Path) -> None:
 def test_a_section_runs_alone(tmp_path: Path) -> None:
     out = tmp_path / "out" / "provenance.html"
     script = sections.SECTIONS / "provenance.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--out", str(out)], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}  # the package need not be installed where tests run
+    command = [sys.executable, str(script), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     text = out.read_text(encoding="utf-8")
     assert re.findall(r'<section id="(\w+)"', text) == ["provenance"]
