@@ -15,6 +15,7 @@ import math
 
 from flashladder.results.schema import BenchResult, Summary
 
+AGREES = "listed as apart in the manifest, but the machine's other runs agree with it"
 APART = 2.0  # times what is allowed otherwise, of a cell that the manifest lists with a reason
 OTHERWISE = 2.0  # times both floors: cells of a process of their own against cells in turn with others moved by 1.9
 ENOUGH = 20  # pairs, from which on a ratio is compared
@@ -80,7 +81,7 @@ def disagreements(
                 expected = f"expected {a.summary.pct:.2f} % as in {a.file}, {within}"
                 yield f"{b.file}: {b.name}: {expected}, found {b.summary.pct:.2f} %"
     for file, cell in sorted(listed - needed):
-        yield f"{file}: {cell}: listed as apart in the manifest, but the machine's other runs agree with it"
+        yield f"{file}: {cell}: {AGREES}"
 
 
 def gap(a: Summary, b: Summary) -> float:

@@ -19,7 +19,7 @@ import pytest
 
 from flashladder.gate import checks as gate_checks
 from flashladder.gate import verify
-from flashladder.gate.evidence import cross, manifest
+from flashladder.gate.evidence import cross, manifest, repeats
 from flashladder.gate.outcome import Outcome
 from flashladder.gpu.ncu import csv_beside, to_csv
 from flashladder.ladder.manifest import NAME, load_manifest
@@ -27,7 +27,7 @@ from flashladder.names import REGISTERS
 from flashladder.paths import RESULTS
 from flashladder.results import machine
 from flashladder.results.derive import derive
-from flashladder.results.files import SEAL, load_result, write_result
+from flashladder.results.files import SEAL, load_as, load_result, write_result
 from flashladder.results.migrations import with_digest
 from flashladder.results.schema import BenchResult, CounterResult
 
@@ -247,6 +247,9 @@ EDITS: dict[str, tuple[str, Edit, Callable[[Path], Outcome], str]] = {
  "approximate: expected 52 records, found 51"),
     "the chip of the emulator": ("emulator_patterns", lambda d: d["machine"].update(gpu="NVIDIA A100"), AGREE,
                                  "emulator_patterns.json.gz: machine.gpu: expected NVIDIA H200, found NVIDIA A100"),
+    "a run of rates": ("rates", lambda d: d["runs"].pop(0), COMPLETE, "runs: expected 232, found 231"),
+    "an SM of rates": ("rates", lambda d: d["runs"][40]["spans"][0].pop(), COMPLETE, "spans, found [131, 132, 132"),
+    "a time of rates": ("rates", lambda d: d["runs"][0]["spans"][0].__setitem__(0, 0), COMPLETE, "is not positive"),
     "a tool's samples": (
         "opinions", lambda d: [o["timings"][2].update(rounds=[0], us=[1.0], counters={}) for o in d["opinions"]],
         COMPLETE, "nvbench 07 (FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_0_2_tiles+opt_softmax fp16 S=4096: "),
@@ -345,3 +348,32 @@ def test_what_the_edits_are_caught_by_is_not_said_of_the_committed_files(name: s
     }  # fmt: skip
     assert owed["second_card.json.gz"].beside == "bench.json.gz"  # type: ignore[union-attr]  # timings have it
     assert {tuple(owed[f"{one}.json.gz"].seq_lens) for one in ("bench", "h200", "second_card")} == {GRID}  # type: ignore[union-attr]
+
+
+def test_cells_that_lie_apart_are_listed_with_a_reason_and_no_others_are() -> None:
+    held = cross.timings(RESULTS / "h200")
+    apart = held["bundle.json.gz"].apart
+    assert apart is not None
+    assert "lower" in apart.why
+    files = {name: load_as(RESULTS / "h200" / name, BenchResult) for name in ("bench.json.gz", "bundle.json.gz")}
+    beside = {name: one.beside for name, one in held.items() if one.beside}
+    assert list(repeats.disagreements(files, beside, {"bundle.json.gz": apart.cells})) == []
+    unlisted = list(repeats.disagreements(files, beside))
+    assert [line.partition(": expected")[0] for line in unlisted] == [f"bundle.json.gz: cell {c}" for c in apart.cells]
+    other = apart.cells[0].replace("S=1024", "S=4096")
+    (told,) = repeats.disagreements(files, beside, {"bundle.json.gz": [*apart.cells, other]})
+    assert told == f"bundle.json.gz: cell {other}: {repeats.AGREES}"
+    for factor, n in ((1.0, 0), (1.04, 1)):  # twice as far, and no farther
+        moved = {**files, "bundle.json.gz": scaled(files["bundle.json.gz"], apart.cells[0], factor)}
+        assert len(list(repeats.disagreements(moved, beside, {"bundle.json.gz": apart.cells}))) == n
+
+
+def scaled(result: BenchResult, cell: str, factor: float) -> BenchResult:
+    """The ratio of one cell times a factor."""
+    new = [
+        one.model_copy(update={key: getattr(one, key) * factor for key in ("pct", "pct_low", "pct_high")})
+        if f"{one.kernel} {one.dtype} S={one.shape.seq_len}" == cell
+        else one
+        for one in result.summaries
+    ]
+    return result.model_copy(update={"summaries": tuple(new)})
