@@ -80,27 +80,94 @@ def test_a_seal_that_was_renewed_is_not_what_was_signed(
     assert line.endswith("sign again, if the seal was renewed on purpose")
 
 
+BAD, UNKNOWN = "badly signed", "signed by an unknown key"
+
+
 @needs_keygen
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "summary", "told"),
     [
-        (lambda folder, _: (folder / SIGNATURE).write_text("nothing\n"), "not a signature of this SHA256SUMS: "),
-        (lambda folder, _: (folder / SEAL).unlink(), "not a signature of this SHA256SUMS: "),
-        (lambda folder, _: (folder.parent / SIGNERS).unlink(), "allowed_signers is missing, so that nobody's"),
-        (lambda folder, key: allow(folder, new_key(key.with_name("other"))), "signed by a key that "),
-        (lambda folder, key: allow(folder, key, options='namespaces="git"'), "not valid for ada@example.org: "),
-        (lambda folder, key: allow(folder, key, options='valid-before="20200101"'), "signed by a key that "),
+        (lambda folder, _: (folder / SIGNATURE).write_text("nothing\n"), BAD, "not a signature of this SHA256SUMS: "),
+        (lambda folder, _: (folder / SEAL).unlink(), BAD, "not a signature of this SHA256SUMS: "),
+        (lambda folder, _: (folder.parent / SIGNERS).unlink(), UNKNOWN, "allowed_signers is missing, so that nobody's"),
+        (lambda folder, key: allow(folder, new_key(key.with_name("other"))), UNKNOWN, "signed by a key that "),
+        (lambda folder, key: allow(folder, key, options='namespaces="git"'), BAD, "not valid for ada@example.org: "),
+        (lambda folder, key: allow(folder, key, options='valid-before="20200101"'), UNKNOWN, "signed by a key that "),
     ],
 )
-def test_a_signature_that_does_not_hold_is_one_line(folder: Path, key: Path, spoil: object, told: str) -> None:
+def test_a_signature_that_does_not_hold_is_one_line(
+    folder: Path, key: Path, spoil: object, summary: str, told: str
+) -> None:
     allow(folder, key)
     sign(folder, key)
     spoil(folder, key)  # type: ignore[operator]  # a lambda of the table
     found = check(folder)
-    assert len(found.problems) == 1
-    assert told in found.problems[0]
-    assert found.problems[0].count("\n") == 0
-    assert not found.told.startswith("signed by ada")
+    assert found.told == summary
+    (line,) = found.problems
+    assert told in line
+    assert "\n" not in line
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, **by_action: tuple[int, bytes]) -> None:
+    """A stand-in for ssh-keygen: exit code and output of each action; others succeed and say nothing."""
+
+    def run(arguments: list[str], data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        code, said = by_action.get(arguments[0].replace("-", "_"), (0, b""))
+        return subprocess.CompletedProcess(arguments, code, said, said)
+
+    monkeypatch.setattr(signature, "_run", run)
+
+
+@pytest.mark.parametrize(
+    ("code", "writes", "told"),
+    [(0, False, "exit code 0"), (255, True, "agent refused"), (255, False, "agent refused"), (0, True, None)],
+)
+def test_signed_is_only_what_ssh_keygen_says_it_signed_and_wrote(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, writes: bool, told: str | None
+) -> None:
+    def run(_: list[str], __: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        if writes:
+            (folder / SIGNATURE).write_text("x", encoding="utf-8")
+        return subprocess.CompletedProcess([], code, b"", b"agent refused\n\n" if code else b"")
+
+    monkeypatch.setattr(signature, "_run", run)
+    key = folder / SEAL  # any file
+    if told is None:
+        assert sign(folder, key) == folder / SIGNATURE
+        return
+    with pytest.raises(FlashladderError) as caught:
+        sign(folder, key)
+    assert str(caught.value) == f"{folder / SEAL}: ssh-keygen could not sign: found {told}"
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ((0, b"ada@example.org eve@example.org\n"), "signed by ada@example.org"),
+        ((0, b"\xffda\n"), "signed by \N{REPLACEMENT CHARACTER}da"),
+        ((0, b"\n"), UNKNOWN),
+        ((255, b"ada@example.org\n"), UNKNOWN),
+    ],
+)
+def test_the_name_is_the_first_that_ssh_keygen_finds(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, found: tuple[int, bytes], told: str
+) -> None:
+    (folder.parent / SIGNERS).write_text("", encoding="utf-8")
+    (folder / SIGNATURE).write_text("x", encoding="utf-8")
+    answers(monkeypatch, find_principals=found)
+    assert check(folder).told == told
+
+
+def test_a_program_that_does_not_end_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **options: object) -> None:
+        assert options["timeout"] == signature.SECONDS
+        raise subprocess.TimeoutExpired(command, signature.SECONDS)
+
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(FlashladderError) as caught:
+        sign(folder, folder / SEAL)
+    assert str(caught.value) == "ssh-keygen did not end: expected at most 60 s"
 
 
 @needs_keygen
