@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import gzip
 import json
 from pathlib import Path
@@ -76,7 +77,11 @@ def test_the_same_gpu_is_compared_cell_by_cell(tmp_path: Path) -> None:
     assert line.startswith(
         "machine, iteration 9, seq4096: expected 95.3 % of FA2 within 2 points, found 97.8 %; probab"
     )
-    assert sum("found no measurement" in line for line in outcome.details) == 16  # one length has no harmonic mean
+    unmeasured = [line for line in outcome.details if "found no measurement" in line]
+    assert len(unmeasured) == 16, "one length has no harmonic mean"
+    cell = load().cell(1, "a100", "hmean")
+    expected = f"expected {cell.value:g} % within {cell.tolerance:g} points, found no measurement"
+    assert unmeasured[0] == f"machine, iteration 1, hmean: {expected}"
 
 
 def test_spearman_shares_ranks_among_equals() -> None:
@@ -259,6 +264,34 @@ def test_what_one_check_raises_hides_no_other(
     assert [text.split() for text in lines] == [
         text.split() for text in ("ok one (3 cells)", "failed two", line, "failed three", "cell 7", "failed four", line)
     ]
+
+
+EMPTY = report_data.Ladder((), load(), (), {})
+
+
+@pytest.mark.parametrize("stale", [[], ["a file: differs"]])
+@pytest.mark.parametrize(
+    ("module", "look", "n"),
+    [
+        ("report.command", lambda: gate_checks.page_fresh(EMPTY, Path("x")), "1 file"),
+        ("report.command", lambda: gate_checks.report_fresh(EMPTY, Path("x")), "2 files"),
+        ("report.speed_page", lambda: gate_checks.speed_page_fresh(Path("x")), "2 files"),
+    ],
+)
+def test_pages_that_are_stale_are_named_and_the_others_counted(
+    monkeypatch: pytest.MonkeyPatch, module: str, look: Callable[[], gate.Outcome], n: str, stale: list[str]
+) -> None:
+    monkeypatch.setattr("flashladder.report.command.committed", lambda *_: {Path("a"): b"", Path("b"): b""})
+    monkeypatch.setattr("flashladder.report.command.pages", lambda *_: {})
+    monkeypatch.setattr(f"flashladder.{module}.stale", lambda _: stale)
+    outcome = look()
+    assert (outcome.status, outcome.details, outcome.summary) == ("failed" if stale else "ok", tuple(stale), n)
+
+
+def test_its_help_ends_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        gate.main(["--help"])
+    assert capsys.readouterr().out.endswith("example: python -m flashladder.gate --json\n")
 
 
 def test_a_picture_that_cannot_be_drawn_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from flashladder.emulate.reading import NAME as READING_NAME
 from flashladder.gate import checks as gate_checks
 from flashladder.gate import command as gate
+from flashladder.paths import RESULTS
 from flashladder.results import files as results
 from flashladder.results.__main__ import main
 from flashladder.results.published import PUBLISHED
@@ -101,6 +103,7 @@ def test_a_benchmark_without_checks_fails(fixture: Fixture) -> None:
         (lambda d: d["findings"][1].update(errors=None), "racecheck is called clean, but its errors are None"),
         (lambda d: d["findings"].pop(), "found memcheck, racecheck, synccheck"),
         (lambda d: d["findings"].append(d["findings"][0]), "once each"),
+        (lambda d: d["findings"].clear(), "initcheck once each, found none"),
         (lambda d: next(iter(d["kernels"].values())).update(text_sha256=None), "compiled by the driver"),
         (lambda d: d["kernels"].popitem(), "no kernel of iteration "),
     ],
@@ -209,3 +212,18 @@ def test_every_published_csv_is_compared_and_named(tmp_path: Path) -> None:
         assert any(name in line and what in line for line in lines), (name, lines)
     (folder / "progression.yaml").unlink()
     assert "progression.yaml" in one_detail(gate_checks.published_intact(folder))
+
+
+def test_a_reading_is_held_to_its_locks_and_its_table(tmp_path: Path) -> None:
+    for name in (READING_NAME, READING_NAME.replace(".json", ".csv"), "locks/sm_80.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(RESULTS / name, tmp_path / name)
+    outcome = gate_checks.emulated_kernels_sound(tmp_path)
+    n = len(json.loads((tmp_path / READING_NAME).read_text(encoding="utf-8"))["kernels"])
+    assert (outcome.status, outcome.summary) == ("ok", f"{n} kernels: {tmp_path / READING_NAME}")
+    table = (tmp_path / READING_NAME).with_suffix(".csv")
+    table.write_text("", encoding="utf-8")
+    line = one_detail(gate_checks.emulated_kernels_sound(tmp_path))
+    assert line.startswith(f"{table}: differs from what the PTX gives")
+    table.unlink()
+    assert one_detail(gate_checks.emulated_kernels_sound(tmp_path)).startswith(f"{table}: is missing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+import re
 import shutil
 from types import SimpleNamespace
 from typing import Literal
@@ -57,6 +58,8 @@ def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
     (outcome,) = measured.outcomes
     assert outcome.status == {"pass": "ok", "fail": "failed"}[status]
     assert outcome.details == (() if status == "pass" else ("07 ... small: off by one",))
+    assert outcome.name == "this CPU: checks passed on the emulator"
+    assert re.fullmatch(r"1 kernels, 1 cases, \d+ s", outcome.summary)
 
 
 def test_with_a_gpu_every_iteration_is_checked_then_timed_and_reported_apart(

@@ -1,0 +1,208 @@
+"""What each kind of evidence is held to, a line for each thing that is otherwise: small documents made for one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashladder.gate.evidence import manifest, proofs, timings
+from flashladder.gate.evidence.rule12 import Known, known_of
+from flashladder.ladder.manifest import (
+    Log,
+    Manifest,
+    Opinions,
+    Programs,
+    Rates,
+    Records,
+    Timings,
+    Trials,
+    load_manifest,
+)
+from flashladder.paths import RESULTS
+from flashladder.results.files import load_as
+from flashladder.results.schema import BenchResult
+
+H200 = RESULTS / "h200"
+RESULT = load_as(H200 / "bench.json.gz", BenchResult)
+
+
+def held(name: str) -> Any:
+    """What the H200's manifest says of a file."""
+    return load_manifest(H200).files[name]
+
+
+LISTED = "tests/a.py::one PASSED\ntests/a.py::two[x] PASSED\n"
+FINE = f"{LISTED}==== 2 passed, 1 skipped in 1.50s ====\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (FINE, None),
+        (FINE.replace("1.50s", "90.10s (0:01:30)"), None),
+        (FINE.replace("skipped", "skipped, 1 warning"), None),
+        ("", "0 passed, 0 skipped, 0 failed, 0 listed"),
+        (LISTED, "0 passed, 0 skipped, 0 failed, 2 listed"),
+        (FINE.replace("2 passed", "1 failed, 2 passed"), "2 passed, 1 skipped, 1 failed, 2 listed"),
+        (FINE.replace(", 1 skipped", ""), "2 passed, 0 skipped, 0 failed, 2 listed"),
+        (FINE.replace("two[x] PASSED", "two[x] FAILED"), "2 passed, 1 skipped, 0 failed, 1 listed"),
+        (FINE.replace("2 passed", "3 passed"), "3 passed, 1 skipped, 0 failed, 2 listed"),
+    ],
+)
+def test_a_log_is_pytests_last_line_and_the_tests_above_it(tmp_path: Path, text: str, found: str | None) -> None:
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    lines = list(proofs.log(tmp_path / "a.log", Log(holds="tests", passed=2, skipped=1)))
+    assert lines == ([f"tests: expected 2 passed, 1 skipped, found {found}"] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("7 programs, 5 of them bit by bit, 0 differ\n", None),
+        ("", "()"),
+        ("7 programs, 5 of them bit by bit, 1 differ\n", "(7, 5, 1)"),
+        ("6 programs, 5 of them bit by bit, 0 differ\n", "(6, 5, 0)"),
+        ("7 programs, 4 of them bit by bit, 0 differ\n", "(7, 4, 0)"),
+    ],
+)
+def test_a_log_of_programs_is_the_line_that_counts_them(tmp_path: Path, text: str, found: str | None) -> None:
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    lines = list(proofs.programs(tmp_path / "a.log", Programs(holds="programs", programs=7, bit_by_bit=5)))
+    assert lines == ([f"programs: expected 7, 5 of them bit by bit, 0 differ, found {found}"] if found else [])
+
+
+def case(module: str, **other: object) -> dict[str, object]:
+    return {"module": module, "text": f"{module} 1.5", "error": None, "against_emulator": None, **other}
+
+
+@pytest.mark.parametrize(
+    ("records", "lines"),
+    [
+        ([case("exp"), case("exp"), case("log")], []),
+        ([case("exp"), case("log")], ["exp: expected 2 records, found 1"]),
+        ([case("exp"), case("exp")], ["log: expected 1 records, found 0"]),
+        ([case("exp"), case("exp"), case("log"), case("sin")], ["sin: expected 0 records, found 1"]),
+        ([case("exp"), case("exp"), case("log", error="trap")], ["case log 1.5: differs from the emulator"]),
+        ([case("exp"), case("exp", against_emulator=[1]), case("log")], ["case exp 1.5: differs from the emulator"]),
+    ],
+)
+def test_records_are_as_many_of_each_kind_and_none_differs(
+    tmp_path: Path, records: list[dict[str, object]], lines: list[str]
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"records": records}), encoding="utf-8")
+    spec = Records(holds="emulator-cases", records={"exp": 2, "log": 1})
+    assert list(proofs.records(tmp_path / "a.json", spec)) == lines
+
+
+def test_readings_are_counted_by_their_first_two_words(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"readings": {"row a 1": 1, "row a 2": 2, "col b": 3}}), "utf-8")
+    spec = Records(holds="emulator-patterns", records={"row a": 1, "col b": 1})
+    assert list(proofs.records(tmp_path / "a.json", spec)) == ["row a: expected 1 records, found 2"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "lines"),
+    [
+        ([2, 3], []),
+        ([5], ["trials: expected 2, found 1"]),
+        ([2, 2], ["pairs: expected 5 in all, found 4"]),
+        ([], ["trials: expected 2, found 0", "pairs: expected 5 in all, found 0"]),
+    ],
+)
+def test_trials_are_as_many_with_as_many_pairs(tmp_path: Path, pairs: list[int], lines: list[str]) -> None:
+    document = {"trials": [{"pairs_ms": [[1.0, 1.0]] * n} for n in pairs]}
+    (tmp_path / "a.json").write_text(json.dumps(document), encoding="utf-8")
+    assert list(proofs.trials(tmp_path / "a.json", Trials(holds="trials", trials=2, pairs=5))) == lines
+
+
+@pytest.mark.parametrize(
+    ("spans", "alone", "told"),
+    [
+        ([[5, 6], [5, 1]], False, None),
+        ([[5], [1]], True, None),
+        ([[5, 6]], False, "expected [2, 2] spans, found [2]"),
+        ([[5, 6], [5]], False, "expected [2, 2] spans, found [2, 1]"),
+        ([[5, 6], [5, 6]], True, "expected [1, 1] spans, found [2, 2]"),
+        ([[5, 6], [5, 0]], False, "a span that is not positive"),
+    ],
+)
+def test_rates_have_a_span_of_every_sm_each_time(
+    tmp_path: Path, spans: list[list[int]], alone: bool, told: str | None
+) -> None:
+    run = {"round": "hmma", "chains": 4, "warps": 8, "alone": alone, "spans": spans}
+    (tmp_path / "a.json").write_text(json.dumps({"gpu": {"n_sm": 2}, "runs": [run]}), encoding="utf-8")
+    lines = list(proofs.rates(tmp_path / "a.json", Rates(holds="rates", runs=1, repeats=2)))
+    assert lines == ([f"hmma, 4 chains, 8 warps: {told}"] if told else [])
+    lines = list(proofs.rates(tmp_path / "a.json", Rates(holds="rates", runs=3, repeats=2)))
+    assert lines[0] == "runs: expected 3, found 1"
+
+
+def test_a_tool_without_samples_has_none() -> None:
+    spec: Opinions = held("opinions.json.gz")
+    path = H200 / "opinions.json.gz"
+    assert list(proofs.opinions(path, spec)) == []
+    found = list(proofs.opinions(path, spec.model_copy(update={"samples": {"stopwatch": 1}})))
+    subjects = len(timings.keys(spec.of)) + len(spec.of.dtypes)
+    assert len(found) == subjects * len(spec.seq_lens)
+    assert found[0].startswith("stopwatch 0")
+    assert all(line.endswith(f" S={spec.seq_lens[0]}: expected 1 samples, found 0") for line in found[:subjects])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "line"),
+    [
+        ("purpose", "tune", "purpose: expected tune, found report"),
+        ("mode", "ncu-base", "mode: expected ncu-base, found event-free"),
+        ("protocol", "9", "protocol_version: expected 9, found 1"),
+        ("pairs", 25, "settings.pairs: expected 25, found 24"),
+        ("blocks", 9, "settings.blocks: expected 9, found 8"),
+        ("min_pairs", 21, "settings.min_pairs: expected 21, found 20"),
+        ("grid", "h200", "grid: expected h200, found None"),
+        ("references", ["cudnn"], "references: expected ['cudnn'], found []"),
+        ("processes", 2, "processes: expected 2, found 1"),
+        ("day", "2026-11-21", "process 0: expected a start on 2026-11-21, found 2026-11-20T"),
+    ],
+)
+def test_a_timing_that_was_made_otherwise_is_named(field: str, value: object, line: str) -> None:
+    spec: Timings = held("bench.json.gz").model_copy(update={field: value})
+    assert next(iter(timings.problems(RESULT, spec))).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("machine", "folder", "lines"),
+    [
+        ("h200", "h200", ["expected timings of the ladder in the configurations a100, h200, found none"]),
+        ("a100", "a100", ["expected timings of the ladder in the configurations a100, found none"]),
+        ("abacus", "abacus", ["machine: expected one of configs/gpus, found abacus"]),
+        ("abacus", "h200", ["machine: expected h200, as the folder, found abacus",
+                            "machine: expected one of configs/gpus, found abacus"]),
+    ],
+)  # fmt: skip
+def test_a_manifest_of_texts_alone_asks_too_little(machine: str, folder: str, lines: list[str]) -> None:
+    found = list(manifest.too_little(Manifest(machine=machine, files={"README.md": held("README.md")}), folder))
+    cases = "expected cases of all configurations of the ladder (prog), found none"
+    assert found == [*lines, *([] if machine == "abacus" else [cases])]
+
+
+def test_a_cell_is_known_by_all_that_was_recorded_of_its_run() -> None:
+    cell = RESULT.summaries[0]
+    kernel = RESULT.kernels[cell.kernel]
+    known = known_of(RESULT, cell)
+    assert known == Known(
+        config=kernel.config,
+        code=kernel.text_sha256,
+        compiler="nvidia-cuda-nvcc 13.0.88, nvidia-nvvm 13.0.88",
+        clock_mhz=cell.sm_clock_mhz,
+        fa2_tflops=cell.reference_tflops,
+        driver="580.159.04",
+        torch="2.11.0+cu130",
+        card="GPU-f91cafd0-a85e-0404-ed3c-c291b2f2e415",
+    )
+    assert None not in vars(known).values()
+    mean = known_of(RESULT, RESULT.means[0])
+    assert (mean.config, mean.clock_mhz, mean.fa2_tflops, mean.card) == (kernel.config, None, None, known.card)
+    unknown = known_of(RESULT.model_copy(update={"kernels": {}}), cell)
+    assert (unknown.config, unknown.code, unknown.compiler) == (None, None, None)
