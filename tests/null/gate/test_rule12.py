@@ -121,6 +121,18 @@ def test_on_the_published_model_a_cell_names_its_tolerance_and_cause(tmp_path: P
     assert "; probably another clock: 1500 MHz instead of 1410 MHz" in line
 
 
+def test_a_published_figure_is_known_by_its_configuration_the_boost_clock_and_fa2() -> None:
+    ladder = collect()
+    row = next(one for one in ladder.rows(ladder.machines[0], "fp16", "a100") if one.iteration.number == 7)
+    known = gate_published._published_known(ladder, row, ladder.published.cell(7, "a100", "seq4096"))
+    assert known == Known(
+        config="(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax",
+        clock_mhz=1410.0,
+        fa2_tflops=ladder.published.fa2_tflops["a100", "seq4096"],
+    )
+    assert None not in (known.clock_mhz, known.fa2_tflops)
+
+
 def test_every_gpu_with_results_is_ranked_also_one_that_was_only_swept() -> None:
     ladder = collect()
     told = gate_checks.published_hold(ladder, RESULTS)
