@@ -231,6 +231,15 @@ def test_machine_json_tells_when_a_document_was_exchanged_and_sealed(path: Path,
     assert any(line.startswith(f"{machine.NAME}: {message}") for line in details(path)), details(path)
 
 
+def test_what_is_no_document_is_told_in_words(path: Path) -> None:
+    (path.parent / "notes.log").write_text("", encoding="utf-8")
+    seal(path.parent)
+    told = {Path(one.path).name: (one.status, one.summary) for one in verify.verify(path.parent)}
+    assert told[machine.NAME] == ("ok", "what the documents beside it say")
+    assert told[SEAL] == ("ok", "unsigned")
+    assert told["notes.log"] == ("ok", verify.PLAIN)
+
+
 def test_a_document_too_many_or_too_few_is_told_by_machine_json(path: Path) -> None:
     shutil.copy(path, path.parent / "more.json")
     seal(path.parent)
