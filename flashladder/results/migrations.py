@@ -61,7 +61,7 @@ def migrate(document: Document) -> Document:
         raise FlashladderError(
             "result of a newer schema" if newer else "result of another schema",
             expected=f"{VERSION} {SCHEMA_VERSION}" + (" or older" if newer else ""),
-            found=version if newer else _told(document),
+            found=_told(document),
             hint="update flashladder: git pull" if newer else None,
         )
     content = {key: value for key, value in document.items() if key != DIGEST}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flashladder.gate.evidence import manifest, proofs, timings
+from flashladder.gate.evidence import manifest, proofs, repeats, timings
 from flashladder.gate.evidence.rule12 import Known, known_of
 from flashladder.ladder.manifest import (
     Log,
@@ -206,3 +207,34 @@ def test_a_cell_is_known_by_all_that_was_recorded_of_its_run() -> None:
     assert (mean.config, mean.clock_mhz, mean.fa2_tflops, mean.card) == (kernel.config, None, None, known.card)
     unknown = known_of(RESULT.model_copy(update={"kernels": {}}), cell)
     assert (unknown.config, unknown.code, unknown.compiler) == (None, None, None)
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["above", "below"])
+@pytest.mark.parametrize(
+    ("beside", "floors", "differs"),
+    [
+        ({"b": "a"}, 0.9, False),
+        ({"b": "a"}, 1.1, True),
+        ({"a": "b"}, 0.9, False),
+        ({"a": "b"}, 1.1, True),
+        ({}, 1.9, False),
+        ({}, 2.1, True),
+        ({"b": "other"}, 1.9, False),
+    ],
+)
+def test_the_other_half_of_a_file_agrees_within_both_floors_any_other_within_twice_that(
+    beside: dict[str, str], floors: float, differs: bool, sign: int
+) -> None:
+    cell = RESULT.summaries[0]
+    floor = math.log1p(RESULT.floors_pct[cell.dtype] / 100)
+    factor = math.exp(sign * (math.log(cell.pct_high / cell.pct_low) + floors * 2 * floor))
+    moved = {name: getattr(cell, name) * factor for name in ("pct", "pct_low", "pct_high")}
+    pair = {"a": cell, "b": cell.model_copy(update=moved)}
+    files = {name: RESULT.model_copy(update={"summaries": (one,)}) for name, one in pair.items()}
+    lines = list(repeats.disagreements(files, beside))
+    assert len(lines) == differs
+    if differs:
+        allowed = 100 * 2 * floor * (1 if beside else repeats.OTHERWISE)
+        assert (
+            f"as in a, within both intervals and {allowed:.2f} % for the floors, found {moved['pct']:.2f}" in lines[0]
+        )
