@@ -2,18 +2,20 @@
 
 Why: a cell, a dtype, a length, a case, a tool or a whole file that was taken out leaves files that agree with each
 other, also after they were sealed anew. The manifest says what is owed (`flashladder.ladder.manifest`); that it asks
-for enough is asked here: every iteration in its own and the published configurations, both dtypes, all lengths.
+for enough is asked here: every iteration in its own and the published configurations, both dtypes, all lengths,
+and so many files of each kind (`LEAST`, `MORE`) that none can go together with its entry.
 
 Nothing to run here; `invoke gate` and `invoke verify` do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flashladder.cases.case import SEQ_LENS
+from flashladder.cases.case import REPEATS, SEQ_LENS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.gate.evidence import proofs, timings
@@ -30,6 +32,14 @@ from flashladder.results.files import SEAL, SIGNATURE, load_as
 from flashladder.results.schema import BenchResult
 
 LEAST_PAIRS = 20  # of a timing that is reported (rule 3 of the measurement protocol)
+LADDERS = "timings of the ladder"  # in all lengths, by the manifest; a second run is what the first is compared with
+LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "tests": 1}  # files of any machine
+MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
+    "h200": {
+        LADDERS: 4, "timings": 10, "sanitizers": 1, "counters": 1, "table": 1, "opinions": 1, "tests": 3, "seconds": 1,
+        "trials": 1, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
+    },
+}  # fmt: skip
 UNNAMED = {NAME, SEAL, SIGNATURE, machine.NAME}
 
 
@@ -102,6 +112,7 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
         return
     every = {iteration.number: iteration for iteration in load_runnable(gpu.arch)}
     held = owed.files.values()
+    yield from _too_few(owed)
     ladders = [one for one in held if isinstance(one, manifest.Timings) and one.of and one.purpose == "report"]
     configs = {PUBLISHED_GPU, "h200" if gpu.arch == "sm_90" else owed.machine}
     whole = [one for one in ladders if one.of and configs <= set(one.of.configs) and one.beside is None]
@@ -117,10 +128,24 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
         yield "expected cases of all configurations of the ladder (prog), found none"
     for proof in (one for one in held if isinstance(one, manifest.Cases | manifest.Sanitizers)):
         yield from _lacks(proof.holds, proof.of, set(every), set(DTYPES))
+        if isinstance(proof, manifest.Cases) and proof.repeats < REPEATS:
+            yield f"cases: expected at least {REPEATS} runs that agree, found {proof.repeats}"
         if isinstance(proof, manifest.Sanitizers):
             yield from (f"sanitizers: {tool} is not asked for" for tool in TOOLS if tool not in proof.tools)
     for read in (one for one in held if isinstance(one, manifest.Counters)):
         yield from _lacks(read.holds, read.of, set(every), {DTYPES[0]})
+
+
+def _too_few(owed: Manifest) -> Iterator[str]:
+    """Kinds of which the manifest names fewer files than the machine is known to have."""
+    found = Counter(one.holds for one in owed.files.values())
+    found[LADDERS] = sum(
+        isinstance(one, manifest.Timings) and one.of is not None and one.purpose == "report"
+        for one in owed.files.values()
+    )
+    for kind, least in {**LEAST, **MORE.get(owed.machine, {})}.items():
+        if found[kind] < least:
+            yield f"{kind}: expected at least {least} files that hold them, found {found[kind]}"
 
 
 def _lacks(what: str, of: manifest.Kernels | None, numbers: set[int], dtypes: set[str]) -> Iterator[str]:

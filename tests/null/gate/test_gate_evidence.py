@@ -297,6 +297,7 @@ TEXTS = [
     ("manifest.yaml", "(bench.json.gz:.*?iterations: .)1, ", r"\1", "timings: iteration 1 is not asked for"),
     ("manifest.yaml", "(bench.json.gz:.*?pairs: )24", r"\g<1>3", "expected at least 20 pairs, found 3, 20 that count"),
     ("manifest.yaml", r"\[prog\]", "[a100]", "expected cases of all configurations of the ladder (prog), found none"),
+    ("manifest.yaml", "(check.json.gz:.*?repeats: )10", r"\g<1>2", "expected at least 10 runs that agree, found 2"),
     ("manifest.yaml", "memcheck, ", "", "sanitizers: memcheck is not asked for"),
     ("manifest.yaml", "machine: h200", "machine: h100", "machine: expected h200, as the folder, found h100"),
     ("manifest.yaml", "^  tune_07.json.gz:.*?(?=^  tuned)", "", "tune_07.json.gz is here, and not in it"),
@@ -328,6 +329,41 @@ def test_a_file_that_is_gone_or_too_many_is_named(tree: Path) -> None:
     assert told == ["more.log is here, and not in it", "second_card.json.gz is in it, and missing"]
     (folder / NAME).unlink()
     assert "is missing, so that nothing says" in manifest.folder_problems(folder).problems[0]
+
+
+GONE = [
+    ("h200", ("sanitizer.json.gz",), "sanitizers: expected at least 1 files that hold them, found 0"),
+    ("h200", ("opinions.json.gz",), "opinions: expected at least 1 files that hold them, found 0"),
+    ("h200", ("counters.json.gz", "counters.csv"), "counters: expected at least 1 files that hold them, found 0"),
+    ("h200", ("counters.csv",), "table: expected at least 1 files that hold them, found 0"),
+    ("h200", ("second_card.json.gz",), "timings of the ladder: expected at least 4 files that hold them, found 3"),
+    ("h200", ("ablation.json.gz",), "timings: expected at least 10 files that hold them, found 9"),
+    ("h200", ("pytest_emulator.log",), "tests: expected at least 3 files that hold them, found 2"),
+    ("h200", ("trials_addresses.json",), "trials: expected at least 1 files that hold them, found 0"),
+    ("h100", ("bundle.json.gz",), "timings of the ladder: expected at least 2 files that hold them, found 1"),
+    ("h100", ("rates.json.gz",), "rates: expected at least 1 files that hold them, found 0"),
+    ("h100", ("check.json.gz",), "cases: expected at least 1 files that hold them, found 0"),
+    ("h100", ("pytest_gpu.log",), "tests: expected at least 1 files that hold them, found 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "gone", "line"), GONE, ids=[f"{one[0]}-{one[1][0]}" for one in GONE])
+def test_a_file_that_went_together_with_its_entry_is_named(
+    tree: Path, name: str, gone: tuple[str, ...], line: str
+) -> None:
+    folder = tree / name
+    for one in gone:
+        (folder / one).unlink()
+        text_edit(folder / NAME, rf"^  {re.escape(one)}:\n(?:    [^\n]*\n)*", "")
+    resealed(folder)
+    assert not set(gone) & load_manifest(folder).files.keys()
+    assert f"{folder / NAME}: {line}" in list(manifest.folder_lacks(folder))
+
+
+def test_each_kind_of_file_that_a_machine_has_is_asked_for() -> None:
+    for name in ("h100", "h200"):
+        held = {one.holds for one in load_manifest(RESULTS / name).files.values()} - {"text"}
+        assert held <= {**manifest.LEAST, **manifest.MORE.get(name, {})}.keys()
 
 
 @pytest.mark.parametrize("name", ["h100", "h200"])
