@@ -1,9 +1,9 @@
 """What identifies a run, cross-checked between the files of a machine, and between machines.
 
 Why: `machine.json` says which cards, hosts and drivers the files name; here they must fit each other. Cards of one
-model are built alike, one card is in one host on a day, FA2 is the same build everywhere, the emulator's files name the
-machine's GPU and driver, the same machine code keeps its ratio, and the same seeded cases have the same bounds.
-Nothing to run here; `invoke gate` and `invoke verify` do.
+model are built alike, one card is in one host on a day, FA2 is the same build everywhere, the emulator's files and the
+rates name the machine's GPU and driver, the same machine code keeps its ratio, and the same seeded cases have
+the same bounds. Nothing to run here; `invoke gate` and `invoke verify` do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ BUILT = (
     "form_factor", "compute_capability", "n_sm", "l2_bytes", "memory_bytes", "power_limit_w", "max_sm_clock_mhz",
     "ecc", "mig",
 )  # fmt: skip
-ON_THE_CHIP = ("emulator_cases.json.gz", "emulator_patterns.json.gz")
+ON_THE_CHIP = {  # files of other forms, and where each names its GPU model and driver
+    "emulator_cases.json.gz": ("machine", "gpu"),
+    "emulator_patterns.json.gz": ("machine", "gpu"),
+    "rates.json.gz": ("gpu", "name"),
+}
 
 
 def folder_problems(folder: Path) -> Found:
@@ -93,18 +97,18 @@ def _references(documents: Mapping[str, Result]) -> Iterator[str]:
 
 
 def _on_the_chip(folder: Path, documents: Mapping[str, Result]) -> Iterator[str]:
-    """The emulator's files name the GPU model and a driver of the machine's documents."""
+    """The emulator's files and the rates name the GPU model and a driver of the machine's documents."""
     gpus = {one.gpu.name for one in documents.values()}
     drivers = {one.gpu.driver for one in documents.values()}
-    for name in ON_THE_CHIP:
+    for name, (part, model) in ON_THE_CHIP.items():
         if not (folder / name).is_file():
             continue
         document = read_json(folder / name)
-        machine = document.get("machine", {}) if isinstance(document, dict) else {}
-        for field, known in (("gpu", gpus), ("driver", drivers)):
-            if machine.get(field) not in known:
+        told = document.get(part, {}) if isinstance(document, dict) else {}
+        for field, known in ((model, gpus), ("driver", drivers)):
+            if told.get(field) not in known:
                 expected = " or ".join(sorted(known))
-                yield f"{name}: machine.{field}: expected {expected}, found {machine.get(field)}"
+                yield f"{name}: {part}.{field}: expected {expected}, found {told.get(field)}"
 
 
 def machines_agree(folders: Sequence[Path]) -> Found:

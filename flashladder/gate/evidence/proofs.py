@@ -32,7 +32,7 @@ from flashladder.results.schema import (
 _PASSED = re.compile(
     r"^=+ (?:(\d+) failed, )?(\d+) passed(?:, (\d+) skipped)?(?:, .*)? in [\d.:() s]+ =+$", re.MULTILINE
 )
-_TEST = re.compile(r"::\S.* PASSED", re.MULTILINE)
+_TEST = re.compile(r"^(\S+::\S.*) PASSED", re.MULTILINE)
 _PROGRAMS = re.compile(r"^(\d+) programs, (\d+) of them bit by bit, (\d+) differ$", re.MULTILINE)
 
 
@@ -134,14 +134,16 @@ def records(path: Path, spec: manifest.Records) -> Iterator[str]:
 
 
 def log(path: Path, spec: manifest.Log) -> Iterator[str]:
-    """Pytest's last line, and as many tests above it as that counts."""
+    """Pytest's last line, and as many tests above it as that counts, each once."""
     text = path.read_text(encoding="utf-8")
     told = _PASSED.search(text)
     failed, passed, skipped = (int(one or 0) for one in told.groups()) if told else (0, 0, 0)
-    listed = len(_TEST.findall(text))
+    names = Counter(_TEST.findall(text))
+    listed = names.total()
     if (failed, passed, skipped, listed) != (0, spec.passed, spec.skipped, spec.passed):
         expected = f"expected {spec.passed} passed, {spec.skipped} skipped"
         yield f"tests: {expected}, found {passed} passed, {skipped} skipped, {failed} failed, {listed} listed"
+    yield from (f"test {name}: expected once, found {n}" for name, n in names.items() if n > 1)
 
 
 def programs(path: Path, spec: manifest.Programs) -> Iterator[str]:
