@@ -35,20 +35,21 @@ class Signed(NamedTuple):
 
 
 def sign(folder: Path, key: Path) -> Path:
-    """Signs the seal of `folder` and returns the signature's file.
+    """Signs the seal of `folder` and returns the signature's file; where ssh-keygen fails, none is left, nor an older one.
 
     Raises:
         FlashladderError: ssh-keygen or the key is missing, or ssh-keygen could not sign.
         CheckFailed: the folder is not as sealed, so that nothing may be signed.
     """
+    seal, path = folder / SEAL, folder / SIGNATURE
     if broken := seal_problems(folder):
         raise CheckFailed(f"not signed, as the seal does not hold: {broken[0]}", where=relative(folder))
     if not key.is_file():
         raise FlashladderError("no such key", where=key, hint="name a key of OpenSSH, or a public one in the agent")
-    seal, path = folder / SEAL, folder / SIGNATURE
     path.unlink(missing_ok=True)
     done = _run(["sign", "-f", str(key), "-n", NAMESPACE, str(seal)])
     if done.returncode or not path.is_file():
+        path.unlink(missing_ok=True)
         raise FlashladderError("ssh-keygen could not sign", where=relative(seal), found=_last(done))
     return path
 

@@ -21,6 +21,14 @@ ACTION = ROOT / "action.yml"
 PINNED = re.compile(r"^ *-? *uses: ([\w-]+/[\w./-]+@[0-9a-f]{40}) # v\d+\.\d+\.\d+$|^ *-? *uses: (\./)$")
 
 
+TRIGGERS = {  # all that may start each; `gpu` and `nightly` reach this project's machine: nobody else's code may
+    "cpu": {"push", "pull_request", "workflow_dispatch"},
+    "gpu": {"push", "workflow_dispatch"},
+    "nightly": {"schedule", "workflow_dispatch"},
+}
+PIPE = re.compile(r"(?<!\|)\|(?!\|)")
+
+
 def document(path: Path) -> dict[Any, Any]:
     found = read_yaml(path)
     assert isinstance(found, dict)
@@ -36,6 +44,24 @@ def steps(path: Path) -> Iterator[dict[str, Any]]:
         yield from document(path)["runs"]["steps"]
     else:
         yield from (step for job in jobs(path).values() for step in job["steps"])
+
+
+def triggers(path: Path) -> set[str]:
+    found = document(path)
+    told = found["on"] if "on" in found else found[True]  # YAML 1.1 reads `on` as a truth value
+    return {told} if isinstance(told, str) else set(told)
+
+
+def unguarded(path: Path) -> list[str]:
+    """Scripts with a pipe whose shell would not see that its left side failed: the default one has no pipefail."""
+    own = [(document(path), step) for step in steps(path)] if path == ACTION else []
+    own += [(job, step) for job in (jobs(path).values() if path != ACTION else ()) for step in job["steps"]]
+    return [
+        step["run"]
+        for of, step in own
+        if PIPE.search(step.get("run", ""))
+        and "bash" not in {step.get("shell"), of.get("defaults", {}).get("run", {}).get("shell")}
+    ]
 
 
 def schema_says(kind: str, *files: Path) -> subprocess.CompletedProcess[str]:
@@ -113,9 +139,28 @@ def test_they_run_commands_that_exist(path: Path) -> None:
 def test_a_pull_request_never_reaches_a_runner_of_ones_own() -> None:
     for path in WORKFLOWS:
         own = [job for job in jobs(path).values() if "self-hosted" in job["runs-on"]]
-        triggers = document(path).get("on") or document(path)[True]  # YAML 1.1 reads `on` as a truth value
-        assert not (own and {"pull_request", "pull_request_target"} & set(triggers))
+        assert not (own and {"pull_request", "pull_request_target", "workflow_run"} & triggers(path))
         assert all(job["if"] == "vars.FLASHLADDER_GPU == 'true'" for job in own)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_nothing_else_starts_them(path: Path) -> None:
+    assert triggers(path) == TRIGGERS[path.stem]
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
+def test_a_pipe_has_a_shell_that_sees_its_left_side_fail(path: Path) -> None:
+    assert unguarded(path) == []
+
+
+def test_a_pipe_without_it_is_seen(tmp_path: Path) -> None:
+    nightly = (ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
+    assert nightly.count("        shell: bash\n") == nightly.count("| tee ") == 2
+    wrong = tmp_path / "nightly.yml"
+    wrong.write_text(nightly.replace("        shell: bash\n", "", 1), encoding="utf-8")
+    assert len(unguarded(wrong)) == 1
+    wrong.write_text(nightly.replace("        shell: bash\n", "        shell: sh\n"), encoding="utf-8")
+    assert len(unguarded(wrong)) == 2
 
 
 def test_the_matrix_is_what_the_package_supports() -> None:

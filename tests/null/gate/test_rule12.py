@@ -92,6 +92,18 @@ def test_each_cell_has_its_tolerance(points: float, lengths: set[str]) -> None:
     } == lengths  # fmt: skip
 
 
+@pytest.mark.parametrize(("points", "fails"), [(2.1, False), (3.9, False), (4.1, True)])
+def test_a_listed_cell_has_twice_its_tolerance_and_no_more(points: float, fails: bool) -> None:
+    own = load_as(BENCH, BenchResult)
+    one = next(one for one in own.summaries if one.shape.seq_len == 4096 and one.kernel in own.kernels)
+    cell = f"{one.kernel} {one.dtype} S={one.shape.seq_len}"
+    other = one.model_copy(update={"pct": one.pct - points})
+    found = own.model_copy(update={"summaries": tuple(other if each is one else each for each in own.summaries)})
+    told = same_model(own, found, ("bench.json.gz", "again.json.gz"), (cell,)).problems
+    assert [f"{one.kernel} {one.dtype} seq4096" in line for line in told] == [True] * fails
+    assert len(same_model(own, found, ("bench.json.gz", "again.json.gz")).problems) == 1, "where it is not listed"
+
+
 def test_a_second_card_that_disagrees_fails_the_gate_with_its_cause(tmp_path: Path) -> None:
     folder = tmp_path / "h200"
     folder.mkdir()

@@ -208,3 +208,44 @@ def test_a_file_that_is_no_key_is_one_line(folder: Path, tmp_path: Path) -> None
     with pytest.raises(FlashladderError, match="ssh-keygen could not sign: found "):
         sign(folder, tmp_path / "key")
     assert not (folder / SIGNATURE).exists()
+
+
+@needs_keygen
+def test_signing_again_that_fails_is_told_and_leaves_no_older_signature(folder: Path, key: Path) -> None:
+    allow(folder, key)
+    sign(folder, key)
+    with pytest.raises(FlashladderError, match="no such key") as caught:
+        main(["--sign", str(key.with_name("none")), str(folder)])
+    assert caught.value.exit_code == 2
+    assert check(folder).told == "signed by ada@example.org", "a slip of the pen costs nothing"
+    key.write_text("no key\n", encoding="utf-8")
+    with pytest.raises(FlashladderError, match="ssh-keygen could not sign") as caught:
+        main(["--sign", str(key), str(folder)])
+    assert caught.value.exit_code == 2
+    assert check(folder) == ("unsigned", ())
+
+
+@needs_keygen
+def test_an_edited_folder_is_not_signed_again_and_its_old_signature_fails_once_sealed(folder: Path, key: Path) -> None:
+    sign(folder, key)
+    (folder / "notes.log").write_text("another\n", encoding="utf-8")
+    with pytest.raises(CheckFailed) as caught:
+        main(["--sign", str(key), str(folder)])
+    assert caught.value.exit_code == 1
+    machine.write(folder)
+    assert check(folder).told == "badly signed"
+
+
+@pytest.mark.parametrize("script", ['printf x >"$7.sig"; echo refused >&2; exit 1', "exit 0"])
+def test_a_program_that_fails_or_writes_nothing_is_no_signature(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    program = tmp_path / "keygen"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o700)
+    monkeypatch.setattr(signature, "PROGRAM", str(program))
+    (tmp_path / "key").write_text("", encoding="utf-8")
+    with pytest.raises(FlashladderError, match="ssh-keygen could not sign: found ") as caught:
+        sign(folder, tmp_path / "key")
+    assert caught.value.exit_code == 2
+    assert not (folder / SIGNATURE).exists()
