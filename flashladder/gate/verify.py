@@ -18,7 +18,7 @@ import re
 
 from tqdm import tqdm
 
-from flashladder.arguments import parser_of, whole
+from flashladder.arguments import named, parser_of, whole
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.files import dump_json, relative
@@ -44,6 +44,7 @@ from flashladder.sweep.cells import title
 from flashladder.sweep.records import Records
 
 RECORD = re.compile(r"([0-9a-f]{16})\.json\.gz")  # of a cell, in the folder of a live sweep
+DRAWN = (8, 0)  # cells and seed of a rerun, where none are given
 PLAIN = "bytes only"  # a file that is no result document: logs, tables, readings of other forms
 
 
@@ -76,7 +77,7 @@ def verify(path: Path) -> list[Verified]:
     folders = [path] if _is_machine(path) else sorted(one for one in path.iterdir() if _is_machine(one))
     if not folders:
         raise FlashladderError(
-            "nothing to verify", where=relative(path), expected=f"result files beside {SEAL}", found="none"
+            "nothing to verify", where=relative(path), expected="result files in it, or in a folder of it", found="none"
         )
     with tqdm(desc="verify", unit="file", disable=None, leave=False) as bar:
         return [one for folder in folders for one in _of_folder(folder, bar.update)]
@@ -91,9 +92,15 @@ def _is_sealed(folder: Path) -> bool:
     return any((folder / name).exists() for name in (SEAL, machine.NAME))
 
 
+def _owes_a_seal(folder: Path) -> bool:
+    """Whether a folder is published: one of results/, of a copy of it, or one with a manifest; a sweep's is none."""
+    parent = folder.resolve().parent
+    return _is_sealed(folder) or parent == RESULTS or any(parent.glob(f"*/{MANIFEST}"))
+
+
 def _of_folder(folder: Path, tick: Callable[[], object]) -> list[Verified]:
-    """Every file of a machine's folder, and those that are missing; a live sweep's records have no seal."""
-    if not _is_sealed(folder) and any(RECORD.fullmatch(path.name) for path in folder.iterdir()):
+    """Every file of a machine's folder, and those that are missing; what a sweep left has no seal."""
+    if not _owes_a_seal(folder):
         return [_verified(path, (), sealed=False) for path in sorted(folder.glob("*.json.gz"))]
     broken = _broken_seals(folder)
     for name, told in _by_file(folder, _crossed(folder)).items():
@@ -247,8 +254,12 @@ def render(found: Sequence[Verified]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Verifies and prints; exit code 1 when something does not hold, 2 when a rerun has no GPU."""
     numbers = {"type": whole}
-    options = parser_of(COMMANDS["verify"], "gate.verify", "results/h200", cells=numbers, seed=numbers).parse_args(argv)
-    path = Path(options.path) if options.path else None
+    own = {"path": {"type": named}, "cells": numbers, "seed": numbers}
+    parser = parser_of(COMMANDS["verify"], "gate.verify", "results/h200", **own)
+    options = parser.parse_args(argv)
+    path: Path | None = options.path
+    if not options.rerun and (int(options.cells), int(options.seed)) != DRAWN:
+        parser.error("--cells and --seed are of a rerun; add --rerun")
     with one_line_errors():
         if path is None:
             require_checkout("verify without a path")

@@ -102,6 +102,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="print the targets")
     options = parser.parse_args(argv)
+    if not options.inputs:
+        parser.error("--inputs: expected at least 1, found 0")
     for name in options.target:
         if name not in TARGETS:
             raise FlashladderError(

@@ -15,7 +15,7 @@ from flashladder import files
 from flashladder.errors import FlashladderError
 from flashladder.files import MOST_JSON_DEPTH, load_json, unpacked
 from flashladder.paths import ROOT
-from tests.fuzz import figures
+from tests.fuzz import figures, run
 from tests.fuzz.mutate import Mutator
 from tests.fuzz.strategies import hypothesis_inputs
 from tests.fuzz.target import FOUND, Finding, Hang, Target, attempt, within
@@ -132,3 +132,9 @@ def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(monkeypatch: pytest.M
     assert len(unpacked(gzip.compress(b"0" * (1 << 20)))) == 1 << 20
     with pytest.raises(ValueError, match="it unpacks to more than 1 MiB"):
         unpacked(gzip.compress(b"0" * ((1 << 20) + 1)))
+
+
+def test_a_run_of_no_inputs_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run.parse_arguments(["--inputs", "0"])
+    assert "--inputs: expected at least 1, found 0" in capsys.readouterr().err

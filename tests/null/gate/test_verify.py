@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+import gzip
 import json
 from pathlib import Path
 import random
@@ -33,6 +34,7 @@ from tests.null.bench_fixture import FAST, GPU, SHAPE
 from tests.null.verify_fixture import Document, Edit, edited
 
 SAMPLE = 200  # damaged files
+SWEPT = RESULTS / "h200" / "tune_07.json.gz"  # as small as a committed sweep gets
 HEADER = 10  # bytes of gzip's
 FAST_KEY = kernel_key(16, FAST)
 
@@ -407,3 +409,73 @@ def test_records_of_a_live_sweep_are_verified(tmp_path: Path) -> None:
     records.write(good.model_copy(update={"document": document}))
     (bad,) = (one for one in verify.verify(tmp_path / "live") if one.status == "failed")
     assert "floors_pct does not follow from the raw samples" in bad.details[0]
+
+
+def unsealed(sweeps: Path, *grids: str) -> None:
+    """Folders as sweeps leave them: a packed document, and a folder of records beside it."""
+    for grid in grids:
+        (sweeps / grid / grid).mkdir(parents=True)
+        shutil.copy(SWEPT, sweeps / grid / f"{grid}.json.gz")
+
+
+@pytest.mark.parametrize("grids", [("cpu",), ("h200",), ("cpu", "h200")])
+def test_what_a_sweep_left_is_verified_without_a_seal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], grids: tuple[str, ...]
+) -> None:
+    unsealed(tmp_path / "sweep", *grids)
+    for folder in (tmp_path / "sweep", tmp_path / "sweep" / grids[0]):
+        assert verify.main([str(folder)]) == 0
+        *lines, last = capsys.readouterr().out.splitlines()
+        assert last == f"all of {len(lines)} files hold"
+        assert all("no seal beside it" in line for line in lines)
+    assert len(verify.verify(tmp_path / "sweep")) == len(grids)
+
+
+def test_a_damaged_document_of_a_sweep_is_found_without_a_seal(path: Path, tmp_path: Path) -> None:
+    edited(path, lambda d: d["summaries"][0].update(tflops=1.0))
+    unsealed(tmp_path / "sweep", "cpu")
+    (tmp_path / "sweep" / "cpu" / "h200.json.gz").write_bytes(gzip.compress(path.read_bytes()))
+    (found,) = [one for one in verify.verify(tmp_path / "sweep") if one.status == "failed"]
+    assert any("summaries does not follow" in line for line in found.details)
+
+
+@pytest.mark.parametrize("also", [(), ("manifest.yaml",)])
+def test_a_published_folder_without_its_seal_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also: tuple[str, ...]
+) -> None:
+    """One of a copy of results/; and a lone folder in results/ itself, also one without a manifest."""
+    for name in ("h100", "h200"):
+        (tmp_path / name).mkdir()
+        for one in {"manifest.yaml", *((SEAL, machine.NAME) if name == "h200" else ())} - set(also):
+            shutil.copy(RESULTS / name / one, tmp_path / name)
+        shutil.copy(SWEPT, tmp_path / name)
+    (tmp_path / "h200" / "manifest.yaml").touch()
+    told = verify.verify(tmp_path / "h100")
+    assert {SEAL, machine.NAME} <= {Path(one.path).name for one in told if one.status == "failed"}
+    shutil.rmtree(tmp_path / "h200")
+    monkeypatch.setattr(verify, "RESULTS", tmp_path)
+    assert any(one.status == "failed" for one in verify.verify(tmp_path / "h100"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([""], "expected a path, found nothing"),
+        (["results/h200", "--cells", "3"], "--cells and --seed are of a rerun; add --rerun"),
+        (["results/h200", "--seed", "1"], "--cells and --seed are of a rerun; add --rerun"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        verify.main(words)
+    assert told in capsys.readouterr().err
+
+
+def test_a_folder_is_searched_one_level_deep(tmp_path: Path) -> None:
+    unsealed(tmp_path / "far" / "sweep", "cpu")
+    with pytest.raises(FlashladderError, match="nothing to verify"):
+        verify.verify(tmp_path / "far")
+    (tmp_path / "near" / "below").mkdir(parents=True)
+    for folder in (tmp_path / "near", tmp_path / "near" / "below"):
+        shutil.copy(SWEPT, folder)
+    assert len(verify.verify(tmp_path / "near")) == 1
