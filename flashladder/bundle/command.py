@@ -37,6 +37,7 @@ from flashladder.toolchain.pins import load_pins
 from flashladder.toolchain.wheels import require_arch
 from flashladder.version import __version__
 
+UNASKED = ("cpu", "smoke")  # grids of a node without a GPU, and with a model that has none of its own
 PYTHONS = tuple(f"3.{minor}" for minor in range(10, 15))
 
 
@@ -94,6 +95,15 @@ def install_sets(pythons: Sequence[str], tags: Sequence[str], own: Sequence[Path
     return {python: [*own, *needs.wheels(python, tags)] for python in pythons}
 
 
+def lacking(grids: Sequence[str]) -> str:
+    """The line that says which of the grids that a node sweeps unasked cannot be swept; empty where both can."""
+    if not (missing := [name for name in UNASKED if name not in grids]):
+        return ""
+    return (
+        f"warning: it lacks kernels of the grids {' and '.join(missing)}; to include them: --grid {','.join(missing)}"
+    )
+
+
 def make(
     kernels: Kernels, install: dict[str, list[Path]], arches: Sequence[str], numbers: Sequence[int], out: Path
 ) -> Path:
@@ -119,13 +129,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parse(argv)
     require_checkout("bundle")
     numbers, arches, pythons = numbers_of(options.iterations), arches_of(options.arch), pythons_of(options.python)
+    tags = needs.platforms(words(options.platform))
     kernels = collect(numbers, grids_of(options.grid), arches)
     with tempfile.TemporaryDirectory() as scratch:
         own = [pipeline_wheel(Path(scratch)), *kernels.wheels]
-        install = install_sets(pythons, needs.platforms(words(options.platform)), own)
+        install = install_sets(pythons, tags, own)
         made = make(kernels, install, arches, numbers, Path(options.out) if options.out else BUILD / "bundle")
     data = made.read_bytes()
     print(f"{relative(made)}: {len(data) / 1e6:.1f} MB, sha256 {sha256(data)}")
+    if warned := lacking(grids_that_run(kernels, arches)):
+        print(warned, file=sys.stderr)
     print(f"on the node, with Python {' or '.join(pythons)} and torch: python3 {made.name} --help")
     return 0
 

@@ -25,11 +25,19 @@ MACHINE = "x86_64"
 # pip takes a platform literally: a node of glibc 2.28 runs the wheels of all of these.
 PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014", "manylinux_2_12")
 OLDER_PLATFORMS = ("manylinux2010", "manylinux_2_5", "manylinux1")
+_LINUX = re.compile(rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}")
 _ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+?)(?: ; (?P<marker>[^\\]+?))?(?= \\| *$)")
 
 
 def platforms(given: Sequence[str] = ()) -> tuple[str, ...]:
-    """The platform tags whose wheels a node takes: those given, else of glibc 2.28 and older on x86-64."""
+    """The platform tags whose wheels a node takes: those given, else of glibc 2.28 and older on x86-64.
+
+    Raises:
+        FlashladderError: a tag is none of Linux on x86-64, for which the iterations' wheels are.
+    """
+    if wrong := [tag for tag in given if not _LINUX.fullmatch(tag)]:
+        expected = f"manylinux_X_Y_{MACHINE} or linux_{MACHINE}"
+        raise FlashladderError("no platform of Linux on x86-64", where="--platform", expected=expected, found=wrong[0])
     return tuple(given) or tuple(f"{name}_{MACHINE}" for name in (*PLATFORMS, *OLDER_PLATFORMS))
 
 

@@ -80,7 +80,9 @@ def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
     if not own and grid.name not in came["grids"]:
         raise FlashladderError(
             "not all kernels of this grid are in the bundle",
-            expected=f"one of {', '.join(came['grids']) or 'none'}",
+            expected=f"one of {', '.join(came['grids'])}"
+            if came["grids"]
+            else "a bundle with a grid (this one has none)",
             found=grid.name,
             hint=f"where there is a checkout: invoke bundle --grid {grid.name}",
         )

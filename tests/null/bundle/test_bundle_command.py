@@ -54,6 +54,7 @@ def test_the_kernels_of_a_grid_are_each_of_a_subject_a_compiler_and_a_configurat
         (["--arch", "sm_61"], "unknown GPU architecture"),
         (["--python", "3.9"], "no such Python is supported: expected 3.10"),
         (["--grid", "h20"], "unknown grid"),
+        (["--platform", "win_amd64"], "no platform of Linux on x86-64"),
         (["--nosuch"], "unrecognized arguments"),
     ],
 )
@@ -72,6 +73,12 @@ def test_choices() -> None:
     assert command.pythons_of("3.12,3.13") == ["3.12", "3.13"]
     assert command.arches_of("") == ["sm_80", "sm_86", "sm_89", "sm_90"]
     assert [grid.name for grid in command.grids_of("ablation")] == ["ablation"]
+
+
+def test_a_choice_of_iterations_that_lacks_kernels_of_the_grids_is_told() -> None:
+    assert command.lacking(grids_that_run(ladder(*range(1, 17)), ["sm_90"])) == ""
+    told = command.lacking(grids_that_run(ladder(1, 16), ["sm_90"]))
+    assert told == "warning: it lacks kernels of the grids cpu and smoke; to include them: --grid cpu,smoke"
 
 
 def test_commands_that_need_a_checkout_say_so_without_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,5 +100,8 @@ def test_without_pip_the_line_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_platforms() -> None:
-    assert needs.platforms(["a"]) == ("a",)
+    assert needs.platforms(["manylinux_2_34_x86_64", "linux_x86_64"]) == ("manylinux_2_34_x86_64", "linux_x86_64")
+    for tag in ("win_amd64", "macosx_11_0_arm64", "manylinux_2_28_aarch64", "musllinux_1_2_x86_64"):
+        with pytest.raises(FlashladderError, match=f"no platform of Linux on x86-64: expected .*, found {tag}"):
+            needs.platforms([tag])
     assert needs.platforms()[0] == "manylinux_2_28_x86_64"

@@ -120,6 +120,8 @@ def test_what_did_not_come_along_is_told(
     assert "expected one of cpu, h200, found smoke; where there is a checkout: invoke bundle --grid smoke" in refused(
         ["--grid", "smoke"], capsys
     )
+    with pytest.raises(FlashladderError, match=r"expected a bundle with a grid \(this one has none\), found smoke"):
+        node.require_along(load_grid("smoke"), {**CAME, "grids": []}, own=False)
     assert "unknown grid" in refused(["--grid", "smok"], capsys)
     with_card(monkeypatch, "NVIDIA H200", "sm_90")
     node.require_along(load_grid("h200"), CAME, own=False)
