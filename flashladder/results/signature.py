@@ -35,7 +35,7 @@ class Signed(NamedTuple):
 
 
 def sign(folder: Path, key: Path) -> Path:
-    """Signs the seal of `folder` and returns the signature's file; where ssh-keygen fails, none is left, nor an older one.
+    """Signs the seal of `folder` and returns the signature's file; where ssh-keygen fails, none is left.
 
     Raises:
         FlashladderError: ssh-keygen or the key is missing, or ssh-keygen could not sign.

@@ -82,7 +82,7 @@ def _beside_of(documents: Mapping[str, Result]) -> Iterator[tuple[str, str]]:
 
 
 def _references(documents: Mapping[str, Result]) -> Iterator[str]:
-    """FA2 is the same build and the same kernel in all timings of a machine."""
+    """FA2 is the same build and the same kernel in all timings of a machine, and another library the same version."""
     known: dict[str, tuple[str, object]] = {}
     for name, one in documents.items():
         reference = getattr(one, "reference", None)
@@ -90,6 +90,7 @@ def _references(documents: Mapping[str, Result]) -> Iterator[str]:
             continue
         told = {"torch": reference.torch, "cuda": reference.cuda, "op": reference.op}
         told |= {f"kernels.{dtype}": kernel for dtype, kernel in reference.kernels.items()}
+        told |= {f"{arm}.version": other.version for arm, other in getattr(one, "references", {}).items()}
         for field, found in told.items():
             where, expected = known.setdefault(field, (name, found))
             if expected != found:

@@ -138,7 +138,7 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
 
 def _too_few(owed: Manifest) -> Iterator[str]:
     """Kinds of which the manifest names fewer files than the machine is known to have."""
-    found = Counter(one.holds for one in owed.files.values())
+    found: Counter[str] = Counter(one.holds for one in owed.files.values())
     found[LADDERS] = sum(
         isinstance(one, manifest.Timings) and one.of is not None and one.purpose == "report"
         for one in owed.files.values()

@@ -1,9 +1,10 @@
-"""The same machine code timed in several files of one machine: its ratios agree within what the A/A floors allow.
+"""The same code timed in several files of one machine: its ratios agree within what the A/A floors allow.
 
 Why: a ratio that was changed together with all its samples follows from them; the same kernel on a second card, in a
 sweep or in an ablation does not. Each interval is widened by its file's own floor. Between a file and the one that the
 manifest calls its other half (`beside`: another card, everything else alike) they must overlap; between files whose
-arms took their turns in another order or under another protocol, by `OTHERWISE` floors. Nothing to run here.
+arms took their turns in another order or under another protocol, by `OTHERWISE` floors. So must the arms of libraries
+(cuDNN, FA4), which are known by name and version: their host code and clocks are not ours. Nothing to run here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ APART = 2.0  # times what is allowed otherwise, of a cell that the manifest list
 OTHERWISE = 2.0  # times both floors: cells of a process of their own against cells in turn with others moved by 1.9
 ENOUGH = 20  # pairs, from which on a ratio is compared
 
-Cell = tuple[str, str, int, int]  # digest of the machine code, dtype, sequence length, batch
+Cell = tuple[str, str, int, int]  # digest of the machine code or a library, dtype, sequence length, batch
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Ratio:
     file: str
     summary: Summary
     floor: float
+    library: bool = False
 
     @property
     def name(self) -> str:
@@ -39,21 +41,25 @@ class Ratio:
 
 
 def ratios(files: Mapping[str, BenchResult]) -> dict[Cell, list[Ratio]]:
-    """All cells that files have in common, by machine code."""
+    """All cells that files have in common, by machine code or library."""
     found: dict[Cell, list[Ratio]] = {}
     for name, result in files.items():
         for one in result.summaries:
-            kernel = result.kernels.get(one.kernel)
-            if (
-                kernel is None
-                or kernel.text_sha256 is None
-                or one.n_pairs < ENOUGH
-                or one.dtype not in result.floors_pct
-            ):
+            code = code_of(result, one.kernel)
+            if code is None or one.n_pairs < ENOUGH or one.dtype not in result.floors_pct:
                 continue
-            cell = (kernel.text_sha256, one.dtype, one.shape.seq_len, one.shape.batch)
-            found.setdefault(cell, []).append(Ratio(name, one, math.log1p(result.floors_pct[one.dtype] / 100)))
+            floor = math.log1p(result.floors_pct[one.dtype] / 100)
+            ratio = Ratio(name, one, floor, library=one.kernel in result.references)
+            found.setdefault((code, one.dtype, one.shape.seq_len, one.shape.batch), []).append(ratio)
     return {cell: several for cell, several in found.items() if len(several) > 1}
+
+
+def code_of(result: BenchResult, name: str) -> str | None:
+    """What an arm is known by in every file: its machine code, or a library's name and version; None where unknown."""
+    if library := result.references.get(name):
+        return f"{name} {library.version}"
+    kernel = result.kernels.get(name)
+    return kernel.text_sha256 if kernel else None
 
 
 def disagreements(
@@ -71,7 +77,7 @@ def disagreements(
     needed = set()
     for several in ratios(files).values():
         for a, b in combinations(several, 2):
-            alike = beside.get(b.file) == a.file or beside.get(a.file) == b.file
+            alike = not a.library and (beside.get(b.file) == a.file or beside.get(a.file) == b.file)
             allowed = (a.floor + b.floor) * (1.0 if alike else OTHERWISE)
             known = listed & {(a.file, a.name), (b.file, b.name)}
             if gap(a.summary, b.summary) > allowed:

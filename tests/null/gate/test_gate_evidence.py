@@ -112,6 +112,14 @@ def faster(document: Document, factor: float, begins: str = "", seq_len: int = 0
                 one["pairs"] = [[*pair[:3], pair[3] / factor] for pair in one["pairs"]]
 
 
+def arm(document: Document, name: str, factor: float) -> None:
+    """Scales the times of a library."""
+    for group in document["groups"]:
+        for one in group["series"]:
+            if one["kernel"] == name:
+                one["pairs"] = [[*pair[:3], pair[3] / factor] for pair in one["pairs"]]
+
+
 def block(document: Document, factor: float, n: int) -> None:
     """Scales the first blocks of one cell of iteration 9 at S = 4096."""
     for group in document["groups"]:
@@ -237,6 +245,9 @@ EDITS: dict[str, tuple[str, Edit, Callable[[Path], Outcome], str]] = {
                             "second_card.json.gz: gpu.power_limit_w: expected 700.0, as in bench.json.gz, found 350.0"),
     "another FA2": ("second_card", lambda d: d["reference"].update(torch="2.9.0"), AGREE,
                     "reference.torch: expected 2.11.0+cu130, as in bench.json.gz, found 2.9.0"),
+    "another cuDNN": ("bundle", lambda d: d["references"]["cudnn"].update(version="9.20.0"), AGREE,
+                      "reference.cudnn.version: expected 9."),
+    "cuDNN, 5 % faster": ("bundle", lambda d: arm(d, "cudnn", 1.05), AGREE, ".json.gz: cell cudnn fp16 S="),
     "the same card twice": (
         "second_card", lambda d: d["gpu"].update(uuid=CARD), AGREE,
         "second_card.json.gz: gpu.uuid: expected another card than that of bench.json.gz"),
@@ -265,7 +276,8 @@ EDITS: dict[str, tuple[str, Edit, Callable[[Path], Outcome], str]] = {
 def test_an_edit_is_named_though_all_is_sealed_and_derived_anew(tree: Path, name: str) -> None:
     stem, change, check, line = EDITS[name]
     folder = tree / "h200"
-    more = ("bench", "second_card", "counters") if check is AGREE else ()
+    more: tuple[str, ...] = ("bench", "second_card", "counters") if check is AGREE else ()
+    more += ("h200",) if stem == "bundle" else ()
     only(folder, "counters.csv", SMALL, *(f"{one}.json.gz" for one in dict.fromkeys((stem, *more))))
     if stem == "check" and check is AGREE:
         only(tree / "h100", "check.json.gz")
@@ -397,17 +409,22 @@ def test_cells_that_lie_apart_are_listed_with_a_reason_and_no_others_are() -> No
     apart = held["bundle.json.gz"].apart
     assert apart is not None
     assert "lower" in apart.why
-    files = {name: load_as(RESULTS / "h200" / name, BenchResult) for name in ("bench.json.gz", "bundle.json.gz")}
+    files = {
+        name: load_as(RESULTS / "h200" / name, BenchResult)
+        for name in ("bench.json.gz", "h200.json.gz", "bundle.json.gz")
+    }
     beside = {name: one.beside for name, one in held.items() if one.beside}
     assert list(repeats.disagreements(files, beside, {"bundle.json.gz": apart.cells})) == []
     unlisted = list(repeats.disagreements(files, beside))
     assert [line.partition(": expected")[0] for line in unlisted] == [f"bundle.json.gz: cell {c}" for c in apart.cells]
-    other = apart.cells[0].replace("S=1024", "S=4096")
-    (told,) = repeats.disagreements(files, beside, {"bundle.json.gz": [*apart.cells, other]})
+    assert apart.cells[-1] == "cudnn fp16 S=1024", "a library's arm counts"
+    own, _ = apart.cells[:-1], files.pop("h200.json.gz")
+    other = own[0].replace("S=1024", "S=4096")
+    (told,) = repeats.disagreements(files, beside, {"bundle.json.gz": [*own, other]})
     assert told == f"bundle.json.gz: cell {other}: {repeats.AGREES}"
     for factor, n in ((1.0, 0), (1.04, 1)):  # twice as far, and no farther
-        moved = {**files, "bundle.json.gz": scaled(files["bundle.json.gz"], apart.cells[0], factor)}
-        assert len(list(repeats.disagreements(moved, beside, {"bundle.json.gz": apart.cells}))) == n
+        moved = {**files, "bundle.json.gz": scaled(files["bundle.json.gz"], own[0], factor)}
+        assert len(list(repeats.disagreements(moved, beside, {"bundle.json.gz": own}))) == n
 
 
 def scaled(result: BenchResult, cell: str, factor: float) -> BenchResult:
