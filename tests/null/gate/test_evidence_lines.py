@@ -185,7 +185,9 @@ def test_a_timing_that_was_made_otherwise_is_named(field: str, value: object, li
 def test_a_manifest_of_texts_alone_asks_too_little(machine: str, folder: str, lines: list[str]) -> None:
     found = list(manifest.too_little(Manifest(machine=machine, files={"README.md": held("README.md")}), folder))
     cases = "expected cases of all configurations of the ladder (prog), found none"
-    assert found == [*lines, *([] if machine == "abacus" else [cases])]
+    kinds = {**manifest.LEAST, **manifest.MORE.get(machine, {})} if machine != "abacus" else {}
+    few = [f"{kind}: expected at least {least} files that hold them, found 0" for kind, least in kinds.items()]
+    assert found == [*few, *lines, *([] if machine == "abacus" else [cases])]
 
 
 def test_a_cell_is_known_by_all_that_was_recorded_of_its_run() -> None:
