@@ -18,6 +18,7 @@ from flashladder.report.page.sections import Content
 from flashladder.results.schema import Summary, kernel_key
 
 ORDER, TITLE = 20, "Speed over length"
+WIDEST = 0.2  # interval of a point on the line, as a share of its percentage of FA2
 
 
 def milestones(book: Book, one: Timed, dtype: str) -> list[tuple[str, str]]:
@@ -56,22 +57,32 @@ def panel(book: Book, one: Timed, dtype: str) -> Drawn:
         plot.legend("upper left", columns=3)
 
     told = f"Forward pass, {dtype}, d_head 128; each kernel timed in turn with FA2, whose line is the median beside all"
+    if any(wide(one.summaries[key, dtype, n]) for key, _ in milestones(book, one, dtype) for n in one.lengths
+           if (key, dtype, n) in one.summaries):  # fmt: skip
+        told += f"; hollow, off the line: its interval is wider than {WIDEST:.0%} of it, so that it says little"
     return draw(f"tflops-{one.path.parent.name}-{dtype}", f"{one.title}, {dtype}", f"{told}.", fill)
 
 
+def wide(summary: Summary) -> bool:
+    """Whether the interval of a figure is too wide for its point to be believed."""
+    return summary.pct_high - summary.pct_low > WIDEST * summary.pct
+
+
 def series(book: Book, plot: Plot, one: Timed, own: list[Summary], name: str, style: int) -> None:
-    """One kernel's line."""
-    xs, ys = [s.shape.seq_len for s in own], [s.tflops for s in own]
-    urls = [
-        plot.url(
-            book.records.timing(one.path, s.kernel, s.dtype, s.shape),
-            f"{one.title}, {name}, S = {s.shape.seq_len}: {s.tflops:.1f} TFLOP/s, {s.pct:.1f} % of FA2",
-        )
-        for s in own
-    ]
+    """One kernel's line, without the points whose intervals are wide, which stand hollow beside it."""
     dash = style % len(DASHES)
-    plot.line(xs, ys, style, dash=dash)
-    plot.dots(xs, ys, urls, style)
+    firm = [s for s in own if not wide(s)]
+    plot.line([s.shape.seq_len for s in firm], [s.tflops for s in firm], style, dash=dash)
+    for hollow, chosen in ((False, firm), (True, [s for s in own if wide(s)])):
+        urls = [
+            plot.url(
+                book.records.timing(one.path, s.kernel, s.dtype, s.shape),
+                f"{one.title}, {name}, S = {s.shape.seq_len}: {s.tflops:.1f} TFLOP/s, {s.pct:.1f} % of FA2"
+                + (f" ({s.pct_low:.1f} to {s.pct_high:.1f} %: unsure)" if hollow else ""),
+            )
+            for s in chosen
+        ]
+        plot.dots([s.shape.seq_len for s in chosen], [s.tflops for s in chosen], urls, style, hollow=hollow)
     plot.label(name, style, dash=dash)
 
 

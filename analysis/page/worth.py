@@ -27,6 +27,11 @@ HOW = {"-": "taken back from", "+": "added to"}
 COLORS = {"faster": SERIES[0], "slower": SERIES[1], "same": FAINT, "ambiguous": SERIES[4]}
 
 
+def points(gain: float) -> str:
+    """Percentage points with their sign, which what rounds to nothing has not."""
+    return f"{gain:+.1f}" if round(gain, 1) else "0.0"
+
+
 def steps(book: Book, one: Timed) -> list[tuple[int, str, Summary]]:
     """Number, name and timing of each step in the machine's own configurations, fp16."""
     found = []
@@ -60,11 +65,11 @@ def waterfall(book: Book, one: Timed) -> Drawn:
             )
             record = join(book.records.timing(one.path, s.kernel, s.dtype, s.shape) for s in (before, summary) if s)
             bar[0].set_url(
-                plot.url(record, f"iteration {number}: {start:.1f} to {summary.pct:.1f} %, {gain:+.1f} points")
+                plot.url(record, f"iteration {number}: {start:.1f} to {summary.pct:.1f} %, {points(gain)} points")
             )
             right = max(start, summary.pct)
             plot.axes.annotate(
-                f"{gain:+.1f}", (right, i), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8
+                points(gain), (right, i), xytext=(3, 0), textcoords="offset points", va="center", fontsize=8
             )
         plot.axes.axvline(100, color=FAINT, linewidth=1)
         plot.axes.set_yticks(range(len(found)), [f"{name} {number}" for number, name, _ in found])

@@ -11,7 +11,7 @@ something does not, 2 there is nothing to verify, or no GPU for a rerun.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 import re
@@ -254,7 +254,7 @@ def render(found: Sequence[Verified]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Verifies and prints; exit code 1 when something does not hold, 2 when a rerun has no GPU."""
     numbers = {"type": whole}
-    own = {"path": {"type": named}, "cells": numbers, "seed": numbers}
+    own: dict[str, Mapping[str, object]] = {"path": {"type": named}, "cells": numbers, "seed": numbers}
     parser = parser_of(COMMANDS["verify"], "gate.verify", "results/h200", **own)
     options = parser.parse_args(argv)
     path: Path | None = options.path
