@@ -354,7 +354,7 @@ def test_a_file_alone_is_checked_without_a_seal_and_says_so(tmp_path: Path, caps
     ("name", "message"),
     [
         ("none.json", "none.json: no such result: expected a result file or a folder of them"),
-        ("empty", "empty: nothing to verify: expected result files beside SHA256SUMS, found none"),
+        ("empty", "empty: nothing to verify: expected result files in it, or in a folder of it, found none"),
         ("notes.txt", "notes.txt: not a result: expected a name that ends in .json or .json.gz"),
     ],
 )
