@@ -27,7 +27,11 @@ def out_folder(text: str) -> Path:
     if path is None or not path.resolve().name:
         raise argparse.ArgumentTypeError(f"expected a folder, found {text!r}")
     for place in (path, *path.parents):
-        if place.exists() and not place.is_dir():
+        try:
+            is_file = place.exists() and not place.is_dir()
+        except OSError as error:  # a name that is too long
+            raise argparse.ArgumentTypeError(f"expected a folder, found {text[:60]!r} ({error.strerror})") from error
+        if is_file:
             raise argparse.ArgumentTypeError(f"expected a folder, found the file {relative(place)}")
     return path.resolve() if path.name in ("", "..") else path
 

@@ -106,11 +106,12 @@ def _contexts() -> tuple[Any, Any]:
 
 def _command_line(text: str) -> None:
     """One word per line, read by `invoke` and, where the first is a command with a parser, by that; nothing runs."""
+    from invoke.exceptions import ParseError
     from invoke.parser import Parser as InvokeParser
 
     words = [word.replace("\x00", "") for word in text.split("\n")]  # no argument of a process can hold a NUL
     initial, contexts = _contexts()
-    with contextlib.suppress(usage.UsageError):
+    with contextlib.suppress(usage.UsageError, ParseError):  # invoke prints its own in one line
         InvokeParser(contexts=contexts, initial=initial).parse_argv(words)
     if words[0] not in PARSERS:
         return
