@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flashladder.gate.evidence import manifest, proofs, repeats, timings
+from flashladder.gate.evidence import cross, manifest, proofs, repeats, timings
 from flashladder.gate.evidence.rule12 import Known, known_of
 from flashladder.ladder.manifest import (
     Log,
@@ -240,3 +240,10 @@ def test_the_other_half_of_a_file_agrees_within_both_floors_any_other_within_twi
         assert (
             f"as in a, within both intervals and {allowed:.2f} % for the floors, found {moved['pct']:.2f}" in lines[0]
         )
+
+
+@pytest.mark.parametrize("field", ["torch", "cuda", "op"])
+def test_another_build_of_fa2_is_named_by_its_field(field: str) -> None:
+    other = RESULT.model_copy(update={"reference": RESULT.reference.model_copy(update={field: "0.1"})})
+    expected = f"expected {getattr(RESULT.reference, field)}, as in a, found 0.1"
+    assert list(cross._references({"a": RESULT, "b": other})) == [f"b: reference.{field}: {expected}"]
