@@ -460,7 +460,6 @@ def test_a_published_folder_without_its_seal_fails(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([""], "expected a path, found nothing"),
         (["results/h200", "--cells", "3"], "--cells and --seed are of a rerun; add --rerun"),
         (["results/h200", "--seed", "1"], "--cells and --seed are of a rerun; add --rerun"),
     ],
