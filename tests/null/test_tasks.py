@@ -231,7 +231,7 @@ MEANT: list[tuple[str, dict[str, object]]] = [
     ("sweep a100 --dry-run --shard 0/2 --slurm partition=p",
      {"grid": "a100", "dry_run": True, "shard": (0, 2), "slurm": "partition=p", "gpus": "all", "timeout": None}),
     ("sass 8", {"targets": ["8"], "config": None, "arch": "sm_80"}),
-    ("verify", {"path": "", "json": False}),
+    ("verify", {"path": None, "json": False}),
     ("check 7", {"backend": "gpu"}),
     ("build 7", {"configs": "prog"}),
     ("bench 16 --references cudnn,fa4 --method nvbench,ncu",
