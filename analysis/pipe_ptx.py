@@ -19,13 +19,12 @@ LOOP = 64  # instructions of one loop trip, about: the loop's own three are litt
 
 @dataclass(frozen=True)
 class Op:
-    """One instruction: its text, its registers by type, what they hold at first, and the unit that one stands for.
+    """One instruction: its text, its registers by type, and what they hold at first.
 
     Attributes:
         text: the instruction, and what feeds its result into the next one.
         registers: PTX type to names, each with ``{i}``.
         start: texts that fill those registers from %zero (0), %one (1.0f), %thread, %shared and %global.
-        bytes: what one instruction of a warp moves, for those whose rate is told in bytes.
         after: what follows the loop's last round, once.
         instructions: how many of its text are counted (what only keeps the chain alive is not).
     """
@@ -33,7 +32,6 @@ class Op:
     text: str
     registers: Mapping[str, tuple[str, ...]]
     start: tuple[str, ...] = ()
-    bytes: int = 0
     after: str = ""
     instructions: int = 1
 
@@ -56,31 +54,30 @@ def _mma(kind: str) -> Op:
     return Op(text, {"f32": parts}, tuple(f"mov.f32 {part}, %one;" for part in parts))
 
 
-def _shared(load: str, results: int, stride: int, size: int) -> Op:
+def _shared(load: str, results: int, stride: int) -> Op:
     """A load of shared memory whose address is the last one plus the zero that it read; `stride`: bytes per lane."""
     names = tuple(f"%s{{i}}_{part}" for part in range(results))
     listed = "{{" + ", ".join(names) + "}}" if results > 1 else names[0]
     start = (f"mad.lo.u32 %p{{i}}, %lane, {stride}, %shared;",)
     return Op(f"{load} {listed}, [%p{{i}}];\n    add.u32 %p{{i}}, %p{{i}}, {names[0]};",
-              {"b32": (*names, "%p{i}")}, start, size)  # fmt: skip
+              {"b32": (*names, "%p{i}")}, start)  # fmt: skip
 
 
 OPS: dict[str, Op] = {
     "mma.f16": _mma("f16"),
     "mma.bf16": _mma("bf16"),
-    "ldmatrix.x4": _shared("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 4, 16, 512),
-    "ldmatrix.x4.trans": _shared("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", 4, 16, 512),
-    "ldmatrix.x4 8-way": _shared("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 4, 128, 512),
-    "ld.shared.b32": _shared("ld.shared.b32", 1, 4, 128),
-    "ld.shared.v4": _shared("ld.shared.v4.b32", 4, 16, 512),
+    "ldmatrix.x4": _shared("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 4, 16),
+    "ldmatrix.x4.trans": _shared("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", 4, 16),
+    "ldmatrix.x4 8-way": _shared("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 4, 128),
+    "ld.shared.b32": _shared("ld.shared.b32", 1, 4),
+    "ld.shared.v4": _shared("ld.shared.v4.b32", 4, 16),
     "st.shared.b32": Op(
-        "st.volatile.shared.b32 [%q{i}], %zero;", {"b32": ("%q{i}",)}, ("mad.lo.u32 %q{i}, %lane, 4, %shared;",), 128
+        "st.volatile.shared.b32 [%q{i}], %zero;", {"b32": ("%q{i}",)}, ("mad.lo.u32 %q{i}, %lane, 4, %shared;",)
     ),
     "st.shared.v4": Op(
         "st.volatile.shared.v4.b32 [%q{i}], {{%zero, %zero, %zero, %zero}};",
         {"b32": ("%q{i}",)},
         ("mad.lo.u32 %q{i}, %lane, 16, %shared;",),
-        512,
     ),
     "shfl.bfly": _word("shfl.sync.bfly.b32 %w{i}, %w{i}, 1, 31, -1;"),
     "ex2": _float("ex2.approx.ftz.f32 %x{i}, %x{i};"),
@@ -109,7 +106,6 @@ OPS: dict[str, Op] = {
         "cp.async.cg.shared.global [%q{i}], [%g{i}], 16;",
         {"b32": ("%q{i}",), "b64": ("%g{i}",)},
         ("mad.lo.u32 %q{i}, %lane, 16, %shared;", "add.u64 %g{i}, %global, {i}0000;"),
-        512,
         "cp.async.commit_group;\n    cp.async.wait_group 0;",
     ),
     "ld.global.cg.v4": Op(
@@ -117,7 +113,6 @@ OPS: dict[str, Op] = {
         "    add.u64 %g{i}, %g{i}, %h{i};",
         {"b32": tuple(f"%l{{i}}_{part}" for part in range(4)), "b64": ("%g{i}", "%h{i}")},
         ("add.u64 %g{i}, %global, {i}0000;",),
-        512,
     ),
 }
 

@@ -121,8 +121,9 @@ def repeats_hold(folder: Path) -> Outcome:
         expected = load_as(path, BenchResult)
         if expected.mode != MODE or expected.purpose != "report":
             continue
+        manifest = cross.timings(path.parent)
         for other in other_files(path):
-            owed = cross.timings(other.parent).get(other.name)
+            owed = manifest.get(other.name)
             apart = owed.apart.cells if owed and owed.apart else ()
             found = rule12.same_model(expected, load_as(other, BenchResult), (path.name, relative(other)), apart)
             problems += found.problems

@@ -24,6 +24,11 @@ ENOUGH = 20  # pairs, from which on a ratio is compared
 Cell = tuple[str, str, int, int]  # digest of the machine code or a library, dtype, sequence length, batch
 
 
+def cell_of(one: Summary) -> str:
+    """A cell's name in messages and in a manifest's `apart`."""
+    return f"{one.kernel} {one.dtype} S={one.shape.seq_len}"
+
+
 @dataclass(frozen=True)
 class Ratio:
     """One cell of one file: its summary, and the A/A floor of its dtype there in log units."""
@@ -36,8 +41,7 @@ class Ratio:
     @property
     def name(self) -> str:
         """The cell as messages name it."""
-        one = self.summary
-        return f"cell {one.kernel} {one.dtype} S={one.shape.seq_len}"
+        return f"cell {cell_of(self.summary)}"
 
 
 def ratios(files: Mapping[str, BenchResult]) -> dict[Cell, list[Ratio]]:

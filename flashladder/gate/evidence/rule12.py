@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from flashladder.gate.evidence.repeats import APART
+from flashladder.gate.evidence.repeats import APART, cell_of
 from flashladder.results.differences import Found
 from flashladder.results.published import load_description, tolerance_points
 from flashladder.results.schema import BenchResult, Mean, Summary
@@ -120,7 +120,7 @@ def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]
             n += 1
             statistic = f"seq{one.shape.seq_len}" if isinstance(one, Summary) else "hmean"
             points = tolerance_points(tolerance, statistic)
-            if isinstance(one, Summary) and f"{one.kernel} {one.dtype} S={one.shape.seq_len}" in apart:
+            if isinstance(one, Summary) and cell_of(one) in apart:
                 points *= APART
             where = f"{names[1]}: {one.kernel} {one.dtype} {statistic}, beside {names[0]}"
             known = known_of(expected, wanted[key]), known_of(found, one)

@@ -431,7 +431,7 @@ def scaled(result: BenchResult, cell: str, factor: float) -> BenchResult:
     """The ratio of one cell times a factor."""
     new = [
         one.model_copy(update={key: getattr(one, key) * factor for key in ("pct", "pct_low", "pct_high")})
-        if f"{one.kernel} {one.dtype} S={one.shape.seq_len}" == cell
+        if repeats.cell_of(one) == cell
         else one
         for one in result.summaries
     ]
