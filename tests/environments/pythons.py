@@ -14,8 +14,8 @@ import sys
 import time
 
 from flashladder.paths import ROOT
+from tests.interpreters import PTX, PYTHONS, interpreters
 
-VERSIONS = tuple(f"3.{minor}" for minor in range(10, 15))
 HOME = ROOT / ".nox" / "pythons"
 REQUIREMENTS = ("build", "analysis")
 SOURCES = ("flashladder", "analysis", "tests", "noxfile.py", "tasks.py")
@@ -37,48 +37,21 @@ for found in pkgutil.walk_packages(flashladder.__path__, "flashladder."):
 print(len([name for name in sys.modules if name.startswith("flashladder.")]), "modules; not without torch:", *left)
 """
 DATA = ROOT / "tests" / "data"
-OWN = """\
-.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry k(.param .u64 p)
-{
-    .reg .b64 %rd<3>;
-    .reg .b32 %r<2>;
-    ld.param.u64 %rd1, [p];
-    mov.u32 %r1, %tid.x;
-    mul.wide.u32 %rd2, %r1, 4;
-    add.u64 %rd1, %rd1, %rd2;
-    st.global.u32 [%rd1], %r1;
-    ret;
-}
-"""
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("-m", "flashladder", "list"),
     ("-m", "flashladder", "show", "8"),
     ("-m", "flashladder", "verify", "results/h100"),
     ("-m", "flashladder.machine_code.ptx", str(DATA / "tiny.ptx")),
     ("-m", "flashladder.machine_code.cubin", str(DATA / "tiny.sm_80.cubin")),
-    ("-m", "flashladder", "emulate", str(HOME / "own.ptx"), "--block", "32", "--arg", "p=int32:32:zeros"),
+    ("-m", "flashladder", "emulate", str(HOME / "own.ptx"), "--block", "32", "--arg", "out=int32:32:zeros"),
 )
 
 
-def environment(version: str) -> Path | None:
-    """The interpreter of an environment with what the package needs, but torch; None where there is no such Python."""
-    asked = subprocess.run(
-        ["uv", "python", "find", "--no-python-downloads", "--system", version],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    known = Path.home() / ".pyenv" / "versions"
-    there = sorted(known.glob(f"{version}.*/bin/python3")) if known.is_dir() else []
-    python = asked.stdout.strip() if asked.returncode == 0 else str(there[-1]) if there else ""
-    if not python:
-        return None
+def environment(version: str, python: Path) -> Path:
+    """The interpreter of an environment with what the package needs, but torch."""
     venv = HOME / version
     if not (venv / "bin" / "python").exists():
-        subprocess.run(["uv", "venv", "--quiet", "--python", python, str(venv)], check=True)
+        subprocess.run(["uv", "venv", "--quiet", "--python", str(python), str(venv)], check=True)
     files = [word for name in REQUIREMENTS for word in ("-r", f"requirements/{name}.txt")]
     subprocess.run(["uv", "pip", "install", "--quiet", "--python", str(venv), *files], check=True, cwd=ROOT)
     return venv / "bin" / "python"
@@ -97,12 +70,14 @@ def main() -> int:
     """One line per Python; leaves with 1 at the first that differs."""
     lists = set[str]()
     HOME.mkdir(parents=True, exist_ok=True)
-    (HOME / "own.ptx").write_text(OWN, encoding="ascii")
-    for version in VERSIONS:
+    (HOME / "own.ptx").write_text(PTX, encoding="ascii")
+    here = interpreters()
+    for version in PYTHONS:
         start = time.monotonic()
-        if (python := environment(version)) is None:
+        if version not in here:
             print(f"{version}: not here")
             continue
+        python = environment(version, here[version])
         ask(python, ("-W", "error", "-m", "compileall", "-q", "-f", *SOURCES))
         modules = ask(python, ("-W", "error", "-c", IMPORT_ALL))
         answers = [ask(python, words) for words in COMMANDS]

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 import os
 from pathlib import Path
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,26 +22,9 @@ import time
 from flashladder.bundle.pipeline import pipeline_wheel
 from flashladder.bundle.runner import members
 from flashladder.paths import ROOT
+from tests.interpreters import PTX, PYTHONS, interpreters
 
-PYTHONS = tuple(f"3.{minor}" for minor in range(10, 15))
 RESULT = ROOT / "results" / "h200" / "ablation.json.gz"
-PTX = """\
-.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry add(.param .u64 out)
-{
-    .reg .b32 %r<4>;
-    .reg .b64 %rd<4>;
-    ld.param.u64 %rd1, [out];
-    mov.u32 %r1, %tid.x;
-    mul.wide.u32 %rd2, %r1, 4;
-    add.s64 %rd3, %rd1, %rd2;
-    add.u32 %r2, %r1, 40;
-    st.global.u32 [%rd3], %r2;
-    ret;
-}
-"""
 PROGRAM = """\
 from pathlib import Path
 import numpy as np
@@ -88,19 +70,6 @@ EXPECTED = (
     Expected(("verify",), 2, CHECKOUT),
     Expected(("lock", "7", "--reason", "x"), 2, CHECKOUT),
 )
-
-
-def interpreters() -> dict[str, Path]:
-    """The Pythons of this machine that the package is for, those that pyenv keeps among them."""
-    found: dict[str, Path] = {}
-    kept = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    for version in PYTHONS:
-        named = shutil.which(f"python{version}")
-        for path in [*([Path(named)] if named else []), *sorted(kept.glob(f"{version}.*/bin/python3"))]:
-            asked = subprocess.run([path, "-c", "print()"], capture_output=True, check=False)
-            if asked.returncode == 0:
-                found.setdefault(version, path)
-    return found
 
 
 def run(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
