@@ -23,7 +23,8 @@ import time
 from tqdm import tqdm
 
 from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_numbers, seconds, whole
-from flashladder.bench.references import FA2, Arms, arms, profiled, reference_identity
+from flashladder.bench.kernel_names import profiled
+from flashladder.bench.references import FA2, Arms, arms, reference_identity
 from flashladder.bench.run import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.bench.subject import Subject, kernel_subject
 from flashladder.bench.table import ranking, table

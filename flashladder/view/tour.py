@@ -20,7 +20,7 @@ import textwrap
 
 from flashladder.arguments import parser_of
 from flashladder.commands import COMMANDS
-from flashladder.errors import CheckFailed
+from flashladder.errors import CheckFailed, require_checkout
 from flashladder.paths import ROOT
 
 WIDTH = 79
@@ -139,8 +139,10 @@ def main(argv: Sequence[str] | None = None, ask: Ask = input) -> int:
 
     Raises:
         CheckFailed: a command did not show what its station is about.
+        FlashladderError: there is no checkout, whose sources and results it shows.
     """
     options = _arguments(argv)
+    require_checkout("tour")
     waits = not options.yes and on_terminal()
     first = options.start
     for number, station in enumerate(STATIONS[first - 1 :], first):

@@ -66,6 +66,7 @@ EXPECTED = (
     Expected(("bench", "7"), 2, "no GPU here"),
     Expected(("gate",), 2, CHECKOUT),
     Expected(("report",), 2, CHECKOUT),
+    Expected(("tour", "--yes"), 2, CHECKOUT),
     Expected(("bundle",), 2, CHECKOUT),
     Expected(("verify",), 2, CHECKOUT),
     Expected(("lock", "7", "--reason", "x"), 2, CHECKOUT),

@@ -74,6 +74,8 @@ def file_problems(path: Path, owed: Manifest | None = None) -> list[str]:
         lines = [] if spec is None else list(_of(path, spec))
     except FlashladderError as error:
         return [str(error)]
+    except FileNotFoundError as error:
+        return [f"{relative(Path(error.filename))}: is missing"]
     except (KeyError, TypeError, ValueError) as error:  # of a file that is no result document, and has no schema
         lines = [f"not of the form that the manifest says: {type(error).__name__} {error}"]
     return [f"{relative(path)}: {line}" for line in lines]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from flashladder.bench import command as bench
-from flashladder.bench import references
+from flashladder.bench import kernel_names
 from flashladder.bench.run import bench_group, estimate_s, prepare
 from flashladder.bench.subject import kernel_subject
 from flashladder.build.installed import Installed, chosen_configs
@@ -211,7 +211,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         monkeypatch.setattr(module, "reference_identity", lambda kernels: result().reference)
     monkeypatch.setattr("flashladder.check.cases.load_installed", load)
     monkeypatch.setattr(bench, "cuda_hardware", lambda *_: (gpu.hardware(), 2**28))
-    monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
+    monkeypatch.setattr(kernel_names, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
     monkeypatch.setattr(bench, "shape_of", lambda length: TINY.model_copy(update={"seq_len": length // 8}))
     monkeypatch.setattr(bench, "bench_group", functools.partial(bench_group, reference=reference))
     monkeypatch.setattr(bench, "prepare", functools.partial(prepare, device="cpu"))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+import json
 from pathlib import Path
+import subprocess
+import sys
 from typing import Any
 import warnings
 
@@ -13,13 +16,15 @@ import pytest
 import torch
 
 from flashladder.bench import command as bench
-from flashladder.bench import references
+from flashladder.bench import kernel_names, references
 from flashladder.bench import table as bench_table
-from flashladder.bench.references import Backend, arms, lacking, longest_kernel, profiled, reference_identity
+from flashladder.bench.kernel_names import longest_kernel, profiled
+from flashladder.bench.references import Backend, arms, lacking, reference_identity
 from flashladder.bench.run import bench_group, prepare
 from flashladder.bench.subject import Subject, kernel_subject
 from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.gpu.bounded import Reply
 from flashladder.ladder.config import KernelConfig
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
@@ -164,12 +169,43 @@ def test_the_profiler_is_asked_once_per_dtype(monkeypatch: pytest.MonkeyPatch) -
         asked.append(f"{name} {dtype}")
         return CUDNN if dtype == "fp16" else None
 
-    monkeypatch.setattr(references, "reference_kernel", kernel)
+    monkeypatch.setattr(kernel_names, "reference_kernel", kernel)
     bare = Reference(op="op", torch="2", cuda="13", kernels={})
     once = profiled(bare, "cudnn", ["bf16", "fp16"])
     assert (once.kernels, once.tile) == ({"fp16": CUDNN}, "64x128x128")
     assert profiled(once, "cudnn", ["fp16"]) is once
     assert asked == ["cudnn bf16", "cudnn fp16"]
+
+
+@pytest.mark.parametrize(
+    ("written", "name"), [('{"kernel": "flash_fwd"}', "flash_fwd"), ('{"kernel": null}', None), (None, None)]
+)
+def test_the_profiler_lives_in_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, written: str | None, name: str | None
+) -> None:
+    """What counts is what it wrote: CUPTI may end that process as it likes."""
+
+    def run(command: Sequence[str], timeout_s: float) -> Reply:
+        assert command[:3] == [sys.executable, "-m", "flashladder.bench.kernel_names"]
+        assert command[3:6] == ["cudnn", "bf16", "--out"]
+        assert timeout_s > 0
+        if written is not None:
+            Path(command[6]).write_text(written, encoding="utf-8")
+        return Reply(134, "free(): invalid pointer")
+
+    monkeypatch.setattr(kernel_names, "run_bounded", run)
+    assert kernel_names.reference_kernel("bf16", "cudnn") == name
+
+
+def test_that_process_ends_without_its_libraries_exit_handlers(tmp_path: Path) -> None:
+    program = (
+        "import atexit, sys; from flashladder.bench import kernel_names as k; atexit.register(print, 'handler ran');"
+        "k.seen_kernel = lambda dtype, name: f'{name} {dtype}'; k.main(['fa2', 'fp16', '--out', sys.argv[1]])"
+    )
+    out = tmp_path / "kernel.json"
+    done = subprocess.run([sys.executable, "-c", program, str(out)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert json.loads(out.read_text(encoding="utf-8")) == {"kernel": "fa2 fp16"}
 
 
 def test_cudnn_is_asked_for_through_transposed_views(monkeypatch: pytest.MonkeyPatch) -> None:

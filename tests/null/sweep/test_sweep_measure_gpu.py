@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder.bench import references
+from flashladder.bench import kernel_names
 from flashladder.bench.run import bench_group, prepare
 from flashladder.bench.subject import Subject
 from flashladder.build.installed import Installed
@@ -119,7 +119,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     }.items():
         monkeypatch.setattr(measure_gpu, name, value)
     monkeypatch.setattr(opened.telemetry, "sample", found.gpu.sample, raising=False)
-    monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"{name} in {dtype}")
+    monkeypatch.setattr(kernel_names, "reference_kernel", lambda dtype, name: f"{name} in {dtype}")
     return found
 
 
