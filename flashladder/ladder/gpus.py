@@ -20,13 +20,15 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.located import read_located, validate
+from flashladder.machine_code.occupancy import Occupancy, Sm
+from flashladder.machine_code.occupancy import occupancy as occupancy_of
 from flashladder.paths import CONFIGS
 from flashladder.toolchain.wheels import load_pins
 from flashladder.yaml_text import yaml_files
 
 GPUS = CONFIGS / "gpus"
 LIMITS = ("threads_per_block", "shared_memory_per_block", "registers_per_thread", "registers_per_block")
-_UNITS = {"KiB": 1024}
+_UNITS = {"KiB": 1024, "KiB/block": 1024}
 
 
 class Quantity(BaseModel):
@@ -57,10 +59,55 @@ class Gpu(BaseModel):
     def excess(self, config: KernelConfig) -> tuple[str, str] | None:
         """What a CTA of `config` may have at most on this GPU, and what it needs; None when it fits."""
         for name, (needed, unit) in config.needs().items():
-            limit = int(self.peaks[name].value * _UNITS.get(self.peaks[name].unit, 1))
+            limit = self.whole(name)
             if needed > limit:
                 return f"at most {limit} {unit}, as {self.title} has", str(needed)
         return None
+
+    def whole(self, name: str) -> int:
+        """A count, or a size in bytes, of `peaks`.
+
+        Raises:
+            FlashladderError: the GPU's file does not have it.
+        """
+        if name not in self.peaks:
+            raise FlashladderError("the GPU's description lacks a value", where=f"{self.gpu}.yaml", expected=name)
+        return int(self.peaks[name].value * _UNITS.get(self.peaks[name].unit, 1))
+
+    @property
+    def sm(self) -> Sm:
+        """One of its SMs.
+
+        Raises:
+            FlashladderError: the GPU's file does not describe it.
+        """
+        return Sm(
+            warps=self.whole("warps_per_sm"),
+            ctas=self.whole("blocks_per_sm"),
+            registers=self.whole("registers_per_sm"),
+            partitions=self.whole("partitions_per_sm"),
+            register_unit=self.whole("register_unit"),
+            registers_per_cta=self.whole("registers_per_block"),
+            registers_per_thread=self.whole("registers_per_thread"),
+            threads_per_cta=self.whole("threads_per_block"),
+            shared_bytes=self.whole("shared_memory_per_sm"),
+            shared_unit=self.whole("shared_memory_unit"),
+            shared_reserved=self.whole("shared_memory_reserved"),
+            barriers=self.whole("barriers_per_sm") if "barriers_per_sm" in self.peaks else None,
+        )
+
+    def occupancy(self, *, registers: int, threads: int, shared_bytes: int, barriers: int = 1) -> Occupancy:
+        """What one of its SMs holds of a kernel; arguments as of `flashladder.machine_code.occupancy.occupancy`.
+
+        Raises:
+            FlashladderError: the GPU's file does not describe its SMs.
+        """
+        return occupancy_of(self.sm, registers=registers, threads=threads, shared_bytes=shared_bytes, barriers=barriers)
+
+    def runs(self, arch: str) -> bool:
+        """Whether it runs machine code for `arch`: its own, or of an earlier minor version of the same major one."""
+        own, other = self.arch.removeprefix("sm_"), arch.removeprefix("sm_")
+        return self.arch == arch or (other.isdigit() and own[:-1] == other[:-1] and own[-1] >= other[-1])
 
     def matches(self, name: str) -> bool:
         """Whether `name`, as the driver reports it, is this model; case does not matter."""

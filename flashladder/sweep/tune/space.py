@@ -17,10 +17,6 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu
 from flashladder.ladder.iteration import Iteration
 
-SYSTEM_SMEM = 1024  # bytes of shared memory that each CTA takes for the system, from sm_80 on
-REGISTER_UNIT = 256  # registers of a warp are allocated in units of so many
-THREADS = 32
-
 
 def left_out(iteration: Iteration) -> Mapping[str, int]:
     """Legal configurations (per dtype) by the first rule that leaves them out; ``""``: those that are timed."""
@@ -32,14 +28,9 @@ def left_out(iteration: Iteration) -> Mapping[str, int]:
 
 
 def resident_warps(config: KernelConfig, registers: int, gpu: Gpu) -> int:
-    """Warps of a kernel that one SM of `gpu` holds at once: as many CTAs as registers and shared memory allow.
-
-    Threads never are the limit: a kernel of the tuning space has more than 64 registers.
-    """
-    per_warp, n_warps = -(-registers * THREADS // REGISTER_UNIT) * REGISTER_UNIT, config.n_threads // THREADS
-    by_registers = int(gpu.peaks["registers_per_block"].value) // (per_warp * n_warps)
-    by_smem = int(gpu.peaks["shared_memory_per_sm"].value) * 1024 // (config.smem_bytes + SYSTEM_SMEM)
-    return min(by_registers, by_smem) * n_warps
+    """Warps of a kernel that one SM of `gpu` holds at once; its one barrier per CTA is never the limit."""
+    found = gpu.occupancy(registers=registers, threads=config.n_threads, shared_bytes=config.smem_bytes)
+    return found.warps
 
 
 def explained(iterations: Sequence[Iteration], width: int) -> list[str]:

@@ -181,16 +181,20 @@ def test_each_gpu_is_described_in_the_units_that_plausibility_needs() -> None:
         "max_clock": "MHz", "memory_bandwidth": "GB/s", "l2": "MiB", "shared_memory_per_sm": "KiB",
         "shared_memory_per_block": "KiB", "threads_per_block": "thread/block",
         "registers_per_block": "register/block", "registers_per_thread": "register/thread",
+        "warps_per_sm": "warp/SM", "blocks_per_sm": "block/SM", "registers_per_sm": "register/SM",
+        "partitions_per_sm": "partition/SM", "register_unit": "register/warp",
+        "shared_memory_unit": "byte/block", "shared_memory_reserved": "KiB/block",
     }  # fmt: skip
     gpus = load_gpus()
     assert set(gpus) == {"a100", "rtx3090", "rtx4090", "h100", "h200"}
     for key, gpu in gpus.items():
-        assert {name: peak.unit for name, peak in gpu.peaks.items()} == units, key
+        barriers = {"barriers_per_sm": "barrier/SM"} if gpu.arch == "sm_90" else {}
+        assert {name: peak.unit for name, peak in gpu.peaks.items()} == units | barriers, key
         peaks = {name: peak.value for name, peak in gpu.peaks.items()}
         computed = peaks["fp16_tensor_rate"] * peaks["sms"] * peaks["boost_clock"] * 1e-6
         assert computed == pytest.approx(peaks["fp16_tensor"], rel=1e-3), key
         assert peaks["boost_clock"] <= peaks["max_clock"]
-        assert peaks["shared_memory_per_block"] == peaks["shared_memory_per_sm"] - 1  # KiB; one is the system's
+        assert peaks["shared_memory_per_block"] == peaks["shared_memory_per_sm"] - peaks["shared_memory_reserved"]
 
 
 @pytest.mark.parametrize(
