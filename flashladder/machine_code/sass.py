@@ -34,7 +34,9 @@ _INSTRUCTION = re.compile(
 )
 _NUMBER = re.compile(r"\b0x(?P<address>[0-9a-f]+)$")  # where a branch goes, in code without labels
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
-_BRANCHES = frozenset({"BRA", "JMP", "CALL", "BREAK"})
+_LISTED = re.compile(r"(?:BRANCH_TARGETS |,)(\.L_\w+)")  # of an indirect branch, in a comment
+INDIRECT = frozenset({"BRX", "BRXU", "JMX", "JMXU"})
+_BRANCHES = frozenset({"BRA", "JMP", "CALL", "BREAK"}) | INDIRECT
 TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA")  # classes of matrix products: mma and wgmma
 _ENDS = frozenset({"EXIT", "RET", "KILL"})
 
@@ -83,29 +85,30 @@ class Sass:
         return count(self.instructions)
 
     @cached_property
+    def index(self) -> Mapping[int, int]:
+        """Place among `instructions` of each address."""
+        return {instruction.address: i for i, instruction in enumerate(self.instructions)}
+
+    @cached_property
     def _successors(self) -> tuple[tuple[int, ...], ...]:
-        index = {instruction.address: i for i, instruction in enumerate(self.instructions)}
         edges = []
         for i, instruction in enumerate(self.instructions):
-            targets = [index[self.labels[name]] for name in self._targets(instruction) if self.labels[name] in index]
-            if i + 1 < len(self.instructions) and not self._never_falls_through(instruction):
+            targets = [self.index[address] for address in self.targets(instruction) if address in self.index]
+            if i + 1 < len(self.instructions) and not never_falls_through(instruction):
                 targets.append(i + 1)
             edges.append(tuple(targets))
         return tuple(edges)
 
-    def _targets(self, instruction: Instruction) -> list[str]:
+    def targets(self, instruction: Instruction) -> list[int]:
+        """Addresses to which a branch may go; none for what is no branch."""
         if instruction.opcode_class not in _BRANCHES:
             return []
-        return [name for name in _TARGET.findall(instruction.operands) if name in self.labels]
+        found = _TARGET.findall(instruction.operands) + _LISTED.findall(instruction.operands)
+        return [self.labels[name] for name in found if name in self.labels]
 
-    @staticmethod
-    def _never_falls_through(instruction: Instruction) -> bool:
-        """An exit or a plain jump; a predicate, or a condition before the target, makes it able to fall through."""
-        if instruction.predicate:
-            return False
-        if instruction.opcode_class in _ENDS:
-            return True
-        return instruction.opcode_class in {"BRA", "JMP"} and "," not in instruction.operands
+    def moves_control(self, instruction: Instruction) -> bool:
+        """Whether another instruction than the next one may follow: a branch, a call or an end."""
+        return instruction.opcode_class in _ENDS or bool(self.targets(instruction))
 
     def loops(self) -> list[tuple[Instruction, ...]]:
         """Every outermost loop, in address order: the instructions that can be reached from themselves."""
@@ -134,6 +137,15 @@ class Sass:
             return sum(counts.get(name, 0) for name in TENSOR), len(body)
 
         return max(self.loops(), key=weight, default=())
+
+
+def never_falls_through(instruction: Instruction) -> bool:
+    """An exit or a plain jump; a predicate, or a condition before the target, makes it able to fall through."""
+    if instruction.predicate:
+        return False
+    if instruction.opcode_class in _ENDS or instruction.opcode_class in INDIRECT:
+        return True
+    return instruction.opcode_class in {"BRA", "JMP"} and "," not in instruction.operands
 
 
 def _reachable(start: int, neighbours: Callable[[int], Sequence[int]]) -> set[int]:

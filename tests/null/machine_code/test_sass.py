@@ -10,6 +10,7 @@ from flashladder.errors import FlashladderError
 from flashladder.machine_code.sass import Sass, count, opcode_class, parse, run_nvdisasm
 from flashladder.results.published import sass_counts
 from flashladder.view.sass import COLUMNS, count_table, listing
+from tests.null.sass_fixture import code
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
 
@@ -17,18 +18,6 @@ LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
 @pytest.fixture(scope="module")
 def tiny() -> Sass:
     return parse(LISTING.read_text(encoding="utf-8"))
-
-
-def code(*rows: str) -> Sass:
-    """A kernel from rows such as ``.L_x_0:`` or ``@P0 EXIT``."""
-    lines, address = ['.section .text.flash_fwd_kernel,"ax",@progbits'], 0
-    for row in rows:
-        if row.endswith(":"):
-            lines.append(row)
-        else:
-            lines.append(f"        /*{address:04x}*/   {row} ;")
-            address += 16
-    return parse("\n".join(lines))
 
 
 @pytest.mark.parametrize(
