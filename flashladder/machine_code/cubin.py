@@ -27,6 +27,7 @@ EM_CUDA = 190
 PAYLOAD = 4
 ATTRIBUTE_FRAME_SIZE = 0x11
 ATTRIBUTE_REGCOUNT = 0x2F
+ATTRIBUTE_PARAM_CBANK = 0x0A  # in `.nv.info.<kernel>`: where the parameters lie in constant bank 0, and their bytes
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Cubin:
     text: bytes  # machine code: 16 bytes per instruction
     registers: int  # per thread
     frame_bytes: int  # local memory per thread: stack frame and spills
+    parameters_at: int | None = None  # offset of the kernel's parameters in constant bank 0
 
     @property
     def text_sha256(self) -> str:
@@ -82,8 +84,12 @@ def _read(elf: ELFFile, kernel: str, where: str) -> Cubin:
     values = {} if info is None else dict(_attributes(info.data(), index))
     if ATTRIBUTE_REGCOUNT not in values:
         raise FlashladderError("the cubin does not give the kernel's registers", where=where, expected=".nv.info")
+    own = elf.get_section_by_name(f".nv.info.{kernel}")
+    places = dict(_attributes(own.data())) if own is not None else {}
+    place = places.get(ATTRIBUTE_PARAM_CBANK)
     return Cubin(
-        kernel, _arch(elf), section.data(), values[ATTRIBUTE_REGCOUNT], values.get(ATTRIBUTE_FRAME_SIZE, 0)
+        kernel, _arch(elf), section.data(), values[ATTRIBUTE_REGCOUNT], values.get(ATTRIBUTE_FRAME_SIZE, 0),
+        None if place is None else place & 0xFFFF,
     )  # fmt: skip
 
 
@@ -96,8 +102,8 @@ def _symbol_index(elf: ELFFile, kernel: str) -> int:
     raise FlashladderError("the cubin has no symbol of that kernel", expected=kernel)
 
 
-def _attributes(data: bytes, symbol: int) -> Iterator[tuple[int, int]]:
-    """(attribute, value) of the records that hold one value for `symbol`."""
+def _attributes(data: bytes, symbol: int | None = None) -> Iterator[tuple[int, int]]:
+    """(attribute, value) of the records that hold one value for `symbol`, or for any."""
     offset = 0
     while offset + 4 <= len(data):
         form, attribute, size = struct.unpack_from("<BBH", data, offset)
@@ -106,7 +112,7 @@ def _attributes(data: bytes, symbol: int) -> Iterator[tuple[int, int]]:
             continue
         if size == 8:
             owner, value = struct.unpack_from("<II", data, offset)
-            if owner == symbol:
+            if symbol in (None, owner):
                 yield attribute, value
         offset += size
 

@@ -4,7 +4,8 @@ Why: what stands inside the loop over KV blocks runs hundreds of times, what sta
 draws such a graph for people; here it is data, made of the instructions that `flashladder.machine_code.sass` read.
 
 A branch that is taken only where the threads of a warp have parted (``BRA.DIV``, ``BRA.CONV``) is an edge of its own
-kind: a warp that runs together never takes it. BSSY, BSYNC and WARPSYNC wait and move nobody: they are no edges.
+kind: a warp that runs together never takes it. BSSY, BSYNC and WARPSYNC wait and move nobody: they are no edges. ptxas
+writes some branches as ``CALL.REL.NOINC``; in a kernel without RET no call comes back, and they are what they seem.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
     Raises:
         FlashladderError: an indirect branch does not say where it may go.
     """
-    leaving = [list(_exits(sass, i)) for i in range(len(sass.instructions))]
+    returns = any(instruction.opcode_class == "RET" for instruction in sass.instructions)
+    leaving = [list(_exits(sass, i, returns=returns)) for i in range(len(sass.instructions))]
     begins = {0, *cuts, *(target for targets in leaving for target, kind in targets if kind != "falls")}
     for i, instruction in enumerate(sass.instructions[:-1]):
         if sass.moves_control(instruction):
@@ -178,26 +180,30 @@ def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
     return Flow(sass, blocks, edges)
 
 
-def _exits(sass: Sass, index: int) -> Iterator[tuple[int, Kind]]:
+def _exits(sass: Sass, index: int, *, returns: bool) -> Iterator[tuple[int, Kind]]:
     """Where control goes after an instruction, and how: the next one first."""
     instruction = sass.instructions[index]
     targets = sass.targets(instruction)
+    kind = _kind(instruction, returns=returns)
     if instruction.opcode_class in INDIRECT and not targets:
         raise FlashladderError(
             "an indirect branch does not say where it may go",
             where=f"address {instruction.address:#x}",
             found=instruction,
         )
-    if index + 1 < len(sass.instructions) and not never_falls_through(instruction):
+    if (
+        index + 1 < len(sass.instructions)
+        and not never_falls_through(instruction)
+        and not (targets and kind == "jumps")
+    ):
         yield index + 1, "falls"
-    yield from ((sass.index[target], _kind(instruction)) for target in targets if target in sass.index)
+    yield from ((sass.index[target], kind) for target in targets if target in sass.index)
 
 
-def _kind(branch: Instruction) -> Kind:
+def _kind(branch: Instruction, *, returns: bool) -> Kind:
+    """What a branch's edge is; `returns`: whether a call may come back."""
     if branch.opcode_class == "CALL":
-        return "calls"
+        return "calls" if returns else "branches" if branch.predicate else "jumps"
     if branch.opcode.startswith(_DIVERGENT):
         return "diverges"
-    if branch.opcode_class in INDIRECT:
-        return "branches"
-    return "jumps" if never_falls_through(branch) else "branches"
+    return "jumps" if never_falls_through(branch) and branch.opcode_class not in INDIRECT else "branches"

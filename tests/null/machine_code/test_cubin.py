@@ -21,6 +21,11 @@ def test_reads_architecture_registers_and_code(arch: str, registers: int, size: 
     assert cubin.text_sha256 == sha256(cubin.text) == text_sha256(DATA / f"tiny.{arch}.cubin")
 
 
+@pytest.mark.parametrize(("arch", "offset"), [("sm_80", 0x160), ("sm_90", 0x210)])
+def test_says_where_the_parameters_lie(arch: str, offset: int) -> None:
+    assert read_cubin(DATA / f"tiny.{arch}.cubin").parameters_at == offset
+
+
 def test_only_the_code_counts(tmp_path: Path) -> None:
     raw = bytearray((DATA / "tiny.sm_80.cubin").read_bytes())
     code = read_cubin(DATA / "tiny.sm_80.cubin").text

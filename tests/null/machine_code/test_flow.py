@@ -96,6 +96,11 @@ def test_a_branch_of_parted_threads_a_call_and_a_branch_by_a_condition() -> None
     assert flow.successors[5] == ()
 
 
+def test_a_call_in_a_kernel_that_never_returns_is_a_branch() -> None:
+    flow = graph_of(code("@P0 CALL.REL.NOINC `(.L_x_0)", "CALL.REL.NOINC `(.L_x_0)", ".L_x_0:", "EXIT"))
+    assert edges(flow) == {(0, 1, "falls"), (0, 2, "branches"), (1, 2, "jumps")}
+
+
 def test_waiting_for_the_other_threads_of_a_warp_is_no_edge() -> None:
     flow = graph_of(code("BSSY B0, `(.L_x_0)", "WARPSYNC R1", "BREAK B0", "BSYNC B0", ".L_x_0:", "EXIT"))
     assert len(flow.blocks) == 1

@@ -1,0 +1,152 @@
+"""How often each block of a kernel runs in a warp, from the kernel's parameters alone.
+
+Why: counts of a listing say what a step changed, counts of what runs say what that is worth. Branches of a kernel whose
+loops are counted by its parameters follow from a few integer instructions (`flashladder.machine_code.flow.uniform`), so
+that no trip count has to be believed: the kernel is walked through, block by block. Threads of a warp are taken to stay
+together.
+
+Try ``run(regions_of(sass).flow, {0x1e0: 64}).counts()``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from flashladder.errors import FlashladderError
+from flashladder.machine_code.flow.dominance import Loop
+from flashladder.machine_code.flow.graph import Flow
+from flashladder.machine_code.flow.uniform import Constants, Reader, Step, Values, operands, step_of
+from flashladder.machine_code.sass import Instruction
+
+LIMIT = 1_000_000  # blocks; a kernel of the ladder runs a few hundred
+
+Guard = Callable[[Values], "int | None"]
+
+
+@dataclass(frozen=True)
+class Executions:
+    """What one warp of a kernel runs.
+
+    Attributes:
+        flow: the kernel.
+        blocks: how often each block runs.
+        edges: how often control goes from one block to another.
+        off: how often each instruction is passed with a predicate that is false, by its place in `Sass.instructions`.
+        unknown: places of instructions whose predicate is not known; they are taken to run.
+    """
+
+    flow: Flow
+    blocks: tuple[int, ...]
+    edges: Mapping[tuple[int, int], int]
+    off: Mapping[int, int]
+    unknown: frozenset[int]
+
+    def of(self, block: int) -> Iterator[tuple[Instruction, int]]:
+        """Each instruction of a block with how often it takes effect."""
+        begin = self.flow.blocks[block].begin
+        for place, instruction in enumerate(self.flow.code(block), begin):
+            yield instruction, self.blocks[block] - self.off.get(place, 0)
+
+    def counts(self, blocks: Collection[int] | None = None) -> Counter[str]:
+        """Executed instructions by their full opcode, without those that their predicate switches off."""
+        found: Counter[str] = Counter()
+        for block in self.flow.indices if blocks is None else blocks:
+            for instruction, times in self.of(block):
+                found[instruction.opcode] += times
+        return found
+
+    def trips(self, loop: Loop) -> Fraction:
+        """Rounds of a loop for each time that it is entered; 0 where it never is."""
+        rounds = self.blocks[loop.header]
+        entries = rounds - sum(self.edges.get((latch, loop.header), 0) for latch in loop.latches)
+        return Fraction(rounds, entries) if entries else Fraction(0)
+
+
+def run(flow: Flow, constants: Constants, limit: int = LIMIT) -> Executions:
+    """Walks through a kernel as one warp does.
+
+    Args:
+        flow: the kernel.
+        constants: the kernel's parameters, as 32-bit words of constant bank 0 by their offset there.
+        limit: blocks after which it is taken never to end.
+
+    Raises:
+        FlashladderError: a branch depends on what `constants` do not decide, or the kernel does not end.
+    """
+    walk = _Walk(flow, constants)
+    block: int | None = 0
+    for _ in range(limit):
+        if block is None:
+            unknown = frozenset(walk.unknown)
+            blocks = tuple(walk.visits[index] for index in flow.indices)
+            return Executions(flow, blocks, walk.passed, walk.off, unknown)
+        block = walk.through(block)
+    raise FlashladderError("the kernel does not end", expected=f"an end within {limit:,} blocks")
+
+
+class _Walk:
+    """A warp on its way: what is known to it, and where it has been."""
+
+    def __init__(self, flow: Flow, constants: Constants) -> None:
+        self.flow, self.constants = flow, constants
+        self.values: Values = {}
+        self.visits: Counter[int] = Counter()
+        self.passed: Counter[tuple[int, int]] = Counter()
+        self.off: Counter[int] = Counter()
+        self.unknown: set[int] = set()
+        self._read: dict[int, list[tuple[int, Guard | None, Step | None]]] = {}
+
+    def through(self, block: int) -> int | None:
+        """Runs a block; the next one, None at the end."""
+        self.visits[block] += 1
+        if block not in self._read:
+            self._read[block] = list(self._steps(block))
+        for place, guard, step in self._read[block]:
+            if guard is not None and (runs := guard(self.values)) != 1:
+                self.off[place] += runs == 0
+                if runs is None:
+                    self.unknown.add(place)
+            if step is not None:
+                step(self.values)
+        target = self._next(block)
+        if target is not None:
+            self.passed[block, target] += 1
+        return target
+
+    def _steps(self, block: int) -> Iterator[tuple[int, Guard | None, Step | None]]:
+        """What a block's instructions do to what is known, those that do nothing left out."""
+        reader = Reader(self.constants)
+        for place, instruction in enumerate(self.flow.code(block), self.flow.blocks[block].begin):
+            guard = reader.value(instruction.predicate.removeprefix("@")) if instruction.predicate else None
+            step = step_of(instruction, self.constants)
+            if guard is not None or step is not None:
+                yield place, guard, step
+
+    def _next(self, block: int) -> int | None:
+        """Where control goes behind a block; None where it ends."""
+        leaving = {edge.kind: edge.target for edge in self.flow.edges_of(block)}
+        last = self.flow.code(block)[-1]
+        behind = leaving.get("falls")
+        away = leaving.get("jumps", leaving.get("branches"))
+        if not self.flow.sass.moves_control(last) or "diverges" in leaving:
+            return behind
+        if "calls" in leaving or len(self.flow.edges_of(block)) > 2:
+            raise self._lost(last, "a call, or a branch to one of many places")
+        reader = Reader(self.constants)
+        texts = [last.predicate.removeprefix("@"), *operands(last)[:-1]]
+        known = [reader.value(text)(self.values) for text in texts if text]
+        if 0 in known:
+            return behind
+        if None in known:
+            raise self._lost(last, "a predicate that the kernel's parameters do not decide")
+        return away
+
+    @staticmethod
+    def _lost(branch: Instruction, found: str) -> FlashladderError:
+        where = f"address {branch.address:#x}, {branch}"
+        return FlashladderError(
+            "which way a branch goes is not known", where=where, expected="one that all threads take alike", found=found
+        )
