@@ -1,0 +1,130 @@
+"""What runs of the machine code is what the emulator runs of the PTX, class by class where ptxas makes one of one.
+
+The counts come from the control-flow graph: each block's instructions times how often it runs, loop trips included.
+Run: pytest tests/nvcc/test_executions.py  (10 s)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from flashladder import emulator
+from flashladder.build.compile import compile_many
+from flashladder.emulate.executions import Executed, constants_of, executed, launch_of, walked
+from flashladder.emulate.kernel import forward, make_tensors
+from flashladder.emulate.reading import load_reading
+from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.machine_code.cubin import Cubin, read_cubin
+from flashladder.machine_code.flow.regions import LOOP, PEELED
+from flashladder.machine_code.sass import Sass, count, disassemble_many
+from flashladder.names import GLOBAL_REQUESTS, LDSM, PUBLISHED_GPU, TENSOR
+from flashladder.results.samples import Shape
+from flashladder.toolchain.wheels import find_toolchain
+
+pytestmark = pytest.mark.nvcc
+
+SMALL = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)  # four KV blocks
+NUMBERS = [step.number for step in load_all()]
+
+
+@cache
+def machine_code(arch: str) -> dict[int, tuple[Cubin, Sass]]:
+    """Every iteration's kernel, in the A100's configuration."""
+    steps = [step for step in load_all() if arch in step.family.targets.arches]
+    entries = compile_many([(step, step.configs[PUBLISHED_GPU], arch) for step in steps])
+    cubins = [read_cubin(entry.cubin) for entry in entries]
+    sass = disassemble_many([cubin.text for cubin in cubins], arch, find_toolchain().nvdisasm)
+    return {step.number: found for step, *found in zip(steps, cubins, sass, strict=True)}  # type: ignore[misc] # pairs
+
+
+def runs(step: Iteration, arch: str, shape: Shape) -> Executed:
+    cubin, sass = machine_code(arch)[step.number]
+    config = step.configs[PUBLISHED_GPU]
+    launch = launch_of(step, config, shape)
+    assert cubin.parameters_at is not None
+    return walked(sass, launch, constants_of(step, config, launch, cubin.parameters_at))
+
+
+def sass_classes(found: Executed) -> Counter[str]:
+    """Instructions of the classes that PTX has too, under PTX's names; LDSM by its number of matrices."""
+    classes: Counter[str] = Counter()
+    for opcode, n in found.launch().items():
+        words = opcode.split(".")
+        head, last = words[0], words[-1]
+        if head in ("HMMA", "LDGSTS") or opcode == "MUFU.EX2":
+            classes[{"HMMA": "mma", "LDGSTS": "cp.async", "MUFU": "ex2"}[head]] += n
+        elif head == "LDSM":
+            classes[f"ldmatrix.x{last if last in '24' else 1}"] += n
+    return classes
+
+
+def ptx_classes(opcodes: Counter[str]) -> Counter[str]:
+    classes: Counter[str] = Counter()
+    for opcode, n in opcodes.items():
+        words = opcode.split(".")
+        if words[0] in ("mma", "ex2"):
+            classes[words[0]] += n
+        elif words[0] == "ldmatrix":
+            classes[f"ldmatrix.{next(word for word in words if word in ('x1', 'x2', 'x4'))}"] += n
+        elif opcode.startswith(("cp.async.cg.", "cp.async.ca.")):
+            classes["cp.async"] += n
+    return classes
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_executed_machine_code_agrees_with_executed_ptx(number: int) -> None:
+    step = load_iteration(number)
+    config = step.configs[PUBLISHED_GPU]
+    counters = emulator.Counters()
+    forward(step, config, make_tensors(step, config, SMALL), observers=[counters])
+    wanted = ptx_classes(counters.opcodes)
+    assert all(wanted[name] > 0 for name in ("mma", "ldmatrix.x4", "ex2", "cp.async"))
+    assert {arch: sass_classes(runs(step, arch, SMALL)) for arch in step.family.targets.arches} == dict.fromkeys(
+        step.family.targets.arches, wanted
+    )
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_executed_machine_code_agrees_with_the_committed_reading(number: int) -> None:
+    step, reading = load_iteration(number), load_reading()
+    kernel = reading.of(number)
+    found = runs(step, "sm_80", reading.shape)
+    assert kernel.config == step.configs[PUBLISHED_GPU].short_form()
+    classes = sass_classes(found)
+    assert classes["mma"] == kernel.counters[TENSOR]
+    assert sum(n for name, n in classes.items() if name.startswith("ldmatrix")) == kernel.counters[LDSM]
+    assert classes["cp.async"] == kernel.counters[GLOBAL_REQUESTS.format("ld")]
+    assert found.kv_blocks == reading.shape.seq_len // step.configs[PUBLISHED_GPU].multiples["B_c"]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_regions_are_as_the_schedule_has_them(arch: str) -> None:
+    for step in load_all():
+        found = runs(step, arch, SMALL)
+        regions, flow = found.regions, found.regions.flow
+        assert flow.is_reducible
+        assert count(regions.code(LOOP)) == count(machine_code(arch)[step.number][1].main_loop())
+        peeled, loop = (count(regions.code(name)).get("HMMA", 0) for name in (PEELED, LOOP))
+        assert loop == sum(map(flow.tensor, flow.indices)) - peeled
+        assert peeled == (loop if step.parts.schedule in ("peeled", "backward") else 0)
+        assert not [
+            i for i in found.warp.unknown if flow.sass.instructions[i].opcode_class in ("HMMA", "LDSM", "LDGSTS")
+        ]
+
+
+def test_the_next_k_is_not_copied_in_the_last_round() -> None:
+    step = load_iteration(16)
+    found = executed(step, step.configs[PUBLISHED_GPU], "sm_80", Shape(batch=1, seq_len=640, n_heads=2, d_head=128))
+    per_block = {opcode: n for opcode, n in found.per_kv_block().items() if opcode.startswith(("LDGSTS", "HMMA"))}
+    assert found.kv_blocks == 10
+    assert sorted(per_block.values()) == pytest.approx([8 + 8 * 8 / 9, 256])
+
+
+def test_a_length_that_the_tiles_do_not_divide_is_refused() -> None:
+    step = load_iteration(16)
+    with pytest.raises(FlashladderError, match=r"sequence length: expected a multiple of B_r = 128, found 192"):
+        launch_of(step, step.configs[PUBLISHED_GPU], Shape(batch=1, seq_len=192, n_heads=1, d_head=128))
