@@ -97,13 +97,29 @@ def compile_block(machine: Machine, block: Block) -> list[Operation]:
     return [
         Operation(
             instruction,
-            _guarded(machine, instruction, compile_instruction(machine, instruction)),
+            _guarded(machine, instruction, _followed(machine, instruction, compile_instruction(machine, instruction))),
             row_of(instruction, machine.path).kind == "lane",
             dying,
             tuple((slot, machine.unwritten[slot]) for slot in map(machine.slots.get, dying) if slot is not None),
         )
         for instruction, dying in zip(body, block.dying, strict=False)
     ]
+
+
+def _followed(machine: Machine, instruction: Instruction, run: Run) -> Run:
+    """`run`, after which the observers that asked for it hear of it."""
+    after = [call for each in machine.observers if (call := each.follow(machine, instruction)) is not None]
+    if not after:
+        return run
+
+    def run_followed(mask: BoolArray | None) -> None:
+        try:
+            run(mask)
+        finally:  # a shuffle that reads an absent lane has run, too, when it says so
+            for call in after:
+                call(mask)
+
+    return run_followed
 
 
 def _check_operands(step: Step) -> None:

@@ -6,9 +6,11 @@ Masks and addresses follow the convention of `values`: axes (blocks, warps, lane
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flashladder.emulator.syntax.tree import Instruction
 from flashladder.emulator.values import Array, BoolArray
 
 if TYPE_CHECKING:
@@ -47,6 +49,14 @@ class Observer:
 
     def block(self, block: Block, mask: BoolArray | None) -> None:
         """A basic block of the program runs for the lanes of `mask` (None: all)."""
+
+    def follow(self, machine: Machine, instruction: Instruction) -> Callable[[BoolArray | None], None] | None:
+        """Asked once per instruction of a slice: what is to be called after each run of it, with the lanes that ran.
+
+        By then the results are in `machine.registers`, and registers that die with the instruction still hold what
+        they held. None, the answer of an observer that does not care, costs nothing.
+        """
+        return None
 
     def access(self, step: Step, access: Access) -> None:
         """An instruction reads or writes memory."""

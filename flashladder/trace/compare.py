@@ -1,0 +1,319 @@
+"""A kernel on the emulator beside the reference, KV block by KV block: which intermediate is wrong first, and where.
+
+Each intermediate is held against what the kernel's own values before it give: P against the kernel's S and m, O against
+the kernel's O, P and V. So a mistake is wrong once, where it is made, and the bounds are those of one step's rounding.
+Beside that stands the drift, the distance from fp64 throughout. Nothing to run here; `flashladder.trace.command` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+import math
+from typing import cast
+
+import numpy as np
+import torch
+
+from flashladder import emulator
+from flashladder.emulate.kernel import forward, kernel_of, make_tensors
+from flashladder.emulator.syntax.tree import Instruction
+from flashladder.emulator.values import Array
+from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import Iteration
+from flashladder.results.schema import Shape
+from flashladder.trace import reference as ref
+from flashladder.trace.fragments import Geometry
+from flashladder.trace.inputs import fill
+from flashladder.trace.recorder import Held, KvStep, Recorder
+from flashladder.trace.roles import UnknownForm
+
+S, SCALED, M, P, P16, L, RESCALED, O, STORED = NAMES = (
+    "S", "S x scale", "m", "P", "P 16-bit", "l", "O rescaled", "O", "O / l",
+)  # fmt: skip
+"""The intermediates in the order in which they are computed; the last one once, behind the last KV block."""
+STATISTICS = (M, L)
+MADE_FROM = {
+    S: "Q K^T from the inputs: the rows and columns of Q and K that reach the tensor cores",
+    SCALED: "S, which is right here: the scale",
+    M: "S and the m before, which are right here: the maximum over the row, its exchange within the quad",
+    P: "S and m, which are right here: the scale, the subtraction, the exponential",
+    P16: "P, which is right here: the conversion to 16 bits",
+    L: "P, m and the l before, which are right here: the sum over the row, or its correction to the new maximum",
+    RESCALED: "m and the O before, which are right here: O's correction to the new maximum",
+    O: "P and the O rescaled, which are right here: the rows and columns of V that reach the tensor cores, their sum",
+    STORED: "O and l, which are right here: l over the quad, the division, the rounding, where O is written",
+}
+LARGEST = 1 << 24  # scores of all heads together: of each the trace keeps S and P, and fp64 copies
+
+
+@dataclass(frozen=True)
+class Where:
+    """One element, who holds it, and what it is.
+
+    Attributes:
+        cta: ``blockIdx`` (x, y, z).
+        warp, lane: of the CTA, of the warp; None in what is stored.
+        row: of the CTA's tile; `query` the same over the sequence.
+        column: of the matrix (a key of the block, or of d_head); None of row statistics.
+        found, expected, allowed: the kernel's value, the reference's, and how far they may be apart.
+        maker: the instruction that made it.
+    """
+
+    cta: tuple[int, int, int]
+    warp: int | None
+    lane: int | None
+    row: int
+    query: int
+    column: int | None
+    found: float
+    expected: float
+    allowed: float
+    maker: Instruction | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One intermediate of one KV block.
+
+    Attributes:
+        step: how many KV blocks were visited before.
+        block: which it is, from key 0 on; None for what is stored.
+        name: of `NAMES`.
+        rms: root mean square of the error, over all CTAs.
+        drift: largest distance from the fp64 reference that starts from Q, K and V.
+        beyond: for each element whether it is further off than allowed, (CTAs, rows, columns).
+        worst: where the error is largest against what is allowed there.
+        first: the first element beyond, by CTA, row and column; None: all are within.
+    """
+
+    step: int
+    block: int | None
+    name: str
+    rms: float
+    drift: float
+    beyond: torch.Tensor
+    worst: Where
+    first: Where | None
+
+    @property
+    def max_error(self) -> float:
+        """Of the worst element; NaN where the kernel holds one."""
+        same = self.worst.found == self.worst.expected
+        return 0.0 if same else abs(self.worst.found - self.worst.expected)
+
+    @property
+    def n_beyond(self) -> int:
+        """Elements that are further off than allowed."""
+        return int(self.beyond.sum())
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All comparisons of a launch, in the order in which a kernel computes.
+
+    Attributes:
+        tensors: Q, K, V and O, (batch, seq_len, n_heads, d_head).
+        ctas: ``blockIdx`` in the order of the arrays.
+        steps: what the kernel held, a step a KV block, all CTAs.
+        n_expected: KV blocks that the shape has.
+        backward: from the last KV block to the first.
+    """
+
+    iteration: Iteration
+    config: KernelConfig
+    shape: Shape
+    tensors: tuple[Array, Array, Array, Array]
+    ctas: tuple[tuple[int, int, int], ...]
+    steps: tuple[KvStep, ...]
+    n_expected: int
+    backward: bool
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def first(self) -> Comparison | None:
+        """The first that has an element beyond what is allowed."""
+        return next((one for one in self.comparisons if one.first is not None), None)
+
+    @property
+    def passed(self) -> bool:
+        """All within bounds, and as many KV blocks as there are."""
+        return self.first is None and len(self.steps) == self.n_expected
+
+
+def trace(
+    iteration: Iteration,
+    config: KernelConfig,
+    shape: Shape,
+    *,
+    contents: str = "normal",
+    seed: int = 0,
+    kernel: emulator.Kernel | None = None,
+) -> Trace:
+    """Runs a kernel and compares all its intermediates.
+
+    Args:
+        iteration: whose kernel.
+        config: its configuration, which decides the dtype.
+        shape: of Q, K, V and O.
+        contents: a name of `inputs.INPUTS`.
+        seed: of what is drawn.
+        kernel: another kernel with the same parameters, instead of the iteration's own.
+
+    Raises:
+        FlashladderError: a shape that the kernel cannot take, or a form of kernel that cannot be read.
+        EmulationError: the kernel does something it may not.
+    """
+    scores = shape.batch * shape.n_heads * shape.seq_len**2
+    if scores > LARGEST:
+        raise FlashladderError("too large to trace", expected=f"at most {LARGEST:,} scores", found=f"{scores:,}")
+    tensors = make_tensors(iteration, config, shape, seed)
+    fill(contents, *tensors[:3])
+    recorder = Recorder(geometry=Geometry.of(config), dtype="f16" if config.dtype == "fp16" else "bf16")
+    launched = kernel or kernel_of(iteration, config)
+    forward(iteration, config, tensors, kernel=launched, observers=(recorder,))
+    counts = {len(steps) for steps in recorder.steps}
+    if len(counts) != 1:
+        raise UnknownForm("CTAs that visit different numbers of KV blocks", found=sorted(counts))
+    steps = tuple(_joined(parts) for parts in zip(*recorder.steps, strict=True))
+    subject = Trace(
+        iteration, config, shape, tensors, tuple(recorder.ctas), steps, shape.seq_len // config.B_c,
+        recorder.backward, (),
+    )  # fmt: skip
+    return Trace(**{**vars(subject), "comparisons": tuple(_compared(subject))})
+
+
+def _joined(parts: tuple[KvStep, ...]) -> KvStep:
+    """A step of all slices of the grid, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    fields = {}
+    for name in vars(parts[0]):
+        held = [getattr(part, name) for part in parts]
+        fields[name] = held[0] and Held(np.concatenate([one.array for one in held]), held[0].makers)
+    return KvStep(**fields)
+
+
+def visited(found: Trace) -> list[int]:
+    """The KV blocks that the steps should be, in order; steps beyond the last repeat it."""
+    order = list(range(found.n_expected))
+    order = order[::-1] if found.backward else order
+    return [order[min(step, len(order) - 1)] for step in range(len(found.steps))]
+
+
+def of_ctas(found: Trace, tensor: Array, *, rows: bool = False) -> torch.Tensor:
+    """Each CTA's head of a tensor in fp64, (CTAs, seq_len, d_head); with `rows` its own B_r rows of it."""
+    size = found.config.B_r
+    pieces = [
+        tensor[z, x * size : (x + 1) * size, y] if rows else tensor[z, :, y] for x, y, z in found.ctas
+    ]
+    return torch.from_numpy(np.stack(pieces).astype(np.float64))
+
+
+def exact(array: Array) -> torch.Tensor:
+    """In fp64."""
+    return torch.from_numpy(array.astype(np.float64))
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A value of the kernel, what it should be by the values before it, and by Q, K and V alone."""
+
+    name: str
+    held: Held
+    expected: ref.Bounded
+    throughout: torch.Tensor
+
+
+def _compared(found: Trace) -> Iterator[Comparison]:
+    config, scale = found.config, 1 / math.sqrt(found.config.d_head)
+    q, k, v = of_ctas(found, found.tensors[0], rows=True), of_ctas(found, found.tensors[1]), of_ctas(found, found.tensors[2])
+    blocks = visited(found)
+    before = ref.State.empty(len(found.ctas), config.B_r, config.d_head)
+    truth = ref.online_softmax(q, k, v, blocks, config.B_c, scale)
+    for number, (step, block, real) in enumerate(zip(found.steps, blocks, truth, strict=True)):
+        rows = slice(block * config.B_c, (block + 1) * config.B_c)
+        for pair in _pairs(step, before, real, (q, k[:, rows], v[:, rows]), scale, config.dtype):
+            yield _comparison(found, pair, number, block)
+        before = ref.State(exact(step.m.array), exact(step.l.array), exact(step.o.array))
+    stored = Held(np.stack(of_ctas(found, found.tensors[3], rows=True).numpy()), {})
+    ideal = real.after.o / real.after.l.sum(dim=-1, keepdim=True)
+    yield _comparison(
+        found, _Pair(STORED, stored, ref.normalised(before.o, before.l, config.dtype), ideal), len(blocks), None
+    )
+
+
+def _pairs(
+    step: KvStep,
+    before: ref.State,
+    real: ref.Exact,
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    scale: float,
+    dtype: str,
+) -> Iterator[_Pair]:
+    q, k, v = inputs
+    s, m, p, p16 = (exact(one.array) for one in (step.scores, step.m, step.p, step.p16))
+    yield _Pair(S, step.scores, ref.scores(q, k), real.scores)
+    unit = 1.0  # of m
+    if step.scaled is not None:
+        yield _Pair(SCALED, step.scaled, ref.scaled_scores(s, scale), real.scores * scale)
+        s, unit = exact(step.scaled.array), scale
+    rest = scale / unit
+    yield _Pair(M, step.m, ref.maximum(before.m, s), real.after.m * unit)
+    yield _Pair(P, step.p, ref.weights(s, m, rest, folded=step.scaled is None), real.p)
+    yield _Pair(P16, step.p16, ref.rounded(p, dtype), real.p)
+    yield _Pair(L, step.l, ref.total(before, m, p, rest), real.after.l)
+    yield _Pair(RESCALED, step.rescaled, ref.rescaled(before, m, rest), real.rescaled)
+    yield _Pair(O, step.o, ref.output(exact(step.rescaled.array), p16, v), real.after.o)
+
+
+def _comparison(found: Trace, pair: _Pair, step: int, block: int | None) -> Comparison:
+    value = exact(pair.held.array)
+    expected, allowed = pair.expected
+    error = _distance(value, expected)
+    beyond = ~(error <= allowed)
+    ratio = torch.nan_to_num(error / allowed, nan=math.inf)
+    worst = int(ratio.argmax())
+    first = int(beyond.flatten().int().argmax()) if bool(beyond.any()) else None
+
+    def where(flat: int) -> Where:
+        return _where(found, pair, value, flat)
+
+    return Comparison(
+        step,
+        block,
+        pair.name,
+        rms=float(error.square().mean().sqrt()),
+        drift=float(_distance(value, pair.throughout).max()),
+        beyond=beyond,
+        worst=where(worst),
+        first=None if first is None else where(first),
+    )
+
+
+def _distance(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Absolute difference; nothing between equal infinities, NaN where either is one."""
+    return torch.where(value == expected, 0.0, (value - expected).abs())
+
+
+def _where(found: Trace, pair: _Pair, value: torch.Tensor, flat: int) -> Where:
+    cta, row, column = (int(axis) for axis in np.unravel_index(flat, tuple(value.shape)))
+    expected, allowed = (cast("torch.Tensor", one)[cta, row, column].item() for one in pair.expected)
+    statistic = pair.name in STATISTICS
+    place = Geometry.of(found.config).place(row, column, statistic=statistic)
+    held = pair.name != STORED
+    return Where(
+        cta=found.ctas[cta],
+        warp=place.warp,
+        lane=place.lane if held else None,
+        row=row,
+        query=found.ctas[cta][0] * found.config.B_r + row,
+        column=None if statistic else column,
+        found=float(value[cta, row, column]),
+        expected=float(expected),
+        allowed=float(allowed),
+        maker=pair.held.maker(place) if held else None,
+    )
+
+

@@ -1,0 +1,170 @@
+"""The online softmax block by block, in plain PyTorch and fp64: what a kernel's intermediates should be, and how nearly.
+
+Each function is one step of algorithm 1 of FlashAttention-2 (Dao 2023, arXiv:2307.08691) on a CTA's rows, and returns
+with the value how far a right kernel may be from it. The bounds are worst cases of rounding: fp32 keeps 2^-24 of a
+number, a sum of n terms n times that of the terms' sizes; ``ex2.approx.ftz`` 2^-22, ``rsqrt.approx.ftz`` 2^-22.9,
+``rcp.approx.ftz`` 2^-23, ``div.approx.ftz`` 2^-22 (PTX ISA 9.0, 9.7.3); what is less than 2^-126 is flushed to zero.
+
+Tensors are (CTAs, B_r, columns), fp64. Row statistics have a column for each of the four lanes that share a row: a lane
+has a copy of m, and of l the part of its own columns (c % 8 // 2 is the lane of column c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+import math
+
+import torch
+
+from flashladder.cases.reference import UNIT_ROUNDOFF
+from flashladder.trace.fragments import QUAD, TILE_K, lane_of_column
+
+EPSILON = 2.0**-24  # unit roundoff of fp32
+EX2 = 2.0**-22  # relative errors of approximate instructions
+RSQRT = 2.0**-22.9
+DIVISION = 2.0**-22  # div.approx; rcp and the multiplication behind it have less
+FLUSHED = 2.0**-126  # the least number that .ftz keeps
+SCALE = RSQRT + 2 * EPSILON  # the scale: a reciprocal root, and log2(e), times each other
+LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half the least subnormal: error of what is too small for the dtype
+
+Bounded = tuple[torch.Tensor, torch.Tensor]
+"""A value, and the error that a right kernel may have."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What one KV block hands to the next: m and l (CTAs, B_r, 4), O (CTAs, B_r, d_head), not yet divided by l."""
+
+    m: torch.Tensor
+    l: torch.Tensor  # noqa: E741 - the paper's name
+    o: torch.Tensor
+
+    @classmethod
+    def empty(cls, ctas: int, rows: int, d_head: int) -> State:
+        """Before the first block."""
+        statistics = torch.zeros(ctas, rows, QUAD, dtype=torch.float64)
+        return cls(statistics - math.inf, statistics, torch.zeros(ctas, rows, d_head, dtype=torch.float64))
+
+
+def over_columns(statistic: torch.Tensor, columns: int) -> torch.Tensor:
+    """A row statistic as each column's lane has it, (CTAs, B_r, columns)."""
+    return statistic[..., torch.from_numpy(lane_of_column(columns))]
+
+
+def by_lane(values: torch.Tensor) -> torch.Tensor:
+    """Sums over the columns of each lane of the quad, (CTAs, B_r, 4)."""
+    split = values.reshape(*values.shape[:-1], -1, QUAD, 2)
+    return split.sum(dim=(-3, -1))
+
+
+def _summed(terms: int, sizes: torch.Tensor) -> torch.Tensor:
+    return sizes * (terms * EPSILON / (1 - terms * EPSILON)) + FLUSHED
+
+
+def _exponential_error(exponent_error: torch.Tensor) -> torch.Tensor:
+    """Relative error of 2^x when x is so far off."""
+    return torch.expm1(exponent_error * math.log(2)) + EX2
+
+
+def scores(q: torch.Tensor, k: torch.Tensor) -> Bounded:
+    """S = Q K^T of a block; q (CTAs, B_r, d_head), k (CTAs, B_c, d_head)."""
+    d_head = q.shape[-1]
+    return q @ k.mT, _summed(d_head + d_head // TILE_K, q.abs() @ k.abs().mT)
+
+
+def scaled_scores(s: torch.Tensor, scale: float) -> Bounded:
+    """S scale, where the kernel multiplies before the maximum."""
+    value = s * scale
+    return value, value.abs() * (SCALE + EPSILON) + FLUSHED
+
+
+def maximum(before: torch.Tensor, s: torch.Tensor) -> Bounded:
+    """m: the largest score so far, in each lane of the quad; a maximum rounds nothing."""
+    value = torch.maximum(before, s.amax(dim=-1, keepdim=True))
+    return value, torch.full_like(value, FLUSHED)
+
+
+def weights(s: torch.Tensor, m: torch.Tensor, scale: float, *, folded: bool) -> Bounded:
+    """P = exp((S - m) scale); `folded`: 2^(S c - m c) with one constant c, where m c is rounded by itself."""
+    c = scale / math.log(2)
+    lanes = over_columns(m, s.shape[-1])
+    exponent = (s - lanes) * c
+    error = exponent.abs() * (SCALE + 2 * EPSILON) + (EPSILON * (lanes * c).abs() if folded else 0)
+    value = torch.exp2(exponent)
+    return value, value * _exponential_error(error) + FLUSHED
+
+
+def rounded(p: torch.Tensor, dtype: str) -> Bounded:
+    """P in 16 bits: as near as round-to-nearest brings it."""
+    return p, torch.clamp(p.abs() * UNIT_ROUNDOFF[dtype], min=LEAST[dtype])
+
+
+def _correction(before: torch.Tensor, m: torch.Tensor, scale: float) -> Bounded:
+    """exp((m_before - m) scale), and its relative error."""
+    exponent = (before - m) * (scale / math.log(2))
+    value = torch.exp2(exponent)
+    return value, _exponential_error(torch.where(value > 0, exponent.abs() * (SCALE + 3 * EPSILON), 0.0))
+
+
+def total(before: State, m: torch.Tensor, p: torch.Tensor, scale: float) -> Bounded:
+    """l: that of before, brought to the new maximum, and the sum of P."""
+    correction, error = _correction(before.m, m, scale)
+    kept, added = before.l * correction, by_lane(p)
+    terms = p.shape[-1] // QUAD + 2
+    return kept + added, _summed(terms, kept.abs() + added.abs()) + kept.abs() * error
+
+
+def rescaled(before: State, m: torch.Tensor, scale: float) -> Bounded:
+    """O of before, brought to the new maximum: what the products with V are added to."""
+    correction, error = (over_columns(one, before.o.shape[-1]) for one in _correction(before.m, m, scale))
+    value = before.o * correction
+    return value, value.abs() * (error + EPSILON) + FLUSHED
+
+
+def output(kept: torch.Tensor, p: torch.Tensor, v: torch.Tensor) -> Bounded:
+    """O + P V; p as the tensor cores take it, v (CTAs, B_c, d_head)."""
+    keys = v.shape[1]
+    return kept + p @ v, _summed(keys + keys // TILE_K + 1, kept.abs() + p.abs() @ v.abs())
+
+
+def normalised(o: torch.Tensor, l: torch.Tensor, dtype: str) -> Bounded:  # noqa: E741 - the paper's name
+    """O / l in 16 bits: what is stored."""
+    value = o / l.sum(dim=-1, keepdim=True)
+    error = value.abs() * (UNIT_ROUNDOFF[dtype] + DIVISION + 4 * EPSILON)
+    return value, torch.clamp(error, min=LEAST[dtype])
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A KV block of the reference, from Q, K and V alone."""
+
+    scores: torch.Tensor
+    p: torch.Tensor
+    rescaled: torch.Tensor
+    after: State
+
+
+def online_softmax(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, blocks: Sequence[int], keys: int, scale: float
+) -> Iterator[Exact]:
+    """The whole algorithm in fp64, a KV block at a time.
+
+    Args:
+        q: (CTAs, B_r, d_head).
+        k: (CTAs, seq_len, d_head), of each CTA's head; v likewise.
+        blocks: the KV blocks in the order in which they are visited.
+        keys: rows of K and V in a block.
+        scale: of S.
+    """
+    state = State.empty(*q.shape)
+    for block in blocks:
+        rows = slice(block * keys, (block + 1) * keys)
+        s, _ = scores(q, k[:, rows])
+        m, _ = maximum(state.m, s)
+        p, _ = weights(s, m, scale, folded=True)
+        sums, _ = total(state, m, p, scale)
+        kept, _ = rescaled(state, m, scale)
+        o, _ = output(kept, p, v[:, rows])
+        state = State(m, sums, o)
+        yield Exact(s, p, kept, state)
