@@ -111,7 +111,7 @@ RUN: dict[str, Callable[[Given], None]] = {
     **{name: on_gpu(f"{name}.command", name) for name in ("check", "bench")},
     **{
         name: understood_by(f"{name}.command", name)
-        for name in ("build", "emulate", "sweep", "bundle", "report", "gate")
+        for name in ("build", "emulate", "trace", "sweep", "bundle", "report", "gate")
     },
     "sass": understood_by("view.sass", "sass"),
     "tour": understood_by("view.tour", "tour"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from flashladder.arguments import CONFIGS, METHODS, NUMBER, ONE_CONFIG, Command, Option, result_file
 from flashladder.ladder.config import DTYPES, EXAMPLE
-from flashladder.names import DEFAULT_ARCH, PUBLISHED_GPU, REFERENCES
+from flashladder.names import DEFAULT_ARCH, INTERMEDIATES, PUBLISHED_GPU, REFERENCES, TRACE_INPUTS
 
 BACKENDS = ("gpu", "emulator")
 STEP = "iteration, or an ablation such as '16 - swizzle'"
@@ -250,6 +250,33 @@ _LOOK = (
     ),
 )
 
+_TRACE = Command(
+    "trace",
+    "Compares S, m, P, l, O of each KV block with PyTorch.",
+    ("trace 7", "trace 16 --input range --show S"),
+    (
+        _STEP,
+        _Text("seq-len", "positions (default: 256)"),
+        _Text("batch", "samples (default: 1)"),
+        _Text("heads", "heads (default: 1)"),
+        Option("dtype", "fp16 or bf16 (default: the configuration's)", choices=DTYPES),
+        _Text("config", f"{ONE_CONFIG} (default: {PUBLISHED_GPU})"),
+        Option(
+            "input",
+            "normal (default), or to be read off: range (S is 1000 row + column), identity (O is V), ones (V)",
+            choices=TRACE_INPUTS,
+            default="normal",
+        ),
+        Option("show", f"print values of one of {', '.join(INTERMEDIATES)}", choices=INTERMEDIATES),
+        _Text("block", "of --show: the KV block (default: where it differs, else the first visited)"),
+        _Text("at", "of --show: ROW,COLUMN to begin with (default: where it differs, else 0,0)"),
+        Option("seed", "of the inputs (default: 0)", default="0"),
+        _Flag("sanitize", "also run compute-sanitizer's four tools, on a GPU with the iteration's build"),
+        _JSON,
+    ),
+    short_flags=False,  # -h is for help, not for heads
+)
+
 _RESULTS = (
     Command(
         "report",
@@ -280,7 +307,7 @@ STATIONS: dict[str, tuple[Command, ...]] = {
     "Read": _READ,
     "Build": _BUILD,
     "Check and time": (_CHECK, _EMULATE, _NVCC, _BENCH, _SWEEP, _BUNDLE),
-    "Look inside": _LOOK,
+    "Look inside": (*_LOOK, _TRACE),
     "Results": _RESULTS,
     "This machine": (
         Command("doctor", "Says what this machine can do, and what it lacks.", ("doctor --json",), (_JSON,)),

@@ -116,7 +116,8 @@ def emulate(
         FlashladderError: a shape that the kernel cannot take, or nothing here can compile it.
         EmulationError: the kernel does something it may not.
     """
-    q, k, v, out = _tensors(iteration, config, shape, seed)
+    require_fits(iteration, config, shape)
+    q, k, v, out = make_tensors(iteration, config, shape, seed)
     counters = emulator.Counters()
     kernel = kernel_of(iteration, config)
 
@@ -143,11 +144,11 @@ def emulate(
     return Emulation(iteration, config, shape, result, errors, counters, races)
 
 
-def _tensors(iteration: Iteration, config: KernelConfig, shape: Shape, seed: int) -> tuple[Array, Array, Array, Array]:
-    """Q, K, V and O.
+def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> None:
+    """Nothing, where the kernel can take this shape, and this machine too.
 
     Raises:
-        FlashladderError: the kernel cannot take this shape, or it is too large.
+        FlashladderError: too many heads, a length that the tiles do not divide, or too large.
     """
     row_stride = iteration.row_stride
     widest = row_stride // shape.d_head if row_stride else shape.n_heads
@@ -167,7 +168,6 @@ def _tensors(iteration: Iteration, config: KernelConfig, shape: Shape, seed: int
         raise FlashladderError(
             "the tensors are too large to emulate", expected=f"at most {LARGEST >> 30} GiB", found=f"{wanted} bytes"
         )
-    return make_tensors(iteration, config, shape, seed)
 
 
 def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progress: bool = False) -> Errors:
@@ -196,9 +196,14 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser_of(EMULATE, "emulate", "1 --counters").parse_args(argv)
 
 
-def _number(
+def number_of(
     options: argparse.Namespace, name: str, *, default: str = "", least: int = 1, most: int = (1 << 31) - 1
 ) -> int:
+    """An option as a whole number.
+
+    Raises:
+        FlashladderError: it is none, or out of range.
+    """
     text = str(getattr(options, name)) or default
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= most):
         option = f"--{name.replace('_', '-')}"
@@ -217,14 +222,14 @@ def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
     """Runs an iteration; the text to print, and whether all is well."""
     _require_unset(options, A_PTX_FILE)
     iteration = load_description(options.iteration)
-    batch, n_heads = (_number(options, name, default="1", most=AXIS) for name in ("batch", "heads"))
-    seq_len = _number(options, "seq_len", default="256")
+    batch, n_heads = (number_of(options, name, default="1", most=AXIS) for name in ("batch", "heads"))
+    seq_len = number_of(options, "seq_len", default="256")
     found = emulate(
         iteration,
         one_config(iteration, options.config, options.dtype),
         Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=D_HEAD),
         hazards=options.hazards,
-        seed=_number(options, "seed", least=0),
+        seed=number_of(options, "seed", least=0),
         memory_budget=parse_bytes(options.memory_budget),
         progress=True,
     )
@@ -235,7 +240,7 @@ def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
 def _file(options: argparse.Namespace) -> tuple[str, bool]:
     """The same for a PTX file."""
     _require_unset(options, AN_ITERATION)
-    return emulate_file.run(options, _number(options, "seed", least=0))
+    return emulate_file.run(options, number_of(options, "seed", least=0))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

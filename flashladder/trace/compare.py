@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 import math
-from typing import cast
 
 import numpy as np
 import torch
@@ -22,30 +21,17 @@ from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
+from flashladder.names import INTERMEDIATES
 from flashladder.results.schema import Shape
 from flashladder.trace import reference as ref
 from flashladder.trace.fragments import Geometry
 from flashladder.trace.inputs import fill
+from flashladder.trace.meaning import STATISTICS
 from flashladder.trace.recorder import Held, KvStep, Recorder
 from flashladder.trace.roles import UnknownForm
 
-S, SCALED, M, P, P16, L, RESCALED, O, STORED = NAMES = (
-    "S", "S x scale", "m", "P", "P 16-bit", "l", "O rescaled", "O", "O / l",
-)  # fmt: skip
-"""The intermediates in the order in which they are computed; the last one once, behind the last KV block."""
-STATISTICS = (M, L)
-MADE_FROM = {
-    S: "Q K^T from the inputs: the rows and columns of Q and K that reach the tensor cores",
-    SCALED: "S, which is right here: the scale",
-    M: "S and the m before, which are right here: the maximum over the row, its exchange within the quad",
-    P: "S and m, which are right here: the scale, the subtraction, the exponential",
-    P16: "P, which is right here: the conversion to 16 bits",
-    L: "P, m and the l before, which are right here: the sum over the row, or its correction to the new maximum",
-    RESCALED: "m and the O before, which are right here: O's correction to the new maximum",
-    O: "P and the O rescaled, which are right here: the rows and columns of V that reach the tensor cores, their sum",
-    STORED: "O and l, which are right here: l over the quad, the division, the rounding, where O is written",
-}
-LARGEST = 1 << 24  # scores of all heads together: of each the trace keeps S and P, and fp64 copies
+S, SCALED, M, P, P16, L, RESCALED, OUTPUT, STORED = INTERMEDIATES
+LARGEST = 1 << 22  # scores of all heads together: the trace keeps S and P, and what they should be in fp64
 
 
 @dataclass(frozen=True)
@@ -80,7 +66,9 @@ class Comparison:
     Attributes:
         step: how many KV blocks were visited before.
         block: which it is, from key 0 on; None for what is stored.
-        name: of `NAMES`.
+        name: of `INTERMEDIATES`.
+        held: the kernel's values, (CTAs, rows, columns).
+        expected: what they should be by the values before them, fp64.
         rms: root mean square of the error, over all CTAs.
         drift: largest distance from the fp64 reference that starts from Q, K and V.
         beyond: for each element whether it is further off than allowed, (CTAs, rows, columns).
@@ -91,6 +79,8 @@ class Comparison:
     step: int
     block: int | None
     name: str
+    held: Array
+    expected: torch.Tensor
     rms: float
     drift: float
     beyond: torch.Tensor
@@ -205,9 +195,7 @@ def visited(found: Trace) -> list[int]:
 def of_ctas(found: Trace, tensor: Array, *, rows: bool = False) -> torch.Tensor:
     """Each CTA's head of a tensor in fp64, (CTAs, seq_len, d_head); with `rows` its own B_r rows of it."""
     size = found.config.B_r
-    pieces = [
-        tensor[z, x * size : (x + 1) * size, y] if rows else tensor[z, :, y] for x, y, z in found.ctas
-    ]
+    pieces = [tensor[z, x * size : (x + 1) * size, y] if rows else tensor[z, :, y] for x, y, z in found.ctas]
     return torch.from_numpy(np.stack(pieces).astype(np.float64))
 
 
@@ -228,7 +216,11 @@ class _Pair:
 
 def _compared(found: Trace) -> Iterator[Comparison]:
     config, scale = found.config, 1 / math.sqrt(found.config.d_head)
-    q, k, v = of_ctas(found, found.tensors[0], rows=True), of_ctas(found, found.tensors[1]), of_ctas(found, found.tensors[2])
+    q, k, v = (
+        of_ctas(found, found.tensors[0], rows=True),
+        of_ctas(found, found.tensors[1]),
+        of_ctas(found, found.tensors[2]),
+    )
     blocks = visited(found)
     before = ref.State.empty(len(found.ctas), config.B_r, config.d_head)
     truth = ref.online_softmax(q, k, v, blocks, config.B_c, scale)
@@ -237,7 +229,7 @@ def _compared(found: Trace) -> Iterator[Comparison]:
         for pair in _pairs(step, before, real, (q, k[:, rows], v[:, rows]), scale, config.dtype):
             yield _comparison(found, pair, number, block)
         before = ref.State(exact(step.m.array), exact(step.l.array), exact(step.o.array))
-    stored = Held(np.stack(of_ctas(found, found.tensors[3], rows=True).numpy()), {})
+    stored = Held(of_ctas(found, found.tensors[3], rows=True).numpy(), {})
     ideal = real.after.o / real.after.l.sum(dim=-1, keepdim=True)
     yield _comparison(
         found, _Pair(STORED, stored, ref.normalised(before.o, before.l, config.dtype), ideal), len(blocks), None
@@ -265,7 +257,7 @@ def _pairs(
     yield _Pair(P16, step.p16, ref.rounded(p, dtype), real.p)
     yield _Pair(L, step.l, ref.total(before, m, p, rest), real.after.l)
     yield _Pair(RESCALED, step.rescaled, ref.rescaled(before, m, rest), real.rescaled)
-    yield _Pair(O, step.o, ref.output(exact(step.rescaled.array), p16, v), real.after.o)
+    yield _Pair(OUTPUT, step.o, ref.output(exact(step.rescaled.array), p16, v), real.after.o)
 
 
 def _comparison(found: Trace, pair: _Pair, step: int, block: int | None) -> Comparison:
@@ -284,6 +276,8 @@ def _comparison(found: Trace, pair: _Pair, step: int, block: int | None) -> Comp
         step,
         block,
         pair.name,
+        pair.held.array,
+        expected,
         rms=float(error.square().mean().sqrt()),
         drift=float(_distance(value, pair.throughout).max()),
         beyond=beyond,
@@ -299,7 +293,7 @@ def _distance(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 def _where(found: Trace, pair: _Pair, value: torch.Tensor, flat: int) -> Where:
     cta, row, column = (int(axis) for axis in np.unravel_index(flat, tuple(value.shape)))
-    expected, allowed = (cast("torch.Tensor", one)[cta, row, column].item() for one in pair.expected)
+    expected, allowed = (float(one[cta, row, column]) for one in pair.expected)
     statistic = pair.name in STATISTICS
     place = Geometry.of(found.config).place(row, column, statistic=statistic)
     held = pair.name != STORED
@@ -311,9 +305,7 @@ def _where(found: Trace, pair: _Pair, value: torch.Tensor, flat: int) -> Where:
         query=found.ctas[cta][0] * found.config.B_r + row,
         column=None if statistic else column,
         found=float(value[cta, row, column]),
-        expected=float(expected),
-        allowed=float(allowed),
+        expected=expected,
+        allowed=allowed,
         maker=pair.held.maker(place) if held else None,
     )
-
-

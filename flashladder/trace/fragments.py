@@ -17,7 +17,6 @@ from flashladder.ladder.config import KernelConfig
 
 TILE_M, TILE_N, TILE_K = 16, 8, 16
 QUAD = 4  # lanes that share a row
-ELEMENTS = 4  # registers of an accumulator
 
 Fragments = Sequence[Sequence[Sequence[Array]]]
 """[m-tile][n-tile][element]: a register's value over the lanes, (CTAs|1, warps|1, 32|1)."""

@@ -41,7 +41,7 @@ def _identity(q: Array, k: Array, v: Array) -> None:
     v[...] = np.where(np.arange(v.shape[3]) % 2, np.arange(v.shape[3]), position.reshape(-1, 1, 1))
 
 
-def _ones(q: Array, k: Array, v: Array) -> None:
+def _ones(_q: Array, _k: Array, v: Array) -> None:
     """V = 1: O is l but for the rounding of P, what is stored is 1. Q and K stay as they were drawn."""
     v[...] = 1
 

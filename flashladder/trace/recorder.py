@@ -18,7 +18,7 @@ from flashladder.emulator.machine.state import Machine, Step
 from flashladder.emulator.observe.dataflow import Dataflow, Event, Value
 from flashladder.emulator.syntax.tree import Instruction
 from flashladder.emulator.values import Array, as_type, halves
-from flashladder.trace.fragments import ELEMENTS, Fragments, Geometry, Place, matrix, statistics
+from flashladder.trace.fragments import Fragments, Geometry, Place, matrix, statistics
 from flashladder.trace.roles import Products, UnknownForm, Window, makes_scores
 
 K_BUFFER = 2  # Q, K, V and O are allocated in this order, `RED_ZONE` apart, the first one after it
@@ -89,11 +89,11 @@ class Recorder(Dataflow):
         self.steps.append([])
         self.ctas += [(int(x), int(y), int(z)) for x, y, z in machine.blocks]
 
-    def finish(self, machine: Machine) -> None:
+    def finish(self, machine: Machine) -> None:  # noqa: ARG002 - the observer's signature
         """The last block of the slice is complete."""
         self._close(self.events)
 
-    def access(self, step: Step, access: Access) -> None:
+    def access(self, step: Step, access: Access) -> None:  # noqa: ARG002 - the observer's signature
         """Notes where K is read."""
         if (access.space, access.kind) == ("global", "cp.async") and len(self.steps) == 1:
             address = int(access.address.flat[0])
@@ -136,7 +136,7 @@ def read_step(window: Window, dtype: str) -> KvStep:
         scaled=None if scaled is None else _matrix(_like(scores, scaled), geometry),
         m=_rows(m, geometry),
         p=_matrix(p, geometry),
-        p16=Held(matrix(p16, geometry), {key: one for key, one in _p16_makers(packed)}),
+        p16=Held(matrix(p16, geometry), _p16_makers(packed)),
         l=_rows(total, geometry),
         rescaled=_matrix(before, geometry),
         o=_matrix(after, geometry),
@@ -177,9 +177,11 @@ def _are_swapped(low: Value, high: Value, packed: Value) -> bool:
 
 
 def _statistics(window: Window, p: Sequence[Sequence[Sequence[Value]]]) -> tuple[list[list[Value]], list[list[Value]]]:
-    """m and l by [m-tile][half]."""
+    """Of each row m and l, by [m-tile][half]."""
     rows = [[[four[2 * half + odd] for four in row for odd in (0, 1)] for half in (0, 1)] for row in p]
-    return [[window.maximum(one) for one in both] for both in rows], [[window.total(one) for one in both] for both in rows]
+    return [[window.maximum(one) for one in both] for both in rows], [
+        [window.total(one) for one in both] for both in rows
+    ]
 
 
 def _halves(registers: Sequence[Value], dtype: str) -> list[Array]:
@@ -188,14 +190,16 @@ def _halves(registers: Sequence[Value], dtype: str) -> list[Array]:
     return [pair[..., odd] for pair in opened for odd in (0, 1)]
 
 
-def _p16_makers(packed: Sequence[Sequence[Sequence[Value]]]) -> list[tuple[tuple[int, int, int], Instruction]]:
-    return [
-        ((m, n, element), both[element // 2].event.instruction)  # type: ignore[union-attr]  # filtered below
+def _p16_makers(packed: Sequence[Sequence[Sequence[Value]]]) -> Mapping[tuple[int, int, int], Instruction]:
+    """The instruction behind each element of P in 16 bits: two share a register."""
+    return {
+        (m, n, 2 * half + odd): value.event.instruction
         for m, row in enumerate(packed)
         for n, both in enumerate(row)
-        for element in range(ELEMENTS)
-        if both[element // 2].event is not None
-    ]
+        for half, value in enumerate(both)
+        if value.event is not None
+        for odd in (0, 1)
+    }
 
 
 def _like(shape: Sequence[Sequence[Sequence[Value]]], values: Sequence[Value]) -> list[list[list[Value]]]:

@@ -1,4 +1,4 @@
-"""The online softmax block by block, in plain PyTorch and fp64: what a kernel's intermediates should be, and how nearly.
+"""The online softmax block by block, in plain PyTorch and fp64: a kernel's intermediates, and how near they must be.
 
 Each function is one step of algorithm 1 of FlashAttention-2 (Dao 2023, arXiv:2307.08691) on a CTA's rows, and returns
 with the value how far a right kernel may be from it. The bounds are worst cases of rounding: fp32 keeps 2^-24 of a
@@ -101,10 +101,11 @@ def rounded(p: torch.Tensor, dtype: str) -> Bounded:
 
 
 def _correction(before: torch.Tensor, m: torch.Tensor, scale: float) -> Bounded:
-    """exp((m_before - m) scale), and its relative error."""
+    """exp((m_before - m) scale)."""
     exponent = (before - m) * (scale / math.log(2))
     value = torch.exp2(exponent)
-    return value, _exponential_error(torch.where(value > 0, exponent.abs() * (SCALE + 3 * EPSILON), 0.0))
+    off = torch.where(value > 0, exponent.abs() * (SCALE + 3 * EPSILON), 0.0)
+    return value, value * _exponential_error(off) + FLUSHED
 
 
 def total(before: State, m: torch.Tensor, p: torch.Tensor, scale: float) -> Bounded:
@@ -112,14 +113,14 @@ def total(before: State, m: torch.Tensor, p: torch.Tensor, scale: float) -> Boun
     correction, error = _correction(before.m, m, scale)
     kept, added = before.l * correction, by_lane(p)
     terms = p.shape[-1] // QUAD + 2
-    return kept + added, _summed(terms, kept.abs() + added.abs()) + kept.abs() * error
+    return kept + added, _summed(terms, kept.abs() + added.abs()) + before.l.abs() * error
 
 
 def rescaled(before: State, m: torch.Tensor, scale: float) -> Bounded:
     """O of before, brought to the new maximum: what the products with V are added to."""
     correction, error = (over_columns(one, before.o.shape[-1]) for one in _correction(before.m, m, scale))
     value = before.o * correction
-    return value, value.abs() * (error + EPSILON) + FLUSHED
+    return value, before.o.abs() * error + value.abs() * EPSILON + FLUSHED
 
 
 def output(kept: torch.Tensor, p: torch.Tensor, v: torch.Tensor) -> Bounded:
@@ -152,7 +153,8 @@ def online_softmax(
 
     Args:
         q: (CTAs, B_r, d_head).
-        k: (CTAs, seq_len, d_head), of each CTA's head; v likewise.
+        k: (CTAs, seq_len, d_head), of each CTA's head.
+        v: the same.
         blocks: the KV blocks in the order in which they are visited.
         keys: rows of K and V in a block.
         scale: of S.

@@ -114,7 +114,10 @@ class Window:
             lengths = {len(chain) for chain in chains}
             if lengths != {k_tiles}:
                 raise UnknownForm(
-                    f"{name} is not summed over its k-tiles", chains[0][0], expected=f"{k_tiles} mma", found=sorted(lengths)
+                    f"{name} is not summed over its k-tiles",
+                    chains[0][0],
+                    expected=f"{k_tiles} mma",
+                    found=sorted(lengths),
                 )
         return Products(*grids)
 
@@ -124,7 +127,8 @@ class Window:
         for event in products:
             kind = makes_scores(event)
             before = self.ancestors(
-                event.sources[6], lambda other, kind=kind: other.word == "mma" and makes_scores(other) is kind  # type: ignore[misc]  # a lambda's default
+                event.sources[6],
+                lambda other, kind=kind: other.word == "mma" and makes_scores(other) is kind,  # type: ignore[misc]  # a lambda's default
             )
             chain = chains.pop(before[0].number, None) if len(before) == 1 else None
             chains[event.number] = [*(chain or ()), event]

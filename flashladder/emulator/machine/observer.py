@@ -56,7 +56,6 @@ class Observer:
         By then the results are in `machine.registers`, and registers that die with the instruction still hold what
         they held. None, the answer of an observer that does not care, costs nothing.
         """
-        return None
 
     def access(self, step: Step, access: Access) -> None:
         """An instruction reads or writes memory."""

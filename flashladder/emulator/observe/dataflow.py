@@ -69,7 +69,7 @@ class Dataflow(Observer):
     _values: dict[str, Value] = field(default_factory=dict, repr=False)
     _count: int = 0
 
-    def start(self, machine: Machine) -> None:
+    def start(self, machine: Machine) -> None:  # noqa: ARG002 - the observer's signature
         """A slice begins with nothing known."""
         self.events, self._values, self._count = [], {}, 0
 

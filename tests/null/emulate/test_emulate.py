@@ -225,7 +225,7 @@ def test_a_tile_for_a_larger_gpu_than_the_ptx_names_can_be_emulated() -> None:
 def test_heads_of_a_fixed_row_stride_are_cut_from_a_wider_tensor() -> None:
     step = load_description("16")
     shape = Shape(batch=1, seq_len=128, n_heads=2, d_head=128)
-    q, _, _, out = emulate._tensors(step, step.configs["a100"], shape, 0)
+    q, _, _, out = make_tensors(step, step.configs["a100"], shape)
     assert q.shape == out.shape == (1, 128, 2, 128)
     assert out.strides[1] == 2 * 2048
     assert np.isnan(out.astype(np.float32)).all()

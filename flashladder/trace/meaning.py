@@ -1,0 +1,33 @@
+"""What the intermediates of the online softmax are, and what is at fault where one is the first that differs.
+
+Their names, in the order in which they are computed, are `flashladder.names.INTERMEDIATES`: all once per KV block, but
+`out`, which is stored once behind the last.
+"""
+
+from __future__ import annotations
+
+STATISTICS = ("m", "l")
+"""Those with a number a row, of which each of the four lanes that share the row has its own."""
+MEANING = {
+    "S": "Q K^T, the accumulators after the last k-tile",
+    "S_scaled": "S scale, where the kernel multiplies before it takes the maximum",
+    "m": "running maximum of the row",
+    "P": "exp((S - m) scale) in fp32",
+    "P16": "P as the tensor cores multiply it",
+    "l": "running sum of P, each lane's columns",
+    "O_rescaled": "O brought to the new maximum, before P V is added",
+    "O": "O after P V, not yet divided by l",
+    "out": "O / l in 16 bits, as it is stored",
+}
+SUSPECTS = {
+    "S": "Q K^T is wrong: look at which rows and columns of Q and K reach the tensor cores",
+    "S_scaled": "S is right there: look at the scale",
+    "m": "S and the m before are right there: look at the maximum over the row and its exchange within the quad",
+    "P": "S and m are right there: look at the scale, the subtraction and the exponential",
+    "P16": "P is right there: look at its conversion to 16 bits",
+    "l": "P, m and the l before are right there: look at the sum over the row and its correction to the new maximum",
+    "O_rescaled": "m and the O before are right there: look at O's correction to the new maximum, or how O begins",
+    "O": "P and the rescaled O are right there: look at which rows and columns of V reach the tensor cores",
+    "out": "O and l are right there: look at l's sum over the quad, the division, the rounding and where O is written",
+}
+"""Where to look when this one is the first that differs: what it was made of is right."""
