@@ -211,22 +211,37 @@ class Window:
     def _grown(self, total: Value) -> Value:
         """A sum to which more is added before the lanes of a row exchange it."""
         while True:
-            users = self.consumers.get(id(total), [])
+            users = self._users(total)
             more = [event for event in users if event.word in ADDS]
             if len(more) != 1 or any(event.word == "shfl" for event in users):
                 return total
             total = more[0].results[0]
 
-    def scaled(self, scores: Iterable[Value]) -> list[Value] | None:
-        """S times the scale, where the kernel multiplies before it takes the maximum; None where it does not."""
-        found = []
-        for value in scores:
-            users = self.consumers.get(id(value), [])
-            multiplied = [event for event in users if event.word == "mul"]
-            if len(multiplied) != 1 or len(users) != 1:
-                return None
-            found.append(multiplied[0].results[0])
-        return found
+    def scaled(self, scores: Sequence[Value]) -> list[Value] | None:
+        """S times the scale, where the kernel multiplies before it takes the maximum; None where it does not.
+
+        Raises:
+            UnknownForm: it multiplies some elements only.
+        """
+        factors = [self._users(value) for value in scores]
+        if sum([one.word for one in users] == ["mul"] for users in factors) * 2 <= len(factors):
+            return None
+        return [self._multiplied(value) for value in scores]
+
+    def _users(self, value: Value) -> list[Event]:
+        return self.consumers.get(id(value), [])
+
+    def _multiplied(self, value: Value) -> Value:
+        """The nearest product that a value goes into."""
+        work = [value]
+        while work:
+            one = work.pop(0)
+            for user in self._users(one):
+                if user.word == "mul":
+                    return user.results[0]
+                if user.word not in ("max", "ex2", *MADE_ANEW):
+                    work.extend(user.results)
+        raise UnknownForm("an element of S that is not scaled, where most are", value.event)
 
 
 def _is_exponential(event: Event) -> bool:

@@ -27,7 +27,7 @@ HEAD = ("KV block", "", "max error", "allowed", "RMS error", "from fp64", "beyon
 
 def render(found: Trace) -> str:
     """The screen: head, table, verdict."""
-    return "\n\n".join([_head(found), "\n".join(_table(found)), verdict(found)])
+    return "\n\n".join([_head(found), "\n".join(_table(found)), "\n".join(verdict(found))])
 
 
 def _head(found: Trace) -> str:
@@ -72,31 +72,30 @@ def _row(one: Comparison) -> Sequence[str]:
     )  # fmt: skip
 
 
-def verdict(found: Trace) -> str:
-    """What was found, for somebody who is going to mend it."""
+def verdict(found: Trace) -> list[str]:
+    """What was found, for somebody who is going to mend it: the first difference, then what is known of it."""
     counted = len(found.steps) == found.n_expected
-    missing = "" if counted else f"{len(found.steps)} KV blocks are visited, and there are {found.n_expected}. "
-    wrong = found.first
-    if wrong is None:
-        return f"{missing}no difference beyond rounding" + ("" if counted else " in those")
-    return missing + sentence(found, wrong)
+    lines = [] if counted else [f"{len(found.steps)} KV blocks are visited, and there are {found.n_expected}"]
+    if found.first is None:
+        return [*lines, "no difference beyond rounding" if counted else "no other difference"]
+    return [*lines, *_told(found, found.first)]
 
 
-def sentence(found: Trace, wrong: Comparison) -> str:
-    """The first difference: what, where, how much, made by which instruction, what to look at."""
+def _told(found: Trace, wrong: Comparison) -> list[str]:
+    """Where the first wrong element is and how far off; what it is; how many are; made by whom; where to look."""
     first = wrong.first
     assert first is not None
-    parts = [f"first difference: {wrong.name} ({MEANING[wrong.name]}) {_when(found, wrong)}, {_holder(first)}: "]
     off = abs(first.found - first.expected)
-    parts.append(
-        f"found {first.found:.7g}, expected {first.expected:.7g}, off by {off:.1e}, allowed {first.allowed:.1e}"
-    )
-    parts.append(f"; {_extent(found, wrong)}")
+    numbers = f"found {first.found:.7g}, expected {first.expected:.7g}, off by {off:.1e}, allowed {first.allowed:.1e}"
+    lines = [
+        f"first difference: {wrong.name} {_when(found, wrong)}, {_holder(first)}: {numbers}",
+        f"{wrong.name} is {MEANING[wrong.name]}; {_extent(found, wrong)}",
+    ]
     if first.maker is not None:
-        parts.append(f"; made by {first.maker.place}")
+        lines.append(f"made by {first.maker.place}")
     if same := lookalike(found, wrong):
-        parts.append(f"; {same}")
-    return f"{''.join(parts)}. {SUSPECTS[wrong.name]}."
+        lines.append(same)
+    return [*lines, SUSPECTS[wrong.name]]
 
 
 def _when(found: Trace, wrong: Comparison) -> str:

@@ -1,0 +1,134 @@
+"""`trace` names the first wrong intermediate of a wrong kernel, and where it is: KV block, warp, row and column.
+
+Mistakes in the scale, the maximum, the sum, the rescaling, the conversion of P, the indexing of V and the rows of Q,
+each in an early iteration and in a late one; and a needle: one accumulator of one lane in one KV block.
+
+Run: pytest tests/broken/test_traced.py  (1 s a kernel)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import re
+
+import pytest
+
+from flashladder import emulator
+from flashladder.emulate.kernel import kernel_of
+from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_iteration
+from flashladder.results.schema import Shape
+from flashladder.toolchain.wheels import find_toolchain
+from flashladder.trace.compare import Trace, trace
+from flashladder.trace.screen import verdict
+from tests.broken.wrong_batch import ptx_of
+from tests.broken.wrong_kernels import Edit, WrongKernel, made, read_all
+
+pytestmark = pytest.mark.nvcc
+RUNTIME, STATIC = (f"kernels/ampere/flash_fwd_{which}_offsets.cuh" for which in ("runtime", "static"))
+SHAPE = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)
+
+
+def own(name: str, iteration: int, file: str, old: str, new: str) -> WrongKernel:
+    """A wrong kernel of this file's."""
+    edit = Edit(file=file, old=old, new=new)
+    return WrongKernel(name=name, story=name, iteration=iteration, edits=(edit,), case="-", evidence="numbers")
+
+
+NEEDLE = "if (block == 1 && threadIdx.x == 77) cta.s[{m}][5][3] -= 0.25f;"
+OWN = (
+    own("v_columns_swapped", 3, RUNTIME, "lane % 16, 2 * n + lane / 16", "lane % 16, 2 * (n ^ 1) + lane / 16"),
+    own("v_columns_swapped_static", 16, STATIC, "regs[n], lane.at(t, n)", "regs[n], lane.at(t, n ^ 1)"),
+    own("v_of_the_next_16_keys", 11, STATIC, "regs[n], lane.at(t, n)", "regs[n], lane.at(t ^ 1, n)"),
+    own("q_of_the_next_warp_static", 14, STATIC, "{v_lane, this->warp * G", "{v_lane, (this->warp ^ 1) * G"),
+    own("q_rows_swapped_in_pairs", 8, STATIC, "blockIdx.x * G::B_r), args.q_strides.seq, copy_row(),",
+        "blockIdx.x * G::B_r), args.q_strides.seq, copy_row() ^ 1,"),
+    own("needle", 14, "kernels/ampere/schedule/backward.cuh", "cta.qk_matmul();",
+        f"cta.qk_matmul(); {NEEDLE.format(m=1)}"),
+    own("needle_early", 4, "kernels/ampere/schedule/eager.cuh", "cta.qk_matmul();",
+        f"cta.qk_matmul(); {NEEDLE.format(m=0)}"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """What has to be found first, in which KV block and at which visit, and by whom it is held; then what it says."""
+
+    what: str
+    block: int | None
+    visit: int
+    row: int
+    column: int | None
+    warp: int
+    lane: int
+    says: str = ""
+
+
+PLANTED = {
+    # scale
+    "scale_of_half_the_head": Found("S_scaled", 0, 1, 0, 0, 0, 0, r"softmax/exp\.cuh:"),
+    "scale_without_log2e": Found("P", 3, 1, 0, 0, 0, 0, r"look at the scale"),
+    # maximum
+    "maximum_of_this_block_alone": Found("m", 1, 2, 3, None, 0, 12, r"softmax/rows\.cuh:"),
+    "maximum_of_half_the_columns_bf16": Found("m", 0, 1, 0, None, 0, 0, r"maximum over the row"),
+    # sum
+    "sum_not_rescaled": Found("l", 1, 2, 0, None, 0, 0, r"its correction to the new maximum"),
+    "sum_in_fp16": Found("l", 3, 1, 0, None, 0, 0, r"row_sum|sum over the row"),
+    # rescaling
+    "o_not_rescaled": Found("O_rescaled", 1, 2, 0, 0, 0, 0, r"O's correction"),
+    "o_rescaled_in_every_second_row": Found(
+        "O_rescaled", 1, 2, 8, 0, 0, 0, r"rows 8-14, 24-"
+    ),
+    # conversion of P
+    "truncation_bf16": Found("P16", 0, 1, 0, 0, 0, 0, r"conversion to 16 bits"),
+    "p_truncated": Found("P16", 3, 1, 0, 3, 0, 1, r"conversion to 16 bits"),
+    # V
+    "v_columns_swapped": Found("O", 0, 1, 0, 0, 0, 0, r"V's column 16\n"),
+    "v_columns_swapped_static": Found("O", 3, 1, 0, 0, 0, 0, r"V's column 16\n"),
+    "v_of_the_next_16_keys": Found("O", 0, 1, 0, 0, 0, 0, r"which rows and columns of V"),
+    # Q
+    "q_of_the_next_warp": Found("S", 0, 1, 0, 0, 0, 0, r"the row is that of query 16\n"),
+    "q_of_the_next_warp_static": Found("S", 3, 1, 0, 0, 0, 0, r"the row is that of query 32\n"),
+    "q_rows_swapped_in_pairs": Found("S", 0, 1, 0, 0, 0, 0, r"the row is that of query 1\n"),
+    # behind the last KV block
+    "sum_not_shared": Found("out", None, 5, 0, 0, 0, 0, r"l's sum over the quad"),
+    # one element: n-tile 5, element 3 of m-tile 1 or 0, thread 77 = warp 2, lane 13 (g = 3, t = 1)
+    "needle": Found("P", 1, 3, 2 * 32 + 16 + 8 + 3, 5 * 8 + 2 + 1, 2, 13, r"; 2 of 16384 differ, in 2 of 2 CTAs"),
+    "needle_early": Found("S_scaled", 1, 2, 2 * 16 + 8 + 3, 5 * 8 + 2 + 1, 2, 13, r"; 4 of 16384 differ"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toolchain() -> None:
+    try:
+        find_toolchain()
+    except FlashladderError as error:
+        pytest.skip(f"needs the toolchain: {error}")
+
+
+def traced(wrong: WrongKernel) -> Trace:
+    """The trace of a wrong kernel at the shape that the command takes."""
+    step = load_iteration(wrong.iteration)
+    config = step.configs["a100"].with_dtype(wrong.dtype)
+    if wrong in OWN:
+        with made(wrong) as kernels:
+            kernel = kernel_of(step, config, kernels)
+    else:
+        kernel = emulator.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
+    return trace(step, config, SHAPE, kernel=kernel)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_mistake_is_found_where_it_is_made(name: str) -> None:
+    (wrong,) = (one for one in (*OWN, *read_all()) if one.name == name)
+    expected, found = PLANTED[name], traced(wrong)
+    said = "\n".join(verdict(found))
+    assert not found.passed
+    first = found.first
+    assert first is not None
+    assert first.first is not None
+    place = first.first
+    seen = (first.name, first.block, first.step + 1, place.row, place.column, place.warp)
+    assert seen == (expected.what, expected.block, expected.visit, expected.row, expected.column, expected.warp)
+    assert place.lane == (None if expected.block is None else expected.lane)
+    assert re.search(expected.says, said), said
