@@ -16,6 +16,7 @@ import torch
 
 from flashladder import emulator
 from flashladder.emulate.kernel import forward, kernel_of, make_tensors
+from flashladder.emulator.run.launch import MEMORY_BUDGET
 from flashladder.emulator.syntax.tree import Instruction
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
@@ -140,6 +141,7 @@ def trace(
     contents: str = "normal",
     seed: int = 0,
     kernel: emulator.Kernel | None = None,
+    memory_budget: int = MEMORY_BUDGET,
 ) -> Trace:
     """Runs a kernel and compares all its intermediates.
 
@@ -150,6 +152,7 @@ def trace(
         contents: a name of `inputs.INPUTS`.
         seed: of what is drawn.
         kernel: another kernel with the same parameters, instead of the iteration's own.
+        memory_budget: bytes of a slice of the grid, see `emulator.Kernel.launch`.
 
     Raises:
         FlashladderError: a shape that the kernel cannot take, or a form of kernel that cannot be read.
@@ -162,7 +165,7 @@ def trace(
     fill(contents, *tensors[:3])
     recorder = Recorder(geometry=Geometry.of(config), dtype="f16" if config.dtype == "fp16" else "bf16")
     launched = kernel or kernel_of(iteration, config)
-    forward(iteration, config, tensors, kernel=launched, observers=(recorder,))
+    forward(iteration, config, tensors, kernel=launched, observers=(recorder,), memory_budget=memory_budget)
     counts = {len(steps) for steps in recorder.steps}
     if len(counts) != 1:
         raise UnknownForm("CTAs that visit different numbers of KV blocks", found=sorted(counts))

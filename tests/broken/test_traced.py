@@ -76,9 +76,7 @@ PLANTED = {
     "sum_in_fp16": Found("l", 3, 1, 0, None, 0, 0, r"row_sum|sum over the row"),
     # rescaling
     "o_not_rescaled": Found("O_rescaled", 1, 2, 0, 0, 0, 0, r"O's correction"),
-    "o_rescaled_in_every_second_row": Found(
-        "O_rescaled", 1, 2, 8, 0, 0, 0, r"rows 8-14, 24-"
-    ),
+    "o_rescaled_in_every_second_row": Found("O_rescaled", 1, 2, 8, 0, 0, 0, r"rows 8-14, 24-"),
     # conversion of P
     "truncation_bf16": Found("P16", 0, 1, 0, 0, 0, 0, r"conversion to 16 bits"),
     "p_truncated": Found("P16", 3, 1, 0, 3, 0, 1, r"conversion to 16 bits"),

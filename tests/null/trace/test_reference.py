@@ -1,0 +1,120 @@
+"""The online softmax in plain PyTorch: attention, whatever the order of blocks; bounds that a rounding keeps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from flashladder.emulate.kernel import attention_fp64, make_inputs  # noqa: E402 - without torch there is nothing to test
+from flashladder.names import TRACE_INPUTS  # noqa: E402
+from flashladder.trace import reference as ref  # noqa: E402
+from flashladder.trace.inputs import INPUTS, fill  # noqa: E402
+
+SCALE = 1 / math.sqrt(128)
+SHAPE = (1, 192, 1, 128)
+
+
+def tensors(dtype: str = "fp16", contents: str = "normal") -> list[np.ndarray]:
+    drawn = make_inputs(SHAPE, dtype, seed=3)
+    fill(contents, *drawn)
+    return list(drawn)
+
+
+def as_ctas(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(array[0, :, 0].astype(np.float64))[None]
+
+
+@pytest.mark.parametrize("blocks", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_in_any_order_of_blocks_it_is_attention(blocks: tuple[int, ...]) -> None:
+    q, k, v = tensors()
+    *_, last = ref.online_softmax(*map(as_ctas, (q, k, v)), blocks, 64, SCALE)
+    found = last.after.o / last.after.l.sum(dim=-1, keepdim=True)
+    assert np.allclose(found[0], attention_fp64(q, k, v)[0, :, 0], rtol=1e-12, atol=1e-13)
+    assert torch.allclose(last.after.m[0, :, 0], (as_ctas(q) @ as_ctas(k).mT)[0].amax(1))
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_rounding_to_nearest_is_within_its_bound_and_truncation_is_not(dtype: str) -> None:
+    p = torch.rand(1, 64, 64, dtype=torch.float64).float().double()
+    wanted = torch.float16 if dtype == "fp16" else torch.bfloat16
+    nearest = p.float().to(wanted).double()
+    _, allowed = ref.rounded(p, dtype)
+    assert bool(((nearest - p).abs() <= allowed).all())
+    ulp = 2.0 ** (torch.floor(torch.log2(p)) - (10 if dtype == "fp16" else 7))
+    down = torch.floor(p / ulp) * ulp
+    assert float(((down - p).abs() > allowed).double().mean()) > 0.1
+
+
+def test_fp32_is_within_the_bounds_of_every_step() -> None:
+    """The steps in fp32 by torch, each from the values before it, as a right kernel takes them."""
+    q, k, v = map(as_ctas, tensors())
+    state = ref.State.empty(1, 192, 128)
+    for block in range(3):
+        keys = slice(block * 64, block * 64 + 64)
+        s = (q.float() @ k[:, keys].float().mT).double()
+        m = torch.maximum(state.m, s.amax(-1, keepdim=True))
+        c = np.float32(SCALE) * np.float32(math.log2(math.e))
+        wide = ref.over_columns(m, 64).float()
+        p = torch.exp2(s.float() * c - wide * c).double()
+        correction = torch.exp2((state.m.float() - m.float()) * c)
+        total = (state.l.float() * correction + ref.by_lane(p).float()).double()
+        kept = (state.o.float() * ref.over_columns(correction, 128)).double()
+        o = (kept.float() + p.float() @ v[:, keys].float()).double()
+        for found, (expected, allowed) in (
+            (s, ref.scores(q, k[:, keys])),
+            (m, ref.maximum(state.m, s)),
+            (p, ref.weights(s, m, SCALE, folded=True)),
+            (total, ref.total(state, m, p, SCALE)),
+            (kept, ref.rescaled(state, m, SCALE)),
+            (o, ref.output(kept, p, v[:, keys])),
+        ):
+            assert bool(((found - expected).abs() <= allowed).all())
+        state = ref.State(m, total, o)
+
+
+def test_a_hundredth_of_a_percent_is_beyond_the_bounds_of_every_step() -> None:
+    q, k, v = map(as_ctas, tensors())
+    s, _ = ref.scores(q, k)
+    m, exact = ref.maximum(torch.full((1, 192, 4), -math.inf, dtype=torch.float64), s)
+    p, _ = ref.weights(s, m, SCALE, folded=True)
+    before = ref.State(m - 1, torch.ones_like(m), v)
+    assert float(exact.max()) < 1e-37
+    for value, allowed in (
+        ref.weights(s, m, SCALE, folded=True),
+        ref.total(before, m, p, SCALE),
+        ref.rescaled(before, m, SCALE),
+    ):
+        largest = int(value.abs().argmax())
+        assert float(allowed.flatten()[largest]) < 1e-4 * float(value.abs().max())
+
+
+def test_inputs_have_the_names_that_the_command_takes() -> None:
+    assert tuple(INPUTS) == TRACE_INPUTS
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_range_shows_row_and_column(dtype: str) -> None:
+    q, k, v = map(as_ctas, tensors(dtype, "range"))
+    rows, columns = np.ogrid[:192, :192]
+    assert (np.asarray((q @ k.mT)[0]) == 1000 * rows + columns).all()
+    assert (np.asarray(v[0]) == np.arange(128)).all()
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_range_is_exact_beyond_the_whole_numbers_of_bf16(dtype: str) -> None:
+    drawn = [np.zeros((1, 1024, 1, 128), np.float32).astype(tensors(dtype)[0].dtype) for _ in range(3)]
+    fill("range", *drawn)
+    q, k = (as_ctas(one)[0] for one in drawn[:2])
+    assert float(q[1023] @ k[1000]) == 1000 * 1023 + 1000
+
+
+def test_identity_gives_v_and_ones_give_one() -> None:
+    q, k, v = tensors(contents="identity")
+    assert np.allclose(attention_fp64(q, k, v), v.astype(float), rtol=1e-12, atol=1e-30)
+    assert (v[0, 77, 0, :4].astype(float) == [77, 1, 77, 3]).all()
+    q, k, v = tensors(contents="ones")
+    assert np.allclose(attention_fp64(q, k, v), 1, rtol=1e-12)

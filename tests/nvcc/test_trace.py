@@ -1,0 +1,87 @@
+"""``invoke trace`` on the PTX that ships: every iteration is read and right, and its screens say what they should."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.names import INTERMEDIATES, PUBLISHED_GPU
+from flashladder.results.schema import Shape
+from flashladder.trace import command
+from flashladder.trace.compare import trace
+
+pytestmark = pytest.mark.nvcc
+NUMBERS = [iteration.number for iteration in load_all()]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_an_iterations_intermediates_are_those_of_the_reference(number: int) -> None:
+    step = load_iteration(number)
+    config = step.configs[PUBLISHED_GPU].with_dtype(("fp16", "bf16")[number % 2])
+    shape = Shape(batch=1, seq_len=2 * max(config.B_r, config.B_c), n_heads=1, d_head=128)
+    found = trace(step, config, shape, seed=number)
+    assert found.passed, found.first
+    assert found.backward == (step.parts.schedule == "backward")
+    names = [one.name for one in found.comparisons]
+    per_block = [name for name in INTERMEDIATES[:-1] if name != "S_scaled" or step.parts.softmax == "exp"]
+    assert names == [*per_block * (shape.seq_len // config.B_c), "out"]
+    assert found.steps[0].scores.array.std() > 5  # N(0, 1): sqrt(128), not a tensor of zeros
+    assert all(one.worst.maker is not None for one in found.comparisons if one.block is not None)
+
+
+@pytest.mark.parametrize(
+    ("description", "gpu", "heads"), [("16 - swizzle", "a100", 2), ("16", "h200", 3), ("7", "rtx3090", 1)]
+)
+def test_other_configurations_ablations_and_heads_are_read_too(description: str, gpu: str, heads: int) -> None:
+    step = load_description(description)
+    found = trace(step, step.configs[gpu], Shape(batch=2, seq_len=128, n_heads=heads, d_head=128), contents="range")
+    assert found.passed, found.first
+    assert {cta[1:] for cta in found.ctas} == {(head, sample) for head in range(heads) for sample in range(2)}
+
+
+def test_a_grid_in_several_slices_is_compared_as_in_one() -> None:
+    step = load_iteration(9)
+    shape = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)
+    whole = trace(step, step.configs[PUBLISHED_GPU], shape)
+    parts = trace(step, step.configs[PUBLISHED_GPU], shape, memory_budget=1 << 20)
+    assert len(parts.steps) == len(whole.steps) == 4
+    assert parts.ctas == whole.ctas
+    for one, other in zip(whole.comparisons, parts.comparisons, strict=True):
+        assert np.array_equal(one.held, other.held)
+        assert (one.name, one.block, one.rms, one.drift) == (other.name, other.block, other.rms, other.drift)
+
+
+def test_the_screen_and_the_values_at_a_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["13", "--input", "range", "--show", "S", "--block", "2", "--at", "16,8"]) == 0
+    page = capsys.readouterr().out
+    assert "4 KV blocks of 64 keys, last to first" in page
+    assert re.search(r"^3 +S +0\.0e\+00 ", page, re.MULTILINE)  # the first row: block 3, exact numbers
+    assert "no difference beyond rounding" in page
+    assert "S of CTA (0, 0, 0), KV block 2, kernel" in page
+    assert re.search(r"^ +16  16136  16137  16138", page, re.MULTILINE)  # row 16, key 128 + 8
+    assert max(map(len, page.split("no difference")[0].splitlines())) <= 100
+
+
+def test_json_has_every_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["1", "--seq-len", "64", "--dtype", "bf16", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["right"] is True
+    assert facts["first_difference"] is None
+    assert facts["kv_blocks"] == {"visited": 1, "expected": 1, "backward": False}
+    assert [one["what"] for one in facts["comparisons"]] == list(INTERMEDIATES)
+    p16 = facts["comparisons"][INTERMEDIATES.index("P16")]
+    assert p16["elements"] == 64 * 64
+    assert 0 < p16["max_error"] <= p16["allowed"] <= 2.0**-9  # half a unit of bf16 below 1
+    assert p16["worst"]["instruction"].startswith("cvt.rn.bf16x2.f32")
+
+
+def test_what_an_iteration_does_not_have_is_refused() -> None:
+    with pytest.raises(command.FlashladderError, match="iteration 16 has no S_scaled"):
+        command.main(["16", "--show", "S_scaled"])
+    with pytest.raises(command.FlashladderError, match="expected one of 3, 2, 1, 0, found 9"):
+        command.main(["16", "--show", "m", "--block", "9"])
