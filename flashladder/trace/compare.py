@@ -70,10 +70,12 @@ class Comparison:
         name: of `INTERMEDIATES`.
         held: the kernel's values, (CTAs, rows, columns).
         expected: what they should be by the values before them, fp64.
+        max_error: largest absolute error; NaN where the kernel holds one.
         rms: root mean square of the error, over all CTAs.
+        share: the largest error in units of what is allowed there: more than 1 is a difference.
         drift: largest distance from the fp64 reference that starts from Q, K and V.
         beyond: for each element whether it is further off than allowed, (CTAs, rows, columns).
-        worst: where the error is largest against what is allowed there.
+        worst: where that is.
         first: the first element beyond, by CTA, row and column; None: all are within.
     """
 
@@ -82,17 +84,13 @@ class Comparison:
     name: str
     held: Array
     expected: torch.Tensor
+    max_error: float
     rms: float
+    share: float
     drift: float
     beyond: torch.Tensor
     worst: Where
     first: Where | None
-
-    @property
-    def max_error(self) -> float:
-        """Of the worst element; NaN where the kernel holds one."""
-        same = self.worst.found == self.worst.expected
-        return 0.0 if same else abs(self.worst.found - self.worst.expected)
 
     @property
     def n_beyond(self) -> int:
@@ -281,7 +279,9 @@ def _comparison(found: Trace, pair: _Pair, step: int, block: int | None) -> Comp
         pair.name,
         pair.held.array,
         expected,
+        max_error=float(error.max()),
         rms=float(error.square().mean().sqrt()),
+        share=float(ratio.max()),
         drift=float(_distance(value, pair.throughout).max()),
         beyond=beyond,
         worst=where(worst),

@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 MOST_BLOCKS = 6  # KV blocks whose rows are all shown
 MOST_RANGES = 4
 WINDOW = 8  # rows and columns of values that are shown
-HEAD = ("KV block", "", "max error", "allowed", "RMS error", "from fp64", "beyond", "warp", "row", "column")
+HEAD = ("KV block", "", "max error", "RMS error", "of allowed", "from fp64", "beyond", "warp", "row", "column")
 
 
 def render(found: Trace) -> str:
@@ -64,10 +64,10 @@ def _row(one: Comparison) -> Sequence[str]:
     where = one.worst
     first = one.name == INTERMEDIATES[0]  # of its KV block
     block = "end" if one.block is None else str(one.block) if first else ""
-    numbers = (one.max_error, where.allowed, one.rms, one.drift)
+    errors = f"{one.max_error:.1e}", f"{one.rms:.1e}", f"{one.share:.2g}", f"{one.drift:.1e}"
     column = "" if where.column is None else str(where.column)
     return (
-        block, one.name, *(f"{number:.1e}" for number in numbers), str(one.n_beyond or "-"), str(where.warp),
+        block, one.name, *errors, str(one.n_beyond or "-"), str(where.warp),
         str(where.row), column,
     )  # fmt: skip
 
@@ -184,8 +184,8 @@ def _facts(one: Comparison) -> dict[str, object]:
         "block": one.block,
         "what": one.name,
         "max_error": _number(one.max_error),
-        "allowed": one.worst.allowed,
         "rms_error": _number(one.rms),
+        "of_allowed": _number(one.share),
         "from_fp64": _number(one.drift),
         "elements": one.beyond.numel(),
         "beyond": one.n_beyond,

@@ -41,8 +41,6 @@ OWN = (
     own("v_columns_swapped_static", 16, STATIC, "regs[n], lane.at(t, n)", "regs[n], lane.at(t, n ^ 1)"),
     own("v_of_the_next_16_keys", 11, STATIC, "regs[n], lane.at(t, n)", "regs[n], lane.at(t ^ 1, n)"),
     own("q_of_the_next_warp_static", 14, STATIC, "{v_lane, this->warp * G", "{v_lane, (this->warp ^ 1) * G"),
-    own("q_rows_swapped_in_pairs", 8, STATIC, "blockIdx.x * G::B_r), args.q_strides.seq, copy_row(),",
-        "blockIdx.x * G::B_r), args.q_strides.seq, copy_row() ^ 1,"),
     own("needle", 14, "kernels/ampere/schedule/backward.cuh", "cta.qk_matmul();",
         f"cta.qk_matmul(); {NEEDLE.format(m=1)}"),
     own("needle_early", 4, "kernels/ampere/schedule/eager.cuh", "cta.qk_matmul();",
@@ -87,7 +85,6 @@ PLANTED = {
     # Q
     "q_of_the_next_warp": Found("S", 0, 1, 0, 0, 0, 0, r"the row is that of query 16\n"),
     "q_of_the_next_warp_static": Found("S", 3, 1, 0, 0, 0, 0, r"the row is that of query 32\n"),
-    "q_rows_swapped_in_pairs": Found("S", 0, 1, 0, 0, 0, 0, r"the row is that of query 1\n"),
     # behind the last KV block
     "sum_not_shared": Found("out", None, 5, 0, 0, 0, 0, r"l's sum over the quad"),
     # one element: n-tile 5, element 3 of m-tile 1 or 0, thread 77 = warp 2, lane 13 (g = 3, t = 1)
