@@ -24,7 +24,7 @@ import numpy as np
 from flashladder import emulator
 from flashladder.arguments import parser_of
 from flashladder.cases.reference import UNIT_ROUNDOFF
-from flashladder.commands import A_PTX_FILE, AN_ITERATION, COMMANDS
+from flashladder.commands.on_cpu import A_PTX_FILE, AN_ITERATION, EMULATE
 from flashladder.emulate import file as emulate_file
 from flashladder.emulate import screen as emulate_view
 from flashladder.emulate.kernel import ELEMENT, attention_fp64, forward, kernel_of, make_tensors
@@ -42,7 +42,6 @@ from flashladder.results.schema import Shape
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
 AXIS = 65535  # CTAs along y (heads) and z (batch) of a grid, on a GPU as here
-EMULATE = COMMANDS["emulate"]
 OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` that say nothing against the kernel
 
 

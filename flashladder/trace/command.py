@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from flashladder import emulator
 from flashladder.arguments import parser_of
-from flashladder.commands import COMMANDS
+from flashladder.commands.on_cpu import TRACE
 from flashladder.emulate.command import AXIS, OUR_FAULT, number_of, require_fits
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.ablation import load_description
@@ -27,9 +27,8 @@ from flashladder.ladder.selection import one_config
 from flashladder.results.schema import Shape
 
 if TYPE_CHECKING:
-    from flashladder.trace.compare import Comparison, Trace
+    from flashladder.trace.findings import Comparison, Trace
 
-TRACE = COMMANDS["trace"]
 _AT = re.compile(r"(\d{1,9}),(\d{1,9})", re.ASCII)
 
 

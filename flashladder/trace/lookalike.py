@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from flashladder.trace.compare import Comparison, Trace, exact, of_ctas
+from flashladder.trace.findings import Comparison, Trace, exact, of_ctas
 
 SLACK = 4.0  # times what is allowed: another row's bound is of the same size, not the same
 

@@ -14,7 +14,7 @@ from flashladder.build.compile import ptx_for
 from flashladder.columns import table, terminal_width
 from flashladder.files import dump_json, relative
 from flashladder.names import INTERMEDIATES
-from flashladder.trace.compare import Comparison, Trace, Where
+from flashladder.trace.findings import Comparison, Trace, Where
 from flashladder.trace.lookalike import lookalike
 from flashladder.trace.meaning import MEANING, STATISTICS, SUSPECTS
 

@@ -19,7 +19,8 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
 from flashladder.toolchain.wheels import find_toolchain
-from flashladder.trace.compare import Trace, trace
+from flashladder.trace.compare import trace
+from flashladder.trace.findings import Trace
 from flashladder.trace.screen import verdict
 from tests.broken.wrong_batch import ptx_of
 from tests.broken.wrong_kernels import Edit, WrongKernel, made, read_all

@@ -25,7 +25,8 @@ from flashladder.bench import command as bench
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.build import command as build
 from flashladder.check import command as check
-from flashladder.commands import A_PTX_FILE, AN_ITERATION, COMMANDS, STATIONS
+from flashladder.commands import COMMANDS, STATIONS
+from flashladder.commands.on_cpu import A_PTX_FILE, AN_ITERATION
 from flashladder.emulate import command as emulate
 from flashladder.emulator.budget import parse_bytes
 from flashladder.emulator.run.launch import MEMORY_BUDGET
@@ -47,7 +48,7 @@ from flashladder.view import sass
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
-    "gate", "sweep", "verify", "doctor", "bundle", "help", "tour",
+    "gate", "sweep", "verify", "doctor", "bundle", "help", "tour", "trace",
 }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,8 @@ from flashladder.trace.fragments import Geometry, lane_of_column, matrix, statis
 GEOMETRY = Geometry(ctas=2, warps=3, rows=96, keys=24, d_head=16)
 
 
-def label(cta: int, warp: int, lane: int, m: int, n: int, element: int) -> int:
-    """A number that only this element has."""
+def label(cta: Any, warp: Any, lane: Any, m: int, n: int, element: int) -> Any:
+    """A number that only this element has; an array of them for arrays."""
     return ((((cta * 4 + warp) * 32 + lane) * 2 + m) * 4 + n) * 4 + element
 
 

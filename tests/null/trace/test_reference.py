@@ -6,32 +6,32 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from flashladder.emulate.kernel import attention_fp64, make_inputs  # noqa: E402 - without torch there is nothing to test
-from flashladder.names import TRACE_INPUTS  # noqa: E402
-from flashladder.trace import reference as ref  # noqa: E402
-from flashladder.trace.inputs import INPUTS, fill  # noqa: E402
+from flashladder.emulate.kernel import attention_fp64, make_inputs
+from flashladder.emulator.values import Array
+from flashladder.names import TRACE_INPUTS
+from flashladder.trace import reference as ref
+from flashladder.trace.inputs import INPUTS, fill
 
 SCALE = 1 / math.sqrt(128)
 SHAPE = (1, 192, 1, 128)
 
 
-def tensors(dtype: str = "fp16", contents: str = "normal") -> list[np.ndarray]:
+def tensors(dtype: str = "fp16", contents: str = "normal") -> list[Array]:
     drawn = make_inputs(SHAPE, dtype, seed=3)
     fill(contents, *drawn)
     return list(drawn)
 
 
-def as_ctas(array: np.ndarray) -> torch.Tensor:
+def as_ctas(array: Array) -> torch.Tensor:
     return torch.from_numpy(array[0, :, 0].astype(np.float64))[None]
 
 
 @pytest.mark.parametrize("blocks", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_in_any_order_of_blocks_it_is_attention(blocks: tuple[int, ...]) -> None:
     q, k, v = tensors()
-    *_, last = ref.online_softmax(*map(as_ctas, (q, k, v)), blocks, 64, SCALE)
+    *_, last = ref.online_softmax(as_ctas(q), as_ctas(k), as_ctas(v), blocks, 64, SCALE)
     found = last.after.o / last.after.l.sum(dim=-1, keepdim=True)
     assert np.allclose(found[0], attention_fp64(q, k, v)[0, :, 0], rtol=1e-12, atol=1e-13)
     assert torch.allclose(last.after.m[0, :, 0], (as_ctas(q) @ as_ctas(k).mT)[0].amax(1))
@@ -57,7 +57,7 @@ def test_fp32_is_within_the_bounds_of_every_step() -> None:
         keys = slice(block * 64, block * 64 + 64)
         s = (q.float() @ k[:, keys].float().mT).double()
         m = torch.maximum(state.m, s.amax(-1, keepdim=True))
-        c = np.float32(SCALE) * np.float32(math.log2(math.e))
+        c = float(np.float32(SCALE) * np.float32(math.log2(math.e)))
         wide = ref.over_columns(m, 64).float()
         p = torch.exp2(s.float() * c - wide * c).double()
         correction = torch.exp2((state.m.float() - m.float()) * c)

@@ -7,12 +7,10 @@ import pytest
 from flashladder import emulator
 from flashladder.emulator.errors import EmulationError
 from flashladder.errors import FlashladderError
+from flashladder.gpu import present, sanitize
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
 from flashladder.trace import command
-
-pytest.importorskip("torch")
-
 from flashladder.trace.compare import trace
 from flashladder.trace.roles import UnknownForm
 from flashladder.trace.screen import ranges
@@ -50,6 +48,27 @@ def test_a_word_that_is_no_choice_leaves_with_2(words: list[str], capsys: pytest
         command.main(words)
     assert left.value.code == 2
     assert "invalid choice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("right", "code"), [(True, 0), (False, 1)])
+def test_the_sanitizers_run_after_the_trace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], right: bool, code: int
+) -> None:
+    def tools(words: list[str]) -> int:
+        print(f"tools of {words}")
+        return 0
+
+    monkeypatch.setattr(present, "require_gpu", lambda _: None)
+    monkeypatch.setattr(sanitize, "main", tools)
+    monkeypatch.setattr(command, "run", lambda _: ("traced", right))
+    assert command.main(["7", "--sanitize", "--config", "h200"]) == code
+    assert capsys.readouterr().out.splitlines() == ["traced", "tools of ['7', '--configs', 'h200']"]
+
+
+def test_without_a_gpu_the_sanitizers_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(present, "n_gpus", lambda: 0)
+    with pytest.raises(FlashladderError, match=r"no GPU here.*invoke emulate N --hazards"):
+        command.main(["7", "--sanitize"])
 
 
 def kernel(body: str) -> emulator.Kernel:

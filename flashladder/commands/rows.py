@@ -1,4 +1,4 @@
-"""What a person can ask for: every command with its options, their help, choices and defaults, each here alone.
+"""The commands, a row each, by station; those that run PTX on this CPU are `flashladder.commands.on_cpu`'s.
 
 Why: `invoke X`, ``flashladder X`` and ``python -m flashladder.X`` are one command. tasks.py makes a task of each row
 (`flashladder.usage`), the package's parser takes its options from the same row (`flashladder.arguments.parser_of`) and
@@ -8,24 +8,19 @@ adds what only scripts need. Nothing to run here; ``invoke`` shows the commands.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from flashladder.arguments import CONFIGS, METHODS, NUMBER, ONE_CONFIG, Command, Option, result_file
+from flashladder.commands.on_cpu import A_STEP as _STEP
+from flashladder.commands.on_cpu import EMULATE, STEP, TRACE
+from flashladder.commands.on_cpu import JSON as _JSON
+from flashladder.commands.on_cpu import Flag as _Flag
+from flashladder.commands.on_cpu import Text as _Text
 from flashladder.ladder.config import DTYPES, EXAMPLE
-from flashladder.names import DEFAULT_ARCH, INTERMEDIATES, PUBLISHED_GPU, REFERENCES, TRACE_INPUTS
+from flashladder.names import DEFAULT_ARCH, PUBLISHED_GPU, REFERENCES
 
 BACKENDS = ("gpu", "emulator")
-STEP = "iteration, or an ablation such as '16 - swizzle'"
-AN_ITERATION, A_PTX_FILE = "an iteration", "a PTX file"  # whose options they are
-
-_Flag = partial(Option, form="flag")
-_Text = partial(Option, default="")
-_OfIteration, _OfFile = partial(_Text, group=AN_ITERATION), partial(_Text, group=A_PTX_FILE)
-
-_STEP = Option("iteration", STEP, form="word", required=True)
 ONE_NUMBER = Option("number", NUMBER, form="word", required=True)
-_JSON = _Flag("json", "print JSON, for scripts")
 _ARCH = Option("arch", f"sm_XX, several separated by commas (default: the GPU present, else {DEFAULT_ARCH})")
 _ONE_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH})", default=DEFAULT_ARCH)
 _CONFIGS = Option("configs", f"{CONFIGS} (default: prog)", default="prog")
@@ -99,36 +94,6 @@ _BUILD = (
             _Text("reason", "why it is locked anew; it goes into the lock's history and CHANGELOG.md"),
         ),
     ),
-)
-
-_EMULATE = Command(
-    "emulate",
-    "Runs an iteration's PTX, or one's own, on this CPU.",
-    (
-        "emulate 1 --counters",
-        "emulate own.ptx --grid 4 --block 256 --arg x=float32:1024:randn --arg n=int32:5 --hazards",
-    ),
-    (
-        Option("iteration", f"{STEP}, or a PTX file", form="word", required=True),
-        _OfIteration("seq-len", "positions (default: 256)"),
-        _OfIteration("batch", "samples (default: 1)"),
-        _OfIteration("heads", "heads (default: 1)"),
-        _OfIteration("dtype", "fp16 or bf16 (default: the configuration's)", choices=DTYPES),
-        _OfIteration("config", f"{ONE_CONFIG} (default: {PUBLISHED_GPU})"),
-        _OfFile("kernel", "of a PTX file: its entry (default: the only one)"),
-        _OfFile("grid", "blocks along x,y,z (default: 1)"),
-        _OfFile("block", "threads along x,y,z"),
-        _OfFile("arg", "an argument, in order: [NAME=]float32:64x128:randn, int32:5, @in.npy", form="again"),
-        _OfFile("save", "an array after the launch: NAME=FILE.npy", form="again"),
-        _OfFile("shared", "dynamic shared memory of a block, such as 48KiB (default: 0)"),
-        _OfFile("target", "whose limits hold, such as sm_90 (default: the file's)"),
-        _Flag("counters", "Nsight Compute's counters, and the source lines with bank conflicts"),
-        _Flag("hazards", "look for races and missing waits"),
-        Option("memory-budget", "registers and shared memory (default: 1GiB)", default="1GiB"),
-        Option("seed", "of the inputs (default: 0)", default="0"),
-        _JSON,
-    ),
-    short_flags=False,  # -h is for help, not for heads
 )
 
 _CHECK = Command(
@@ -250,33 +215,6 @@ _LOOK = (
     ),
 )
 
-_TRACE = Command(
-    "trace",
-    "Compares S, m, P, l, O of each KV block with PyTorch.",
-    ("trace 7", "trace 16 --input range --show S"),
-    (
-        _STEP,
-        _Text("seq-len", "positions (default: 256)"),
-        _Text("batch", "samples (default: 1)"),
-        _Text("heads", "heads (default: 1)"),
-        Option("dtype", "fp16 or bf16 (default: the configuration's)", choices=DTYPES),
-        _Text("config", f"{ONE_CONFIG} (default: {PUBLISHED_GPU})"),
-        Option(
-            "input",
-            "normal (default), or to be read off: range (S is 1000 row + column), identity (O is V), ones (V)",
-            choices=TRACE_INPUTS,
-            default="normal",
-        ),
-        Option("show", f"print values of one of {', '.join(INTERMEDIATES)}", choices=INTERMEDIATES),
-        _Text("block", "of --show: the KV block (default: where it differs, else the first visited)"),
-        _Text("at", "of --show: ROW,COLUMN to begin with (default: where it differs, else 0,0)"),
-        Option("seed", "of the inputs (default: 0)", default="0"),
-        _Flag("sanitize", "also run compute-sanitizer's four tools, on a GPU with the iteration's build"),
-        _JSON,
-    ),
-    short_flags=False,  # -h is for help, not for heads
-)
-
 _RESULTS = (
     Command(
         "report",
@@ -306,8 +244,8 @@ _RESULTS = (
 STATIONS: dict[str, tuple[Command, ...]] = {
     "Read": _READ,
     "Build": _BUILD,
-    "Check and time": (_CHECK, _EMULATE, _NVCC, _BENCH, _SWEEP, _BUNDLE),
-    "Look inside": (*_LOOK, _TRACE),
+    "Check and time": (_CHECK, EMULATE, _NVCC, _BENCH, _SWEEP, _BUNDLE),
+    "Look inside": (*_LOOK, TRACE),
     "Results": _RESULTS,
     "This machine": (
         Command("doctor", "Says what this machine can do, and what it lacks.", ("doctor --json",), (_JSON,)),
