@@ -20,7 +20,7 @@ from flashladder.files import relative, sha256
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _DEBUG_SECTION = re.compile(r"^[ \t]*\.section\s+\.debug_\w+\s*\{.*?(?:^[ \t]*\}[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
-_LINE_TABLE = re.compile(r"^[ \t]*\.(?:file|loc)\s[^\n]*$", re.MULTILINE)
+_LINE_TABLE = re.compile(r"^[ \t]*\.(?:file|loc)(?:[ \t][^\n]*)?$", re.MULTILINE)
 _DEBUG_TARGET = re.compile(r"^([ \t]*\.target\s+\w+)\s*,\s*debug\s*$", re.MULTILINE)
 # Labels that only line tables point at, and names of internal symbols: nvcc puts a hash of the source's path in them.
 _DEBUG_LABEL = re.compile(r"^[ \t]*\$L__(?:tmp|func_begin|func_end|info_string)\d+:\s*$", re.MULTILINE)

@@ -26,7 +26,7 @@ def main(name: str, inputs: str, seed: str, folder: str) -> None:
     for index, data in enumerate(target.seeds()):
         if len(data) <= 1 << 16:
             (corpus / f"{index:03d}").write_bytes(data)
-    dictionary = out / "words"
+    dictionary = out / "words"  # libFuzzer ends at an empty one
     dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words), encoding="ascii")
 
     def one(data: bytes) -> None:
@@ -43,7 +43,8 @@ def main(name: str, inputs: str, seed: str, folder: str) -> None:
         "-timeout=60",
         "-verbosity=0",
     ]
-    atheris.Setup([sys.argv[0], *options, "-print_final_stats=1", f"-dict={dictionary}", str(corpus)], one)
+    words = [f"-dict={dictionary}"] if target.words else []
+    atheris.Setup([sys.argv[0], *options, "-print_final_stats=1", *words, str(corpus)], one)
     atheris.Fuzz()
 
 
