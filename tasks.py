@@ -114,6 +114,7 @@ RUN: dict[str, Callable[[Given], None]] = {
         for name in ("build", "emulate", "trace", "sweep", "bundle", "report", "gate")
     },
     "sass": understood_by("view.sass", "sass"),
+    "cfg": understood_by("view.flow.command", "cfg"),
     "tour": understood_by("view.tour", "tour"),
     "verify": understood_by("gate.verify", "verify"),
     "doctor": understood_by("gpu.doctor", "doctor"),

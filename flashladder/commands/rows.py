@@ -215,6 +215,13 @@ _LOOK = (
     ),
 )
 
+_CFG = Command(
+    "cfg", "Draws the control flow: blocks, loops, how often each runs.", ("cfg 16", "cfg 16 --arch sm_90 --svg"),
+    (Option("iteration", f"{STEP}, or a cubin", form="word", required=True), _CONFIG, _ONE_ARCH,
+     Option("seq-len", "positions of the launch, which decide how often blocks run (default: 4096)", default="4096"),
+     _Flag("dot", "print DOT, for Graphviz"), _Flag("svg", "print SVG"), _JSON),
+)  # fmt: skip
+
 _RESULTS = (
     Command(
         "report",
@@ -245,7 +252,7 @@ STATIONS: dict[str, tuple[Command, ...]] = {
     "Read": _READ,
     "Build": _BUILD,
     "Check and time": (_CHECK, EMULATE, _NVCC, _BENCH, _SWEEP, _BUNDLE),
-    "Look inside": (*_LOOK, TRACE),
+    "Look inside": (*_LOOK, _CFG, TRACE),
     "Results": _RESULTS,
     "This machine": (
         Command("doctor", "Says what this machine can do, and what it lacks.", ("doctor --json",), (_JSON,)),

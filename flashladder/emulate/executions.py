@@ -16,6 +16,7 @@ from functools import partial
 from math import prod
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from flashladder.build.compile import cubin_for
 from flashladder.emulate.kernel import NUMPY_DTYPES, kernel_of
@@ -29,7 +30,7 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.flow.executions import Executions, run
 from flashladder.machine_code.flow.regions import LOOP, PEELED, Regions, regions_of
-from flashladder.machine_code.flow.uniform import Constants
+from flashladder.machine_code.flow.values import Constants
 from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.results.samples import Shape
 
@@ -104,8 +105,11 @@ def launch_of(iteration: Iteration, config: KernelConfig, shape: Shape) -> Launc
         if shape.seq_len % size or shape.seq_len < 1:
             raise FlashladderError("sequence length", expected=f"a multiple of {tile} = {size}", found=shape.seq_len)
     heads = iteration.row_stride // shape.d_head if iteration.row_stride else shape.n_heads
-    whole = np.empty((shape.batch, shape.seq_len, max(heads, shape.n_heads), shape.d_head), NUMPY_DTYPES[config.dtype])
-    return iteration.family.launch(config, [whole[:, :, : shape.n_heads]] * 4)
+    whole = (shape.batch, shape.seq_len, max(heads, shape.n_heads), shape.d_head)
+    one = np.zeros(1, NUMPY_DTYPES[config.dtype])
+    strides = [one.itemsize * prod(whole[i + 1 :]) for i in range(4)]
+    tensor = as_strided(one, whole, strides, writeable=False)[:, :, : shape.n_heads]  # no memory behind it
+    return iteration.family.launch(config, [tensor] * 4)
 
 
 def constants_of(iteration: Iteration, config: KernelConfig, launch: Launch, place: int) -> Constants:

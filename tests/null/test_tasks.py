@@ -45,16 +45,17 @@ from flashladder.sweep import command as sweep
 from flashladder.usage import task_of, words_of
 from flashladder.view import command as view
 from flashladder.view import sass
+from flashladder.view.flow import command as cfg
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
-    "gate", "sweep", "verify", "doctor", "bundle", "help", "tour", "trace",
+    "gate", "sweep", "verify", "doctor", "bundle", "help", "tour", "trace", "cfg",
 }  # fmt: skip
 
 
 PARSERS = {
     bench: "bench", build: "build", check: "check", doctor: "doctor", emulate: "emulate", gate: "gate",
-    report: "report", sass: "sass", sweep: "sweep", verify: "verify", view: "show",
+    cfg: "cfg", report: "report", sass: "sass", sweep: "sweep", verify: "verify", view: "show",
 }  # fmt: skip
 
 
@@ -231,6 +232,7 @@ MEANT: list[tuple[str, dict[str, object]]] = [
     ("emulate own.ptx --arg x=float32:8:ones --arg n=int32:5", {"arg": ["x=float32:8:ones", "n=int32:5"], "save": []}),
     ("sweep a100 --dry-run --shard 0/2 --slurm partition=p",
      {"grid": "a100", "dry_run": True, "shard": (0, 2), "slurm": "partition=p", "gpus": "all", "timeout": None}),
+    ("cfg 16 --seq-len 512 --svg", {"iteration": "16", "seq_len": 512, "svg": True, "dot": False, "arch": "sm_80"}),
     ("sass 8", {"targets": ["8"], "config": None, "arch": "sm_80"}),
     ("verify", {"path": None, "json": False}),
     ("check 7", {"backend": "gpu"}),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+import json
+from time import perf_counter
 
 import pytest
 
@@ -24,6 +26,9 @@ from flashladder.machine_code.sass import Sass, count, disassemble_many
 from flashladder.names import GLOBAL_REQUESTS, LDSM, PUBLISHED_GPU, TENSOR
 from flashladder.results.samples import Shape
 from flashladder.toolchain.wheels import find_toolchain
+from flashladder.view.flow.command import main as cfg
+from flashladder.view.flow.outline import outline
+from flashladder.view.flow.picture import picture_of
 
 pytestmark = pytest.mark.nvcc
 
@@ -114,6 +119,30 @@ def test_regions_are_as_the_schedule_has_them(arch: str) -> None:
         assert not [
             i for i in found.warp.unknown if flow.sass.instructions[i].opcode_class in ("HMMA", "LDSM", "LDGSTS")
         ]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_outlines_fit_a_terminal(arch: str) -> None:
+    for step in load_all():
+        found = runs(step, arch, SMALL)
+        text = outline(picture_of(f"iteration {step.number}, {arch}", found.regions, found.warp))
+        assert max(map(len, text.splitlines())) <= 80, step.number
+        assert ("peeled block:" in text) == (step.parts.schedule in ("peeled", "backward"))
+
+
+def test_the_command_draws_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:
+    began = perf_counter()
+    assert cfg(["3", "--arch", "sm_90", "--json", "--seq-len", "640"]) == 0
+    assert perf_counter() - began < 5
+    found = json.loads(capsys.readouterr().out)
+    assert [loop["trips"] for loop in found["loops"]] == [10]
+    assert found["per_kv_block"]["HMMA"] == 128
+    assert sum(block["instructions"] for block in found["blocks"]) > 1000
+    cubin = compile_many([(load_iteration(3), load_iteration(3).configs[PUBLISHED_GPU], "sm_90")])[0].cubin
+    assert cfg([str(cubin), "--svg"]) == 0
+    assert capsys.readouterr().out.startswith("<svg")
+    assert cfg(["3", "--dot", "--config", "rtx3090"]) == 0
+    assert capsys.readouterr().out.startswith('digraph "iteration 3, sm_80, S = 4096: (FP16, 128, ')
 
 
 def test_the_next_k_is_not_copied_in_the_last_round() -> None:

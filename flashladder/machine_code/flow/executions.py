@@ -11,19 +11,24 @@ Try ``run(regions_of(sass).flow, {0x1e0: 64}).counts()``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.flow.dominance import Loop
 from flashladder.machine_code.flow.graph import Flow
-from flashladder.machine_code.flow.uniform import Constants, Reader, Step, Values, operands, step_of
+from flashladder.machine_code.flow.uniform import Step, deciding, step_of
+from flashladder.machine_code.flow.values import (
+    Constants,
+    Reader,
+    Reading,
+    Values,
+    operands,
+)
 from flashladder.machine_code.sass import Instruction
 
 LIMIT = 1_000_000  # blocks; a kernel of the ladder runs a few hundred
-
-Guard = Callable[[Values], "int | None"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,14 @@ class _Walk:
         self.passed: Counter[tuple[int, int]] = Counter()
         self.off: Counter[int] = Counter()
         self.unknown: set[int] = set()
-        self._read: dict[int, list[tuple[int, Guard | None, Step | None]]] = {}
+        self.steps = {
+            place: step for place, one in enumerate(flow.sass.instructions) if (step := step_of(one, constants))
+        }
+        predicates = (
+            f"{one.predicate} {one.operands if one.opcode_class == 'BRA' else ''}" for one in flow.sass.instructions
+        )
+        self.needed = deciding(list(self.steps.values()), predicates)
+        self._read: dict[int, list[tuple[int, Reading | None, Step | None]]] = {}
 
     def through(self, block: int) -> int | None:
         """Runs a block; the next one, None at the end."""
@@ -116,12 +128,14 @@ class _Walk:
             self.passed[block, target] += 1
         return target
 
-    def _steps(self, block: int) -> Iterator[tuple[int, Guard | None, Step | None]]:
-        """What a block's instructions do to what is known, those that do nothing left out."""
+    def _steps(self, block: int) -> Iterator[tuple[int, Reading | None, Step | None]]:
+        """What a block's instructions do to what decides a predicate, those that do nothing left out."""
         reader = Reader(self.constants)
         for place, instruction in enumerate(self.flow.code(block), self.flow.blocks[block].begin):
             guard = reader.value(instruction.predicate.removeprefix("@")) if instruction.predicate else None
-            step = step_of(instruction, self.constants)
+            step = self.steps.get(place)
+            if step is not None and step.written is not None and self.needed.isdisjoint(step.written):
+                step = None
             if guard is not None or step is not None:
                 yield place, guard, step
 

@@ -19,13 +19,14 @@ from typing import Literal
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.flow import dominance
 from flashladder.machine_code.flow.dominance import Loop
-from flashladder.machine_code.sass import INDIRECT, TENSOR, Instruction, Sass, never_falls_through
+from flashladder.machine_code.sass import BYTES, INDIRECT, TENSOR, Instruction, Sass, never_falls_through
 
 Kind = Literal["falls", "jumps", "branches", "diverges", "calls"]
 """How control goes along an edge: to the next instruction, always elsewhere, elsewhere if a predicate says so,
 elsewhere where threads of a warp have parted, into a function that comes back."""
 
 _DIVERGENT = ("BRA.DIV", "BRA.CONV")
+_MUST_LEAD = INDIRECT | {"BRA", "JMP"}  # to instructions of this kernel
 
 
 @dataclass(frozen=True)
@@ -161,8 +162,10 @@ def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
         cuts: indices of instructions at which a block begins in any case.
 
     Raises:
-        FlashladderError: an indirect branch does not say where it may go.
+        FlashladderError: instructions are missing, a branch goes where there are none, or an indirect one does not say
+            where it may go.
     """
+    _require_no_gap(sass)
     returns = any(instruction.opcode_class == "RET" for instruction in sass.instructions)
     leaving = [list(_exits(sass, i, returns=returns)) for i in range(len(sass.instructions))]
     begins = {0, *cuts, *(target for targets in leaving for target, kind in targets if kind != "falls")}
@@ -180,17 +183,23 @@ def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
     return Flow(sass, blocks, edges)
 
 
+def _require_no_gap(sass: Sass) -> None:
+    first = sass.instructions[0].address if sass.instructions else 0
+    for place, instruction in enumerate(sass.instructions):
+        if instruction.address != (expected := first + place * BYTES):
+            raise FlashladderError(
+                "instructions are missing", expected=f"one at address {expected:#x}", found=f"{instruction.address:#x}"
+            )
+
+
 def _exits(sass: Sass, index: int, *, returns: bool) -> Iterator[tuple[int, Kind]]:
     """Where control goes after an instruction, and how: the next one first."""
     instruction = sass.instructions[index]
     targets = sass.targets(instruction)
     kind = _kind(instruction, returns=returns)
-    if instruction.opcode_class in INDIRECT and not targets:
-        raise FlashladderError(
-            "an indirect branch does not say where it may go",
-            where=f"address {instruction.address:#x}",
-            found=instruction,
-        )
+    if instruction.opcode_class in _MUST_LEAD and not (targets and sass.index.keys() >= set(targets)):
+        what = "an indirect branch does not say" if instruction.opcode_class in INDIRECT else "the code does not have"
+        raise FlashladderError(f"{what} where it goes", where=f"address {instruction.address:#x}", found=instruction)
     if (
         index + 1 < len(sass.instructions)
         and not never_falls_through(instruction)

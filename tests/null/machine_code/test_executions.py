@@ -9,7 +9,8 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.flow.executions import Executions, run
 from flashladder.machine_code.flow.graph import graph_of
-from flashladder.machine_code.flow.uniform import WORD, Values, step_of
+from flashladder.machine_code.flow.uniform import step_of
+from flashladder.machine_code.flow.values import WORD, Values
 from flashladder.machine_code.sass import Instruction
 from tests.null.sass_fixture import code
 

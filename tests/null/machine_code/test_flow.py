@@ -110,8 +110,35 @@ def test_an_indirect_branch_goes_where_nvdisasm_lists() -> None:
     listed = 'BRX R2 -0x50 (*"BRANCH_TARGETS .L_x_0,.L_x_1"*)'
     flow = graph_of(code(listed, "NOP", ".L_x_0:", "EXIT", ".L_x_1:", "EXIT"))
     assert edges(flow) == {(0, 2, "branches"), (0, 3, "branches"), (1, 2, "falls")}
-    with pytest.raises(FlashladderError, match=r"^address 0x0: an indirect branch does not say"):
+    with pytest.raises(FlashladderError, match=r"^address 0x0: an indirect branch does not say where it goes"):
         graph_of(code("BRX R2 -0x50", "EXIT"))
+
+
+def test_a_branch_to_what_is_not_there_and_a_gap_are_errors() -> None:
+    with pytest.raises(FlashladderError, match=r"^address 0x10: the code does not have where it goes"):
+        graph_of(code("NOP", "@P0 BRA `(.L_x_7)", "EXIT"))
+    text = LISTING.read_text(encoding="utf-8").splitlines()
+    without = [line for line in text if "/*0070*/" not in line]
+    with pytest.raises(FlashladderError, match="instructions are missing: expected one at address 0x70, found 0x80"):
+        graph_of(parse("\n".join(without)))
+
+
+@given(st.data())
+def test_a_damaged_listing_is_refused_or_read_as_it_stands(data: st.DataObject) -> None:
+    """Lines left out, repeated or cut: an error, or a graph whose every instruction is in one block."""
+    lines = LISTING.read_text(encoding="utf-8").splitlines()
+    place = data.draw(st.integers(0, len(lines) - 1))
+    cut = lines[place][: data.draw(st.integers(0, len(lines[place])))]
+    damaged = [*lines[:place], *data.draw(st.sampled_from([[], [lines[place]] * 2, [cut]])), *lines[place + 1 :]]
+    try:
+        sass = parse("\n".join(damaged))
+        flow = graph_of(sass)
+    except FlashladderError:
+        return
+    assert flow.counts(flow.indices) == sass.counts()
+    assert {edge.target for edge in flow.edges} <= set(flow.indices)
+    branches = [i for i in sass.instructions if i.opcode_class == "BRA"]
+    assert sum(edge.kind in ("jumps", "branches", "diverges") for edge in flow.edges) == len(branches)
 
 
 @given(graphs())

@@ -1,0 +1,166 @@
+"""Drawings of control flow: outline, DOT and SVG of small kernels, what they show and that they are always the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import re
+from xml.etree import ElementTree as ET
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.machine_code.flow.executions import run
+from flashladder.machine_code.flow.regions import regions_of
+from flashladder.machine_code.sass import parse
+from flashladder.view.flow.command import as_data, main
+from flashladder.view.flow.dot import dot
+from flashladder.view.flow.outline import outline
+from flashladder.view.flow.picture import Picture, per_kv_block, picture_of
+from flashladder.view.flow.svg import laid_out, svg
+from tests.null.sass_fixture import code
+
+LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
+MMA = "HMMA.16816.F32 R8, R4, R16, R8"
+ROUNDS = (
+    "MOV R0, RZ", "BAR.SYNC 0x0", MMA, "ISETP.LT.AND P1, PT, RZ, c[0x0][0x160], PT", "@!P1 BRA `(.L_x_2)",
+    ".L_x_0:", "IADD3 R0, R0, 0x1, RZ", MMA, "ISETP.GE.AND P0, PT, R0, c[0x0][0x160], PT", "@P0 BRA `(.L_x_1)",
+    "LDGSTS.E [R2], [R4.64]", ".L_x_1:", "FADD R8, R8, R9", "@!P0 BRA `(.L_x_0)",
+    ".L_x_2:", "STG.E [R4.64], R8", "EXIT", ".L_x_3:", "BRA `(.L_x_3)",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rounds() -> Picture:
+    regions = regions_of(code(*ROUNDS))
+    return picture_of("a kernel: of tests", regions, run(regions.flow, {0x160: 5}))
+
+
+def test_an_outline_shows_regions_loops_and_runs(rounds: Picture) -> None:
+    text = outline(rounds)
+    assert [" ".join(line.split()) for line in text.splitlines()[:13]] == [
+        "a kernel: of tests",
+        "14 instructions in 6 blocks, 1 loop; 1 more never run (trap, padding).",
+        "",
+        "block from instr runs dom tens fp32 int move mufu ldsm copy then",
+        "prologue: 1 instructions",
+        "B0 0 1 1 . . . 1 . . . B1",
+        "peeled block: 4 instructions",
+        "B1 10 4 1 B0 1 . 1 . . . . !P1 B5, B2",
+        "main loop: 7 instructions, 5 rounds",
+        ".> B2 50 4 5 B1 1 . 2 . . . . P0 B4, B3",
+        "| B3 90 1 4 B2 . . . . . . 1 B4",
+        "'- B4 a0 2 5 B2 . 1 . . . . . !P0 B2, B5",
+        "epilogue: 2 instructions",
+    ]
+    assert max(map(len, text.splitlines())) <= 80
+    table = {line.split()[0]: line.split()[1:] for line in text.partition("by kind:\n")[2].splitlines()}
+    assert table["tensor"] == ["0", "1", "1", "0", "6"]
+    assert table["copies"] == ["0", "0", "0.8", "0", "4"]
+
+
+def test_counts_of_a_round_are_of_what_runs(rounds: Picture) -> None:
+    found = per_kv_block(rounds)
+    assert found == {"IADD3": 1, "HMMA": 1, "ISETP": 1, "BRA": 1, "LDGSTS": 0.8, "FADD": 1}
+
+
+def test_without_a_launch_nobody_knows_how_often_blocks_run() -> None:
+    picture = picture_of("tiny", regions_of(parse(LISTING.read_text(encoding="utf-8"))))
+    text = outline(picture)
+    lines = [line for line in text.splitlines() if "@>" in line]  # loops of one block, one after the other
+    assert [line.split()[:5] for line in lines] == [["@>", "B2", "a0", "9", "-"], ["@>", "B6", "210", "19", "-"]]
+    assert [line.index("@>") for line in lines] == [0, 0]
+    assert "rounds" not in text
+    assert per_kv_block(picture) is None
+    assert as_data(picture)["per_kv_block"] is None
+    assert " × " not in svg(picture)
+
+
+def test_nested_loops_have_strokes_of_their_own() -> None:
+    rows = (".L_x_0:", "NOP", ".L_x_1:", MMA, "@P0 BRA `(.L_x_1)", "@P1 BRA `(.L_x_0)", "EXIT")
+    text = outline(picture_of("nested", regions_of(code(*rows))))
+    strokes = [line[:4] for line in text.splitlines() if re.match(r"^.{4} +B\d", line)]
+    assert strokes == [".>  ", "| @>", "'-  ", "    "]
+
+
+def test_dot_has_every_block_and_edge(rounds: Picture) -> None:
+    text = dot(rounds)
+    assert text == dot(rounds)
+    edges = set(re.findall(r"(B\d) -> (B\d)", text))
+    assert edges == {(node.name, way.target) for node in rounds.nodes for way in node.ways}
+    assert re.findall(r"^    (B\d) \[label=", text, re.MULTILINE) == [node.name for node in rounds.nodes]
+    assert 'B4 -> B2 [label="!P0", constraint=false];' in text
+    assert text.count("{") == text.count("}") == 5
+
+
+def test_quotes_and_breaks_in_a_title_stay_in_their_place() -> None:
+    text = dot(picture_of('a "b"\\\n', regions_of(code("EXIT"))))
+    assert text.startswith('digraph "a \\"b\\"\\\\\\n" {')
+
+
+def test_svg_is_a_drawing_that_shows_all(rounds: Picture) -> None:
+    text = svg(rounds)
+    assert text == svg(rounds)
+    root = ET.fromstring(text)
+    width, height = float(root.get("width", 0)), float(root.get("height", 0))
+    space = "{http://www.w3.org/2000/svg}"
+    boxes = [one for one in root.iter(f"{space}rect") if one.get("class") == "box"]
+    assert len(boxes) == len(rounds.nodes)
+    for box in root.iter(f"{space}rect"):
+        x, y, w, h = (float(box.get(key, 0)) for key in ("x", "y", "width", "height"))
+        assert 0 <= x <= x + w <= width
+        assert 0 <= y <= y + h <= height
+    words = " ".join(one.text or "" for one in root.iter(f"{space}text"))
+    for node in rounds.nodes:
+        assert node.name in words
+    assert {"prologue:", "peeled", "main", "epilogue:"} <= set(words.split())
+    n_edges = sum(len(node.ways) for node in rounds.nodes)
+    assert len([one for one in root.iter(f"{space}path") if one.get("marker-end")]) == n_edges
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=9))
+def test_edges_in_one_lane_never_touch(branches: list[tuple[int, bool]]) -> None:
+    rows = []
+    for place, (target, conditional) in enumerate(branches):
+        rows += [f".L_x_{place}:", f"{'@P0 ' if conditional else ''}BRA `(.L_x_{min(target, len(branches) - 1)})"]
+    picture = picture_of("drawn", regions_of(code(*rows, "EXIT")))
+    placed = laid_out(picture)
+    for i, one in enumerate(placed):
+        for other in placed[:i]:
+            if (one.lane, one.goes_back) == (other.lane, other.goes_back):
+                (a, b), (c, d) = (sorted((edge.source, edge.target)) for edge in (one, other))
+                assert b < c or d < a
+    outline(picture)
+    ET.fromstring(svg(picture))
+
+
+def test_json_holds_the_graph(rounds: Picture) -> None:
+    found = json.loads(json.dumps(as_data(rounds)))
+    assert [block["name"] for block in found["blocks"]] == ["B0", "B1", "B2", "B3", "B4", "B5"]
+    assert found["blocks"][2]["ways"] == [
+        {"target": "B3", "kind": "falls", "when": "!P0"}, {"target": "B4", "kind": "branches", "when": "P0"},
+    ]  # fmt: skip
+    assert found["blocks"][2]["runs"] == 5
+    assert found["loops"] == [
+        {"header": "B2", "blocks": ["B2", "B3", "B4"], "latches": ["B4"], "parent": None, "depth": 1, "trips": 5.0}
+    ]
+    assert found["regions"]["main loop"]["HMMA"] == 5
+    assert found["reducible"] is True
+
+
+def test_one_form_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["1", "--dot", "--svg"])
+    assert left.value.code == 2
+    assert "one form at a time: expected --dot, --svg or --json, found dot and svg" in capsys.readouterr().err
+
+
+def test_two_conditions_of_a_branch_are_both_told() -> None:
+    picture = picture_of("two", regions_of(code("@!P1 BRA P0, `(.L_x_0)", "NOP", ".L_x_0:", "EXIT")))
+    assert [(way.kind, way.when) for way in picture.nodes[0].ways] == [
+        ("falls", "not (!P1 and P0)"), ("branches", "!P1 and P0"),
+    ]  # fmt: skip
+    with pytest.raises(FlashladderError):
+        picture_of("none", regions_of(code("BRX R2 -0x10", "EXIT")))
