@@ -60,7 +60,7 @@ _READ = (
     ),
     Command(
         "diff",
-        "Compares two kernels: source and opcode counts.",
+        "Compares two kernels: source, opcodes, registers, speed.",
         ("diff 7 8",),
         (
             Option("before", STEP, form="word", required=True),

@@ -18,6 +18,7 @@ import textwrap
 from flashladder.arguments import Parser, add_options
 from flashladder.columns import natural_width, table, terminal_width
 from flashladder.commands import STATIONS
+from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS
@@ -26,6 +27,7 @@ from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_a
 from flashladder.ladder.selection import one_config
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
+from flashladder.view import deltas
 from flashladder.view.counts import diff_counts, opcode_counts
 from flashladder.view.fold import folded
 
@@ -229,6 +231,14 @@ def _show(iteration: Iteration, config: KernelConfig, *, as_json: bool, whole: b
     print(json.dumps(as_data(iteration) | kernel, indent=2))
 
 
+def measured_text(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
+    """Registers, counters and speed of both, or why they cannot be told: a broken result hides no source."""
+    try:
+        return deltas.text_of(deltas.deltas(before, after, configs))
+    except FlashladderError as error:
+        return f"registers, counters and speed are not told: {error}"
+
+
 def _diff(
     steps: tuple[Iteration, Iteration], configs: tuple[KernelConfig, KernelConfig], *, as_json: bool, whole: bool
 ) -> None:
@@ -241,12 +251,15 @@ def _diff(
         print(text or "the kernels are the same")
         print()
         print(diff_counts(before, after, configs))
+        if told := measured_text(before, after, configs):
+            print(f"\n{told}")
         return
     sides = [
         {"description": i.description, "config": c.short_form(), "opcode_counts": opcode_counts(i, c)}
         for i, c in zip((before, after), configs, strict=True)
     ]
-    page = {"before": sides[0], "after": sides[1], "caveat": note, "diff": text.splitlines()}
+    found = deltas.as_data(deltas.deltas(before, after, configs))
+    page = {"before": sides[0], "after": sides[1], "caveat": note, "diff": text.splitlines(), **found}
     print(json.dumps(page, indent=2, default=dict))
 
 

@@ -162,7 +162,7 @@ def test_diff_is_at_the_configuration_of_the_childs_claims(capsys: pytest.Captur
     assert "-configuration: (FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax" in lines
     assert "+configuration: (FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles" in lines
     nothing = "opcode counts: not locked at this configuration and no toolchain here to compile it: install it"
-    assert lines[-1] == nothing
+    assert nothing in lines
 
 
 @pytest.mark.parametrize("step", load_all()[1:], ids=lambda step: step.slug)
