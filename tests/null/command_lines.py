@@ -105,7 +105,10 @@ CASES: list[tuple[list[str], str]] = [
     (["cfg", "8", "--seq-len", "-64"], "argument --seq-len"),
     (["cfg", "8", "--seq-len", LONG], "argument --seq-len: expected a whole number"),
     (["cfg", "8", "--arch", "sm_12"], f"{ARCH}sm_12"),
-    (["cfg", "8", "--dot", "--json"], "one form at a time: expected --dot, --svg or --json, found dot and json"),
+    (
+        ["cfg", "8", "--dot", "--json"],
+        "expected one of --counts, --dot, --svg, --json, found dot and json",
+    ),
     (["emulate", "1", "--seed", "-1"], "bad --seed: expected a whole number from 0"),
     (["emulate", "1", "--memory-budget", "0"], "not a memory budget"),
     (["emulate", "1", "--memory-budget", "９GiB"], "not a memory budget"),

@@ -20,7 +20,7 @@ def test_a_compiled_kernel_counts_as_the_lock_says() -> None:
 def test_diff_7_8_bears_the_title_out(capsys: pytest.CaptureFixture[str]) -> None:
     view.main(["diff", "7", "8"])
     page = capsys.readouterr().out
-    table = page[page.index("opcode counts (sm_80), (FP16, 128, 64, 64, 4)") :].splitlines()
+    table = page[page.index("opcode counts (sm_80), (FP16, 128, 64, 64, 4)") :].partition("\n\n")[0].splitlines()
     assert "-> (FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles" in table[0]
     rows = {row.split()[0]: row for row in table[1:]}
     for opcode in ("IADD3", "LOP3", "SHF"):

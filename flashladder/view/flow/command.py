@@ -1,10 +1,10 @@
-"""``invoke cfg N``: the control flow of an iteration's machine code, as an outline, DOT, SVG or JSON.
+"""``invoke cfg N``: the control flow of an iteration's machine code, as an outline, counts, DOT, SVG or JSON.
 
 Why: what a step changed shows in the loop over KV blocks, and the loop is a part of a graph. How often each block runs
 follows from the launch (`flashladder.emulate.executions`), so that counts are of what a warp executes.
 
-Run: ``python -m flashladder.view.flow 16`` with ``--arch sm_90``, ``--seq-len 512``, ``--dot``, ``--svg``, ``--json``;
-a cubin in place of the iteration is drawn without counts of runs.
+Run: ``python -m flashladder.view.flow 16`` with ``--arch sm_90``, ``--seq-len 512``, ``--counts``, ``--dot``, ``--svg``,
+``--json``; a cubin in place of the iteration is drawn without counts of runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from flashladder.machine_code.sass import disassemble
 from flashladder.names import KERNEL
 from flashladder.view.flow.dot import dot
 from flashladder.view.flow.outline import outline
+from flashladder.view.flow.per_block import per_block
 from flashladder.view.flow.picture import Picture, name_of, per_kv_block, picture_of
 from flashladder.view.flow.svg import svg
+
+FORMS = ("counts", "dot", "svg", "json")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,14 +38,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--kernel", default=KERNEL, help=f"of a cubin: the kernel's symbol (default: {KERNEL})")
     options = parser.parse_args(argv)
     with one_line_errors():
-        forms = [name for name in ("dot", "svg", "json") if getattr(options, name)]
+        forms = [name for name in FORMS if getattr(options, name)]
         if len(forms) > 1:
-            raise FlashladderError("one form at a time", expected="--dot, --svg or --json", found=" and ".join(forms))
+            expected = f"one of {', '.join(f'--{name}' for name in FORMS)}"
+            raise FlashladderError("one form at a time", expected=expected, found=" and ".join(forms))
         picture = drawn(options)
         if options.json:
             print(json.dumps(as_data(picture), indent=2))
         elif options.dot or options.svg:
             print(dot(picture) if options.dot else svg(picture))
+        elif options.counts:
+            print(per_block(picture, terminal_width()))
         else:
             print(outline(picture, terminal_width()))
     return 0

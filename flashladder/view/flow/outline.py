@@ -6,13 +6,13 @@ does; below, the kinds of instructions that one KV block costs. A loop begins at
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import textwrap
 
 from flashladder.columns import table
 from flashladder.machine_code.flow.regions import LOOP, UNREACHED
 from flashladder.machine_code.kinds import KINDS, by_kind
-from flashladder.view.flow.picture import Counts, Node, Picture, Way, per_kv_block
+from flashladder.view.flow.picture import Node, Picture, Way, by_region
 
 SHOWN = ("tensor", "fp32", "integer", "moves", "mufu", "ldsm", "copies")
 HEADS = ("tens", "fp32", "int", "move", "mufu", "ldsm", "copy")
@@ -89,27 +89,16 @@ def _summary(picture: Picture) -> str:
 
 def kinds_table(picture: Picture) -> list[str]:
     """Kinds of instructions by region: what a warp runs, and the main loop's share of it for one round."""
-    columns = dict(_columns(picture))
+    columns = by_region(picture)
     kinds = {name: by_kind(counts) for name, counts in columns.items()}
     present = [kind for kind in KINDS if any(found[kind] for found in kinds.values())]
     rows = [["kind", *columns]]
-    rows.append(["total", *(_number(sum(found.values())) for found in kinds.values())])
-    rows += [[kind, *(_number(found[kind]) for found in kinds.values())] for kind in present]
+    rows.append(["total", *(number(sum(found.values())) for found in kinds.values())])
+    rows += [[kind, *(number(found[kind]) for found in kinds.values())] for kind in present]
     note = "Instructions that a warp runs and no predicate switches off" if picture.warp else "Instructions"
     return [f"{note}, by kind:", *table(rows, None, right=range(1, len(rows[0])))]
 
 
-def _columns(picture: Picture) -> Iterator[tuple[str, Counts]]:
-    each, everything = per_kv_block(picture), dict[str, float]()
-    for region in picture.regions.present:
-        if region == UNREACHED:
-            continue
-        counts = picture.region_counts(region)
-        for name, count in counts.items():
-            everything[name] = everything.get(name, 0) + count
-        yield ("per KV block", each) if region == LOOP and each is not None else (region, counts)
-    yield "all", everything
-
-
-def _number(count: float) -> str:
+def number(count: float) -> str:
+    """A count, with one decimal where it is a mean."""
     return f"{count:,.0f}" if count == int(count) else f"{count:,.1f}"

@@ -19,6 +19,7 @@ from flashladder.machine_code.kinds import by_kind
 from flashladder.machine_code.sass import BYTES, Instruction, opcode_class
 
 Counts = Mapping[str, float]
+PER_KV_BLOCK = "per KV block"
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,21 @@ def by_class(opcodes: Counts) -> dict[str, float]:
     for opcode, count in opcodes.items():
         found[opcode_class(opcode)] = found.get(opcode_class(opcode), 0) + count
     return found
+
+
+def by_region(picture: Picture) -> dict[str, Counts]:
+    """Instructions per opcode class of each region that can run, and of ``all``; the main loop's are of one round.
+
+    Where nobody knows what runs, those that there are.
+    """
+    each, found, everything = per_kv_block(picture), dict[str, Counts](), dict[str, float]()
+    for region in picture.regions.present:
+        if region != UNREACHED:
+            counts = picture.region_counts(region)
+            found |= {PER_KV_BLOCK: each} if region == LOOP and each is not None else {region: counts}
+            for name, count in counts.items():
+                everything[name] = everything.get(name, 0) + count
+    return {**found, "all": everything}
 
 
 def per_kv_block(picture: Picture) -> dict[str, float] | None:

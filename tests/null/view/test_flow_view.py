@@ -14,10 +14,12 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.flow.executions import run
 from flashladder.machine_code.flow.regions import regions_of
+from flashladder.machine_code.kinds import KINDS
 from flashladder.machine_code.sass import parse
 from flashladder.view.flow.command import as_data, main
 from flashladder.view.flow.dot import dot
 from flashladder.view.flow.outline import outline
+from flashladder.view.flow.per_block import per_block
 from flashladder.view.flow.picture import Picture, per_kv_block, picture_of
 from flashladder.view.flow.svg import laid_out, svg
 from tests.null.sass_fixture import code
@@ -64,6 +66,17 @@ def test_an_outline_shows_regions_loops_and_runs(rounds: Picture) -> None:
 def test_counts_of_a_round_are_of_what_runs(rounds: Picture) -> None:
     found = per_kv_block(rounds)
     assert found == {"IADD3": 1, "HMMA": 1, "ISETP": 1, "BRA": 1, "LDGSTS": 0.8, "FADD": 1}
+
+
+def test_counts_stand_by_kind_and_add_up(rounds: Picture) -> None:
+    lines = per_block(rounds).splitlines()[1:]
+    assert lines[0].split() == ["prologue", "peeled", "block", "per", "KV", "block", "epilogue", "all"]
+    cells = {line.split()[0]: [float(cell) for cell in line.split()[-5:]] for line in lines[1:]}
+    assert cells["total"] == [1, 3, 5.8, 2, 35]  # a branch that is not taken takes no effect
+    assert cells["copies"] == cells["LDGSTS"] == [0, 0, 0.8, 0, 4]
+    assert cells["integer"] == [a + b for a, b in zip(cells["IADD3"], cells["ISETP"], strict=True)]
+    whole = [sum(column) for column in zip(*(cells[kind] for kind in KINDS if kind in cells), strict=True)]
+    assert whole == pytest.approx(cells["total"])
 
 
 def test_without_a_launch_nobody_knows_how_often_blocks_run() -> None:
@@ -154,7 +167,10 @@ def test_one_form_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["1", "--dot", "--svg"])
     assert left.value.code == 2
-    assert "one form at a time: expected --dot, --svg or --json, found dot and svg" in capsys.readouterr().err
+    assert (
+        "one form at a time: expected one of --counts, --dot, --svg, --json, found dot and svg"
+        in capsys.readouterr().err
+    )
 
 
 def test_two_conditions_of_a_branch_are_both_told() -> None:
