@@ -3,8 +3,8 @@
 Why: what a step changed shows in the loop over KV blocks, and the loop is a part of a graph. How often each block runs
 follows from the launch (`flashladder.emulate.executions`), so that counts are of what a warp executes.
 
-Run: ``python -m flashladder.view.flow 16`` with ``--arch sm_90``, ``--seq-len 512``, ``--counts``, ``--dot``, ``--svg``,
-``--json``; a cubin in place of the iteration is drawn without counts of runs.
+Run: ``python -m flashladder.view.flow 16`` with ``--arch sm_90``, ``--seq-len 512``, ``--counts``, ``--dot``,
+``--svg``, ``--json``; a cubin in place of the iteration is drawn without counts of runs.
 """
 
 from __future__ import annotations
