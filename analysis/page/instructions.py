@@ -9,7 +9,7 @@ Run: ``python analysis/page/instructions.py [--out FILE]``; it is a section of `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 
 from flashladder.ladder.gpus import load_gpus
 from flashladder.lock.schema import LockedKernel, lock_path
@@ -17,6 +17,7 @@ from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.report.page.alone import alone
 from flashladder.report.page.book import Book
 from flashladder.report.page.cells import Cell, Column, Table
+from flashladder.report.page.locked import locked_record
 from flashladder.report.page.sections import Content
 
 ORDER, TITLE = 50, "Instructions"
@@ -44,7 +45,7 @@ def opcodes(counts: Mapping[str, int]) -> dict[str, int]:
 def table(book: Book, gpu: str, scope: str) -> Table:
     """Opcode by step, coloured by share of the row's largest."""
     found = kernels(book, gpu)
-    path = lock_path(load_gpus()[gpu].arch, book.results / "locks")
+    record = partial(locked_record, book, lock_path(load_gpus()[gpu].arch, book.results / "locks"))
     rows_of = {number: opcodes(getattr(kernel, scope)) for number, kernel in found.items()}
     totals = {number: getattr(kernel, scope).get("total", 0) for number, kernel in found.items()}
     names = sorted(
@@ -52,21 +53,19 @@ def table(book: Book, gpu: str, scope: str) -> Table:
         key=lambda name: (-max(row.get(name, 0) for row in rows_of.values()), name),
     )
     rows = (
-        [[Cell("total"), *(heated(totals[n], max(totals.values()), record(book, path, n, found[n])) for n in found)]]
+        [[Cell("total"), *(heated(totals[n], max(totals.values()), record(n, found[n])) for n in found)]]
         if found
         else []
     )
     for name in names[:SHOWN]:
         most = max(row.get(name, 0) for row in rows_of.values())
-        rows.append(
-            [Cell(name), *(heated(rows_of[n].get(name, 0), most, record(book, path, n, found[n])) for n in found)]
-        )
+        rows.append([Cell(name), *(heated(rows_of[n].get(name, 0), most, record(n, found[n])) for n in found)])
     for name in ("registers", "spilled, B"):
         values = {
             n: one.registers if name == "registers" else one.spill_stores + one.spill_loads for n, one in found.items()
         }
         most = max(values.values(), default=0)
-        row = [heated(value, most, record(book, path, n, found[n])) for n, value in values.items()]
+        row = [heated(value, most, record(n, found[n])) for n, value in values.items()]
         rows.append([Cell(name), *row])
     columns = [Column("opcode", "code"), *(Column(str(number)) for number in found)]
     title, arch = load_gpus()[gpu].title, load_gpus()[gpu].arch
@@ -82,18 +81,6 @@ def table(book: Book, gpu: str, scope: str) -> Table:
 def heated(count: int, most: int, records: str) -> Cell:
     """A count on a ground as strong as its share of the row's largest."""
     return Cell(f"{count:,}", records, count, heat=round(STRONGEST * count / most) if most else 0)
-
-
-def record(book: Book, path: Path, number: int, kernel: LockedKernel) -> str:
-    """The lock's entry of one kernel."""
-    entry = book.ladder.locks[path.stem].iterations[number]
-    facts = {
-        "machine code": f"SHA-256 of .text {kernel.text_sha256}", "normalised PTX": f"SHA-256 {kernel.ptx_sha256}",
-        "compiled by": ", ".join(f"{name} {found}" for name, found in entry.toolchain.items()),
-        "registers": kernel.registers, "spilled": f"{kernel.spill_stores}/{kernel.spill_loads} bytes stored/loaded",
-        "derived again by": "invoke gate, which compiles it and counts", "locked because": entry.history[-1],
-    }  # fmt: skip
-    return book.records.fact(path, f"Iteration {number}, {path.stem}", facts)
 
 
 def content(book: Book) -> Content:
