@@ -82,14 +82,15 @@ def run(flow: Flow, constants: Constants, limit: int = LIMIT) -> Executions:
         FlashladderError: a branch depends on what `constants` do not decide, or the kernel does not end.
     """
     walk = _Walk(flow, constants)
-    block: int | None = 0
-    for _ in range(limit):
-        if block is None:
-            unknown = frozenset(walk.unknown)
-            blocks = tuple(walk.visits[index] for index in flow.indices)
-            return Executions(flow, blocks, walk.passed, walk.off, unknown)
-        block = walk.through(block)
-    raise FlashladderError("the kernel does not end", expected=f"an end within {limit:,} blocks")
+    for _ in walk.blocks(limit):
+        pass
+    blocks = tuple(walk.visits[index] for index in flow.indices)
+    return Executions(flow, blocks, walk.passed, walk.off, frozenset(walk.unknown))
+
+
+def path(flow: Flow, constants: Constants, limit: int = LIMIT) -> Iterator[int]:
+    """The blocks of a kernel in the order in which a warp runs them; arguments and errors as of `run`."""
+    yield from _Walk(flow, constants).blocks(limit)
 
 
 class _Walk:
@@ -110,6 +111,16 @@ class _Walk:
         )
         self.needed = deciding(list(self.steps.values()), predicates)
         self._read: dict[int, list[tuple[int, Reading | None, Step | None]]] = {}
+
+    def blocks(self, limit: int) -> Iterator[int]:
+        """Runs the kernel; its blocks in order."""
+        block: int | None = 0
+        for _ in range(limit):
+            if block is None:
+                return
+            yield block
+            block = self.through(block)
+        raise FlashladderError("the kernel does not end", expected=f"an end within {limit:,} blocks")
 
     def through(self, block: int) -> int | None:
         """Runs a block; the next one, None at the end."""

@@ -25,6 +25,8 @@ from flashladder.machine_code.flow.values import (
 )
 from flashladder.machine_code.sass import Instruction
 
+__all__ = ["Constants", "Step", "deciding", "operands", "step_of", "written_by"]
+
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -75,7 +77,7 @@ class Step:
 def step_of(instruction: Instruction, constants: Constants) -> Step | None:
     """What an instruction does to what is known; None where it writes no register and no predicate."""
     texts = operands(instruction)
-    written = _written(instruction, texts)
+    written = written_by(instruction, texts)
     if written == ():
         return None
     reader = Reader(constants)
@@ -99,7 +101,7 @@ def deciding(steps: Sequence[Step], predicates: Iterable[str]) -> frozenset[str]
         found |= more
 
 
-def _written(instruction: Instruction, texts: Sequence[str]) -> tuple[str, ...] | None:
+def written_by(instruction: Instruction, texts: Sequence[str]) -> tuple[str, ...] | None:
     """Registers and predicates that an instruction may write, perhaps more than it does; None: any."""
     kind = instruction.opcode_class
     if kind in _WRITE_NOTHING or not texts:
@@ -120,8 +122,10 @@ def _width(instruction: Instruction) -> int | None:
     """Registers of a result; None: not known."""
     modifiers = instruction.opcode.split(".")
     kind = instruction.opcode_class.partition(".")[0]
-    if kind in {"HMMA", "LDSM"}:
-        return 4
+    if kind == "HMMA":
+        return 4 if "F32" in modifiers else 2
+    if kind == "LDSM":
+        return int(modifiers[-1]) if modifiers[-1] in ("2", "4") else 1
     if kind == "CS2R":
         return 1 if "32" in modifiers else 2
     if kind not in _ONE_REGISTER:

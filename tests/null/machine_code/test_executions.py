@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.flow.executions import Executions, run
+from flashladder.machine_code.flow.executions import Executions, path, run
 from flashladder.machine_code.flow.graph import graph_of
 from flashladder.machine_code.flow.uniform import step_of
 from flashladder.machine_code.flow.values import WORD, Values
@@ -91,6 +91,9 @@ def test_constants_are_parameters() -> None:
         ("LDG.E R4, [R2.64]", "R4"),
         ("LDS.128 R4, [R9]", "R4 R5 R6 R7"),
         ("LDSM.16.M88.4 R4, [R9]", "R4 R5 R6 R7"),
+        ("LDSM.16.MT88.2 R4, [R9]", "R4 R5"),
+        ("LDSM.16.M88 R4, [R9]", "R4"),
+        ("HMMA.16816.F16 R8, R4, R16, R8", "R8 R9"),
         (MMA, "R8 R9 R10 R11"),
         ("CS2R R4, SR_CLOCKLO", "R4 R5"),
         ("IMAD.WIDE.U32 R4, R2, R3, c[0x0][0x160]", "R4 R5"),
@@ -146,6 +149,14 @@ def test_rounds_of_an_inner_loop_are_counted_for_each_entry() -> None:
         "ISETP.NE.AND P0, PT, R0, 0x7, PT", "@P0 BRA `(.L_x_0)", "EXIT",
     )  # fmt: skip
     assert [found.trips(loop) for loop in found.flow.loops] == [7, 3]
+
+
+def test_the_path_of_a_warp_is_what_it_runs() -> None:
+    rows = ("MOV R0, RZ", ".L_x_0:", "IADD3 R0, R0, 0x1, RZ", "ISETP.NE.AND P0, PT, R0, 0x3, PT",
+            "@P0 BRA `(.L_x_0)", "EXIT")  # fmt: skip
+    flow = graph_of(code(*rows))
+    assert list(path(flow, {})) == [0, 1, 1, 1, 2]
+    assert run(flow, {}).blocks == (1, 3, 1)
 
 
 def test_a_loop_without_end_and_a_call_are_errors() -> None:
