@@ -79,7 +79,7 @@ def drawn(options: argparse.Namespace) -> Picture:
 
 
 def as_data(picture: Picture) -> dict[str, object]:
-    """All of a picture as JSON can hold it; counts are of one warp, by opcode class."""
+    """All of a picture as JSON can hold it; counts are of one warp, by opcode and region, and for a round by class."""
     flow, warp = picture.regions.flow, picture.warp
     return {
         "title": picture.title,
@@ -96,7 +96,8 @@ def as_data(picture: Picture) -> dict[str, object]:
             for loop in picture.loops
         ],
         "reducible": flow.is_reducible,
-        "regions": {name: picture.region_counts(name) for name in picture.regions.present if name != UNREACHED},
+        "rounds": picture.rounds or None,
+        "opcodes": {name: picture.region_opcodes(name) for name in picture.regions.present if name != UNREACHED},
         "per_kv_block": per_kv_block(picture),
     }
 

@@ -71,10 +71,7 @@ def _gutters(picture: Picture) -> list[str]:
 
 def _heading(picture: Picture, region: str) -> str:
     size = sum(node.instructions for node in picture.nodes if node.region == region)
-    loop = picture.regions.flow.main_loop
-    rounds = ""
-    if region == LOOP and loop is not None and picture.warp is not None:
-        rounds = f", {picture.warp.blocks[loop.header]} rounds"
+    rounds = f", {picture.rounds} rounds" if region == LOOP and picture.rounds else ""
     return f"{region}: {size} instructions{rounds}"
 
 

@@ -8,6 +8,7 @@ Try ``picture_of("iteration 16", regions, executions)``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -84,13 +85,21 @@ class Picture:
         """Place of each node from the top, by its name."""
         return {node.name: place for place, node in enumerate(self.nodes)}
 
-    def region_counts(self, region: str) -> Counts:
-        """Instructions per opcode class: what a warp runs of a region, or what there is where that is not known."""
-        blocks = self.regions.blocks(region)
+    def region_opcodes(self, region: str) -> Counts:
+        """Instructions by full opcode: what a warp runs of a region, or what there is where that is not known."""
         if self.warp is None:
-            counts: Mapping[str, int] = self.regions.flow.counts(blocks)
-            return {name: count for name, count in counts.items() if name != "total"}
-        return by_class(self.warp.counts(blocks))
+            return Counter(instruction.opcode for instruction in self.regions.code(region))
+        return self.warp.counts(self.regions.blocks(region))
+
+    def region_counts(self, region: str) -> Counts:
+        """The same by opcode class."""
+        return by_class(self.region_opcodes(region))
+
+    @property
+    def rounds(self) -> int:
+        """How often a warp runs the main loop's header; 0 where that is not known, or there is no loop."""
+        loop = self.regions.flow.main_loop
+        return self.warp.blocks[loop.header] if self.warp is not None and loop is not None else 0
 
 
 def name_of(block: int) -> str:
@@ -123,10 +132,8 @@ def by_region(picture: Picture) -> dict[str, Counts]:
 
 def per_kv_block(picture: Picture) -> dict[str, float] | None:
     """Instructions that a round of the main loop costs a warp, by opcode class; None where no rounds are known."""
-    loop = picture.regions.flow.main_loop
-    if picture.warp is None or loop is None or not (rounds := picture.warp.blocks[loop.header]):
-        return None
-    return {name: count / rounds for name, count in picture.region_counts(LOOP).items() if count}
+    rounds = picture.rounds
+    return {name: n / rounds for name, n in picture.region_counts(LOOP).items() if n} if rounds else None
 
 
 def picture_of(title: str, regions: Regions, warp: Executions | None = None) -> Picture:

@@ -17,6 +17,7 @@ from flashladder.machine_code.sass import Sass, parse
 from tests.null.sass_fixture import code
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
+LISTINGS = [LISTING, *sorted(LISTING.parent.glob("toolchains/*/*.sass"))]  # of each toolchain that is kept
 MMA, WAIT, BARRIER = "HMMA.16816.F32 R0, R1, R2, R3", "DEPBAR.LE SB0, 0x0", "BAR.SYNC.DEFER_BLOCKING 0x0"
 
 
@@ -65,6 +66,17 @@ def test_blocks_are_the_kernel_without_a_gap(tiny: Sass) -> None:
     assert flow.blocks[-1].end == len(tiny.instructions)
     assert all(one.end == other.begin for one, other in pairwise(flow.blocks))
     assert flow.counts(flow.indices) == tiny.counts()
+
+
+@pytest.mark.parametrize("path", LISTINGS, ids=lambda path: str(path.relative_to(LISTING.parent)))
+def test_listings_of_every_toolchain_become_graphs(path: Path) -> None:
+    sass = parse(path.read_text(encoding="utf-8"))
+    regions = regions_of(sass)
+    assert regions.flow.is_reducible
+    assert regions.code(LOOP) == sass.main_loop()
+    assert sum(len(regions.code(name)) for name in regions.present) == len(sass.instructions)
+    ends = [i for i in regions.flow.reachable if not regions.flow.successors[i]]
+    assert {regions.flow.code(i)[-1].opcode_class for i in ends} == {"EXIT"}
 
 
 def test_edges_say_how_control_goes(tiny: Sass) -> None:

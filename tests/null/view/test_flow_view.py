@@ -87,7 +87,11 @@ def test_without_a_launch_nobody_knows_how_often_blocks_run() -> None:
     assert [line.index("@>") for line in lines] == [0, 0]
     assert "rounds" not in text
     assert per_kv_block(picture) is None
-    assert as_data(picture)["per_kv_block"] is None
+    data = as_data(picture)
+    assert (data["per_kv_block"], data["rounds"]) == (None, None)
+    opcodes = data["opcodes"]
+    assert isinstance(opcodes, dict)
+    assert opcodes["main loop"]["HMMA.16816.F32"] == 2  # as it stands
     assert " × " not in svg(picture)
 
 
@@ -159,7 +163,7 @@ def test_json_holds_the_graph(rounds: Picture) -> None:
     assert found["loops"] == [
         {"header": "B2", "blocks": ["B2", "B3", "B4"], "latches": ["B4"], "parent": None, "depth": 1, "trips": 5.0}
     ]
-    assert found["regions"]["main loop"]["HMMA"] == 5
+    assert found["opcodes"]["main loop"]["HMMA.16816.F32"] == found["rounds"] == 5
     assert found["reducible"] is True
 
 
