@@ -56,7 +56,7 @@ class Records:
                 "title": f"{dtype}, S = {shape.seq_len}, batch {shape.batch}, {shape.n_heads} heads",
                 "source": self.document(path),
                 "code": self._code(path, document, kernel),
-                "parts": [packed(group, series) for group, series in parts],
+                "parts": [list(packed(group, series).values()) for group, series in parts],
             }
             self._add(key, record)
         return str(self._numbers[key])

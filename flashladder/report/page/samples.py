@@ -16,13 +16,13 @@ NS = 1000  # per microsecond; a GPU's events tell no less than 32
 
 
 def packed(group: Group, series: Series) -> dict[str, Any]:
-    """The pairs of one series as JSON holds them.
+    """The pairs of one series; JSON holds the values alone, in this order.
 
     Returns:
-        ``fa2`` and ``kernel``: in units of ``unit`` nanoseconds, the first and then differences; ``inputs``: input sets
+        ``process`` and the ``seeds`` of its inputs; ``unit``; ``fa2`` and ``kernel``: in units of ``unit`` nanoseconds, the first and then differences; ``inputs``: input sets
         of the first pairs, which then come again; ``errors``: largest before and after timing, and what is allowed;
-        ``blocks``: index, pairs, whether the kernel went first, why it was dropped (0: it counts), SM clock in MHz,
-        power in W and temperature in degrees C when it began.
+        ``blocks``: columns of index, pairs, whether the kernel went first, why it was dropped (0: it counts), SM clock
+        in MHz, power in W and temperature in degrees C when it began; a column that is the same throughout is one value.
     """
     fa2 = [round(pair.reference_us * NS) for pair in series.pairs]
     kernel = [round(pair.kernel_us * NS) for pair in series.pairs]
@@ -35,7 +35,7 @@ def packed(group: Group, series: Series) -> dict[str, Any]:
         "kernel": differences([time // unit for time in kernel]),
         "inputs": cycle([pair.input_set for pair in series.pairs]),
         "errors": [_error(series.before), _error(series.after)],
-        "blocks": [_block(block, series.pairs) for block in group.blocks if _pairs(block, series.pairs)],
+        "blocks": columns([_block(block, series.pairs) for block in group.blocks if _pairs(block, series.pairs)]),
     }
 
 
@@ -48,6 +48,12 @@ def cycle(inputs: Sequence[int]) -> list[int]:
     """The shortest beginning that, repeated, gives the whole."""
     lengths = (n for n in range(1, len(inputs)) if all(one == inputs[i % n] for i, one in enumerate(inputs)))
     return list(inputs[: next(lengths, len(inputs))])
+
+
+def columns(rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """The columns of a table; one that holds one value throughout is that value."""
+    turned = [list(column) for column in zip(*rows, strict=True)]
+    return [column[0] if all(one == column[0] for one in column) else column for column in turned]
 
 
 def _error(look: Accuracy | None) -> list[float] | None:

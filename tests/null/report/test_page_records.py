@@ -16,7 +16,7 @@ from flashladder.report.page.cells import EMPTY, Cell, columns, number, step, ve
 from flashladder.report.page.figure import SERIES, Plot, draw
 from flashladder.report.page.notes import html
 from flashladder.report.page.records import LEFT_OUT, Records, in_script, join
-from flashladder.report.page.samples import cycle, differences, packed
+from flashladder.report.page.samples import columns, cycle, differences, packed
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult
@@ -39,7 +39,9 @@ def test_packed_pairs_come_back_to_the_nanosecond(bench: BenchResult) -> None:
             assert kernel == [round(1000 * pair.kernel_us) for pair in series.pairs]
             inputs = found["inputs"]
             assert [inputs[i % len(inputs)] for i in range(len(fa2))] == [pair.input_set for pair in series.pairs]
-            blocks = [index for index, count, *_ in found["blocks"] for _ in range(count)]
+            rows = max([1, *(len(column) for column in found["blocks"] if isinstance(column, list))])
+            indices, counts = (one if isinstance(one, list) else [one] * rows for one in found["blocks"][:2])
+            blocks = [index for index, count in zip(indices, counts, strict=True) for _ in range(count)]
             assert blocks == [pair.block for pair in series.pairs]  # in order: the page's script counts on it
 
 
@@ -49,6 +51,9 @@ def test_small_packings() -> None:
     assert cycle([0, 1, 2, 0, 1, 2, 0]) == [0, 1, 2]
     assert cycle([0, 1, 1]) == [0, 1, 1]
     assert cycle([3]) == [3]
+    assert columns([[0, 3, None], [1, 3, None]]) == [[0, 1], 3, None]
+    assert columns([[0, 3]]) == [0, 3]
+    assert columns([]) == []
 
 
 def test_a_record_holds_machine_code_that_a_lock_holds_and_the_command(bench: BenchResult) -> None:

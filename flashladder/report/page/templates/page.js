@@ -92,13 +92,20 @@
     for (const [name, value] of facts) made.append(make("dt", name), make("dd", value));
     return made;
   };
+  // As flashladder/report/page/samples.py packs them: values in this order, blocks as columns, one value for equal ones.
+  const unpacked = ([process, seeds, unit, fa2, kernel, inputs, errors, blocks]) => {
+    const rows = Math.max(1, ...blocks.filter(Array.isArray).map((column) => column.length));
+    const times = (differences) => whole(differences).map((time) => time * unit);
+    return { process, seeds, inputs, errors, fa2: times(fa2), kernel: times(kernel),
+      blocks: Array.from({ length: rows }, (_, i) => blocks.map((column) => Array.isArray(column) ? column[i] : column)) };
+  };
   const heads = ["block", "input", "first", "FA2, us", "kernel, us", "FA2 / kernel", "SM MHz", "W", "°C", "dropped"];
   const samples = (part, index) => {
     const table = make("table");
     const head = table.createTHead().insertRow();
     for (const title of heads) { const th = make("th", title); th.scope = "col"; head.append(th); }
     const body = table.createTBody();
-    const [fa2, kernel] = [part.fa2, part.kernel].map((times) => whole(times).map((time) => time * part.unit));
+    const { fa2, kernel } = part;
     let i = 0;
     for (const [block, count, kernelFirst, dropped, clock, power, temperature] of part.blocks) {
       for (let end = i + count; i < end; i++) {
@@ -123,19 +130,20 @@
   };
   const record = (number, alone) => {
     const one = data.records[number];
+    const parts = (one.parts ?? []).map(unpacked);
     const made = make("article");
     const [name, code] = one.code < 0 ? ["", []] : data.codes[one.code];
     const title = one.parts ? `${name}, ${one.title}` : one.title;
     made.append(make("h3", title));
-    const errors = (one.parts ?? []).flatMap((part) => part.errors.flatMap((error, when) => error === null ? [] :
+    const errors = parts.flatMap((part) => part.errors.flatMap((error, when) => error === null ? [] :
       [[`largest error ${when ? "after" : "before"} timing`, `${error[0]} (allowed ${error[1]})`]]));
     made.append(list([...(one.facts ?? []), ...errors, ...code, ...data.sources[one.source]]));
-    if (alone) for (const [index, part] of (one.parts ?? []).entries()) made.append(samples(part, index));
+    if (alone) for (const [index, part] of parts.entries()) made.append(samples(part, index));
     if (alone || !one.parts) return made;
     const box = make("details");
     box.append(make("summary", `${title}: samples`));
     box.addEventListener("toggle", () => {
-      if (box.childElementCount === 1) for (const [i, part] of one.parts.entries()) box.append(samples(part, i));
+      if (box.childElementCount === 1) for (const [i, part] of parts.entries()) box.append(samples(part, i));
     });
     made.append(box);
     return made;
