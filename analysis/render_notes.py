@@ -3,6 +3,7 @@
 Why: a step is understood when prediction, machine code and timing are read side by side, and what one assembler does
 another need not. Every number comes from committed files: claims from iterations/*.yaml, counts of the step alone from
 results/steps, registers from results/locks, counters and timings from results/h200. So a note can be rendered again.
+The reasons are written by hand in iterations/reasons/NN.md, their figures are calls (`flashladder.report.reasons`).
 
 Run: ``python analysis/render_notes.py`` writes iterations/notes/NN.md; ``--check`` compares, exit code 1 when stale.
 """
@@ -27,9 +28,15 @@ from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 from flashladder.report.claims import found, gpus_of
 from flashladder.report.data import Ladder, collect
+from flashladder.report.reasons.page import reasons
 
 NOTES = ITERATIONS / "notes"
 SHOWN = 8  # opcode classes that moved most
+SOURCES = (
+    "Speeds of A100 and RTX 3090 are the published ones, of the published kernels. Counts are of ours, in the main",
+    "loop and so for one KV block unless said otherwise; shares of an SM's cycles are of those that its HMMA take, and",
+    "shared reads leave out what the copies write.",
+)
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
 
 
@@ -133,6 +140,7 @@ def render(iteration: Iteration, ladder: Ladder, verdicts: Sequence[Verdict]) ->
     lines = [f"# {iteration.number}. {iteration.title}", "", iteration.why.strip(), "", "## Prediction", ""]
     lines += [*predictions(iteration, verdicts), "", "## Machine code", "", *machine_code(iteration)]
     lines += ["", "## Configurations", "", *configurations(iteration), "", "## Timing", "", *timing(iteration, ladder)]
+    lines += ["", reasons(ladder, iteration.number), "", "---", "", *SOURCES]
     return "\n".join(lines) + "\n\nRendered by `analysis/render_notes.py`; do not edit.\n"
 
 

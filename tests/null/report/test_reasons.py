@@ -1,0 +1,190 @@
+"""Pages of reasons: no figure typed by hand, no unknown name, and no sentence that its data contradict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_all
+from flashladder.report.data import Ladder, collect
+from flashladder.report.reasons.guarded import Change, Contradicted, figure
+from flashladder.report.reasons.loads import Loads, tensor_rate
+from flashladder.report.reasons.page import FOLDER, SECTIONS, reasons, vocabulary
+from flashladder.report.reasons.prose import problems
+from flashladder.report.reasons.speeds import Speeds
+
+KNOWN = ("count", "speed")
+WORDS = (
+    "Iterations 8, 9 and 10, iteration 12 to 16 on an A100, an RTX 3090, an H200 and sm_90: `LDGSTS.E.128`,\n"
+    "IADD3, `ldmatrix.x4` in fp16, `m16n8k16`, FA2, L2, `load_2_2_0`, one or two, the first, double buffers.\n"
+)
+
+
+@pytest.fixture(scope="module")
+def ladder() -> Ladder:
+    """The committed results."""
+    return collect()
+
+
+def page(folder: Path, *bodies: str, number: int = 8) -> Path:
+    """A folder with a page of reasons; its sections hold `bodies`."""
+    filled = (*bodies, *("." for _ in SECTIONS))
+    text = "\n".join(f"## {title}\n\n{body}\n" for title, body in zip(SECTIONS, filled, strict=False))
+    (folder / f"{number:02d}.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("number", [step.number for step in load_all()])
+def test_every_step_has_reasons_that_its_data_bear_out(ladder: Ladder, number: int) -> None:
+    text = reasons(ladder, number)
+    assert 150 <= len(text.split()) <= 400
+    for gpu in ("A100", "RTX 3090", "H200"):
+        assert gpu in text
+
+
+def test_words_and_names_pass() -> None:
+    assert list(problems(WORDS + '{{ count("LOP3", "sm_80", of=8) }} {{ speed("h200", at=512) }}', "", KNOWN)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "found"),
+    [
+        ("fine\nand 44 of them", "a figure typed by hand", "44"),
+        ("\n97.5 %", "a figure typed by hand", "97.5"),
+        ("\na 16-byte copy", "a figure typed by hand", "16-byte"),
+        ("\n`(64, 128)`", "a figure typed by hand", "`(64,"),
+        ("\nS = 4096", "a figure typed by hand", "4096"),
+        ("\niteration8.5", "a figure typed by hand", None),
+        ("\nIt falls to Half", "a figure typed by hand", "Half"),
+        ("\nan eightfold gain", "a figure typed by hand", "eightfold"),
+        ("\nthree times", "a figure typed by hand", "three"),
+        ('{{ count("LOP3", "sm_80") }}\n\N{ARABIC-INDIC DIGIT THREE} more', "a figure typed by hand", None),
+        ("\n{{ 42 }}", "a form that a page of reasons may not have", "const"),
+        ('\n{{ "forty" }}', "a form that a page of reasons may not have", "const"),
+        ("\n{% set x = 1 %}", "a form that a page of reasons may not have", "assign"),
+        ("\n{% for x in y %}a{% endfor %}", "a form that a page of reasons may not have", "for"),
+        ('\n{{ count("LOP3") | length }}', "a form that a page of reasons may not have", "filter"),
+        ('\n{{ count("LOP3") + count("LOP3") }}', "a form that a page of reasons may not have", "add"),
+        ('\n{{ "a".join("b") }}', "a form that a page of reasons may not have", "call"),
+        ("\n{{ count(*y) }}", "a form that a page of reasons may not have", "call"),
+        ('\n{{ cuont("LOP3") }}', "an unknown name", "cuont"),
+        ("\n{{ count(8) }}", "an argument without a name is a text", "count"),
+        ('\n{{ count("LOP3", of="8") }}', "bad value of of", "count"),
+        ('\n{{ count("LOP3", scope=8) }}', "bad value of scope", "count"),
+        ("\n{{ count(", "broken page of reasons", None),
+    ],
+)
+def test_a_figure_or_form_that_does_not_belong_is_named_with_its_line(text: str, what: str, found: str | None) -> None:
+    if what.startswith("broken"):
+        with pytest.raises(FlashladderError, match=r"x\.md:2: broken page of reasons"):
+            list(problems(text, "x.md", KNOWN))
+        return
+    if found is None and text.startswith("\n"):  # a name is a name with dots
+        assert list(problems(text, "x.md", KNOWN)) == []
+        return
+    first = next(problems(text, "x.md", KNOWN))
+    assert first[:2] == (2, what)
+    assert found in (None, first[2])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            'rises("LOP3", "sm_80")',
+            "the data contradict the page about LOP3 (sm_80): expected rises, found falls, 60 to 6",
+        ),
+        ('stays("LDSM/HMMA", "a100")', "expected stays, found falls, 0.50 to 0.31"),
+        ('falls("LDSM", "sm_80")', "expected falls, found stays, 64 to 64"),
+        ('loses("a100")', "the data contradict the page about the speed on a100: expected falls, found rises"),
+        ('gains("rtx3090")', "expected rises, found stays, 101.5 to 101.7 % of FA2"),
+        ('more("h200", "a100")', "expected a larger gain, found +3.1 and +7.5 points"),
+        (
+            'costs("static_swizzle")',
+            "the data contradict the page about 16 - static_swizzle: expected slower, found faster",
+        ),
+        ('pays("store_policy")', "expected faster, found same"),
+        ('binds("shared reads", "a100")', "expected at least 100 %, found 63."),
+        ('hides("shared reads", "a100", of=7)', "expected less than 100 %, found 100.8 %"),
+        ('peak_cycles("a100")', "the data contradict the page about mma on a100"),
+        ('count("LOP4", "sm_80")', "nothing is called 'LOP4' in sm_80"),
+        ('count("waves", "ncu")', "nothing is called 'waves' in ncu: expected shared_ld_conflicts"),
+        ('count("LOP3", "sm_70")', "no such place to count in: expected sm_80, "),
+        ('count("LOP3", "sm_80", "lop")', "no such scope: expected kernel, loop, found lop"),
+        ('count("LOP3", "sm_80", of=3)', "the step alone compares iterations 7 and 8: found 3"),
+        ('speed("h100")', "no such speed"),
+        ('speed("a100", at=512)', "no such speed"),
+        ('speed("h200", at=513)', "iteration 8 was not measured at S = 513"),
+        ('pays("swizle")', "no ablation 16 - swizle"),
+        ('binds("issue", "a100")', "no such resource: expected shared reads, issue slots, found issue"),
+        ('knob("B_x", "a100")', "no such number of a configuration: found B_x"),
+        ('falls("LOP3")', "a call that fails"),
+        ('speed("a100", os="8")', "a call that fails"),
+    ],
+)
+def test_what_the_data_contradict_is_named_with_its_line(
+    ladder: Ladder, tmp_path: Path, call: str, message: str
+) -> None:
+    folder = page(tmp_path, "Words.", "More words,\nand {{ " + call + " }}.")
+    with pytest.raises(FlashladderError) as caught:
+        reasons(ladder, 8, folder)
+    where, _, what = str(caught.value).partition("08.md:8: ")
+    assert where
+    assert message in what
+    assert caught.value.exit_code == 2
+
+
+def test_a_page_has_its_three_sections_in_order(ladder: Ladder, tmp_path: Path) -> None:
+    (page(tmp_path) / "08.md").write_text("## Try next\n", encoding="utf-8")
+    with pytest.raises(FlashladderError, match="wrong sections: expected What one sees, Reasons, Try next, found Try"):
+        reasons(ladder, 8, tmp_path)
+    with pytest.raises(FlashladderError, match=r"09.md: no reasons: .*docs/add-an-iteration.md says how"):
+        reasons(ladder, 9, tmp_path)
+
+
+def test_the_first_step_has_nothing_to_be_compared_with(ladder: Ladder, tmp_path: Path) -> None:
+    for call in ('gains("a100")', 'falls("LOP3", "a100")'):
+        with pytest.raises(FlashladderError, match=r"01\.md:3: iteration 1 has no parent to be compared with"):
+            reasons(ladder, 1, page(tmp_path, "{{ " + call + " }}", number=1))
+
+
+def test_every_name_of_the_vocabulary_is_used(ladder: Ladder) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md")))
+    assert [name for name in vocabulary(ladder, 8) if f"{{{{ {name}(" not in text] == []
+
+
+def test_figures_are_those_of_the_tables_by_hand(ladder: Ladder) -> None:
+    """Read off results/report/progression.md, ablation_h200.md and the locks."""
+    speeds, words = Speeds(ladder, 8), vocabulary(ladder, 8)
+    assert speeds.pct("h200", 8, 512) == pytest.approx(98.8, abs=0.05)
+    assert words["gains"]("a100") == "gains 7.5 points (80.3 to 87.8 % of FA2)"
+    assert words["pays"]("static_swizzle", at=512) == "20.7 %"
+    assert words["spilled"]("interleave") == "352 against 40 bytes"
+    assert words["falls"]("LEA", "sm_90") == "32 to 0"
+    assert words["count"]("total", "published a100") == "2,210"
+    assert words["ctas"]("rtx3090", configs="a100") == "1"  # 64 KiB of 100
+    assert words["ctas"]("a100") == "2"
+
+
+def test_cycles_of_a_loop_by_hand(ladder: Ladder) -> None:
+    """64 LDSM of 4.03 wavefronts and 681 instructions beside 128 HMMA of 2 * 16 * 8 * 16 FLOPs at 2048 a clock."""
+    assert tensor_rate("a100") == 0.5
+    assert 0.66 < tensor_rate("h200") < 0.67  # measured; the peak is 1
+    loads = Loads(ladder, 7)
+    assert loads.share("shared reads", "a100", 7) == pytest.approx(100 * 64 * 4.031 / 256, rel=1e-4)
+    assert loads.share("issue slots", "a100", 7) == pytest.approx(100 * 681 / 4 / 256)
+    assert loads.share("shared reads", "a100", 1) == pytest.approx(100 * 64 * 32.03 / 256, rel=1e-4)
+    flops = 186.4 * 0.991 * 512 / 515 * 1e12  # about FA2's, without the softmax that the published count adds
+    assert loads.fa2_use("a100") == f"{100 * flops / 312e12:.0f} %"
+
+
+def test_a_change_within_noise_is_none() -> None:
+    assert Change("x", 100.0, 100.7, 0.8).direction == "stays"
+    assert Change("x", 100.0, 100.9, 0.8).direction == "rises"
+    assert Change("x", 1, 0).require("falls").said() == "1 to 0"
+    assert Change("x", 3, 3, unit=" %").said() == "3 %"
+    with pytest.raises(Contradicted):
+        Change("x", 1, 1).require("falls")
+    assert [figure(value) for value in (1056768, 4.03, 0.5, 32.03, 12.0)] == ["1,056,768", "4.03", "0.50", "32.0", "12"]
