@@ -120,7 +120,7 @@ class Speeds:
 
     def ablation(self, change: str, gpu: str, of: int, at: int) -> Mapping[str, str]:
         """The row of a change in an iteration, at the configuration that it has for `gpu`; see `pays`."""
-        base = load_iteration(of) if of else self.ladder.iterations[-1]
+        base = load_iteration(of or max(cell.iteration for cell in self.ladder.published.cells))
         subject = f"{base.number} {'+' if base.parent is None else '-'} {change}"
         config = base.configs[gpu].short_form()
         name = f"ablation_{self.machine.key}.csv"
@@ -146,7 +146,7 @@ class Speeds:
     def pays(self, change: str, gpu: str = PUBLISHED_GPU, of: int = 0, at: int = HEADLINE_LENGTH) -> str:
         """``26.4 %``: how much faster a kernel is with the change, in the configuration for `gpu`, on the H200.
 
-        The change is taken back from the last iteration, or added to the first (``of=1``).
+        The change is taken back from the end of the published ladder, or added to the first (``of=1``).
 
         Raises:
             Contradicted: it is not faster beyond noise.

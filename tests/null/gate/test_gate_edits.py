@@ -253,6 +253,10 @@ EDITS: list[tuple[str, Edit, str, str]] = [
     ("iterations/02_swizzle.yaml", t("LOP3: {rises: 1.2}", "LOP3: {falls: 0.8}"), "words and",
      "must claim LOP3 (sass): rises, and claims falls"),
     ("iterations/notes/07.md", t(r"(\d) % of FA2", r"\g<1>1 % of FA2"), "notes", "iterations/notes/07.md: stale note"),
+    ("iterations/reasons/07.md", t("knobs Q stays", "knobs 2 of Q stay"), "notes",
+     "iterations/reasons/07.md:3: a figure typed by hand"),
+    ("iterations/reasons/07.md", t(r'falls\("LDSM", "a100"\)', 'rises("LDSM", "a100")'), "notes",
+     "reasons/07.md:3: the data contradict the page about LDSM (a100): expected rises, found falls, 72 to 64"),
 ]  # fmt: skip
 
 
