@@ -1,34 +1,27 @@
 """How busy a loop keeps the parts of an SM beside its tensor pipe: shares of the cycles that its HMMA take.
 
-Why shares: tiles differ between steps and GPUs, the work per HMMA does not. The tensor pipe's rate through mma.sync is
-measured where it was (results/<machine>/rates.json.gz), since Hopper's peak is that of wgmma, and the documented one of
-configs/gpus/ elsewhere. Shared memory serves a wavefront per clock: 32 banks of 4 bytes, which an ldmatrix.x4 keeps
-busy for as many clocks as it has wavefronts. The copies' writes are left out. Nothing to run here.
+Why shares: tiles differ between steps and GPUs, the work per HMMA does not. Shared memory serves a wavefront per clock:
+32 banks of 4 bytes, which an ldmatrix.x4 keeps busy for as many clocks as it has wavefronts; the copies' writes are
+left out. A scheduler issues an instruction per clock, but none while an HMMA takes it (`rates`). Nothing to run here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-import gzip
-import json
-from pathlib import Path
+from functools import cached_property
 import statistics
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import LDSM, WAVEFRONTS
-from flashladder.paths import RESULTS
 from flashladder.report.data import HEADLINE_LENGTH, Ladder
 from flashladder.report.reasons.counts import locked
 from flashladder.report.reasons.guarded import Contradicted
+from flashladder.report.reasons.rates import MMA_FLOPS, SCHEDULERS, documented_rate, mma_issue, tensor_rate
 from flashladder.report.reasons.speeds import Speeds
 
-MMA_FLOPS = 2 * 16 * 8 * 16  # of an HMMA: m16n8k16, a multiplication and an addition each
-SCHEDULERS = 4  # of an SM, from sm_80 to sm_90: each issues an instruction per clock
 WHOLE = 100.0  # %: as many cycles as the tensor pipe's
 RESOURCES = ("shared reads", "issue slots")
 
@@ -46,8 +39,17 @@ class Loads:
             "ceiling": self.ceiling, "binds": self.binds, "hides": self.hides,
             "busy": self.busy,
             "tensor_use": self.tensor_use, "fa2_use": self.fa2_use, "mma_cycles": self.mma_cycles,
-            "peak_cycles": self.peak_cycles,
+            "peak_cycles": self.peak_cycles, "mma_issue": self.mma_issue,
         }  # fmt: skip
+
+    @cached_property
+    def _mma_issue(self) -> float:
+        """Measured on the machine of the ladder, and taken for other GPUs, of which nobody says it."""
+        return mma_issue(Speeds(self.ladder, self.number).machine.name)
+
+    def mma_issue(self) -> str:
+        """Clocks for which an HMMA keeps its scheduler from issuing anything else."""
+        return f"{self._mma_issue:.1f}"
 
     def share(self, resource: str, gpu: str, of: int) -> float:
         """Cycles of a resource in percent of the tensor pipe's, in the main loop of a GPU's own configuration."""
@@ -56,7 +58,8 @@ class Loads:
         loop = locked(load_iteration(of), gpu).main_loop
         tensor = loop["HMMA"] / tensor_rate(gpu)
         if resource == "issue slots":
-            return 100 * loop["total"] / SCHEDULERS / tensor
+            others = loop["total"] - loop["HMMA"]
+            return 100 * (others + loop["HMMA"] * self._mma_issue) / SCHEDULERS / tensor
         if self.ladder.emulated is None:
             raise FlashladderError("no emulated counters", hint="python -m flashladder.emulate.take_reading --write")
         kernel = self.ladder.emulated.of(of)
@@ -142,29 +145,3 @@ class Loads:
         if fa2 is None:
             raise FlashladderError("FA2 was not timed", found=gpu)
         return speeds.pct(gpu, of) / 100 * fa2[1]
-
-
-def tensor_rate(gpu: str) -> float:
-    """HMMA per clock and SM: measured where it was, else the documented one."""
-    path = RESULTS / gpu / "rates.json.gz"
-    if path.is_file():
-        return _measured_rate(path)
-    return documented_rate(gpu)
-
-
-def documented_rate(gpu: str) -> float:
-    """HMMA per clock and SM at the documented peak, by whichever instruction reaches it."""
-    return load_gpus()[gpu].peaks["fp16_tensor_rate"].value / MMA_FLOPS
-
-
-@lru_cache(maxsize=4)
-def _measured_rate(path: Path) -> float:
-    """The fastest round of mma alone."""
-    rates: list[float] = []
-    for run in json.loads(gzip.decompress(path.read_bytes()))["runs"]:
-        if run["round"] == "mma.f16" and not run["alone"]:
-            spans = [span for repeat in run["spans"] for span in repeat]
-            rates.append(run["trips"] * sum(run["instructions"].values()) * run["warps"] / statistics.median(spans))
-    if not rates:
-        raise FlashladderError("no rate of mma", where=relative(path), expected="rounds named mma.f16")
-    return max(rates)

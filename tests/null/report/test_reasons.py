@@ -10,9 +10,10 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_all
 from flashladder.report.data import Ladder, collect
 from flashladder.report.reasons.guarded import Change, Contradicted, figure
-from flashladder.report.reasons.loads import Loads, tensor_rate
+from flashladder.report.reasons.loads import Loads
 from flashladder.report.reasons.page import FOLDER, SECTIONS, reasons, vocabulary
 from flashladder.report.reasons.prose import problems
+from flashladder.report.reasons.rates import mma_issue, tensor_rate
 from flashladder.report.reasons.speeds import Speeds
 
 KNOWN = ("count", "speed")
@@ -174,7 +175,10 @@ def test_cycles_of_a_loop_by_hand(ladder: Ladder) -> None:
     assert 0.66 < tensor_rate("h200") < 0.67  # measured; the peak is 1
     loads = Loads(ladder, 7)
     assert loads.share("shared reads", "a100", 7) == pytest.approx(100 * 64 * 4.031 / 256, rel=1e-4)
-    assert loads.share("issue slots", "a100", 7) == pytest.approx(100 * 681 / 4 / 256)
+    assert loads.share("issue slots", "a100", 7) == pytest.approx(100 * (681 - 128 + 128 * mma_issue("h200")) / 4 / 256)
+    assert 5 < mma_issue("h200") < 6  # of the 6 clocks that an mma takes: by hand 7.4 less 2 beside two fma
+    with pytest.raises(FlashladderError, match="no rates of mixed rounds"):
+        mma_issue("a100")
     assert loads.share("shared reads", "a100", 1) == pytest.approx(100 * 64 * 32.03 / 256, rel=1e-4)
     flops = 186.4 * 0.991 * 512 / 515 * 1e12  # about FA2's, without the softmax that the published count adds
     assert loads.fa2_use("a100") == f"{100 * flops / 312e12:.0f} %"
