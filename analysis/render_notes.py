@@ -28,6 +28,7 @@ from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 from flashladder.report.claims import found, gpus_of
 from flashladder.report.data import Ladder, collect
+from flashladder.report.reasons.bottleneck import bottleneck
 from flashladder.report.reasons.page import reasons
 
 NOTES = ITERATIONS / "notes"
@@ -141,7 +142,8 @@ def render(iteration: Iteration, ladder: Ladder, verdicts: Sequence[Verdict]) ->
     lines = [f"# {iteration.number}. {iteration.title}", "", iteration.why.strip(), "", "## Prediction", ""]
     lines += [*predictions(iteration, verdicts), "", "## Machine code", "", *machine_code(iteration)]
     lines += ["", "## Configurations", "", *configurations(iteration), "", "## Timing", "", *timing(iteration, ladder)]
-    lines += ["", reasons(ladder, iteration.number), "", "---", "", *SOURCES]
+    lines += ["", *bottleneck(ladder, iteration.number)]
+    lines += [reasons(ladder, iteration.number), "", "---", "", *SOURCES]
     return "\n".join(lines) + "\n\nRendered by `analysis/render_notes.py`; do not edit.\n"
 
 
