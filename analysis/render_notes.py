@@ -35,9 +35,10 @@ NOTES = ITERATIONS / "notes"
 SHOWN = 8  # opcode classes that moved most
 SOURCES = (
     "Speeds of A100 and RTX 3090 are the published ones, of the published kernels. Counts are of ours, in the main",
-    "loop and so for one KV block unless said otherwise. Shares of an SM's cycles are of those that its HMMA take;",
-    "shared reads leave out what the copies write; issue slots count an HMMA for as long as it keeps its scheduler",
-    "from issuing anything else, which was measured on an H200 and is taken for the other GPUs.",
+    "loop and so for one KV block unless said otherwise; what was executed, loaded and stored is counted in the launch",
+    "of results/report/counters.md. Shares of an SM's cycles are of those that its HMMA take: shared reads leave out",
+    "what the copies write, issue slots count an HMMA for as long as it keeps its scheduler from issuing anything",
+    "else, which was measured on an H200 and is taken for the other GPUs.",
 )
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
 

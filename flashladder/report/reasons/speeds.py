@@ -36,8 +36,8 @@ class Speeds:
         """What a page may call."""
         return {
             "speed": self.speed, "gains": self.gains, "loses": self.loses, "keeps": self.keeps, "more": self.more,
-            "pays": self.pays, "costs": self.costs, "worthless": self.worthless, "spilled": self.spilled,
-            "length": self.length, "shortest": self.shortest, "noise": self.said_noise,
+            "grows": self.grows, "pays": self.pays, "costs": self.costs, "worthless": self.worthless,
+            "spilled": self.spilled, "length": self.length, "shortest": self.shortest, "noise": self.said_noise,
         }  # fmt: skip
 
     @property
@@ -117,6 +117,18 @@ class Speeds:
             what = f"the data contradict the page about {gpu} beside {other}"
             raise Contradicted(what, expected="a larger gain", found=f"{first:+.1f} and {second:+.1f} points")
         return f"{first:+.1f} against {second:+.1f} points"
+
+    def grows(self, gpu: str, at: int) -> str:
+        """``+3.4 points at S = 512 and +4.8 at S = 4096``: a gain that is larger in the headline than at `at`.
+
+        Raises:
+            Contradicted: it is not, beyond noise.
+        """
+        first, second = (round(one.after - one.before, 1) for one in (self.change(gpu, at), self.change(gpu)))
+        said = f"{first:+.1f} points at S = {at} and {second:+.1f} at S = {HEADLINE_LENGTH}"
+        if second - first <= self.noise:
+            raise Contradicted(f"the data contradict the page about the gain on {gpu}", expected="it grows", found=said)
+        return said
 
     def ablation(self, change: str, gpu: str, of: int, at: int) -> Mapping[str, str]:
         """The row of a change in an iteration, at the configuration that it has for `gpu`; see `pays`."""
