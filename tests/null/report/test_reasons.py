@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
@@ -88,6 +90,14 @@ def test_a_figure_or_form_that_does_not_belong_is_named_with_its_line(text: str,
     first = next(problems(text, "x.md", KNOWN))
     assert first[:2] == (2, what)
     assert found in (None, first[2])
+
+
+@given(
+    st.integers(0, 10**9), st.sampled_from(["{} of them", "by {}x", "-{} %", "({})", "`{}`", "S={}", "a {}-byte copy"])
+)
+def test_no_number_passes_for_a_name(number: int, form: str) -> None:
+    text = "`LOP3` on sm_80 and iteration 8: " + form.format(number)
+    assert [what for _, what, _, _ in problems(text, "", KNOWN)] == ["a figure typed by hand"]
 
 
 @pytest.mark.parametrize(
