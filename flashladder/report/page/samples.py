@@ -19,10 +19,11 @@ def packed(group: Group, series: Series) -> dict[str, Any]:
     """The pairs of one series; JSON holds the values alone, in this order.
 
     Returns:
-        ``process`` and the ``seeds`` of its inputs; ``unit``; ``fa2`` and ``kernel``: in units of ``unit`` nanoseconds, the first and then differences; ``inputs``: input sets
-        of the first pairs, which then come again; ``errors``: largest before and after timing, and what is allowed;
-        ``blocks``: columns of index, pairs, whether the kernel went first, why it was dropped (0: it counts), SM clock
-        in MHz, power in W and temperature in degrees C when it began; a column that is the same throughout is one value.
+        ``process`` and the ``seeds`` of its inputs; ``fa2`` and ``kernel``: in units of ``unit`` nanoseconds, the first
+        and then differences; ``inputs``: input sets of the first pairs, which then come again; ``errors``: largest
+        before and after timing, and what is allowed; ``blocks``: columns of index, pairs, whether the kernel went
+        first, why it was dropped (0: it counts), SM clock in MHz, power in W and temperature in degrees C when it
+        began; a column that is the same throughout is one value.
     """
     fa2 = [round(pair.reference_us * NS) for pair in series.pairs]
     kernel = [round(pair.kernel_us * NS) for pair in series.pairs]
@@ -35,7 +36,7 @@ def packed(group: Group, series: Series) -> dict[str, Any]:
         "kernel": differences([time // unit for time in kernel]),
         "inputs": cycle([pair.input_set for pair in series.pairs]),
         "errors": [_error(series.before), _error(series.after)],
-        "blocks": columns([_block(block, series.pairs) for block in group.blocks if _pairs(block, series.pairs)]),
+        "blocks": in_columns([_block(block, series.pairs) for block in group.blocks if _pairs(block, series.pairs)]),
     }
 
 
@@ -50,7 +51,7 @@ def cycle(inputs: Sequence[int]) -> list[int]:
     return list(inputs[: next(lengths, len(inputs))])
 
 
-def columns(rows: Sequence[Sequence[Any]]) -> list[Any]:
+def in_columns(rows: Sequence[Sequence[Any]]) -> list[Any]:
     """The columns of a table; one that holds one value throughout is that value."""
     turned = [list(column) for column in zip(*rows, strict=True)]
     return [column[0] if all(one == column[0] for one in column) else column for column in turned]

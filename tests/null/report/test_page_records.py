@@ -16,7 +16,7 @@ from flashladder.report.page.cells import EMPTY, Cell, columns, number, step, ve
 from flashladder.report.page.figure import SERIES, Plot, draw
 from flashladder.report.page.notes import html
 from flashladder.report.page.records import LEFT_OUT, Records, in_script, join
-from flashladder.report.page.samples import columns, cycle, differences, packed
+from flashladder.report.page.samples import cycle, differences, in_columns, packed
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult
@@ -51,9 +51,9 @@ def test_small_packings() -> None:
     assert cycle([0, 1, 2, 0, 1, 2, 0]) == [0, 1, 2]
     assert cycle([0, 1, 1]) == [0, 1, 1]
     assert cycle([3]) == [3]
-    assert columns([[0, 3, None], [1, 3, None]]) == [[0, 1], 3, None]
-    assert columns([[0, 3]]) == [0, 3]
-    assert columns([]) == []
+    assert in_columns([[0, 3, None], [1, 3, None]]) == [[0, 1], 3, None]
+    assert in_columns([[0, 3]]) == [0, 3]
+    assert in_columns([]) == []
 
 
 def test_a_record_holds_machine_code_that_a_lock_holds_and_the_command(bench: BenchResult) -> None:
