@@ -106,6 +106,15 @@ class Command:
     short_flags: bool = True
 
 
+OF_FILES = (
+    Option("kernel", "of a file: part of its name, mangled or not, or of its configuration", default=""),
+    Option("list", "of a file: the kernels that there are, or those that --kernel is part of", form="flag"),
+    Option("clean", "without addresses, lines, paths, labels' numbers: for diff", form="flag"),
+    Option("out", "of a file: write the cubin, or the PTX, that holds the kernel to this file", default=""),
+)
+"""How a kernel of somebody's library is asked for, in PTX and in machine code."""
+
+
 class Parser(argparse.ArgumentParser):
     """argparse's parser, whose errors are this project's."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flashladder.arguments import CONFIGS, METHODS, NUMBER, ONE_CONFIG, Command, Option, result_file
+from flashladder.arguments import CONFIGS, METHODS, NUMBER, OF_FILES, ONE_CONFIG, Command, Option, result_file
 from flashladder.commands.on_cpu import A_STEP as _STEP
 from flashladder.commands.on_cpu import EMULATE, STEP, TRACE
 from flashladder.commands.on_cpu import JSON as _JSON
@@ -20,9 +20,11 @@ from flashladder.ladder.config import DTYPES, EXAMPLE
 from flashladder.names import DEFAULT_ARCH, PUBLISHED_GPU, REFERENCES
 
 BACKENDS = ("gpu", "emulator")
+A_BINARY = "a wheel, .so, .o, fatbin, cubin or PTX file"
 ONE_NUMBER = Option("number", NUMBER, form="word", required=True)
 _ARCH = Option("arch", f"sm_XX, several separated by commas (default: the GPU present, else {DEFAULT_ARCH})")
 _ONE_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH})", default=DEFAULT_ARCH)
+_FILES_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH}; of a file without --kernel: all)", default="")
 _CONFIGS = Option("configs", f"{CONFIGS} (default: prog)", default="prog")
 KEYS = Option("configs", f"{CONFIGS} (default: {PUBLISHED_GPU})")
 _CONFIG = Option("config", f"{ONE_CONFIG}, for example '{EXAMPLE}' (default: {PUBLISHED_GPU})")
@@ -193,24 +195,30 @@ _LOOK = (
     ),
     Command(
         "ptx",
-        "Prints the PTX that ships.",
-        ("ptx 7 --counts",),
+        "Prints the PTX that ships, or of any library.",
+        ("ptx 7 --counts", "ptx kernel.cubin --clean"),
         (
-            _STEP,
+            Option("iteration", f"{STEP}, or {A_BINARY}", form="word", required=True),
             _CONFIG,
             _Flag("counts", "opcode counts only"),
             _Flag("normalised", "without comments and line numbers, as the lock hashes it"),
+            *OF_FILES,
+            _FILES_ARCH,
+            _JSON,
         ),
     ),
     Command(
         "sass",
-        "Prints machine code beside its source lines.",
-        ("sass 8 --counts",),
+        "Prints machine code beside its source, or of any library.",
+        ("sass 8 --counts", "sass lib.so --kernel 'flash_fwd_kernel (FP16, 128, 128, 64, 4)' --control"),
         (
-            Option("iteration", f"{STEP}, or a cubin", form="word", required=True),
+            Option("iteration", f"{STEP}, or {A_BINARY}", form="word", required=True),
             _CONFIG,
-            _ONE_ARCH,
+            _FILES_ARCH,
             _Flag("counts", "opcode classes only"),
+            _Flag("control", "stalls, barriers and yields of each instruction, from its encoding"),
+            *OF_FILES,
+            _JSON,
         ),
     ),
 )

@@ -26,6 +26,7 @@ _DEBUG_TARGET = re.compile(r"^([ \t]*\.target\s+\w+)\s*,\s*debug\s*$", re.MULTIL
 _DEBUG_LABEL = re.compile(r"^[ \t]*\$L__(?:tmp|func_begin|func_end|info_string)\d+:\s*$", re.MULTILINE)
 _INTERNAL = re.compile(r"_INTERNAL_[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
 _ANONYMOUS = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
+_TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_\d+[a-z]?)", re.MULTILINE)
 _BLANKS = re.compile(r"[ \t]+")
 
 _LABEL = re.compile(r"^(?:[$%A-Za-z_][\w$]*:(?!:)\s*)+")
@@ -73,6 +74,22 @@ def opcode_counts(text: str) -> dict[str, int]:
     return {"total": sum(counts.values()), **dict(sorted(counts.items()))}
 
 
+def is_ptx(text: str) -> bool:
+    """Whether the text, or the beginning of it, begins like PTX."""
+    return normalise(text).startswith(".version")
+
+
+def target(text: str) -> str:
+    """What the PTX is for, such as ``sm_80``.
+
+    Raises:
+        FlashladderError: it does not say.
+    """
+    if found := _TARGET.search(_COMMENT.sub("", text)):
+        return found[1]
+    raise FlashladderError("not PTX", expected="a .target directive", found="none")
+
+
 def read_ptx(path: Path) -> str:
     """The text of a PTX file.
 
@@ -85,7 +102,7 @@ def read_ptx(path: Path) -> str:
         raise FlashladderError("no such PTX file", where=relative(path)) from error
     except UnicodeDecodeError as error:
         raise FlashladderError("not PTX", where=relative(path), expected="text", found="bytes") from error
-    if not normalise(text).startswith(".version"):
+    if not is_ptx(text):
         raise FlashladderError("not PTX", where=relative(path), expected=".version as the first directive")
     return text
 

@@ -232,8 +232,8 @@ def _at(row: re.Match[str], begin: int) -> tuple[Instruction, list[tuple[str, in
     return Instruction(address - begin, predicate, opcode, operands), labels
 
 
-def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = True) -> str:
-    """What ``nvdisasm -c -g`` prints for a cubin; the wheels' nvdisasm unless told otherwise.
+def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = True, symbol: int | None = None) -> str:
+    """What ``nvdisasm -c -g`` prints for a cubin, or for the function with this `symbol`; the wheels' by default.
 
     Without source `lines`, and always without its data-flow analysis, which changes no output: a quarter faster each.
     """
@@ -243,7 +243,8 @@ def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = Tru
         nvdisasm = find_toolchain().nvdisasm
     if not cubin.is_file():
         raise FlashladderError("no such cubin", where=relative(cubin))
-    return _output(nvdisasm, ["-c", *(["-g"] if lines else []), "-ndf"], cubin)
+    only = [] if symbol is None else ["-fun", str(symbol)]
+    return _output(nvdisasm, ["-c", *(["-g"] if lines else []), "-ndf", *only], cubin)
 
 
 def _output(nvdisasm: Path, options: Sequence[str], path: Path) -> str:

@@ -8,8 +8,9 @@ Run: ``invoke ptx 7`` and ``invoke ptxas`` (all iterations) or ``invoke ptxas --
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 import json
+from pathlib import Path
 
 from flashladder.build.compile import arches_of, compile_many, ptx_for, table_rows
 from flashladder.build.ptxas_table import render
@@ -18,30 +19,30 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import one_config, select_configs
-from flashladder.machine_code.ptx import normalise, opcode_counts, read_ptx
 from flashladder.toolchain.wheels import find_toolchain, require_arch
+from flashladder.view.binary import Wanted, is_file
+from flashladder.view.binary import show_ptx as show_ptx_of_file
+
+WHOLE = Wanted()
 
 
-def show_ptx(description: str, config: str | None = None, *, counts: bool = False, normalised: bool = False) -> None:
-    """Prints the PTX that ships for an iteration.
+def show_ptx(description: str, config: str | None = None, wanted: Wanted = WHOLE) -> None:
+    """Prints the PTX that ships for an iteration, or that of a kernel in a file.
 
     Args:
-        description: ``7``, or an ablation such as ``16 - swizzle``.
+        description: ``7``, an ablation such as ``16 - swizzle``, or a file.
         config: a key that names one configuration; None for the A100's.
-        counts: print opcodes with their counts instead.
-        normalised: without comments, line numbers and debug sections, as the lock hashes it.
+        wanted: what of it, and how it is printed.
 
     Raises:
-        FlashladderError: no such iteration or configuration, or it does not compile.
+        FlashladderError: no such iteration, configuration or file, or it does not compile.
     """
+    if is_file(description):
+        show_ptx_of_file(Path(description), wanted)
+        return
     iteration = load_description(description)
     chosen = one_config(iteration, config)
-    text = read_ptx(ptx_for(iteration, chosen, find_toolchain()).ptx)
-    if not counts:
-        print(normalise(text) if normalised else text, end="")
-        return
-    for opcode, n in sorted(opcode_counts(text).items(), key=lambda item: (-item[1], item[0])):
-        print(f"{n:6d}  {opcode}")
+    show_ptx_of_file(ptx_for(iteration, chosen, find_toolchain()).ptx, replace(wanted, kernel="", arch=""))
 
 
 def show_ptxas(

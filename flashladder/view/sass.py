@@ -11,81 +11,20 @@ sm_80); ``python -m flashladder.view.sass a.cubin b.cubin`` counts any cubins si
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from flashladder.arguments import parser_of
-from flashladder.columns import table
 from flashladder.commands import COMMANDS
 from flashladder.errors import one_line_errors
-from flashladder.files import relative
-from flashladder.machine_code.sass import Sass, count, disassemble
-from flashladder.names import KERNEL
+from flashladder.machine_code.sass import count, disassemble
+from flashladder.names import DEFAULT_ARCH, KERNEL
+from flashladder.view.binary import Wanted, is_file, show_sass
+from flashladder.view.listing import COLUMNS, count_table, listing
 
-COLUMNS = [
-    "total",
-    "IADD3",
-    "LOP3",
-    "SHF",
-    "IMAD.MOV.U32",
-    "MOV",
-    "CS2R",
-    "FMUL",
-    "FFMA",
-    "FADD",
-    "MUFU",
-    "HMMA",
-    "LDSM",
-    "LDGSTS",
-    "FMNMX",
-    "IMAD",
-    "SHFL",
-    "BAR",
-    "LDL",
-    "STL",
-]
-
-
-def count_table(columns: Mapping[str, Mapping[str, int]]) -> str:
-    """A table of opcode classes (rows) by `columns`: the published classes first, then the others by size."""
-    names = set().union(*columns.values())
-    others = sorted(names - set(COLUMNS), key=lambda name: (-max(c.get(name, 0) for c in columns.values()), name))
-    rows = [["class", *columns]]
-    rows += [[name, *(str(c.get(name, 0)) for c in columns.values())] for name in [*COLUMNS, *others]]
-    return "\n".join(table(rows, None, right=range(1, len(rows[0]))))
-
-
-def listing(sass: Sass) -> str:
-    """The machine code with the source line over the instructions that came from it; ``|`` marks the main loop."""
-    inside = {instruction.address for instruction in sass.main_loop()}
-    names = {address: label for label, address in sass.labels.items()}
-    lines: list[str] = []
-    last: tuple[str, int] | None = None
-    for instruction in sass.instructions:
-        if instruction.address in names:
-            lines.append(f"{names[instruction.address]}:")
-        if instruction.file is not None and instruction.line is not None:
-            source = (instruction.file, instruction.line)
-            if source != last:
-                lines.append(f"      // {relative(Path(source[0]))}:{source[1]}  {_source_line(*source)}".rstrip())
-            last = source
-        margin = "|" if instruction.address in inside else " "
-        lines.append(f"{margin} {instruction.address:04x}  {instruction}")
-    return "\n".join(lines)
-
-
-@cache
-def _source_lines(file: str) -> tuple[str, ...]:
-    try:
-        return tuple(Path(file).read_text(encoding="utf-8").splitlines())
-    except OSError:  # a cubin outlives its source: the listing then has the name and the number alone
-        return ()
-
-
-def _source_line(file: str, line: int) -> str:
-    lines = _source_lines(file)
-    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+__all__ = ["COLUMNS", "count_table", "cubin_of", "listing", "main", "show"]
 
 
 def cubin_of(description: str, config: str | None = None, arch: str = "sm_80") -> Path:
@@ -106,9 +45,8 @@ def cubin_of(description: str, config: str | None = None, arch: str = "sm_80") -
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    targets = {"dest": "targets", "nargs": "+", "metavar": "N|CUBIN"}
+    targets = {"dest": "targets", "nargs": "+", "metavar": "N|FILE"}
     parser = parser_of(COMMANDS["sass"], "view.sass", "8 --counts", iteration=targets)
-    parser.add_argument("--kernel", default=KERNEL, help=f"the kernel's symbol (default: {KERNEL})")
     parser.add_argument("--nvdisasm", type=Path, help="the nvdisasm to use (default: the wheels')")
     return parser.parse_args(argv)
 
@@ -117,28 +55,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints the listing of one target, or the counts of one or several; returns the exit code."""
     args = _arguments(argv)
     with one_line_errors():
-        show(args.targets, args.config, args.arch, kernel=args.kernel, counts=args.counts, nvdisasm=args.nvdisasm)
+        first, *others = args.targets
+        if is_file(first) and not others:
+            chosen: dict[str, Any] = {
+                field.name: getattr(args, field.name) for field in fields(Wanted) if field.name in args
+            }
+            show_sass(Path(first), Wanted(**chosen))
+        elif (args.control or args.clean or args.json) and not others:
+            show_step(first, args)
+        else:
+            show(args.targets, args.config, args.arch or DEFAULT_ARCH, counts=args.counts, nvdisasm=args.nvdisasm)
     return 0
+
+
+def show_step(step: str, args: argparse.Namespace) -> None:
+    """Prints an iteration's machine code with control codes, cleaned, or as JSON: its cubin, as that of any file."""
+    cubin = cubin_of(step, args.config, args.arch or DEFAULT_ARCH)
+    wanted = Wanted(
+        counts=args.counts, clean=args.clean, control=args.control, json=args.json, nvdisasm=args.nvdisasm
+    )  # fmt: skip
+    show_sass(cubin, wanted)
 
 
 def show(
     targets: Sequence[str],
     config: str | None = None,
-    arch: str = "sm_80",
+    arch: str = DEFAULT_ARCH,
     *,
     kernel: str = KERNEL,
     counts: bool = False,
     nvdisasm: Path | None = None,
 ) -> None:
     """Prints the listing of one iteration, then the opcode table of every target (iterations or paths of cubins)."""
-    are_files = [target.endswith(".cubin") for target in targets]
     columns: dict[str, dict[str, int]] = {}
-    for target, is_file in zip(targets, are_files, strict=True):
-        cubin = Path(target) if is_file else cubin_of(target, config, arch)
+    for target in targets:
+        cubin = Path(target) if is_file(target) else cubin_of(target, config, arch)
         sass = disassemble(cubin, nvdisasm, kernel)
-        if len(targets) == 1 and not counts and not is_file:
+        if len(targets) == 1 and not counts:
             print(listing(sass))
-        prefix = cubin.parent.name + "/" + cubin.stem if is_file else target
+        prefix = cubin.parent.name + "/" + cubin.stem if is_file(target) else target
         columns |= {prefix: sass.counts(), f"{prefix} loop": count(sass.main_loop())}
     print(count_table(columns))
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.opinion_tools import METRICS, by_turn, read_nvbench
+from flashladder.binaries import cubins, symbols
+from flashladder.binaries.kernels import Kind, kernels_of, with_facts
+from flashladder.binaries.sources import images
 from flashladder.emulator.syntax.parser import parse as parse_ptx
 from flashladder.emulator.syntax.printer import to_ptx
 from flashladder.gpu.ncu import read_launches, read_peer
@@ -25,6 +28,8 @@ from flashladder.results.samples import Shape
 from flashladder.sweep.lanes.process import answer_of
 from flashladder.toolchain.errors import Failure, diagnose
 from tests.fuzz.target import Target, decoded, filed, scratch, spoken
+from tests.null.binaries import fatbin_fixture
+from tests.null.binaries.test_symbols import BACKWARD, FORWARD
 from tests.null.emulator.module_parts import without_lines
 from tests.null.machine_code.test_ptxas import LOG_SM_80, LOG_SM_90
 from tests.null.opinion_fixture import NAMES, ROUNDS, ncu_csv, write_nvbench
@@ -93,6 +98,39 @@ def _sass(text: str) -> None:
     assert len(code.main_loop()) <= len(code.instructions)
 
 
+def _binary(path: Path) -> None:
+    kinds: tuple[Kind, ...] = ("SASS", "PTX")
+    with images(path) as found:
+        for kind in kinds:
+            assert all(one.facts or one.kind == "PTX" for one in with_facts(kernels_of(found, kind)))
+
+
+def _all_of_cubin(data: bytes) -> None:
+    for one in cubins.kernels_of(data):
+        assert len(cubins.code_of(data, one.symbol)) <= len(data)
+    cubins.debug_ptx(data)
+
+
+def _symbol(text: str) -> None:
+    symbols.shortened(text)
+    if found := symbols.configuration(text):
+        assert symbols.configuration(found.short_form()) == found
+
+
+@cache
+def _binaries() -> list[bytes]:
+    """A fatbin of every form, one in a library, and a wheel that holds it."""
+    forms = [
+        fatbin_fixture.container(
+            fatbin_fixture.entry(fatbin_fixture.CUBIN, form=form), fatbin_fixture.entry(SMALL_PTX, kind=1, form=form)
+        )
+        for form in ("plain", "lz4", "zstd")
+    ]
+    library = b"\x7fELF\x02\x01\x01" + bytes(100) + forms[2]
+    path = scratch() / "x.whl"
+    return [*forms, library, fatbin_fixture.wheel(path, a__so=library, b__ptx=SMALL_PTX).read_bytes()]
+
+
 def _ptxas_log(text: str) -> None:
     usage = ptxas.parse_log(text)
     row = ptxas.PtxasRow.of("07", "x", 0, usage)
@@ -155,6 +193,20 @@ TARGETS = (
         "machine_code.cubin.read_cubin",
         filed("x.cubin", read_cubin),
         lambda: [(DATA / f"tiny.sm_{arch}.cubin").read_bytes() for arch in (80, 90)],
+    ),
+    Target(
+        "cubin-all",
+        "binaries.cubins.kernels_of, code_of, debug_ptx",
+        _all_of_cubin,
+        lambda: [(DATA / f"tiny.sm_{arch}.cubin").read_bytes() for arch in (80, 90)],
+    ),
+    Target("binary", "binaries.sources.images, kernels_of", filed("x.bin", _binary), _binaries),
+    Target(
+        "symbol",
+        "binaries.symbols.configuration, shortened",
+        spoken(_symbol),
+        lambda: [one.encode() for one in (*FORWARD, *BACKWARD)],
+        ("Flash_fwd_kernel_traits<", "ILi128E", "Lb1E", "cutlass::half_t", "(int)", "> >", "+", "="),
     ),
     Target(
         "ptxas-log",

@@ -113,8 +113,13 @@ CASES: list[tuple[list[str], str]] = [
     (["emulate", "1", "--memory-budget", "0"], "not a memory budget"),
     (["emulate", "1", "--memory-budget", "９GiB"], "not a memory budget"),
     # files
-    (["sass", "nosuch.cubin"], "nosuch.cubin: no such cubin"),
-    (["sass", "tests/data/tiny.ptx"], WORDS),
+    (["sass", "nosuch.cubin"], "nosuch.cubin: no such file"),
+    (["sass", "tests/data/tiny.ptx"], "tiny.ptx: no SASS of a kernel in the file; invoke ptx reads the 1 of"),
+    (["sass", "tests/data/tiny.sm_80.cubin", "--kernel", "nosuch"], "no such kernel in the file: expected a part of"),
+    (["sass", "tests/data/tiny.sm_80.cubin", "--arch", "sm_90"], "no code for this architecture: expected sm_80"),
+    (["sass", "tests/data/tiny.cu"], "tiny.cu: no GPU code in the file: expected a wheel, library, object"),
+    (["ptx", "tests/data/tiny.sm_80.cubin"], "no PTX in the file, nor in its cubins; ptxas keeps it"),
+    (["ptx", "./nosuch.so"], "nosuch.so: no such file"),
     (["cfg", "nosuch.cubin"], "nosuch.cubin: no such cubin"),
     (["cfg", "README.md"], WORDS),
     # sweeps

@@ -60,7 +60,7 @@ def test_a_full_disk_is_one_line(words: list[str]) -> None:
         ("sho", ["show"]),
         ("p", ["ptx", "ptxas"]),
         ("bench --ref", ["--references"]),
-        ("sass --co", ["--config", "--counts"]),
+        ("sass --co", ["--config", "--control", "--counts"]),
     ],
 )
 def test_bash_completes_commands_and_options(typed: str, offered: list[str]) -> None:

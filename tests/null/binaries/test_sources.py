@@ -1,0 +1,143 @@
+"""Any file with kernels gives them, by its content; a file that is damaged or holds none is one line."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+import zipfile
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import pytest
+
+from flashladder.binaries import cubins, sources
+from flashladder.binaries.kernels import chosen, kernels_of, with_facts
+from flashladder.binaries.sources import images
+from flashladder.errors import FlashladderError
+from flashladder.machine_code.cubin import read_cubin
+from flashladder.names import KERNEL
+from tests.null.binaries.fatbin_fixture import CUBIN, DATA, PTX, container, entry, wheel
+
+SM_90 = (DATA / "tiny.sm_90.cubin").read_bytes()
+FATBIN = container(entry(CUBIN, form="zstd"), entry(SM_90, number=90), entry(PTX, kind=1, form="lz4"))
+ARCHES = ("sm_80", "sm_90", "compute_80")
+LIBRARY = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\0\x3e\0" + bytes(100) + FATBIN + b"\0" * 64
+
+
+def kinds(path: Path) -> list[tuple[str, str, str]]:
+    with images(path) as found:
+        return [(one.kind, one.arch, one.place) for one in found]
+
+
+def test_files_are_known_by_their_content(tmp_path: Path) -> None:
+    for name, data, expected in (
+        ("any", CUBIN, [("cubin", "sm_80", "any")]),
+        ("b", SM_90, [("cubin", "sm_90", "b")]),
+        ("c.txt", b"\n// a comment\n" + PTX, [("ptx", "compute_80", "c.txt")]),
+        ("d", FATBIN, [("cubin", "sm_80", "d"), ("cubin", "sm_90", "d"), ("ptx", "compute_80", "d")]),
+        ("e.so.13", LIBRARY, [(*one, "e.so.13") for one in zip(("cubin", "cubin", "ptx"), ARCHES, strict=True)]),
+    ):  # fmt: skip
+        (tmp_path / name).write_bytes(data)
+        assert kinds(tmp_path / name) == expected
+
+
+def test_a_wheel_gives_what_its_libraries_hold_and_nothing_is_left(tmp_path: Path) -> None:
+    path = wheel(tmp_path / "x.whl", _C__abi3__so=LIBRARY, readme__txt=FATBIN, k__cubin=CUBIN, empty__so=b"")
+    assert [place for *_, place in kinds(path)] == ["_C.abi3.so"] * 3 + ["k.cubin"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_names_in_a_wheel_are_no_paths(tmp_path: Path) -> None:
+    path = tmp_path / "x.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("../../escape.cubin", CUBIN)
+        archive.writestr("/tmp/absolute.cubin", CUBIN)
+    assert [place for *_, place in kinds(path)] == ["escape.cubin", "absolute.cubin"]
+    assert [one.name for one in tmp_path.rglob("*")] == ["x.whl"]
+    assert not Path("/tmp/absolute.cubin").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "no GPU code in the file: expected a wheel, library, object, fatbin, cubin or PTX file"),
+        (b"hello", "no GPU code in the file"),
+        (b"\x7fELF" + bytes(200), "no GPU code in the file"),
+        (FATBIN[:40], "no GPU code in the file"),
+        (b".version 9.0\n.entry k() {}", "not PTX: expected a .target directive, found none"),
+        (b"PK\x03\x04" + bytes(100), "no GPU code in the file"),
+    ],
+)
+def test_a_file_without_kernels_is_one_line(tmp_path: Path, data: bytes, says: str) -> None:
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises(FlashladderError) as caught, images(tmp_path / "x"):
+        pass
+    assert says in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_damaged_wheel_is_one_line(tmp_path: Path) -> None:
+    path = wheel(tmp_path / "x.whl", a__so=LIBRARY * 20)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:60] + bytes([whole[60] ^ 0xFF]) + whole[61:])
+    with pytest.raises(FlashladderError, match=r"x\.whl: the archive is damaged: found"), images(path):
+        pass
+
+
+def test_a_bomb_in_a_wheel_is_refused_before_it_is_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MOST_BYTES", 1 << 20)
+    path = wheel(tmp_path / "x.whl", a__so=bytes(2 << 20))
+    with (
+        pytest.raises(FlashladderError, match=r"x\.whl: a\.so: a member of the archive is too large: expected at most"),
+        images(path),
+    ):
+        pass
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "x.so", tmp_path):
+        with pytest.raises(FlashladderError, match="no such file"), images(path):
+            pass
+
+
+def test_kernels_of_a_library_and_what_they_take(tmp_path: Path) -> None:
+    (tmp_path / "x.so").write_bytes(LIBRARY)
+    with images(tmp_path / "x.so") as found:
+        kernels = with_facts(kernels_of(found, "SASS"))
+        assert [(one.symbol, one.arch, one.kind) for one in kernels] == [
+            (KERNEL, "sm_80", "SASS"),
+            (KERNEL, "sm_90", "SASS"),
+        ]
+        for one, name in zip(kernels, ("tiny.sm_80.cubin", "tiny.sm_90.cubin"), strict=True):
+            known = read_cubin(DATA / name)
+            assert one.facts is not None
+            assert (one.facts.registers, one.facts.frame_bytes) == (known.registers, known.frame_bytes)
+            assert (one.facts.code_bytes, one.facts.shared_bytes) == (len(known.text), 512)
+            assert cubins.code_of(one.image.read(), KERNEL) == known.text
+        assert [one.arch for one in kernels_of(found, "PTX")] == ["compute_80"]
+        assert [one.arch for one in kernels_of(found, "SASS", "sm_90")] == ["sm_90"]
+        assert len(chosen(kernels, "fwd_ker")) == 2
+        with pytest.raises(FlashladderError, match="no such kernel in the file: expected a part of one of 1 names"):
+            chosen(kernels, "bwd")
+
+
+def test_names_come_from_the_beginning_of_a_cubin() -> None:
+    for data in (CUBIN, SM_90):
+        names = [one.symbol for one in cubins.kernels_of(data)]
+        assert cubins.names_in_front(data) == names == [KERNEL]
+        assert cubins.names_in_front(data[:64]) is None
+        assert cubins.names_in_front(data[:100]) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(place=st.integers(0, len(CUBIN) - 1), value=st.integers(0, 255), end=st.integers(0, len(CUBIN)))
+def test_a_damaged_cubin_is_an_error_or_its_kernels(place: int, value: int, end: int) -> None:
+    """Cut or changed in one byte: read to the end, or refused in one line; an uncut copy that reads has the code."""
+    data = bytearray(CUBIN)
+    data[place] = value
+    for one in (bytes(data), bytes(data[:end])):
+        with suppress(FlashladderError):
+            for kernel in cubins.kernels_of(one):
+                assert len(cubins.code_of(one, kernel.symbol)) <= len(one)
+        with suppress(FlashladderError):
+            assert cubins.debug_ptx(one) == ""  # it was made without -lineinfo

@@ -1,0 +1,72 @@
+"""Cleaned listings: equal for kernels that differ in nothing but names, places and numbers of labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+
+from flashladder.machine_code.ptx import normalise, opcode_counts
+from flashladder.machine_code.sass import parse
+from flashladder.view.clean import clean_ptx, clean_sass, only_entry
+
+DATA = Path(__file__).parents[2] / "data"
+LISTING = (DATA / "tiny.sm_80.sass").read_text(encoding="utf-8")
+PTX = (DATA / "tiny.ptx").read_text(encoding="utf-8")
+
+
+def test_machine_code_without_addresses_paths_and_padding() -> None:
+    text = clean_sass(parse(LISTING))
+    assert not re.search(r"/\*|//|tests/|\.L_|^ *[0-9a-f]{4} ", text, re.MULTILINE)
+    assert text.count("NOP") == 1  # the one that the assembler put between instructions, not those at the end
+    assert text.splitlines()[0] == "  IMAD.MOV.U32 R1, RZ, RZ, c[0x0][0x28]"
+    labels = re.findall(r"^(L\d+):$", text, re.MULTILINE)
+    assert labels == [f"L{n}" for n in range(1, len(labels) + 1)]
+    assert set(re.findall(r"`\((\w+)\)", text)) == set(labels)
+    code = [line for line in text.splitlines() if not line.endswith(":")]
+    assert len(code) == len([one for one in parse(LISTING).instructions if one.opcode != "NOP"]) + 1
+
+
+def test_other_labels_and_another_name_leave_no_difference() -> None:
+    other = re.sub(r"\.L_x_(\d+)", lambda found: f".L_x_{int(found[1]) + 40}", LISTING).replace("tests/data", "/a/b")
+    assert other != LISTING
+    assert clean_sass(parse(other)) == clean_sass(parse(LISTING))
+    renamed = LISTING.replace("flash_fwd_kernel", "_Z3foov")
+    assert clean_sass(parse(renamed, "_Z3foov"), {"_Z3foov": "k"}) == clean_sass(
+        parse(LISTING), {"flash_fwd_kernel": "k"}
+    )
+
+
+def test_ptx_with_other_labels_and_another_name_too() -> None:
+    text = clean_ptx(PTX, {"flash_fwd_kernel": "k"})
+    other = (
+        PTX.replace("$L__BB0_", "$L__BB7_1")
+        .replace("16flash_fwd_kernel", "3foov")
+        .replace("flash_fwd_kernel", "_Z3foov")
+    )
+    assert clean_ptx(other, {"_Z3foov": "k"}) == text
+    assert "k_param_0" in text
+    assert "k::4seen" in text
+    assert "flash_fwd_kernel" not in text
+    assert opcode_counts(text) == opcode_counts(PTX)
+    assert re.findall(r"^(\$L\d+):$", text, re.MULTILINE)
+    assert clean_ptx(text) == text
+
+
+def test_labels_that_begin_alike_stay_apart() -> None:
+    text = ".version 9.0\n$L__BB0_1:\nbra $L__BB0_10;\n$L__BB0_10:\nbra $L__BB0_1;\n"
+    assert clean_ptx(text) == ".version 9.0\n$L1:\nbra $L2;\n$L2:\nbra $L1;\n"
+
+
+def test_one_entry_of_several_with_the_functions_it_may_call() -> None:
+    text = (
+        ".version 9.0\n.func f() { ret; }\n.visible .entry a(.param .u64 p)\n{ // }\n { ret; } }\n"
+        ".global .b8 s[2] = {1, 2};\n.entry b() { call f; }\n.entry c() { /* } */ exit; }\n"
+    )  # fmt: skip
+    found = only_entry(text, "b")
+    assert re.findall(r"\.entry (\w+)", found) == ["b"]
+    assert ".func f() { ret; }" in found
+    assert ".global .b8 s[2] = {1, 2};" in found
+    assert "{ call f; }" in found
+    assert "exit" not in found
+    assert only_entry(PTX, "flash_fwd_kernel") == PTX
+    assert normalise(only_entry(text, "a")).count("}") == 4

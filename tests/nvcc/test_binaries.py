@@ -1,0 +1,214 @@
+"""Kernels are extracted from what the toolchain packs: object, library, wheel, fatbins in every form, cubins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import subprocess
+import zipfile
+
+import pytest
+
+from flashladder.binaries import cubins, fatbin, unpack
+from flashladder.binaries.sources import images
+from flashladder.machine_code.control import decoded
+from flashladder.machine_code.cubin import read_cubin
+from flashladder.machine_code.ptx import normalise, opcode_counts
+from flashladder.machine_code.ptxas import parse_log
+from flashladder.machine_code.sass import disassemble
+from flashladder.names import KERNEL
+from flashladder.toolchain.environment import clean_environment
+from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
+from flashladder.view import sass as view_sass
+from flashladder.view.binary import Wanted, show_ptx, show_sass
+from tests.null.binaries.fatbin_fixture import DATA
+from tests.null.binaries.test_symbols import FORWARD
+
+pytestmark = pytest.mark.nvcc
+
+# The names of FlashAttention-2's forward kernel, around other code.
+LIBRARY = """
+namespace cutlass { struct half_t; }
+template <int d, int m, int n, int w, typename T> struct Flash_kernel_traits {};
+template <int d, int m, int n, int w, bool a, bool b, typename T, typename Base = Flash_kernel_traits<d, m, n, w, T>>
+struct Flash_fwd_kernel_traits { static constexpr int kBlockM = m; };
+namespace pytorch_flash {
+struct Flash_fwd_params { float* out; };
+template <typename Traits, bool, bool, bool, bool, bool, bool, bool, bool>
+__global__ void flash_fwd_kernel(const Flash_fwd_params params) {
+    __shared__ float tile[Traits::kBlockM];
+    tile[threadIdx.x] = params.out[threadIdx.x];
+    __syncthreads();
+    params.out[threadIdx.x] = tile[threadIdx.x ^ 1];
+}
+template <int m> using Traits = Flash_fwd_kernel_traits<128, m, 64, 4, false, false, cutlass::half_t>;
+template __global__ void flash_fwd_kernel<Traits<128>, 0, 1, 0, 0, 1, 1, 0, 0>(const Flash_fwd_params);
+template __global__ void flash_fwd_kernel<Traits<64>, 0, 0, 0, 0, 1, 1, 0, 0>(const Flash_fwd_params);
+}
+"""
+TILE_128, TILE_64 = (
+    "flash_fwd_kernel (FP16, 128, 128, 64, 4): causal+even_MN+even_K",
+    "flash_fwd_kernel (FP16, 128, 64, 64, 4): even_MN+even_K",
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``lib.o``, ``lib.so`` and ``lib.whl`` of LIBRARY for sm_80 and sm_90, and PTX for compute_80."""
+    folder, tools = tmp_path_factory.mktemp("binaries"), find_toolchain()
+    (folder / "lib.cu").write_text(LIBRARY)
+    codes = ["-gencode=arch=compute_80,code=[sm_80,compute_80]", "-gencode=arch=compute_90,code=sm_90"]
+    compiler = ["-ccbin", str(host_compiler()), "-Xcompiler", "-fPIC", "-lineinfo", f"-I{tools.root}/include"]
+    environment = clean_environment(folder)
+    subprocess.run([tools.nvcc, *codes, *compiler, "-c", "lib.cu"], cwd=folder, env=environment, check=True)
+    link = [str(host_compiler()), "-shared", "-o", "lib.so", "lib.o", f"-L{tools.root}/lib", "-lcudart_static"]
+    subprocess.run(link, cwd=folder, check=True)
+    with zipfile.ZipFile(folder / "lib.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(folder / "lib.so", "pkg/lib.so")
+    return folder
+
+
+def listed(path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    show_sass(path, Wanted(list=True, json=True))
+    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize("name", ["lib.o", "lib.so", "lib.whl"])
+def test_a_library_lists_its_kernels_by_configuration(
+    made: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = listed(made / name, capsys)
+    assert {(row["config"], row["arch"], row["kind"]) for row in rows} == {
+        (config, arch, "PTX" if arch == "compute_80" else "SASS")
+        for config in (TILE_128, TILE_64)
+        for arch in ("sm_80", "sm_90", "compute_80")
+    }
+    assert {row["shared_bytes"] for row in rows if row["config"] == TILE_128} == {512, None}
+    assert FORWARD[0] in {row["symbol"] for row in rows}
+
+
+@pytest.mark.parametrize("wanted", [FORWARD[0], FORWARD[1], TILE_128, "(FP16,128,128,64,4)", "Li128ELi128ELi64"])
+def test_one_kernel_is_chosen_by_a_part_of_its_name(
+    made: Path, wanted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_sass(made / "lib.so", Wanted(kernel=wanted, control=True))
+    out = capsys.readouterr().out
+    assert out.startswith(f"// {TILE_128}, sm_80, ")
+    assert "BAR.SYNC" in out
+    assert "`(.L_x_" in out
+    show_ptx(made / "lib.so", Wanted(kernel=wanted, clean=True))
+    text = capsys.readouterr().out
+    assert text.count(".entry") == 1
+    assert "bar.sync" in text
+
+
+def test_the_cubin_that_is_extracted_is_the_one_that_cuobjdump_extracts(made: Path, tmp_path: Path) -> None:
+    show_sass(made / "lib.so", Wanted(kernel=TILE_64, arch="sm_90", out=str(tmp_path / "own.cubin")))
+    done = subprocess.run(
+        [find_toolchain().cuobjdump, "-xelf", "sm_90", made / "lib.so"], cwd=tmp_path, check=True, capture_output=True
+    )
+    assert done.returncode == 0
+    (theirs,) = (path for path in tmp_path.iterdir() if path.name != "own.cubin")
+    assert (tmp_path / "own.cubin").read_bytes() == theirs.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with ``tiny.sm_XX.cubin`` for every architecture, with line numbers, and what ptxas said."""
+    folder, tools, log = tmp_path_factory.mktemp("tiny"), find_toolchain(), ""
+    for arch in load_pins().arches:
+        command = [
+            tools.ptxas,
+            f"-arch={arch}",
+            "-v",
+            "-lineinfo",
+            "tests/data/tiny.ptx",
+            "-o",
+            folder / f"{arch}.cubin",
+        ]
+        log += subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stderr
+    return folder, log
+
+
+@pytest.mark.parametrize("mode", ["none", "speed", "balance", "size"])
+def test_fatbins_of_every_form_by_the_library_and_by_cuobjdump(
+    tiny: tuple[Path, str], tmp_path: Path, mode: str
+) -> None:
+    cubin, path = tiny[0] / "sm_80.cubin", tmp_path / "x.fatbin"
+    options = [f"--create={path}", "--compress-all", f"--compress-mode={mode}"]
+    inputs = [f"--image3=kind=elf,sm=80,file={cubin}", f"--image3=kind=ptx,sm=80,file={DATA / 'tiny.ptx'}"]
+    subprocess.run([find_toolchain().fatbinary, "--64", *options, *inputs], check=True)
+    data = path.read_bytes()
+    code, text = fatbin.entries(data)
+    assert code.form == text.form == {"none": "plain", "speed": "lz4"}.get(mode, "zstd")
+    for by in (unpack.unpacked, unpack.by_cuobjdump):
+        assert by(data, code)[: code.size] == cubin.read_bytes()
+        ptx = by(data, text).rstrip(b"\0").decode()  # without its comments
+        assert normalise(ptx) == normalise((DATA / "tiny.ptx").read_text())
+
+
+@pytest.mark.parametrize("arch", load_pins().arches)
+def test_a_cubin_says_what_ptxas_said_and_keeps_its_ptx(tiny: tuple[Path, str], arch: str) -> None:
+    path = tiny[0] / f"{arch}.cubin"
+    usage = parse_log(tiny[1][tiny[1].index(f"for '{arch}'") - 60 :].split("ptxas info    : 0 bytes gmem")[0])
+    (kernel,) = cubins.kernels_of(path.read_bytes())
+    assert cubins.arch_of(path.read_bytes()) == arch
+    assert (kernel.registers, kernel.frame_bytes, kernel.shared_bytes) == (usage.registers, usage.stack, 512)
+    assert cubins.names_in_front(path.read_bytes()) == [KERNEL]
+    source = (DATA / "tiny.ptx").read_text()
+    assert normalise(cubins.debug_ptx(path.read_bytes())) == normalise(source)
+
+
+@pytest.mark.parametrize("arch", load_pins().arches)
+def test_control_codes_of_every_architecture(tiny: tuple[Path, str], arch: str) -> None:
+    """`decoded` compares the reuse flags with those that nvdisasm prints; fixed latencies set no barrier."""
+    path = tiny[0] / f"{arch}.cubin"
+    sass, code = disassemble(path), read_cubin(path).text
+    controls = decoded(code, sass.instructions, arch)
+    rows = list(zip(sass.instructions, controls, strict=True))
+    assert any(control.reuse for control in controls) == any(".reuse" in str(one) for one in sass.instructions)
+    for one, control in rows:
+        if one.opcode_class in {"LDG", "LDS", "S2R"}:
+            assert control.write is not None, str(one)
+        if one.opcode_class in {"FFMA", "FADD", "IADD3", "LOP3"}:
+            assert (control.write, control.read) == (None, None), str(one)
+
+
+def test_control_codes_of_a_step_fit_its_reuse_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    view_sass.main(["16", "--control", "--json"])
+    data = json.loads(capsys.readouterr().out)
+    assert sum(row["operands"].count(".reuse") for row in data["instructions"]) > 10
+    assert {row["control"][0] for row in data["instructions"]} == {"B"}
+    assert len(data["instructions"]) == data["counts"]["total"]
+
+
+def test_a_steps_ptx_is_the_same_from_its_cubin(capsys: pytest.CaptureFixture[str]) -> None:
+    cubin = view_sass.cubin_of("8")
+    show_ptx(cubin, Wanted(normalised=True))
+    kept = capsys.readouterr().out
+    with images(next(cubin.parent.parent.glob(f"*/{cubin.name}"))) as found:
+        assert [one.kind for one in found] == ["cubin"]
+    assert opcode_counts(kept)["total"] > 1000
+    assert normalise(kept) == kept
+
+
+def test_cleaned_listings_of_equal_code_are_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same kernel from a folder of another name, with other lines before it."""
+    tools, texts = find_toolchain(), []
+    for folder, front in (("a", ""), ("b", "\n" * 7)):
+        (tmp_path / folder).mkdir()
+        source = tmp_path / folder / f"{folder}.cu"
+        source.write_text(front + (DATA / "tiny.cu").read_text())
+        command = [tools.nvcc, "-ccbin", host_compiler(), "-arch=sm_80", "-cubin", "-lineinfo", "-O1", source.name]
+        subprocess.run(
+            [*map(str, command), f"-I{tools.root}/include"],
+            cwd=source.parent,
+            env=clean_environment(tmp_path),
+            check=True,
+        )
+        show_sass(source.with_suffix(".cubin"), Wanted(clean=True))
+        show_ptx(source.with_suffix(".cubin"), Wanted(clean=True))
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert "HMMA" in texts[0]
