@@ -19,15 +19,26 @@ from flashladder.names import KERNEL
 
 INT_FIELDS = ("registers", "stack", "spill_stores", "spill_loads", "barriers", "smem_static")
 
-_ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
-_PROPERTIES = re.compile(r"Function properties for '?(?P<name>[^\s']+)'?")
-_STACK = re.compile(r"\b(\d{1,12}) bytes stack frame, (\d{1,12}) bytes spill stores, (\d{1,12}) bytes spill loads")
-_USED = re.compile(r"Used (\d{1,12}) registers")
-_BARRIERS = re.compile(r"used (\d{1,12}) barriers")
-_SMEM = re.compile(r"\b(\d{1,12}) bytes smem")
-_CMEM = re.compile(r"\b(\d{1,12}) bytes cmem\[\d+\]")
-_TIME = re.compile(r"Compile time = (\d{1,12}(?:\.\d{1,12})?) ms")
+_N = r"(\d{1,12})"
+_INFO = r"ptxas info\s*: "
+_ENTRY = re.compile(rf"{_INFO}Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
+_PROPERTIES = re.compile(rf"{_INFO}Function properties for '?(?P<name>[^\s']+)'?")
+_STACK = re.compile(rf"\s+{_N} bytes stack frame, {_N} bytes spill stores, {_N} bytes spill loads")
+_USED = re.compile(rf"{_INFO}Used {_N} registers(?P<rest>(?:, [^,]+)*)")
+_TIME = re.compile(rf"{_INFO}Compile time = (\d{{1,12}}(?:\.\d{{1,12}})?) ms")
+_GLOBAL = re.compile(rf"{_INFO}{_N} bytes gmem(?:, {_N} bytes cmem\[\d+\])*")
+_COMMAND = re.compile(r"\$ .*")  # what was run, as the build writes it over a log
 _WARNING = re.compile(r"\bwarning\b|Potential Performance Loss", re.IGNORECASE)
+_PARTS = {
+    "barriers": re.compile(rf"used {_N} barriers"),
+    "smem": re.compile(rf"{_N} bytes smem"),
+    "cmem": re.compile(rf"{_N} bytes cmem\[\d+\]"),
+    "stack": re.compile(rf"{_N} bytes cumulative stack size"),
+    "lmem": re.compile(rf"{_N} bytes lmem"),
+    "textures": re.compile(rf"{_N} (?:textures|samplers|surfaces)"),
+}
+"""What may stand behind the registers; each once, but for ``cmem``, which has banks, and ``textures``."""
+_SEVERAL = ("cmem", "textures")
 
 
 @dataclass(frozen=True)
@@ -117,46 +128,61 @@ def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -
     Device functions that were not inlined (debug builds) have paragraphs of their own, which do not count.
 
     Raises:
-        FlashladderError: the log has no such kernel, or lacks its registers, its stack line or its compile time.
+        FlashladderError: the log holds a line that is not known; it has no such kernel, or not exactly one of its
+            registers, its stack line and its compile time.
     """
-    arch, lines = _paragraph(log, kernel)
-    text = "\n".join(lines)
-    stack, used, time = _STACK.search(text), _USED.search(text), _TIME.search(text)
-    if arch is None or stack is None or used is None or time is None:
+    arches, lines = _paragraph(log, kernel, where)
+    stacks, used, times = ([m for line in lines if (m := form.fullmatch(line))] for form in (_STACK, _USED, _TIME))
+    if not all(len(found) == 1 for found in (arches, stacks, used, times)):
         raise FlashladderError(
             f"the ptxas log does not describe the kernel {kernel}",
             where=where,
-            expected="its registers, stack frame and compile time (ptxas -v)",
+            expected="its registers, stack frame and compile time (ptxas -v), each once",
             found=(lines or log.strip().splitlines() or ["an empty log"])[0],
         )
-    barriers, smem, cmem = _BARRIERS.search(text), _SMEM.search(text), _CMEM.findall(text)
+    (stack,), parts = stacks, _parts(used[0]["rest"], where)
+    cmem = parts.get("cmem")
     return PtxasUsage(
-        arch=arch,
-        registers=int(used[1]),
+        arch=arches[0],
+        registers=int(used[0][1]),
         stack=int(stack[1]),
         spill_stores=int(stack[2]),
         spill_loads=int(stack[3]),
-        barriers=int(barriers[1]) if barriers else 0,  # ptxas names barriers and smem only where there are some
-        smem_static=int(smem[1]) if smem else 0,
-        cmem=sum(int(size) for size in cmem) if cmem else None,
-        compile_ms=float(time[1]),
+        barriers=sum(parts.get("barriers", ())),  # ptxas names barriers and smem only where there are some
+        smem_static=sum(parts.get("smem", ())),
+        cmem=None if cmem is None else sum(cmem),
+        compile_ms=float(times[0][1]),
         warnings=warnings_of(log),
     )
 
 
-def _paragraph(log: str, kernel: str) -> tuple[str | None, list[str]]:
-    """The architecture and the lines that are about `kernel` and nothing else."""
-    arch, about, lines = None, "", list[str]()
-    for line in log.splitlines():
-        entry, properties = _ENTRY.search(line), _PROPERTIES.search(line)
-        if entry:
+def _paragraph(log: str, kernel: str, where: str | Path | None) -> tuple[list[str], list[str]]:
+    """The architectures that `kernel` was compiled for, and the lines that are about it and nothing else."""
+    arches, about, lines = list[str](), "", list[str]()
+    for line in map(str.rstrip, log.splitlines()):
+        if entry := _ENTRY.fullmatch(line):
             about = entry["name"]
-            arch = entry["arch"] if about == kernel else arch
-        elif properties:
+            arches += [entry["arch"]] if about == kernel else []
+        elif properties := _PROPERTIES.fullmatch(line):
             about = properties["name"]
-        elif about == kernel and not _WARNING.search(line):
-            lines.append(line)
-    return arch, lines
+        elif any(form.fullmatch(line) for form in (_STACK, _USED, _TIME)):
+            lines += [line] if about == kernel else []
+        elif line and not (_GLOBAL.fullmatch(line) or _WARNING.search(line) or _COMMAND.fullmatch(line)):
+            raise FlashladderError("unknown line of ptxas", where=where, found=line)
+    return arches, lines
+
+
+def _parts(text: str, where: str | Path | None) -> dict[str, list[int]]:
+    """What a kernel uses beside registers, from the rest of that line: name to numbers."""
+    found: dict[str, list[int]] = {}
+    for part in text.split(", ")[1:]:
+        name, number = next(
+            ((name, int(match[1])) for name, form in _PARTS.items() if (match := form.fullmatch(part))), ("", 0)
+        )
+        if not name or (name in found and name not in _SEVERAL):
+            raise FlashladderError("unknown line of ptxas", where=where, found=part)
+        found.setdefault(name, []).append(number)
+    return found
 
 
 def warnings_of(log: str) -> tuple[str, ...]:

@@ -72,6 +72,34 @@ def test_a_log_that_lacks_a_line_is_an_error(lost: str) -> None:
         parse_log(log, where="b/ptxas.log")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("0 bytes gmem", "0 bytes gmem, 3 apples", "ptxas info : 0 bytes gmem, 3 apples"),
+        (", 256 bytes smem", ", 256 bytes dsmem", "256 bytes dsmem"),
+        (", 256 bytes smem", ", 256 bytes smem, 8 bytes smem", "8 bytes smem"),
+        ("used 1 barriers", "used -1 barriers", "used -1 barriers"),
+        ("Used 10 registers", "Used 10 uniform registers", "ptxas info : Used 10 uniform registers, used 1 barriers"),
+        ("Used 10 reg", "Used 9999999999999 reg", "ptxas info : Used 9999999999999 registers, used 1 barriers"),
+        ("0 bytes stack frame, ", "", "0 bytes spill stores, 0 bytes spill loads"),
+        ("1.715 ms", "1.715 s", "ptxas info : Compile time = 1.715 s"),
+        ("ptxas info    : Used", "ptxas note    : Used", "ptxas note : Used 10 registers"),
+    ],
+)
+def test_a_line_that_is_not_known_is_an_error(old: str, new: str, found: str) -> None:
+    assert old in LOG_SM_80
+    with pytest.raises(FlashladderError) as caught:
+        parse_log(LOG_SM_80.replace(old, new, 1), where="b/ptxas.log")
+    assert str(caught.value).startswith(f"b/ptxas.log: unknown line of ptxas: found {found}")
+
+
+@pytest.mark.parametrize("again", ["Used 10", "0 bytes stack", "Compile time", "Compiling entry"])
+def test_a_line_that_stands_twice_is_an_error(again: str) -> None:
+    log = "".join(line * (1 + (again in line)) for line in LOG_SM_80.splitlines(keepends=True))
+    with pytest.raises(FlashladderError, match="does not describe the kernel flash_fwd_kernel: expected its registers"):
+        parse_log(log)
+
+
 def test_another_kernel_is_an_error() -> None:
     with pytest.raises(FlashladderError, match="does not describe the kernel other"):
         parse_log(LOG_SM_80, kernel="other")
