@@ -27,7 +27,11 @@ _STACK = re.compile(rf"\s+{_N} bytes stack frame, {_N} bytes spill stores, {_N} 
 _USED = re.compile(rf"{_INFO}Used {_N} registers(?P<rest>(?:, [^,]+)*)")
 _TIME = re.compile(rf"{_INFO}Compile time = (\d{{1,12}}(?:\.\d{{1,12}})?) ms")
 _GLOBAL = re.compile(rf"{_INFO}{_N} bytes gmem(?:, {_N} bytes cmem\[\d+\])*")
+_OVERRIDING = re.compile(
+    rf"{_INFO}Overriding maximum register limit {_N} for '[^']+' with\s+{_N} of maxrregcount option"
+)
 _COMMAND = re.compile(r"\$ .*")  # what was run, as the build writes it over a log
+_WITHOUT_FACTS = (_GLOBAL, _OVERRIDING, _COMMAND)
 _WARNING = re.compile(r"\bwarning\b|Potential Performance Loss", re.IGNORECASE)
 _PARTS = {
     "barriers": re.compile(rf"used {_N} barriers"),
@@ -161,13 +165,13 @@ def _paragraph(log: str, kernel: str, where: str | Path | None) -> tuple[list[st
     arches, about, lines = list[str](), "", list[str]()
     for line in map(str.rstrip, log.splitlines()):
         if entry := _ENTRY.fullmatch(line):
-            about = entry["name"]
-            arches += [entry["arch"]] if about == kernel else []
+            about = ""
+            arches += [entry["arch"]] if entry["name"] == kernel else []
         elif properties := _PROPERTIES.fullmatch(line):
             about = properties["name"]
         elif any(form.fullmatch(line) for form in (_STACK, _USED, _TIME)):
             lines += [line] if about == kernel else []
-        elif line and not (_GLOBAL.fullmatch(line) or _WARNING.search(line) or _COMMAND.fullmatch(line)):
+        elif line and not (_WARNING.search(line) or any(form.fullmatch(line) for form in _WITHOUT_FACTS)):
             raise FlashladderError("unknown line of ptxas", where=where, found=line)
     return arches, lines
 

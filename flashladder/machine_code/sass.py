@@ -24,9 +24,11 @@ from flashladder.files import relative
 from flashladder.names import KERNEL
 
 BYTES = 16  # of an instruction, from sm_70 on
+SECTION = 128  # bytes, to a multiple of which the assembler fills a section of code up with NOP
 LONE_OPCODES = frozenset({"IMAD.MOV.U32"})
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(?P<name>[^,\s]+)")
+_SIZE = re.compile(r"^\s*\.size\s+(?P<name>[^,\s]+),\((?P<end>\.L_\w+) - ")
 _LABEL = re.compile(r"^(?P<label>\.L_\w+):")
 _SOURCE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d{1,9})\b')
 _INSTRUCTION = re.compile(
@@ -161,9 +163,11 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
     """Reads what ``nvdisasm -c -g`` prints.
 
     Raises:
-        FlashladderError: the text holds no such kernel, or an instruction that this reader does not understand.
+        FlashladderError: the text holds no such kernel, an instruction that this reader does not understand, or not
+            every instruction of the kernel, each once.
     """
     sections: list[str] = []
+    end = ""
     instructions: list[Instruction] = []
     waiting: list[str] = []
     labels: dict[str, int] = {}
@@ -173,12 +177,14 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
             sections.append(match["name"])
         elif not sections or sections[-1] != kernel:
             continue
+        elif match := _SIZE.match(row):
+            end = match["end"] if match["name"] == kernel else end
         elif match := _LABEL.match(row):
             waiting.append(match["label"])
         elif match := _SOURCE.match(row):
             file, line = match["file"], int(match["line"])
         elif match := _INSTRUCTION.match(row):
-            instruction = Instruction(*_decoded(match), file, line)
+            instruction = _next(match, len(instructions), (file, line), f"line {number}")
             labels.update(dict.fromkeys(waiting, instruction.address))
             waiting.clear()
             instructions.append(instruction)
@@ -188,7 +194,28 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
         raise FlashladderError(
             "no machine code of the kernel", expected=f".text.{kernel}", found=", ".join(sections) or "no .text section"
         )
+    if end and (end not in waiting or len(instructions) * BYTES % SECTION):
+        raise FlashladderError("nvdisasm's listing is cut", where=f".text.{kernel}", expected=f"{end} at its end")
+    _require_targets(instructions, labels, text)
     return Sass(tuple(instructions), labels)
+
+
+def _next(row: re.Match[str], n: int, place: tuple[str | None, int | None], where: str) -> Instruction:
+    """The instruction of a line, which is number `n` from 0; raises `FlashladderError` when it is another one."""
+    instruction = Instruction(*_decoded(row), *place)
+    if instruction.address != n * BYTES:
+        expected = f"the instruction at {n * BYTES:04x}"
+        raise FlashladderError("a gap in nvdisasm's listing", where=where, expected=expected, found=row[0].strip())
+    return instruction
+
+
+def _require_targets(instructions: Iterable[Instruction], labels: Mapping[str, int], text: str) -> None:
+    """Raises `FlashladderError` for a branch to a label that stands nowhere in the text."""
+    for one in instructions:
+        for name in _TARGET.findall(one.operands) if one.opcode_class in _BRANCHES else ():
+            if name not in labels and f"\n{name}:" not in text:
+                where = f"address {one.address:04x}"
+                raise FlashladderError("a branch to nowhere in nvdisasm's listing", where=where, found=one)
 
 
 def _decoded(row: re.Match[str]) -> tuple[int, str, str, str]:

@@ -1,0 +1,82 @@
+"""Records what the tools of two CUDA versions print, for the tests of their readers.
+
+Why: the readers were written against one version; the next may print another line. Compilers are those of
+configs/toolchain.yaml; nvdisasm and cuobjdump have no 13.0 wheel, so that 13.0's cubins are read by the pinned 13.2.86,
+13.3's by 13.3.73, whose wheels (nvidia-cuda-nvdisasm, nvidia-cuda-cuobjdump) go into a folder of their own:
+
+    pip install --no-deps --target readers nvidia-cuda-nvdisasm==13.3.73 nvidia-cuda-cuobjdump==13.3.73
+    python -m tests.data.toolchains.record 13.0 && python -m tests.data.toolchains.record 13.3 --readers readers
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+import subprocess
+import tempfile
+
+from flashladder.build.other_toolchains import toolchain_of
+from flashladder.toolchain.environment import clean_environment
+from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
+
+HERE = Path(__file__).parent
+SOURCES = {"tiny": HERE.parent / "tiny.cu", "variety": HERE / "variety.cu"}
+MODES = {"release": ["-lineinfo"], "spills": ["-maxrregcount=32"], "debug": ["-g", "-O0"]}
+LISTED = ("sm_80", "sm_90")  # of which listings are kept
+
+
+def record(cuda: str, readers: Path) -> None:
+    """Fills the folder of one CUDA version."""
+    pins = load_pins()
+    tools = toolchain_of(pins.axis(cuda))
+    target = HERE / cuda
+    target.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+
+        def run(*command: object) -> str:
+            done = subprocess.run(
+                [*map(str, command)],
+                cwd=scratch,
+                env=clean_environment(scratch),
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            return done.stdout + done.stderr
+
+        for stem, source in SOURCES.items():
+            (scratch / f"{stem}.cu").write_bytes(source.read_bytes())
+            flags = ["-ptx", "-arch=compute_80", "-lineinfo", "-std=c++17", "-ccbin", host_compiler()]
+            run(tools.nvcc, *flags, f"-I{tools.root}/include", f"{stem}.cu")
+            text = (
+                (scratch / f"{stem}.ptx").read_text().replace(str(scratch) + "/", "").replace(str(tools.root), "cuda")
+            )
+            (scratch / f"{stem}.ptx").write_text(text)
+            (target / f"{stem}.ptx").write_text(text)
+            for mode, own in MODES.items():
+                for arch in pins.arches:
+                    made = f"{stem}.{arch}.cubin"
+                    log = run(tools.ptxas, f"-arch={arch}", "-v", *own, f"{stem}.ptx", "-o", made)
+                    (target / f"{stem}.{arch}.{mode}.log").write_text(log)
+                    if mode == "release" and arch in LISTED:
+                        (target / made).write_bytes((scratch / made).read_bytes())
+                        (target / f"{stem}.{arch}.sass").write_text(run(readers / "nvdisasm", "-c", "-g", "-ndf", made))
+                        (target / f"{stem}.{arch}.hex").write_text(run(readers / "nvdisasm", "-c", "-hex", made))
+                        (target / f"{stem}.{arch}.usage").write_text(run(readers / "cuobjdump", "-res-usage", made))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cuda", help="CUDA version of the compiler, 13.0 or 13.3")
+    parser.add_argument(
+        "--readers", type=Path, help="where nvdisasm and cuobjdump were installed (default: the pinned)"
+    )
+    options = parser.parse_args()
+    installed = options.readers / "nvidia" / "cu13" if options.readers else find_toolchain().root
+    record(options.cuda, installed.resolve() / "bin")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""The readers of tools' output against what the tools of CUDA 13.0 and 13.3 print, and against damaged copies of it.
+
+Each figure is held to a second source: registers of ptxas' log to the cubin and to cuobjdump, instructions of nvdisasm
+to the cubin's bytes and to its encodings, opcodes of PTX to the emulator's parser. A damaged copy is an error, or is
+read as what it says: every number of the answer stands in the text, and nothing of the kernel is missing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import pytest
+
+from flashladder.binaries import cubins
+from flashladder.emulator.syntax.parser import parse as parse_ptx
+from flashladder.emulator.syntax.tree import Instruction, Module
+from flashladder.errors import FlashladderError
+from flashladder.machine_code.control import control_of, decoded
+from flashladder.machine_code.ptx import normalise, opcodes
+from flashladder.machine_code.ptxas import PtxasUsage, parse_log
+from flashladder.machine_code.sass import BYTES, Sass, parse
+from flashladder.names import KERNEL
+
+DATA = Path(__file__).parents[2] / "data" / "toolchains"
+VERSIONS = ("13.0", "13.3")
+STEMS = ("tiny", "variety")
+ARCHES = ("sm_80", "sm_90")
+LOGS = sorted(DATA.glob("*/*.log"))
+HEX = r"\s+/\* 0x([0-9a-f]{16}) \*/"
+ROW = re.compile(rf"^\s*/\*([0-9a-f]{{4}})\*/\s+(.*?)\s*;{HEX}\n{HEX}", re.MULTILINE)
+USAGE = re.compile(r"Function (\w+):\n\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
+EACH = pytest.mark.parametrize(
+    ("version", "stem", "arch"), [(v, s, a) for v in VERSIONS for s in STEMS for a in ARCHES]
+)
+
+
+def read(version: str, name: str) -> str:
+    return (DATA / version / name).read_text(encoding="utf-8")
+
+
+def kernel_of(version: str, stem: str, arch: str) -> tuple[bytes, cubins.CodeKernel]:
+    data = (DATA / version / f"{stem}.{arch}.cubin").read_bytes()
+    (found,) = cubins.kernels_of(data)
+    return data, found
+
+
+def instructions_of(module: Module) -> list[str]:
+    return [one.opcode for function in module.functions for one in function.body if isinstance(one, Instruction)]
+
+
+def test_there_is_a_log_of_every_version_source_architecture_and_mode() -> None:
+    assert len(LOGS) == 2 * 2 * 4 * 3
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_every_log_is_read_whole(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    usage = parse_log(text, where=path)
+    require_said(usage, text)
+    assert usage.arch == path.name.split(".")[1]
+    if path.name.startswith("variety"):
+        assert usage.smem_static == 1024
+        if usage.arch != "sm_90":
+            assert usage.barriers == 3
+    if ".spills." in path.name and path.name.startswith("variety"):
+        assert usage.registers == 32
+        assert usage.spill_stores > 0
+        assert usage.spill_loads > 0
+
+
+@EACH
+def test_log_cubin_and_cuobjdump_say_the_same(version: str, stem: str, arch: str) -> None:
+    usage = parse_log(read(version, f"{stem}.{arch}.release.log"))
+    _, kernel = kernel_of(version, stem, arch)
+    found = {name: tuple(map(int, rest)) for name, *rest in USAGE.findall(read(version, f"{stem}.{arch}.usage"))}
+    registers, stack, shared = found[KERNEL]
+    reserved = 1024 if arch == "sm_90" else 0  # of which cuobjdump makes a part of the kernel's
+    assert kernel.registers == usage.registers == registers
+    assert kernel.frame_bytes == stack
+    assert kernel.shared_bytes == usage.smem_static == shared - reserved
+
+
+@EACH
+def test_a_listing_is_the_cubins_code(version: str, stem: str, arch: str) -> None:
+    data, kernel = kernel_of(version, stem, arch)
+    code, sass = cubins.code_of(data, KERNEL), parse(read(version, f"{stem}.{arch}.sass"))
+    rows = ROW.findall(read(version, f"{stem}.{arch}.hex").partition(f".section\t.text.{KERNEL},")[2])
+    assert len(sass.instructions) == len(code) // BYTES == len(rows) == kernel.code_bytes // BYTES
+    for one, (address, text, low, high) in zip(sass.instructions, rows, strict=True):
+        encoding = code[one.address : one.address + BYTES]
+        assert one.address == int(address, 16)
+        assert str(one).split() == text.split()
+        assert encoding == int(low, 16).to_bytes(8, "little") + int(high, 16).to_bytes(8, "little")
+    controls = decoded(code, sass.instructions, arch)
+    assert [control_of(code[at : at + BYTES]) for at in range(0, len(code), BYTES)] == controls
+    assert sass.counts()["total"] == len(rows)
+
+
+@EACH
+def test_a_cubin_keeps_the_ptx_that_it_was_made_from(version: str, stem: str, arch: str) -> None:
+    data, _ = kernel_of(version, stem, arch)
+    assert normalise(cubins.debug_ptx(data)) == normalise(read(version, f"{stem}.ptx"))
+    assert cubins.names_in_front(data) == [kernel.symbol for kernel in cubins.kernels_of(data)] == [KERNEL]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("stem", STEMS)
+def test_opcodes_are_those_that_the_emulator_parses(version: str, stem: str) -> None:
+    text = read(version, f"{stem}.ptx")
+    assert opcodes(text) == instructions_of(parse_ptx(text, f"{stem}.ptx"))
+
+
+def require_said(usage: PtxasUsage, text: str) -> None:
+    """Every number of the answer stands in the log, under its name, and none of the kernel's is left out."""
+    after = text[text.index(f"Compiling entry function '{KERNEL}' for '{usage.arch}'") :]
+    own = after[after.index(f"Function properties for {KERNEL}") :]
+    used = next(line for line in own.splitlines() if "Used " in line)
+    assert f"Used {usage.registers} registers" in used
+    spills = f"{usage.spill_stores} bytes spill stores, {usage.spill_loads} bytes spill loads"
+    assert f" {usage.stack} bytes stack frame, {spills}" in own
+    for number, name in ((usage.barriers, "used {} barriers"), (usage.smem_static, "{} bytes smem")):
+        assert (name.format(number) in used) == (name.format("").strip().removeprefix("used ") in used)
+    assert (sum(map(int, re.findall(r"(\d+) bytes cmem", used))) or None) == (usage.cmem or None)
+    assert float(re.findall(r"Compile time = (\S+) ms", own)[0]) == usage.compile_ms
+
+
+def damaged(draw: st.DrawFn, text: str) -> str:
+    """A copy with a line lost, doubled or moved, its end cut, or a few characters changed."""
+    lines = text.splitlines(keepends=True)
+    place = draw(st.integers(0, len(lines) - 1))
+    kind = draw(st.sampled_from(("lose", "double", "move", "cut", "change", "change", "change")))
+    if kind == "lose":
+        return "".join(lines[:place] + lines[place + 1 :])
+    if kind == "double":
+        return "".join(lines[: place + 1] + lines[place:])
+    if kind == "move":
+        line, other = lines.pop(place), draw(st.integers(0, len(lines) - 1))
+        return "".join([*lines[:other], line, *lines[other:]])
+    at = draw(st.integers(0, len(text) - 1))
+    if kind == "cut":
+        return text[:at]
+    new = draw(st.text("0123456789 abcxRL_.,:;/*@()'\n-", max_size=3))
+    return text[:at] + new + text[at + draw(st.integers(0, 3)) :]
+
+
+@st.composite
+def a_damaged_log(draw: st.DrawFn) -> str:
+    return damaged(draw, draw(st.sampled_from(LOGS)).read_text(encoding="utf-8"))
+
+
+@settings(max_examples=400, deadline=None)
+@given(a_damaged_log())
+def test_a_damaged_log_is_an_error_or_what_it_says(text: str) -> None:
+    try:
+        usage = parse_log(text)
+    except FlashladderError:
+        return
+    require_said(usage, text)
+
+
+@st.composite
+def a_damaged_listing(draw: st.DrawFn) -> tuple[str, str]:
+    version, arch = draw(st.sampled_from(VERSIONS)), draw(st.sampled_from(ARCHES))
+    text = read(version, f"tiny.{arch}.sass")
+    begin = text.index(f".section\t.text.{KERNEL},")
+    return text, text[:begin] + damaged(draw, text[begin:])
+
+
+def facts(sass: Sass) -> list[tuple[str, ...]]:
+    return [(one.predicate, one.opcode, one.operands) for one in sass.instructions]
+
+
+@settings(max_examples=400, deadline=None)
+@given(a_damaged_listing())
+def test_a_damaged_listing_is_an_error_or_has_every_instruction(texts: tuple[str, str]) -> None:
+    """Where the text of an instruction was changed, its own alone differs: none is lost, doubled or misplaced."""
+    whole, changed = texts
+    good = parse(whole)
+    try:
+        found = parse(changed)
+    except FlashladderError:
+        return
+    assert [one.address for one in found.instructions] == [one.address for one in good.instructions]
+    assert sum(a != b for a, b in zip(facts(found), facts(good), strict=True)) <= 2  # a change may span two lines
+    assert sum(found.counts().values()) == 2 * len(good.instructions)
+
+
+@st.composite
+def a_damaged_module(draw: st.DrawFn) -> str:
+    return damaged(draw, read(draw(st.sampled_from(VERSIONS)), f"{draw(st.sampled_from(STEMS))}.ptx"))
+
+
+@settings(max_examples=150, deadline=None)
+@given(a_damaged_module())
+def test_of_a_damaged_module_what_parses_is_counted_right(text: str) -> None:
+    """The counts of opcodes are a reading of text; they equal the parser's wherever the parser takes the module."""
+    try:
+        module = parse_ptx(text, "x.ptx")
+    except FlashladderError:
+        return
+    assert opcodes(text) == instructions_of(module)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(VERSIONS), st.integers(0, 1 << 16))
+def test_a_cubin_that_is_cut_is_an_error(version: str, place: int) -> None:
+    """The table of sections stands behind the code: without its end there is nothing to go by."""
+    whole, known = kernel_of(version, "tiny", "sm_80")
+    assert cubins.kernels_of(whole) == [known]
+    begin = int.from_bytes(whole[40:48], "little")
+    size = int.from_bytes(whole[58:60], "little") * int.from_bytes(whole[60:62], "little")
+    with pytest.raises(FlashladderError):
+        cubins.kernels_of(whole[: place % (begin + size)])
