@@ -90,10 +90,10 @@ def _nvcc(file: str, arch: str, out: str) -> None:
     compile_and_tell(file, arch, out)
 
 
-def _ptxas(iteration: str, arch: str | None, configs: str, *, json: bool) -> None:
+def _ptxas(iteration: str, arch: str | None, configs: str, csv: str, *, json: bool) -> None:
     from flashladder.view.code import show_ptxas
 
-    show_ptxas(iteration or None, arch, configs, as_json=json)
+    show_ptxas(iteration or None, arch, configs, as_json=json, csv=csv)
 
 
 def _ptx(iteration: str, config: str | None, **chosen: Any) -> None:

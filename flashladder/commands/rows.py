@@ -189,9 +189,15 @@ _BUNDLE = Command(
 _LOOK = (
     Command(
         "ptxas",
-        "Prints registers, spills and shared memory.",
+        "Prints registers, spills, shared memory, occupancy.",
         ("ptxas 7 --arch sm_80,sm_90",),
-        (Option("iteration", f"{STEP} (default: all)", form="word"), _ARCH, _CONFIGS, _JSON),
+        (
+            Option("iteration", f"{STEP} (default: all)", form="word"),
+            _ARCH,
+            _CONFIGS,
+            _Text("csv", "write the table to this file, FILE.csv, with the occupancy on every GPU"),
+            _JSON,
+        ),
     ),
     Command(
         "ptx",

@@ -163,8 +163,7 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
     """Reads what ``nvdisasm -c -g`` prints.
 
     Raises:
-        FlashladderError: the text holds no such kernel, an instruction that this reader does not understand, or not
-            every instruction of the kernel, each once.
+        FlashladderError: there is no such kernel, an unknown instruction, or not every instruction of it, each once.
     """
     sections: list[str] = []
     end = ""
@@ -204,8 +203,7 @@ def _next(row: re.Match[str], n: int, place: tuple[str | None, int | None], wher
     """The instruction of a line, which is number `n` from 0; raises `FlashladderError` when it is another one."""
     instruction = Instruction(*_decoded(row), *place)
     if instruction.address != n * BYTES:
-        expected = f"the instruction at {n * BYTES:04x}"
-        raise FlashladderError("a gap in nvdisasm's listing", where=where, expected=expected, found=row[0].strip())
+        raise FlashladderError("a gap in nvdisasm's listing", where=where, expected=f"{n * BYTES:04x}", found=row[0])
     return instruction
 
 
@@ -214,8 +212,7 @@ def _require_targets(instructions: Iterable[Instruction], labels: Mapping[str, i
     for one in instructions:
         for name in _TARGET.findall(one.operands) if one.opcode_class in _BRANCHES else ():
             if name not in labels and f"\n{name}:" not in text:
-                where = f"address {one.address:04x}"
-                raise FlashladderError("a branch to nowhere in nvdisasm's listing", where=where, found=one)
+                raise FlashladderError("a branch to nowhere in nvdisasm's listing", found=f"{one.address:04x} {one}")
 
 
 def _decoded(row: re.Match[str]) -> tuple[int, str, str, str]:

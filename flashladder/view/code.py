@@ -8,7 +8,7 @@ Run: ``invoke ptx 7`` and ``invoke ptxas`` (all iterations) or ``invoke ptxas --
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 import json
 from pathlib import Path
 
@@ -16,12 +16,15 @@ from flashladder.build.compile import arches_of, compile_many, ptx_for, table_ro
 from flashladder.build.ptxas_table import render
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError
+from flashladder.files import relative, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.toolchain.wheels import find_toolchain, require_arch
 from flashladder.view.binary import Wanted, is_file
 from flashladder.view.binary import show_ptx as show_ptx_of_file
+from flashladder.view.residency import as_data, to_csv
+from flashladder.view.residency import render as residency
 
 WHOLE = Wanted()
 
@@ -46,15 +49,21 @@ def show_ptx(description: str, config: str | None = None, wanted: Wanted = WHOLE
 
 
 def show_ptxas(
-    description: str | None = None, arch: str | None = None, configs: str = "prog", *, as_json: bool = False
+    description: str | None = None,
+    arch: str | None = None,
+    configs: str = "prog",
+    *,
+    as_json: bool = False,
+    csv: str = "",
 ) -> None:
-    """Prints registers, spills, shared memory and compile time of every selected kernel.
+    """Prints registers, spills, shared memory, compile time and occupancy of every selected kernel.
 
     Args:
         description: an iteration or ablation; None for the whole ladder.
         arch: ``sm_80`` or several separated by commas; None for the GPU present, else ``sm_80``.
         configs: selection key: prog, a100, tune, all, ``"64,64"``.
         as_json: rows as JSON instead of a table.
+        csv: a file to which the rows are written instead, as CSV.
 
     Raises:
         FlashladderError: bad arguments, nothing selected, or a kernel does not compile.
@@ -73,6 +82,9 @@ def show_ptxas(
         raise FlashladderError("no configuration is selected", found=configs, hint="try --configs prog")
     rows, warnings = table_rows(jobs, compile_many(jobs))
     if as_json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        print(json.dumps([as_data(row, rows) for row in rows], indent=2))
+    elif csv:
+        print(relative(write_atomic(Path(csv), to_csv(rows))))
     else:
-        print(render(rows, warnings, terminal_width()), end="")
+        print(render(rows, warnings, terminal_width()))
+        print(residency(rows, terminal_width()), end="")

@@ -137,10 +137,10 @@ def test_refuses_a_line_that_it_does_not_understand() -> None:
 @pytest.mark.parametrize(
     ("lost", "says"),
     [
-        ("/*0230*/", r"a gap in nvdisasm's listing: expected the instruction at 0230, found /\*0240\*/"),
+        ("/*0230*/", r"a gap in nvdisasm's listing: expected 0230, found /\*0240\*/"),
         ("/*0470*/", r"\.text\.flash_fwd_kernel: nvdisasm's listing is cut: expected \.L_x_5 at its end"),
         ("\n.L_x_5:", r"nvdisasm's listing is cut"),
-        ("\n.L_x_3:", r"address 0330: a branch to nowhere in nvdisasm's listing: found @!P0 BRA `\(\.L_x_3\)"),
+        ("\n.L_x_3:", r"a branch to nowhere in nvdisasm's listing: found 0330 @!P0 BRA `\(\.L_x_3\)"),
     ],
 )
 def test_a_listing_that_lost_a_line_is_refused(lost: str, says: str) -> None:
