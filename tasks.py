@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import importlib
+from typing import Any
 
 from invoke.collection import Collection
 from invoke.exceptions import Exit
@@ -95,10 +96,10 @@ def _ptxas(iteration: str, arch: str | None, configs: str, *, json: bool) -> Non
     show_ptxas(iteration or None, arch, configs, as_json=json)
 
 
-def _ptx(iteration: str, config: str | None, *, counts: bool, normalised: bool) -> None:
-    from flashladder.view.code import show_ptx
+def _ptx(iteration: str, config: str | None, **chosen: Any) -> None:
+    from flashladder.view.linked.command import show_ptx
 
-    show_ptx(iteration, config, counts=counts, normalised=normalised)
+    show_ptx(iteration, config, **chosen)
 
 
 RUN: dict[str, Callable[[Given], None]] = {

@@ -106,6 +106,15 @@ class Command:
     short_flags: bool = True
 
 
+OF_LINES = (
+    Option("line", "what was made from a line: FILE, FILE:LINE or FILE:FIRST-LAST; kernel.ptx is the PTX", default=""),
+    Option("opcode", "an opcode, what it came from or became: LDSM, HMMA.16816, or one of PTX, ldmatrix", default=""),
+    Option("json", "with --line or --opcode: print JSON, for scripts", form="flag"),
+)
+"""How lines and opcodes of a kernel are asked for, in PTX and in machine code."""
+PAGE = Option("page", "write CUDA, PTX and machine code with linked lines to this file, FILE.html", default="")
+
+
 class Parser(argparse.ArgumentParser):
     """argparse's parser, whose errors are this project's."""
 

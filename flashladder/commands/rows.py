@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flashladder.arguments import CONFIGS, METHODS, NUMBER, ONE_CONFIG, Command, Option, result_file
+from flashladder.arguments import CONFIGS, METHODS, NUMBER, OF_LINES, ONE_CONFIG, PAGE, Command, Option, result_file
 from flashladder.commands.on_cpu import A_STEP as _STEP
 from flashladder.commands.on_cpu import EMULATE, STEP, TRACE
 from flashladder.commands.on_cpu import JSON as _JSON
@@ -67,6 +67,7 @@ _READ = (
             Option("after", STEP, form="word", required=True),
             _DIFF_CONFIG,
             _Flag("all", "the whole texts of the kernels"),
+            PAGE,
             _JSON,
         ),
     ),
@@ -194,23 +195,27 @@ _LOOK = (
     Command(
         "ptx",
         "Prints the PTX that ships.",
-        ("ptx 7 --counts",),
+        ("ptx 7 --counts", "ptx 8 --opcode LDSM"),
         (
             _STEP,
             _CONFIG,
             _Flag("counts", "opcode counts only"),
             _Flag("normalised", "without comments and line numbers, as the lock hashes it"),
+            *OF_LINES,
+            _ONE_ARCH,
         ),
     ),
     Command(
         "sass",
         "Prints machine code beside its source lines.",
-        ("sass 8 --counts",),
+        ("sass 8 --counts", "sass 8 --line ldmatrix.cuh", "sass 8 --page build/8.html"),
         (
             Option("iteration", f"{STEP}, or a cubin", form="word", required=True),
             _CONFIG,
             _ONE_ARCH,
             _Flag("counts", "opcode classes only"),
+            *OF_LINES,
+            PAGE,
         ),
     ),
 )

@@ -117,7 +117,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints the listing of one target, or the counts of one or several; returns the exit code."""
     args = _arguments(argv)
     with one_line_errors():
-        show(args.targets, args.config, args.arch, kernel=args.kernel, counts=args.counts, nvdisasm=args.nvdisasm)
+        if args.line or args.opcode or args.page or args.json:
+            from flashladder.view.linked.command import show_sass  # which brings the reader of PTX
+
+            show_sass(
+                args.targets, args.config, args.arch,
+                line=args.line, opcode=args.opcode, page=args.page, counts=args.counts, as_json=args.json,
+            )  # fmt: skip
+        else:
+            show(args.targets, args.config, args.arch, kernel=args.kernel, counts=args.counts, nvdisasm=args.nvdisasm)
     return 0
 
 

@@ -1,0 +1,110 @@
+"""The linked view as a page: CUDA, PTX and machine code side by side in one HTML file that asks for nothing else.
+
+Why a page: what belongs together is seen by pointing at it, in both directions, and through inlined calls. The three
+texts stand in it once, as JSON; its script makes rows of them. Style and policy are those of the report's page
+(`flashladder.report.page.frame`): it may run its own script, whose digest it names, and nothing else. Two kernels
+stand beside each other; a CUDA line that both hold is chosen in both.
+
+Run: ``invoke sass 8 --page build/8.html``, ``invoke diff 8 9 --page build/8-9.html``.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+import hashlib
+from itertools import count, groupby
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from flashladder.errors import FlashladderError
+from flashladder.machine_code.sass import BYTES, LONE_OPCODES
+from flashladder.report.page.frame import TEMPLATES as REPORT
+from flashladder.report.page.frame import environment
+from flashladder.report.page.records import in_script
+from flashladder.view.linked.kernel import Linked, Place
+
+TEMPLATES = Path(__file__).with_name("templates")
+TEXTS = (("cuda", "CUDA"), ("ptx", "PTX"), ("sass", "Machine code"))
+MOST_KERNELS = 2  # beside each other
+
+
+def page(kernels: Sequence[Linked]) -> bytes:
+    """The page of one kernel, or of two side by side, which begin without their PTX: six texts are too narrow.
+
+    Raises:
+        FlashladderError: more kernels than that.
+    """
+    if not 1 <= len(kernels) <= MOST_KERNELS:
+        raise FlashladderError("the linked view shows one kernel, or two side by side", found=len(kernels))
+    script = (TEMPLATES / "linked.js").read_text(encoding="utf-8")
+    style = "".join(path.read_text(encoding="utf-8") for path in (REPORT / "page.css", TEMPLATES / "linked.css"))
+    whole = environment(TEMPLATES).get_template("linked.html.j2").render(
+        title=" and ".join(kernel.title for kernel in kernels).capitalize(),
+        kernels=[_told(kernel) for kernel in kernels],
+        texts=TEXTS,
+        shown=[name for name, _ in TEXTS if len(kernels) == 1 or name != "ptx"],
+        style=Markup(style),  # noqa: S704  # this project's own
+        script=Markup(script),  # noqa: S704  # the same
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        data=Markup(in_script(document(kernels))),  # noqa: S704  # JSON that cannot end its element
+    )  # fmt: skip
+    return whole.encode()
+
+
+def _told(kernel: Linked) -> dict[str, Any]:
+    """What stands over a kernel."""
+    return {
+        "title": kernel.title.capitalize(),
+        "config": kernel.config,
+        "arch": kernel.arch,
+        "ptx": len(kernel.ptx),
+        "sass": len(kernel.made_from),
+        "loop": len(kernel.main_loop),
+        "digests": kernel.digests,
+    }
+
+
+def document(kernels: Sequence[Linked]) -> dict[str, Any]:
+    """What the script reads.
+
+    Returns:
+        ``files``: (name, lines) of CUDA files, each once; ``lone``: opcodes that are a class of their own; ``kernels``:
+        of each ``files`` it has, ``chains`` of (file, line), innermost first, ``ptx`` as (line, chain, text, label),
+        ``sass`` as (index of its PTX or -1, text, label), ``loop`` as ranges of the main loop.
+    """
+    files: dict[tuple[str, tuple[str, ...]], int] = {}
+    return {
+        "kernels": [_kernel(kernel, files) for kernel in kernels],
+        "files": [[name, list(lines)] for name, lines in files],
+        "lone": sorted(LONE_OPCODES),
+    }
+
+
+def _kernel(kernel: Linked, files: dict[tuple[str, tuple[str, ...]], int]) -> dict[str, Any]:
+    numbers = {
+        name: files.setdefault((name, kernel.sources.get(name, ())), len(files)) for name in kernel.files
+    }  # a file that two kernels have is one
+    chains: dict[tuple[Place, ...], int] = {}
+    ptx = [[row.line, chains.setdefault(row.chain, len(chains)), row.text, row.label] for row in kernel.ptx]
+    names = {address // BYTES: label for label, address in kernel.sass.labels.items()}
+    sass = [
+        [-1 if origin is None else origin, str(instruction), names.get(index, "")]
+        for index, (instruction, origin) in enumerate(zip(kernel.sass.instructions, kernel.made_from, strict=True))
+    ]
+    return {
+        "files": list(numbers.values()),
+        "chains": [[[numbers[place.file], place.line] for place in chain] for chain in chains],
+        "ptx": [row if row[-1] else row[:-1] for row in ptx],
+        "sass": [row if row[-1] else row[:-1] for row in sass],
+        "loop": _ranges(sorted(kernel.main_loop)),
+    }
+
+
+def _ranges(indices: Sequence[int]) -> list[list[int]]:
+    """Ascending indices as first and last of each run without a gap."""
+    counter = count()
+    runs = [list(run) for _, run in groupby(indices, key=lambda index: index - next(counter))]
+    return [[run[0], run[-1]] for run in runs]
