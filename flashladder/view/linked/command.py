@@ -73,7 +73,8 @@ def show_sass(
     """
     if page:
         _refuse("--page", **{"--line": line, "--opcode": opcode, "--counts": counts, "--json": as_json})
-        write_page([kernel_of(target, config, arch) for target in targets], page)
+        path = page_path(page)
+        write_page([kernel_of(target, config, arch) for target in targets], path)
         return
     _refuse("--line and --opcode", **{"--counts": counts})
     _require_lines(line, opcode)
@@ -120,19 +121,29 @@ def _require_lines(line: str, opcode: str) -> None:
         raise FlashladderError("--json is for a part of the kernel", expected="--line or --opcode beside it")
 
 
-def write_page(kernels: Sequence[Linked], path: str) -> None:
+def page_path(name: str) -> Path:
+    """`name` as the path of a page, before anything is compiled for it.
+
+    Raises:
+        FlashladderError: it does not end in ``.html``.
+    """
+    if not name.endswith(".html"):
+        raise FlashladderError("not the name of a page", expected="a file that ends in .html", found=repr(name))
+    return Path(name)
+
+
+def write_page(kernels: Sequence[Linked], path: Path) -> None:
     """Writes the linked view of one kernel, or of two side by side, and says where.
 
     Raises:
-        FlashladderError: `path` is no name of a page, or it cannot be written.
+        FlashladderError: there are more kernels, or it cannot be written.
     """
     from flashladder.view.linked.page import page
 
-    if not path.endswith(".html"):
-        raise FlashladderError("not the name of a page", expected="a file that ends in .html", found=repr(path))
-    print(relative(write_atomic(Path(path), page(kernels))))
+    print(relative(write_atomic(path, page(kernels))))
 
 
-def write_diff_page(steps: Sequence[Iteration], configs: Sequence[KernelConfig], path: str) -> None:
+def write_diff_page(steps: Sequence[Iteration], configs: Sequence[KernelConfig], name: str) -> None:
     """The same of two iterations, each at its configuration, for the architecture that commands mean by default."""
+    path = page_path(name)
     write_page([linked(step, config, DEFAULT_ARCH) for step, config in zip(steps, configs, strict=True)], path)
