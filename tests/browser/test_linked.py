@@ -48,6 +48,8 @@ def test_it_loads_without_an_error_runs_no_text_and_asks_for_nothing(opened: Ope
     assert page.evaluate("window.hacked ?? null") is None
     assert page.locator("#k0-c-0-1").text_content() == f"1{UNIT[0]}"
     assert page.locator("#k0-sass .row.loop").count() == 5
+    blocks = ["block 0, prologue, then 1", ".L_x_0: block 1, main loop, then 2 or 1", "block 2, epilogue"]
+    assert page.locator("#k0-sass .row.label").all_text_contents() == blocks
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
 

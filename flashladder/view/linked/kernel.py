@@ -26,6 +26,7 @@ from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.cubin import text_sha256
+from flashladder.machine_code.flow.regions import LOOP, Regions, regions_of
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptx_lines import PtxLines, read_ptx_lines
 from flashladder.machine_code.sass import Sass, disassemble
@@ -116,10 +117,15 @@ class Linked:
         return tuple(dict.fromkeys([*self.sources, *(place.file for place in self.at)]))
 
     @cached_property
+    def regions(self) -> Regions:
+        """The blocks of the machine code, and what each is for."""
+        return regions_of(self.sass)
+
+    @cached_property
     def main_loop(self) -> frozenset[int]:
         """Indices of the machine instructions of the main loop."""
-        inside = {instruction.address for instruction in self.sass.main_loop()}
-        return frozenset(i for i, one in enumerate(self.sass.instructions) if one.address in inside)
+        blocks = [self.regions.flow.blocks[block] for block in self.regions.blocks(LOOP)]
+        return frozenset(index for block in blocks for index in range(block.begin, block.end))
 
     def source(self, place: Place) -> str:
         """The text of a CUDA line; empty where it is not ours."""

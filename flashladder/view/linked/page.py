@@ -20,7 +20,7 @@ from typing import Any
 from markupsafe import Markup
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.sass import BYTES, LONE_OPCODES
+from flashladder.machine_code.sass import LONE_OPCODES
 from flashladder.report.page.frame import TEMPLATES as REPORT
 from flashladder.report.page.frame import environment
 from flashladder.report.page.records import in_script
@@ -73,7 +73,8 @@ def document(kernels: Sequence[Linked]) -> dict[str, Any]:
     Returns:
         ``files``: (name, lines) of CUDA files, each once; ``lone``: opcodes that are a class of their own; ``kernels``:
         of each ``files`` it has, ``chains`` of (file, line), innermost first, ``ptx`` as (line, chain, text, label),
-        ``sass`` as (index of its PTX or -1, text, label), ``loop`` as ranges of the main loop.
+        ``sass`` as (index of its PTX or -1, text), ``blocks`` of it as (first, label, what it is for, blocks that may
+        follow), ``loop`` as ranges of the main loop.
     """
     files: dict[tuple[str, tuple[str, ...]], int] = {}
     return {
@@ -89,16 +90,14 @@ def _kernel(kernel: Linked, files: dict[tuple[str, tuple[str, ...]], int]) -> di
     }  # a file that two kernels have is one
     chains: dict[tuple[Place, ...], int] = {}
     ptx = [[row.line, chains.setdefault(row.chain, len(chains)), row.text, row.label] for row in kernel.ptx]
-    names = {address // BYTES: label for label, address in kernel.sass.labels.items()}
-    sass = [
-        [-1 if origin is None else origin, str(instruction), names.get(index, "")]
-        for index, (instruction, origin) in enumerate(zip(kernel.sass.instructions, kernel.made_from, strict=True))
-    ]
+    instructions, flow = kernel.sass.instructions, kernel.regions.flow
+    blocks = zip(flow.blocks, kernel.regions.names, flow.successors, strict=True)
     return {
         "files": list(numbers.values()),
         "chains": [[[numbers[place.file], place.line] for place in chain] for chain in chains],
         "ptx": [row if row[-1] else row[:-1] for row in ptx],
-        "sass": [row if row[-1] else row[:-1] for row in sass],
+        "sass": [[-1 if o is None else o, str(one)] for o, one in zip(kernel.made_from, instructions, strict=True)],
+        "blocks": [[block.begin, block.label, region, list(after)] for block, region, after in blocks],
         "loop": _ranges(sorted(kernel.main_loop)),
     }
 

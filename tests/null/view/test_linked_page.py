@@ -48,7 +48,12 @@ def test_the_same_kernel_gives_the_same_bytes() -> None:
 def test_the_data_joins_the_three_texts() -> None:
     (kernel,) = document([toy()])["kernels"]
     assert [origin for origin, *_ in kernel["sass"]] == [-1 if origin is None else origin for origin in MADE_FROM]
-    assert kernel["sass"][2] == [2, "FMUL.FTZ R4, R2, R3", ".L_x_0"]
+    assert kernel["sass"][2] == [2, "FMUL.FTZ R4, R2, R3"]
+    assert kernel["blocks"] == [
+        [0, "", "prologue", [1]],
+        [2, ".L_x_0", "main loop", [2, 1]],
+        [7, "", "epilogue", []],
+    ]
     assert kernel["sass"][3] == [3, "FMUL.FTZ R5, R4, R3"]
     assert kernel["loop"] == [[2, 6]]
     line, chain, text, label = kernel["ptx"][2]

@@ -64,8 +64,11 @@
     });
     const sass = document.createDocumentFragment();
     const inside = new Set(facts.loop.flatMap(([first, last]) => Array.from({ length: last - first + 1 }, (_, i) => first + i)));
-    facts.sass.forEach(([, text, label], index) => {
-      if (label) sass.append(heading(`${label}:`, "label"));
+    const starts = new Map(facts.blocks.map((block, index) => [block[0], [index, block]]));
+    facts.sass.forEach(([, text], index) => {
+      const [block, [, label, region, after]] = starts.get(index) ?? [-1, []];
+      const then = after?.length ? `, then ${after.join(" or ")}` : "";
+      if (block >= 0) sass.append(heading(`${label ? `${label}: ` : ""}block ${block}, ${region}${then}`, "label"));
       const address = (index * 16).toString(16).padStart(4, "0");
       const made = row(kernel, "sass", index, `k${number}-s-${address}`, address, text, inside.has(index) ? "loop" : "");
       kernel.rows.sass.push(made);
