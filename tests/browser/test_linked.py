@@ -29,7 +29,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("linked") / "7-8.html"
-    path.write_bytes(rendered([toy("iteration 7", ("// another", *UNIT[1:])), toy()]))
+    path.write_bytes(rendered([toy("7", ("// another", *UNIT[1:])), toy()]))
     return path
 
 
@@ -147,6 +147,32 @@ def test_two_kernels_choose_a_shared_line_in_both_and_their_own_in_one(opened: O
     assert left is not None
     assert right is not None
     assert (left["x"] < right["x"], left["y"]) == (True, right["y"])
+
+
+def test_of_several_kernels_one_or_two_are_chosen(opened: Opener, tmp_path: Path) -> None:
+    path = tmp_path / "all.html"
+    path.write_bytes(rendered([toy(key) for key in ("7", "8", "16 - swizzle")]))
+    page = opened(path)
+    page.wait_for_selector("#k0-sass .row.loop")
+    assert page.locator("#k0-title").text_content() == "Iteration 7, sm_80"
+    assert page.locator("#k0-told").inner_text().startswith("<i>(FP16)</i>; 7 lines of PTX, 1 of them without")
+    assert not page.locator("#k1").is_visible()
+    page.get_by_label("beside it").select_option("16 - swizzle")
+    page.wait_for_selector("#k1-sass .row.loop")
+    assert page.locator("#k1-title").text_content() == "Iteration 16 - swizzle, sm_80"
+    page.locator("#k1-s-0040").click()
+    assert {"k1-p-21", "k0-c-1-2"} <= marked(page, "on")
+    assert page.url.endswith("#7,16%20-%20swizzle/k1-s-0040")
+    page.get_by_label("beside it").select_option("nothing")
+    assert not page.locator("#k1").is_visible()
+    assert marked(page, "on") == set()
+    again = opened(path, anchor="#8,7/k1-s-0040")
+    again.wait_for_selector(".row.on")
+    assert [again.locator(f"#k{n}-title").text_content() for n in (0, 1)] == [
+        "Iteration 8, sm_80",
+        "Iteration 7, sm_80",
+    ]
+    assert heard(again) == [f"request: {path.as_uri()}"]
 
 
 @pytest.mark.parametrize("width", [375, 1280])

@@ -5,13 +5,16 @@ Run: pytest tests/nvcc/test_linked_nvcc.py  (6 s)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import json
 from pathlib import Path
 import re
 import subprocess
+from typing import Any
 
 import pytest
 
+from analysis.linked_page import PAGE
 from flashladder.build.compile import cubin_for
 from flashladder.build.store import CubinEntry
 from flashladder.ladder.iteration import load_iteration
@@ -22,6 +25,7 @@ from flashladder.toolchain.wheels import find_toolchain
 from flashladder.view.command import main as view
 from flashladder.view.linked.command import kernel_of, show_ptx
 from flashladder.view.linked.kernel import Linked
+from flashladder.view.linked.page import document, read_document
 from flashladder.view.linked.select import of_line, of_opcode
 from flashladder.view.sass import main as sass
 
@@ -116,6 +120,19 @@ def test_pages_are_written_whole(tmp_path: Path, capsys: pytest.CaptureFixture[s
     text = two.read_text(encoding="utf-8")
     assert text.count('class="kernel"') == 2
     assert kernel.digests["machine code"] in one.read_text(encoding="utf-8")
+
+
+def resolved(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A kernel of a page with its files in place of their numbers."""
+    (one,) = (kernel for kernel in document["kernels"] if kernel["key"] == key)
+    data, files = one["data"], document["files"]
+    chains = [[[files[file][0], line] for file, line in chain] for chain in data["chains"]]
+    own = {**data, "chains": chains, "files": [files[number] for number in data["files"]]}
+    return dict(json.loads(json.dumps({**one, "data": own})))
+
+
+def test_the_committed_page_shows_this_very_kernel(kernel: Linked) -> None:
+    assert resolved(read_document(PAGE.read_bytes()), "8") == resolved(document([kernel]), "8")
 
 
 def test_the_table_that_is_read_is_there() -> None:

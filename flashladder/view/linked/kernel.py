@@ -73,6 +73,7 @@ class Linked:
     """A kernel, its three texts, and what is made from what.
 
     Attributes:
+        key: by which it is chosen among others, such as ``8``.
         title: such as ``iteration 8``.
         config: short form.
         arch: such as ``sm_80``.
@@ -84,6 +85,7 @@ class Linked:
         digests: of PTX and machine code, as the lock holds them.
     """
 
+    key: str
     title: str
     config: str
     arch: str
@@ -140,17 +142,18 @@ def linked(iteration: Iteration, config: KernelConfig, arch: str) -> Linked:
         FlashladderError: it does not compile, or its line tables are not those of its PTX.
     """
     entry = cubin_for(iteration, config, arch, find_toolchain())
-    return joined(entry, f"iteration {iteration.description}", config.short_form())
+    return joined(entry, iteration.description, config.short_form())
 
 
-def joined(entry: CubinEntry, title: str, config: str) -> Linked:
+def joined(entry: CubinEntry, key: str, config: str) -> Linked:
     """The same of an entry of the store that is there."""
     text = read_ptx(entry.ptx)
     rows = ptx_rows(text, relative(entry.ptx))
     sass, lines = disassemble(entry.cubin, lines=False), read_ptx_lines(entry.cubin)
     require_same(rows, lines, relative(entry.cubin))
     return Linked(
-        title=title,
+        key=key,
+        title=f"iteration {key}",
         config=config,
         arch=entry.arch,
         sources=source_texts(rows, entry.ptx_entry.source),

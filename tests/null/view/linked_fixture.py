@@ -64,10 +64,11 @@ SASS = """\
 MADE_FROM = (None, 1, 2, 3, 3, 4, 5, 6)
 
 
-def toy(title: str = "iteration 8", unit: tuple[str, ...] = UNIT) -> Linked:
+def toy(key: str = "8", unit: tuple[str, ...] = UNIT) -> Linked:
     """The kernel, as if compiled."""
     return Linked(
-        title=title,
+        key=key,
+        title=f"iteration {key}",
         config="<i>(FP16)</i>",
         arch="sm_80",
         sources={"kernel.cu": unit, "kernels/twice.cuh": TWICE},

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from flashladder.errors import FlashladderError
 from flashladder.machine_code.sass import BYTES
-from flashladder.view.linked.page import document, page
+from flashladder.view.linked.page import document, head, page, read_document
 from tests.null.view.linked_fixture import MADE_FROM, TWICE, UNIT, toy
 
 ONE = page([toy()]).decode()
@@ -28,7 +27,8 @@ def data_of(text: str) -> dict[str, Any]:
 def test_no_text_ends_its_element_and_no_value_is_markup() -> None:
     assert ONE.count("<script") == 2
     assert "<b>bold" not in ONE
-    assert "&lt;i&gt;(FP16)&lt;/i&gt;" in ONE
+    assert "<i>(FP16)" not in ONE
+    assert data_of(ONE)["kernels"][0]["config"] == "<i>(FP16)</i>"
     assert data_of(ONE)["files"][0] == ["kernel.cu", list(UNIT)]
 
 
@@ -46,7 +46,7 @@ def test_the_same_kernel_gives_the_same_bytes() -> None:
 
 
 def test_the_data_joins_the_three_texts() -> None:
-    (kernel,) = document([toy()])["kernels"]
+    kernel = document([toy()])["kernels"][0]["data"]
     assert [origin for origin, *_ in kernel["sass"]] == [-1 if origin is None else origin for origin in MADE_FROM]
     assert kernel["sass"][2] == [2, "FMUL.FTZ R4, R2, R3"]
     assert kernel["blocks"] == [
@@ -66,11 +66,11 @@ def test_the_data_joins_the_three_texts() -> None:
 
 def test_two_kernels_share_the_files_that_are_equal() -> None:
     other = ("// another unit", *UNIT[1:])
-    data = document([toy("iteration 7", other), toy()])
+    data = document([toy("7", other), toy()])
     assert [name for name, _ in data["files"]] == ["kernel.cu", "kernels/twice.cuh", "kernel.cu"]
     assert data["files"][1] == ["kernels/twice.cuh", list(TWICE)]
-    assert [one["files"] for one in data["kernels"]] == [[0, 1], [2, 1]]
-    text = page([toy("iteration 7", other), toy()]).decode()
+    assert [one["data"]["files"] for one in data["kernels"]] == [[0, 1], [2, 1]]
+    text = page([toy("7", other), toy()]).decode()
     assert "<title>Iteration 7 and iteration 8: CUDA, PTX and machine code" in text
     assert re.findall(r'data-text="(\w+)"( checked)?', text) == [
         ("cuda", " checked"),
@@ -80,7 +80,25 @@ def test_two_kernels_share_the_files_that_are_equal() -> None:
     assert text.count('<div class="text ptx" hidden>') == 2
 
 
-@pytest.mark.parametrize("n", [0, 3])
-def test_other_numbers_of_kernels_are_refused(n: int) -> None:
-    with pytest.raises(FlashladderError, match=f"shows one kernel, or two side by side: found {n}"):
-        page([toy()] * n)
+def test_more_kernels_are_packed_and_read_again() -> None:
+    several = [toy(key) for key in ("7", "8", "16 - swizzle")]
+    text = page(several)
+    assert isinstance(data_of(text.decode())["files"], str)
+    found = read_document(text)
+    assert found["files"] == document([toy()])["files"]
+    assert [one["key"] for one in found["kernels"]] == ["7", "8", "16 - swizzle"]
+    assert [one["data"] for one in found["kernels"]] == [document([toy()])["kernels"][0]["data"]] * 3
+    assert text.decode().count("<option") == 7
+    assert read_document(page([toy()]))["kernels"] == document([toy()])["kernels"]
+
+
+def test_what_stands_over_a_kernel_tells_whose_it_is() -> None:
+    assert head(toy()) == {
+        "key": "8", "title": "Iteration 8", "config": "<i>(FP16)</i>", "arch": "sm_80", "ptx": 7, "lost": 1, "sass": 8,
+        "loop": 5, "sha256": {"PTX": "ab" * 32, "machine code": "cd" * 32},
+    }  # fmt: skip
+
+
+def test_another_page_is_refused() -> None:
+    with pytest.raises(ValueError, match="no data of a linked view"):
+        read_document(b"<html></html>")

@@ -31,8 +31,16 @@
   };
   const place = (file, line) => `${file}:${line}`;
 
-  const build = (facts, number) => {
-    const kernel = { ...facts, number, of: new Map(), became: facts.ptx.map(() => []), rows: { cuda: new Map(), ptx: [], sass: [] } };
+  // What is packed is base64 of deflated JSON; a page of one or two kernels holds it plain.
+  const whole = async (one) => {
+    if (typeof one !== "string") return one;
+    const bytes = Uint8Array.from(atob(one), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return JSON.parse(await new Response(stream).text());
+  };
+  let files = [];
+  const build = (head, facts, number) => {
+    const kernel = { ...facts, head, number, of: new Map(), became: facts.ptx.map(() => []), rows: { cuda: new Map(), ptx: [], sass: [] } };
     facts.sass.forEach(([origin], index) => { if (origin >= 0) kernel.became[origin].push(index); });
     facts.ptx.forEach(([, chain], index) => {
       const lines = facts.chains[chain];
@@ -42,9 +50,15 @@
       }
     });
     const lists = Object.fromEntries(TEXTS.map((name) => [name, document.getElementById(`k${number}-${name}`)]));
+    for (const name of TEXTS) lists[name].setAttribute("aria-label", `${data.texts[name]}, ${head.title}`);
+    document.getElementById(`k${number}-title`).textContent = `${head.title}, ${head.arch}`;
+    const digests = Object.entries(head.sha256).map(([name, digest]) => `SHA-256 of the ${name} ${digest.slice(0, 12)}…`);
+    document.getElementById(`k${number}-told`).textContent = `${head.config}; ${count(head.ptx, "line", "lines")} of PTX, ` +
+      `${head.lost.toLocaleString("en")} of them without machine code of their own; ${count(head.sass, "machine instruction", "machine instructions")}, ` +
+      `${head.loop.toLocaleString("en")} in the main loop. ${digests.join(", ")}.`;
     const cuda = document.createDocumentFragment();
     for (const file of facts.files) {
-      const [name, lines] = data.files[file];
+      const [name, lines] = files[file];
       cuda.append(heading(name, "file"));
       const numbers = lines.length ? lines.map((_, index) => index + 1)
         : [...kernel.of.keys()].filter((key) => key.startsWith(`${file}:`)).map((key) => Number(key.split(":")[1])).sort((a, b) => a - b);
@@ -74,13 +88,22 @@
       kernel.rows.sass.push(made);
       sass.append(made);
     });
-    lists.cuda.append(cuda);
-    lists.ptx.append(ptx);
-    lists.sass.append(sass);
+    lists.cuda.replaceChildren(cuda);
+    lists.ptx.replaceChildren(ptx);
+    lists.sass.replaceChildren(sass);
+    for (const name of TEXTS) lists[name].removeAttribute("aria-activedescendant");
     kernel.inside = inside;
     return kernel;
   };
-  const kernels = data.kernels.map(build);
+  const slots = [null, null];
+  let kernels = [];
+  const put = async (slot, key) => {
+    const head = data.kernels.find((one) => one.key === key);
+    if (slots[slot]?.head === head) return;
+    document.getElementById(`k${slot}`).hidden = !head;
+    slots[slot] = head ? build(head, await whole(head.data), slot) : null;
+    kernels = slots.filter(Boolean);
+  };
 
   // What belongs to a row: the same place in every text, and the calls that lead there.
   const fromPtx = (kernel, indices) => ({ ptx: indices, sass: indices.flatMap((index) => kernel.became[index]) });
@@ -117,7 +140,7 @@
     return found;
   };
   const nameOf = (one) => {
-    if (one.name === "cuda") { const [file, line] = one.at.split(":"); return place(data.files[file][0], line); }
+    if (one.name === "cuda") { const [file, line] = one.at.split(":"); return place(files[file][0], line); }
     return one.name === "ptx" ? `PTX line ${one.kernel.ptx[one.at][0]}` : `address ${one.id.split("-s-")[1]}`;
   };
   const describe = (what, found) => {
@@ -130,7 +153,7 @@
     }
     const counted = [...classes].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name, n]) => `${n} ${name}`);
     const inside = sass.filter(([kernel, index]) => kernel.inside.has(index)).length;
-    const chain = found.chain.map(([file, line]) => place(data.files[file][0], line));
+    const chain = found.chain.map(([file, line]) => place(files[file][0], line));
     return `${what}: ${count(found.ptx, "line of PTX", "lines of PTX")}, ${count(sass.length, "machine instruction", "machine instructions")}` +
       (counted.length ? ` (${counted.join(", ")}), ${inside.toLocaleString("en")} in the main loop` : "") +
       (chain.length ? `; from ${chain.join(" < ")}` : "");
@@ -166,8 +189,14 @@
     for (const one of document.querySelectorAll(".row.on")) if (!first.has(one.parentElement)) first.set(one.parentElement, one);
     for (const [list, one] of first) if (list !== own) activate(one);
     if (own) activate(rows[0]);
-    if (rows.length === 1) try { history.replaceState(null, "", `#${rows[0].id}`); } catch { /* a page from a disk may refuse */ }
+    address(rows.length === 1 ? rows[0].id : "");
   };
+  // The address names the kernels, where there is a choice, and the row: #7,8/k0-s-0040.
+  const address = (row) => {
+    const parts = [...(choices.length ? [kernels.map((kernel) => kernel.head.key).join(",")] : []), ...(row ? [row] : [])];
+    try { history.replaceState(null, "", `#${parts.join("/")}`); } catch { /* a page from a disk may refuse */ }
+  };
+  const choices = [...document.querySelectorAll("select[data-slot]")];
   const letGo = () => { mark("near", []); choose([], "Nothing is chosen."); };
 
   const main = document.getElementById("main");
@@ -217,7 +246,7 @@
         const [first, last] = [Number(lines[2]), Number(lines[3] ?? lines[2])];
         return [...kernel.rows.cuda].filter(([key]) => {
           const [file, line] = key.split(":");
-          const name = data.files[file][0];
+          const name = files[file][0];
           return (name === lines[1] || name.endsWith(`/${lines[1]}`)) && line >= first && line <= last && kernel.of.has(key);
         }).map(([, one]) => one);
       }
@@ -247,6 +276,25 @@
       for (const text of document.querySelectorAll(`.text.${box.dataset.text}`)) text.hidden = !box.checked;
     });
   }
-  const asked = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (asked && asked.kernel) choose([asked], nameOf(asked));
+  for (const choice of choices) {
+    choice.addEventListener("change", async () => {
+      await put(Number(choice.dataset.slot), choice.value);
+      letGo();
+    });
+  }
+  const arrive = async () => {
+    const parts = decodeURIComponent(location.hash.slice(1)).split("/");
+    const known = new Set(data.kernels.map((one) => one.key));
+    const asked = choices.length && !parts[0].startsWith("k") ? parts.shift().split(",").filter((key) => known.has(key)) : [];
+    const keys = asked.length ? asked : data.kernels.slice(0, choices.length ? 1 : 2).map((one) => one.key);
+    for (const slot of slots.keys()) {
+      if (!document.getElementById(`k${slot}`)) continue;
+      await put(slot, keys[slot] ?? "");
+      if (choices.length) choices[slot].value = keys[slot] ?? "";
+    }
+    const row = parts[0] ? document.getElementById(parts[0]) : null;
+    if (row?.kernel) choose([row], nameOf(row));
+  };
+  addEventListener("hashchange", arrive);
+  whole(data.files).then((found) => { files = found; return arrive(); });
 })();
