@@ -18,7 +18,7 @@ from flashladder.ladder.iteration import load_all
 from flashladder.names import DEFAULT_ARCH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
 from flashladder.view.linked.kernel import Linked, linked
-from flashladder.view.linked.page import page, read_document
+from flashladder.view.linked.page import frame, page, read_document
 
 PAGE = RESULTS / "report" / "code.html"
 PROGRAM = "python analysis/linked_page.py"
@@ -32,7 +32,8 @@ def kernels() -> list[Linked]:
 
 def require_fresh(text: bytes) -> None:
     """Raises `CheckFailed` unless the committed page holds what `text` does; another zlib packs it otherwise."""
-    if not PAGE.is_file() or read_document(PAGE.read_bytes()) != read_document(text):
+    found = PAGE.read_bytes() if PAGE.is_file() else b""
+    if not found or frame(found) != frame(text) or read_document(found) != read_document(text):
         raise CheckFailed("stale linked view", where=relative(PAGE), hint=f"run: {PROGRAM}")
 
 

@@ -107,7 +107,11 @@ class Command:
 
 
 OF_LINES = (
-    Option("line", "what was made from a line: FILE, FILE:LINE or FILE:FIRST-LAST; kernel.ptx is the PTX", default=""),
+    Option(
+        "line",
+        "what became of a line: FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER; kernel.ptx is the PTX",
+        default="",
+    ),
     Option("opcode", "an opcode, what it came from or became: LDSM, HMMA.16816, or one of PTX, ldmatrix", default=""),
     Option("json", "with --line or --opcode: print JSON, for scripts", form="flag"),
 )

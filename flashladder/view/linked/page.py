@@ -90,6 +90,11 @@ def unpacked(text: str) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(text)))
 
 
+def frame(page: bytes) -> str:
+    """A page without what its script reads: markup, style and script."""
+    return DATA.sub("", page.decode("utf-8"), count=1)
+
+
 def read_document(page: bytes) -> dict[str, Any]:
     """What the script of a page reads, with all that is packed unpacked.
 

@@ -20,7 +20,7 @@ from flashladder.machine_code.opcodes import unknown
 from flashladder.view.linked.kernel import PTX_FILE, Linked, Place
 
 LINE = re.compile(r"(?P<file>[^:]+?)(?::(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?)?", re.ASCII)
-FORM = f"FILE, FILE:LINE or FILE:FIRST-LAST, where FILE is a part of the kernel or {PTX_FILE}"
+FORM = f"FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER, where FILE is a part of the kernel or {PTX_FILE}"
 MOST_NAMED = 12  # lines or opcodes that a message names
 
 
@@ -69,7 +69,10 @@ def of_line(kernel: Linked, text: str) -> Selection:
     match = LINE.fullmatch(text.strip())
     if match is None:
         raise FlashladderError("not a line of source", expected=FORM, found=repr(text))
-    file = _file(kernel, match["file"].strip())
+    name = match["file"].strip()
+    if match["first"] is None and (inside := _inside(kernel, name)):
+        return of_ptx(kernel, inside)
+    file = _file(kernel, name)
     first, last = int(match["first"] or 1), int(match["last"] or match["first"] or 10**9)
     if not 1 <= first <= last:
         raise FlashladderError("not a range of lines", expected="FIRST-LAST, from 1, ascending", found=repr(text))
@@ -85,6 +88,12 @@ def of_line(kernel: Linked, text: str) -> Selection:
         expected=f"a line with code, such as {_nearest(numbers, first)}",
         found=repr(kernel.source(Place(file, first)).strip()) if match["last"] is None else "none in the range",
     )  # fmt: skip
+
+
+def _inside(kernel: Linked, folder: str) -> set[int]:
+    """Rows that were made from the files of a folder, such as ``softmax``, or from what they call."""
+    word = f"/{folder.strip('/')}/"
+    return {row for place, rows in kernel.at.items() if word in f"/{place.file}" for row in rows}
 
 
 def _nearest(numbers: Iterable[int], wanted: int) -> str:

@@ -16,9 +16,10 @@ from flashladder.ladder.iteration import load_all
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report.data import collect
 from flashladder.report.page.book import Book
+from flashladder.report.page.frame import TEMPLATES as REPORT
 from flashladder.report.page.frame import page
 from flashladder.report.page.sections import SECTIONS, load
-from flashladder.view.linked.page import read_document
+from flashladder.view.linked.page import TEMPLATES, frame, read_document
 
 CODE = RESULTS / "report" / "code.html"
 
@@ -47,6 +48,13 @@ def test_the_committed_page_holds_every_iteration_of_sm_80_and_is_small_enough()
     made = [str(step.number) for step in load_all() if "sm_80" in step.family.targets.arches]
     assert [one["key"] for one in document()["kernels"]] == made
     assert CODE.stat().st_size < 2_000_000
+
+
+def test_its_style_and_script_are_those_of_the_templates() -> None:
+    """Where this fails: python analysis/linked_page.py."""
+    text = frame(CODE.read_bytes())
+    for path in (REPORT / "page.css", TEMPLATES / "linked.css", TEMPLATES / "linked.js"):
+        assert path.read_text(encoding="utf-8").strip() in text, path.name
 
 
 def test_parts_add_up_to_the_main_loop(book: Book) -> None:

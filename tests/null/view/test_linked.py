@@ -64,6 +64,8 @@ def test_ptx_of_another_kernel_is_refused() -> None:
         ("kernels/twice.cuh:2", {2, 3}, {2, 3, 4}),
         ("twice.cuh:2", {2, 3}, {2, 3, 4}),
         ("twice.cuh", {2, 3}, {2, 3, 4}),
+        ("kernels", {2, 3}, {2, 3, 4}),  # a folder
+        ("kernels/", {2, 3}, {2, 3, 4}),
         ("kernel.cu:5", {3}, {3, 4}),  # by what it calls
         ("kernel.cu:4-6", {2, 3, 4, 5}, {2, 3, 4, 5, 6}),
         ("kernel.cu:3", {0, 1}, {1}),
@@ -102,7 +104,7 @@ def test_line_and_opcode_together_are_what_is_in_both() -> None:
 @pytest.mark.parametrize(
     ("line", "opcode", "message"),
     [
-        ("a:b", None, "not a line of source: expected FILE, FILE:LINE or FILE:FIRST-LAST, where FILE"),
+        ("a:b", None, "not a line of source: expected FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER, where FILE"),
         ("", None, "not a line of source"),
         ("kernel.cu:", None, "not a line of source"),
         ("kernel.cu:٣", None, "not a line of source"),
@@ -112,6 +114,8 @@ def test_line_and_opcode_together_are_what_is_in_both() -> None:
         ("twice.cuh:3", None, "kernels/twice.cuh:3: no code was made from there: expected a line with code, such as 2"),
         ("twise.cuh:3", None, "no such file in this kernel: expected one of kernel.cu, kernels/twice.cuh, kernel.ptx"),
         ("ice.cuh:2", None, "no such file in this kernel"),
+        ("kernels:2", None, "no such file in this kernel"),
+        ("kern", None, "no such file in this kernel"),
         ("../twice.cuh:9999999999", None, "not a line of source"),
         (None, "FMUl", "no such opcode"),
         (None, "FMUK", "did you mean 'FMUL'?"),
