@@ -17,7 +17,7 @@ from invoke.exceptions import Exit
 
 from flashladder import usage
 from flashladder.commands import COMMANDS, STATIONS
-from flashladder.errors import one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.gpu.present import require_gpu
 from flashladder.usage import Given
 
@@ -97,9 +97,14 @@ def _ptxas(iteration: str, arch: str | None, configs: str, *, json: bool) -> Non
 
 
 def _ptx(iteration: str, config: str | None, **chosen: Any) -> None:
-    from flashladder.view.linked.command import show_ptx
+    from flashladder.view.code import show_ptx
+    from flashladder.view.linked.command import shown
 
-    show_ptx(iteration, config, **chosen)
+    if shown([iteration], {"config": config, **chosen}, ptx_first=True):
+        return
+    if chosen["json"]:
+        raise FlashladderError("--json is for a part of the kernel", expected="--line or --opcode beside it")
+    show_ptx(iteration, config, counts=chosen["counts"], normalised=chosen["normalised"])
 
 
 RUN: dict[str, Callable[[Given], None]] = {

@@ -18,10 +18,11 @@ from pathlib import Path
 from flashladder.arguments import parser_of
 from flashladder.columns import table
 from flashladder.commands import COMMANDS
-from flashladder.errors import one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.machine_code.sass import Sass, count, disassemble
 from flashladder.names import KERNEL
+from flashladder.view.linked.command import shown
 
 COLUMNS = [
     "total",
@@ -117,15 +118,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints the listing of one target, or the counts of one or several; returns the exit code."""
     args = _arguments(argv)
     with one_line_errors():
-        if args.line or args.opcode or args.page or args.json:
-            from flashladder.view.linked.command import show_sass  # which brings the reader of PTX
-
-            show_sass(
-                args.targets, args.config, args.arch,
-                line=args.line, opcode=args.opcode, page=args.page, counts=args.counts, as_json=args.json,
-            )  # fmt: skip
-        else:
-            show(args.targets, args.config, args.arch, kernel=args.kernel, counts=args.counts, nvdisasm=args.nvdisasm)
+        given = {name: value for name, value in vars(args).items() if (name, value) != ("kernel", KERNEL)}
+        if shown(args.targets, given):
+            return 0
+        if args.json:
+            raise FlashladderError("--json is for a part of the kernel", expected="--line or --opcode beside it")
+        show(args.targets, args.config, args.arch, kernel=args.kernel, counts=args.counts, nvdisasm=args.nvdisasm)
     return 0
 
 

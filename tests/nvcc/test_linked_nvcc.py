@@ -23,7 +23,7 @@ from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx_lines import LINES, TEXT, read_ptx_lines
 from flashladder.toolchain.wheels import find_toolchain
 from flashladder.view.command import main as view
-from flashladder.view.linked.command import kernel_of, show_ptx
+from flashladder.view.linked.command import kernel_of, shown
 from flashladder.view.linked.kernel import Linked
 from flashladder.view.linked.page import document, read_document
 from flashladder.view.linked.select import of_line, of_opcode
@@ -104,8 +104,7 @@ def test_the_commands_print_both_ways(capsys: pytest.CaptureFixture[str], kernel
     page = capsys.readouterr().out
     assert page.count("  LDSM.16.") == page.count("  ldmatrix.sync.") == n
     assert page.splitlines()[-1] == f"PTX lines {n}, machine instructions {n}: {n} LDSM; {n} in the main loop"
-    chosen = {"counts": False, "normalised": False, "line": "", "opcode": "LDSM", "arch": "sm_80", "json": True}
-    show_ptx("8", "a100", **chosen)  # type: ignore[arg-type]
+    assert shown(["8"], {"config": "a100", "arch": "sm_80", "opcode": "LDSM", "json": True}, ptx_first=True)
     data = json.loads(capsys.readouterr().out)
     assert {one["text"].partition(".")[0] for one in data["ptx"]} == {"ldmatrix"}
     assert len(data["ptx"]) == n

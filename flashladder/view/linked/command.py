@@ -10,20 +10,22 @@ Run:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, write_atomic
-from flashladder.ladder.ablation import load_description
-from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Iteration
-from flashladder.ladder.selection import one_config
 from flashladder.names import DEFAULT_ARCH
-from flashladder.view.linked.kernel import Linked, linked
-from flashladder.view.linked.listing import as_data, by_address, by_ptx
-from flashladder.view.linked.select import select
+
+if TYPE_CHECKING:  # the readers of iterations and of PTX come when they are asked for
+    from flashladder.ladder.config import KernelConfig
+    from flashladder.ladder.iteration import Iteration
+    from flashladder.view.linked.kernel import Linked
+
+PAGE_TAKES = ("targets", "config", "arch", "page")  # options that go with ``--page``
+LINES_TAKE = ("targets", "config", "arch", "line", "opcode", "json")  # and with ``--line`` and ``--opcode``
 
 
 def kernel_of(description: str, config: str | None, arch: str | None) -> Linked:
@@ -36,6 +38,10 @@ def kernel_of(description: str, config: str | None, arch: str | None) -> Linked:
         raise FlashladderError(
             "a cubin alone has no CUDA lines to ask for", expected="an iteration, such as 8", found=description
         )
+    from flashladder.ladder.ablation import load_description
+    from flashladder.ladder.selection import one_config
+    from flashladder.view.linked.kernel import linked
+
     iteration = load_description(description)
     return linked(iteration, one_config(iteration, config), arch or DEFAULT_ARCH)
 
@@ -48,6 +54,9 @@ def show_lines(
     Raises:
         FlashladderError: they name nothing.
     """
+    from flashladder.view.linked.listing import as_data, by_address, by_ptx
+    from flashladder.view.linked.select import select
+
     chosen = select(kernel, line or None, opcode or None)
     if as_json:
         print(json.dumps(as_data(kernel, chosen), indent=2))
@@ -55,70 +64,37 @@ def show_lines(
         print((by_ptx if ptx_first else by_address)(kernel, chosen))
 
 
-def show_sass(
-    targets: Sequence[str],
-    config: str | None,
-    arch: str | None,
-    *,
-    line: str,
-    opcode: str,
-    page: str,
-    counts: bool,
-    as_json: bool,
-) -> None:
-    """``invoke sass N`` with one of the options below: a page of `targets`, or lines of the only one.
+def shown(targets: Sequence[str], given: Mapping[str, Any], *, ptx_first: bool = False) -> bool:
+    """Does what ``--line``, ``--opcode`` or ``--page`` ask of iterations; False where none of them was given.
+
+    Args:
+        targets: iterations; lines are asked of one, a page shows any number.
+        given: every option of the command by its name in Python.
+        ptx_first: in order of the PTX, and not of addresses.
 
     Raises:
-        FlashladderError: options that do not go together, or what these name is not there.
+        FlashladderError: options that do not go together, or what they name is not there.
     """
+    line, opcode, page = (given.get(name) or "" for name in ("line", "opcode", "page"))
+    if not (line or opcode or page):
+        return False
+    _refuse_others(given, PAGE_TAKES if page else LINES_TAKE, "--page" if page else "--line and --opcode")
     if page:
-        _refuse("--page", **{"--line": line, "--opcode": opcode, "--counts": counts, "--json": as_json})
         path = page_path(page)
-        write_page([kernel_of(target, config, arch) for target in targets], path)
-        return
-    _refuse("--line and --opcode", **{"--counts": counts})
-    _require_lines(line, opcode)
+        write_page([kernel_of(target, given["config"], given["arch"]) for target in targets], path)
+        return True
     if len(targets) != 1:
         raise FlashladderError("lines are those of one kernel", expected="one iteration", found=", ".join(targets))
-    show_lines(kernel_of(targets[0], config, arch), line, opcode, as_json=as_json)
+    kernel = kernel_of(targets[0], given["config"], given["arch"])
+    show_lines(kernel, line, opcode, ptx_first=ptx_first, as_json=bool(given.get("json")))
+    return True
 
 
-def show_ptx(
-    description: str,
-    config: str | None,
-    *,
-    counts: bool,
-    normalised: bool,
-    line: str,
-    opcode: str,
-    arch: str,
-    json: bool,
-) -> None:
-    """``invoke ptx N``: all of it (`flashladder.view.code`), or what a source line or an opcode names.
-
-    Raises:
-        FlashladderError: options that do not go together, or what these name is not there.
-    """
-    if line or opcode or json:
-        _refuse("--line and --opcode", **{"--counts": counts, "--normalised": normalised})
-        _require_lines(line, opcode)
-        show_lines(kernel_of(description, config, arch), line, opcode, ptx_first=True, as_json=json)
-        return
-    from flashladder.view import code
-
-    code.show_ptx(description, config, counts=counts, normalised=normalised)
-
-
-def _refuse(given: str, **others: object) -> None:
-    """Raises `FlashladderError` for an option that does not go with those that were given."""
-    if wrong := [name for name, value in others.items() if value]:
-        raise FlashladderError(f"{wrong[0]} does not go with {given}")
-
-
-def _require_lines(line: str, opcode: str) -> None:
-    """Raises `FlashladderError` where JSON is asked for of everything."""
-    if not (line or opcode):
-        raise FlashladderError("--json is for a part of the kernel", expected="--line or --opcode beside it")
+def _refuse_others(given: Mapping[str, Any], taken: Collection[str], options: str) -> None:
+    """Raises `FlashladderError` for an option that was given and does not go with others."""
+    wrong = [name for name, value in given.items() if value and name not in taken]
+    if wrong:
+        raise FlashladderError(f"--{wrong[0].replace('_', '-')} does not go with {options}")
 
 
 def page_path(name: str) -> Path:
@@ -145,5 +121,7 @@ def write_page(kernels: Sequence[Linked], path: Path) -> None:
 
 def write_diff_page(steps: Sequence[Iteration], configs: Sequence[KernelConfig], name: str) -> None:
     """The same of two iterations, each at its configuration, for the architecture that commands mean by default."""
+    from flashladder.view.linked.kernel import linked
+
     path = page_path(name)
     write_page([linked(step, config, DEFAULT_ARCH) for step, config in zip(steps, configs, strict=True)], path)

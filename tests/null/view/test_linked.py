@@ -187,27 +187,28 @@ def test_json_holds_both_directions() -> None:
     ]
 
 
-def given(**other: object) -> dict[str, object]:
-    return {"line": "", "opcode": "", "counts": False, **other}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"line": "a", "counts": True}, "--counts does not go with --line and --opcode"),
+        ({"opcode": "a", "normalised": True}, "--normalised does not go with --line and --opcode"),
         ({"page": "a.html", "line": "a"}, "--line does not go with --page"),
-        ({"page": "a.html", "counts": True}, "--counts does not go with --page"),
-        ({"as_json": True}, "--json is for a part of the kernel: expected --line or --opcode beside it"),
+        ({"page": "a.html", "json": True}, "--json does not go with --page"),
+        ({"line": "a", "no_such": "x"}, "--no-such does not go with --line and --opcode"),
     ],
 )
 def test_options_that_do_not_go_together_are_one_line(options: dict[str, object], message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
-        command.show_sass(["8"], None, None, **given(**{"page": "", "as_json": False, **options}))  # type: ignore[arg-type]
+        command.shown(["8"], {"config": None, "arch": None, **options})
+
+
+def test_without_one_of_the_three_nothing_is_done() -> None:
+    assert not command.shown(["8"], {"config": "a100", "arch": None, "line": "", "opcode": "", "counts": True})
 
 
 def test_lines_are_of_one_kernel_and_a_cubin_has_none() -> None:
     with pytest.raises(FlashladderError, match="lines are those of one kernel: expected one iteration, found 7, 8"):
-        command.show_sass(["7", "8"], None, None, page="", as_json=False, **given(line="a"))  # type: ignore[arg-type]
+        command.shown(["7", "8"], {"line": "a", "config": None, "arch": None})
     with pytest.raises(FlashladderError, match="a cubin alone has no CUDA lines to ask for"):
         command.kernel_of("a.cubin", None, None)
 
