@@ -99,8 +99,11 @@ def _ptxas(iteration: str, arch: str | None, configs: str, csv: str, *, json: bo
 def _ptx(iteration: str, config: str | None, **chosen: Any) -> None:
     from flashladder.view.binary import Wanted
     from flashladder.view.code import show_ptx
+    from flashladder.view.linked.command import shown
 
-    show_ptx(iteration, config, Wanted(**chosen))
+    if not shown([iteration], {"config": config, **chosen}, ptx_first=True):
+        of_file = {name: value for name, value in chosen.items() if name not in {"line", "opcode"}}
+        show_ptx(iteration, config, Wanted(**of_file))
 
 
 RUN: dict[str, Callable[[Given], None]] = {

@@ -113,6 +113,16 @@ OF_FILES = (
     Option("out", "of a file: write the cubin, or the PTX, that holds the kernel to this file", default=""),
 )
 """How a kernel of somebody's library is asked for, in PTX and in machine code."""
+OF_LINES = (
+    Option(
+        "line",
+        "what became of a line: FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER; kernel.ptx is the PTX",
+        default="",
+    ),
+    Option("opcode", "an opcode, what it came from or became: LDSM, HMMA.16816, or one of PTX, ldmatrix", default=""),
+)
+"""How lines and opcodes of a kernel are asked for, in PTX and in machine code."""
+PAGE = Option("page", "write CUDA, PTX and machine code with linked lines to this file, FILE.html", default="")
 
 
 class Parser(argparse.ArgumentParser):

@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flashladder.arguments import CONFIGS, METHODS, NUMBER, OF_FILES, ONE_CONFIG, Command, Option, result_file
+from flashladder.arguments import (
+    CONFIGS,
+    METHODS,
+    NUMBER,
+    OF_FILES,
+    OF_LINES,
+    ONE_CONFIG,
+    PAGE,
+    Command,
+    Option,
+    result_file,
+)  # fmt: skip
 from flashladder.commands.on_cpu import A_STEP as _STEP
 from flashladder.commands.on_cpu import EMULATE, STEP, TRACE
 from flashladder.commands.on_cpu import JSON as _JSON
@@ -69,6 +80,7 @@ _READ = (
             Option("after", STEP, form="word", required=True),
             _DIFF_CONFIG,
             _Flag("all", "the whole texts of the kernels"),
+            PAGE,
             _JSON,
         ),
     ),
@@ -202,13 +214,14 @@ _LOOK = (
     Command(
         "ptx",
         "Prints the PTX that ships, or of any library.",
-        ("ptx 7 --counts", "ptx kernel.cubin --clean"),
+        ("ptx 7 --counts", "ptx 8 --opcode LDSM", "ptx kernel.cubin --clean"),
         (
             Option("iteration", f"{STEP}, or {A_BINARY}", form="word", required=True),
             _CONFIG,
             _Flag("counts", "opcode counts only"),
             _Flag("normalised", "without comments and line numbers, as the lock hashes it"),
             *OF_FILES,
+            *OF_LINES,
             _FILES_ARCH,
             _JSON,
         ),
@@ -216,7 +229,11 @@ _LOOK = (
     Command(
         "sass",
         "Prints machine code beside its source, or of any library.",
-        ("sass 8 --counts", "sass lib.so --kernel 'flash_fwd_kernel (FP16, 128, 128, 64, 4)' --control"),
+        (
+            "sass 8 --counts",
+            "sass 8 --line ldmatrix.cuh",
+            "sass lib.so --kernel 'flash_fwd_kernel (FP16, 128, 128, 64, 4)' --control",
+        ),
         (
             Option("iteration", f"{STEP}, or {A_BINARY}", form="word", required=True),
             _CONFIG,
@@ -224,6 +241,8 @@ _LOOK = (
             _Flag("counts", "opcode classes only"),
             _Flag("control", "stalls, barriers and yields of each instruction, from its encoding"),
             *OF_FILES,
+            *OF_LINES,
+            PAGE,
             _JSON,
         ),
     ),

@@ -10,6 +10,7 @@ each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 import struct
@@ -53,10 +54,21 @@ def read_cubin(path: Path, kernel: str = KERNEL) -> Cubin:
     Raises:
         FlashladderError: no such file, no cubin, or no such kernel in it (the message lists those it has).
     """
+    with elf_of(path) as elf:
+        return _read(elf, kernel, relative(path))
+
+
+@contextmanager
+def elf_of(path: Path) -> Iterator[ELFFile]:
+    """A cubin as an ELF file; whatever goes wrong while it is read is one line.
+
+    Raises:
+        FlashladderError: no such file, or none that can be read as a cubin.
+    """
     where = relative(path)
     try:
         with path.open("rb") as stream:
-            return _read(ELFFile(stream), kernel, where)
+            yield ELFFile(stream)
     except FileNotFoundError as error:
         raise FlashladderError("no such cubin", where=where) from error
     except FlashladderError:
@@ -79,7 +91,7 @@ def _read(elf: ELFFile, kernel: str, where: str) -> Cubin:
         raise FlashladderError(
             "no such kernel in the cubin", where=where, expected=f".text.{kernel}", found=", ".join(names) or "no code"
         )
-    index = _symbol_index(elf, kernel)
+    index = symbol_index(elf, kernel)
     info = elf.get_section_by_name(".nv.info")
     values = {} if info is None else dict(_attributes(info.data(), index))
     if ATTRIBUTE_REGCOUNT not in values:
@@ -93,7 +105,12 @@ def _read(elf: ELFFile, kernel: str, where: str) -> Cubin:
     )  # fmt: skip
 
 
-def _symbol_index(elf: ELFFile, kernel: str) -> int:
+def symbol_index(elf: ELFFile, kernel: str) -> int:
+    """Which of the cubin's symbols `kernel` is.
+
+    Raises:
+        FlashladderError: none.
+    """
     symbols = elf.get_section_by_name(".symtab")
     if isinstance(symbols, SymbolTableSection):
         for index, symbol in enumerate(symbols.iter_symbols()):

@@ -218,6 +218,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         before, after = load_description(arguments.before), load_description(arguments.after)
         configs = equal_configs(before, after, arguments.config)
+        if arguments.page:
+            from flashladder.view.linked.command import write_diff_page  # which brings the reader of PTX
+
+            write_diff_page((before, after), configs, arguments.page)
+            return 0
         _diff((before, after), configs, as_json=arguments.json, whole=arguments.all)
     return 0
 

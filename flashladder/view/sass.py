@@ -22,6 +22,7 @@ from flashladder.errors import one_line_errors
 from flashladder.machine_code.sass import count, disassemble
 from flashladder.names import DEFAULT_ARCH, KERNEL
 from flashladder.view.binary import Wanted, is_file, show_sass
+from flashladder.view.linked.command import shown
 from flashladder.view.listing import COLUMNS, count_table, listing
 
 __all__ = ["COLUMNS", "count_table", "cubin_of", "listing", "main", "show"]
@@ -55,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints the listing of one target, or the counts of one or several; returns the exit code."""
     args = _arguments(argv)
     with one_line_errors():
+        if shown(args.targets, vars(args)):
+            return 0
         first, *others = args.targets
         if is_file(first) and not others:
             chosen: dict[str, Any] = {

@@ -1,0 +1,159 @@
+"""The linked view as a page: CUDA, PTX and machine code side by side in one HTML file that asks for nothing else.
+
+Why a page: what belongs together is seen by pointing at it, in both directions, and through inlined calls. The three
+texts stand in it once, as JSON; its script makes rows of them. Style and policy are those of the report's page
+(`flashladder.report.page.frame`): it may run its own script, whose digest it names, and nothing else. Two kernels
+stand beside each other; a CUDA line that both hold is chosen in both. ``results/report/code.html`` holds the ladder.
+
+Run: ``invoke sass 8 --page build/8.html``, ``invoke diff 8 9 --page build/8-9.html``.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+import hashlib
+from itertools import count, groupby
+import json
+from pathlib import Path
+import re
+from typing import Any
+import zlib
+
+from markupsafe import Markup
+
+from flashladder.machine_code.sass import LONE_OPCODES
+from flashladder.report.page.frame import TEMPLATES as REPORT
+from flashladder.report.page.frame import environment
+from flashladder.report.page.records import in_script
+from flashladder.view.linked.kernel import Linked, Place
+
+TEMPLATES = Path(__file__).with_name("templates")
+TEXTS = {"cuda": "CUDA", "ptx": "PTX", "sass": "Machine code"}
+BOOK = "The ladder, line by line"
+SIDES = 2  # kernels beside each other
+DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+
+def page(kernels: Sequence[Linked]) -> bytes:
+    """The page of one kernel; of two side by side; of more, one or two of which are chosen there.
+
+    Two begin without their PTX, as six texts are too narrow. Of more than two the texts are packed.
+    """
+    script = (TEMPLATES / "linked.js").read_text(encoding="utf-8")
+    style = "".join(path.read_text(encoding="utf-8") for path in (REPORT / "page.css", TEMPLATES / "linked.css"))
+    names = {kernel.key: kernel.title.capitalize() for kernel in kernels}
+    whole = environment(TEMPLATES).get_template("linked.html.j2").render(
+        title=BOOK if len(kernels) > SIDES else " and ".join(kernel.title for kernel in kernels).capitalize(),
+        slots=["Kernel", "beside it"][: min(SIDES, len(kernels))],
+        choices=names.items() if len(kernels) > SIDES else (),
+        texts=TEXTS.items(),
+        shown=[name for name in TEXTS if len(kernels) != SIDES or name != "ptx"],
+        style=Markup(style),  # noqa: S704  # this project's own
+        script=Markup(script),  # noqa: S704  # the same
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        data=Markup(in_script(document(kernels))),  # noqa: S704  # JSON that cannot end its element
+    )  # fmt: skip
+    return whole.encode()
+
+
+def document(kernels: Sequence[Linked]) -> dict[str, Any]:
+    """What the script reads.
+
+    Returns:
+        ``files``: (name, lines) of CUDA files, each once; ``lone``: opcodes that are a class of their own; ``texts``:
+        their titles; ``kernels``: what stands over each, and its ``data``. ``files`` and ``data`` are packed where
+        there are more than two kernels.
+    """
+    files: dict[tuple[str, tuple[str, ...]], int] = {}
+    form = packed if len(kernels) > SIDES else plain
+    return {
+        "kernels": [{**head(kernel), "data": form(_kernel(kernel, files))} for kernel in kernels],
+        "files": form([[name, list(lines)] for name, lines in files]),
+        "lone": sorted(LONE_OPCODES),
+        "texts": TEXTS,
+    }
+
+
+def plain(value: Any) -> Any:
+    """As it is: a page that can be searched for text."""
+    return value
+
+
+def packed(value: Any) -> str:
+    """JSON, deflated, in base64: a fifth of it. Another zlib may write other bytes of the same content."""
+    return base64.b64encode(zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 9)).decode()
+
+
+def unpacked(text: str) -> Any:
+    """What was packed."""
+    return json.loads(zlib.decompress(base64.b64decode(text)))
+
+
+def frame(page: bytes) -> str:
+    """A page without what its script reads: markup, style and script."""
+    return DATA.sub("", page.decode("utf-8"), count=1)
+
+
+def read_document(page: bytes) -> dict[str, Any]:
+    """What the script of a page reads, with all that is packed unpacked.
+
+    Raises:
+        ValueError: it is no such page.
+    """
+    found = DATA.search(page.decode("utf-8"))
+    if found is None:
+        raise ValueError("no data of a linked view")
+    data = json.loads(found[1])
+    for one in (data, *data["kernels"]):
+        for name in ("files", "data"):
+            if isinstance(one.get(name), str):
+                one[name] = unpacked(one[name])
+    return dict(data)
+
+
+def head(kernel: Linked) -> dict[str, Any]:
+    """What stands over a kernel, and what tells whose it is."""
+    return {
+        "key": kernel.key,
+        "title": kernel.title.capitalize(),
+        "config": kernel.config,
+        "arch": kernel.arch,
+        "ptx": len(kernel.ptx),
+        "lost": len(kernel.ptx) - len(kernel.became),
+        "sass": len(kernel.made_from),
+        "loop": len(kernel.main_loop),
+        "sha256": dict(kernel.digests),
+    }
+
+
+def _kernel(kernel: Linked, files: dict[tuple[str, tuple[str, ...]], int]) -> dict[str, Any]:
+    """The texts of a kernel and how they hang together.
+
+    Returns:
+        ``files`` it has; ``chains`` of (file, line), innermost first; ``ptx`` as (line, chain, text, label); ``sass``
+        as (index of its PTX or -1, text); ``blocks`` of it as (first, label, what it is for, blocks that may follow);
+        ``loop``: ranges of the main loop.
+    """
+    numbers = {
+        name: files.setdefault((name, kernel.sources.get(name, ())), len(files)) for name in kernel.files
+    }  # a file that two kernels have is one
+    chains: dict[tuple[Place, ...], int] = {}
+    ptx = [[row.line, chains.setdefault(row.chain, len(chains)), row.text, row.label] for row in kernel.ptx]
+    instructions, flow = kernel.sass.instructions, kernel.regions.flow
+    blocks = zip(flow.blocks, kernel.regions.names, flow.successors, strict=True)
+    return {
+        "files": list(numbers.values()),
+        "chains": [[[numbers[place.file], place.line] for place in chain] for chain in chains],
+        "ptx": [row if row[-1] else row[:-1] for row in ptx],
+        "sass": [[-1 if o is None else o, str(one)] for o, one in zip(kernel.made_from, instructions, strict=True)],
+        "blocks": [[block.begin, block.label, region, list(after)] for block, region, after in blocks],
+        "loop": _ranges(sorted(kernel.main_loop)),
+    }
+
+
+def _ranges(indices: Sequence[int]) -> list[list[int]]:
+    """Ascending indices as first and last of each run without a gap."""
+    counter = count()
+    runs = [list(run) for _, run in groupby(indices, key=lambda index: index - next(counter))]
+    return [[run[0], run[-1]] for run in runs]

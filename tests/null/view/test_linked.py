@@ -1,0 +1,226 @@
+"""What belongs together in a kernel: chains of calls, selections by line and by opcode, listings, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.machine_code.ptx_lines import PtxLines
+from flashladder.view.linked import command
+from flashladder.view.linked.kernel import Linked, Place, made_from, ptx_rows, require_same
+from flashladder.view.linked.listing import as_data, by_address, by_ptx
+from flashladder.view.linked.select import of_line, of_opcode, select
+from tests.null.view.linked_fixture import MADE_FROM, PTX, toy
+
+KERNEL = toy()
+
+
+def test_a_row_has_its_line_its_text_its_label_and_the_calls_that_it_was_inlined_through() -> None:
+    rows = KERNEL.ptx
+    assert [row.opcodes for row in rows] == [
+        ("ld.param.u64",), ("mov.u32",), ("mul.f32",), ("mul.f32",), ("setp.eq.u32",), ("bra",), ("ret",),
+    ]  # fmt: skip
+    assert PTX.splitlines()[rows[2].line - 1].strip().startswith(rows[2].text)
+    assert rows[2].text == "mul.f32 %f1, %f2, %f3;"
+    assert [row.label for row in rows] == ["", "", "$L__BB0_1", "", "", "", ""]
+    twice = Place("kernels/twice.cuh", 2)
+    assert (rows[2].chain, rows[3].chain) == ((twice, Place("kernel.cu", 4)), (twice, Place("kernel.cu", 5)))
+    assert rows[6].chain == ()  # line 0: the compiler made it up
+
+
+def test_became_is_made_from_turned_round() -> None:
+    assert KERNEL.became == {1: (1,), 2: (2,), 3: (3, 4), 4: (5,), 5: (6,), 6: (7,)}
+    assert [i for i in range(7) if i not in KERNEL.became] == [0]
+
+
+def test_lines_of_the_cubin_become_rows_and_lines_without_an_instruction_none() -> None:
+    lines = [row.line for row in KERNEL.ptx]
+    starts = [(0, 7), (16, lines[1]), (32, lines[2]), (48, lines[3]), (80, lines[4]), (96, lines[5]), (112, lines[6])]
+    assert made_from(KERNEL.ptx, KERNEL.sass, PtxLines(tuple(starts), 128, ())) == MADE_FROM
+
+
+def test_a_cubin_of_other_ptx_is_refused() -> None:
+    text = tuple(line.partition("//")[0] for line in PTX.splitlines())
+    require_same(KERNEL.ptx, PtxLines((), 0, text), "a.cubin")
+    other = [line.replace("%f2, %f3", "%f3, %f2") for line in text]
+    line = KERNEL.ptx[2].line
+    with pytest.raises(FlashladderError, match=f"a.cubin, line {line} of its PTX: the cubin was made from other PTX"):
+        require_same(KERNEL.ptx, PtxLines((), 0, tuple(other)), "a.cubin")
+    with pytest.raises(FlashladderError, match="found no such line"):
+        require_same(KERNEL.ptx, PtxLines((), 0, text[:12]), "a.cubin")
+
+
+def test_ptx_of_another_kernel_is_refused() -> None:
+    with pytest.raises(FlashladderError, match="no such kernel in the PTX: expected other, found flash_fwd_kernel"):
+        ptx_rows(PTX, "toy.ptx", "other")
+
+
+@pytest.mark.parametrize(
+    ("line", "ptx", "sass"),
+    [
+        ("kernels/twice.cuh:2", {2, 3}, {2, 3, 4}),
+        ("twice.cuh:2", {2, 3}, {2, 3, 4}),
+        ("twice.cuh", {2, 3}, {2, 3, 4}),
+        ("kernels", {2, 3}, {2, 3, 4}),  # a folder
+        ("kernels/", {2, 3}, {2, 3, 4}),
+        ("kernel.cu:5", {3}, {3, 4}),  # by what it calls
+        ("kernel.cu:4-6", {2, 3, 4, 5}, {2, 3, 4, 5, 6}),
+        ("kernel.cu:3", {0, 1}, {1}),
+        ("kernel.ptx:1-18", {0, 1, 2}, {1, 2}),
+        (" kernel.cu:5 ", {3}, {3, 4}),
+    ],
+)
+def test_a_line_names_what_was_made_from_it_also_through_calls(line: str, ptx: set[int], sass: set[int]) -> None:
+    found = of_line(KERNEL, line)
+    assert (set(found.ptx), set(found.sass)) == (ptx, sass)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "ptx", "sass"),
+    [
+        ("FMUL", {2, 3}, {2, 3}),
+        ("FMUL.FTZ", {2, 3}, {2, 3}),
+        ("MOV", {3}, {0, 4}),  # not IMAD.MOV.U32, and one is the assembler's own
+        ("mul", {2, 3}, {2, 3, 4}),
+        ("mul.f32", {2, 3}, {2, 3, 4}),
+        ("ld.param", {0}, set()),
+    ],
+)
+def test_an_opcode_names_both_sides(opcode: str, ptx: set[int], sass: set[int]) -> None:
+    found = of_opcode(KERNEL, opcode)
+    assert (set(found.ptx), set(found.sass)) == (ptx, sass)
+
+
+def test_line_and_opcode_together_are_what_is_in_both() -> None:
+    found = select(KERNEL, "kernel.cu:5", "FMUL")
+    assert (set(found.ptx), set(found.sass)) == ({3}, {3})
+    everything = select(KERNEL, None, None)
+    assert (len(everything.ptx), len(everything.sass)) == (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("line", "opcode", "message"),
+    [
+        ("a:b", None, "not a line of source: expected FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER, where FILE"),
+        ("", None, "not a line of source"),
+        ("kernel.cu:", None, "not a line of source"),
+        ("kernel.cu:٣", None, "not a line of source"),
+        ("kernel.cu:5-4", None, "not a range of lines: expected FIRST-LAST, from 1, ascending, found 'kernel.cu:5-4'"),
+        ("kernel.cu:0", None, "not a range of lines"),
+        ("kernel.cu:1-2", None, "kernel.cu:1-2: no code was made from there: expected a line with code, such as 3, 4"),
+        ("twice.cuh:3", None, "kernels/twice.cuh:3: no code was made from there: expected a line with code, such as 2"),
+        ("twise.cuh:3", None, "no such file in this kernel: expected one of kernel.cu, kernels/twice.cuh, kernel.ptx"),
+        ("ice.cuh:2", None, "no such file in this kernel"),
+        ("kernels:2", None, "no such file in this kernel"),
+        ("kern", None, "no such file in this kernel"),
+        ("../twice.cuh:9999999999", None, "not a line of source"),
+        (None, "FMUl", "no such opcode"),
+        (None, "FMUK", "did you mean 'FMUL'?"),
+        (None, "", "no such opcode"),
+        (None, "mull.f32", "did you mean 'mul'?"),
+        (None, "HMMA", "the kernel has no such instruction: expected one of BRA, EXIT, FMUL, IMAD, ISETP, MOV, found"),
+        (None, "FMUL.RZ", "the kernel has no such instruction: expected one of FMUL.FTZ, found 'FMUL.RZ'"),
+        ("kernel.cu:3", "FMUL", "nothing in the kernel is of that line and of that opcode"),
+    ],
+)  # fmt: skip
+def test_what_names_nothing_is_one_line(line: str | None, opcode: str | None, message: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        select(KERNEL, line, opcode)
+    assert message in str(caught.value)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_two_files_end_in_is_refused() -> None:
+    two = replace(KERNEL, sources={**KERNEL.sources, "kernels/other/twice.cuh": ("x",)})
+    with pytest.raises(FlashladderError, match="several files of this kernel have that name: expected one of"):
+        of_line(two, "twice.cuh:2")
+    assert of_line(two, "kernels/twice.cuh:2").sass == {2, 3, 4}
+
+
+def test_the_listing_by_address_has_cuda_ptx_and_machine_code() -> None:
+    assert by_address(KERNEL, select(KERNEL, "kernel.cu:5", None)).splitlines() == [
+        "// kernels/twice.cuh:2 < kernel.cu:5",
+        "//   return x * y;",
+        f"{KERNEL.ptx[3].line:6d}  mul.f32 %f4, %f1, %f3;",
+        "|       0030  FMUL.FTZ R5, R4, R3",
+        "|       0040  MOV R6, R5",
+        "",
+        "PTX lines 1, machine instructions 2: 1 FMUL, 1 MOV; 2 in the main loop",
+    ]
+    assert by_address(KERNEL, of_opcode(KERNEL, "MOV")).splitlines()[:2] == [
+        "      // the assembler's own",
+        "        0000  MOV R1, c[0x0][0x28]",
+    ]
+
+
+def test_the_listing_by_ptx_tells_what_became_nothing() -> None:
+    lines = by_ptx(KERNEL, select(KERNEL, "kernel.cu:3", None)).splitlines()
+    assert lines[2:6] == [
+        f"{KERNEL.ptx[0].line:6d}  ld.param.u64 %rd1, [p0];",
+        "        (no instruction of its own: removed, or one with another's)",
+        f"{KERNEL.ptx[1].line:6d}  mov.u32 %r1, 0;",
+        "        0010  IMAD.MOV.U32 R2, RZ, RZ, RZ",
+    ]
+    assert lines[-1] == (
+        "PTX lines 2 (1 without machine code of their own), machine instructions 1: 1 IMAD.MOV.U32; 0 in the main loop"
+    )
+
+
+def test_json_holds_both_directions() -> None:
+    data = json.loads(json.dumps(as_data(KERNEL, of_opcode(KERNEL, "MOV"))))
+    assert data["sha256"] == {"PTX": "ab" * 32, "machine code": "cd" * 32}
+    assert [(one["address"], one["ptx"], one["main_loop"]) for one in data["sass"]] == [
+        (0, None, False),
+        (64, KERNEL.ptx[3].line, True),
+    ]
+    assert data["ptx"] == [
+        {
+            "line": KERNEL.ptx[3].line,
+            "text": "mul.f32 %f4, %f1, %f3;",
+            "cuda": ["kernels/twice.cuh:2", "kernel.cu:5"],
+            "sass": [48, 64],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"line": "a", "counts": True}, "--counts does not go with --line and --opcode"),
+        ({"opcode": "a", "normalised": True}, "--normalised does not go with --line and --opcode"),
+        ({"page": "a.html", "line": "a"}, "--line does not go with --page"),
+        ({"page": "a.html", "json": True}, "--json does not go with --page"),
+        ({"line": "a", "no_such": "x"}, "--no-such does not go with --line and --opcode"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_line(options: dict[str, object], message: str) -> None:
+    with pytest.raises(FlashladderError, match=message):
+        command.shown(["8"], {"config": None, "arch": None, **options})
+
+
+def test_without_one_of_the_three_nothing_is_done() -> None:
+    assert not command.shown(["8"], {"config": "a100", "arch": None, "line": "", "opcode": "", "counts": True})
+
+
+def test_lines_are_of_one_kernel_and_a_cubin_has_none() -> None:
+    with pytest.raises(FlashladderError, match="lines are those of one kernel: expected one iteration, found 7, 8"):
+        command.shown(["7", "8"], {"line": "a", "config": None, "arch": None})
+    with pytest.raises(FlashladderError, match="a file alone has no CUDA lines to ask for"):
+        command.kernel_of("a.cubin", None, None)
+
+
+@pytest.mark.parametrize("path", ["page", "page.htm", ".."])
+def test_a_page_ends_in_html(path: str) -> None:
+    with pytest.raises(FlashladderError, match="not the name of a page"):
+        command.page_path(path)
+
+
+def test_files_begin_with_the_composed_kernel() -> None:
+    found: Linked = KERNEL
+    assert found.files == ("kernel.cu", "kernels/twice.cuh")
+    assert found.source(Place("kernels/twice.cuh", 2)) == "    return x * y;"
+    assert (found.source(Place("kernels/twice.cuh", 9)), found.source(Place("nosuch", 1))) == ("", "")

@@ -1,0 +1,138 @@
+"""The lines of a real kernel: as nvdisasm reads them, as a second compile gives them, and through the commands.
+
+Run: pytest tests/nvcc/test_linked_nvcc.py  (6 s)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import json
+from pathlib import Path
+import re
+import subprocess
+from typing import Any
+
+import pytest
+
+from analysis.linked_page import PAGE
+from flashladder.build.compile import cubin_for
+from flashladder.build.store import CubinEntry
+from flashladder.ladder.iteration import load_iteration
+from flashladder.lock.command import locked_kernel
+from flashladder.machine_code.cubin import read_cubin
+from flashladder.machine_code.ptx_lines import LINES, TEXT, read_ptx_lines
+from flashladder.toolchain.wheels import find_toolchain
+from flashladder.view.command import main as view
+from flashladder.view.linked.command import kernel_of, shown
+from flashladder.view.linked.kernel import Linked
+from flashladder.view.linked.page import document, read_document
+from flashladder.view.linked.select import of_line, of_opcode
+from flashladder.view.sass import main as sass
+
+pytestmark = pytest.mark.nvcc
+
+STEP = load_iteration(8)
+CONFIG = STEP.configs["a100"]
+NVDISASM = re.compile(rf'//## File "\{TEXT}", line (\d+)|/\*([0-9a-f]{{4,}})\*/ +\S.*;')
+LOC = re.compile(r"^[ \t]*\.loc[ \t][^\n]*$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Linked:
+    return kernel_of("8", "a100", "sm_80")
+
+
+def entry(arch: str) -> CubinEntry:
+    return cubin_for(STEP, CONFIG, arch, find_toolchain())
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_every_line_is_the_one_that_nvdisasm_reads(arch: str) -> None:
+    cubin = entry(arch).cubin
+    lines = read_ptx_lines(cubin)
+    words = [str(find_toolchain().nvdisasm), "-c", "-gp", "-ndf", str(cubin)]
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    line, theirs = None, []
+    for match in NVDISASM.finditer(text):
+        if match[1]:
+            line = int(match[1])
+        else:
+            theirs.append((int(match[2], 16), line))
+    assert len(theirs) * 16 == lines.end
+    assert theirs == [(address, lines.at(address)) for address, _ in theirs]
+
+
+def test_a_second_compile_without_loc_makes_the_same_code_and_names_the_same_lines(tmp_path: Path) -> None:
+    """``.loc`` lines move no instruction, and the lines of the PTX do not hang on them."""
+    one = entry("sm_80")
+    own, out = tmp_path / "own.ptx", tmp_path / "own.cubin"
+    own.write_text(LOC.sub("", one.ptx.read_text(encoding="utf-8")), encoding="utf-8")
+    words = [str(find_toolchain().ptxas), "-arch=sm_80", "-lineinfo", str(own), "-o", str(out)]
+    subprocess.run(words, check=True, capture_output=True)
+    locked = locked_kernel(8, CONFIG, "sm_80")
+    assert locked is not None
+    assert read_cubin(out).text_sha256 == read_cubin(one.cubin).text_sha256 == locked.text_sha256
+    here, there = read_ptx_lines(one.cubin), read_ptx_lines(out)
+    addresses = range(0, here.end, 16)
+    assert [here.at(address) for address in addresses] == [there.at(address) for address in addresses]
+
+
+def test_nearly_all_machine_code_has_its_ptx_and_one_to_one_classes_match(kernel: Linked) -> None:
+    assert sum(origin is None for origin in kernel.made_from) <= 4
+    for ptx, name in (("mma", "HMMA"), ("ldmatrix", "LDSM"), ("ex2", "MUFU.EX2"), ("cp.async.cg", "LDGSTS")):
+        forward, backward = of_opcode(kernel, ptx), of_opcode(kernel, name)
+        assert backward.sass <= forward.sass, name
+        assert backward.ptx == forward.ptx, name
+        assert len(backward.sass) == len(backward.ptx) > 0, name
+
+
+def test_a_chain_leads_from_the_instruction_to_the_kernel(kernel: Linked) -> None:
+    found = of_line(kernel, "mma.cuh")
+    assert found.ptx > of_opcode(kernel, "mma").ptx
+    for row in found.ptx:
+        chain = kernel.ptx[row].chain
+        assert chain[0].file == "kernels/ptx/mma.cuh"
+        assert chain[-1].file == "kernels/entry.cuh"
+        assert all(kernel.source(place) for place in chain)
+    schedule = next(file for file in kernel.files if file.startswith("kernels/ampere/schedule/"))
+    assert of_line(kernel, schedule).sass > found.sass
+
+
+def test_the_commands_print_both_ways(capsys: pytest.CaptureFixture[str], kernel: Linked) -> None:
+    n = len(of_opcode(kernel, "LDSM").sass)
+    assert sass(["8", "--opcode", "LDSM", "--config", "a100"]) == 0
+    page = capsys.readouterr().out
+    assert page.count("  LDSM.16.") == page.count("  ldmatrix.sync.") == n
+    assert page.splitlines()[-1] == f"PTX lines {n}, machine instructions {n}: {n} LDSM; {n} in the main loop"
+    assert shown(["8"], {"config": "a100", "arch": "sm_80", "opcode": "LDSM", "json": True}, ptx_first=True)
+    data = json.loads(capsys.readouterr().out)
+    assert {one["text"].partition(".")[0] for one in data["ptx"]} == {"ldmatrix"}
+    assert len(data["ptx"]) == n
+
+
+def test_pages_are_written_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], kernel: Linked) -> None:
+    one, two = tmp_path / "8.html", tmp_path / "7-8.html"
+    assert sass(["8", "--page", str(one)]) == 0
+    assert view(["diff", "7", "8", "--page", str(two)]) == 0
+    assert capsys.readouterr().out.split() == [str(one), str(two)]
+    assert 100_000 < one.stat().st_size < two.stat().st_size < 2_000_000
+    text = two.read_text(encoding="utf-8")
+    assert text.count('class="kernel"') == 2
+    assert kernel.digests["machine code"] in one.read_text(encoding="utf-8")
+
+
+def resolved(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A kernel of a page with its files in place of their numbers."""
+    (one,) = (kernel for kernel in document["kernels"] if kernel["key"] == key)
+    data, files = one["data"], document["files"]
+    chains = [[[files[file][0], line] for file, line in chain] for chain in data["chains"]]
+    own = {**data, "chains": chains, "files": [files[number] for number in data["files"]]}
+    return dict(json.loads(json.dumps({**one, "data": own})))
+
+
+def test_the_committed_page_shows_this_very_kernel(kernel: Linked) -> None:
+    assert resolved(read_document(PAGE.read_bytes()), "8") == resolved(document([kernel]), "8")
+
+
+def test_the_table_that_is_read_is_there() -> None:
+    assert LINES.encode() in entry("sm_80").cubin.read_bytes()
