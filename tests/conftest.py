@@ -8,11 +8,14 @@ import gc
 import signal
 from typing import Any
 
+from hypothesis import settings
 import pytest
 
 from flashladder import lasting
 from flashladder.gpu import device
 
+settings.register_profile("same inputs every time", derandomize=True)  # `nox -s fuzz` looks for new ones
+settings.load_profile("same inputs every time")
 SECONDS = {"slow": 20.0, "nvcc": 0.4, "": 0.0}  # about, by marker, for the order alone
 
 

@@ -131,7 +131,7 @@ def test_a_branch_to_what_is_not_there_and_a_gap_are_errors() -> None:
         graph_of(code("NOP", "@P0 BRA `(.L_x_7)", "EXIT"))
     text = LISTING.read_text(encoding="utf-8").splitlines()
     without = [line for line in text if "/*0070*/" not in line]
-    with pytest.raises(FlashladderError, match="instructions are missing: expected one at address 0x70, found 0x80"):
+    with pytest.raises(FlashladderError, match=r"a gap in nvdisasm.s listing: expected 0070, found /\*0080"):
         graph_of(parse("\n".join(without)))
 
 
