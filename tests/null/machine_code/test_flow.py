@@ -127,7 +127,7 @@ def test_an_indirect_branch_goes_where_nvdisasm_lists() -> None:
 
 
 def test_a_branch_to_what_is_not_there_and_a_gap_are_errors() -> None:
-    with pytest.raises(FlashladderError, match="a branch to nowhere in nvdisasm.s listing: found 0010"):
+    with pytest.raises(FlashladderError, match=r"a branch to nowhere in nvdisasm.s listing: found 0010"):
         graph_of(code("NOP", "@P0 BRA `(.L_x_7)", "EXIT"))
     text = LISTING.read_text(encoding="utf-8").splitlines()
     without = [line for line in text if "/*0070*/" not in line]
