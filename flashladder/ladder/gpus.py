@@ -28,6 +28,10 @@ from flashladder.yaml_text import yaml_files
 
 GPUS = CONFIGS / "gpus"
 LIMITS = ("threads_per_block", "shared_memory_per_block", "registers_per_thread", "registers_per_block")
+OF_SM = (
+    *("warps_per_sm", "blocks_per_sm", "registers_per_sm", "partitions_per_sm", "register_unit"),
+    *("shared_memory_per_sm", "shared_memory_unit", "shared_memory_reserved"),
+)
 _UNITS = {"KiB": 1024, "KiB/block": 1024}
 
 
@@ -103,6 +107,11 @@ class Gpu(BaseModel):
             FlashladderError: the GPU's file does not describe its SMs.
         """
         return occupancy_of(self.sm, registers=registers, threads=threads, shared_bytes=shared_bytes, barriers=barriers)
+
+    @property
+    def describes_sm(self) -> bool:
+        """Whether its file has what `sm` needs; a GPU that nobody asks for its occupancy may go without."""
+        return all(name in self.peaks for name in OF_SM)
 
     def runs(self, arch: str) -> bool:
         """Whether it runs machine code for `arch`: its own, or of an earlier minor version of the same major one."""

@@ -34,7 +34,12 @@ def residency_of(row: PtxasRow, rows: Sequence[PtxasRow]) -> Residency:
         rows: of the table; those of the same kernel for other architectures may serve a GPU better.
     """
     arches = {one.arch for one in rows if (one.kernel, one.config) == (row.kernel, row.config)}
-    return {key: _of(row, gpu) for key, gpu in load_gpus().items() if _best(gpu, arches) == row.arch}
+    return {key: _of(row, gpu) for key, gpu in _described().items() if _best(gpu, arches) == row.arch}
+
+
+def _described() -> Mapping[str, Gpu]:
+    """The GPUs whose files describe an SM."""
+    return {key: gpu for key, gpu in load_gpus().items() if gpu.describes_sm}
 
 
 def _best(gpu: Gpu, arches: set[str]) -> str | None:
@@ -59,7 +64,7 @@ def as_data(row: PtxasRow, rows: Sequence[PtxasRow]) -> dict[str, object]:
 
 def to_csv(rows: Sequence[PtxasRow]) -> str:
     """The ptxas table with four columns for each GPU, empty where it runs another row; lines end in a newline."""
-    gpus = list(load_gpus())
+    gpus = list(_described())
     lines = []
     for row in rows:
         found, cells = residency_of(row, rows), list[object](asdict(row).values())
@@ -79,7 +84,7 @@ def render(rows: Sequence[PtxasRow], limit: int) -> str:
         rows: of the ptxas table, at least one.
         limit: columns of the terminal; where they are too few, a kernel's configuration has a line of its own.
     """
-    gpus = load_gpus()
+    gpus = _described()
     served: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
         cells = served.setdefault((row.kernel, row.config), {})

@@ -17,6 +17,8 @@ import zipfile
 
 import pytest
 
+from flashladder.binaries.kernels import kernels_of, with_facts
+from flashladder.binaries.sources import images
 from flashladder.build import artifacts, native, wheel
 from flashladder.build.command import BuildResult, build_iteration
 from flashladder.errors import FlashladderError
@@ -24,6 +26,7 @@ from flashladder.files import sha256
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.machine_code.cubin import text_sha256
 from flashladder.machine_code.ptxas import from_csv
+from flashladder.names import KERNEL
 from flashladder.paths import ROOT
 from flashladder.toolchain.wheels import find_toolchain
 
@@ -100,6 +103,16 @@ def test_the_manifest_names_every_file_and_every_kernel(built: BuildResult, mani
 def test_the_ptxas_table_reads_back(built: BuildResult) -> None:
     assert from_csv((built.folder / "kernels.csv").read_text()) == list(built.rows)
     assert {row.arch for row in built.rows} == {"sm_80", "sm_90"}
+
+
+def test_the_wheels_kernels_are_listed_by_the_configurations_of_its_table(built: BuildResult) -> None:
+    """All have one symbol: the library's own table, not their names, tells them apart."""
+    with images(built.wheel) as found:
+        kernels = with_facts(kernels_of(found, "SASS"))
+        assert {(one.symbol, one.config, one.arch, one.facts and one.facts.registers) for one in kernels} == {
+            (KERNEL, row.config, row.arch, row.registers) for row in built.rows
+        }
+        assert {one.config for one in kernels_of(found, "PTX")} == {row.config for row in built.rows}
 
 
 def test_the_log_holds_every_command(built: BuildResult) -> None:

@@ -11,6 +11,7 @@ import pytest
 from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, PtxasUsage
+from flashladder.view import residency
 from flashladder.view.residency import as_data, render, residency_of, to_csv
 
 SMEM = KernelConfig.parse(EXAMPLE).smem_bytes
@@ -75,6 +76,16 @@ def test_the_table_fits_and_names_what_it_lacks(limit: int) -> None:
     whole = render([row(arch) for arch in ("sm_80", "sm_86", "sm_89", "sm_90")], limit)
     assert "No code" not in whole
     assert max(map(len, whole.splitlines())) <= limit
+
+
+def test_a_gpu_that_does_not_describe_its_sms_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = dict(load_gpus())
+    peaks = {name: one for name, one in gpus["a100"].peaks.items() if name != "warps_per_sm"}
+    gpus["a100"] = gpus["a100"].model_copy(update={"peaks": peaks})
+    monkeypatch.setattr(residency, "load_gpus", lambda: gpus)
+    assert set(residency_of(row("sm_80"), [row("sm_80")])) == {"rtx3090", "rtx4090"}
+    assert "a100_ctas" not in to_csv([row("sm_80")])
+    assert "A100" not in render([row("sm_80")], 80)
 
 
 def test_more_registers_never_let_more_ctas_in() -> None:
