@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+import itertools
 from pathlib import Path
 import re
 
@@ -31,7 +32,7 @@ _BLANKS = re.compile(r"[ \t]+")
 
 _LABEL = re.compile(r"^(?:[$%A-Za-z_][\w$]*:(?!:)\s*)+")
 _VECTOR = re.compile(r"\{\s*[^{};\s][^{};]*\}")  # braces around operands or initial values: a block holds a ``;``
-_STATEMENT = re.compile(r"^(?:@!?%\w+\s+)?(?P<opcode>[a-z][\w.:]*)")
+_STATEMENT = re.compile(r"^(?:@!?%\w+\s+)?(?P<opcode>[a-z][\w.:]*(?:\s+\.[a-z][\w.:]*)*)")
 
 
 def normalise(text: str) -> str:
@@ -62,9 +63,9 @@ def opcodes(text: str) -> list[str]:
     found = []
     for statement in re.split(r"[;{}]", _VECTOR.sub("", normalise(text))):
         lines = (_LABEL.sub("", line).strip() for line in statement.splitlines())
-        first = next((line for line in lines if line and not line.startswith(".")), "")
-        if match := _STATEMENT.match(first):
-            found.append(match["opcode"])
+        own = " ".join(itertools.dropwhile(lambda line: not line or line.startswith("."), lines))
+        if match := _STATEMENT.match(own):
+            found.append("".join(match["opcode"].split()))
     return found
 
 

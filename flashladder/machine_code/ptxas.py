@@ -19,13 +19,13 @@ from flashladder.names import KERNEL
 
 INT_FIELDS = ("registers", "stack", "spill_stores", "spill_loads", "barriers", "smem_static")
 
-_N = r"(\d{1,12})"
+_N = r"(0|[1-9]\d{0,11})"  # as the tool writes it
 _INFO = r"ptxas info\s*: "
 _ENTRY = re.compile(rf"{_INFO}Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
 _PROPERTIES = re.compile(rf"{_INFO}Function properties for '?(?P<name>[^\s']+)'?")
 _STACK = re.compile(rf"\s+{_N} bytes stack frame, {_N} bytes spill stores, {_N} bytes spill loads")
 _USED = re.compile(rf"{_INFO}Used {_N} registers(?P<rest>(?:, [^,]+)*)")
-_TIME = re.compile(rf"{_INFO}Compile time = (\d{{1,12}}(?:\.\d{{1,12}})?) ms")
+_TIME = re.compile(rf"{_INFO}Compile time = ((?:0|[1-9]\d{{0,11}})(?:\.\d{{1,12}})?) ms")
 _GLOBAL = re.compile(rf"{_INFO}{_N} bytes gmem(?:, {_N} bytes cmem\[\d+\])*")
 _OVERRIDING = re.compile(
     rf"{_INFO}Overriding maximum register limit {_N} for '[^']+' with\s+{_N} of maxrregcount option"
@@ -170,7 +170,7 @@ def _paragraph(log: str, kernel: str, where: str | Path | None) -> tuple[list[st
         elif properties := _PROPERTIES.fullmatch(line):
             about = properties["name"]
         elif any(form.fullmatch(line) for form in (_STACK, _USED, _TIME)):
-            lines += [line] if about == kernel else []
+            lines += [line] if about == kernel and arches else []  # its properties stand behind its entry
         elif line and not (_WARNING.search(line) or any(form.fullmatch(line) for form in _WITHOUT_FACTS)):
             raise FlashladderError("unknown line of ptxas", where=where, found=line)
     return arches, lines

@@ -108,3 +108,10 @@ def test_refuses_what_is_not_ptx(tmp_path: Path) -> None:
     (tmp_path / "kernel.cubin").write_bytes(b"\x7fELF\xff")
     with pytest.raises(FlashladderError, match="not PTX"):
         read_ptx(tmp_path / "kernel.cubin")
+
+
+def test_modifiers_of_an_opcode_may_stand_apart() -> None:
+    assert opcodes(".version 9.0\n.entry k() {\nld.shared\n.u32 %r1, [s];\n@%p1 mma.sync .aligned %r1;\n}\n") == [
+        "ld.shared.u32",
+        "mma.sync.aligned",
+    ]
