@@ -59,6 +59,10 @@ class Gpu(BaseModel):
     peaks: Annotated[
         Mapping[str, Quantity], Field(description="what no kernel can exceed: compute by dtype, bandwidth, sizes")
     ]
+    rates: Annotated[
+        Mapping[str, Quantity],
+        Field(default_factory=dict, description="what an SM takes per clock, and latencies: for the model of a kernel"),
+    ]
 
     def excess(self, config: KernelConfig) -> tuple[str, str] | None:
         """What a CTA of `config` may have at most on this GPU, and what it needs; None when it fits."""
@@ -77,6 +81,16 @@ class Gpu(BaseModel):
         if name not in self.peaks:
             raise FlashladderError("the GPU's description lacks a value", where=f"{self.gpu}.yaml", expected=name)
         return int(self.peaks[name].value * _UNITS.get(self.peaks[name].unit, 1))
+
+    def rate(self, name: str) -> float:
+        """A rate or a latency of `rates`.
+
+        Raises:
+            FlashladderError: the GPU's file does not have it.
+        """
+        if name not in self.rates:
+            raise FlashladderError("the GPU's description lacks a rate", where=f"{self.gpu}.yaml", expected=name)
+        return self.rates[name].value
 
     @property
     def sm(self) -> Sm:
