@@ -120,6 +120,7 @@ RUN: dict[str, Callable[[Given], None]] = {
     },
     "sass": understood_by("view.sass", "sass"),
     "cfg": understood_by("view.flow.command", "cfg"),
+    "explain": understood_by("explain.command", "explain"),
     "tour": understood_by("view.tour", "tour"),
     "verify": understood_by("gate.verify", "verify"),
     "doctor": understood_by("gpu.doctor", "doctor"),

@@ -125,6 +125,13 @@ CASES: list[tuple[list[str], str]] = [
     (["sass", "tests/data/tiny.cu"], "tiny.cu: no GPU code in the file: expected a wheel, library, object"),
     (["ptx", "tests/data/tiny.sm_80.cubin"], "no PTX in the file, nor in its cubins; ptxas keeps it"),
     (["ptx", "./nosuch.so"], "nosuch.so: no such file"),
+    (["explain", "17"], f"{NUMBER}17"),
+    (
+        ["explain", "7", "--gpu", "b200"],
+        "no such GPU: expected a100, h100, h200, rtx3090, rtx4090, found 'b200'; did you",
+    ),
+    (["explain", "7", "--seq-len", "0"], "sequence length: expected a whole number, such as 4096, found 0"),
+    (["explain", "7", "--config", "x"], SPELLING),
     (["cfg", "nosuch.cubin"], "nosuch.cubin: no such cubin"),
     (["cfg", "README.md"], WORDS),
     # sweeps

@@ -30,6 +30,7 @@ from flashladder.commands.on_cpu import A_PTX_FILE, AN_ITERATION
 from flashladder.emulate import command as emulate
 from flashladder.emulator.budget import parse_bytes
 from flashladder.emulator.run.launch import MEMORY_BUDGET
+from flashladder.explain import command as explain
 from flashladder.files import last_iteration
 from flashladder.gate import command as gate
 from flashladder.gate import verify
@@ -49,13 +50,14 @@ from flashladder.view.flow import command as cfg
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
-    "gate", "sweep", "verify", "doctor", "bundle", "help", "tour", "trace", "cfg",
+    "gate", "sweep", "verify", "doctor", "bundle", "help", "tour", "trace", "cfg", "explain",
 }  # fmt: skip
 
 
 PARSERS = {
     bench: "bench", build: "build", check: "check", doctor: "doctor", emulate: "emulate", gate: "gate",
-    cfg: "cfg", report: "report", sass: "sass", sweep: "sweep", verify: "verify", view: "show",
+    cfg: "cfg", explain: "explain", report: "report", sass: "sass", sweep: "sweep", verify: "verify",
+    view: "show",
 }  # fmt: skip
 
 

@@ -1,0 +1,173 @@
+"""``invoke explain 16 --gpu a100``: what binds a kernel on a GPU, and how fast the model says it is.
+
+Why: a step changes the instruction stream, and the same stream is bound by other things on other GPUs. Nothing here was
+measured on the GPU that is asked for, unless a line says so: a prediction is marked as one (docs/explain.md tells its
+errors). Also runs as ``python -m flashladder.explain 16``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import json
+import textwrap
+
+from flashladder.arguments import parser_of
+from flashladder.columns import table, terminal_width
+from flashladder.commands import COMMANDS
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.explain.chip import SCHEDULERS
+from flashladder.explain.kernel import HEADS, kernel_of
+from flashladder.explain.predict import BATCH, Prediction, predict
+from flashladder.explain.validation import as_data, known
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.gpus import Gpu, load_gpus
+from flashladder.ladder.iteration import Iteration
+from flashladder.ladder.selection import one_config
+from flashladder.located import closest
+from flashladder.names import GPUS, PUBLISHED_GPU
+
+SHOWN_FROM = 0.005  # share of a scheduler's clocks: shorter waits are not listed
+LONGEST = 9  # digits of a number
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the prediction of one kernel on one GPU; returns the exit code."""
+    options = parser_of(COMMANDS["explain"], "explain", "16 --gpu a100").parse_args(argv)
+    with one_line_errors():
+        prediction = explain(options.iteration, options.gpu, options.config, length_of(options.seq_len))
+        print(json.dumps(document(prediction), indent=2) if options.json else text(prediction, terminal_width()))
+    return 0
+
+
+def length_of(words: str) -> int:
+    """A sequence length.
+
+    Raises:
+        FlashladderError: it is no positive whole number.
+    """
+    if not (words.isascii() and words.isdigit() and len(words) <= LONGEST and int(words)):
+        raise FlashladderError("sequence length", expected="a whole number, such as 4096", found=words)
+    return int(words)
+
+
+def explain(description: str, key: str, config: str | None, seq_len: int) -> Prediction:
+    """What the model says of an iteration or an ablation on a GPU.
+
+    Raises:
+        FlashladderError: no such iteration, GPU or configuration; else as `predict`.
+    """
+    gpu = load_gpus().get(key)
+    if gpu is None:
+        raise FlashladderError(
+            "no such GPU", expected=", ".join(load_gpus()), found=repr(key), hint=closest(key, list(load_gpus()))
+        )
+    iteration = load_description(description)
+    chosen = one_config(iteration, config or configs_of(gpu))
+    if excess := gpu.excess(chosen):
+        raise FlashladderError(f"the configuration is too large for {key}", expected=excess[0], found=excess[1])
+    return predict(kernel_of(iteration, chosen, arch_of(iteration, gpu)), gpu, seq_len)
+
+
+def configs_of(gpu: Gpu) -> str:
+    """The GPU whose configurations a GPU runs: its own; of the same architecture; for Ada those of the RTX 3090."""
+    if gpu.gpu in GPUS:
+        return gpu.gpu
+    same = [key for key in GPUS if load_gpus()[key].arch[:4] == gpu.arch[:4] and load_gpus()[key].arch <= gpu.arch]
+    return same[-1] if same else PUBLISHED_GPU
+
+
+def arch_of(iteration: Iteration, gpu: Gpu) -> str:
+    """The architecture whose machine code of an iteration a GPU runs.
+
+    Raises:
+        FlashladderError: none of the iteration's targets runs there.
+    """
+    targets = iteration.family.targets.arches
+    if gpu.arch in targets:
+        return gpu.arch
+    raise FlashladderError(
+        f"iteration {iteration.description} is not built for the {gpu.title}", expected=gpu.arch,
+        found=", ".join(targets),
+    )  # fmt: skip
+
+
+def document(prediction: Prediction) -> dict[str, object]:
+    """The prediction for scripts, with what was measured or published beside it."""
+    told = actual(prediction)
+    return {
+        "gpu": prediction.gpu.gpu,
+        "seq_len": prediction.seq_len,
+        **as_data(prediction).model_dump(),
+        "limited_by": list(prediction.occupancy.limited_by),
+        "warps": prediction.occupancy.warps,
+        "warps_to_hide": round(prediction.warps_to_hide, 3),
+        "conflicts": round(prediction.kernel.conflicts, 6),
+        "anchor": None if prediction.anchor is None else vars(prediction.anchor),
+        **({told[0]: told[1]} if told else {}),
+    }
+
+
+def actual(prediction: Prediction) -> tuple[str, float] | None:
+    """``measured`` or ``published``, and that percentage of FA2; None where there is neither."""
+    if prediction.kernel.iteration.is_ablation:
+        return None
+    data = as_data(prediction)
+    what, found = known(prediction.gpu.gpu, (data,), prediction.seq_len)
+    same = what == "measured" or configs_of(prediction.gpu) == prediction.gpu.gpu
+    own = prediction.kernel.iteration.configs.get(prediction.gpu.gpu)
+    if what == "published" and own is not None and own.short_form() != data.config:
+        return None
+    return (what, found[data.iteration]) if same and data.iteration in found else None
+
+
+def text(prediction: Prediction, width: int) -> str:
+    """The prediction for people."""
+    kernel, gpu = prediction.kernel, prediction.gpu
+    launch = f"S = {prediction.seq_len}, batch {BATCH}, {HEADS} heads"
+    head = f"Iteration {kernel.iteration.description} on {gpu.title}, {launch}: {kernel.config.short_form()}"
+    lines = [head, "", *_bounds(prediction), "", *_story(prediction), "", *_verdict(prediction)]
+    return "\n".join(line for one in lines for line in (_filled(one, width) if len(one) > width else [one]))
+
+
+def _filled(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, subsequent_indent="  ")
+
+
+def _bounds(prediction: Prediction) -> list[str]:
+    rows = [("one KV block of one CTA", "asks for", "clocks", "share")]
+    for one in sorted(prediction.resources, key=lambda one: -one.clocks):
+        share = f"{100 * one.clocks / prediction.clocks:.0f} %"
+        rows.append((one.name, f"{one.count:,.0f} {one.unit}", f"{one.clocks:,.0f}", share))
+    rows.append(("predicted", "", f"{prediction.clocks:,.0f}", "100 %"))
+    return table(rows, None, right={2, 3})
+
+
+def _story(prediction: Prediction) -> list[str]:
+    occupancy = prediction.occupancy
+    waits = [f"{why} {100 * share:.0f} %" for why, share in prediction.idle.items() if share >= SHOWN_FROM]
+    told = {
+        "binding": prediction.binding,
+        "occupancy": f"{occupancy.ctas} CTA{'s' * (occupancy.ctas != 1)}, {occupancy.warps} warps on an SM; limited by "
+        + ", ".join(occupancy.limited_by),
+        "chain": f"{prediction.chain:,.0f} clocks of dependences in a KV block; a warp alone on its scheduler "
+        f"takes {prediction.alone:,.0f}: {prediction.warps_to_hide:.1f} on each would hide that, there are "
+        f"{occupancy.warps / SCHEDULERS:g}",
+        "waits": f"schedulers issue nothing: {', '.join(waits) or 'never'}",
+        "overhead": f"{prediction.overhead:,.0f} clocks of a CTA beside its KV blocks; waves {prediction.waves:.3f}",
+    }
+    if prediction.kernel.conflicts > 1:
+        told["conflicts"] = (
+            f"{prediction.kernel.conflicts:.1f} wavefronts where one would do, in loads from shared memory"
+        )
+    return [f"{name:<11} {words}" for name, words in told.items()]
+
+
+def _verdict(prediction: Prediction) -> list[str]:
+    fa2, told = prediction.percent_of_fa2, actual(prediction)
+    speed = f"predicted   {prediction.tflops:.0f} TFLOP/s, {prediction.percent_of_peak:.0f} % of the peak"
+    if fa2 is None or prediction.anchor is None:
+        return [f"{speed} at the boost clock; FA2 was neither measured nor published there"]
+    lines = [f"{speed}, {fa2:.0f} % of FA2 (FA2: {prediction.anchor.source})"]
+    if told:
+        lines.append(f"{told[0]:<11} {told[1]:.1f} % of FA2: the prediction is off by {fa2 - told[1]:+.1f} points")
+    return lines
