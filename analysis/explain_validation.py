@@ -1,0 +1,175 @@
+"""Question: how good is the model behind `invoke explain`, over the ladder, on every GPU that anybody has timed?
+
+Why kept: the model is fitted to no kernel's speed, and this says what that is worth: rank correlation and error of
+predicted against measured (H200, H100) and published (A100, RTX 3090) percentages of FA2. Writes
+results/explain/predictions.json (what the model says, with digests of the machine code), and from that and the
+committed results results/report/explain.md, .svg and .png.
+
+Run: ``python analysis/explain_validation.py`` (112 kernels, 5 minutes on one core); ``--render`` alone from the
+committed predictions; ``--check`` compares that rendering, exit code 1 when stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+import random
+import sys
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from flashladder import parallel
+from flashladder.columns import markdown
+from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.explain.anchor import percentages
+from flashladder.explain.command import explain
+from flashladder.explain.validation import (
+    NAME,
+    TUNING,
+    Compared,
+    Predicted,
+    Predictions,
+    as_data,
+    compare,
+    compare_tuned,
+    known,
+    load_predictions,
+)
+from flashladder.files import dump_json, relative, sha256, write_atomic
+from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import load_all
+from flashladder.paths import RESULTS
+from flashladder.report.plot import FAINT, INK, MEASURED_COLORS, saved
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SEQ_LEN = 4096
+Job = tuple[str, int, "str | None"]
+DRAWN = 32  # kernels of a tuning run
+TUNED = ("h200",)
+GPUS = ("h200", "h100", "a100", "rtx3090", "rtx4090")
+REPORT = RESULTS / "report"
+HEAD = f"""\
+# The model of `invoke explain` against what was measured
+
+Made by `python analysis/explain_validation.py` from results/{NAME}, the sweeps and the published figures.
+Percent of FA2 at S = {SEQ_LEN}, fp16, each step in the GPU's own configuration; the RTX 4090, which nobody timed, has
+percent of the tensor cores' peak and is predicted alone.
+[How to read it, and what the model does not know](../../docs/explain.md).
+"""
+
+
+def predicted(job: Job) -> Predicted:
+    """What the model says of one iteration on one GPU, in the GPU's configuration or in another."""
+    gpu, number, config = job
+    return as_data(explain(str(number), gpu, config, SEQ_LEN))
+
+
+def drawn_kernels(gpu: str) -> list[tuple[int, str]]:
+    """Iterations and configurations drawn from a GPU's tuning run, always the same ones."""
+    timed = sorted(percentages(RESULTS / gpu / TUNING, SEQ_LEN))
+    found = random.Random(0).sample(timed, DRAWN)  # noqa: S311 - the same draw every time
+    return [(int(key.partition(" ")[0]), key.partition(" ")[2]) for key in sorted(found)]
+
+
+def predictions() -> Predictions:
+    """The model's answers for the published ladder on every GPU."""
+    numbers = [one.number for one in load_all() if all(gpu in one.configs for gpu in ("a100", "rtx3090", "h200"))]
+    ladder: list[Job] = [(gpu, number, None) for gpu in GPUS for number in numbers]
+    others: list[Job] = [(gpu, number, config) for gpu in TUNED for number, config in drawn_kernels(gpu)]
+    jobs = [*ladder, *others]
+    found = dict(zip(jobs, parallel.over(predicted, jobs, "predicted"), strict=True))
+    return Predictions(
+        seq_len=SEQ_LEN,
+        gpus={gpu: tuple(found[gpu, number, None] for number in numbers) for gpu in GPUS},
+        tuned={gpu: tuple(found[job] for job in others if job[0] == gpu) for gpu in TUNED},
+    )
+
+
+def summary(compared: list[Compared]) -> str:
+    """One row for each GPU that there is something to compare with."""
+    rows = []
+    for one in compared:
+        number, off = one.largest
+        title = load_gpus()[one.gpu].title
+        which = (
+            f"iteration {number}" if isinstance(number, int) else number.partition(" ")[0].lstrip("0") + ", other tile"
+        )
+        numbers = [f"{one.spearman:.3f}", f"{one.median_error:.1f}", f"{off:+.1f} ({which})"]
+        rows.append([title, one.what, str(len(one.pairs)), *numbers])
+    header = ["GPU", "figures", "kernels", "Spearman", "median error, points", "largest error, points"]
+    return markdown(header, rows)
+
+
+def details(data: Predictions, gpu: str) -> str:
+    """Every iteration on one GPU."""
+    kernels = data.gpus[gpu]
+    what, actual = known(gpu, kernels, data.seq_len)
+    header = ["#", "binding", "clocks of a KV block", "alone", "% of peak", "% of FA2", what or "measured", "off"]
+    rows = []
+    for one in kernels:
+        told, fa2 = actual.get(one.iteration), one.percent_of_fa2
+        row = [str(one.iteration), one.binding, f"{one.clocks:,.0f}", f"{one.alone:,.0f}", f"{one.percent_of_peak:.1f}"]
+        row += ["-" if fa2 is None else f"{fa2:.1f}", "-" if told is None else f"{told:.1f}"]
+        rows.append([*row, "-" if told is None or fa2 is None else f"{fa2 - told:+.1f}"])
+    return f"## {load_gpus()[gpu].title}\n\n{markdown(header, rows)}"
+
+
+def figure(compared: list[Compared]) -> Figure:
+    """Predicted over measured percent of FA2, a panel for each GPU."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(12.4, 3.6), facecolor="white")
+    panels = drawn.subplots(1, len(compared), squeeze=False)[0]
+    drawn.subplots_adjust(left=0.05, right=0.985, top=0.86, bottom=0.16, wspace=0.22)
+    for axes, one in zip(panels, compared, strict=True):
+        axes.plot([0, 130], [0, 130], color=INK, linewidth=1.0)
+        for number, (mine, theirs) in one.pairs.items():
+            axes.plot([theirs], [mine], "o", color=MEASURED_COLORS[0], markersize=4)
+            axes.annotate(str(number), (theirs, mine), xytext=(3, -7), textcoords="offset points", fontsize=6.5)
+        axes.set(xlim=(0, 130), ylim=(0, 130), xlabel=f"{one.what}, percent of FA2", aspect="equal")
+        axes.set_title(f"{load_gpus()[one.gpu].title}: Spearman {one.spearman:.2f}", loc="left", fontsize=9.5)
+        axes.grid(color="#E6E6E6", linewidth=0.8)
+        axes.tick_params(colors=FAINT)
+    panels[0].set_ylabel("predicted, percent of FA2")
+    return drawn
+
+
+def rendered(data: Predictions) -> Iterator[tuple[Path, bytes]]:
+    """The files of results/report that are made from predictions and committed results."""
+    compared = [found for gpu in data.gpus if (found := compare(data, gpu))]
+    parts = [
+        HEAD,
+        summary([*compared, *(compare_tuned(data, gpu) for gpu in data.tuned)]),
+        *(details(data, gpu) for gpu in data.gpus),
+    ]
+    yield REPORT / "explain.md", ("\n\n".join(part.strip() for part in parts) + "\n").encode()
+    digest = sha256(
+        dump_json([{"gpu": one.gpu, "pairs": {str(n): p for n, p in one.pairs.items()}} for one in compared])
+    )
+    pictures = saved(lambda: figure(compared), f"predicted over measured percent of FA2; data {digest}")
+    yield from ((REPORT / f"explain.{suffix}", picture) for suffix, picture in pictures.items())
+
+
+def main(argv: list[str]) -> int:
+    """Predicts, renders, or compares."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--render", action="store_true", help="from the committed predictions")
+    parser.add_argument("--check", action="store_true", help="compare the table with that rendering, write nothing")
+    options = parser.parse_args(argv)
+    with one_line_errors():
+        if not (options.render or options.check):
+            print(relative(write_atomic(RESULTS / NAME, dump_json(predictions().model_dump(mode="json")))))
+        for path, data in rendered(load_predictions()):
+            if not options.check:
+                print(relative(write_atomic(path, data)))
+            elif path.suffix == ".md" and (not path.is_file() or path.read_bytes() != data):
+                raise CheckFailed("stale table of the model", where=relative(path), hint="run it with --render")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""The committed predictions: near enough to what was measured and published, of the locked machine code, rendered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis import explain_validation
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.explain.validation import NAME, compare, compare_tuned, known, load_predictions
+from flashladder.ladder.gpus import load_gpus
+from flashladder.paths import RESULTS
+
+PREDICTIONS = load_predictions()
+NUMBERS = list(range(1, 17))
+
+
+@pytest.mark.parametrize(("gpu", "order"), [("h200", 0.85), ("h100", 0.85), ("a100", 0.8)])
+def test_the_order_and_the_size_of_the_steps_are_predicted(gpu: str, order: float) -> None:
+    found = compare(PREDICTIONS, gpu)
+    assert found is not None
+    assert set(NUMBERS) <= set(found.pairs)
+    assert found.spearman >= order
+    assert found.median_error <= 10
+
+
+def test_kernels_of_other_tiles_are_predicted_too() -> None:
+    found = compare_tuned(PREDICTIONS, "h200")
+    assert len(found.pairs) >= 30
+    assert found.spearman >= 0.75
+    assert found.median_error <= 10
+
+
+def test_a_3090_is_predicted_within_points_though_its_steps_hardly_differ() -> None:
+    found = compare(PREDICTIONS, "rtx3090")
+    assert found is not None
+    assert found.median_error <= 3
+    assert abs(found.largest[1]) <= 6
+
+
+def test_what_binds_is_named() -> None:
+    names = {gpu: {one.iteration: one.binding for one in kernels} for gpu, kernels in PREDICTIONS.gpus.items()}
+    for gpu in ("h200", "h100", "a100"):
+        assert names[gpu][1] == "shared memory"  # bank conflicts
+        assert names[gpu][2] == "latency (copies)"  # lazy loads
+        assert names[gpu][7] == "shared memory"
+        assert names[gpu][16] == "issue slots"  # mma and what stands between them
+    assert [names["rtx3090"][number] for number in (1, 2, 7, 16)] == ["shared memory", "tensor", "tensor", "tensor"]
+
+
+def test_predictions_are_of_the_locked_machine_code() -> None:
+    for gpu, kernels in PREDICTIONS.gpus.items():
+        lock = json.loads((RESULTS / "locks" / f"{load_gpus()[gpu].arch}.json").read_text(encoding="utf-8"))
+        locked = json.dumps(lock)
+        assert set(NUMBERS) <= {one.iteration for one in kernels}
+        assert [one.iteration for one in kernels if one.text_sha256 not in locked] == [], gpu
+
+
+def test_no_resource_is_asked_for_more_than_the_time_there_is() -> None:
+    for kernels in PREDICTIONS.gpus.values():
+        for one in kernels:
+            assert max(one.resources.values()) <= one.clocks * 1.02, one.iteration
+            assert one.chain < one.alone
+            assert one.clocks <= one.alone
+
+
+def test_a_4090_has_no_percentage_of_an_fa2_that_nobody_timed() -> None:
+    assert {one.percent_of_fa2 for one in PREDICTIONS.gpus["rtx4090"]} == {None}
+    assert compare(PREDICTIONS, "rtx4090") is None
+    assert known("rtx4090", PREDICTIONS.gpus["rtx4090"], PREDICTIONS.seq_len)[1] == {}
+
+
+def test_the_table_is_what_the_predictions_give(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert explain_validation.main(["--check"]) == 0
+    monkeypatch.setattr(explain_validation, "REPORT", tmp_path)
+    with pytest.raises((CheckFailed, SystemExit)):
+        explain_validation.main(["--check"])
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema_version": 1, "seq_len": "x", "gpus": {}}'])
+def test_predictions_that_are_none_are_one_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "predictions.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(FlashladderError, match="explain_validation"):
+        load_predictions(path)
+    with pytest.raises(FlashladderError, match="no predictions"):
+        load_predictions(tmp_path / NAME)

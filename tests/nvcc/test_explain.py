@@ -1,0 +1,97 @@
+"""`invoke explain` on compiled kernels: the committed predictions, other kernels, and the model's own micro-benchmarks.
+
+Run: pytest tests/nvcc/test_explain.py  (15 s)
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+import statistics
+import subprocess
+
+import pytest
+
+from analysis.pipe_rates import named
+from flashladder.explain import command
+from flashladder.explain.chip import chip_of
+from flashladder.explain.command import explain
+from flashladder.explain.simulate import simulate
+from flashladder.explain.steps import steps_of
+from flashladder.explain.validation import as_data, load_predictions
+from flashladder.ladder.gpus import load_gpus
+from flashladder.machine_code.cubin import read_cubin
+from flashladder.machine_code.sass import disassemble
+from flashladder.paths import RESULTS
+from flashladder.toolchain.wheels import find_toolchain
+
+pytestmark = pytest.mark.nvcc
+
+GPU = "h200"
+ROUNDS = (
+    "mma.f16",
+    "ldmatrix.x4",
+    "ex2",
+    "fma",
+    "lop3",
+    "shfl.bfly",
+    "mma.f16 + 2 fma",
+    "mma.f16 + ex2",
+    "ex2 + 4 fma",
+)
+OFF = 0.13  # of a measured rate
+
+
+@pytest.mark.parametrize(("gpu", "number"), [("h200", 1), ("h200", 16), ("a100", 2), ("rtx3090", 7)])
+def test_the_committed_predictions_are_the_models(gpu: str, number: int) -> None:
+    data = load_predictions()
+    committed = next(one for one in data.gpus[gpu] if one.iteration == number)
+    made = as_data(explain(str(number), gpu, None, data.seq_len))
+    assert made == committed
+
+
+def test_a_change_taken_back_is_predicted_too() -> None:
+    without, with_it = explain("16 - swizzle", "a100", None, 4096), explain("16", "a100", None, 4096)
+    assert without.kernel.conflicts > 7
+    assert with_it.kernel.conflicts == 1
+    assert without.binding == "shared memory"
+    assert without.tflops < with_it.tflops / 3
+
+
+def test_the_screen_says_what_binds_and_marks_a_prediction(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["2", "--gpu", "h200"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "binding latency (copies)" in shown
+    assert "predicted" in shown
+    assert "measured 79.7 % of FA2: the prediction is off by" in shown
+    assert command.main(["7", "--gpu", "rtx4090", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["percent_of_fa2"] is None
+    assert document["anchor"] is None
+    assert "measured" not in document
+    assert document["binding"] == "tensor"
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_the_model_runs_its_own_micro_benchmarks_as_fast_as_the_chip(name: str, tmp_path: Path) -> None:
+    kernel, cubin = named(name, 4), tmp_path / "rate.cubin"
+    ptx = tmp_path / "rate.ptx"
+    ptx.write_text(kernel.text(), encoding="utf-8")
+    chip, toolchain = chip_of(load_gpus()[GPU]), find_toolchain()
+    subprocess.run([str(toolchain.ptxas), "-arch=sm_90", "-o", str(cubin), str(ptx)], check=True)
+    sass = disassemble(cubin, kernel="rate", lines=False)
+    steps = steps_of(sass.main_loop(), read_cubin(cubin, "rate").text, chip)
+    found = simulate(steps, chip, ctas=1, warps=16, rounds=4, skipped=1)
+    first = next(iter(kernel.instructions))
+    assert kernel.instructions[first] * 16 / found.clocks == pytest.approx(measured(name), rel=OFF)
+
+
+def measured(name: str) -> float:
+    """Instructions of the round's first kind per clock and SM, with 16 warps."""
+    document = json.loads(gzip.decompress((RESULTS / GPU / "rates.json.gz").read_bytes()))
+    run = next(one for one in document["runs"] if (one["round"], one["warps"], one["chains"]) == (name, 16, 4))
+    middle: float = statistics.median(span for repeat in run["spans"] for span in repeat)
+    count: int = next(iter(run["instructions"].values()))
+    trips: int = run["trips"]
+    return count * trips * 16 / middle
