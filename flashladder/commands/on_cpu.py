@@ -1,4 +1,4 @@
-"""The commands that run PTX on this CPU with their options, and the words that every other command's options share.
+"""The commands that run or model kernels on this CPU with their options, and the words that other rows share.
 
 Why: `flashladder.commands.rows` holds the other rows; a file of rows stays short enough to be read.
 """
@@ -76,4 +76,17 @@ TRACE = Command(
         JSON,
     ),
     short_flags=False,  # -h is for help, not for heads
+)
+
+EXPLAIN = Command(
+    "explain",
+    "Says what binds a kernel on a GPU, and predicts its speed.",
+    ("explain 16 --gpu a100",),
+    (
+        A_STEP,
+        Option("gpu", f"a file of configs/gpus, such as h200 (default: {PUBLISHED_GPU})", default=PUBLISHED_GPU),
+        Option("config", f"{ONE_CONFIG} (default: the GPU's own)"),
+        Option("seq-len", "positions (default: 4096)", default="4096"),
+        JSON,
+    ),
 )

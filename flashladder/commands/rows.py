@@ -23,7 +23,7 @@ from flashladder.arguments import (
     result_file,
 )  # fmt: skip
 from flashladder.commands.on_cpu import A_STEP as _STEP
-from flashladder.commands.on_cpu import EMULATE, STEP, TRACE
+from flashladder.commands.on_cpu import EMULATE, EXPLAIN, STEP, TRACE
 from flashladder.commands.on_cpu import JSON as _JSON
 from flashladder.commands.on_cpu import Flag as _Flag
 from flashladder.commands.on_cpu import Text as _Text
@@ -41,7 +41,6 @@ KEYS = Option("configs", f"{CONFIGS} (default: {PUBLISHED_GPU})")
 _CONFIG = Option("config", f"{ONE_CONFIG}, for example '{EXAMPLE}' (default: {PUBLISHED_GPU})")
 DTYPE = Option("dtype", "fp16 or bf16 (default: both)", choices=DTYPES)
 OUT = Option("out", "result file to write (.json or .json.gz)")
-_LENGTH = Option("seq-len", "positions (default: 4096)", default="4096")
 _RESUMED = Option("out", f"{OUT.help}; goes on when it exists")
 _DIFF_CONFIG = Option(
     "config",
@@ -256,11 +255,6 @@ _CFG = Command(
      Option("seq-len", "positions of the launch, which decide how often blocks run (default: 4096)", default="4096"),
      *(_Flag(name, f"print {what}") for name, what in _FORMS.items()), _JSON),
 )  # fmt: skip
-_EXPLAIN = Command(
-    "explain", "Says what binds a kernel on a GPU, and predicts its speed.", ("explain 16 --gpu a100",),
-    (_STEP, Option("gpu", f"a file of configs/gpus, such as h200 (default: {PUBLISHED_GPU})", default=PUBLISHED_GPU),
-     Option("config", f"{ONE_CONFIG} (default: the GPU's own)"), _LENGTH, _JSON),
-)  # fmt: skip
 
 _RESULTS = (
     Command(
@@ -292,7 +286,7 @@ STATIONS: dict[str, tuple[Command, ...]] = {
     "Read": _READ,
     "Build": _BUILD,
     "Check and time": (_CHECK, EMULATE, _NVCC, _BENCH, _SWEEP, _BUNDLE),
-    "Look inside": (*_LOOK, _CFG, TRACE, _EXPLAIN),
+    "Look inside": (*_LOOK, _CFG, TRACE, EXPLAIN),
     "Results": _RESULTS,
     "This machine": (
         Command("doctor", "Says what this machine can do, and what it lacks.", ("doctor --json",), (_JSON,)),
