@@ -7,6 +7,7 @@ of results, locks and records tell in one line. `flashladder.yaml_text` is the c
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 import gzip
 import hashlib
@@ -155,3 +156,20 @@ def _require_shallow(document: object) -> None:
 def digest_files(paths: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of each file's bytes, keyed by its path from the checkout's root."""
     return {relative(path): sha256(path.read_bytes()) for path in sorted(paths)}
+
+
+def deflated(text: str) -> str:
+    """A text that a page's script inflates, in base64: a fifth of JSON. Another zlib may write other bytes of it."""
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def inflated(packed: str) -> str:
+    """What was deflated.
+
+    Raises:
+        ValueError: it is nothing of the kind.
+    """
+    try:
+        return zlib.decompress(base64.b64decode(packed, validate=True)).decode("utf-8")
+    except zlib.error as error:
+        raise ValueError(f"not deflated: {error}") from error

@@ -39,7 +39,7 @@ def row(book: Book, data: Predictions, gpu: str, one: Predicted, actual: dict[in
     return [
         cells.step(one.iteration),
         Cell(one.binding),
-        *(Cell(f"{share:.0f}", record, share, heat=round(min(share, 100) * 0.6)) for share in shares),
+        *(Cell(f"{share:.0f}", record, share, heat=round(min(share, 100) * 0.5)) for share in shares),
         cells.number(one.clocks, 0, record),
         cells.number(one.percent_of_peak, 1, record),
         cells.number(fa2, 1, record),

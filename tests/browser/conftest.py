@@ -50,6 +50,8 @@ def opened(browser: Browser) -> Iterator[Opener]:
         page.on("pageerror", lambda error: heard.append(f"error: {error}"))
         page.on("request", lambda request: heard.append(f"request: {request.url}"))
         page.goto(path.as_uri() + anchor)
+        if "data-p=" in page.content():  # its records are inflated first
+            page.wait_for_selector("html[data-ready]", state="attached")
         return page
 
     yield open_page

@@ -1,7 +1,7 @@
 """Where every number of the page comes from: raw samples, machine, digest of the machine code, command.
 
 Why numbered records: a cell of a table and a point of a plot name theirs by number, and the page holds each once, as
-JSON that a click turns into a dialog. What no section asks for is not in the page. Nothing to run here.
+deflated JSON that a click turns into a dialog. What no section asks for is not in the page. Nothing to run here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from flashladder.results.schema import A_A, BenchResult, Kernel, Reference, Resu
 
 MADE_BY = re.compile(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", re.MULTILINE)  # first and last column of a machine's README
 FILE = re.compile(r"`([^`]+)`")
-LEFT_OUT = ("raw pairs", "left out of the page for their size; python analysis/samples.py FILE prints them")
 Facts = list[tuple[str, str]]
 
 
@@ -129,25 +128,10 @@ class Records:
             self._made[readme] = {name: last.replace("`", "").strip() for names, last in rows for name in names}
         return self._made[readme].get(path.name, "")
 
-    def data(self, most: int | None = None) -> str:
-        """All records that were asked for, as the page's script reads them: JSON that can stand in a script element.
-
-        Args:
-            most: characters; where the records take more, the last ones go without their raw pairs, which the files
-                hold, until they fit, or none has any.
-        """
-        fixed = len(in_script({"records": [], "sources": self._sources, "codes": self._codes}))
-        texts = [in_script(record) for record in self._records]
-        size = fixed + sum(map(len, texts)) + max(0, len(texts) - 1)
-        for i in reversed(range(len(texts))):
-            if most is None or size <= most:
-                break
-            record = {name: value for name, value in self._records[i].items() if name != "parts"}
-            bare = in_script({**record, "facts": [*record.get("facts", []), LEFT_OUT]})
-            if "parts" in self._records[i] and len(bare) < len(texts[i]):
-                size, texts[i] = size - len(texts[i]) + len(bare), bare
-        rest = in_script({"sources": self._sources, "codes": self._codes})
-        return f'{{"records":[{",".join(texts)}],{rest[1:]}'
+    def data(self) -> str:
+        """All records that were asked for, as the page's script reads them: JSON."""
+        whole = {"records": self._records, "sources": self._sources, "codes": self._codes}
+        return in_script(whole)
 
     def _add(self, key: object, record: dict[str, Any]) -> None:
         self._numbers[key] = len(self._records)

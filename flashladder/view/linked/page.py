@@ -18,10 +18,10 @@ import json
 from pathlib import Path
 import re
 from typing import Any
-import zlib
 
 from markupsafe import Markup
 
+from flashladder.files import deflated, inflated
 from flashladder.machine_code.sass import LONE_OPCODES
 from flashladder.report.page.frame import TEMPLATES as REPORT
 from flashladder.report.page.frame import environment
@@ -82,12 +82,12 @@ def plain(value: Any) -> Any:
 
 def packed(value: Any) -> str:
     """JSON, deflated, in base64: a fifth of it. Another zlib may write other bytes of the same content."""
-    return base64.b64encode(zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 9)).decode()
+    return deflated(json.dumps(value, separators=(",", ":")))
 
 
 def unpacked(text: str) -> Any:
     """What was packed."""
-    return json.loads(zlib.decompress(base64.b64decode(text)))
+    return json.loads(inflated(text))
 
 
 def frame(page: bytes) -> str:

@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import sys
 from typing import Any
+import zlib
 
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.files import inflated
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
@@ -43,8 +45,8 @@ def committed() -> str:
 
 def data_of(text: str) -> dict[str, Any]:
     """The records of a page, as its script reads them."""
-    (block,) = re.findall(r'<script type="application/json" id="records">(.*?)</script>', text, re.DOTALL)
-    found: dict[str, Any] = json.loads(block)
+    (block,) = re.findall(r'<script type="text/plain" id="records">(.*?)</script>', text, re.DOTALL)
+    found: dict[str, Any] = json.loads(inflated(block))
     return found
 
 
@@ -103,7 +105,7 @@ def test_it_names_no_address_but_the_namespace_of_svg(committed: str) -> None:
 
 def data_free(text: str) -> str:
     """The page without what its records say."""
-    return re.sub(r'<script type="application/json".*?</script>', "", text, flags=re.DOTALL)
+    return re.sub(r'<script type="text/plain".*?</script>', "", text, flags=re.DOTALL)
 
 
 def test_it_is_small_enough_to_send() -> None:
@@ -114,6 +116,17 @@ def test_it_is_small_enough_to_send() -> None:
 def test_it_is_what_the_results_give_to_the_byte(ladder: report_data.Ladder) -> None:
     """Another process rendered the committed one."""
     assert report.stale(report.pages(ladder)) == []
+
+
+def test_another_zlib_gives_the_same_page_and_another_record_does_not(tmp_path: Path) -> None:
+    data = INDEX.read_bytes()
+    (block,) = re.findall(rb'<script type="text/plain" id="records">(.*?)</script>', data, re.DOTALL)
+    path = tmp_path / "index.html"
+    for text, stale in ((inflated(block.decode()), False), (inflated(block.decode()).replace("1", "2", 1), True)):
+        path.write_bytes(data.replace(block, base64.b64encode(zlib.compress(text.encode(), 1)), 1))
+        assert bool(report.stale({path: data})) is stale
+    path.write_bytes(data.replace(block, b"no base64!", 1))
+    assert report.stale({path: data})
 
 
 def test_an_edit_and_a_missing_page_are_named(

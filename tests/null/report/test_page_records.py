@@ -15,7 +15,7 @@ from flashladder.paths import RESULTS, ROOT
 from flashladder.report.page.cells import EMPTY, Cell, columns, number, step, verdict
 from flashladder.report.page.figure import SERIES, Plot, draw
 from flashladder.report.page.notes import html
-from flashladder.report.page.records import LEFT_OUT, Records, in_script, join
+from flashladder.report.page.records import Records, in_script, join
 from flashladder.report.page.samples import cycle, differences, in_columns, packed
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
@@ -87,19 +87,6 @@ def test_floors_and_means_lead_to_every_length(bench: BenchResult) -> None:
     assert join(["1,2", "", "2,3"]) == "1,2,3"
     assert all(one["title"].startswith("fp16, S = ") for one in json.loads(records.data())["records"][:6])
     assert json.loads(records.data())["codes"][0][0] == A_A
-
-
-def test_records_that_do_not_fit_lose_their_pairs_last_first_and_say_so(bench: BenchResult) -> None:
-    records = Records(ROOT)
-    for summary in bench.summaries[:4]:
-        records.timing(BENCH, summary.kernel, summary.dtype, summary.shape)
-    whole = records.data()
-    assert len(records.data(len(whole))) == len(whole)
-    less = json.loads(records.data(len(whole) - 100))["records"]
-    assert ["parts" in one for one in less] == [True, True, True, False]
-    assert less[3]["facts"] == [list(LEFT_OUT)]
-    assert len(records.data(len(whole) - 100)) <= len(whole) - 100
-    assert not any("parts" in one for one in json.loads(records.data(0))["records"])
 
 
 def test_json_in_a_script_holds_no_markup() -> None:
