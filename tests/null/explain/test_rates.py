@@ -73,6 +73,23 @@ def test_an_mma_has_the_peak_of_the_whitepaper_where_nothing_was_measured() -> N
             assert gpu.rate("mma") * 4096 == gpu.peaks["fp16_tensor_rate"].value, key
 
 
+def test_documented_rates_are_those_of_the_guide_by_compute_capability() -> None:
+    """CUDA C++ Programming Guide, throughput of native arithmetic instructions: results per clock and SM, over 32."""
+    for key, gpu in load_gpus().items():
+        results = {"fma": 64 if gpu.arch == "sm_80" else 128, "imad": 64, "alu": 64, "mufu": 16}
+        assert {name: 32 * gpu.rate(name) for name in results} == results, key
+        assert (gpu.rate("shared"), gpu.rate("issue")) == (1, SCHEDULERS), key
+
+
+def test_rates_taken_from_the_h200_are_its_own() -> None:
+    theirs = load_gpus()["h200"]
+    for key, gpu in load_gpus().items():
+        taken = {name for name, one in gpu.rates.items() if "taken from the H200" in one.source}
+        assert bool(taken) == (key not in MEASURED)
+        for name in taken:
+            assert gpu.rate(name) == pytest.approx(theirs.rate(name), rel=0.005), (key, name)
+
+
 def test_every_gpu_has_what_the_model_needs_and_says_where_from() -> None:
     for gpu in load_gpus().values():
         assert chip_of(gpu).sms == gpu.peaks["sms"].value

@@ -31,11 +31,12 @@ def code(stall: int, *, yields: bool = False, **given: Any) -> Control:
         (0x000FC80000000A00, code(4, yields=True), "B------:R-:W-:Y:S04"),
         (0x004FD600078E3CFF, code(11, yields=True, waits=(2,)), "B--2---:R-:W-:Y:S11"),
         (0x0011E80000004800, code(4, read=0, waits=(0,)), "B0-----:R0:W-:-:S04"),
+        (0x000FE20000000000 | 0x21 << 52, code(1, waits=(0, 5)), "B0----5:R-:W-:-:S01"),
         (0x000FE20000000000 | 3 << 58, code(1, reuse=(0, 1)), "B------:R-:W-:-:S01"),
     ],
 )  # fmt: skip
 def test_the_bits_of_an_encoding(high: int, expected: Control, text: str) -> None:
-    """High words as nvdisasm -hex prints them for tiny.sm_80.cubin with -lineinfo; the last one has two flags."""
+    """High words as nvdisasm -hex prints them for tiny.sm_80.cubin with -lineinfo; the last two are made up."""
     found = control_of(encoding(0x7624, high))
     assert found == expected
     assert str(found) == text

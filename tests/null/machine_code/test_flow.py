@@ -11,6 +11,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.flow import dominance
+from flashladder.machine_code.flow.executions import run
 from flashladder.machine_code.flow.graph import Flow, graph_of
 from flashladder.machine_code.flow.regions import EPILOGUE, LAST, LOOP, PEELED, PROLOGUE, UNREACHED, Regions, regions_of
 from flashladder.machine_code.sass import Sass, parse
@@ -108,6 +109,13 @@ def test_a_branch_of_parted_threads_a_call_and_a_branch_by_a_condition() -> None
     assert flow.successors[5] == ()
 
 
+@pytest.mark.parametrize("opcode", ["BRA.DIV", "BRA.CONV"])
+def test_a_branch_of_parted_threads_is_never_taken_by_a_warp_that_runs_together(opcode: str) -> None:
+    flow = graph_of(code(f"{opcode} ~URZ, `(.L_x_0)", "NOP", ".L_x_0:", "EXIT"))
+    assert edges(flow) == {(0, 1, "falls"), (0, 2, "diverges"), (1, 2, "falls")}
+    assert run(flow, {}).blocks == (1, 1, 1)
+
+
 def test_a_call_in_a_kernel_that_never_returns_is_a_branch() -> None:
     flow = graph_of(code("@P0 CALL.REL.NOINC `(.L_x_0)", "CALL.REL.NOINC `(.L_x_0)", ".L_x_0:", "EXIT"))
     assert edges(flow) == {(0, 1, "falls"), (0, 2, "branches"), (1, 2, "jumps")}
@@ -201,6 +209,12 @@ def test_of_nested_loops_the_inner_one_with_the_tensor_instructions_is_the_main_
     assert flow.innermost(3) is None
 
 
+def test_the_parent_of_a_loop_is_the_next_larger_one() -> None:
+    graph = [[1], [2], [3], [3, 2, 1, 4], []]
+    loops = dominance.natural_loops(graph, dominance.immediate_dominators(graph))
+    assert [(loop.header, loop.parent, loop.depth) for loop in loops] == [(1, None, 1), (2, 1, 2), (3, 2, 3)]
+
+
 def test_the_main_loop_is_the_readers_own(tiny: Sass) -> None:
     regions = regions_of(tiny)
     assert regions.code(LOOP) == tiny.main_loop()
@@ -220,6 +234,17 @@ def test_a_peeled_block_begins_where_its_first_tile_has_landed() -> None:
     assert sizes(regions) == {PROLOGUE: 4, PEELED: 10, LOOP: 4, EPILOGUE: 2}
     assert regions.code(PEELED)[0].opcode == "DEPBAR.LE"
     assert regions.flow.counts(regions.blocks(PEELED))["LDGSTS"] == 1
+
+
+def test_a_wait_before_an_earlier_barrier_is_not_the_peeled_blocks() -> None:
+    regions = regions_of(
+        code(
+            "NOP", WAIT, BARRIER, "LDSM.16.M88.4 R4, [R1]", BARRIER, MMA,
+            ".L_x_1:", MMA, MMA, "@P2 BRA `(.L_x_1)", "EXIT",
+        )
+    )  # fmt: skip
+    assert sizes(regions) == {PROLOGUE: 4, PEELED: 2, LOOP: 3, EPILOGUE: 1}
+    assert regions.code(PEELED)[0].opcode_class == "BAR"
 
 
 def test_a_peeled_block_whose_barrier_stands_in_a_block_before() -> None:

@@ -43,6 +43,20 @@ def test_ctas_of_an_sm(
     assert found.fraction == warps / load_gpus()[key].sm.warps
 
 
+BY_CAPABILITY = {"sm_80": (64, 32, 164), "sm_86": (48, 16, 100), "sm_89": (48, 24, 100), "sm_90": (64, 32, 228)}
+"""Warps, CTAs and KiB of shared memory of an SM: CUDA C++ Programming Guide, technical specifications."""
+
+
+def test_an_sm_is_that_of_its_compute_capability() -> None:
+    for key, gpu in load_gpus().items():
+        sm = gpu.sm
+        assert (sm.warps, sm.ctas, sm.shared_bytes / 1024) == BY_CAPABILITY[gpu.arch], key
+        assert (sm.registers, sm.partitions, sm.register_unit, sm.shared_unit) == (65536, 4, 256, 128), key
+        assert (sm.registers_per_cta, sm.registers_per_thread, sm.threads_per_cta) == (65536, 255, 1024), key
+        assert sm.shared_reserved == 1024, key
+        assert sm.barriers == (2 * sm.ctas if gpu.arch == "sm_90" else None), key
+
+
 @pytest.mark.parametrize(
     ("registers", "threads", "shared", "limited_by"),
     [
