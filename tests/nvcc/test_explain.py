@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+import re
 import statistics
 import subprocess
 
@@ -15,7 +16,7 @@ import pytest
 
 from analysis.pipe_rates import named
 from flashladder.explain import command
-from flashladder.explain.chip import chip_of
+from flashladder.explain.chip import SCHEDULERS, chip_of
 from flashladder.explain.command import explain
 from flashladder.explain.simulate import simulate
 from flashladder.explain.steps import steps_of
@@ -43,7 +44,9 @@ ROUNDS = (
 OFF = 0.13  # of a measured rate
 
 
-@pytest.mark.parametrize(("gpu", "number"), [("h200", 1), ("h200", 16), ("a100", 2), ("rtx3090", 7)])
+@pytest.mark.parametrize(
+    ("gpu", "number"), [("h200", 1), ("h200", 16), ("a100", 2), ("rtx3090", 7), ("h100", 9), ("rtx4090", 2)]
+)
 def test_the_committed_predictions_are_the_models(gpu: str, number: int) -> None:
     data = load_predictions()
     committed = next(one for one in data.gpus[gpu] if one.iteration == number)
@@ -64,7 +67,14 @@ def test_the_screen_says_what_binds_and_marks_a_prediction(capsys: pytest.Captur
     shown = " ".join(capsys.readouterr().out.split())
     assert "binding latency (copies)" in shown
     assert "predicted" in shown
-    assert "measured 79.7 % of FA2: the prediction is off by" in shown
+    said = re.search(r"measured 79.7 % of FA2: the prediction is off by ([+-][\d.]+) points", shown)
+    told = re.search(r"predicted \d+ TFLOP/s, \d+ % of the peak, (\d+) % of FA2", shown)
+    assert said is not None
+    assert told is not None
+    assert float(said[1]) == pytest.approx(int(told[1]) - 79.7, abs=0.6)
+    held = re.search(r"(\d+) warps on an SM; .* would hide that, there are ([\d.]+)", shown)
+    assert held is not None
+    assert int(held[1]) == SCHEDULERS * float(held[2])
     assert command.main(["7", "--gpu", "rtx4090", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["percent_of_fa2"] is None

@@ -21,14 +21,15 @@ from flashladder.errors import FlashladderError
 NAMES = re.compile(
     r"\b[Ii]terations? \d+(?:(?:, \d+)* (?:and|to|or) \d+)?\b"  # iterations 8, 9 and 10
     r"|\bRTX \d{4}\b"
-    r"|(?<![\w.])[A-Za-z_%][\w.%]*"  # A100, sm_90, fp16, x4, IADD3, ldmatrix.x4: a word that begins with a letter
+    r"|(?<![\w.])(?!x\d+\.\d)[A-Za-z_%][\w.%]*"  # A100, sm_90, x4, IADD3, ldmatrix.x4: a word that begins with a letter
 )
 _WORDS = (
     "three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
     "nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million half halves halved third "
-    "thirds quarter quarters eighth eighths tenth tenths twice thrice doubles doubled triple triples tripled"
+    "thirds quarter quarters eighth eighths tenth tenths twice thrice doubles doubled doubling triple triples tripled "
+    "quadruple quadruples quadrupled dozen dozens"
 )
-IN_WORDS = re.compile(rf"\b(?:{'|'.join(_WORDS.split())}|\w+fold)\b", re.IGNORECASE)
+IN_WORDS = re.compile(rf"\b(?:{'|'.join(_WORDS.split())}|\w+fold|double(?! buffer))\b", re.IGNORECASE)
 DIGITS = re.compile(r"\S*\d\S*")
 NUMBERS = ("of", "at")  # arguments that name an iteration and a sequence length
 
