@@ -110,7 +110,7 @@ OF_FILES = (
     Option("kernel", "of a file: part of its name, mangled or not, or of its configuration", default=""),
     Option("list", "of a file: the kernels that there are, or those that --kernel is part of", form="flag"),
     Option("clean", "without addresses, lines, paths, labels' numbers: for diff", form="flag"),
-    Option("out", "of a file: write the cubin, or the PTX, that holds the kernel to this file", default=""),
+    Option("out", "write the cubin, or the PTX, that holds the kernel to this file", default=""),
 )
 """How a kernel of somebody's library is asked for, in PTX and in machine code."""
 OF_LINES = (

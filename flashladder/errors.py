@@ -140,7 +140,8 @@ def one_line_errors() -> Iterator[None]:
     try:
         _require_root()
         yield
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None where the shell closed it, `>&-`
+            sys.stdout.flush()
     except FlashladderError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None

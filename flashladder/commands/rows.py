@@ -251,9 +251,10 @@ _LOOK = (
 _FORMS = {"counts": "opcodes by region, those of a KV block too", "dot": "DOT, for Graphviz", "svg": "SVG"}
 _CFG = Command(
     "cfg", "Draws the control flow: blocks, loops, how often each runs.", ("cfg 16", "cfg 16 --counts"),
-    (Option("iteration", f"{STEP}, or a cubin", form="word", required=True), _CONFIG, _ONE_ARCH,
+    (Option("iteration", f"{STEP}, or a library, fatbin or cubin", form="word", required=True), _CONFIG, _ONE_ARCH,
      Option("seq-len", "positions of the launch, which decide how often blocks run (default: 4096)", default="4096"),
-     *(_Flag(name, f"print {what}") for name, what in _FORMS.items()), _JSON),
+     *(_Flag(name, f"print {what}") for name, what in _FORMS.items()), _JSON,
+     Option("kernel", "of a file: part of its name, mangled or not, or of its configuration", default="")),
 )  # fmt: skip
 
 _RESULTS = (

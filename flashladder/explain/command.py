@@ -46,7 +46,8 @@ def length_of(words: str) -> int:
         FlashladderError: it is no positive whole number.
     """
     if not (words.isascii() and words.isdigit() and len(words) <= LONGEST and int(words)):
-        raise FlashladderError("sequence length", expected="a whole number, such as 4096", found=words)
+        expected = f"1 or more, of at most {LONGEST} digits, such as 4096"
+        raise FlashladderError("sequence length", expected=expected, found=repr(words))
     return int(words)
 
 

@@ -8,7 +8,7 @@ Run: ``invoke sass libtorch_cuda.so --kernel "flash_fwd_kernel (FP16, 128, 128, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ from flashladder.machine_code.control import LEGEND, Control, decoded
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.sass import Sass, count, parse, run_nvdisasm
 from flashladder.names import DEFAULT_ARCH
-from flashladder.view.clean import clean_ptx, clean_sass, only_entry
+from flashladder.view.clean import clean_ptx, clean_sass, is_whole, only_entry
 from flashladder.view.listing import count_table, listing
 
 SUFFIXES = (".whl", ".so", ".pyd", ".o", ".a", ".fatbin", ".cubin", ".ptx")
@@ -52,6 +52,17 @@ def is_file(text: str) -> bool:
     return not text.strip().isdigit() and ("/" in text or text.endswith(SUFFIXES) or Path(text).is_file())
 
 
+def refuse_of_files(description: str, wanted: Mapping[str, object]) -> None:
+    """Refuses, for an iteration, options that choose among the kernels of a file.
+
+    Raises:
+        FlashladderError: one was given.
+    """
+    for name in ("kernel", "list"):
+        if wanted.get(name):
+            raise FlashladderError(f"--{name} is for files", expected="a library, cubin or PTX file", found=description)
+
+
 def show_sass(path: Path, wanted: Wanted) -> None:
     """Prints the machine code of one kernel of a file, or the kernels that there are.
 
@@ -70,6 +81,34 @@ def show_sass(path: Path, wanted: Wanted) -> None:
         sass = _disassembled(data, kernel, wanted.nvdisasm)
         controls = decoded(code_of(data, kernel.symbol), sass.instructions, kernel.arch) if wanted.control else []
         print(_sass_text(sass, kernel, controls, wanted), end="")
+
+
+def sass_of(path: Path, kernel: str, arch: str) -> tuple[str, Sass]:
+    """The title and the machine code of the one kernel of a file that is meant, for `arch` where there are several.
+
+    Raises:
+        FlashladderError: no such file or kernel, or several.
+    """
+    with images(path) as found:
+        where = relative(path)
+        every = kernels_of(found, "SASS")
+        if not every:
+            raise FlashladderError("no SASS of a kernel in the file", where=where, hint="nvcc, ptxas turn PTX into it")
+        meant = chosen(every, kernel)
+        titles = dict.fromkeys(f"{one.title} {one.arch}" for one in meant)
+        if len(titles) > 1:
+            meant = [one for one in meant if one.arch == arch]
+        if len({one.symbol for one in meant}) != 1:
+            some = "; ".join(list(titles)[:4])
+            raise FlashladderError(
+                f"{len(titles)} kernels of the file are meant",
+                where=where,
+                expected="one",
+                found=some,
+                hint="invoke sass --list shows them; narrow with --kernel and --arch",
+            )
+        (one,) = with_facts(meant[:1]) or meant[:1]
+        return f"{one.title}, {one.arch}", _disassembled(one.image.read(), one, None)
 
 
 def _disassembled(data: bytes, kernel: Kernel, nvdisasm: Path | None) -> Sass:
@@ -121,6 +160,10 @@ def show_ptx(path: Path, wanted: Wanted) -> None:
                 "no PTX in the file, nor in its cubins",
                 where=relative(path),
                 hint="ptxas keeps it in the cubin with -lineinfo",
+            )
+        if not is_whole(text):
+            raise FlashladderError(
+                "the PTX is damaged", where=relative(path), expected="a } for each {", found="an end within a block"
             )
         text = only_entry(text, kernel.symbol)
         if wanted.out:

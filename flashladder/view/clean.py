@@ -76,6 +76,12 @@ def _local(symbol: str) -> str:
     return f"_ZZ{symbol[2:]}E" if symbol.startswith("_Z") else f"_ZZ{len(symbol)}{symbol}E"
 
 
+def is_whole(text: str) -> bool:
+    """Whether every brace of PTX that opens also closes: a file that was cut off within a kernel has one left."""
+    tokens = [token[0] for token in _BRACE.finditer(text)]
+    return tokens.count("{") == tokens.count("}")
+
+
 def only_entry(text: str, symbol: str) -> str:
     """A PTX module with one of its entries: declarations and functions stay, the other entries go.
 

@@ -21,7 +21,7 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.toolchain.wheels import find_toolchain, require_arch
-from flashladder.view.binary import Wanted, is_file
+from flashladder.view.binary import Wanted, is_file, refuse_of_files
 from flashladder.view.binary import show_ptx as show_ptx_of_file
 from flashladder.view.residency import as_data, to_csv
 from flashladder.view.residency import render as residency
@@ -43,6 +43,7 @@ def show_ptx(description: str, config: str | None = None, wanted: Wanted = WHOLE
     if is_file(description):
         show_ptx_of_file(Path(description), wanted)
         return
+    refuse_of_files(description, vars(wanted))
     iteration = load_description(description)
     chosen = one_config(iteration, config)
     show_ptx_of_file(ptx_for(iteration, chosen, find_toolchain()).ptx, replace(wanted, kernel="", arch=""))

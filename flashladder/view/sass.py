@@ -21,7 +21,7 @@ from flashladder.commands import COMMANDS
 from flashladder.errors import one_line_errors
 from flashladder.machine_code.sass import count, disassemble
 from flashladder.names import DEFAULT_ARCH, KERNEL
-from flashladder.view.binary import Wanted, is_file, show_sass
+from flashladder.view.binary import Wanted, is_file, refuse_of_files, show_sass
 from flashladder.view.linked.command import shown
 from flashladder.view.listing import COLUMNS, count_table, listing
 
@@ -64,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 field.name: getattr(args, field.name) for field in fields(Wanted) if field.name in args
             }
             show_sass(Path(first), Wanted(**chosen))
-        elif (args.control or args.clean or args.json) and not others:
+            return 0
+        refuse_of_files(first, vars(args))
+        if (args.control or args.clean or args.json or args.out) and not others:
             show_step(first, args)
         else:
             show(args.targets, args.config, args.arch or DEFAULT_ARCH, counts=args.counts, nvdisasm=args.nvdisasm)
@@ -74,9 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def show_step(step: str, args: argparse.Namespace) -> None:
     """Prints an iteration's machine code with control codes, cleaned, or as JSON: its cubin, as that of any file."""
     cubin = cubin_of(step, args.config, args.arch or DEFAULT_ARCH)
-    wanted = Wanted(
-        counts=args.counts, clean=args.clean, control=args.control, json=args.json, nvdisasm=args.nvdisasm
-    )  # fmt: skip
+    names = ("counts", "clean", "control", "json", "out", "nvdisasm")
+    wanted = Wanted(**{name: getattr(args, name) for name in names})
     show_sass(cubin, wanted)
 
 

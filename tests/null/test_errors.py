@@ -47,6 +47,12 @@ def test_an_answer_that_cannot_be_written_is_one_line() -> None:
     assert found.stderr == b"error: No space left on device\n"
 
 
+def test_an_answer_that_nobody_takes_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # what Python makes of `>&-`
+    with one_line_errors():
+        print("an answer")
+
+
 def test_an_interrupt_is_one_word(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught, one_line_errors():
         raise KeyboardInterrupt

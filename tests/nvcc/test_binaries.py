@@ -11,6 +11,7 @@ import pytest
 
 from flashladder.binaries import cubins, fatbin, unpack
 from flashladder.binaries.sources import images
+from flashladder.errors import FlashladderError
 from flashladder.machine_code.control import decoded
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx import normalise, opcode_counts
@@ -21,6 +22,7 @@ from flashladder.toolchain.environment import clean_environment
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 from flashladder.view import sass as view_sass
 from flashladder.view.binary import Wanted, show_ptx, show_sass
+from flashladder.view.flow.command import main as flow_main
 from tests.null.binaries.fatbin_fixture import DATA
 from tests.null.binaries.test_symbols import FORWARD
 
@@ -191,6 +193,30 @@ def test_a_steps_ptx_is_the_same_from_its_cubin(capsys: pytest.CaptureFixture[st
         assert [one.kind for one in found] == ["cubin"]
     assert opcode_counts(kept)["total"] > 1000
     assert normalise(kept) == kept
+
+
+def test_control_flow_of_a_librarys_kernel(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for word in ("lib.so", "lib.whl"):
+        assert flow_main([str(made / word), "--kernel", TILE_64, "--arch", "sm_90"]) == 0
+        assert f"{TILE_64}, sm_90 " in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(SystemExit) as left:
+        flow_main([str(made / "lib.so")])
+    assert left.value.code == 2
+    assert "4 kernels of the file are meant: expected one" in capsys.readouterr().err
+
+
+def test_a_steps_cubin_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert view_sass.main(["8", "--out", str(tmp_path / "k.cubin")]) == 0
+    assert (tmp_path / "k.cubin").read_bytes() == view_sass.cubin_of("8").read_bytes()
+    assert capsys.readouterr().out.endswith("k.cubin\n")
+
+
+def test_ptx_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    whole = view_sass.cubin_of("8").parent.parent
+    text = next(whole.glob("*/kernel.ptx")).read_text(encoding="utf-8")
+    (tmp_path / "cut.ptx").write_text(text[: len(text) // 2], encoding="utf-8")
+    with pytest.raises(FlashladderError, match="the PTX is damaged: expected a"):
+        show_ptx(tmp_path / "cut.ptx", Wanted(counts=True))
 
 
 def test_cleaned_listings_of_equal_code_are_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

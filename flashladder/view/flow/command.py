@@ -4,7 +4,7 @@ Why: what a step changed shows in the loop over KV blocks, and the loop is a par
 follows from the launch (`flashladder.emulate.executions`), so that counts are of what a warp executes.
 
 Run: ``python -m flashladder.view.flow 16`` with ``--arch sm_90``, ``--seq-len 512``, ``--counts``, ``--dot``,
-``--svg``, ``--json``; a cubin in place of the iteration is drawn without counts of runs.
+``--svg``, ``--json``; a kernel of a file in place of the iteration is drawn without counts of runs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.machine_code.flow.regions import UNREACHED, regions_of
-from flashladder.machine_code.sass import disassemble
-from flashladder.names import KERNEL
+from flashladder.view.binary import is_file, refuse_of_files, sass_of
 from flashladder.view.flow.dot import dot
 from flashladder.view.flow.outline import outline
 from flashladder.view.flow.per_block import per_block
@@ -35,7 +34,6 @@ FORMS = ("counts", "dot", "svg", "json")
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the control flow in one of its forms; returns the exit code 0."""
     parser = parser_of(COMMANDS["cfg"], "view.flow", "16 --svg", seq_len={"type": whole})
-    parser.add_argument("--kernel", default=KERNEL, help=f"of a cubin: the kernel's symbol (default: {KERNEL})")
     options = parser.parse_args(argv)
     with one_line_errors():
         forms = [name for name in FORMS if getattr(options, name)]
@@ -60,9 +58,11 @@ def drawn(options: argparse.Namespace) -> Picture:
     Raises:
         FlashladderError: no such iteration, configuration or file, or a length that the tiles do not divide.
     """
-    if options.iteration.endswith(".cubin"):
+    if is_file(options.iteration):
         path = Path(options.iteration)
-        return picture_of(relative(path), regions_of(disassemble(path, None, options.kernel)))
+        title, sass = sass_of(path, options.kernel, options.arch)
+        return picture_of(f"{relative(path)}: {title}", regions_of(sass))
+    refuse_of_files(options.iteration, vars(options))
     from flashladder.emulate.executions import executed
     from flashladder.ladder.ablation import load_description
     from flashladder.ladder.selection import one_config

@@ -83,10 +83,11 @@ def of_line(kernel: Linked, text: str) -> Selection:
         numbers = {place.line: rows for place, rows in kernel.at.items() if place.file == file}
     if rows := [row for number, those in numbers.items() if first <= number <= last for row in those]:
         return of_ptx(kernel, rows)
+    text = kernel.source(Place(file, first)).strip()
     raise FlashladderError(
         "no code was made from there", where=f"{file}:{first}" + (f"-{last}" if match["last"] else ""),
         expected=f"a line with code, such as {_nearest(numbers, first)}",
-        found=repr(kernel.source(Place(file, first)).strip()) if match["last"] is None else "none in the range",
+        found="none in the range" if match["last"] else repr(text) if text else "no text",
     )  # fmt: skip
 
 
@@ -142,6 +143,12 @@ def _matching(word: str) -> Callable[[str], bool]:
     return lambda opcode: opcode == word or opcode.startswith(f"{word}.")
 
 
+def _in_capitals(word: str) -> str | None:
+    """A hint at an opcode of machine code that was written small."""
+    big = word.upper()
+    return f"did you mean '{big}'?" if big != word and unknown(big.partition(".")[0], "sass") is None else None
+
+
 def _no_such(word: str, have: set[str], language: str) -> FlashladderError:
     """Why an opcode finds nothing: it is misspelt, or this kernel has none."""
     bases = sorted({opcode.partition(".")[0] for opcode in have})
@@ -149,7 +156,9 @@ def _no_such(word: str, have: set[str], language: str) -> FlashladderError:
     problem = unknown(base, language)
     if problem and base not in bases:
         expected = "an opcode of machine code in capitals, or one of PTX, such as LDSM, HMMA.16816, ldmatrix"
-        return FlashladderError("no such opcode", expected=expected, found=repr(word), hint=problem[1])
+        return FlashladderError(
+            "no such opcode", expected=expected, found=repr(word), hint=_in_capitals(word) or problem[1]
+        )
     longer = sorted(opcode for opcode in have if opcode.partition(".")[0] == base)[:MOST_NAMED]
     return FlashladderError(
         "the kernel has no such instruction", expected=f"one of {', '.join(longer or bases)}", found=repr(word)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 import re
 
+import pytest
+
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.sass import parse
-from flashladder.view.clean import clean_ptx, clean_sass, only_entry
+from flashladder.view.clean import clean_ptx, clean_sass, is_whole, only_entry
 
 DATA = Path(__file__).parents[2] / "data"
 LISTING = (DATA / "tiny.sm_80.sass").read_text(encoding="utf-8")
@@ -70,3 +72,17 @@ def test_one_entry_of_several_with_the_functions_it_may_call() -> None:
     assert "exit" not in found
     assert only_entry(PTX, "flash_fwd_kernel") == PTX
     assert normalise(only_entry(text, "a")).count("}") == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        (".version 9.0\n", True),
+        (".entry k(){ ret; }", True),
+        (".entry k(){ mov.u32 %r1, %r2;", False),
+        (".entry k(){ ret; // }", False),
+        ('.entry k(){ .file 1 "}"', False),
+    ],
+)
+def test_ptx_that_was_cut_off_within_a_kernel_is_seen(text: str, whole: bool) -> None:
+    assert is_whole(text) is whole
