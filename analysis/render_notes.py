@@ -134,8 +134,9 @@ def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
                 f"- {machine.title}, {name} `{row.config}`: {at.pct:.1f} % of FA2 at S = 4096 "
                 f"({at.pct_low:.1f} to {at.pct_high:.1f}), {row.measured.mean.pct:.1f} % harmonic mean."
             )
-    if cell := ladder.published.find(iteration.number, PUBLISHED_GPU, "seq4096"):
-        yield f"- Published, A100: {cell.value:g} % at S = 4096."
+    for gpu in GPUS:
+        if cell := ladder.published.find(iteration.number, gpu, "seq4096"):
+            yield f"- Published, {load_gpus()[gpu].title}: {cell.value:g} % at S = 4096."
 
 
 def render(iteration: Iteration, ladder: Ladder, verdicts: Sequence[Verdict]) -> str:

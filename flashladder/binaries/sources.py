@@ -100,6 +100,8 @@ def images(path: Path) -> Iterator[list[Image]]:
 
 
 def _images(path: Path, where: str, stack: ExitStack) -> Iterator[Image]:
+    if path.is_dir():
+        raise FlashladderError("a folder", where=where, expected="a file that holds kernels")
     if not path.is_file():
         raise FlashladderError("no such file", where=where)
     stream = stack.enter_context(path.open("rb"))
