@@ -96,7 +96,7 @@ def test_a_bomb_in_a_wheel_is_refused_before_it_is_inflated(tmp_path: Path, monk
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for path in (tmp_path / "x.so", tmp_path):
-        with pytest.raises(FlashladderError, match="no such file|a folder"), images(path):
+        with pytest.raises(FlashladderError, match=r"no such file|a folder"), images(path):
             pass
 
 
