@@ -40,7 +40,7 @@ def normalise(text: str) -> str:
 
     Idempotent: a normalised text is its own normal form. Runs of blanks become one.
     """
-    text = _COMMENT.sub("", text)
+    text = _COMMENT.sub("", "\n".join(text.splitlines()))  # whatever ends a line: the patterns know one kind
     text = _DEBUG_SECTION.sub("", text)
     for pattern in (_LINE_TABLE, _DEBUG_LABEL):
         text = pattern.sub("", text)
