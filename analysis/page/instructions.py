@@ -16,13 +16,12 @@ from flashladder.lock.schema import LockedKernel, lock_path
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.report.page.alone import alone
 from flashladder.report.page.book import Book
-from flashladder.report.page.cells import Cell, Column, Table
+from flashladder.report.page.cells import Cell, Column, Table, heated
 from flashladder.report.page.locked import locked_record
 from flashladder.report.page.sections import Content
 
 ORDER, TITLE = 50, "Instructions"
 SHOWN = 22  # classes with the most instructions in any step; the rest are seldom
-STRONGEST = 55  # percent of the ground, so that numbers stay readable on it
 
 
 def kernels(book: Book, gpu: str) -> dict[int, LockedKernel]:
@@ -76,11 +75,6 @@ def table(book: Book, gpu: str, scope: str) -> Table:
         columns,
         rows,
     )
-
-
-def heated(count: int, most: int, records: str) -> Cell:
-    """A count on a ground as strong as its share of the row's largest."""
-    return Cell(f"{count:,}", records, count, heat=round(STRONGEST * count / most) if most else 0)
 
 
 def content(book: Book) -> Content:

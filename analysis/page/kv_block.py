@@ -16,7 +16,7 @@ from flashladder.names import PUBLISHED_GPU
 from flashladder.report.kv_block import Cost, costs, present
 from flashladder.report.page.alone import alone
 from flashladder.report.page.book import Book
-from flashladder.report.page.cells import Cell, Column, Table
+from flashladder.report.page.cells import Cell, Column, Table, heated
 from flashladder.report.page.locked import locked_record
 from flashladder.report.page.records import join
 from flashladder.report.page.sections import Content
@@ -24,7 +24,6 @@ from flashladder.results.published import SASS_COUNTS, sass_counts
 
 ORDER, TITLE = 45, "What a KV block costs"
 SHOWN = ("h200", PUBLISHED_GPU)
-STRONGEST = 55  # percent of the ground, so that numbers stay readable on it
 
 
 def heat_map(book: Book, gpu: str) -> Table:
@@ -50,11 +49,6 @@ def heat_map(book: Book, gpu: str) -> Table:
 def found_most(found: dict[int, Cost]) -> float:
     """The largest sum of all kinds."""
     return max(cost.total for cost in found.values())
-
-
-def heated(count: float, most: float, records: str = "") -> Cell:
-    """A count on a ground as strong as its share of the row's largest."""
-    return Cell(f"{count:,.0f}", records, count, heat=round(STRONGEST * count / most) if most else 0)
 
 
 def beside(book: Book, gpu: str) -> Table:

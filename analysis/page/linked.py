@@ -17,7 +17,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.report.page.alone import alone
 from flashladder.report.page.book import Book
-from flashladder.report.page.cells import Cell, Column, Table, number
+from flashladder.report.page.cells import Cell, Column, Table, heat, number
 from flashladder.report.page.sections import Content
 from flashladder.view.linked.page import read_document
 
@@ -25,7 +25,6 @@ ORDER, TITLE = 55, "CUDA, PTX and machine code"
 FILE = "code.html"
 FLOOR = "kernels/ptx/"  # one instruction per function: who calls them says more
 BODY, OWN = "body", "the compilers' own"
-STRONGEST = 55  # percent of the ground
 
 
 def of_page(book: Book) -> list[dict[str, Any]]:
@@ -77,7 +76,7 @@ def table(kernels: list[dict[str, Any]]) -> Table:
     rows = [[Cell("total"), *(number(one.total(), 0) for one in counts)]]
     for name in names:
         most = max(one[name] for one in counts)
-        heats = [round(STRONGEST * one[name] / most) for one in counts]
+        heats = [heat(one[name], most) for one in counts]
         rows.append([Cell(name), *(Cell(f"{one[name]:,}", heat=h) for one, h in zip(counts, heats, strict=True))])
     for title, key in (("lines of PTX", "ptx"), ("of them without machine code", "lost"), ("machine code", "sass")):
         rows.append([Cell(f"whole kernel: {title}"), *(number(kernel[key], 0) for kernel in kernels)])

@@ -66,6 +66,7 @@ class Table:
 
 
 EMPTY = Cell(DASH)
+STRONGEST = 55  # percent of the ground under a row's largest number, so that it stays readable
 
 
 def text(value: object, style: str = "", target: str = "") -> Cell:
@@ -76,6 +77,16 @@ def text(value: object, style: str = "", target: str = "") -> Cell:
 def number(value: float | None, digits: int = 1, records: str = "", style: str = "") -> Cell:
     """A cell with a number of so many digits, which sorts by the whole of it; a dash for None."""
     return EMPTY if value is None else Cell(f"{value:,.{digits}f}", records, float(value), style)
+
+
+def heat(count: float, most: float) -> int:
+    """Percent of the ground that is coloured under a count, of which `most` is the row's largest."""
+    return round(STRONGEST * count / most) if most else 0
+
+
+def heated(count: float, most: float, records: str = "") -> Cell:
+    """A count on a ground as strong as its share of the row's largest."""
+    return Cell(f"{count:,.0f}", records, count, heat=heat(count, most))
 
 
 def verdict(word: str | None, records: str = "") -> Cell:

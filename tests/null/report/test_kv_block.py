@@ -15,6 +15,7 @@ from flashladder.names import GPUS
 from flashladder.report.data import Ladder, collect
 from flashladder.report.kv_block import costs, present
 from flashladder.report.page.book import Book
+from flashladder.report.page.cells import STRONGEST
 from flashladder.results.published import sass_counts
 
 
@@ -69,7 +70,7 @@ def test_the_section_has_a_heat_map_per_gpu(ladder: Ladder) -> None:
     assert [table.name for table in maps] == ["kv-block-h200", "kv-block-a100"]
     by_kind = {row[0].text: row[1:] for row in maps[0].rows}
     assert [cell.text for cell in by_kind["moves"][7:9]] == ["764", "242"]
-    assert max(cell.heat for cell in by_kind["moves"]) == by_kind["moves"][7].heat == section.STRONGEST
+    assert max(cell.heat for cell in by_kind["moves"]) == by_kind["moves"][7].heat == STRONGEST
     assert all(cell.records for cell in by_kind["all"])
 
 
