@@ -1,6 +1,6 @@
 """What a family of kernels is to everything downstream: its data, its rules, its source, its launch.
 
-Why: iterations 1 to 16 are composed of Ampere's parts; kernels of other parts, other arguments and other grids stand
+Why: iterations 1 to 19 are composed of Ampere's parts; kernels of other parts, other arguments and other grids stand
 beside them (``family:`` in the YAML). Whatever reads, builds, locks, checks, emulates, times or reports an iteration
 asks its family through this protocol, and never which one it is. A family is a module or package in
 `flashladder.ladder.families` that holds a `FAMILY`.

@@ -135,7 +135,7 @@ def count_all() -> StepCounts:
     """
     from flashladder.build.compile import compile_many
     from flashladder.lock.recount import recount
-    from flashladder.machine_code.instruction_order import mma_before_use
+    from flashladder.machine_code.instruction_order import mma_before_use, mma_same_a
     from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
 
     kernels = step_kernels()
@@ -154,7 +154,7 @@ def count_all() -> StepCounts:
             iteration=iteration.number,
             config=config.short_form(),
             ptx_sha256=ptx_sha256(text),
-            ptx=opcode_counts(text) | {"mma_before_use": mma_before_use(text)},
+            ptx=opcode_counts(text) | {"mma_before_use": mma_before_use(text), "mma_same_a": mma_same_a(text)},
             sass=codes[iteration, config],
         )
     return StepCounts(kernels=found)

@@ -37,6 +37,18 @@ def mma_before_use(ptx: str) -> int:
     return found
 
 
+def mma_same_a(ptx: str) -> int:
+    """The ``mma`` whose A fragment is that of the ``mma`` before it, whatever stands between the two."""
+    found, before = 0, ""
+    for statement in normalise(ptx).split(";"):
+        line = statement.strip().rpartition("\n")[2]
+        if line.startswith("mma."):
+            _, left, _, _ = _GROUP.findall(line)
+            found += left == before
+            before = left
+    return found
+
+
 def hmma_after_ldsm(instructions: Iterable[Instruction]) -> int:
     """For each ``LDSM`` the ``HMMA`` that stand after it, summed: equal for equal orders of the two."""
     loads, found = 0, 0

@@ -28,6 +28,7 @@ MEASURES = {
     "ptx": {
         "total": "instructions",
         "mma_before_use": "for each ldmatrix the mma that stand between it and the first one that reads it, summed",
+        "mma_same_a": "mma whose A fragment is that of the mma before it",
     },
 }
 """What is counted beside opcodes, by language; in the main loop too, but for the registers."""

@@ -54,6 +54,7 @@ class AmpereConfig(KernelConfig):
         mma_double_buffer_loads: the next step's fragments are loaded while this step's mma run.
         optimized_softmax: iterations 6 and 7: scale and maximum fold into one FFMA before ``ex2``; from 10 on: the
             first KV block starts the row statistics instead of correcting -inf and 0.
+        kv_rings: K and V lie in rings of two stages each, instead of one tile each.
 
     Raises:
         FlashladderError: a field has a wrong type, or a value that no kernel could have.
@@ -72,6 +73,7 @@ class AmpereConfig(KernelConfig):
     V_mma_load_K_tiles: int
     mma_double_buffer_loads: Annotated[bool, Flag("buffer", brief="buffer", key="double_buffer")]
     optimized_softmax: Annotated[bool, Flag("opt_softmax", brief="opt", key="optimized_softmax")]
+    kv_rings: Annotated[bool, Flag("rings")] = False
 
     def __post_init__(self) -> None:
         """Refuses what cannot be a configuration of any iteration."""
@@ -108,8 +110,9 @@ class AmpereConfig(KernelConfig):
 
     @property
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of a CTA in bytes: one Q tile (used again for O), one K tile, one V tile."""
-        return (self.B_r + 2 * self.B_c) * self.d_head * ELEMENT_BYTES
+        """Dynamic shared memory of a CTA in bytes: one Q tile (used again for O), a tile of K and of V a stage."""
+        stages = 2 if self.kv_rings else 1
+        return (self.B_r + 2 * stages * self.B_c) * self.d_head * ELEMENT_BYTES
 
     def short_form(self) -> str:
         """The configuration on one line, as tables and locks write it; `parse` is its exact inverse."""

@@ -68,7 +68,7 @@ def _knobs_model() -> type[Knobs]:
 
 
 class Ampere(Family):
-    """Iterations 1 to 16, and what goes on from them."""
+    """Iterations 1 to 19, and what goes on from them."""
 
     name = "ampere"
     parts_type = Parts

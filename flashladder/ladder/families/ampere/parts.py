@@ -48,6 +48,10 @@ VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType({concern: part_names(co
 ERAS: Mapping[str, str] = MappingProxyType({"linear": "runtime_offsets", "xor": "runtime_offsets"})
 """Layouts whose offsets are computed at run time to their era; the body of one is ``flash_fwd_<era>.cuh``."""
 NEWEST_ERA = "static_offsets"  # of every other layout
+RINGS = "rings"  # the schedule with K and V in rings of two stages, and the era of its body
+
+
+PEELED = ("exp2_peeled", "exp2_stale")  # arithmetic that asks for a first block of its own
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,8 @@ class Parts:
 
     @property
     def era(self) -> str:
-        """The era whose body composes this layout."""
-        return ERAS.get(self.layout, NEWEST_ERA)
+        """The era whose body composes this layout and schedule."""
+        return RINGS if self.schedule == RINGS else ERAS.get(self.layout, NEWEST_ERA)
 
 
 CONCERNS = tuple(field.name for field in fields(Parts))
@@ -105,12 +109,18 @@ def _contradictions(parts: Parts) -> Iterator[Contradiction]:
         yield found(f"rows start on 16 bytes, so the stride is a multiple of {UNIT} elements", "row_stride")
     if 0 < parts.row_stride < D_HEAD:
         yield found(f"a row holds at least one head of {D_HEAD} elements", "row_stride")
-    if parts.softmax == "exp2_peeled" and parts.schedule not in ("peeled", "backward"):
-        yield found("only peeled and backward have a first block of its own", "softmax", "schedule")
+    if parts.softmax in PEELED and parts.schedule in ("lazy", "eager"):
+        yield found("no first block of its own in this schedule", "softmax", "schedule")
+    if parts.schedule == RINGS and ERAS.get(parts.layout, NEWEST_ERA) != NEWEST_ERA:
+        yield found("a stage's addresses are static offsets", "schedule", "layout")
+    if parts.schedule == RINGS and parts.gmem == "advance":
+        yield found("a ring copies the next block before this one is done with", "schedule", "gmem")
     if parts.schedule == "backward" and parts.gmem == "advance":
         yield found("an advancing pointer only walks forwards", "schedule", "gmem")
     if parts.era == "runtime_offsets" and parts.k_order == "row_major":
         yield found("row-major fragments come with static offsets", "k_order", "layout")
+    if parts.k_order == "serpentine" and parts.era != RINGS:
+        yield found("only the body of the rings multiplies in another order", "k_order", "schedule")
     if parts.era == "runtime_offsets" and parts.epilogue == "encoded":
         yield found("the encoding reuses a lane's static copy offset", "epilogue", "layout")
 
@@ -130,6 +140,7 @@ def _knob_conflicts(parts: Parts, config: AmpereConfig) -> Iterator[str]:
         "async_copy": "every iteration copies with cp.async",
         "swizzled": f"layout {parts.layout} decides it",
         "eager_load_blocks": f"schedule {parts.schedule} decides it",
+        "kv_rings": f"schedule {parts.schedule} decides it",
         "optimized_softmax": f"softmax {parts.softmax} in era {parts.era} decides it",
         "mma_double_buffer_loads": f"operands {parts.operands} have no second buffer",
     }
@@ -185,10 +196,13 @@ def derived_knobs(parts: Parts) -> dict[str, bool]:
         "async_copy": True,
         "eager_load_blocks": parts.schedule != "lazy",
         "swizzled": parts.layout != "linear",
+        "kv_rings": parts.schedule == RINGS,
     }
     if parts.operands != "double_buffered":
         knobs["mma_double_buffer_loads"] = False
-    if parts.softmax != "exp2_peeled":
+    if parts.softmax == "exp2_stale":
+        knobs["optimized_softmax"] = True
+    elif parts.softmax != "exp2_peeled":
         knobs["optimized_softmax"] = parts.softmax == "exp2_folded" and parts.era == "runtime_offsets"
     return knobs
 
