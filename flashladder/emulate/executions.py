@@ -85,14 +85,16 @@ def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape
     return walked(disassemble(cubin, lines=lines), launch, constants_of(iteration, config, launch, place))
 
 
-def walked(sass: Sass, launch: Launch, constants: Constants) -> Executed:
-    """What a launch runs of machine code that has been read, given what `constants_of` knows.
+def walked(sass: Sass, launch: Launch, constants: Constants, *, asked: bool = False) -> Executed:
+    """What a launch runs of machine code that has been read, given what `constants_of` knows; `asked` as of `run`.
 
     Raises:
         FlashladderError: a branch depends on more than the launch.
     """
     regions = regions_of(sass)
-    return Executed(regions, run(regions.flow, constants), prod(launch.grid) * -(-prod(launch.block) // WARP))
+    return Executed(
+        regions, run(regions.flow, constants, asked=asked), prod(launch.grid) * -(-prod(launch.block) // WARP)
+    )
 
 
 def launch_of(iteration: Iteration, config: KernelConfig, shape: Shape) -> Launch:

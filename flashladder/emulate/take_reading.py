@@ -94,7 +94,7 @@ def version(*more: Path) -> str:
 
 
 def read_all() -> EmulatedCounters:
-    """The reading of all sixteen iterations, a process per CPU.
+    """The reading of all iterations, a process per CPU.
 
     Raises:
         FlashladderError: nothing here can compile them.

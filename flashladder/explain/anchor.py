@@ -9,10 +9,12 @@ Try ``anchor_of(load_gpus()["h200"], 4096)``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 import statistics
+from types import MappingProxyType
 
 from flashladder.files import relative
 from flashladder.ladder.gpus import Gpu
@@ -23,6 +25,7 @@ from flashladder.results.schema import BenchResult
 
 DTYPE = "fp16"
 PUBLISHED_LENGTH = 4096
+BEYOND = "beyond.json.gz"  # of a machine's folder: the sweep of the steps that were published nowhere
 TERA, MEGA = 1e12, 1e6
 
 
@@ -59,20 +62,38 @@ def anchor_of(gpu: Gpu, seq_len: int, folder: Path = RESULTS) -> Anchor | None:
     return Anchor(tflops * TERA / (clock * MEGA * gpu.whole("sms")), tflops, source)
 
 
-def measured_percentages(gpu: Gpu, seq_len: int, folder: Path = RESULTS) -> dict[str, float]:
-    """Percent of FA2 by kernel (``16 (FP16, ...)``), as measured on a GPU; empty where it was not."""
-    path = folder / gpu.gpu / f"{gpu.gpu}.json.gz"
-    return percentages(path, seq_len) if path.is_file() else {}
+def measured_percentages(
+    gpu: Gpu, seq_len: int, folder: Path = RESULTS, code: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, float]:
+    """Percent of FA2 by kernel (``16 (FP16, ...)``), as measured on a GPU; empty where it was not.
+
+    The sweep of the ladder counts first, then that of the steps beyond it, then single benchmarks; a file that does not
+    exist holds nothing. `code`: as of `percentages`.
+    """
+    own = folder / gpu.gpu
+    found: dict[str, float] = {}
+    for path in (own / f"{gpu.gpu}.json.gz", own / BEYOND, *sorted(own.glob("bench*.json.gz"))):
+        if path.is_file():
+            found = percentages(path, seq_len, code) | found
+    return found
 
 
-def percentages(path: Path, seq_len: int) -> dict[str, float]:
+def percentages(path: Path, seq_len: int, code: Mapping[str, str] = MappingProxyType({})) -> dict[str, float]:
     """Percent of FA2 by kernel, of a file of timings.
+
+    Args:
+        path: the file.
+        seq_len: of the cells.
+        code: the digest of a kernel's machine code: timings of other code with that name are left out.
 
     Raises:
         FlashladderError: it is missing or malformed.
     """
-    cells = _read(path).summaries
-    return {one.kernel: one.pct for one in cells if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)}
+    result = _read(path)
+    cells = [one for one in result.summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
+    timed = {key: kernel.text_sha256 for key, kernel in result.kernels.items() if kernel.text_sha256 is not None}
+    other = {key for key, digest in timed.items() if key in code and code[key] != digest}
+    return {one.kernel: one.pct for one in cells if one.kernel not in other}
 
 
 @cache

@@ -18,13 +18,14 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.explain.chip import SCHEDULERS
 from flashladder.explain.kernel import HEADS, kernel_of
 from flashladder.explain.predict import BATCH, Prediction, predict
-from flashladder.explain.validation import as_data, known
+from flashladder.explain.validation import NAME, as_data, known, load_predictions, worth
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.gpus import Gpu, load_gpus
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.located import closest
 from flashladder.names import GPUS, PUBLISHED_GPU
+from flashladder.paths import RESULTS
 
 SHOWN_FROM = 0.005  # share of a scheduler's clocks: shorter waits are not listed
 LONGEST = 9  # digits of a number
@@ -94,7 +95,7 @@ def arch_of(iteration: Iteration, gpu: Gpu) -> str:
 
 def document(prediction: Prediction) -> dict[str, object]:
     """The prediction for scripts, with what was measured or published beside it."""
-    told = actual(prediction)
+    told, step = actual(prediction), worth_of(prediction)
     return {
         "gpu": prediction.gpu.gpu,
         "seq_len": prediction.seq_len,
@@ -102,10 +103,28 @@ def document(prediction: Prediction) -> dict[str, object]:
         "limited_by": list(prediction.occupancy.limited_by),
         "warps": prediction.occupancy.warps,
         "warps_to_hide": round(prediction.warps_to_hide, 3),
+        "votes": prediction.kernel.votes,
+        "step": None if step is None else {"parent": step[0], "percent_faster": round(step[1], 3)},
         "conflicts": round(prediction.kernel.conflicts, 6),
         "anchor": None if prediction.anchor is None else vars(prediction.anchor),
         **({told[0]: told[1]} if told else {}),
     }
+
+
+def is_a_step(prediction: Prediction) -> bool:
+    """Whether it is of an iteration in the configuration that the GPU gives it."""
+    kernel = prediction.kernel
+    own = kernel.iteration.configs[configs_of(prediction.gpu)]
+    return not kernel.iteration.is_ablation and own.short_form() == kernel.config.short_form()
+
+
+def worth_of(prediction: Prediction) -> tuple[int, float] | None:
+    """The step before it, as the committed predictions have that one, and by how many percent it is faster."""
+    if not (is_a_step(prediction) and (RESULTS / NAME).is_file()):
+        return None
+    committed = load_predictions()
+    same = prediction.seq_len == committed.seq_len
+    return worth(committed, prediction.gpu.gpu, as_data(prediction)) if same else None
 
 
 def actual(prediction: Prediction) -> tuple[str, float] | None:
@@ -160,6 +179,9 @@ def _story(prediction: Prediction) -> list[str]:
         told["conflicts"] = (
             f"{prediction.kernel.conflicts:.1f} wavefronts where one would do, in loads from shared memory"
         )
+    if votes := prediction.kernel.votes:
+        which = "the vote" if votes == 1 else f"{votes} votes"
+        told["assumed"] = f"no lane asks in {which} of a KV block, so that what stands behind is left out"
     return [f"{name:<11} {words}" for name, words in told.items()]
 
 
@@ -167,8 +189,13 @@ def _verdict(prediction: Prediction) -> list[str]:
     fa2, told = prediction.percent_of_fa2, actual(prediction)
     speed = f"predicted   {prediction.tflops:.0f} TFLOP/s, {prediction.percent_of_peak:.0f} % of the peak"
     if fa2 is None or prediction.anchor is None:
-        return [f"{speed} at the boost clock; FA2 was neither measured nor published there"]
-    lines = [f"{speed}, {fa2:.0f} % of FA2 (FA2: {prediction.anchor.source})"]
-    if told:
+        lines = [f"{speed} at the boost clock; FA2 was neither measured nor published there"]
+    else:
+        lines = [f"{speed}, {fa2:.0f} % of FA2 (FA2: {prediction.anchor.source})"]
+    if step := worth_of(prediction):
+        lines.append(f"step        {step[1]:+.1f} % over iteration {step[0]}, both predicted")
+    if told and fa2 is not None:
         lines.append(f"{told[0]:<11} {told[1]:.1f} % of FA2: the prediction is off by {fa2 - told[1]:+.1f} points")
+    elif not told and is_a_step(prediction):
+        lines.append(f"measured    nothing: no timing of it on the {prediction.gpu.title} at this length is known here")
     return lines

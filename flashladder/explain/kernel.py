@@ -2,7 +2,8 @@
 
 Why from a launch: which way branches go, how many rounds the loop makes and what is peeled follow from the kernel's
 parameters (`flashladder.machine_code.flow.executions`), not from a guess about the listing. A CTA of a few KV blocks is
-walked through from its first instruction to its last; longer ones differ by rounds of the loop.
+walked through from its first instruction to its last; longer ones differ by rounds of the loop. What a warp votes on,
+its data, decides branches too: every block takes the common path, on which no lane asks (docs/explain.md).
 
 Try ``kernel_of(load_iteration(16), config, "sm_80")``.
 """
@@ -23,7 +24,9 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.flow.executions import path
+from flashladder.machine_code.flow.formulas import is_vote
 from flashladder.machine_code.flow.regions import regions_of
+from flashladder.machine_code.flow.values import operands
 from flashladder.machine_code.occupancy import WARP
 from flashladder.machine_code.sass import Instruction, disassemble
 from flashladder.names import WAVEFRONTS
@@ -46,6 +49,7 @@ class Kernel:
         kv_blocks: of `whole`.
         conflicts: wavefronts of loads from shared memory over those without bank conflicts, as the emulator counts
             them in the PTX.
+        votes: votes of the warp in `block`; none is taken to find a lane that asks for what stands behind it.
     """
 
     iteration: Iteration
@@ -55,6 +59,7 @@ class Kernel:
     block: tuple[Instruction, ...]
     kv_blocks: int
     conflicts: float
+    votes: int = 0
 
     @property
     def warps(self) -> int:
@@ -92,14 +97,16 @@ def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
             "the kernel has no loop over KV blocks", where=relative(compiled), expected="rounds of a main loop",
             found=f"{len(starts)} with {length} keys",
         )  # fmt: skip
+    block = tuple(one for index in order[starts[0] : starts[1]] for one in flow.code(index))
     return Kernel(
         iteration=iteration,
         config=config,
         cubin=cubin,
-        whole=tuple(one for block in order for one in flow.code(block)),
-        block=tuple(one for block in order[starts[0] : starts[1]] for one in flow.code(block)),
+        whole=tuple(one for index in order for one in flow.code(index)),
+        block=block,
         kv_blocks=length // config.B_c,
         conflicts=conflicts_of(iteration, config),
+        votes=sum(is_vote(one, operands(one)) for one in block),
     )
 
 

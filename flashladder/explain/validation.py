@@ -20,6 +20,7 @@ from flashladder.explain.anchor import PUBLISHED_LENGTH, measured_percentages, p
 from flashladder.explain.predict import Prediction
 from flashladder.files import checked_json, relative
 from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import load_iteration
 from flashladder.located import first_problem
 from flashladder.paths import RESULTS
 from flashladder.results import published
@@ -131,15 +132,26 @@ def known(
     gpu: str, kernels: tuple[Predicted, ...], seq_len: int, folder: Path = RESULTS
 ) -> tuple[str, dict[int, float]]:
     """``measured`` or ``published``, and percent of FA2 by iteration; nothing where nobody has it."""
-    measured = measured_percentages(load_gpus()[gpu], seq_len, folder)
+    keys = {one.iteration: kernel_key(one.iteration, one.config) for one in kernels}
+    code = {keys[one.iteration]: one.text_sha256 for one in kernels}
+    measured = measured_percentages(load_gpus()[gpu], seq_len, folder, code)
     if measured:
-        keys = {one.iteration: kernel_key(one.iteration, one.config) for one in kernels}
         return "measured", {number: measured[key] for number, key in keys.items() if key in measured}
     theirs = published.load(folder / "published")
     if seq_len != PUBLISHED_LENGTH:
         return "", {}
     found = {one.iteration: theirs.find(one.iteration, gpu, "seq4096") for one in kernels}
     return "published", {number: cell.value for number, cell in found.items() if cell}
+
+
+def worth(predictions: Predictions, gpu: str, one: Predicted) -> tuple[int, float] | None:
+    """The step before a kernel's, and by how many percent the kernel is faster than that one, both as predicted.
+
+    Each step has the configuration that the GPU gives it. None for the first, and on a GPU without predictions.
+    """
+    parent = load_iteration(one.iteration).parent
+    before = next((other for other in predictions.gpus.get(gpu, ()) if other.iteration == parent), None)
+    return None if before is None else (before.iteration, 100 * (one.flop_per_clock / before.flop_per_clock - 1))
 
 
 def compare(predictions: Predictions, gpu: str, folder: Path = RESULTS) -> Compared | None:

@@ -26,7 +26,7 @@ from flashladder.trace import reference as ref
 from flashladder.trace.findings import Comparison, Trace, Where, exact, of_ctas, visited
 from flashladder.trace.fragments import Geometry
 from flashladder.trace.inputs import fill
-from flashladder.trace.meaning import STATISTICS
+from flashladder.trace.meaning import STATISTICS, keeps_maximum
 from flashladder.trace.recorder import Held, KvStep, Recorder
 from flashladder.trace.roles import UnknownForm
 
@@ -64,7 +64,8 @@ def trace(
         raise FlashladderError("too large to trace", expected=f"at most {LARGEST:,} scores", found=f"{scores:,}")
     tensors = make_tensors(iteration, config, shape, seed)
     fill(contents, *tensors[:3])
-    recorder = Recorder(geometry=Geometry.of(config), dtype="f16" if config.dtype == "fp16" else "bf16")
+    dtype = "f16" if config.dtype == "fp16" else "bf16"
+    recorder = Recorder(geometry=Geometry.of(config), dtype=dtype, stale=keeps_maximum(iteration))
     launched = kernel or kernel_of(iteration, config)
     forward(iteration, config, tensors, kernel=launched, observers=(recorder,), memory_budget=memory_budget)
     counts = {len(steps) for steps in recorder.steps}
@@ -108,10 +109,12 @@ def _compared(found: Trace) -> Iterator[Comparison]:
     )
     blocks = visited(found)
     before = ref.State.empty(len(found.ctas), config.B_r, config.d_head)
-    truth = ref.online_softmax(q, k, v, blocks, config.B_c, scale)
+    stale = keeps_maximum(found.iteration)
+    truth = ref.online_softmax(q, k, v, blocks, config.B_c, scale, stale=stale)
     for number, (step, block, real) in enumerate(zip(found.steps, blocks, truth, strict=True)):
         rows = slice(block * config.B_c, (block + 1) * config.B_c)
-        for pair in _pairs(step, before, real, (q, k[:, rows], v[:, rows]), scale, config.dtype):
+        pairs = _stale_pairs if stale else _pairs
+        for pair in pairs(step, before, real, (q, k[:, rows], v[:, rows]), scale, config.dtype):
             yield _comparison(found, pair, number, block)
         before = ref.State(exact(step.m.array), exact(step.l.array), exact(step.o.array))
     stored = Held(of_ctas(found, found.tensors[3], rows=True).numpy(), {})
@@ -130,7 +133,7 @@ def _pairs(
     dtype: str,
 ) -> Iterator[_Pair]:
     q, k, v = inputs
-    s, m, p, p16 = (exact(one.array) for one in (step.scores, step.m, step.p, step.p16))
+    s, m = exact(step.scores.array), exact(step.m.array)
     yield _Pair(S, step.scores, ref.scores(q, k), real.scores)
     unit = 1.0  # of m
     if step.scaled is not None:
@@ -139,6 +142,31 @@ def _pairs(
     rest = scale / unit
     yield _Pair(M, step.m, ref.maximum(before.m, s), real.after.m * unit)
     yield _Pair(P, step.p, ref.weights(s, m, rest, folded=step.scaled is None), real.p)
+    yield from _summed_pairs(step, before, real, v, rest, dtype)
+
+
+def _stale_pairs(
+    step: KvStep,
+    before: ref.State,
+    real: ref.Exact,
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    scale: float,
+    dtype: str,
+) -> Iterator[_Pair]:
+    """As `_pairs`, where a row may keep its maximum: m is in powers of two, P, l and O are relative to the m in use."""
+    q, k, v = inputs
+    s, m = exact(step.scores.array), exact(step.m.array)
+    yield _Pair(S, step.scores, ref.scores(q, k), real.scores)
+    yield _Pair(M, step.m, ref.stale_maximum(before.m, s, scale, m), real.after.m)
+    yield _Pair(P, step.p, ref.stale_weights(s, m, scale), real.p)
+    yield from _summed_pairs(step, before, real, v, math.log(2), dtype)
+
+
+def _summed_pairs(
+    step: KvStep, before: ref.State, real: ref.Exact, v: torch.Tensor, rest: float, dtype: str
+) -> Iterator[_Pair]:
+    """What P goes into; `rest` is what differences of m are multiplied by in the exponent of e."""
+    m, p, p16 = (exact(one.array) for one in (step.m, step.p, step.p16))
     yield _Pair(P16, step.p16, ref.rounded(p, dtype), real.p)
     yield _Pair(L, step.l, ref.total(before, m, p, rest), real.after.l)
     yield _Pair(RESCALED, step.rescaled, ref.rescaled(before, m, rest), real.rescaled)

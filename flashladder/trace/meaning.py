@@ -6,6 +6,8 @@ Their names, in the order in which they are computed, are `flashladder.names.INT
 
 from __future__ import annotations
 
+from flashladder.ladder.iteration import Iteration
+
 STATISTICS = ("m", "l")
 """Those with a number a row, of which each of the four lanes that share the row has its own."""
 MEANING = {
@@ -19,6 +21,18 @@ MEANING = {
     "O": "O after P V, not yet divided by l",
     "out": "O / l in 16 bits, as it is stored",
 }
+STALE = "exp2_stale"  # softmax of kernels in which a row keeps its maximum until a score is far above it
+STALE_MEANING = {
+    "m": "the maximum that the row uses: kept until a score is 4 times above it, then the row's own; in powers of two",
+    "P": "2^(S c - m) in fp32, up to 4",
+    "O_rescaled": "O brought to the maximum in use, before P V is added",
+}
+STALE_SUSPECTS = {
+    "m": "S and the m before are right there: look at the vote, what it compares, and who follows the new maximum",
+    "l": "P, m and the l before are right there: look at the sum over the row, and its correction where m is a new one",
+    "O_rescaled": "m and the O before are right there: look at O's correction where m is a new one, or how O begins",
+}
+"""The same of these kernels, where they differ."""
 SUSPECTS = {
     "S": "Q K^T is wrong: look at which rows and columns of Q and K reach the tensor cores",
     "S_scaled": "S is right there: look at the scale",
@@ -31,3 +45,14 @@ SUSPECTS = {
     "out": "O and l are right there: look at l's sum over the quad, the division, the rounding and where O is written",
 }
 """Where to look when this one is the first that differs: what it was made of is right."""
+
+
+def keeps_maximum(iteration: Iteration) -> bool:
+    """Whether a row may keep its maximum from one KV block to the next, though larger scores have come."""
+    return getattr(iteration.parts, "softmax", None) == STALE
+
+
+def meaning(iteration: Iteration, name: str) -> tuple[str, str]:
+    """What an intermediate is, and where to look when it is the first that differs."""
+    own = (STALE_MEANING, STALE_SUSPECTS) if keeps_maximum(iteration) else ({}, {})
+    return own[0].get(name, MEANING[name]), own[1].get(name, SUSPECTS[name])

@@ -20,6 +20,7 @@ from flashladder.emulator.syntax.tree import Instruction
 from flashladder.emulator.values import Array, as_type, halves
 from flashladder.trace.fragments import Fragments, Geometry, Place, matrix, statistics
 from flashladder.trace.roles import Products, UnknownForm, Window, makes_scores
+from flashladder.trace.subtracted import subtracted
 
 K_BUFFER = 2  # Q, K, V and O are allocated in this order, `RED_ZONE` apart, the first one after it
 
@@ -62,6 +63,7 @@ class Recorder(Dataflow):
     Attributes:
         geometry: of one CTA.
         dtype: of P as an operand, ``f16`` or ``bf16``.
+        stale: whether a row may keep its maximum from one KV block to the next.
         steps: for each slice of the grid the KV blocks in the order in which they ran.
         ctas: ``%ctaid`` (x, y, z) of each CTA, in the order of the arrays.
         k_addresses: what the first thread copied of K, in order.
@@ -69,6 +71,7 @@ class Recorder(Dataflow):
 
     geometry: Geometry = field(default_factory=lambda: Geometry(1, 1, 16, 16, 16))
     dtype: str = "f16"
+    stale: bool = False
     steps: list[list[KvStep]] = field(default_factory=list)
     ctas: list[tuple[int, int, int]] = field(default_factory=list)
     k_addresses: list[int] = field(default_factory=list)
@@ -112,10 +115,10 @@ class Recorder(Dataflow):
 
     def _close(self, events: Sequence[Event]) -> None:
         assert self._slice is not None
-        self.steps[-1].append(read_step(Window(events, self._slice), self.dtype))
+        self.steps[-1].append(read_step(Window(events, self._slice), self.dtype, stale=self.stale))
 
 
-def read_step(window: Window, dtype: str) -> KvStep:
+def read_step(window: Window, dtype: str, *, stale: bool = False) -> KvStep:
     """The intermediates of a KV block.
 
     Raises:
@@ -127,7 +130,7 @@ def read_step(window: Window, dtype: str) -> KvStep:
     scaled = window.scaled(flat)
     packed = _packed(products)
     p = [[_opened(window, four) for four in row] for row in packed]
-    m, total = _statistics(window, p)
+    m, total = _statistics(window, p, stale=stale)
     before = [[list(chain[0].sources[6:]) for chain in row] for row in products.output]
     after = [[list(chain[-1].results) for chain in row] for row in products.output]
     p16 = [[_halves(four, dtype) for four in row] for row in packed]
@@ -176,12 +179,17 @@ def _are_swapped(low: Value, high: Value, packed: Value) -> bool:
     return bool(np.abs(half - high.array).sum() < np.abs(half - low.array).sum())
 
 
-def _statistics(window: Window, p: Sequence[Sequence[Sequence[Value]]]) -> tuple[list[list[Value]], list[list[Value]]]:
+def _statistics(
+    window: Window, p: Sequence[Sequence[Sequence[Value]]], *, stale: bool
+) -> tuple[list[list[Value]], list[list[Value]]]:
     """Of each row m and l, by [m-tile][half]."""
-    rows = [[[four[2 * half + odd] for four in row for odd in (0, 1)] for half in (0, 1)] for row in p]
-    return [[window.maximum(one) for one in both] for both in rows], [
-        [window.total(one) for one in both] for both in rows
-    ]
+    rows = [[four[2 * half + odd] for four in row for odd in (0, 1)] for row in p for half in (0, 1)]
+    m = subtracted(rows) if stale else [window.maximum(one) for one in rows]
+    return _by_half(m), _by_half([window.total(one) for one in rows])
+
+
+def _by_half(values: Sequence[Value]) -> list[list[Value]]:
+    return [list(values[place : place + 2]) for place in range(0, len(values), 2)]
 
 
 def _halves(registers: Sequence[Value], dtype: str) -> list[Array]:

@@ -28,6 +28,9 @@ FLUSHED = 2.0**-126  # the least number that .ftz keeps
 SCALE = RSQRT + 2 * EPSILON  # the scale: a reciprocal root, and log2(e), times each other
 LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half the least subnormal: error of what is too small for the dtype
 
+SLACK = 2.0  # powers of two by which a score may exceed a stale maximum: `slack` of softmax/exp2_stale.cuh
+TOGETHER = 8  # rows that follow a maximum together: those of a warp's lanes in one half of an m-tile
+
 Bounded = tuple[torch.Tensor, torch.Tensor]
 """A value, and the error that a right kernel may have."""
 
@@ -83,6 +86,41 @@ def maximum(before: torch.Tensor, s: torch.Tensor) -> Bounded:
     """m: the largest score so far, in each lane of the quad; a maximum rounds nothing."""
     value = torch.maximum(before, s.amax(dim=-1, keepdim=True))
     return value, torch.full_like(value, FLUSHED)
+
+
+def stale_maximum(before: torch.Tensor, s: torch.Tensor, scale: float, seen: torch.Tensor | None = None) -> Bounded:
+    """The m of a row that keeps its maximum, in powers of two: that of before, until a score is above it by `SLACK`.
+
+    Eight rows follow together, to the largest score so far of each. Where rounding decides whether one is above,
+    `seen` may have it either way.
+    """
+    c = scale / math.log(2)
+    lanes = s.reshape(*s.shape[:-1], -1, QUAD, 2).amax(dim=(-3, -1)) * c
+    top = lanes.amax(dim=-1, keepdim=True)
+    error = top.abs() * (SCALE + EPSILON)
+    above, unsure = lanes - before - SLACK, lanes.abs() * (SCALE + EPSILON) + EPSILON * SLACK
+    if seen is None:
+        unsure = torch.zeros_like(unsure)
+    must, may = (_together(above + sign * unsure > 0) for sign in (-1, 1))
+    fresh = torch.maximum(before, top)
+    if seen is not None:
+        must |= may & ((seen - fresh).abs() < (seen - before).abs())
+    return torch.where(must, fresh, before), torch.where(must, error, 0.0) + FLUSHED
+
+
+def _together(above: torch.Tensor) -> torch.Tensor:
+    """Whether any lane of its eight rows says yes, for each element of (CTAs, B_r, 4)."""
+    eight = above.reshape(above.shape[0], -1, TOGETHER * QUAD).any(dim=-1, keepdim=True)
+    return eight.expand(-1, -1, TOGETHER * QUAD).reshape(above.shape)
+
+
+def stale_weights(s: torch.Tensor, m: torch.Tensor, scale: float) -> Bounded:
+    """P = 2^(S c - m), m in powers of two; up to 2^SLACK."""
+    scores = s * (scale / math.log(2))
+    exponent = scores - over_columns(m, s.shape[-1])
+    error = scores.abs() * (SCALE + EPSILON) + exponent.abs() * EPSILON
+    value = torch.exp2(exponent)
+    return value, value * _exponential_error(error) + FLUSHED
 
 
 def weights(s: torch.Tensor, m: torch.Tensor, scale: float, *, folded: bool) -> Bounded:
@@ -147,7 +185,7 @@ class Exact:
 
 
 def online_softmax(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, blocks: Sequence[int], keys: int, scale: float
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, blocks: Sequence[int], keys: int, scale: float, *, stale: bool
 ) -> Iterator[Exact]:
     """The whole algorithm in fp64, a KV block at a time.
 
@@ -158,15 +196,16 @@ def online_softmax(
         blocks: the KV blocks in the order in which they are visited.
         keys: rows of K and V in a block.
         scale: of S.
+        stale: whether rows keep their maximum, see `stale_maximum`; m is in powers of two then.
     """
     state = State.empty(*q.shape)
     for block in blocks:
         rows = slice(block * keys, (block + 1) * keys)
         s, _ = scores(q, k[:, rows])
-        m, _ = maximum(state.m, s)
-        p, _ = weights(s, m, scale, folded=True)
-        sums, _ = total(state, m, p, scale)
-        kept, _ = rescaled(state, m, scale)
+        m, _ = stale_maximum(state.m, s, scale) if stale else maximum(state.m, s)
+        p, _ = stale_weights(s, m, scale) if stale else weights(s, m, scale, folded=True)
+        sums, _ = total(state, m, p, math.log(2) if stale else scale)
+        kept, _ = rescaled(state, m, math.log(2) if stale else scale)
         o, _ = output(kept, p, v[:, rows])
         state = State(m, sums, o)
         yield Exact(s, p, kept, state)

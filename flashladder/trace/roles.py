@@ -2,8 +2,9 @@
 
 A product whose A operand came from `ldmatrix` is S = Q K^T; one whose A operand was computed is O += P V. The two are
 chains of mma, one per 16 x 8 accumulator. From the A operand of P V back to `ex2` is P; the maximum that all of a row's
-`ex2` depend on is m; the sum that has taken up most of them is l. Names, parts and source lines are not looked at, so
-that a kernel with a mistake in it is read as well as one without. A form that these rules do not fit is an error.
+`ex2` depend on is m, or what they subtract where a maximum is kept from block to block; the sum that has taken up most
+of them is l. Names, parts and source lines are not looked at, so that a kernel with a mistake in it is read as well as
+one without. A form that these rules do not fit is an error.
 
 Fragments are told apart by the operands that they share: all n-tiles of an m-tile have one A, all m-tiles of an n-tile
 one B; tiles count in the order of execution, which is that of the source (NVPTX keeps it).

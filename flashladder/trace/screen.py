@@ -16,7 +16,7 @@ from flashladder.files import dump_json, relative
 from flashladder.names import INTERMEDIATES
 from flashladder.trace.findings import Comparison, Trace, Where
 from flashladder.trace.lookalike import lookalike
-from flashladder.trace.meaning import MEANING, STATISTICS, SUSPECTS
+from flashladder.trace.meaning import STATISTICS, meaning
 
 SCHEMA_VERSION = 1
 MOST_BLOCKS = 6  # KV blocks whose rows are all shown
@@ -85,17 +85,18 @@ def _told(found: Trace, wrong: Comparison) -> list[str]:
     """Where the first wrong element is and how far off; what it is; how many are; made by whom; where to look."""
     first = wrong.first
     assert first is not None
+    what, suspects = meaning(found.iteration, wrong.name)
     off = abs(first.found - first.expected)
     numbers = f"found {first.found:.7g}, expected {first.expected:.7g}, off by {off:.1e}, allowed {first.allowed:.1e}"
     lines = [
         f"first difference: {wrong.name} {_when(found, wrong)}, {_holder(first)}: {numbers}",
-        f"{wrong.name} is {MEANING[wrong.name]}; {_extent(found, wrong)}",
+        f"{wrong.name} is {what}; {_extent(found, wrong)}",
     ]
     if first.maker is not None:
         lines.append(f"made by {first.maker.place}")
     if same := lookalike(found, wrong):
         lines.append(same)
-    return [*lines, SUSPECTS[wrong.name]]
+    return [*lines, suspects]
 
 
 def _when(found: Trace, wrong: Comparison) -> str:

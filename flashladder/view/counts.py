@@ -13,9 +13,15 @@ from flashladder.columns import table
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
+from flashladder.results.schema import kernel_key
 
 ARCH = "sm_80"  # the architecture of the published listings
 Counts = Mapping[str, int]
+ORDERS = {
+    "mma_same_a": "mma whose A is that of the one before:",
+    "mma_before_use": "mma between a load and its first use, summed:",
+}
+"""Measures of `flashladder.machine_code.instruction_order` in words."""
 
 
 def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts | None:
@@ -70,7 +76,30 @@ def diff_counts(before: Iteration, after: Iteration, configs: tuple[KernelConfig
     if old is None or new is None:
         return "opcode counts: not locked at this configuration and no toolchain here to compile it: " + missing_tools()
     head = f"opcode counts ({ARCH}), {configs[0].short_form()} -> {configs[1].short_form()}"
-    return f"{head}\n{count_changes(old, new)}"
+    order = order_changes(before, after, configs) if old == new else ""
+    return f"{head}\n{count_changes(old, new)}{order}"
+
+
+def order_changes(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
+    """What two kernels of the same opcodes differ in: the order of their PTX, as committed; nothing where not."""
+    from flashladder.lock.step_counts import COUNTS, read_counts
+
+    if not COUNTS.is_file() or before.is_ablation or after.is_ablation:
+        return ""
+    kernels = read_counts().kernels
+    pair = [
+        kernels.get(kernel_key(one.number, config.short_form()))
+        for one, config in zip((before, after), configs, strict=True)
+    ]
+    if pair[0] is None or pair[1] is None:
+        return ""
+    old, new = pair[0].ptx, pair[1].ptx
+    changes = [
+        f"{words} {old.get(name, 0)} -> {new.get(name, 0)}"
+        for name, words in ORDERS.items()
+        if old.get(name, 0) != new.get(name, 0)
+    ]
+    return f"\nthe order in PTX does: {'; '.join(changes)}" if changes else ""
 
 
 def count_changes(before: Counts, after: Counts) -> str:

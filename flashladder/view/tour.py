@@ -65,7 +65,7 @@ STATIONS = (
     ),
     Station(
         "The ladder",
-        "Sixteen iterations from a naive FlashAttention-2 forward kernel to one that outruns FA2. Each is a YAML file "
+        "Nineteen iterations from a naive FlashAttention-2 forward kernel to one that outruns FA2. Each is a YAML file "
         "that names only what differs from its parent; the column on the right is that difference.",
         "invoke list", 26, "", "Static GMEM stride",
     ),

@@ -7,17 +7,23 @@ Run: pytest tests/nvcc/test_executions.py  (10 s)
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 import json
 from time import perf_counter
 
+import numpy as np
 import pytest
 
 from flashladder import emulator
 from flashladder.build.compile import compile_many
-from flashladder.emulate.executions import Executed, constants_of, executed, launch_of, walked
-from flashladder.emulate.kernel import forward, make_tensors
+from flashladder.emulate.executions import WARP, Executed, constants_of, executed, launch_of, walked
+from flashladder.emulate.kernel import forward, kernel_of, make_tensors
 from flashladder.emulate.reading import load_reading
+from flashladder.emulator.machine.observer import Observer
+from flashladder.emulator.machine.state import Machine
+from flashladder.emulator.syntax.tree import Instruction
+from flashladder.emulator.values import BoolArray
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.cubin import Cubin, read_cubin
@@ -32,8 +38,10 @@ from flashladder.view.flow.picture import picture_of
 
 pytestmark = pytest.mark.nvcc
 
+FIRST = ("peeled", "backward", "rings")  # schedules with a first block of their own
 SMALL = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)  # four KV blocks
 NUMBERS = [step.number for step in load_all()]
+VOTING = [step.number for step in load_all() if step.parts.softmax == "exp2_stale"]
 
 
 @cache
@@ -46,12 +54,12 @@ def machine_code(arch: str) -> dict[int, tuple[Cubin, Sass]]:
     return {step.number: found for step, *found in zip(steps, cubins, sass, strict=True)}  # type: ignore[misc] # pairs
 
 
-def runs(step: Iteration, arch: str, shape: Shape) -> Executed:
+def runs(step: Iteration, arch: str, shape: Shape, *, asked: bool = False) -> Executed:
     cubin, sass = machine_code(arch)[step.number]
     config = step.configs[PUBLISHED_GPU]
     launch = launch_of(step, config, shape)
     assert cubin.parameters_at is not None
-    return walked(sass, launch, constants_of(step, config, launch, cubin.parameters_at))
+    return walked(sass, launch, constants_of(step, config, launch, cubin.parameters_at), asked=asked)
 
 
 def sass_classes(found: Executed) -> Counter[str]:
@@ -80,13 +88,70 @@ def ptx_classes(opcodes: Counter[str]) -> Counter[str]:
     return classes
 
 
+def counted(step: Iteration, *, rising: bool) -> Counter[str]:
+    """What the emulator runs where no score is above the first block's, or each block is above all before."""
+    config, counters = step.configs[PUBLISHED_GPU], emulator.Counters()
+    q, k, v, out = make_tensors(step, config, SMALL)
+    q[...], k[...] = 0, 0
+    order = np.arange(SMALL.seq_len) // config.B_c
+    q[..., 0] = 8
+    k[..., 0] = 8 * np.reshape(order[::-1] if step.parts.schedule == "backward" else order, (-1, 1)) * rising
+    forward(step, config, (q, k, v, out), observers=[counters])
+    return counters.opcodes
+
+
+@pytest.mark.parametrize("number", VOTING)
+def test_what_votes_guard_runs_where_every_lane_asks(number: int) -> None:
+    step = load_iteration(number)
+    wanted = ptx_classes(counted(step, rising=True))
+    assert wanted["ex2"] > ptx_classes(counted(step, rising=False))["ex2"]
+    for arch in step.family.targets.arches:
+        found = runs(step, arch, SMALL, asked=True)
+        assert sass_classes(found) == wanted
+        assert len(found.warp.votes) == 5
+
+
+def test_on_normal_inputs_a_tenth_of_the_votes_finds_a_lane() -> None:
+    """What the assumption of `explain` leaves out (docs/explain.md): one CTA of the H200's launch at S = 4096."""
+    step = load_iteration(17)
+    config, votes = step.configs["h200"], Votes()
+    launch = step.family.launch(config, make_tensors(step, config, Shape(batch=1, seq_len=4096, n_heads=1, d_head=128)))
+    kernel_of(step, config).launch(
+        (1, 1, 1), launch.block, launch.arguments, shared_bytes=launch.shared_bytes, observers=(votes,)
+    )
+    first, *groups = votes.shares.values()
+    assert first == pytest.approx(0.13, abs=0.03)
+    assert sum(groups) / len(groups) == pytest.approx(0.28, abs=0.08)
+
+
+class Votes(Observer):
+    """For each vote of the PTX, the share of warps that came to it and found a lane."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, tuple[int, int]] = {}
+
+    @property
+    def shares(self) -> dict[int, float]:
+        return {line: found / asked for line, (asked, found) in self.counts.items()}
+
+    def follow(self, machine: Machine, instruction: Instruction) -> Callable[[BoolArray | None], None] | None:
+        if not instruction.opcode.startswith("vote."):
+            return None
+        slot, shape = machine.slots[str(instruction.operands[0])], (*machine.shape[:2], WARP)
+
+        def note(mask: BoolArray | None) -> None:
+            there = np.broadcast_to(True if mask is None else mask, shape)
+            found = np.broadcast_to(machine.registers[slot], shape).astype(bool) & there
+            asked, before = self.counts.get(instruction.line, (0, 0))
+            self.counts[instruction.line] = asked + int(there.any(2).sum()), before + int(found.any(2).sum())
+
+        return note
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_executed_machine_code_agrees_with_executed_ptx(number: int) -> None:
     step = load_iteration(number)
-    config = step.configs[PUBLISHED_GPU]
-    counters = emulator.Counters()
-    forward(step, config, make_tensors(step, config, SMALL), observers=[counters])
-    wanted = ptx_classes(counters.opcodes)
+    wanted = ptx_classes(counted(step, rising=False))
     assert all(wanted[name] > 0 for name in ("mma", "ldmatrix.x4", "ex2", "cp.async"))
     assert {arch: sass_classes(runs(step, arch, SMALL)) for arch in step.family.targets.arches} == dict.fromkeys(
         step.family.targets.arches, wanted
@@ -115,7 +180,7 @@ def test_regions_are_as_the_schedule_has_them(arch: str) -> None:
         assert count(regions.code(LOOP)) == count(machine_code(arch)[step.number][1].main_loop())
         peeled, loop = (count(regions.code(name)).get("HMMA", 0) for name in (PEELED, LOOP))
         assert loop == sum(map(flow.tensor, flow.indices)) - peeled
-        assert peeled == (loop if step.parts.schedule in ("peeled", "backward") else 0)
+        assert peeled == (loop if step.parts.schedule in FIRST else 0)
         assert not [
             i for i in found.warp.unknown if flow.sass.instructions[i].opcode_class in ("HMMA", "LDSM", "LDGSTS")
         ]
@@ -127,7 +192,8 @@ def test_outlines_fit_a_terminal(arch: str) -> None:
         found = runs(step, arch, SMALL)
         text = outline(picture_of(f"iteration {step.number}, {arch}", found.regions, found.warp))
         assert max(map(len, text.splitlines())) <= 80, step.number
-        assert ("peeled block:" in text) == (step.parts.schedule in ("peeled", "backward"))
+        assert ("peeled block:" in text) == (step.parts.schedule in FIRST)
+        assert ("The warp votes on data" in " ".join(text.split())) == (step.number in VOTING)
 
 
 def test_the_command_draws_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,12 +5,14 @@ Run: pytest tests/nvcc/test_explain.py  (15 s)
 
 from __future__ import annotations
 
+from functools import partial
 import gzip
 import json
 from pathlib import Path
 import re
 import statistics
 import subprocess
+from time import perf_counter
 
 import pytest
 
@@ -23,6 +25,7 @@ from flashladder.explain.steps import steps_of
 from flashladder.explain.validation import as_data, load_predictions
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.cubin import read_cubin
+from flashladder.machine_code.flow.executions import path
 from flashladder.machine_code.sass import disassemble
 from flashladder.paths import RESULTS
 from flashladder.toolchain.wheels import find_toolchain
@@ -45,7 +48,18 @@ OFF = 0.13  # of a measured rate
 
 
 @pytest.mark.parametrize(
-    ("gpu", "number"), [("h200", 1), ("h200", 16), ("a100", 2), ("rtx3090", 7), ("h100", 9), ("rtx4090", 2)]
+    ("gpu", "number"),
+    [
+        ("h200", 1),
+        ("h200", 16),
+        ("a100", 2),
+        ("rtx3090", 7),
+        ("h100", 9),
+        ("rtx4090", 2),
+        ("a100", 17),
+        ("rtx4090", 18),
+        ("h200", 19),
+    ],
 )
 def test_the_committed_predictions_are_the_models(gpu: str, number: int) -> None:
     data = load_predictions()
@@ -81,6 +95,29 @@ def test_the_screen_says_what_binds_and_marks_a_prediction(capsys: pytest.Captur
     assert document["anchor"] is None
     assert "measured" not in document
     assert document["binding"] == "tensor"
+
+
+@pytest.mark.parametrize("gpu", ["a100", "rtx3090", "rtx4090"])
+def test_a_step_that_nobody_timed_is_told_as_predicted_and_as_that_alone(
+    gpu: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = perf_counter()
+    assert command.main(["17", "--gpu", gpu]) == 0
+    assert perf_counter() - began < 5
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"step \+\d+\.\d % over iteration 16, both predicted", shown)
+    title = load_gpus()[gpu].title
+    assert f"measured nothing: no timing of it on the {title} at this length is known here" in shown
+    assert "assumed no lane asks in the vote of a KV block, so that what stands behind is left out" in shown
+    assert "is off by" not in shown
+
+
+def test_where_every_row_is_brought_to_its_maximum_a_kv_block_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    left_out = explain("17", "a100", None, 4096)
+    monkeypatch.setattr("flashladder.explain.kernel.path", partial(path, asked=True))
+    asked = explain("17", "a100", None, 4096)
+    assert (left_out.kernel.votes, asked.kernel.votes) == (1, 5)
+    assert asked.clocks / left_out.clocks == pytest.approx(1.32, abs=0.03)  # docs/explain.md
 
 
 @pytest.mark.parametrize("name", ROUNDS)

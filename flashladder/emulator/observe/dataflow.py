@@ -95,17 +95,6 @@ class Dataflow(Observer):
                 known = self._values[name] = Value(machine.registers[machine.slots[name]])
             return known
 
-        if _copies(instruction):
-            (target, _), source = slots[0], read[0]
-
-            def copied(mask: BoolArray | None) -> None:
-                if mask is None:
-                    self._values[target] = value_of(source)
-                else:
-                    noted(mask)
-
-            return copied if source in machine.slots else None
-
         sources = [name for name in read if name in machine.slots]
         for name in sources:  # before the first run, which may overwrite what nobody has written yet
             value_of(name)
@@ -118,7 +107,15 @@ class Dataflow(Observer):
             self.events.append(event)
             self.happened(event)
 
-        return noted
+        def copied(mask: BoolArray | None) -> None:
+            if mask is None:
+                self._values[slots[0][0]] = value_of(read[0])
+            else:
+                noted(mask)  # of some lanes: the others keep what they have, so that this is another value
+
+        if not _copies(instruction):
+            return noted
+        return copied if sources else None
 
 
 def _copies(instruction: Instruction) -> bool:

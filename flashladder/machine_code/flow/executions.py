@@ -5,18 +5,23 @@ loops are counted by its parameters follow from a few integer instructions (`fla
 that no trip count has to be believed: the kernel is walked through, block by block. Threads of a warp are taken to stay
 together.
 
+A vote of the warp on data (`VOTE.ANY`) is the one thing that the parameters do not decide and a kernel branches on: to
+leave out what no lane needs. It is taken to be left out in every block; with `asked` it is done in every block. A
+launch lies between the two, which the emulator can tell (tests/nvcc/test_executions.py), and this cannot.
+
 Try ``run(regions_of(sass).flow, {0x1e0: 64}).counts()``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.flow.dominance import Loop
+from flashladder.machine_code.flow.formulas import is_vote
 from flashladder.machine_code.flow.graph import Flow
 from flashladder.machine_code.flow.uniform import Step, deciding, step_of
 from flashladder.machine_code.flow.values import (
@@ -41,6 +46,7 @@ class Executions:
         edges: how often control goes from one block to another.
         off: how often each instruction is passed with a predicate that is false, by its place in `Sass.instructions`.
         unknown: places of instructions whose predicate is not known; they are taken to run.
+        votes: places of votes that were passed: what they say was taken for granted.
     """
 
     flow: Flow
@@ -48,6 +54,7 @@ class Executions:
     edges: Mapping[tuple[int, int], int]
     off: Mapping[int, int]
     unknown: frozenset[int]
+    votes: frozenset[int] = frozenset()
 
     def of(self, block: int) -> Iterator[tuple[Instruction, int]]:
         """Each instruction of a block with how often it takes effect."""
@@ -70,33 +77,34 @@ class Executions:
         return Fraction(rounds, entries) if entries else Fraction(0)
 
 
-def run(flow: Flow, constants: Constants, limit: int = LIMIT) -> Executions:
+def run(flow: Flow, constants: Constants, limit: int = LIMIT, *, asked: bool = False) -> Executions:
     """Walks through a kernel as one warp does.
 
     Args:
         flow: the kernel.
         constants: the kernel's parameters, as 32-bit words of constant bank 0 by their offset there.
         limit: blocks after which it is taken never to end.
+        asked: whether some lane asks for the exception in every vote on data; else none ever does.
 
     Raises:
         FlashladderError: a branch depends on what `constants` do not decide, or the kernel does not end.
     """
-    walk = _Walk(flow, constants)
+    walk = _Walk(flow, constants, asked=asked)
     for _ in walk.blocks(limit):
         pass
     blocks = tuple(walk.visits[index] for index in flow.indices)
-    return Executions(flow, blocks, walk.passed, walk.off, frozenset(walk.unknown))
+    return Executions(flow, blocks, walk.passed, walk.off, frozenset(walk.unknown), frozenset(walk.votes(blocks)))
 
 
-def path(flow: Flow, constants: Constants, limit: int = LIMIT) -> Iterator[int]:
+def path(flow: Flow, constants: Constants, limit: int = LIMIT, *, asked: bool = False) -> Iterator[int]:
     """The blocks of a kernel in the order in which a warp runs them; arguments and errors as of `run`."""
-    yield from _Walk(flow, constants).blocks(limit)
+    yield from _Walk(flow, constants, asked=asked).blocks(limit)
 
 
 class _Walk:
     """A warp on its way: what is known to it, and where it has been."""
 
-    def __init__(self, flow: Flow, constants: Constants) -> None:
+    def __init__(self, flow: Flow, constants: Constants, *, asked: bool) -> None:
         self.flow, self.constants = flow, constants
         self.values: Values = {}
         self.visits: Counter[int] = Counter()
@@ -104,7 +112,9 @@ class _Walk:
         self.off: Counter[int] = Counter()
         self.unknown: set[int] = set()
         self.steps = {
-            place: step for place, one in enumerate(flow.sass.instructions) if (step := step_of(one, constants))
+            place: step
+            for place, one in enumerate(flow.sass.instructions)
+            if (step := step_of(one, constants, asked=asked))
         }
         predicates = (
             f"{one.predicate} {one.operands if one.opcode_class == 'BRA' else ''}" for one in flow.sass.instructions
@@ -121,6 +131,13 @@ class _Walk:
             yield block
             block = self.through(block)
         raise FlashladderError("the kernel does not end", expected=f"an end within {limit:,} blocks")
+
+    def votes(self, visits: Sequence[int]) -> Iterator[int]:
+        """Places of votes, in blocks that run."""
+        for block in self.flow.indices:
+            for place, one in enumerate(self.flow.code(block), self.flow.blocks[block].begin):
+                if visits[block] and is_vote(one, operands(one)):
+                    yield place
 
     def through(self, block: int) -> int | None:
         """Runs a block; the next one, None at the end."""

@@ -23,8 +23,17 @@ _COMBINE = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
 _CARRY = re.compile(r"^!?U?P[\dT]$")
 
 
-def rule_of(instruction: Instruction, texts: Sequence[str], reader: Reader, width: int | None) -> Rule | None:
-    """How the results follow from the operands; None where this file does not know."""
+def is_vote(instruction: Instruction, texts: Sequence[str]) -> bool:
+    """Whether it gives a predicate that all lanes agree on: ``VOTE.ANY P4, P4``; not a mask of lanes."""
+    kind, *modifiers = instruction.opcode.split(".")
+    asks = kind in ("VOTE", "VOTEU") and not {"ANY", "ALL"}.isdisjoint(modifiers)
+    return asks and len(texts) == 2 and PREDICATE.match(texts[0]) is not None
+
+
+def rule_of(
+    instruction: Instruction, texts: Sequence[str], reader: Reader, width: int | None, *, asked: bool
+) -> Rule | None:
+    """How the results follow from the operands; None where this file does not know. `asked`: see `_vote`."""
     modifiers = set(instruction.opcode.split(".")[1:])
     kind = instruction.opcode.partition(".")[0].removeprefix("U")
     if kind == "LDC":
@@ -33,11 +42,11 @@ def rule_of(instruction: Instruction, texts: Sequence[str], reader: Reader, widt
         return _zeros(texts, width or 0)
     if modifiers & {"WIDE", "HI", "X", "EX", "64"}:
         return None
+    if is_vote(instruction, texts):
+        return _vote(modifiers, texts, reader, asked=asked)
     if kind == "ISETP":
         return _comparison(instruction, texts, reader)
-    if kind == "PLOP3":
-        return _predicate_table(texts, reader)
-    return _arithmetic(kind, texts, reader)
+    return _predicate_table(texts, reader) if kind == "PLOP3" else _arithmetic(kind, texts, reader)
 
 
 def _arithmetic(kind: str, texts: Sequence[str], reader: Reader) -> Rule | None:
@@ -121,6 +130,20 @@ def _predicate_table(texts: Sequence[str], reader: Reader) -> Rule | None:
         if None in known or None in tables:
             return {}
         return _predicates(texts, tuple((lut or 0) >> row & 1 for lut in tables))
+
+    return rule
+
+
+def _vote(modifiers: set[str], texts: Sequence[str], reader: Reader, *, asked: bool) -> Rule:
+    """VOTE: what the lanes say together. Where they vote on data, whether some lane asks for the exception.
+
+    A kernel votes to leave work out that no lane needs: ANY finds a lane that does, ALL a lane that objects.
+    """
+    lane, otherwise = reader.value(texts[1]), int(asked == ("ANY" in modifiers))
+
+    def rule(values: Values) -> Found:
+        known = lane(values)
+        return {texts[0]: otherwise if known is None else known}
 
     return rule
 

@@ -74,8 +74,14 @@ class Step:
         values.update(found)
 
 
-def step_of(instruction: Instruction, constants: Constants) -> Step | None:
-    """What an instruction does to what is known; None where it writes no register and no predicate."""
+def step_of(instruction: Instruction, constants: Constants, *, asked: bool = False) -> Step | None:
+    """What an instruction does to what is known; None where it writes no register and no predicate.
+
+    Args:
+        instruction: any.
+        constants: the kernel's parameters.
+        asked: whether some lane asks for the exception in a vote on data.
+    """
     texts = operands(instruction)
     written = written_by(instruction, texts)
     if written == ():
@@ -83,7 +89,7 @@ def step_of(instruction: Instruction, constants: Constants) -> Step | None:
     reader = Reader(constants)
     guard = reader.value(instruction.predicate.removeprefix("@")) if instruction.predicate else None
     read = frozenset(VARIABLE.findall(instruction.predicate + " " + instruction.operands))
-    return Step(written, read, guard, rule_of(instruction, texts, reader, _width(instruction)))
+    return Step(written, read, guard, rule_of(instruction, texts, reader, _width(instruction), asked=asked))
 
 
 def deciding(steps: Sequence[Step], predicates: Iterable[str]) -> frozenset[str]:

@@ -97,6 +97,7 @@ def as_data(picture: Picture) -> dict[str, object]:
         ],
         "reducible": flow.is_reducible,
         "rounds": picture.rounds or None,
+        "votes": [f"{flow.sass.instructions[place].address:x}" for place in sorted(warp.votes)] if warp else None,
         "opcodes": {name: picture.region_opcodes(name) for name in picture.regions.present if name != UNREACHED},
         "per_kv_block": per_kv_block(picture),
     }

@@ -15,6 +15,7 @@ from flashladder.machine_code.kinds import KINDS, by_kind
 from flashladder.view.flow.picture import Node, Picture, Way, by_region
 
 SHOWN = ("tensor", "fp32", "integer", "moves", "mufu", "ldsm", "copies")
+VOTED = "The warp votes on data: runs are counted as if no lane asked for what stands behind a vote."
 HEADS = ("tens", "fp32", "int", "move", "mufu", "ldsm", "copy")
 
 
@@ -81,7 +82,9 @@ def _summary(picture: Picture) -> str:
     idle = len(picture.regions.code(UNREACHED))
     loops = f"{len(flow.loops)} loop{'s' * (len(flow.loops) != 1)}"
     more = "" if flow.is_reducible else ", and loops with several entries, which are not drawn"
-    return f"{size} instructions in {len(picture.nodes)} blocks, {loops}{more}; {idle} more never run (trap, padding)."
+    told = f"{size} instructions in {len(picture.nodes)} blocks, {loops}{more}; {idle} more never run (trap, padding)."
+    votes = picture.warp.votes if picture.warp else ()
+    return told + (f" {VOTED}" if votes else "")
 
 
 def kinds_table(picture: Picture) -> list[str]:

@@ -63,6 +63,25 @@ def test_a_value_that_some_lanes_got_says_so_and_has_the_old_one_behind_it() -> 
     assert partly.results[0].array.ravel().tolist() == [0, 1, 2, 3] + [7] * 28
 
 
+def test_a_copy_that_some_lanes_make_is_another_value() -> None:
+    _, events = followed(
+        """
+        mov.u32 %r1, 7;
+        add.u32 %r2, %r0, 1;
+        setp.ge.u32 %p1, %r0, 4;
+        @%p1 bra over;
+        mov.u32 %r1, %r2;
+        over:
+        add.u32 %r3, %r1, 0;
+        st.global.u32 [%rd0], %r3;
+        """
+    )
+    copy, total = named(events, "mov")[-1], named(events, "add")[-1]
+    assert not copy.whole
+    assert total.sources == copy.results
+    assert total.results[0].array.ravel().tolist() == [1, 2, 3, 4] + [7] * 28
+
+
 def test_what_nobody_wrote_is_a_value_too() -> None:
     _, events = followed("add.u32 %r9, %r9, 1; st.global.u32 [%rd0], %r9;")
     total = named(events, "add")[-1]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+import re
 
 import pytest
 
 from analysis import explain_validation
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.explain.validation import NAME, compare, compare_tuned, known, load_predictions
+from flashladder.explain.validation import NAME, compare, compare_tuned, known, load_predictions, worth
 from flashladder.ladder.gpus import load_gpus
 from flashladder.paths import RESULTS
 
@@ -70,6 +71,38 @@ def test_a_4090_has_no_percentage_of_an_fa2_that_nobody_timed() -> None:
     assert {one.percent_of_fa2 for one in PREDICTIONS.gpus["rtx4090"]} == {None}
     assert compare(PREDICTIONS, "rtx4090") is None
     assert known("rtx4090", PREDICTIONS.gpus["rtx4090"], PREDICTIONS.seq_len)[1] == {}
+
+
+def test_sweeps_beyond_the_ladder_join_where_they_exist_and_time_the_same_code(tmp_path: Path) -> None:
+    kernels = PREDICTIONS.gpus["h200"]
+    (tmp_path / "published").symlink_to(RESULTS / "published")
+    (tmp_path / "h200").mkdir()
+    assert known("h200", kernels, 4096, tmp_path)[1] == {}
+    for name in ("beyond.json.gz", "bench_16.json.gz"):
+        joined = tmp_path / "h200" / name
+        joined.write_bytes((RESULTS / "h200" / "h200.json.gz").read_bytes())
+        what, found = known("h200", kernels, 4096, tmp_path)
+        assert what == "measured"
+        assert set(NUMBERS) <= set(found)
+        assert found[16] == pytest.approx(108.6, abs=0.1)
+        other = tuple(one.model_copy(update={"text_sha256": "0" * 64}) for one in kernels)
+        assert known("h200", other, 4096, tmp_path)[1] == {}
+        joined.unlink()
+
+
+def test_what_a_step_is_worth_is_told_against_the_one_before_it() -> None:
+    for gpu in ("a100", "rtx3090", "rtx4090"):
+        by_number = {one.iteration: one for one in PREDICTIONS.gpus[gpu]}
+        assert worth(PREDICTIONS, gpu, by_number[1]) is None
+        told = worth(PREDICTIONS, gpu, by_number[17])
+        assert told is not None
+        assert told[0] == 16
+        ratio = by_number[17].percent_of_peak / by_number[16].percent_of_peak
+        assert told[1] == pytest.approx(100 * ratio - 100, abs=0.01)
+    text = (RESULTS / "report" / "explain.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| 17 over 16 "))
+    assert len(re.findall(r"[+-]\d+\.\d %", row)) == 3
+    assert worth(PREDICTIONS, "nowhere", PREDICTIONS.gpus["a100"][1]) is None
 
 
 def test_the_table_is_what_the_predictions_give(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -136,6 +136,32 @@ def test_a_kernel_is_walked_through() -> None:
         walk(*rows)
 
 
+VOTED = (
+    "MOV R0, RZ", ".L_x_0:", "FSETP.GT.AND P3, PT, R4, R5, PT", "VOTE.ANY P4, P3", "@!P4 BRA `(.L_x_1)",
+    "VOTE.ANY P5, P3", "@!P5 BRA `(.L_x_1)", "FMUL R4, R4, R6",
+    ".L_x_1:", "IADD3 R0, R0, 0x1, RZ", MMA, "ISETP.NE.AND P0, PT, R0, 0x3, PT", "@P0 BRA `(.L_x_0)", "EXIT",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "scaled", "votes"), [(False, 0, 1), (True, 3, 2)])
+def test_what_a_vote_on_data_guards_is_left_out_or_asked_for_in_every_round(
+    *, asked: bool, scaled: int, votes: int
+) -> None:
+    found = run(graph_of(code(*VOTED)), {}, asked=asked)
+    assert (found.counts()["FMUL"], found.counts()["HMMA.16816.F32"]) == (scaled, 3)
+    assert len(found.votes) == votes
+    assert {found.flow.sass.instructions[place].opcode for place in found.votes} == {"VOTE.ANY"}
+
+
+def test_a_vote_on_what_is_known_is_decided_and_one_for_a_mask_is_not() -> None:
+    assert after("VOTE.ANY P4, P3", {"P3": 1}) == {"P4": 1}  # P3 might have been written too
+    assert after("VOTE.ANY P4, P3", {}) == {"P4": 0}
+    assert after("VOTE.ALL P4, P3", {}) == {"P4": 1}
+    assert after("VOTEU.ANY UP4, P3", {}) == {"UP4": 0}
+    assert after("VOTE.ANY R4, PT, P3", {"R4": 1}) == {}
+    assert walk("MOV R0, RZ", "EXIT").votes == frozenset()
+
+
 def test_an_unknown_predicate_of_what_is_no_branch_is_told() -> None:
     found = walk("@P0 LDGSTS.E [R2], [R4.64]", "EXIT")
     assert found.counts()["LDGSTS.E"] == 1

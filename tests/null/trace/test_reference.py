@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ import torch
 from flashladder.emulate.kernel import attention_fp64, make_inputs
 from flashladder.emulator.values import Array
 from flashladder.names import TRACE_INPUTS
+from flashladder.paths import KERNELS
 from flashladder.trace import reference as ref
 from flashladder.trace.inputs import INPUTS, fill
+from flashladder.trace.meaning import STALE
 
 SCALE = 1 / math.sqrt(128)
 SHAPE = (1, 192, 1, 128)
@@ -28,13 +31,39 @@ def as_ctas(array: Array) -> torch.Tensor:
     return torch.from_numpy(array[0, :, 0].astype(np.float64))[None]
 
 
+@pytest.mark.parametrize("stale", [False, True])
 @pytest.mark.parametrize("blocks", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_in_any_order_of_blocks_it_is_attention(blocks: tuple[int, ...]) -> None:
+def test_in_any_order_of_blocks_it_is_attention(blocks: tuple[int, ...], *, stale: bool) -> None:
     q, k, v = tensors()
-    *_, last = ref.online_softmax(as_ctas(q), as_ctas(k), as_ctas(v), blocks, 64, SCALE)
+    *_, last = ref.online_softmax(as_ctas(q), as_ctas(k), as_ctas(v), blocks, 64, SCALE, stale=stale)
     found = last.after.o / last.after.l.sum(dim=-1, keepdim=True)
     assert np.allclose(found[0], attention_fp64(q, k, v)[0, :, 0], rtol=1e-12, atol=1e-13)
-    assert torch.allclose(last.after.m[0, :, 0], (as_ctas(q) @ as_ctas(k).mT)[0].amax(1))
+    top, m = (as_ctas(q) @ as_ctas(k).mT)[0].amax(1), last.after.m[0, :, 0]
+    if not stale:
+        assert torch.allclose(m, top)
+        return
+    behind = top * SCALE * math.log2(math.e) - m  # in powers of two
+    assert 0.5 < float(behind.max()) <= ref.SLACK
+    assert float(behind.min()) > -1e-12
+
+
+def test_the_slack_is_the_kernels() -> None:
+    source = (KERNELS / "ampere" / "softmax" / f"{STALE}.cuh").read_text(encoding="utf-8")
+    assert re.findall(r"slack = ([\d.]+)f;", source) == [f"{ref.SLACK:.1f}"]
+
+
+def test_a_maximum_is_kept_until_a_score_is_above_it_and_eight_rows_follow() -> None:
+    c = SCALE / math.log(2)
+    before = torch.full((1, 16, 4), 1.0, dtype=torch.float64)
+    s = torch.full((1, 16, 16), 1.5 / c, dtype=torch.float64)
+    kept, _ = ref.stale_maximum(before, s, SCALE)
+    assert torch.equal(kept, before)
+    s[0, 3, 5] = 3.25 / c  # of row 3 the lane that holds column 5
+    found, _ = ref.stale_maximum(before, s, SCALE)
+    assert torch.allclose(found[0, :, 0], torch.tensor([1.5] * 3 + [3.25] + [1.5] * 4 + [1.0] * 8).double())
+    s[0, 3, 5] = 3.0 / c * (1 + 1e-9)  # rounding decides
+    for seen in (before, found):
+        assert torch.equal(ref.stale_maximum(before, s, SCALE, seen)[0] == 1.0, seen == 1.0)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
