@@ -1,4 +1,4 @@
-"""The last step of `nox -s reproduce`: everything this machine can prove about the sixteen wheels that were just built.
+"""The last step of `nox -s reproduce`: everything this machine can prove about the wheels that were just built.
 
 With a GPU: each kernel is checked against a high-precision reference and timed beside FA2; results, table and plot go
 to `build/reproduce/` and never touch the committed ones. Without one, the emulator checks the PTX of each kernel on
@@ -50,7 +50,7 @@ class Measured:
 
 
 def require_wheels() -> list[str]:
-    """Loads all sixteen wheels and returns one line about each.
+    """Loads all wheels and returns one line about each.
 
     Raises:
         FlashladderError: a wheel is missing, or lacks a configuration that its iteration names.
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Verifies, prints the table and one line per check; exit code 1 when a check failed."""
     parser = Parser(
         prog="python -m flashladder.gate.reproduce",
-        description="Everything this machine can prove about the sixteen built iterations.",
+        description="Everything this machine can prove about the built iterations.",
         epilog="example: nox -s reproduce",
     )
     parser.parse_args(argv)

@@ -29,7 +29,7 @@ from flashladder.gpu.doctor_gpu import Finding, counters, find_ncu, gpus, privil
 from flashladder.gpu.present import torch_build
 from flashladder.paths import BUILD, ROOT
 
-DISK_GB = 8.0  # one torch and toolchain environment is 1.1 GB, sixteen build environments and the store fit in the rest
+DISK_GB = 8.0  # one torch and toolchain environment is 1.1 GB, all build environments and the store fit in the rest
 OLDEST_TORCH = (2, 10)  # first release with the stable ABI that kernels/host/binding.cpp uses
 
 

@@ -222,7 +222,8 @@ def measure(numbers: Sequence[int], out: Path | None, timeout_s: float) -> tuple
     found = [
         f"{key}: {line}"
         for key, own in counters.items()
-        for line in differences(result.kernels[key].iteration, own, peer[result.kernels[key].iteration])
+        if (number := result.kernels[key].iteration) in peer  # later steps have no published peer
+        for line in differences(number, own, peer[number])
     ]
     return result, found
 

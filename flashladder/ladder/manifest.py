@@ -173,6 +173,14 @@ class Rates(_Strict):
     repeats: Some
 
 
+class Accuracy(_Strict):
+    """Errors of iterations and of FA2 against fp64, on so many inputs in each dtype."""
+
+    holds: Literal["accuracy"]
+    iterations: Annotated[list[Some], Field(min_length=1)]
+    inputs: Some
+
+
 class Other(_Strict):
     """A text, or a table that is derived from a file beside it."""
 
@@ -181,7 +189,7 @@ class Other(_Strict):
 
 Held = Annotated[
     Union[  # noqa: UP007  # a discriminated union reads as one
-        Timings, Cases, Sanitizers, Counters, Opinions, Records, Log, Programs, Seconds, Trials, Rates, Other
+        Timings, Cases, Sanitizers, Counters, Opinions, Records, Log, Programs, Seconds, Trials, Rates, Accuracy, Other
     ],
     Field(discriminator="holds"),
 ]

@@ -25,6 +25,9 @@ from flashladder.errors import FlashladderError, one_line_errors, require_checko
 from flashladder.files import relative, write_atomic
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import (
+    accuracy as report_accuracy,
+)
+from flashladder.report import (
     counters as report_counters,
 )
 from flashladder.report import (
@@ -75,7 +78,8 @@ def texts(ladder: Ladder, root: Path = ROOT) -> dict[str, bytes]:
 
 def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     """Every file that a checkout at `root` should hold, with its bytes."""
-    own = {**render(ladder), **report_sweeps.render(root / "results")}
+    results = root / "results"
+    own = {**render(ladder), **report_sweeps.render(results), **report_accuracy.render(results)}
     report = {root / "results" / "report" / name: data for name, data in own.items()}
     return report | {root / page: data for page, data in texts(ladder, root).items()}
 

@@ -197,7 +197,7 @@ def machine_of(
             cell = (kernel.iteration, kernel.config)
             measured[cell] = _measured(kernel, result, published, measured.get(cell), where)
     rungs = tuple(dict.fromkeys(result.rung for _, result in results))
-    reference = "; ".join(dict.fromkeys(_reference(result) for _, result in results))
+    reference = _reference([result for _, result in results])
     others = _floors_of_others(folder, first)
     return Machine(folder.name, gpu_key(first.name), first, rungs, floors, others, reference, measured, tuple(refused))
 
@@ -236,10 +236,13 @@ def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
     return floors
 
 
-def _reference(result: BenchResult) -> str:
-    """Whose FA2 was timed, under which driver, and when."""
-    day = min(process.started_utc for process in result.processes)[:10]
-    return f"FA2 of torch {result.reference.torch}, driver {result.gpu.driver}, {day}"
+def _reference(results: Sequence[BenchResult]) -> str:
+    """Whose FA2 was timed, under which driver, and on which days."""
+    days: dict[str, set[str]] = {}
+    for one in results:
+        whose = f"FA2 of torch {one.reference.torch}, driver {one.gpu.driver}"
+        days.setdefault(whose, set()).add(min(process.started_utc for process in one.processes)[:10])
+    return "; ".join(f"{whose}, {' and '.join(sorted(on))}" for whose, on in days.items())
 
 
 def _measured(

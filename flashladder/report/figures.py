@@ -133,8 +133,8 @@ FIGURES = (
     Figure(H200, r"counters of (\d+) kernels", PATTERNS),
     Figure(H200, r"more than ([\d.]+) points at S", lambda data: f"{data.moved(everywhere=False):.1f}"),
     Figure(H200, r"or ([\d.]+) at any length", lambda data: f"{data.moved(everywhere=True):.1f}"),
-    *(Figure(CHANGELOG, rf"^- Iteration {step}, .*: ([\d.]+) %\.$", _step(step)) for step in range(1, 17)),
-    Figure(CHANGELOG, r"H200's configurations \(([\d-]+)\)", _day),
+    *(Figure(CHANGELOG, rf"^- Iteration {step}, .*: ([\d.]+) %\.$", _step(step)) for step in range(1, 20)),
+    Figure(CHANGELOG, r"H200's configurations \(([\d and-]+)\)", _day),
 )
 
 

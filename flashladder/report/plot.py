@@ -1,4 +1,4 @@
-"""The progression plot: percent of FA2 over the sixteen iterations, measured and published, as SVG and PNG.
+"""The progression plot: percent of FA2 over the iterations, measured and published, as SVG and PNG.
 
 Why a module of its own: everything that decides bytes is here. Same data and same matplotlib release give the same
 bytes on every machine: fonts are the DejaVu that matplotlib carries, SVG text is drawn as paths, ids come from a fixed
@@ -130,7 +130,7 @@ def _figure(series: Sequence[Series], names: Mapping[int, str], subtitle: str) -
     figure = Figure(figsize=(12.4, 5.6), facecolor="white")
     left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [1.0, 1.12]})
     figure.subplots_adjust(left=0.052, right=0.868, top=0.822, bottom=0.212, wspace=0.13)
-    figure.text(0.052, 0.945, "Sixteen steps to a FlashAttention-2 forward kernel", fontsize=15, fontweight="bold")
+    figure.text(0.052, 0.945, "Steps of a FlashAttention-2 forward kernel", fontsize=15, fontweight="bold")
     figure.text(0.052, 0.898, subtitle, fontsize=9.5, color="#555555")
     _panel(left, series, names, sorted(names), "all iterations, percent of FA2")
     late = [number for number in sorted(names) if number >= ZOOM_FROM] or sorted(names)

@@ -47,8 +47,9 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
             files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in tuning.pages(path, document).items()}
         elif document.purpose == "report":
             told = stated(document, other_runs(path))
-            files[f"sweep_{machine}.md"] = page(told).encode()
-            files[f"sweep_{machine}.csv"] = csv_text(CSV, rows(told)).encode()
+            name = f"sweep_{machine}" if grid == machine else f"{grid}_{machine}"
+            files[f"{name}.md"] = page(told).encode()
+            files[f"{name}.csv"] = csv_text(CSV, rows(told)).encode()
     return files
 
 

@@ -183,7 +183,7 @@ def readme_block(ladder: Ladder) -> str:
     more += "[CSV](results/report/progression.csv)"
     if ladder.emulated:
         more += ", [counters and races](results/report/counters.md)"
-    plot = "![Percent of FA2 over the sixteen iterations](results/report/progression.svg)"
+    plot = "![Percent of FA2 over the iterations](results/report/progression.svg)"
     return "\n\n".join((readme_table(ladder, machine), f"{readme_caption(ladder, machine)} {more}.", plot))
 
 

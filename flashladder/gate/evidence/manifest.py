@@ -18,7 +18,7 @@ from typing import Any
 from flashladder.cases.case import REPEATS, SEQ_LENS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
-from flashladder.gate.evidence import proofs, timings
+from flashladder.gate.evidence import accuracy, proofs, timings
 from flashladder.gpu.sanitize import TOOLS
 from flashladder.ladder import manifest
 from flashladder.ladder.config import DTYPES
@@ -29,6 +29,7 @@ from flashladder.names import PUBLISHED_GPU
 from flashladder.results import machine
 from flashladder.results.differences import Found
 from flashladder.results.files import SEAL, SIGNATURE, load_as
+from flashladder.results.published import N_ITERATIONS
 from flashladder.results.schema import BenchResult
 
 LEAST_PAIRS = 20  # of a timing that is reported (rule 3 of the measurement protocol)
@@ -36,9 +37,11 @@ LADDERS = "timings of the ladder"  # in all lengths, by the manifest; a second r
 LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "tests": 1}  # files of any machine
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
     "h200": {
-        LADDERS: 4, "timings": 10, "sanitizers": 1, "counters": 1, "table": 1, "opinions": 1, "tests": 3, "seconds": 1,
-        "trials": 1, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
+        LADDERS: 6, "timings": 12, "accuracy": 1,
+        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 1, "tests": 3, "seconds": 1,
+        "trials": 2, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
     },
+    "h100": {LADDERS: 3, "timings": 3, "accuracy": 1},
 }  # fmt: skip
 UNNAMED = {NAME, SEAL, SIGNATURE, machine.NAME}
 
@@ -101,6 +104,7 @@ _KINDS: tuple[tuple[type, Callable[[Path, Any], Iterator[str]]], ...] = (
     (manifest.Seconds, proofs.seconds),
     (manifest.Trials, proofs.trials),
     (manifest.Rates, proofs.rates),
+    (manifest.Accuracy, accuracy.problems),
 )
 
 
@@ -120,8 +124,8 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     whole = [one for one in ladders if one.of and configs <= set(one.of.configs) and one.beside is None]
     if not whole:
         yield f"expected timings of the ladder in the configurations {', '.join(sorted(configs))}, found none"
+    yield from _lacks("timings", [one.of for one in whole], set(every), set(DTYPES))
     for one in whole:
-        yield from _lacks("timings", one.of, set(every), set(DTYPES))
         yield from (f"timings: S={n}: is not asked for" for n in SEQ_LENS if n not in one.seq_lens)
         if min(one.pairs, one.min_pairs) < LEAST_PAIRS:
             yield f"timings: expected at least {LEAST_PAIRS} pairs, found {one.pairs}, {one.min_pairs} that count"
@@ -129,13 +133,13 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     if not any("prog" in one.of.configs for one in cases):
         yield "expected cases of all configurations of the ladder (prog), found none"
     for proof in (one for one in held if isinstance(one, manifest.Cases | manifest.Sanitizers)):
-        yield from _lacks(proof.holds, proof.of, set(every), set(DTYPES))
+        yield from _lacks(proof.holds, [proof.of], set(every), set(DTYPES))
         if isinstance(proof, manifest.Cases) and proof.repeats < REPEATS:
             yield f"cases: expected at least {REPEATS} runs that agree, found {proof.repeats}"
         if isinstance(proof, manifest.Sanitizers):
             yield from (f"sanitizers: {tool} is not asked for" for tool in TOOLS if tool not in proof.tools)
     for read in (one for one in held if isinstance(one, manifest.Counters)):
-        yield from _lacks(read.holds, read.of, set(every), {DTYPES[0]})
+        yield from _lacks(read.holds, [read.of], set(every), {DTYPES[0]})
 
 
 def _too_few(owed: Manifest) -> Iterator[str]:
@@ -150,7 +154,14 @@ def _too_few(owed: Manifest) -> Iterator[str]:
             yield f"{kind}: expected at least {least} files that hold them, found {found[kind]}"
 
 
-def _lacks(what: str, of: manifest.Kernels | None, numbers: set[int], dtypes: set[str]) -> Iterator[str]:
-    if of is not None:
-        yield from (f"{what}: iteration {one} is not asked for" for one in sorted(numbers - set(of.iterations)))
+def _lacks(what: str, given: list[manifest.Kernels | None], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
+    """Iterations that no file asks for, or one that asks for some of the published steps alone; missing dtypes."""
+    asked = [of for of in given if of is not None]
+    published = {number for number in numbers if number <= N_ITERATIONS}
+    wanted = [published if published & set(of.iterations) else set[int]() for of in asked]
+    missing = {number for of, due in zip(asked, wanted, strict=True) for number in due - set(of.iterations)}
+    if asked:
+        missing |= numbers - {number for of in asked for number in of.iterations}
+    yield from (f"{what}: iteration {one} is not asked for" for one in sorted(missing))
+    for of in asked:
         yield from (f"{what}: {one} is not asked for" for one in sorted(dtypes - set(of.dtypes)))

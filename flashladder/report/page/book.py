@@ -26,12 +26,17 @@ from flashladder.results.statistics import stated
 
 @dataclass(frozen=True)
 class Timed:
-    """One file of timings on one GPU: its title, the file, and what is in it."""
+    """One file of timings on one GPU: its title, the file, and what is in it; `further` are its later steps' files."""
 
     title: str
     key: str
     path: Path
     result: BenchResult
+    further: tuple[Timed, ...] = ()
+
+    def holding(self, kernel: str) -> Timed:
+        """The file that timed a kernel: this one, unless it is one of the further files'."""
+        return next((one for one in self.further if kernel in one.result.kernels), self)
 
     @property
     def configs_of(self) -> str:
@@ -44,7 +49,10 @@ class Timed:
     @cached_property
     def summaries(self) -> dict[tuple[str, str, int], Summary]:
         """Summaries by kernel, dtype and length."""
-        return {(one.kernel, one.dtype, one.shape.seq_len): one for one in self.result.summaries}
+        own = {(one.kernel, one.dtype, one.shape.seq_len): one for one in self.result.summaries}
+        for other in self.further:
+            own |= other.summaries
+        return own
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
@@ -73,9 +81,15 @@ class Book:
     @cached_property
     def machines(self) -> tuple[Timed, ...]:
         """Of every measured GPU the file that its progression is made from: its benchmark, or else its sweep."""
-        own = {path.parent.name: path for path in reversed(bench_files(self.results))}
-        own |= {one.path.parent.name: one.path for one in self.sweeps if one.path.parent.name not in own}
-        return tuple(self._stated(path) for path in sorted(own.values(), key=lambda path: path.parent.name)[::-1])
+        own: dict[str, list[Path]] = {}
+        for path in (*bench_files(self.results), *(one.path for one in self.sweeps)):
+            known = own.setdefault(path.parent.name, [])
+            if not known or path.name.startswith("bench"):
+                known.append(path)
+        paths = [own[name] for name in sorted(own, reverse=True)]
+        return tuple(
+            replace(self._stated(first), further=tuple(map(self._stated, further))) for first, *further in paths
+        )
 
     @cached_property
     def sweeps(self) -> tuple[Timed, ...]:

@@ -19,6 +19,7 @@ from flashladder.paths import RESULTS
 from flashladder.report.data import Ladder
 from flashladder.report.reasons.counts import locked
 from flashladder.report.reasons.speeds import Speeds
+from flashladder.report.tables import DASH
 
 PREDICTIONS = "explain/predictions.json"  # under a results folder
 
@@ -49,9 +50,16 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
     rows["clocks"] = [f"{one['clocks']:,.0f}" for one in found.values()]
     rows["binds"] = [str(one["binding"]) for one in found.values()]
     rows["predicted, of FA2"] = [f"{one['percent_of_fa2']:.1f} %" for one in found.values()]
-    rows["published or measured"] = [speeds.speed(gpu) for gpu in found]
+    rows["published or measured"] = [_known(speeds, gpu) for gpu in found]
     yield from (f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())
     yield ""
+
+
+def _known(speeds: Speeds, gpu: str) -> str:
+    """What was published or measured of the page's step; a dash on a GPU where nobody has timed it."""
+    if gpu in speeds.ladder.published.gpus and speeds.ladder.published.find(speeds.number, gpu, "seq4096") is None:
+        return DASH
+    return speeds.speed(gpu)
 
 
 def _prediction(path: Path, ladder: Ladder, gpu: str, number: int) -> Mapping[str, Any]:

@@ -1,0 +1,120 @@
+"""Errors of the steps with a stale maximum beside FA2's, as a page: results/report/accuracy_<machine>.md.
+
+Why: a softmax whose maximum lags behind rounds P at another place; whoever takes the speed wants to see what it costs.
+`analysis/accuracy.py` measures on a GPU; `invoke report` renders, and the gate holds the bounds that stand here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+import math
+from pathlib import Path
+
+from flashladder.columns import markdown
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
+from flashladder.report.tables import plain
+from flashladder.results.files import read_json
+
+NAME = "accuracy.json.gz"
+REFERENCE = "fa2"
+NORMAL = "normal"  # inputs of N(0, 1)
+BOUNDS: Mapping[bool, float] = {True: 1.2, False: 2.0}  # of a step's error over FA2's, by whether inputs are normal
+TITLES: Mapping[str, str] = {
+    NORMAL: "N(0, 1)", "rising": "rising logits", "falling": "falling logits", "matching": "K = Q",
+    "outlier": "one row of V times 100",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors over all seeds of one cell, by arm: the maximum, and the root of the mean square.
+
+    Attributes:
+        dtype: fp16 or bf16.
+        inputs: what Q, K and V hold.
+        seq_len: positions.
+        maximum: largest absolute error against fp64.
+        rms: root mean square error against fp64.
+    """
+
+    dtype: str
+    inputs: str
+    seq_len: int
+    maximum: Mapping[str, float]
+    rms: Mapping[str, float]
+
+    def ratios(self, arm: str) -> tuple[float, float]:
+        """Maximum and RMS error of an arm over FA2's."""
+        return self.maximum[arm] / self.maximum[REFERENCE], self.rms[arm] / self.rms[REFERENCE]
+
+
+def cells(path: Path) -> list[Errors]:
+    """One entry per dtype, inputs and length; seeds are taken together, as they are draws of the same numbers.
+
+    Raises:
+        FlashladderError: not of this form, or FA2 is missing or has no error at all.
+    """
+    grouped: dict[tuple[str, str, int], list[dict[str, list[float]]]] = {}
+    try:
+        for one in read_json(path)["records"]:
+            grouped.setdefault((one["dtype"], one["inputs"], one["seq_len"]), []).append(one["errors"])
+        return [_pooled(*key, seeds) for key, seeds in grouped.items()]
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise FlashladderError(
+            "not a file of errors", where=relative(path), expected="as analysis/accuracy.py writes it",
+            found=f"{type(error).__name__} {error}",
+        ) from error  # fmt: skip
+
+
+def _pooled(dtype: str, inputs: str, seq_len: int, seeds: list[dict[str, list[float]]]) -> Errors:
+    arms = seeds[0].keys()
+    if any(one.keys() != arms or not min(one[REFERENCE]) > 0 for one in seeds):
+        raise ValueError(f"other arms, or an FA2 without error, at {inputs}, S = {seq_len}")
+    worst = {arm: max(one[arm][0] for one in seeds) for arm in arms}
+    mean = {arm: math.sqrt(sum(one[arm][1] ** 2 for one in seeds) / len(seeds)) for arm in arms}
+    return Errors(dtype, inputs, seq_len, worst, mean)
+
+
+def beyond_bounds(found: list[Errors]) -> Iterator[str]:
+    """A line per error that is farther above FA2's than is allowed; one that is no number, too."""
+    for cell in found:
+        most = BOUNDS[cell.inputs == NORMAL]
+        for arm in cell.maximum.keys() - {REFERENCE}:
+            for what, ratio in zip(("maximum", "RMS"), cell.ratios(arm), strict=True):
+                if not ratio <= most:
+                    where = f"iteration {arm}, {cell.dtype}, {cell.inputs}, S = {cell.seq_len}"
+                    yield f"{where}: {what} error {ratio:.3f} times FA2's, allowed {most:g}"
+
+
+def render(results: Path) -> dict[str, bytes]:
+    """The page of every machine that has errors, by its name."""
+    return {f"accuracy_{path.parent.name}.md": page(path).encode() for path in sorted(results.glob(f"*/{NAME}"))}
+
+
+def page(path: Path) -> str:
+    """A machine's page: worst ratios over the lengths, and FA2's own maximum error."""
+    found, document = cells(path), read_json(path)
+    arms = sorted(found[0].maximum.keys() - {REFERENCE}, key=int)
+    header = ["inputs", "dtype", *(f"{arm}: {what}" for arm in arms for what in ("max", "RMS")), "FA2's max"]
+    rows = []
+    for inputs, dtype in dict.fromkeys((cell.inputs, cell.dtype) for cell in found):
+        own = [cell for cell in found if (cell.inputs, cell.dtype) == (inputs, dtype)]
+        worst = [f"{max(cell.ratios(arm)[i] for cell in own):.2f}" for arm in arms for i in (0, 1)]
+        rows.append([_title(inputs), dtype, *worst, f"{max(cell.maximum[REFERENCE] for cell in own):.1e}"])
+    lengths = ", ".join(str(n) for n in sorted({cell.seq_len for cell in found if cell.inputs == NORMAL}))
+    others = ", ".join(str(n) for n in sorted({cell.seq_len for cell in found if cell.inputs != NORMAL}))
+    return f"""# Errors on an {plain(document["gpu"]["name"])}, over those of FA2
+
+Maximum and RMS error against fp64, divided by those of FA2 (torch {document["torch"]}) on the same inputs; the worst
+length counts. N(0, 1) at S = {lengths}, all else at S = {others}; 16 heads, {len(document["records"])} draws. The gate
+holds 1.2 on N(0, 1) and 2 elsewhere. Iteration 16 has the exact maximum, later ones one that may lag behind by a factor
+of four ([decision 024](../../docs/decisions/024-beyond-sixteen.md)).
+
+{markdown(header, rows)}
+"""
+
+
+def _title(inputs: str) -> str:
+    return TITLES.get(inputs, inputs.replace("scale", "Q times"))
