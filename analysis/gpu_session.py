@@ -109,7 +109,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Check, sanitize, count, tune and time on this machine's GPU.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the result files")
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=["check", "bench"])
-    parser.add_argument("--iterations", nargs="+", type=int, default=[], metavar="N", help="default: all sixteen")
+    parser.add_argument("--iterations", nargs="+", type=int, default=[], metavar="N", help="default: all")
     parser.add_argument("--configs", nargs="+", default=["a100", "h200"], help="for check and bench")
     parser.add_argument("--tune-iterations", nargs="+", type=int, default=[16], metavar="N")
     parser.add_argument("--tune-dtypes", nargs="+", default=["fp16"])

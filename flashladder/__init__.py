@@ -1,4 +1,4 @@
-"""flashladder: sixteen FlashAttention-2 forward kernels, from naive to state of the art, as a reproducible pipeline.
+"""flashladder: FlashAttention-2 forward kernels, from naive to state of the art, as a reproducible pipeline.
 
 Import stays cheap: torch is loaded only by the call that needs it.
 

@@ -39,9 +39,10 @@ def forward(
     Args:
         q: queries, (batch, seq_len, n_heads, d_head = 128), fp16 or bf16, on a CUDA device of compute capability 8.0
             or later; last dimension contiguous, other strides multiples of 8 elements, seq_len divisible by B_r, B_c.
-        k: keys, as q; iteration 16 also fixes the seq_len stride of all four tensors at 2048 elements (16 heads).
+        k: keys, as q; from iteration 16 on the kernels also fix the seq_len stride of all four tensors at 2048 elements
+            (16 heads).
         v: values, as q.
-        iteration: the step of the ladder, 1 to 16.
+        iteration: the step of the ladder, 1 to 19.
         config: a configuration or its short form; None for the one tuned for q's GPU (the A100's on an unknown GPU).
         out: where to write, as q, overlapping no input; None for a new contiguous tensor.
 

@@ -76,7 +76,7 @@ def series(book: Book, plot: Plot, one: Timed, own: list[Summary], name: str, st
     for hollow, chosen in ((False, firm), (True, [s for s in own if wide(s)])):
         urls = [
             plot.url(
-                book.records.timing(one.path, s.kernel, s.dtype, s.shape),
+                book.records.timing(one.holding(s.kernel).path, s.kernel, s.dtype, s.shape),
                 f"{one.title}, {name}, S = {s.shape.seq_len}: {s.tflops:.1f} TFLOP/s, {s.pct:.1f} % of FA2"
                 + (f" ({s.pct_low:.1f} to {s.pct_high:.1f} %: unsure)" if hollow else ""),
             )
@@ -116,12 +116,16 @@ def table(book: Book, one: Timed, dtype: str) -> Table:
         for n in one.lengths:
             s = one.summaries.get((key, dtype, n))
             row.append(
-                cells.number(s.pct, 1, book.records.timing(one.path, key, dtype, s.shape), s.verdict)
+                cells.number(s.pct, 1, book.records.timing(one.holding(key).path, key, dtype, s.shape), s.verdict)
                 if s
                 else cells.EMPTY
             )
         s = one.summaries.get((key, dtype, one.lengths[-1]))
-        row.append(cells.number(s.tflops, 1, book.records.timing(one.path, key, dtype, s.shape)) if s else cells.EMPTY)
+        row.append(
+            cells.number(s.tflops, 1, book.records.timing(one.holding(key).path, key, dtype, s.shape))
+            if s
+            else cells.EMPTY
+        )
         rows.append(row)
     where = one.path.relative_to(book.root).as_posix()
     return Table(f"lengths-{one.path.parent.name}-{one.path.name.partition('.')[0]}-{dtype}",

@@ -36,7 +36,8 @@ def key_of(step: Iteration, configs_of: str, dtype: str) -> str:
 
 def mean_of(machine: Timed, kernel: str, dtype: str) -> Mean | None:
     """The harmonic mean of a kernel, where all lengths were timed."""
-    return next((mean for mean in machine.result.means if (mean.kernel, mean.dtype) == (kernel, dtype)), None)
+    means = machine.holding(kernel).result.means
+    return next((mean for mean in means if (mean.kernel, mean.dtype) == (kernel, dtype)), None)
 
 
 def measured(book: Book, machine: Timed, kernel: str, dtype: str, missing: str = "") -> Iterator[Cell]:
@@ -46,12 +47,13 @@ def measured(book: Book, machine: Timed, kernel: str, dtype: str, missing: str =
         yield Cell(missing) if missing else cells.EMPTY
         yield from (cells.EMPTY,) * (len(MEASURED) - 1)
         return
-    record = book.records.timing(machine.path, kernel, dtype, summary.shape)
+    path = machine.holding(kernel).path
+    record = book.records.timing(path, kernel, dtype, summary.shape)
     yield cells.number(summary.pct, 1, record, "head")
     yield Cell(f"{summary.pct_low:.1f} to {summary.pct_high:.1f}", record, summary.pct_low)
     yield cells.verdict(summary.verdict, record)
     mean = mean_of(machine, kernel, dtype)
-    yield cells.number(mean.pct, 1, book.records.mean(machine.path, kernel, dtype)) if mean else cells.EMPTY
+    yield cells.number(mean.pct, 1, book.records.mean(path, kernel, dtype)) if mean else cells.EMPTY
 
 
 def published(book: Book, step: Iteration, gpu: str, statistic: Statistic) -> Cell:

@@ -63,7 +63,11 @@ def waterfall(book: Book, one: Timed) -> Drawn:
                 edgecolor=color,
                 linewidth=1,
             )
-            record = join(book.records.timing(one.path, s.kernel, s.dtype, s.shape) for s in (before, summary) if s)
+            record = join(
+                book.records.timing(one.holding(s.kernel).path, s.kernel, s.dtype, s.shape)
+                for s in (before, summary)
+                if s
+            )
             bar[0].set_url(
                 plot.url(record, f"iteration {number}: {start:.1f} to {summary.pct:.1f} %, {points(gain)} points")
             )

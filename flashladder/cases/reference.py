@@ -58,7 +58,7 @@ class Expected:
 
 @dataclass
 class References:
-    """Expected outputs by case and dtype: sixteen iterations share one computation."""
+    """Expected outputs by case and dtype: all iterations share one computation."""
 
     known: dict[tuple[Case, str], Expected] = field(default_factory=dict)
 

@@ -168,7 +168,7 @@ STEPS: dict[str, tuple[str, int, str]] = {
     "peeled_softmax_alone": (
         step("layout: xor", "softmax: exp2_peeled"),
         6,
-        (f"{APART}softmax exp2_peeled with schedule lazy (only peeled and backward have a first block of its own)"),
+        (f"{APART}softmax exp2_peeled with schedule lazy (no first block of its own in this schedule)"),
     ),
     "backward_with_advance": (
         step("layout: xor", "layout: xor\n  schedule: backward"),
@@ -218,7 +218,7 @@ STEPS: dict[str, tuple[str, int, str]] = {
         10,
         (
             "bad value for 'expect.ptx.setpp.gt.s32': expected an opcode of configs/opcodes.yaml, or one of total, "
-            "mma_before_use, found 'setpp.gt.s32'; did you mean 'setp.gt.s32'?"
+            "mma_before_use, mma_same_a, found 'setpp.gt.s32'; did you mean 'setp.gt.s32'?"
         ),
     ),
     "claim_about_no_name": (

@@ -11,6 +11,7 @@ from flashladder.emulate import counter_claims
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.ncu import SHAPE, read_peer
 from flashladder.ladder.iteration import load_all
+from flashladder.paths import RESULTS
 from flashladder.report.data import collect
 from flashladder.results.files import load_result, write_result
 from flashladder.results.schema import BenchResult, CounterResult
@@ -20,10 +21,10 @@ LD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 
 
 def write_readings(fixture: Fixture, edit: Callable[[dict[int, dict[str, int]]], None] = lambda _: None) -> Path:
-    """The published kernels' counters as if they had been read from the fixture's kernels."""
+    """The published kernels' counters, and ours of later steps, as if they had been read from the fixture's kernels."""
     bench = load_result(fixture.bench)
     assert isinstance(bench, BenchResult)
-    counts = read_peer()
+    counts = {**committed(), **read_peer()}
     edit(counts)
     configs = {iteration.number: iteration.configs["a100"].short_form() for iteration in load_all()}
     kernels = {k: v for k, v in bench.kernels.items() if configs[v.iteration] == v.config}
@@ -39,6 +40,13 @@ def write_readings(fixture: Fixture, edit: Callable[[dict[int, dict[str, int]]],
     path = fixture.bench.parent / "counters.json.gz"
     write_result(path, result)
     return path
+
+
+def committed() -> dict[int, dict[str, int]]:
+    """An H200's counters of our kernels, by iteration."""
+    read = load_result(RESULTS / "h200" / "counters.json.gz")
+    assert isinstance(read, CounterResult)
+    return {read.kernels[key].iteration: dict(found) for key, found in read.counters.items()}
 
 
 @pytest.fixture

@@ -39,6 +39,9 @@ TELLS = {
     14: "STG.E.NA.128",
     15: "IMAD.WIDE",
     16: "IMAD",
+    17: "VOTE",
+    18: "BAR.SYNC.DEFER_BLOCKING",
+    19: "mma_same_a",
 }
 
 

@@ -124,7 +124,7 @@ def test_on_the_published_model_a_cell_names_its_tolerance_and_cause(tmp_path: P
     """The A100's boost clock is 1410 MHz, the fixture runs at 1500."""
     published = collect(make(tmp_path / "a", lambda number: 50.0 + number).folder).published
     fixture = make(
-        tmp_path / "b", lambda step: published.cell(step, "a100", "seq4096").value - (step == 7) * 2.5,
+        tmp_path / "b", lambda step: published.cell(min(step, 16), "a100", "seq4096").value - (step == 7) * 2.5,
         gpu="NVIDIA A100-SXM4-80GB", configs_of="a100", lengths=[4096],
     )  # fmt: skip
     outcome = gate_checks.published_hold(collect(fixture.folder))

@@ -22,7 +22,7 @@ SPACE = {c.with_dtype(d) for step in load_all() for c in legal_configs(step.part
 def test_field_names_are_the_established_ones() -> None:
     assert " ".join(field.name for field in fields(AmpereConfig)) == (
         "dtype d_head B_r B_c n_warps async_copy eager_load_blocks swizzled Q_mma_load_K_tiles K_mma_load_K_tiles "
-        "V_mma_load_K_tiles mma_double_buffer_loads optimized_softmax"
+        "V_mma_load_K_tiles mma_double_buffer_loads optimized_softmax kv_rings"
     )
 
 

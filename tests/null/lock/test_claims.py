@@ -17,9 +17,11 @@ from flashladder.lock import code_claims as claims
 from flashladder.lock import step_counts
 from flashladder.lock.step_counts import COUNTS, StepCounts, read_counts, with_classes
 from flashladder.lock.verdict import Counts, Sides, Verdict, checked, judge
+from flashladder.results.schema import kernel_key
 
 FALLS = Claim("LOP3+SHF", "kernel", "falls", at_least=0.5)
 LADDER = load_all()
+LAST_PUBLISHED = kernel_key(16, load_iteration(16).configs["a100"].short_form())
 
 
 def sides(own: Counts, parent: Counts | None = None, null: Counts | None = None) -> Sides:
@@ -224,7 +226,7 @@ def test_a_kernel_that_was_not_counted_is_named(monkeypatch: pytest.MonkeyPatch)
 )
 def test_edited_counts_do_not_fit_the_locks(tmp_path: Path, path: tuple[str, ...], problem: str) -> None:
     document = json.loads(COUNTS.read_text(encoding="utf-8"))
-    key = next(key for key in document["kernels"] if key.startswith("16 "))
+    key = next(key for key in document["kernels"] if key == LAST_PUBLISHED)
     place = document["kernels"][key]["sass"]["sm_90"]
     for step in path[:-1]:
         place = place[step]
@@ -243,7 +245,7 @@ def test_counts_of_another_ptx_or_without_an_architecture_do_not_fit_the_locks(t
     )
     for edit in edits:
         document = json.loads(COUNTS.read_text(encoding="utf-8"))
-        edit(next(kernel for key, kernel in document["kernels"].items() if key.startswith("16 ")))
+        edit(next(kernel for key, kernel in document["kernels"].items() if key == LAST_PUBLISHED))
         edited = tmp_path / "counts.json"
         edited.write_text(json.dumps(document), encoding="utf-8")
         with pytest.raises(CheckFailed, match="what was counted is not what is locked"):
@@ -360,7 +362,7 @@ def test_only_claims_that_are_made_are_held_to_the_rules() -> None:
 
 def test_counts_that_do_not_fit_the_locks_are_counted_and_the_first_told(tmp_path: Path) -> None:
     document = json.loads(COUNTS.read_text(encoding="utf-8"))
-    key = next(key for key in document["kernels"] if key.startswith("16 "))
+    key = next(key for key in document["kernels"] if key == LAST_PUBLISHED)
     place = document["kernels"][key]["sass"]["sm_90"]["kernel"]
     place["registers"] += 1
     place["MOV"] = place.get("MOV", 0) + 1

@@ -264,7 +264,7 @@ def test_kernels_are_counted_on_every_architecture(planted: Planted) -> None:
     for (iteration, config), kernel in zip(kernels, found.kernels.values(), strict=True):
         assert (kernel.iteration, kernel.config) == (iteration.number, config.short_form())
         assert kernel.ptx_sha256 == ptx_sha256(PTX)
-        assert kernel.ptx == {"total": 2, "add.s32": 1, "add.s64": 1, "mma_before_use": 0}
+        assert kernel.ptx == {"total": 2, "add.s32": 1, "add.s64": 1, "mma_before_use": 0, "mma_same_a": 0}
         assert list(kernel.sass) == list(iteration.family.targets.arches)
         for arch, code in kernel.sass.items():
             assert code.model_dump() == {

@@ -55,7 +55,7 @@ def test_the_script_prints_a_row_per_iteration(capsys: pytest.CaptureFixture[str
     assert script.main(["--gpu", "h200"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:4] == ["#", "tile", "all", "tensor"]
-    assert len(lines) == 17
+    assert len(lines) == 1 + len(load_all())
     assert script.main(["--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith('1,"64,64,4",2912,512,928,')
     with pytest.raises(SystemExit) as left:
@@ -83,7 +83,7 @@ def test_published_counts_stand_beside_ours(ladder: Ladder) -> None:
     assert [row[0].text for row in rows] == list(published[1, "a100"])
     assert all(len(cell.records.split(",")) == 2 for cell in rows[0][1:])
     for row in rows:
-        for step, cell in zip(load_all(), row[1:], strict=True):
+        for step, cell in zip(load_all()[:16], row[1:], strict=True):
             kernel = locked_kernel(step.number, step.configs["a100"], "sm_80")
             assert kernel is not None
             assert cell.text == f"{kernel.counts.get(row[0].text, 0)} / {published[step.number, 'a100'][row[0].text]}"

@@ -28,6 +28,9 @@ ALONE = {
     14: {"a100"},  # the RTX 3090 changes loads, the H200 opt_softmax
     15: {"a100"},
     16: set(),
+    17: set(),  # 16's loads and buffer are others everywhere
+    18: {"a100", "h200"},  # the RTX 3090 takes another tile
+    19: {"a100", "rtx3090", "h200"},
 }
 TITLES = {"a100": "A100 (sm_80)", "rtx3090": "RTX 3090 (sm_86)", "h200": "H200 (sm_90)"}
 

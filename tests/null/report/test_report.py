@@ -16,6 +16,9 @@ from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
 from flashladder.paths import CONFIGS, RESULTS, ROOT
 from flashladder.report import (
+    accuracy as report_accuracy,
+)
+from flashladder.report import (
     command as report,
 )
 from flashladder.report import (
@@ -68,7 +71,7 @@ def test_a_row_joins_measurement_lock_and_publication(ladder: report_data.Ladder
     assert summary.pct == pytest.approx(rising(16), rel=0.01)
     assert row.locked is not None
     assert row.locked.registers == 216
-    line = report_tables.table(ladder, machine, "fp16").splitlines()[-1]
+    line = report_tables.table(ladder, machine, "fp16").splitlines()[-4]
     for text in ("Static GMEM stride", f"**{summary.pct:.1f}**", "99.2", "100.4", "100.9", "100.7", " 216 ", " 8 "):
         assert text in line
 
@@ -77,14 +80,14 @@ def test_every_iteration_has_one_row_in_every_table(ladder: report_data.Ladder) 
     rows = list(csv.DictReader(io.StringIO(csv_text(
         report_tables.PROGRESSION, report_tables.progression(ladder)))))  # fmt: skip
     own = [row for row in rows if row["configs_of"] == "h200"]
-    assert [int(row["iteration"]) for row in own] == list(range(1, 17))
+    assert [int(row["iteration"]) for row in own] == list(range(1, 20))
     assert {row["verdict_seq4096"] for row in own} <= {"faster", "slower", "same", "ambiguous"}
     assert all(float(row["pct_low_seq4096"]) <= float(row["pct_of_fa2_seq4096"]) for row in own)
     assert all(float(row["pct_of_fa2_hmean"]) > 0 and len(row["text_sha256"]) == 64 for row in own)
 
 
 def test_cells_hold_every_length(ladder: report_data.Ladder) -> None:
-    assert len(report_tables.cells(ladder)) == 16 * 6
+    assert len(report_tables.cells(ladder)) == len(ladder.iterations) * 6
     assert all(len(row) == len(report_tables.CELLS) for row in report_tables.cells(ladder))
 
 
@@ -206,7 +209,7 @@ def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[s
     assert "Static GMEM stride" in (place / "README.md").read_text()
     assert {path.name for path in (place / "results" / "report").iterdir()} == {
         "progression.md", "progression.csv", "cells.csv", "progression.svg", "progression.png",
-        *report_sweeps.render(place / "results"),
+        *report_sweeps.render(place / "results"), *report_accuracy.render(place / "results"),
     }  # fmt: skip
 
 
@@ -230,7 +233,7 @@ def test_command_writes_the_figures_of_the_changelog(place: Path) -> None:
     text = (place / "CHANGELOG.md").read_text(encoding="utf-8")
     lines = re.findall(r"^- Iteration (\d+), .*: (.*) %", text, re.MULTILINE)
     found = {int(step): float(percent) for step, percent in lines}
-    assert found == {step: pytest.approx(rising(step), abs=0.1) for step in range(1, 17)}
+    assert found == {step: pytest.approx(rising(step), abs=0.1) for step in range(1, 20)}
     assert "(2026-01-01)" in text
 
 
@@ -263,7 +266,7 @@ def test_json_holds_the_rows(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert report.main(["--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["refused"] == []
-    assert {row["iteration"] for row in told["rows"]} == set(range(1, 17))
+    assert {row["iteration"] for row in told["rows"]} == set(range(1, 20))
 
 
 @pytest.mark.parametrize("argv", [[], ["--check"], ["--json"]])

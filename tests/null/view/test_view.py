@@ -20,6 +20,7 @@ from flashladder.view import command as view
 from flashladder.view import counts as view_counts
 
 SIXTEEN = load_iteration(16)
+NUMBERS = [step.number for step in load_all()]
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +33,8 @@ def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setenv("COLUMNS", "200")
     assert view.main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    head, *rows = lines[:17]
-    assert [row[:2] for row in rows] == [f"{n:2d}" for n in range(1, 17)]
+    head, *rows = lines[: 1 + len(NUMBERS)]
+    assert [row[:2] for row in rows] == [f"{n:2d}" for n in NUMBERS]
     starts = [head.index(word) for word in ("title", "changes", "a100", "rtx3090", "h200")]
     for row, step in zip(rows, load_all(), strict=True):
         for start in starts:
@@ -58,7 +59,7 @@ def test_every_word_of_the_lists_configurations_is_explained(capsys: pytest.Capt
 def test_list_as_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     view.main(["list", "--json"])
     data = json.loads(capsys.readouterr().out)
-    assert [item["iteration"] for item in data] == list(range(1, 17))
+    assert [item["iteration"] for item in data] == NUMBERS
     assert data[7]["change"] == {"layout": "xor_static"}
     assert data[7]["parent"] == 7
     assert data[12]["expect"]["ptx"] == ["setp.gt.s32 in the PTX is 1"]
@@ -260,6 +261,16 @@ def test_counts_table() -> None:
     assert view_counts.count_changes({"A": 1}, {"A": 1}) == "no opcode class changes its count"
 
 
+def test_where_no_count_changes_the_order_is_told() -> None:
+    told = {}
+    for number in (14, 19):
+        before, after = load_iteration(number - 1), load_iteration(number)
+        told[number] = view_counts.order_changes(before, after, (before.configs["a100"], after.configs["a100"]))
+    assert told == {14: "", 19: "\nthe order in PTX does: mma whose A is that of the one before: 0 -> 48"}
+    removed, whole = load_description("16 - swizzle"), load_iteration(16)
+    assert view_counts.order_changes(removed, whole, (removed.configs["a100"], whole.configs["a100"])) == ""
+
+
 def test_counts_come_from_the_lock_or_else_from_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = load_iteration(7), load_iteration(8)
     pair = view.equal_configs(before, after)
@@ -289,7 +300,7 @@ def test_an_ablation_is_never_locked() -> None:
 
 
 def test_unknown_iteration_is_one_line() -> None:
-    with pytest.raises(FlashladderError, match=r"no such iteration: expected a number from 1 to 16, found 99"):
+    with pytest.raises(FlashladderError, match=r"no such iteration: expected a number from 1 to 19, found 99"):
         view.main(["show", "99"])
 
 

@@ -1,0 +1,111 @@
+"""Errors beside FA2's: what is pooled, what the page says, and which edits of the committed file are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.gate.evidence import accuracy as gate_accuracy
+from flashladder.ladder.manifest import Accuracy, load_manifest
+from flashladder.paths import RESULTS
+from flashladder.report.accuracy import NAME, beyond_bounds, cells, page, render
+from flashladder.results.files import read_json
+
+MACHINES = ("h100", "h200")
+Edit = Callable[[dict[str, Any]], object]
+
+
+def spec(machine: str) -> Accuracy:
+    found = load_manifest(RESULTS / machine).files[NAME]
+    assert isinstance(found, Accuracy)
+    return found
+
+
+def edited(tmp_path: Path, edit: Edit) -> Path:
+    """The H200's file with one edit."""
+    document = read_json(RESULTS / "h200" / NAME)
+    edit(document)
+    path = tmp_path / NAME
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    return path
+
+
+def record(document: dict[str, Any], inputs: str, dtype: str = "fp16") -> dict[str, Any]:
+    found: dict[str, Any] = next(r for r in document["records"] if (r["inputs"], r["dtype"]) == (inputs, dtype))
+    return found
+
+
+def larger(inputs: str, arm: str, which: int, factor: float) -> Edit:
+    def edit(document: dict[str, Any]) -> None:
+        errors = record(document, inputs)["errors"]
+        errors[arm][which] = errors["fa2"][which] * factor
+
+    return edit
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_committed_errors_are_within_their_bounds(machine: str) -> None:
+    assert list(gate_accuracy.problems(RESULTS / machine / NAME, spec(machine))) == []
+
+
+EDITS: dict[str, tuple[Edit, str]] = {
+    "a maximum on N(0, 1)": (larger("normal", "19", 0, 9.0), "iteration 19, fp16, normal, S = 512: maximum error"),
+    "an RMS on N(0, 1)": (larger("normal", "17", 1, 4.0), "iteration 17, fp16, normal, S = 512: RMS error"),
+    "a maximum elsewhere": (larger("rising", "18", 0, 2.1), "maximum error 2.100 times FA2's, allowed 2"),
+    "no number": (larger("scale 30", "19", 0, math.nan), "maximum error nan times FA2's, allowed 2"),
+    "an arm": (lambda d: [r["errors"].pop("18") for r in d["records"]], "arms: expected 16, 17, 18, 19, fa2"),
+    "a draw": (lambda d: d["records"].pop(3), "inputs: expected 47 in each of fp16, bf16"),
+    "a dtype": (
+        lambda d: d.update(records=[r for r in d["records"] if r["dtype"] == "fp16"]),
+        "inputs: expected 47 in each of fp16, bf16, found {'fp16': 47}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "told"), EDITS.values(), ids=EDITS)
+def test_an_edit_is_named(tmp_path: Path, edit: Edit, told: str) -> None:
+    found = list(gate_accuracy.problems(edited(tmp_path, edit), spec("h200")))
+    assert any(told in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda d: d["records"][0]["errors"].pop("fa2"),
+        lambda d: d["records"][0]["errors"].update(fa2=[0.0, 0.0]),
+        lambda d: d["records"][0].pop("dtype"),
+        lambda d: d.pop("records"),
+    ],
+)
+def test_another_form_is_one_line(tmp_path: Path, edit: Edit) -> None:
+    with pytest.raises(FlashladderError, match="not a file of errors"):
+        cells(edited(tmp_path, edit))
+
+
+def test_seeds_are_pooled() -> None:
+    """The maximum of the maxima, the root of the mean of the squares, over FA2's of the same draws."""
+    drawn = [
+        r["errors"] for r in read_json(RESULTS / "h200" / NAME)["records"]
+        if (r["dtype"], r["inputs"], r["seq_len"]) == ("bf16", "normal", 1024)
+    ]  # fmt: skip
+    assert len(drawn) == 5
+    (cell,) = (c for c in cells(RESULTS / "h200" / NAME) if (c.dtype, c.inputs, c.seq_len) == ("bf16", "normal", 1024))
+    assert cell.maximum["19"] == max(one["19"][0] for one in drawn)
+    assert cell.rms["fa2"] == pytest.approx(math.sqrt(sum(one["fa2"][1] ** 2 for one in drawn) / 5))
+    assert cell.ratios("19")[0] == max(one["19"][0] for one in drawn) / max(one["fa2"][0] for one in drawn)
+    assert list(beyond_bounds([cell])) == []
+
+
+def test_the_page_shows_the_worst_length() -> None:
+    path = RESULTS / "h200" / NAME
+    worst = max(c.ratios("17")[0] for c in cells(path) if (c.dtype, c.inputs) == ("fp16", "normal"))
+    (line,) = (one for one in page(path).splitlines() if one.startswith("| N(0, 1)") and " fp16 " in one)
+    assert line.split("|")[5].strip() == f"{worst:.2f}"
+    assert {*render(RESULTS)} == {f"accuracy_{machine}.md" for machine in MACHINES}
