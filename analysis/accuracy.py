@@ -5,7 +5,7 @@ inputs; maximum and RMS error are against fp64. `flashladder.report.accuracy` ma
 
 Run on a machine with a GPU: ``python analysis/accuracy.py --wheels FOLDER --out results/h200/accuracy.json.gz``, where
 FOLDER holds the unpacked wheels of iterations 16 to 19 (``python -m flashladder.build 16 17 18 19 --configs h200``).
-Needs torch alone.
+Needs torch, and what `invoke bench` needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ import torch
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 HEADS, D_HEAD = 16, 128
 ITERATIONS = (16, 17, 18, 19)
-NORMAL = ((512, 4, 5), (1024, 2, 5), (2048, 1, 4), (4096, 1, 2), (16384, 1, 1))  # length, batch, seeds
+NORMAL = (
+    (128, 8, 5),
+    (256, 8, 5),
+    (512, 4, 5),
+    (1024, 2, 5),
+    (2048, 1, 4),
+    (4096, 1, 2),
+    (16384, 1, 1),
+)  # length, batch, seeds
 OTHERS = (512, 1024, 2048)
 SCALES = (2, 3, 5, 10, 20, 30)  # of Q, and so of the logits
 FACTOR = 100  # of the outlier in V
@@ -96,9 +104,34 @@ def kernels(wheels: Path) -> dict[str, Kernel]:
     from flashladder import forward
 
     def of(number: int) -> Kernel:
-        return lambda q, k, v: forward(q, k, v, iteration=number)
+        return lambda q, k, v: forward(q, k, v, iteration=number, config=short_form(number, str(q.dtype)))
 
     return {"fa2": fa2, **{str(number): of(number) for number in ITERATIONS}}
+
+
+def short_form(number: int, dtype: str) -> str:
+    """The configuration of an iteration for an H200, which every Hopper GPU is given here."""
+    from flashladder.ladder.iteration import load_iteration
+
+    names = {str(value): name for name, value in DTYPES.items()}
+    config: str = load_iteration(number).configs["h200"].with_dtype(names[dtype]).short_form()
+    return config
+
+
+def identities() -> dict[str, dict[str, str]]:
+    """Which machine code runs: by kernel, its iteration, configuration and digest."""
+    from flashladder.build.installed import load_installed
+    from flashladder.ladder.config import KernelConfig
+
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    found = {}
+    for number in ITERATIONS:
+        for value in DTYPES.values():
+            config = short_form(number, str(value))
+            kernel = load_installed(number).identity(KernelConfig.parse(config), arch)
+            own = {"arch": arch, "text_sha256": kernel.text_sha256 or ""}
+            found[kernel.key] = {"iteration": str(number), "config": config, **own}
+    return found
 
 
 def measured(arms: dict[str, Kernel]) -> Iterator[dict[str, object]]:
@@ -127,6 +160,7 @@ def main() -> None:
         "gpu": {"name": gpu.name, "uuid": f"GPU-{gpu.uuid}"},
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "kernels": identities(),
         "records": records,
     }
     of.out.write_bytes(gzip.compress(json.dumps(document).encode(), mtime=0))

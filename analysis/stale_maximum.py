@@ -17,7 +17,7 @@ D_HEAD = 128
 SCALE = math.log2(math.e) / math.sqrt(D_HEAD)
 FA2_ROWS, ROWS = 64, 64  # of K in a block: FA2's at this head size, and ours
 TOGETHER = 8  # query rows that follow a maximum together
-SLACKS = (1.0, 2.0, 3.0, 8.0)
+SLACKS = (1.0, 1.5, 2.0, 8.0)
 STEP = 512  # query rows at a time
 
 

@@ -23,8 +23,8 @@ MEANING = {
 }
 STALE = "exp2_stale"  # softmax of kernels in which a row keeps its maximum until a score is far above it
 STALE_MEANING = {
-    "m": "the maximum that the row uses: kept until a score is 4 times above it, then the row's own; in powers of two",
-    "P": "2^(S c - m) in fp32, up to 4",
+    "m": "the maximum that the row uses: kept until a score is 2.83 times above, then the row's own; in powers of two",
+    "P": "2^(S c - m) in fp32, up to 2.83",
     "O_rescaled": "O brought to the maximum in use, before P V is added",
 }
 STALE_SUSPECTS = {

@@ -28,7 +28,7 @@ FLUSHED = 2.0**-126  # the least number that .ftz keeps
 SCALE = RSQRT + 2 * EPSILON  # the scale: a reciprocal root, and log2(e), times each other
 LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half the least subnormal: error of what is too small for the dtype
 
-SLACK = 2.0  # powers of two by which a score may exceed a stale maximum: `slack` of softmax/exp2_stale.cuh
+SLACK = 1.5  # powers of two by which a score may exceed a stale maximum: `slack` of softmax/exp2_stale.cuh
 TOGETHER = 8  # rows that follow a maximum together: those of a warp's lanes in one half of an m-tile
 
 Bounded = tuple[torch.Tensor, torch.Tensor]

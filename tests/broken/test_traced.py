@@ -50,7 +50,7 @@ OWN = (
         f"cta.qk_matmul(); {NEEDLE.format(m=0)}"),
     own("stale_o_not_rescaled", 17, STALE, "rescale(i / 2, i % 2, correction);", ""),
     own("stale_sum_not_rescaled", 18, STALE, "stats.l[i / 2][i % 2] *= correction;", ""),
-    own("stale_threshold_never_met", 18, STALE, "slack = 2.0f", "slack = 64.0f"),
+    own("stale_threshold_never_met", 18, STALE, "slack = 1.5f", "slack = 64.0f"),
     own("stale_vote_of_one_lane", 17, STALE, "__any_sync(0xffffffffu, any)", "__shfl_sync(0xffffffffu, any, 0)"),
     own("stale_maximum_of_half_the_quad", 19, STALE, "return fmaxf(best, ptx::shuffle_xor(best, 1));", "return best;"),
     own("v_of_the_other_stage", 18, RINGS, "v_source{v_first + stage(block)}", "v_source{v_first + stage(block / 2)}"),

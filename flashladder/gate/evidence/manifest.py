@@ -33,6 +33,7 @@ from flashladder.results.published import N_ITERATIONS
 from flashladder.results.schema import BenchResult
 
 LEAST_PAIRS = 20  # of a timing that is reported (rule 3 of the measurement protocol)
+LEAST_INPUTS = 57  # of an iteration's errors, in each dtype
 LADDERS = "timings of the ladder"  # in all lengths, by the manifest; a second run is what the first is compared with
 LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "tests": 1}  # files of any machine
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
@@ -138,8 +139,17 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
             yield f"cases: expected at least {REPEATS} runs that agree, found {proof.repeats}"
         if isinstance(proof, manifest.Sanitizers):
             yield from (f"sanitizers: {tool} is not asked for" for tool in TOOLS if tool not in proof.tools)
+    for errors in (one for one in held if isinstance(one, manifest.Accuracy)):
+        yield from _too_few_errors(errors, set(every))
     for read in (one for one in held if isinstance(one, manifest.Counters)):
         yield from _lacks(read.holds, [read.of], set(every), {DTYPES[0]})
+
+
+def _too_few_errors(errors: manifest.Accuracy, numbers: set[int]) -> Iterator[str]:
+    due = {number for number in numbers if number >= N_ITERATIONS}
+    yield from (f"accuracy: iteration {one} is not asked for" for one in sorted(due - set(errors.iterations)))
+    if errors.inputs < LEAST_INPUTS:
+        yield f"accuracy: expected at least {LEAST_INPUTS} inputs, found {errors.inputs}"
 
 
 def _too_few(owed: Manifest) -> Iterator[str]:
@@ -155,10 +165,11 @@ def _too_few(owed: Manifest) -> Iterator[str]:
 
 
 def _lacks(what: str, given: list[manifest.Kernels | None], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
-    """Iterations that no file asks for, or one that asks for some of the published steps alone; missing dtypes."""
+    """Iterations that no file asks for, or one that asks for a part of the published or of the later steps; dtypes."""
     asked = [of for of in given if of is not None]
     published = {number for number in numbers if number <= N_ITERATIONS}
-    wanted = [published if published & set(of.iterations) else set[int]() for of in asked]
+    groups = (published, numbers - published)
+    wanted = [set[int]().union(*(group for group in groups if group & set(of.iterations))) for of in asked]
     missing = {number for of, due in zip(asked, wanted, strict=True) for number in due - set(of.iterations)}
     if asked:
         missing |= numbers - {number for of in asked for number in of.iterations}

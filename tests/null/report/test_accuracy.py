@@ -56,15 +56,26 @@ def test_committed_errors_are_within_their_bounds(machine: str) -> None:
 
 
 EDITS: dict[str, tuple[Edit, str]] = {
-    "a maximum on N(0, 1)": (larger("normal", "19", 0, 9.0), "iteration 19, fp16, normal, S = 512: maximum error"),
-    "an RMS on N(0, 1)": (larger("normal", "17", 1, 4.0), "iteration 17, fp16, normal, S = 512: RMS error"),
+    "a maximum on N(0, 1)": (larger("normal", "19", 0, 9.0), "iteration 19, fp16, normal, S = 128: maximum error"),
+    "an RMS on N(0, 1)": (larger("normal", "17", 1, 4.0), "iteration 17, fp16, normal, S = 128: RMS error"),
     "a maximum elsewhere": (larger("rising", "18", 0, 2.1), "maximum error 2.100 times FA2's, allowed 2"),
     "no number": (larger("scale 30", "19", 0, math.nan), "maximum error nan times FA2's, allowed 2"),
     "an arm": (lambda d: [r["errors"].pop("18") for r in d["records"]], "arms: expected 16, 17, 18, 19, fa2"),
-    "a draw": (lambda d: d["records"].pop(3), "inputs: expected 47 in each of fp16, bf16"),
+    "a draw": (lambda d: d["records"].pop(3), "inputs: expected 57 in each of fp16, bf16"),
+    "a draw twice": (
+        lambda d: d["records"].__setitem__(3, d["records"][2]),
+        "inputs: expected 57 in each of fp16, bf16, once each",
+    ),
+    "inputs under another name": (
+        lambda d: [r.update(inputs="Normal") for r in d["records"] if r["inputs"] == "normal"],
+        "inputs: fp16: normal is missing",
+    ),
+    "no error at all": (larger("outlier", "18", 0, 0.0), "cannot be"),
+    "other code": (lambda d: next(iter(d["kernels"].values())).update(text_sha256="0" * 64), "is not the locked"),
+    "a kernel": (lambda d: d["kernels"].popitem(), "kernel of iteration 19, bf16: is missing"),
     "a dtype": (
         lambda d: d.update(records=[r for r in d["records"] if r["dtype"] == "fp16"]),
-        "inputs: expected 47 in each of fp16, bf16, found {'fp16': 47}",
+        "inputs: expected 57 in each of fp16, bf16, once each, found {'fp16': 57, 'bf16': 0}",
     ),
 }
 
