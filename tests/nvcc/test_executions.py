@@ -111,7 +111,7 @@ def test_what_votes_guard_runs_where_every_lane_asks(number: int) -> None:
         assert len(found.warp.votes) == 5
 
 
-def test_on_normal_inputs_a_tenth_of_the_votes_finds_a_lane() -> None:
+def test_on_normal_inputs_a_fifth_of_the_votes_finds_a_lane() -> None:
     """What the assumption of `explain` leaves out (docs/explain.md): one CTA of the H200's launch at S = 4096."""
     step = load_iteration(17)
     config, votes = step.configs["h200"], Votes()
@@ -120,7 +120,7 @@ def test_on_normal_inputs_a_tenth_of_the_votes_finds_a_lane() -> None:
         (1, 1, 1), launch.block, launch.arguments, shared_bytes=launch.shared_bytes, observers=(votes,)
     )
     first, *groups = votes.shares.values()
-    assert first == pytest.approx(0.13, abs=0.03)
+    assert first == pytest.approx(0.21, abs=0.03)
     assert sum(groups) / len(groups) == pytest.approx(0.28, abs=0.08)
 
 

@@ -292,7 +292,7 @@ def test_a_copy_of_the_fixture_is_whole(tmp_path: Path) -> None:
     fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
     folder = Path(shutil.copytree(fixture.folder, tmp_path / "copy"))
     (machine,) = report_data.collect(folder).machines
-    assert len(machine.measured) == 16
+    assert len(machine.measured) == 19
 
 
 def test_warm_up_lasts_its_least_time_on_a_clock_that_is_level_at_once() -> None:

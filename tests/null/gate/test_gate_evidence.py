@@ -407,6 +407,9 @@ def test_what_the_edits_are_caught_by_is_not_said_of_the_committed_files(name: s
     assert {tuple(owed[f"{one}.json.gz"].seq_lens) for one in ("bench", "h200", "second_card")} == {GRID}  # type: ignore[union-attr]
 
 
+BESIDE_BEYOND = ("cudnn bf16 S=1024",)  # apart from the sweep of the further steps, which is not among these files
+
+
 def test_cells_that_lie_apart_are_listed_with_a_reason_and_no_others_are() -> None:
     held = cross.timings(RESULTS / "h200")
     apart = held["bundle.json.gz"].apart
@@ -417,6 +420,7 @@ def test_cells_that_lie_apart_are_listed_with_a_reason_and_no_others_are() -> No
         for name in ("bench.json.gz", "h200.json.gz", "bundle.json.gz")
     }
     beside = {name: one.beside for name, one in held.items() if one.beside}
+    apart = apart.model_copy(update={"cells": [one for one in apart.cells if one not in BESIDE_BEYOND]})
     assert list(repeats.disagreements(files, beside, {"bundle.json.gz": apart.cells})) == []
     unlisted = list(repeats.disagreements(files, beside))
     assert [line.partition(": expected")[0] for line in unlisted] == [f"bundle.json.gz: cell {c}" for c in apart.cells]

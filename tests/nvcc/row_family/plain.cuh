@@ -1,4 +1,4 @@
-// Loop `plain` (iteration 17): a warp per query row; key by key, four elements of a head in each lane.
+// Loop `plain` (iteration 20): a warp per query row; key by key, four elements of a head in each lane.
 #pragma once
 
 #include <cstdint>
