@@ -53,7 +53,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """N(0, 1) at five lengths, then what puts the logits elsewhere."""
+    """N(0, 1) at the lengths of `NORMAL`, then what puts the logits elsewhere."""
     for seq_len, batch, seeds in NORMAL:
         yield from (Case("normal", seq_len, batch, seed) for seed in range(seeds))
     kinds = (*(f"scale {scale}" for scale in SCALES), "rising", "falling", "matching", "outlier")

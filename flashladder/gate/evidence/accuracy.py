@@ -52,10 +52,11 @@ def problems(path: Path, spec: manifest.Accuracy) -> Iterator[str]:
 def _other_code(document: dict[str, Any], spec: manifest.Accuracy) -> Iterator[str]:
     """Kernels that are not the locked ones, in each iteration and dtype."""
     seen = set()
+    locks = {arch: read_lock(arch) for arch in {one["arch"] for one in document["kernels"].values()}}
     for key, one in document["kernels"].items():
         number, dtype = int(one["iteration"]), KernelConfig.parse(one["config"]).dtype
         seen.add((number, dtype))
-        locked = find_locked(read_lock(one["arch"]), number, one["config"])
+        locked = find_locked(locks[one["arch"]], number, one["config"])
         if locked is None or locked.text_sha256 != one["text_sha256"]:
             yield f"kernel {key}: is not the locked machine code"
     owed = {(number, dtype) for number in spec.iterations for dtype in DTYPES}
