@@ -36,7 +36,16 @@ LISTED = (
     ("Extend", ("docs/add-an-iteration.md", "docs/add-a-family.md", "docs/another-gpu.md", "CONTRIBUTING.md")),
     ("Measure", ("docs/measurement.md", "docs/trust.md", "docs/sweeps.md", "docs/tuning.md", "docs/slurm.md",
                  "docs/bundle.md", "docs/ci.md", "docs/null-step.md", "docs/wrong-kernels.md")),
-    ("Emulator", ("docs/emulator.md", "docs/trace.md", "docs/emulator-opcodes.md", "docs/emulator-speed.md")),
+    (
+        "Emulator",
+        (
+            "docs/emulator.md",
+            "docs/hopper-on-a-laptop.md",
+            "docs/trace.md",
+            "docs/emulator-opcodes.md",
+            "docs/emulator-speed.md",
+        ),
+    ),
     ("Python", ("api.md",)),
     ("Other pages", ("docs/*.md", "CHANGELOG.md")),
     ("Results", ("results/report/*.md", "results/*/README.md")),

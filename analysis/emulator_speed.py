@@ -1,7 +1,8 @@
 """Question: how fast is the emulator on this machine, and how does its time grow with the sequence length?
 
-Runs tests/nvcc/test_emulator_speed.py as a benchmark, keeps every sample in results/emulator/speed.json, and renders
-docs/emulator-speed.md and its plot from that file. Nothing is gated on these times.
+Runs the benchmarks of tests/nvcc/test_emulator_speed.py and test_hopper_loop.py, keeps every sample in
+results/emulator/speed.json, and renders docs/emulator-speed.md and its plot from that file. Nothing is gated on these
+times.
 
 Run: ``python analysis/emulator_speed.py [--render]`` (--render: from the committed samples, measuring nothing)
 """
@@ -29,12 +30,13 @@ def measure() -> dict[str, Any]:
     """Runs the benchmark; the document that is kept."""
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "raw.json"
-        test = "tests/nvcc/test_emulator_speed.py"
+        tests = ["tests/nvcc/test_emulator_speed.py", "tests/nvcc/test_hopper_loop.py"]
         command = [
             sys.executable,
             "-m",
             "pytest",
-            test,
+            *tests,
+            "--benchmark-only",
             "--benchmark-enable",
             f"--benchmark-json={raw}",
             "-n",
@@ -46,7 +48,8 @@ def measure() -> dict[str, Any]:
     cpu = found["machine_info"]["cpu"]
     runs = [bench["extra_info"] | {"seconds": bench["stats"]["data"]} for bench in found["benchmarks"]]
     machine = {"cpu": cpu.get("brand_raw", "unknown"), "cores": cpu.get("count"), "python": platform.python_version()}
-    return {"schema": 1, "machine": machine | {"numpy": np.__version__}, "runs": runs}
+    ours, loops = ([run for run in runs if ("program" in run) == other] for other in (False, True))
+    return {"schema": 1, "machine": machine | {"numpy": np.__version__}, "runs": ours, "loops": loops}
 
 
 def main() -> None:

@@ -38,6 +38,8 @@ EMULATE = Command(
         OfFile("kernel", "of a PTX file: its entry (default: the only one)"),
         OfFile("grid", "blocks along x,y,z (default: 1)"),
         OfFile("block", "threads along x,y,z"),
+        OfFile("cluster", "blocks of a cluster along x,y,z (default: as the kernel requires)"),
+        OfFile("schedule", "together (default), reverse, or a seed: the order of warps that could go on"),
         OfFile("arg", "an argument, in order: [NAME=]float32:64x128:randn, int32:5, @in.npy", form="again"),
         OfFile("save", "an array after the launch: NAME=FILE.npy", form="again"),
         OfFile("shared", "dynamic shared memory of a block, such as 48KiB (default: 0)"),

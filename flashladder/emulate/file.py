@@ -19,7 +19,7 @@ from flashladder.emulate.arguments import Value, parse_all, parse_saves, save
 from flashladder.emulator.budget import parse_bytes
 from flashladder.emulator.machine.observer import Observer
 from flashladder.emulator.machine.state import Machine
-from flashladder.emulator.targets import BLOCK_LIMITS, GRID_LIMITS
+from flashladder.emulator.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_CLUSTER
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
@@ -79,6 +79,8 @@ def run(options: argparse.Namespace, seed: int) -> tuple[str, bool]:
     targets = parse_saves(options.save, values)
     kernel = emulator.load(_path(options.iteration)).kernel(options.kernel or None)
     grid, block = _sizes(options.grid or "1", "--grid", GRID_LIMITS), _sizes(options.block, "--block", BLOCK_LIMITS)
+    cluster = _sizes(options.cluster, "--cluster", (MAX_CLUSTER,) * 3) if options.cluster else None
+    schedule = _schedule(options.schedule)
     shared = parse_bytes(options.shared, "an amount of shared memory") if options.shared not in ("", "0") else 0
     before = {value.name: value.value.copy() for value in values if isinstance(value.value, np.ndarray)}
     counters, hazards = emulator.Counters(), emulator.Hazards() if options.hazards else None
@@ -93,6 +95,8 @@ def run(options: argparse.Namespace, seed: int) -> tuple[str, bool]:
             observers=observers,
             memory_budget=options.memory_budget,
             target=options.target or None,
+            cluster=cluster,
+            schedule=schedule,
         )
     after = {value.name: value.value for value in values if isinstance(value.value, np.ndarray)}
     changed = {name: _differences(before[name], array) for name, array in after.items()}
@@ -118,6 +122,15 @@ def _sizes(text: str, option: str, limits: tuple[int, int, int]) -> tuple[int, .
         expected = f"at least 1 and at most {','.join(map(str, limits))} along x,y,z"
         raise FlashladderError(f"bad {option}", expected=expected, found=repr(text))
     return sizes
+
+
+def _schedule(text: str) -> str | int:
+    """The order of warps: a word, or a seed as a number."""
+    if text in ("", "together", "reverse"):
+        return text or "together"
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise FlashladderError("bad --schedule", expected="together, reverse or a seed", found=repr(text))
+    return int(text)
 
 
 def _differences(before: Array, after: Array) -> int:

@@ -5,8 +5,9 @@ for all threads of the grid at once, counts what Nsight Compute counts, and repo
 """
 
 from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.machine.copies.tensor_map import TensorMap
 from flashladder.emulator.observe.counters import Counters
 from flashladder.emulator.observe.hazards import Hazards
 from flashladder.emulator.run.launch import Kernel, Program, Result, load
 
-__all__ = ["Counters", "EmulationError", "Hazards", "Kernel", "Program", "Result", "load"]
+__all__ = ["Counters", "EmulationError", "Hazards", "Kernel", "Program", "Result", "TensorMap", "load"]

@@ -15,6 +15,8 @@ import re
 from flashladder.emulator.errors import EmulationError
 
 MAX_THREADS = 1024  # threads of a block
+FIRST_CLUSTERS = 90  # the number of the first architecture that has clusters
+MAX_CLUSTER = 16  # blocks of a cluster; more than 8 need cudaFuncAttributeNonPortableClusterSizeAllowed
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
 SHARED_KIB = {  # KiB of shared memory that a block may have, by the number behind sm_
@@ -25,7 +27,29 @@ SHARED_KIB = {  # KiB of shared memory that a block may have, by the number behi
     **dict.fromkeys((86, 89, 120, 121), 99),
     **dict.fromkeys((90, 100, 103, 110), 227),
 }
-_TARGET = re.compile(r"(?:sm|compute)_(\d+)[af]?")
+_TARGET = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
+_WIDE = ("u16", "s16", "u32", "s32", "u64", "s64")
+_TO_BF16 = tuple(f"cvt.{mode}.bf16.{kind}" for mode in ("rn", "rz") for kind in (*_WIDE, "f16", "f64"))
+_FROM_BF16 = tuple(
+    f"cvt.{mode}.{kind}.bf16"
+    for modes, kinds in (("rni rzi rmi rpi", (*_WIDE, "bf16")), ("rn rz rm rp", ("f16",)))
+    for mode in modes.split()
+    for kind in kinds
+)
+_TF32 = tuple(f"cvt.{mode}{relu}.tf32" for mode in ("rn", "rz") for relu in ("", ".relu"))
+_EIGHT_BITS = tuple(f"cvt.rn{relu}.f16x2.{kind}" for relu in ("", ".relu") for kind in ("e4m3", "e5m2"))
+_TO_EIGHT_BITS = tuple(f"cvt.rn.satfinite{relu}.{kind}" for relu in ("", ".relu") for kind in ("e4m3", "e5m2"))
+# Beginnings of opcodes, and the target that they need: from this architecture on, or ("a") one for it alone.
+SINCE = (
+    (("wgmma", "setmaxnreg"), 90, "a"),
+    (("barrier.cluster", "mapa", "getctarank", "elect", "griddepcontrol"), 90, ""),
+    (("cp.async.bulk", "cp.reduce.async.bulk", "st.async", "red.async", "stmatrix"), 90, ""),
+    (("mbarrier.try_wait", "mbarrier.expect_tx", "mbarrier.complete_tx", "mbarrier.arrive.expect_tx"), 90, ""),
+    (("fence.proxy.async", "fence.mbarrier_init"), 90, ""),
+    (("mbarrier", "cp.async.mbarrier"), 80, ""),
+    ((*_EIGHT_BITS, *_TO_EIGHT_BITS), 89, ""),
+    ((*_TO_BF16, "cvt.rm.bf16", "cvt.rp.bf16", *_FROM_BF16, "cvt.f64.bf16", *_TF32), 90, ""),
+)
 
 
 def number_of(target: str) -> int | None:
@@ -41,13 +65,28 @@ def chosen(own: str, wanted: str | None, path: str) -> str:
         EmulationError: (arguments) an unknown architecture, or one that is older than the module's.
     """
     least = number_of(own)
+    alone = own.partition(",")[0].strip().endswith("a")  # sm_90a: for that architecture and no other
     number = least if wanted is None else number_of(wanted)
-    if wanted is not None and (number not in SHARED_KIB or (least is not None and number < least)):
-        known = ", ".join(f"sm_{each}" for each in sorted(SHARED_KIB) if each >= (least or 0))
+    older = least is not None and number is not None and number < least
+    if wanted is not None and (number not in SHARED_KIB or older or (alone and number != least)):
+        newer = [each for each in sorted(SHARED_KIB) if each >= (least or 0) and (each == least or not alone)]
+        known = ", ".join(f"sm_{each}" for each in newer)
         raise EmulationError(
             "arguments", f"target of a launch of PTX for {own}", path=path, expected=f"one of {known}", found=wanted
         )
     return own if number is None else f"sm_{number}"
+
+
+def lacks(target: str, opcode: str) -> str | None:
+    """The ``.target`` that PTX needs for an opcode, where its own one, such as ``sm_80``, is too old; else None."""
+    match = _TARGET.fullmatch(target.partition(",")[0].strip())
+    if match is None:
+        return None
+    for beginnings, first, suffix in SINCE:
+        if opcode.startswith(beginnings):
+            fits = int(match[1]) >= first and (not suffix or match[2] != "")
+            return None if fits else f"sm_{first}{suffix}" + ("" if suffix else " or newer")
+    return None
 
 
 def shared_limit(target: str) -> int:

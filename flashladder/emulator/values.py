@@ -8,11 +8,14 @@ changed in place, so that a ``mov`` shares its source's array.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from flashladder.emulator.syntax.tree import Immediate
 
 Array: TypeAlias = npt.NDArray[Any]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -66,3 +69,34 @@ def halves(value: Array, ptx_type: str) -> Array:
 def pack_halves(pair: Array) -> Array:
     """The inverse of `halves`: (..., 2) of a 16-bit type as (...) of ``u32``."""
     return np.ascontiguousarray(pair).view(np.uint32)[..., 0]
+
+
+def fitted(value: Array, ptx_type: str) -> Array:
+    """A register's value read as `ptx_type`: the same bits, or its low ones where the type is narrower (``st.u8``)."""
+    dtype = DTYPES[ptx_type]
+    if value.dtype is dtype:
+        return value
+    if value.dtype.itemsize != dtype.itemsize:
+        value = value.view(f"u{value.dtype.itemsize}").astype(f"u{dtype.itemsize}")
+    return as_type(value, ptx_type)
+
+
+def merged(old: Array, new: Array, mask: BoolArray | None) -> Array:
+    """`new` where the mask holds and `old` elsewhere; the result has the type of `new`."""
+    if mask is None:
+        return new
+    if old.dtype != new.dtype:
+        old = old.view(new.dtype)
+    return np.where(mask, new, old)
+
+
+def immediate(operand: Immediate, ptx_type: str) -> Array:
+    """A constant as PTX reads it where `ptx_type` is expected: integers wrap, ``0f``/``0d`` bits keep their meaning."""
+    if operand.kind == "int":
+        return constant(bool(operand.value) if ptx_type == "pred" else operand.value, ptx_type)
+    bits = np.uint32 if operand.kind == "f32" else np.uint64
+    number = np.array(operand.value, dtype=bits)
+    if ptx_type[0] in "bsu":  # mov.b32 %r, 0f3F800000 moves the bits
+        return as_type(number.reshape(1, 1, 1), ptx_type)
+    as_float = number.view(np.float32 if operand.kind == "f32" else np.float64)
+    return constant(as_float.item(), ptx_type)

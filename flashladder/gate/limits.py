@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from flashladder.files import relative
 from flashladder.gate.results import CHECK, checks_of
@@ -30,6 +31,7 @@ MOST_SPILLS = 88  # bytes of spill stores per thread at 255 registers: the publi
 SPILLING_TILE, ALL_REGISTERS = "128,64,4", 255
 PEER_ARCH = "sm_90"  # of the published kernels whose registers were read
 MOST_SECONDS = {(16, 512, 1): 2.0}  # (iteration, S, heads): every run of the emulator, counters on
+HOPPER_GOAL = (512, 3.0)  # sequence length, seconds with counters and hazards
 LEAST_RATE = {(1, 1024, 16): 30e6, (16, 1024, 16): 30e6}  # lane-instructions per second, median run
 PEAK_ROUNDING = 2e-3  # relative: a datasheet's TFLOP/s are rounded
 
@@ -129,8 +131,9 @@ def _peaks_of(gpu: Gpu) -> list[str]:
 
 def speed_problems(path: Path) -> Found:
     """Runs of the emulator that took longer than asked, and those that were not timed."""
-    runs = {(run["iteration"], run["seq_len"], run["heads"]): run for run in read_json(path)["runs"]}
-    found = []
+    document = read_json(path)
+    runs = {(run["iteration"], run["seq_len"], run["heads"]): run for run in document["runs"]}
+    found = _slow_loops(path, document.get("loops", []))
     for (step, seq_len, heads), goal in (*MOST_SECONDS.items(), *LEAST_RATE.items()):
         where = f"{relative(path)}: iteration {step}, S = {seq_len}, {heads} heads"
         run = runs.get((step, seq_len, heads))
@@ -143,4 +146,14 @@ def speed_problems(path: Path) -> Found:
             rate = run["lane_instructions"] / median(run["seconds"])
             told = f"{where}: expected {goal / 1e6:g} million lane-instructions a second, found {rate / 1e6:.1f}"
             found += [] if rate >= goal else [told]
-    return Found(found, len(MOST_SECONDS) + len(LEAST_RATE))
+    return Found(found, len(MOST_SECONDS) + len(LEAST_RATE) + 1)
+
+
+def _slow_loops(path: Path, loops: list[dict[str, Any]]) -> list[str]:
+    """What is wrong with the time of the Hopper kernel, with counters and hazards."""
+    seq_len, goal = HOPPER_GOAL
+    where = f"{relative(path)}: Hopper attention, S = {seq_len}"
+    slowest = [max(run["seconds"]) for run in loops if run["seq_len"] == seq_len]
+    if not slowest:
+        return [f"{where}: was not timed"]
+    return [] if max(slowest) < goal else [f"{where}: expected less than {goal:g} s, found {max(slowest):.2f} s"]

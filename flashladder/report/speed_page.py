@@ -36,26 +36,50 @@ on few lanes cost Python's overhead, whatever they compute, so that short length
 instructions, long ones in proportion to the work.
 """
 
+LOOPS = """
+## A Hopper kernel
+
+Attention with wgmma, TMA and mbarriers, two consumer warpgroups and a producer warp, d = 128, one head
+(`tests/nvcc/hopper_loop/attention.cu`), here with counters and hazards.
+{growth}
+
+| kernel | S | seconds | spread | million lane-instructions | million per second |
+| --- | ---: | ---: | ---: | ---: | ---: |
+"""
+
 
 def render(document: dict[str, Any]) -> dict[Path, bytes]:
     """The page and the plot as bytes, from what `analysis/emulator_speed.py` keeps: seconds of every run of a case."""
     rounds = min(len(run["seconds"]) for run in document["runs"])
-    lines = []
-    for run in document["runs"]:
-        middle, work = statistics.median(run["seconds"]), run["lane_instructions"] / 1e6
-        spread = 100 * (max(run["seconds"]) - min(run["seconds"])) / middle
-        cells = [
-            run["iteration"],
-            run["seq_len"],
-            run["heads"],
-            f"{middle:.2f}",
-            f"{spread:.0f} %",
-            f"{work:.1f}",
-            f"{work / middle:.0f}",
-        ]
-        lines.append("| " + " | ".join(map(str, cells)) + " |\n")
+    lines = [_row([run["iteration"], run["seq_len"], run["heads"]], run) for run in document["runs"]]
     page = HEADER.format(**document["machine"], rounds=rounds) + "".join(lines) + FOOTER
+    if loops := document.get("loops", []):
+        page += LOOPS.format(growth=_growth(loops)) + "".join(
+            _row([run["program"], run["seq_len"]], run) for run in loops
+        )
     return {PAGE: page.encode(), PLOT: _plot(document["runs"])}
+
+
+def _row(names: list[object], run: dict[str, Any]) -> str:
+    """A line of a table: names of the run, then its times and its work."""
+    middle, work = statistics.median(run["seconds"]), run["lane_instructions"] / 1e6
+    spread = 100 * (max(run["seconds"]) - min(run["seconds"])) / middle
+    cells = [*names, f"{middle:.2f}", f"{spread:.0f} %", f"{work:.1f}", f"{work / middle:.0f}"]
+    return "| " + " | ".join(map(str, cells)) + " |\n"
+
+
+def _growth(loops: list[dict[str, Any]]) -> str:
+    """How time and work grow from the shortest run to the longest."""
+    first, last = (min(loops, key=_length), max(loops, key=_length))
+    time = statistics.median(last["seconds"]) / statistics.median(first["seconds"])
+    work = last["lane_instructions"] / first["lane_instructions"]
+    return (
+        f"From S = {first['seq_len']} to {last['seq_len']} the work grows {work:.0f} times, the time {time:.0f} times."
+    )
+
+
+def _length(run: dict[str, Any]) -> int:
+    return int(run["seq_len"])
 
 
 def stale(root: Path = ROOT) -> list[str]:

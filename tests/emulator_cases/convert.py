@@ -81,7 +81,7 @@ def inputs(source: str, result: str) -> Array:
     return both
 
 
-def _single(row: Row) -> Case:
+def single(row: Row) -> Case:
     result, source = row.results[0], row.sources[0]
     format_name = "tf32" if ".tf32." in row.form else result
     values = inputs(source, format_name)
@@ -126,7 +126,7 @@ def _packing(row: Row) -> Case:
 def _case(row: Row) -> Case:
     if row.form.startswith("cvt.pack"):
         return _packing(row)
-    return _pair(row) if len(row.sources) == 2 else _single(row)
+    return _pair(row) if len(row.sources) == 2 else single(row)
 
 
 CASES = [_case(row) for row in ROWS.values() if row.group == "convert"]

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import importlib
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from flashladder.emulator.machine.copies.tensor_map import TensorMap
 from flashladder.emulator.values import DTYPES, Array, halves
 from tests.emulator_cases.inputs import LIMIT, edge, pairs, sample, triples
 
@@ -44,7 +45,7 @@ __all__ = [
 class Kernel(Protocol):
     """What the emulator's kernels and the GPU's have in common."""
 
-    def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Array]) -> object:
+    def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Array | TensorMap]) -> object:
         """Runs it; arrays are updated in place."""
 
 
@@ -79,7 +80,10 @@ class Case:
         tolerance: 0: the same bits, but any NaN equals any NaN in a float type. Else the greatest relative error.
         absolute: with a tolerance, an absolute error that is fine too (near zeros of ``sin``, in flushed ranges).
         note: where the tolerance comes from: the ISA's stated error.
-        target: the oldest architecture that has the opcode.
+        target: the oldest architecture that has the opcode; `version`: the oldest version of PTX.
+        maps: name -> (operand, fields of a `TensorMap`): a tensor map of that input's memory; the text finds the
+            map's generic address in a 64-bit register of that name.
+        cluster: CTAs of a cluster, a divisor of the number of CTAs.
     """
 
     opcode: str
@@ -91,6 +95,9 @@ class Case:
     note: str = ""
     absolute: float = 0.0
     target: str = "sm_80"
+    version: str = "8.2"
+    maps: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    cluster: int = 1
     n: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -149,20 +156,26 @@ def entry_name(index: int) -> str:
 def ptx_of(cases: Sequence[Case]) -> str:
     """A module with one kernel per case, which loads the inputs, runs the text and stores the outputs."""
     target = max((case.target for case in cases), default="sm_80")
-    head = f".version 8.2\n.target {target}\n.address_size 64\n"
+    version = max((case.version for case in cases), default="8.2")
+    head = f".version {version}\n.target {target}\n.address_size 64\n"
     return head + "".join(_entry(entry_name(index), case) for index, case in enumerate(cases))
 
 
 def _entry(name: str, case: Case) -> str:
     operands = {**{key: kind for key, (kind, _) in case.inputs.items()}, **case.outputs}
     parameters = [*(f"{name}_in_{key}" for key in case.inputs), *(f"{name}_out_{key}" for key in case.outputs)]
-    lines = [f"\n.visible .entry {name}(", ",\n".join(f"\t.param .u64 {item}" for item in parameters), ")\n{"]
+    declared = [f"\t.param .u64 {item}" for item in parameters]
+    declared += [f"\t.param .align 128 .b8 {name}_map_{key}[128]" for key in case.maps]
+    directives = f" .explicitcluster .reqnctapercluster {case.cluster}, 1, 1" if case.cluster > 1 else ""
+    lines = [f"\n.visible .entry {name}(", ",\n".join(declared), f"){directives}\n{{"]
     lines += [f"\t.reg .{_REGISTERS[kind][0]} {key};" for key, kind in operands.items()]
     lines += [
         "\t.reg .b32 %index<4>;\n\t.reg .b64 %at<3>;\n\t.reg .b32 %flag;",
         "\tmov.u32 %index1, %ctaid.x;\n\tmov.u32 %index2, %ntid.x;\n\tmov.u32 %index3, %tid.x;",
         "\tmad.lo.s32 %index0, %index1, %index2, %index3;",
     ]
+    for key in case.maps:
+        lines.append(f"\t.reg .b64 {key};\n\tmov.b64 {key}, {name}_map_{key};\n\tcvta.param.u64 {key}, {key};")
     for key, (kind, _) in case.inputs.items():
         lines += _address(f"{name}_in_{key}", DTYPES[kind].itemsize)
         if kind == "pred":
@@ -195,7 +208,9 @@ def launch_case(case: Case, kernel: Kernel) -> dict[str, Array]:
     padded = case.ctas * case.threads
     sources = [np.concatenate([array, np.repeat(array[-1:], padded - case.n)]) for _, array in case.inputs.values()]
     results = {key: np.zeros(padded, DTYPES[kind]) for key, kind in case.outputs.items()}
-    kernel.launch((case.ctas,), (case.threads,), [_bytes(array) for array in (*sources, *results.values())])
+    arrays = [_bytes(array) for array in (*sources, *results.values())]
+    maps = [TensorMap(arrays[list(case.inputs).index(of)], **fields) for of, fields in case.maps.values()]
+    kernel.launch((case.ctas,), (case.threads,), [*arrays, *maps])
     return {key: array[: case.n] for key, array in results.items()}
 
 

@@ -1,4 +1,4 @@
-"""Cases of ldmatrix, movmatrix and mma, with fragments filled and read element by element after the ISA's tables.
+"""Cases of ldmatrix, stmatrix, movmatrix, mma: fragments filled and read element by element after the ISA's tables.
 
 Why loops: the emulator moves whole tiles; here every element of every lane is placed by the formulas of PTX ISA,
 "Matrix Fragments for mma.m16n8k...", so that a wrong tile cannot be wrong twice. Products are summed in float64.
@@ -225,6 +225,44 @@ add.u32 %place, %base, %place;
                 yield Case(opcode, text, inputs, dict.fromkeys(names, "b32"), expected)
 
 
+def stores() -> Iterator[Case]:
+    """Each warp is a CTA of its own: the lanes name the rows in any order, then thread i reads row i."""
+    count = 3 * WARP
+    order = np.concatenate([np.random.default_rng(seed).permutation(WARP) for seed in range(3)]).astype(np.uint32)
+    words = [sample("b32", count, f"stmatrix {w}") for w in range(4)]
+    old = sample("b32", count, "stmatrix old")
+    inputs = {**{f"r{w}": ("b32", word) for w, word in enumerate(words)}, "row": ("u32", order), "old": ("b32", old)}
+    for matrices in (1, 2, 4):
+        for trans in ("", ".trans"):
+            for space in ("shared", "shared::cta"):
+                opcode = f"stmatrix.sync.aligned.m8n8.x{matrices}{trans}.{space}.b16"
+                rows = np.repeat(old[:, None], 4, axis=1).view(np.uint16)  # what is not overwritten stays
+                for thread in range(count):
+                    warp, lane = divmod(thread, WARP)
+                    for j in range(matrices):
+                        for i, column in enumerate((2 * (lane & 3), 2 * (lane & 3) + 1)):
+                            r, k = (column, lane >> 2) if trans else (lane >> 2, column)
+                            half = int(words[j][thread]) >> 16 * i & 0xFFFF
+                            rows[warp * WARP + order[warp * WARP + 8 * j + r], k] = half
+                wanted = rows.view(np.uint32)
+                registers = ", ".join(f"r{j}" for j in range(matrices))
+                text = f""".shared .align 16 .b8 rows[512];
+.reg .b32 %base, %place;
+mov.u32 %base, rows;
+mov.u32 %place, %tid.x;
+shl.b32 %place, %place, 4;
+add.u32 %place, %base, %place;
+st.shared.v4.b32 [%place], {{old, old, old, old}};
+bar.sync 0;
+shl.b32 row, row, 4;
+add.u32 row, %base, row;
+{opcode} [row], {{{registers}}};
+bar.sync 0;
+ld.shared.v4.b32 {{d0, d1, d2, d3}}, [%place];"""
+                outputs = {f"d{w}": np.ascontiguousarray(wanted[:, w]) for w in range(4)}
+                yield Case(opcode, text, inputs, dict.fromkeys(outputs, "b32"), outputs, target="sm_90")
+
+
 def transposed() -> Case:
     a = sample("b32", N, "movmatrix")
     halves = a.view(np.uint16).reshape(WARPS, 8, 8)  # lane 4 g + t holds row g, columns 2 t and 2 t + 1
@@ -237,4 +275,4 @@ def transposed() -> Case:
     return Case(opcode, f"{opcode} d, a;", {"a": ("b32", a)}, {"d": "b32"}, {"d": d})
 
 
-CASES = [*products(), *loads(), transposed()]
+CASES = [*products(), *loads(), *stores(), transposed()]

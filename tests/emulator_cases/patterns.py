@@ -211,11 +211,18 @@ def emulate(chosen: tuple[Pattern, ...]) -> list[dict[str, int]]:
 
 def differences(chosen: tuple[Pattern, ...], readings: Sequence[Mapping[str, int]]) -> list[str]:
     """One line for each pattern whose readings on a GPU are not the emulator's."""
+    return told(chosen, readings, emulate(chosen))
+
+
+def told(
+    chosen: tuple[Pattern, ...], readings: Sequence[Mapping[str, int]], emulated: Sequence[Mapping[str, int]]
+) -> list[str]:
+    """One line for each pattern whose readings on a GPU are not those that were emulated."""
     found = []
-    for pattern, hardware, ours in zip(chosen, readings, emulate(chosen), strict=True):
+    for pattern, hardware, ours in zip(chosen, readings, emulated, strict=True):
         wrong = [
             f"{metric} {hardware[metric]} (emulator {ours[metric]})"
-            for metric in METRICS
+            for metric in ours
             if hardware[metric] != ours[metric]
         ]
         if wrong:

@@ -57,7 +57,8 @@ class Record:
 def digest(case: Case) -> str:
     """SHA-256 of everything that decides what the hardware computes."""
     inputs = b"".join(np.ascontiguousarray(array).tobytes() for _, array in case.inputs.values())
-    return sha256(ptx_of([case]).encode() + inputs)
+    maps = repr(sorted(case.maps.items())).encode() if case.maps else b""
+    return sha256(ptx_of([case]).encode() + inputs + maps)
 
 
 def run_on(cases: Sequence[Case], load: Load, recover: Callable[[], None]) -> list[Outputs | str]:

@@ -13,7 +13,7 @@ from tests.emulator_cases.harness import collect, ptx_of
 
 pytestmark = pytest.mark.nvcc
 CASES = collect()
-TARGETS = ("sm_80", "sm_86", "sm_90")
+TARGETS = ("sm_80", "sm_86", "sm_90", "sm_90a")
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +28,11 @@ def refusals(toolchain: Toolchain, text: str, folder: Path) -> list[str]:
     """The assembler's errors about a module, none when it is legal."""
     source = folder / "cases.ptx"
     source.write_text(text)
-    command = [str(toolchain.ptxas), "-arch=sm_90", "-O1", str(source), "-o", str(folder / "cases.cubin")]
+    newest = "sm_90a" if ".target sm_90a" in text else "sm_90"
+    command = [str(toolchain.ptxas), f"-arch={newest}", "-O1", str(source), "-o", str(folder / "cases.cubin")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = text.splitlines()
-    told = [line for line in done.stderr.splitlines() if "error" in line]
+    told = [line for line in done.stderr.splitlines() if "error" in line or "fatal" in line]
     numbers = [int(line.partition("line ")[2].partition(";")[0]) for line in told if "line " in line]
     return [*told, *(lines[number - 1] for number in numbers)] if done.returncode else []
 

@@ -15,7 +15,7 @@ from flashladder.errors import FlashladderError
 LIBRARY = "libcuda.so.1"
 
 _HANDLE = ctypes.c_void_p
-_UINT = ctypes.c_uint
+_INT, _UINT = ctypes.c_int, ctypes.c_uint
 _SIZE = ctypes.c_size_t
 _OUT = ctypes.c_void_p  # a pointer made by ctypes.byref
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -39,7 +39,9 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoD_v2": (ctypes.c_uint64, ctypes.c_void_p, _SIZE),
     "cuMemcpyDtoH_v2": (ctypes.c_void_p, ctypes.c_uint64, _SIZE),
     "cuLaunchKernel": (_HANDLE, *[_UINT] * 6, _UINT, _HANDLE, _OUT, _OUT),
+    "cuTensorMapEncodeTiled": (_HANDLE, _INT, _UINT, ctypes.c_uint64, *[_OUT] * 4, *[_INT] * 4),
 }
+_SINCE_CUDA_12 = {"cuTensorMapEncodeTiled"}  # functions that an older driver does without
 
 
 class Driver:
@@ -48,6 +50,8 @@ class Driver:
     def __init__(self, library: Any) -> None:
         self.functions: dict[str, Callable[..., int]] = {}
         for name, types in _SIGNATURES.items():
+            if name in _SINCE_CUDA_12 and not hasattr(library, name):
+                continue
             function = getattr(library, name)
             function.argtypes, function.restype = types, ctypes.c_int
             self.functions[name] = function
@@ -58,6 +62,8 @@ class Driver:
         Raises:
             FlashladderError: the driver refused; the message holds its name of the error and what `log` says.
         """
+        if name not in self.functions:
+            raise FlashladderError(f"the CUDA driver has no {name}", expected="one for CUDA 12 or newer")
         code = self.functions[name](*arguments)
         if code:
             told = log.value.decode(errors="replace").strip() if log is not None else ""

@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 import ctypes
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from flashladder.emulator.chip.driver import Driver, load_driver
+from flashladder.emulator.chip.tensor_maps import encode
 from flashladder.emulator.machine.arguments import Argument, Pointers, pack, three
 from flashladder.emulator.syntax.parser import parse, text_of
 from flashladder.emulator.syntax.tree import Function
@@ -128,7 +130,7 @@ class GpuKernel:
             grid: CTAs along x, y, z; missing axes count 1.
             block: threads of a CTA along x, y, z.
             args: one per parameter: C-contiguous arrays are pointers (copied to the GPU, and back when they are
-                writable), numbers take the parameter's type, tuples are structures.
+                writable), numbers take the parameter's type, tuples are structures, the driver encodes tensor maps.
             shared_bytes: dynamic shared memory of a CTA.
 
         Raises:
@@ -138,7 +140,7 @@ class GpuKernel:
         call = self.program.gpu.call
         with _buffers(call) as memory:
             arrays = Pointers(memory.allocate, self.program.path)
-            space = pack(self.entry, args, arrays.address_of, self.program.path)
+            space = pack(self.entry, args, arrays.address_of, self.program.path, partial(encode, call))
             if shared_bytes > DEFAULT_SHARED:
                 call("cuFuncSetAttribute", self.function, _MAX_DYNAMIC_SHARED, shared_bytes)
             data, size = ctypes.create_string_buffer(space, max(len(space), 1)), ctypes.c_size_t(len(space))

@@ -17,7 +17,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from flashladder.emulator.isa.loads import report, split
+from flashladder.emulator.isa.loads import places, report
+from flashladder.emulator.machine.spaces import remote
 from flashladder.emulator.machine.state import Step
 from flashladder.emulator.table import machine
 from flashladder.emulator.values import WARP, Array, BoolArray, as_type, halves, pack_halves, width
@@ -192,6 +193,9 @@ def _queue(step: Step, space: str, address: Array, mask: BoolArray | None) -> tu
     place = machine.full(address).reshape(-1)[lanes]
     if space == "shared":  # one address is another byte in every block
         place = place + (lanes // (machine.shape[1] * WARP)).astype(np.uint64) * np.uint64(1 << 40)
+    elif space == remote.SPACE:
+        block, offset = machine.cluster.resolve(address)
+        place = machine.full(block + (offset << 24)).reshape(-1)[lanes]
     order = np.argsort(place, kind="stable")
     place = place[order]
     return lanes[order], np.flatnonzero(np.append(place.size > 0, place[1:] != place[:-1]))
@@ -202,7 +206,8 @@ def _perform(step: Step, form: Form, where: tuple[str, Array, BoolArray | None],
     space, address, mask = where
     if space == "local":
         step.fail("unsupported", "atomic operation on local memory, which PTX leaves undefined", lanes=mask)
-    memory = step.machine.shared if space == "shared" else step.machine.memory
+    near = step.machine.shared if space == "shared" else step.machine.memory
+    memory = remote.CLUSTER_MEMORY if space == remote.SPACE else near
     nbytes = width(form.type)
     found = memory.load(step, address, nbytes, mask)
     lanes, starts = _queue(step, space, address, mask)
@@ -239,13 +244,13 @@ def _execute(step: Step, address_operand: int) -> Array:
     form = form_of(step.instruction.opcode)
     address = step.address(address_operand)
     old = np.zeros(step.machine.shape, dtype=f"u{width(form.type)}")
-    for where in split(step, address) if form.space == "" else [(form.space, address, None)]:
+    for where in places(step, form.space, address):
         _perform(step, form, where, old)
     return as_type(old, form.type)
 
 
-_SPACE = "{,.global,.shared,.shared::cta}"
-_ORDER = "{.relaxed,.acquire,.release,.acq_rel}{.cta,.gpu,.sys}"
+_SPACE = "{,.global,.shared,.shared::cta,.shared::cluster}"
+_ORDER = "{.relaxed,.acquire,.release,.acq_rel}{.cta,.cluster,.gpu,.sys}"
 _REDUCTIONS = [
     *("add.u32", "add.s32", "add.u64", "add.f32", "add.f64", "add.noftz.f16", "add.noftz.f16x2"),
     *(f"{name}.{kind}" for name in ("min", "max") for kind in ("u32", "s32", "u64", "s64")),
@@ -257,15 +262,15 @@ _RED = "{" + ",".join(_REDUCTIONS) + "}"
 _ATOM = "{" + ",".join(_REDUCTIONS + _EXCHANGES) + "}"
 
 
-@machine(f"atom{{,.cta,.gpu,.sys}}{_SPACE}.{_ATOM}", "atomic operation that returns the old value")
+@machine(f"atom{{,.cta,.cluster,.gpu,.sys}}{_SPACE}.{_ATOM}", "atomic operation that returns the old value")
 @machine(f"atom{_ORDER}{_SPACE}.{_ATOM}", "atomic operation with a memory order")
 def atom(step: Step) -> None:
     """``atom d, [a], b{, c}``: d is what this lane found; lanes take turns by block, warp and lane."""
     step.write(0, _execute(step, 1))
 
 
-@machine(f"red{{,.cta,.gpu,.sys}}{_SPACE}.{_RED}", "atomic operation")
-@machine(f"red{{.relaxed,.release}}{{.cta,.gpu,.sys}}{_SPACE}.{_RED}", "atomic operation with a memory order")
+@machine(f"red{{,.cta,.cluster,.gpu,.sys}}{_SPACE}.{_RED}", "atomic operation")
+@machine(f"red{{.relaxed,.release}}{{.cta,.cluster,.gpu,.sys}}{_SPACE}.{_RED}", "atomic operation with a memory order")
 def red(step: Step) -> None:
     """``red [a], b``: `atom` without its result."""
     _execute(step, 0)

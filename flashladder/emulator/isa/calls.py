@@ -252,6 +252,9 @@ def renamed(operand: Operand, names: Mapping[str, Operand]) -> Operand:
         case Address():
             base = renamed(operand.base, names)
             found = replace(operand, base=base) if isinstance(base, Register | Symbol) else operand
+            if isinstance(operand.coordinates, Vector):
+                box = tuple([renamed(item, names) for item in operand.coordinates.items])
+                found = replace(found, coordinates=Vector(box))
         case _:
             pass
     return found

@@ -1,14 +1,18 @@
 """Asynchronous copies, ``cp.async``, and what commits and awaits them.
 
-When their bytes land is the affair of `flashladder.emulator.machine.in_flight`.
-Source: PTX ISA 9.0, 9.7.9.25.3 (cp.async, commit_group, wait_group, wait_all).
+When their bytes land is the affair of `flashladder.emulator.machine.copies.in_flight`.
+Source: PTX ISA 9.0, 9.7.9.25.3 (cp.async, commit_group, wait_group, wait_all), 9.7.13.15.14 (cp.async.mbarrier.arrive).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from flashladder.emulator.isa.loads import report
+from flashladder.emulator.machine.copies.in_flight import Copy
+from flashladder.emulator.machine.phases.mbarrier_targets import Targets, targets_of
 from flashladder.emulator.machine.state import Step
 from flashladder.emulator.syntax.tree import Immediate, Negated, Operand, Register
 from flashladder.emulator.table import machine
@@ -87,3 +91,29 @@ def wait_group(step: Step) -> None:
 def wait_all(step: Step) -> None:
     """``cp.async.wait_all``: committed or not."""
     step.machine.copies.wait(step, None)
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """An arrival at mbarriers that comes when the copies that its threads had issued before have landed."""
+
+    step: Step
+    targets: Targets
+    copies: tuple[Copy, ...]
+
+    def complete(self) -> None:
+        """The copies land, the threads arrive."""
+        machine = self.step.machine
+        machine.copies.land(self.step, self.copies)
+        machine.mbarriers.arrive(self.step, self.targets, np.ones(len(self.targets.blocks), dtype=np.int64))
+
+
+@machine("cp.async.mbarrier.arrive{,.noinc}{,.shared,.shared::cta}.b64", "arrives once the thread's copies have landed")
+def mbarrier_arrive(step: Step) -> None:
+    """``cp.async.mbarrier.arrive [mbarrier]``: without ``.noinc`` the phase takes one arrival more for each thread."""
+    own = Step(step.machine, step.instruction)
+    own.mask = step.mask
+    targets = targets_of(own, step.address(0))
+    if ".noinc" not in step.instruction.opcode:
+        step.machine.mbarriers.more(own, targets)
+    step.machine.deferred.add(Arrival(own, targets, step.machine.copies.in_flight))

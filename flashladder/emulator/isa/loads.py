@@ -18,8 +18,9 @@ from functools import cache, lru_cache
 import numpy as np
 
 from flashladder.emulator.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory, per_address
-from flashladder.emulator.machine.observer import Access
-from flashladder.emulator.machine.on_chip import LocalMemory, Parameters, SharedMemory
+from flashladder.emulator.machine.observer import Access, RemoteAccess
+from flashladder.emulator.machine.spaces import remote
+from flashladder.emulator.machine.spaces.on_chip import LocalMemory, Parameters, SharedMemory
 from flashladder.emulator.machine.state import Step
 from flashladder.emulator.table import machine
 from flashladder.emulator.values import DTYPES, Array, BoolArray, as_type, width
@@ -48,8 +49,8 @@ def form_of(opcode: str) -> Form:
     return Form(spaces[0] if spaces else "", count, parts[-1], count * width(parts[-1]))
 
 
-def read(step: Step, space: str, address: Array, nbytes: int, kind: str = "ld") -> Array:
-    """Reads `nbytes` per executing lane and tells the observers.
+def read(step: Step, space: str, address: Array, nbytes: int, kind: str | None = "ld") -> Array:
+    """Reads `nbytes` per executing lane and tells the observers, unless the `kind` of access is None.
 
     Returns:
         Unsigned integers of the address's shape, or of a larger one that broadcasts with it; 16 bytes: (..., 4) of u32.
@@ -58,9 +59,10 @@ def read(step: Step, space: str, address: Array, nbytes: int, kind: str = "ld") 
         EmulationError: "out-of-bounds", "misaligned", "uninitialised".
     """
     result: Array | None = None
-    for where, offset, mask in split(step, address) if space == "" else [(space, address, None)]:
+    for where, offset, mask in places(step, space, address):
         values = _state(step, where).load(step, offset, nbytes, mask)
-        report(step, where, kind, offset, nbytes, mask)
+        if kind is not None:
+            report(step, where, kind, offset, nbytes, mask)
         if result is None or mask is None:
             result = values
         else:
@@ -72,11 +74,23 @@ def read(step: Step, space: str, address: Array, nbytes: int, kind: str = "ld") 
 
 def write(step: Step, space: str, address: Array, nbytes: int, values: Array) -> None:
     """Writes `nbytes` per executing lane (values as `read` returns them) and tells the observers."""
-    for where, offset, mask in split(step, address) if space == "" else [(space, address, None)]:
+    for where, offset, mask in places(step, space, address):
         if where == "param":
             step.fail("unsupported", "store to the kernel's parameters", lanes=mask, hint="they can only be read")
         _state(step, where).store(step, offset, nbytes, values, mask)
         report(step, where, "st", offset, nbytes, mask)
+
+
+def places(step: Step, space: str, address: Array) -> list[tuple[str, Array, BoolArray | None]]:
+    """What an access of `space` ("" is generic) means, as `split` lists it, with ``shared::cluster`` on its own."""
+    found: list[tuple[str, Array, BoolArray | None]]
+    found = split(step, address) if space == "" else [(space, address, None)]
+    if not step.machine.cluster.mapped_any:
+        return found
+    return [
+        (remote.SPACE if where == "shared" and remote.reaches(step, offset, mask) else where, offset, mask)
+        for where, offset, mask in found
+    ]
 
 
 def split(step: Step, address: Array) -> list[tuple[str, Array, BoolArray | None]]:
@@ -102,6 +116,10 @@ def report(step: Step, space: str, kind: str, address: Array, nbytes: int, mask:
         access = Access(space, kind, address, nbytes, step.mask if mask is None else mask)
         for observer in step.machine.observers:
             observer.access(step, access)
+    elif step.machine.observers and space == remote.SPACE:
+        lanes, blocks, offsets = remote.places(step, address, nbytes, mask)
+        for observer in step.machine.observers:
+            observer.remote(step, RemoteAccess(kind, lanes, blocks, offsets, nbytes))
 
 
 @lru_cache(maxsize=4)
@@ -109,11 +127,13 @@ def _parameters(contents: bytes) -> Parameters:
     return Parameters(contents)
 
 
-def _state(step: Step, space: str) -> GlobalMemory | SharedMemory | LocalMemory | Parameters:
+def _state(step: Step, space: str) -> GlobalMemory | SharedMemory | LocalMemory | Parameters | remote.ClusterMemory:
     """What holds a state space; constants are buffers of global memory."""
     match space:
         case "shared":
             return step.machine.shared
+        case remote.SPACE:
+            return remote.CLUSTER_MEMORY
         case "local":
             return step.machine.local
         case "param":
@@ -144,19 +164,18 @@ _SHAPES = [*_SCALARS, *(f"v{count}.{kind}" for count in (2, 4) for kind in _SCAL
 _TYPE = "{" + ",".join(_SHAPES) + "}"
 _L1 = "{,.L1::evict_normal,.L1::evict_unchanged,.L1::evict_first,.L1::evict_last,.L1::no_allocate}"
 _L2 = "{,.L2::64B,.L2::128B,.L2::256B}"
-_WHERE = "{,.global,.shared,.shared::cta}"
-_SCOPE = "{.cta,.gpu,.sys}"
+_SHARED = ".shared,.shared::cta,.shared::cluster"
+_WHERE = f"{{,.global,{_SHARED}}}"
+_SCOPE = "{.cta,.cluster,.gpu,.sys}"
 
 
-@machine(f"ld{{,.shared,.shared::cta,.local,.const,.param}}.{_TYPE}", "load from a state space, or by generic address")
+@machine(f"ld{{,{_SHARED},.local,.const,.param}}.{_TYPE}", "load from a state space, or by generic address")
 @machine(f"ld.global{_L1}{_L2}.{_TYPE}", "load from global memory")
 @machine(f"ld.global{{.ca,.cg,.cs,.lu,.cv}}.{_TYPE}", "load from global memory, with a cache operator")
 @machine(f"ld.global.nc{_L1}{_L2}.{_TYPE}", "load from global memory through the read-only cache")
 @machine(f"ld.global{{.ca,.cg,.cs}}.nc.{_TYPE}", "load from global memory through the read-only cache")
-@machine(
-    f"ld.weak{{,.global,.shared,.shared::cta,.local,.const,.param}}.{_TYPE}", "load, without an order between threads"
-)
-@machine(f"ld.volatile{{,.global,.shared,.shared::cta}}.{_TYPE}", "load that is never cached or removed")
+@machine(f"ld.weak{{,.global,{_SHARED},.local,.const,.param}}.{_TYPE}", "load, without an order between threads")
+@machine(f"ld.volatile{_WHERE}.{_TYPE}", "load that is never cached or removed")
 @machine(f"ld{{.relaxed,.acquire}}{_SCOPE}{_WHERE}.{_TYPE}", "load with a memory order")
 @machine(f"ldu{{,.global}}.{_TYPE}", "load of an address that is the same for all lanes of the warp")
 def load(step: Step) -> None:
@@ -166,11 +185,11 @@ def load(step: Step) -> None:
     step.write_vector(0, unpacked(raw, form.count, form.type))
 
 
-@machine(f"st{{,.shared,.shared::cta,.local}}.{_TYPE}", "store to a state space, or by generic address")
+@machine(f"st{{,{_SHARED},.local}}.{_TYPE}", "store to a state space, or by generic address")
 @machine(f"st.global{_L1}.{_TYPE}", "store to global memory")
 @machine(f"st.global{{.wb,.cg,.cs,.wt}}.{_TYPE}", "store to global memory, with a cache operator")
-@machine(f"st.weak{{,.global,.shared,.shared::cta,.local}}.{_TYPE}", "store, without an order between threads")
-@machine(f"st.volatile{{,.global,.shared,.shared::cta}}.{_TYPE}", "store that is never delayed or removed")
+@machine(f"st.weak{{,.global,{_SHARED},.local}}.{_TYPE}", "store, without an order between threads")
+@machine(f"st.volatile{_WHERE}.{_TYPE}", "store that is never delayed or removed")
 @machine(f"st{{.relaxed,.release}}{_SCOPE}{_WHERE}.{_TYPE}", "store with a memory order")
 def store(step: Step) -> None:
     """``st [a], b``: the low bits of a register that is wider than the type."""

@@ -1,4 +1,4 @@
-"""Tensor-core instructions: ldmatrix, movmatrix and mma.
+"""Tensor-core instructions: ldmatrix, stmatrix, movmatrix and mma.
 
 Why one idea suffices: every 32-bit register of an operand holds one *tile* of 8 rows of 16 bytes, row by row over the
 lanes: lane 4 g + t holds bytes 4 t to 4 t + 3 of row g. So a register of shape (blocks, warps, 32) is, without any
@@ -21,7 +21,7 @@ from flashladder.emulator.isa.warp import whole_warps
 from flashladder.emulator.machine.observer import Access
 from flashladder.emulator.machine.state import Machine, Step
 from flashladder.emulator.table import machine
-from flashladder.emulator.values import BFLOAT16, WARP, Array, as_type
+from flashladder.emulator.values import BFLOAT16, WARP, Array, BoolArray, as_type
 
 ROW = np.dtype(np.complex128)  # 16 bytes that move together; never computed with
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1}  # of one element of A and B
@@ -49,10 +49,7 @@ def ldmatrix(step: Step) -> None:
     """
     count, transposed = _tiles(step.instruction.opcode)
     warps = whole_warps(step)
-    address = step.address(1)
-    if address.shape[2] != WARP:
-        address = np.broadcast_to(address, (*address.shape[:2], WARP))
-    rows = address[..., : 8 * count]
+    rows = _rows(step, 1, count)
     loaded = step.machine.shared.load(step, rows, 16, mask=warps)  # (blocks, warps, 8 count, 4 words)
     tiles = loaded.reshape(*loaded.shape[:2], count, 8, 4)
     if transposed:
@@ -62,9 +59,50 @@ def ldmatrix(step: Step) -> None:
     step.write_vector(0, [tiles[:, :, j].reshape(*tiles.shape[:2], WARP) for j in range(count)])
 
 
+@machine(
+    "stmatrix.sync.aligned.m8n8.{x1,x2,x4}{,.trans}.{shared,shared::cta}.b16",
+    "1, 2 or 4 tiles of 8 x 8 16-bit numbers to shared memory, each spread over the warp",
+)
+def stmatrix(step: Step) -> None:
+    """``stmatrix.sync.aligned.m8n8.num{.trans}.shared.b16 [p], {r0, ..}`` (PTX ISA 9.0, 9.7.14.5.16): sm_90.
+
+    Addresses and fragments are those of `ldmatrix`; each row counts as written by the lane that names it. Of rows at
+    one address the last wins.
+
+    Raises:
+        EmulationError: ``divergent-warp`` unless each warp is complete; what `SharedMemory.store` raises.
+    """
+    count, transposed = _tiles(step.instruction.opcode)
+    warps = whole_warps(step)
+    rows = _rows(step, 0, count)
+    registers = step.vector(1, "b32")
+    if len(registers) != count:
+        step.fail("syntax", "registers of stmatrix", expected=count, found=len(registers))
+    tiles = np.stack(np.broadcast_arrays(*(tile_rows(register) for register in registers)), axis=2)
+    if transposed:
+        tiles = np.ascontiguousarray(tiles.view(np.uint16).reshape(*tiles.shape, 8).swapaxes(-1, -2))
+    values = tiles.view(np.uint32).reshape(*tiles.shape[:2], 8 * count, 4)
+    step.machine.shared.store(step, rows, 16, values, _of_rows(warps))
+    for observer in step.machine.observers:
+        observer.access(step, Access("shared", "stmatrix", rows, 16, warps))
+
+
+def _rows(step: Step, index: int, count: int) -> Array:
+    """The addresses that the first lanes of each warp name, (blocks|1, warps|1, 8 x count)."""
+    address = step.address(index)
+    if address.shape[2] != WARP:
+        address = np.broadcast_to(address, (*address.shape[:2], WARP))
+    return address[..., : 8 * count]
+
+
+def _of_rows(warps: BoolArray | None) -> BoolArray:
+    """A mask for `SharedMemory.store` that never stands for the step's lanes."""
+    return np.ones((1, 1, 1), np.bool_) if warps is None else warps
+
+
 @cache
 def _tiles(opcode: str) -> tuple[int, bool]:
-    """How many matrices an ``ldmatrix`` reads, and whether transposed."""
+    """How many matrices an ``ldmatrix`` or ``stmatrix`` moves, and whether transposed."""
     parts = opcode.split(".")
     return int(parts[4].removeprefix("x")), "trans" in parts
 

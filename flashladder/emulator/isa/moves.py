@@ -118,7 +118,12 @@ STILL = {
 
 
 def specials(
-    grid: Sequence[int], block: Sequence[int], blocks: Array, shared_bytes: int, static_bytes: int = 0
+    grid: Sequence[int],
+    block: Sequence[int],
+    blocks: Array,
+    shared_bytes: int,
+    static_bytes: int = 0,
+    cluster: Sequence[int] | None = None,
 ) -> dict[str, Array]:
     """The special registers of a slice of the grid, each in the smallest shape that broadcasts.
 
@@ -128,6 +133,7 @@ def specials(
         blocks: (n, 3) integers: ``%ctaid`` of the slice's blocks.
         shared_bytes: dynamic shared memory of a block, in bytes.
         static_bytes: its static shared memory, in bytes.
+        cluster: blocks of a cluster along x, y, z; None: the launch asks for none, and each block is one.
 
     Clocks and timers stand still at 0, ``%gridid`` is 0, every block runs on ``%smid`` 0: programs may read them, and a
     result that depends on them is no result. The shared memory that the driver reserves is not there: programs may take
@@ -146,8 +152,14 @@ def specials(
     for axis, name in enumerate("xyz"):
         values[f"%tid.{name}"] = places[axis]
         values[f"%ctaid.{name}"] = blocks[:, axis].reshape(-1, 1, 1)
+    clusters = (1, 1, 1) if cluster is None else tuple(cluster)
+    values |= _places_in_clusters(blocks, clusters)
     constants = {
         "%nwarpid": warps,
+        "%cluster_nctarank": int(np.prod(clusters)),
+        "%is_explicit_cluster": int(cluster is not None),
+        **{f"%cluster_nctaid.{name}": size for name, size in zip("xyz", clusters, strict=True)},
+        **{f"%nclusterid.{name}": grid[axis] // clusters[axis] for axis, name in enumerate("xyz")},
         "%nsmid": 1,
         "%dynamic_smem_size": shared_bytes,
         "%total_smem_size": shared_bytes + static_bytes,
@@ -162,6 +174,17 @@ def specials(
         name: constant(0, "u32") for name in ("%smid", "%clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")
     }
     return result | {name: constant(0, "u64") for name in ("%clock64", "%globaltimer", "%gridid")}
+
+
+def _places_in_clusters(blocks: Array, clusters: Sequence[int]) -> dict[str, Array]:
+    """Which cluster each block belongs to, and where it is in it; the rank counts x fastest."""
+    values: dict[str, Array] = {}
+    rank, step = np.zeros(len(blocks), np.int64), 1
+    for axis, name in enumerate("xyz"):
+        values[f"%clusterid.{name}"] = blocks[:, axis].reshape(-1, 1, 1) // clusters[axis]
+        values[f"%cluster_ctaid.{name}"] = blocks[:, axis].reshape(-1, 1, 1) % clusters[axis]
+        rank, step = rank + blocks[:, axis] % clusters[axis] * step, step * clusters[axis]
+    return values | {"%cluster_ctarank": rank.reshape(-1, 1, 1)}
 
 
 def _lane_masks(lanes: Array) -> dict[str, Array]:

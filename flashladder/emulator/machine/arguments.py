@@ -14,16 +14,18 @@ from typing import NoReturn, TypeAlias, Union
 import numpy as np
 
 from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.machine.copies.tensor_map import MAP_BYTES, TensorMap, check_memory
 from flashladder.emulator.syntax.tree import Function, Variable
 from flashladder.emulator.values import DTYPES, Array, width
 
 Number: TypeAlias = Union[int, float, np.generic]  # noqa: UP007 - evaluated at run time, where Python 3.10 allows no strings
-Argument: TypeAlias = Union[Number, Array, bytes, tuple["Argument", ...]]  # noqa: UP007 - as above
+Argument: TypeAlias = Union[Number, Array, bytes, TensorMap, tuple["Argument", ...]]  # noqa: UP007 - as above
 
 
 AddressOf: TypeAlias = Callable[
     [Array], int
 ]  # the address of an array's first byte on the machine that runs the kernel
+EncodeMap: TypeAlias = Callable[[TensorMap, int], bytes]  # a map of the tensor at an address, as that machine has it
 
 
 def three(sizes: int | Sequence[int], what: str) -> tuple[int, int, int]:
@@ -74,8 +76,14 @@ def offsets(function: Function) -> tuple[dict[str, int], int]:
     return places, end
 
 
-def pack(function: Function, arguments: Sequence[Argument], address_of: AddressOf, path: str = "<ptx>") -> bytes:
-    """The parameter space of one launch.
+def pack(
+    function: Function,
+    arguments: Sequence[Argument],
+    address_of: AddressOf,
+    path: str = "<ptx>",
+    encode: EncodeMap = TensorMap.encoded,
+) -> bytes:
+    """The parameter space of one launch; `encode` makes the 128 bytes of a tensor map.
 
     Raises:
         EmulationError: kind ``arguments``: another number of them, or one that does not fit its parameter.
@@ -91,10 +99,30 @@ def pack(function: Function, arguments: Sequence[Argument], address_of: AddressO
         )
     places, total = offsets(function)
     space = bytearray(total)
+
+    def map_of(given: TensorMap) -> bytes:
+        return encode(given, address_of(tensor_of(given, arguments, path)))
+
     for parameter, argument in zip(function.parameters, arguments, strict=True):
         start = places[parameter.name]
-        space[start : start + size_of(parameter)] = _Packer(parameter, address_of, path).bytes_of(argument)
+        space[start : start + size_of(parameter)] = _Packer(parameter, address_of, map_of, path).bytes_of(argument)
     return bytes(space)
+
+
+def tensor_of(given: TensorMap, arguments: Sequence[Argument], path: str) -> Array:
+    """The array that a tensor map is of: its own, or the argument whose index it names.
+
+    Raises:
+        EmulationError: (arguments) that argument is no array.
+    """
+    if isinstance(given.tensor, np.ndarray):
+        return given.tensor
+    named = arguments[given.tensor] if 0 <= given.tensor < len(arguments) else None
+    if not isinstance(named, np.ndarray):
+        expected = "an array, or the index of one among the arguments"
+        raise EmulationError("arguments", "tensor of a tensor map", path=path, expected=expected, found=given.tensor)
+    check_memory(given, named)
+    return named
 
 
 def describe(parameter: Variable) -> str:
@@ -108,6 +136,7 @@ class _Packer:
 
     parameter: Variable
     address_of: AddressOf
+    map_of: Callable[[TensorMap], bytes]
     path: str
 
     def bytes_of(self, argument: Argument) -> bytes:
@@ -116,6 +145,8 @@ class _Packer:
             data = self._pointer(argument)
         elif isinstance(argument, bytes):
             data = argument
+        elif isinstance(argument, TensorMap):
+            data = self.map_of(argument)
         elif isinstance(argument, tuple) or self.parameter.array:
             data, _ = self._structure(argument)
         else:
@@ -145,6 +176,8 @@ class _Packer:
 
     def _structure(self, value: Argument) -> tuple[bytes, int]:
         """A value in C's layout: its bytes and its alignment."""
+        if isinstance(value, TensorMap):
+            return self.map_of(value), MAP_BYTES  # as CUDA 13 aligns it; CUDA 12 had half of that
         if not isinstance(value, tuple):
             data = self._member(value)
             return data, max(1, len(data))

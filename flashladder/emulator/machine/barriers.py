@@ -45,6 +45,7 @@ class Barriers:
     def reach(self, step: Step, following: int) -> list[tuple[int, BoolArray | None]]:
         """Threads of `step.mask` arrive; returns (basic block, lanes) for everybody who may go on now."""
         self._check_alignment(step)
+        self.machine.meetings += 1
         number, count = self._operands(step)
         if number.size == 1 and count.size == 1:
             return self._meet(step, following, int(number.item()), int(count.item()))
@@ -254,6 +255,22 @@ class Barriers:
             ),
             hint="every thread that the barrier counts has to come to it" + (EXITED if exited else ""),
         )
+
+    def stories(self, block: int) -> list[str]:
+        """What threads of a block wait for, a sentence for each barrier and instruction."""
+        found = []
+        for number, groups in self.waiting.items():
+            everyone = self.arrived.get(number, np.zeros(self.machine.shape, np.bool_)).copy()
+            for group in groups:
+                everyone |= group.lanes
+            expected, came = int(self.expected[number][block]), int(self._threads(everyone)[block])
+            found += [
+                f"{int(self._threads(group.lanes)[block])} threads of block {group.step.block_index(block)} at "
+                f"{group.step.instruction.place}: barrier {number}, {came} of {expected} threads have arrived"
+                for group in groups
+                if group.lanes[block].any()
+            ]
+        return found
 
     def _elsewhere(self, number: int, block: int) -> list[str]:
         """Who of a block waits at other barriers, for messages."""

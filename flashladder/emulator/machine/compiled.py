@@ -17,25 +17,35 @@ import numpy as np
 from flashladder.emulator.errors import EmulationError
 from flashladder.emulator.machine.control import Block
 from flashladder.emulator.machine.nearest import unsupported
-from flashladder.emulator.machine.state import Machine, Step, fitted, merged
+from flashladder.emulator.machine.state import Machine, Step
 from flashladder.emulator.syntax.tree import Instruction, Negated, Operand, Pair, Register, Symbol
 from flashladder.emulator.table import CARRY, ROWS, Row
-from flashladder.emulator.values import DTYPES, Array, BoolArray
+from flashladder.emulator.values import DTYPES, Array, BoolArray, fitted, merged
 
 Run: TypeAlias = Callable[["BoolArray | None"], None]
 UNWRITTEN = {size: np.full((1, 1, 1), -1).astype(f"i{size}").view(f"u{size}") for size in (1, 2, 4, 8)}
 
 OPERANDS = {  # beginning of an opcode: fewest and most operands; the first that fits counts
-    **dict.fromkeys(("ld", "ldu", "st", "red", "ldmatrix", "movmatrix", "mov"), (2, 2)),
-    **dict.fromkeys(("vote", "match", "redux"), (3, 3)),
-    **dict.fromkeys(
-        ("prefetch", "prefetchu", "activemask", "bar.warp.sync", "cp.async.wait_group", "bra", "nanosleep"), (1, 1)
-    ),
-    **dict.fromkeys(("membar", "fence", "ret", "exit", "trap", "brkpt"), (0, 0)),
-    **dict.fromkeys(("cp.async.commit_group", "cp.async.wait_all"), (0, 0)),
-    **dict.fromkeys(("bar.red", "barrier.red", "barrier.cta.red"), (3, 4)),
+    **dict.fromkeys(("st.async", "red.async", "vote", "match", "redux", "mapa"), (3, 3)),
+    **dict.fromkeys(("ld", "ldu", "st", "red", "ldmatrix", "stmatrix", "movmatrix", "mov", "getctarank"), (2, 2)),
+    **dict.fromkeys(("prefetch", "prefetchu", "activemask", "bar.warp.sync", "bra", "nanosleep", "setmaxnreg"), (1, 1)),
+    **dict.fromkeys(("cp.async.wait_group", "cp.async.bulk.wait_group", "cp.async.mbarrier.arrive"), (1, 1)),
+    **dict.fromkeys(("fence.proxy.tensormap::generic.acquire", "elect"), (2, 2)),
+    **dict.fromkeys(("membar", "fence", "ret", "exit", "trap", "brkpt", "barrier.cluster", "griddepcontrol"), (0, 0)),
+    **dict.fromkeys(("cp.async.commit_group", "cp.async.wait_all", "cp.async.bulk.commit_group"), (0, 0)),
+    **dict.fromkeys(("wgmma.fence", "wgmma.commit_group"), (0, 0)),
+    **dict.fromkeys(("mbarrier.init", "mbarrier.expect_tx", "mbarrier.complete_tx", "mbarrier.pending_count"), (2, 2)),
+    **dict.fromkeys(("mbarrier.arrive.expect_tx", "mbarrier.arrive_drop.expect_tx"), (3, 3)),
+    **dict.fromkeys(("mbarrier.arrive.noComplete", "mbarrier.arrive_drop.noComplete", "mbarrier.test_wait"), (3, 3)),
+    **dict.fromkeys(("mbarrier.arrive", "mbarrier.arrive_drop"), (2, 3)),
+    **dict.fromkeys(("mbarrier.try_wait", "bar.red", "barrier.red", "barrier.cta.red"), (3, 4)),
+    **dict.fromkeys(("mbarrier.inval",), (1, 1)),
     **dict.fromkeys(("bar", "barrier"), (1, 2)),
     **dict.fromkeys(("mma",), (4, 4)),
+    **dict.fromkeys(("cp.async.bulk.prefetch",), (1, 3)),
+    **dict.fromkeys(("tensormap.replace",), (2, 3)),
+    **dict.fromkeys(("tensormap.cp_fenceproxy",), (3, 3)),
+    **dict.fromkeys(("cp.async.bulk", "cp.reduce.async.bulk"), (2, 6)),
     **dict.fromkeys(("cp.async", "atom"), (3, 4)),
     **dict.fromkeys(("shfl",), (5, 5)),
 }
@@ -97,13 +107,18 @@ def compile_block(machine: Machine, block: Block) -> list[Operation]:
     return [
         Operation(
             instruction,
-            _guarded(machine, instruction, _followed(machine, instruction, compile_instruction(machine, instruction))),
+            _guarded(machine, instruction, _watched(machine, instruction, compile_instruction(machine, instruction))),
             row_of(instruction, machine.path).kind == "lane",
             dying,
             tuple((slot, machine.unwritten[slot]) for slot in map(machine.slots.get, dying) if slot is not None),
         )
         for instruction, dying in zip(body, block.dying, strict=False)
     ]
+
+
+def _watched(machine: Machine, instruction: Instruction, run: Run) -> Run:
+    """`run`, with what products in flight and observers have to do with it."""
+    return machine.warpgroups.watch(machine, instruction, _followed(machine, instruction, run))
 
 
 def _followed(machine: Machine, instruction: Instruction, run: Run) -> Run:

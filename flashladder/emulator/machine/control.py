@@ -12,10 +12,11 @@ Source of the idea: "SIMD re-convergence at thread frontiers" (Diamos et al., MI
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.machine.order import execution_order
 from flashladder.emulator.syntax.tree import (
     Address,
     Function,
@@ -33,6 +34,8 @@ from flashladder.emulator.table import CARRY, ROWS
 
 ENDS = ("bra", "ret", "exit", "trap", "brkpt")  # first word of opcodes that end a basic block, with barriers
 BARRIERS = ("bar", "barrier")
+# They stand in a basic block alone, because threads that wait look again.
+WAITS = ("mbarrier.try_wait", "mbarrier.test_wait", "barrier.cluster.wait", "setmaxnreg.inc", "wgmma.fence")
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,13 @@ def word(opcode: str) -> str:
 def ends_block(instruction: Instruction) -> bool:
     """Whether control may leave, or wait, after this instruction."""
     first = word(instruction.opcode)
-    return first in ENDS or (first in BARRIERS and not instruction.opcode.startswith("bar.warp"))
+    meets = first in BARRIERS and not instruction.opcode.startswith(("bar.warp", "barrier.cluster.arrive"))
+    return first in ENDS or meets or waits(instruction.opcode)
+
+
+def waits(opcode: str) -> bool:
+    """Whether threads are suspended at an instruction until a phase completes."""
+    return opcode.startswith(WAITS)
 
 
 def build_flow(function: Function, path: str) -> Flow:
@@ -119,6 +128,8 @@ def _pieces(function: Function) -> tuple[list[list[Instruction]], dict[str, int]
                 pieces.append([])
             labels[item.name] = len(pieces) - 1
             continue
+        if pieces[-1] and waits(item.opcode):
+            pieces.append([])
         pieces[-1].append(item)
         if ends_block(item):
             pieces.append([])
@@ -141,78 +152,9 @@ def _edges(
         if not isinstance(name, Symbol) or name.name not in labels:
             raise EmulationError("unsupported", "branch to an unknown label", path=path, instruction=last)
         return labels[name.name], following if last.guard else None
-    if first in BARRIERS or last.guard:
+    if first in BARRIERS or last.guard or waits(last.opcode):
         return None, following
     return None, None
-
-
-def execution_order(successors: Sequence[Sequence[int]]) -> list[int]:
-    """A weak topological order of the nodes reachable from node 0: loops stay contiguous, their headers first.
-
-    ``~h`` stands for the latch of the loop with header h, behind all other blocks of the loop. A loop that goes back
-    from its last block alone has none.
-    """
-    reachable, stack = {0}, [0]
-    while stack:
-        for to in successors[stack.pop()]:
-            if to not in reachable:
-                reachable.add(to)
-                stack.append(to)
-    order: list[int] = []
-    _order_into(sorted(reachable), 0, successors, order)
-    return order
-
-
-def _order_into(nodes: Sequence[int], entry: int, successors: Sequence[Sequence[int]], order: list[int]) -> None:
-    inside = set(nodes)
-    for component in _components(nodes, entry, successors):
-        if len(component) == 1:
-            order.append(component[0])
-            continue
-        members = set(component)
-        outside = inside - members
-        entered = [node for node in component if node == entry or any(node in successors[old] for old in outside)]
-        header = min(entered or component)
-        order.append(header)
-        rest = [node for node in component if node != header]
-        _order_into(rest, min(rest), successors, order)
-        if [node for node in component if header in successors[node]] != order[-1:]:
-            order.append(~header)
-
-
-def _components(nodes: Sequence[int], entry: int, successors: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Strongly connected components of the subgraph, each sorted, in topological order (Tarjan, without recursion)."""
-    inside = set(nodes)
-    number: dict[int, int] = {}
-    low: dict[int, int] = {}
-    open_nodes: list[int] = []
-    found: list[list[int]] = []
-    for root in [entry, *nodes]:
-        nothing: Iterator[int] = iter(())
-        work = [(root, nothing)] if root in inside and root not in number else []
-        while work:
-            node, rest = work[-1]
-            if node not in number:
-                number[node] = low[node] = len(number)
-                open_nodes.append(node)
-                # Later text first: it is finished first, and so comes later in the order.
-                rest = iter(sorted((to for to in successors[node] if to in inside), reverse=True))
-                work[-1] = (node, rest)
-            for to in rest:
-                if to not in number:
-                    work.append((to, nothing))
-                    break
-                if to in open_nodes:
-                    low[node] = min(low[node], number[to])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == number[node]:
-                    cut = open_nodes.index(node)
-                    found.append(sorted(open_nodes[cut:]))
-                    del open_nodes[cut:]
-    return found[::-1]
 
 
 def registers_in(operand: Operand) -> list[str]:
@@ -222,7 +164,7 @@ def registers_in(operand: Operand) -> list[str]:
     if isinstance(operand, Negated):
         return [operand.operand.name]
     if isinstance(operand, Address):
-        return registers_in(operand.base)
+        return registers_in(operand.base) + ([] if operand.coordinates is None else registers_in(operand.coordinates))
     if isinstance(operand, Vector):
         return [name for item in operand.items for name in registers_in(item)]
     if isinstance(operand, Pair):
@@ -235,12 +177,12 @@ def uses_and_defines(instruction: Instruction) -> tuple[tuple[str, ...], tuple[s
     """(registers read, registers surely written); a guarded write keeps the old value elsewhere: it reads it too.
 
     The first operand is the result, unless it is an address (``st [a], b``), a barrier's number or a time; a call's
-    results are no registers.
+    results are no registers, those of ``wgmma`` are written later.
     """
     row = ROWS.get(instruction.opcode)
     reduces = instruction.opcode.startswith(("bar.red", "barrier.red", "barrier.cta.red"))
     first = instruction.operands[0] if instruction.operands else None
-    named = word(instruction.opcode) in (*BARRIERS, "nanosleep", "call")
+    named = word(instruction.opcode) in (*BARRIERS, "nanosleep", "call", "wgmma")
     no_result = isinstance(first, Address) or (named and not reduces)
     split = 0 if no_result else 1
     written = [name for operand in instruction.operands[:split] for name in registers_in(operand)]

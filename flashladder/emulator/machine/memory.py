@@ -192,15 +192,15 @@ class GlobalMemory:
 
         The buffer is None if there is none or one access is misaligned; the addresses are then as they were.
         """
-        buffer = self._holding(address, width)
+        buffer = self.holding(address, width)
         if buffer is None and mask is not None:
             active = np.broadcast_to(per_address(mask, address.shape), address.shape)
             harmless = np.where(active, address, address.flat[int(active.argmax())])
-            buffer = self._holding(harmless, width)
+            buffer = self.holding(harmless, width)
             address = address if buffer is None else harmless
         return buffer, address
 
-    def _holding(self, address: Array, width: int) -> Buffer | None:
+    def holding(self, address: Array, width: int) -> Buffer | None:
         """The buffer that holds all of these accesses, aligned."""
         low, high = int(address.min()), int(address.max())
         number = bisect_right(self._bases, low) - 1
@@ -242,19 +242,22 @@ class GlobalMemory:
             hint=f"align the pointer and every stride of it to {width} bytes, or use a narrower access",
         )
 
+    def nearest(self, address: int, width: int) -> str:
+        """What is wrong with an access outside of every buffer, for messages: it names the nearest one."""
+        if not self._buffers:
+            return f"{width}-byte access of global memory, which has no buffer"
+        nearest = min(self._buffers, key=lambda buffer: _outside(buffer, address, width))
+        side = "before the start" if address < nearest.base else "past the end"
+        return (
+            f"{width}-byte access of global memory {_outside(nearest, address, width)} bytes {side} of the nearest "
+            f"buffer, `{nearest.name}` ({nearest.nbytes} bytes at {nearest.base:#x})"
+        )
+
     def _out_of_bounds(self, step: Step, address: Array, width: int, wrong: BoolArray) -> NoReturn:
         """Fails for the first wrong lane, naming the nearest buffer."""
         lanes = step.lanes() & step.machine.full(wrong)
         first = int(step.machine.full(address)[lanes][0])
-        what = f"{width}-byte access of global memory, which has no buffer"
-        if self._buffers:
-            nearest = min(self._buffers, key=lambda buffer: _outside(buffer, first, width))
-            distance = _outside(nearest, first, width)
-            side = "before the start" if first < nearest.base else "past the end"
-            what = (
-                f"{width}-byte access of global memory {distance} bytes {side} of the nearest buffer, "
-                f"`{nearest.name}` ({nearest.nbytes} bytes at {nearest.base:#x})"
-            )
+        what = self.nearest(first, width)
         hint = (
             "check the index against the array's size, and the launch's grid against the shape that the kernel expects"
         )

@@ -15,8 +15,11 @@ from flashladder.emulator.values import Array, BoolArray
 
 if TYPE_CHECKING:
     from flashladder.emulator.machine.control import Block
-    from flashladder.emulator.machine.in_flight import Copy
+    from flashladder.emulator.machine.copies.in_flight import Copy
+    from flashladder.emulator.machine.copies.transfers import Transfer
+    from flashladder.emulator.machine.phases.mbarrier_targets import Targets
     from flashladder.emulator.machine.state import Machine, Step
+    from flashladder.emulator.machine.warpgroup.warpgroups import Product
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class Access:
 
     Attributes:
         space: ``shared`` or ``global``.
-        kind: ``ld``, ``st``, ``atom``, ``ldmatrix`` or ``cp.async`` (global side: a read; shared side: see `Copy`).
+        kind: ``ld``, ``st``, ``atom``, ``ldmatrix``, ``stmatrix`` or ``cp.async`` (global side: a read; shared side:
+            see `Copy`).
         address: bytes, (blocks|1, warps|1, 32|1); of ``ldmatrix`` (blocks|1, warps|1, 8 x matrices): one row each.
         width: bytes per lane (per row of ``ldmatrix``: 16).
         mask: lanes that take part, None for all; of ``ldmatrix`` (blocks|1, warps|1, 1).
@@ -36,6 +40,25 @@ class Access:
     address: Array
     width: int
     mask: BoolArray | None
+
+
+@dataclass(frozen=True)
+class RemoteAccess:
+    """One instruction's access to shared memory by addresses that name a block of the cluster; all arrays flat.
+
+    Attributes:
+        kind: ``ld``, ``st`` or ``atom``.
+        lanes: where the executing lanes are: three index arrays (block, warp, lane).
+        blocks: whose shared memory each one accesses, as indices in the slice.
+        offsets: bytes there.
+        width: bytes per lane.
+    """
+
+    kind: str
+    lanes: tuple[Array, ...]
+    blocks: Array
+    offsets: Array
+    width: int
 
 
 class Observer:
@@ -60,11 +83,35 @@ class Observer:
     def access(self, step: Step, access: Access) -> None:
         """An instruction reads or writes memory."""
 
+    def remote(self, step: Step, access: RemoteAccess) -> None:
+        """An instruction reads or writes shared memory of the cluster."""
+
     def copy_issued(self, step: Step, copy: Copy) -> None:
         """A ``cp.async`` begins: from now on its shared bytes are in flight."""
 
     def copy_landed(self, step: Step, copy: Copy, lanes: BoolArray | None) -> None:
         """A wait (`step`) guarantees the copy of these lanes: its bytes are written now."""
+
+    def transfer_issued(self, transfer: Transfer) -> None:
+        """A bulk copy begins: from now on its sources may be read and its targets written at any time."""
+
+    def transfer_read(self, by: Step, transfer: Transfer, chosen: BoolArray) -> None:
+        """The sources of some of its threads (n,) have been read: `by` guarantees it, or soon its mbarrier does."""
+
+    def transfer_landed(self, by: Step, transfer: Transfer, chosen: BoolArray) -> None:
+        """The targets of some of its threads (n,) are written: `by` guarantees it, or its mbarriers are told."""
+
+    def proxy_fence(self, step: Step) -> None:
+        """A ``fence.proxy.async``: what its threads know to be written may be read asynchronously from now on."""
+
+    def product_issued(self, step: Step, product: Product) -> None:
+        """A ``wgmma.mma_async`` begins: from now on it may read its matrices in shared memory."""
+
+    def product_done(self, step: Step, product: Product, warps: BoolArray | None) -> None:
+        """A wait (`step`) guarantees the product of these warps, (blocks|1, warps|1): it no longer reads anything."""
+
+    def mbarrier_fence(self, step: Step) -> None:
+        """A ``fence.mbarrier_init``: the mbarriers that its threads have initialised may be told of bytes."""
 
     def barrier(self, step: Step, number: int, lanes: BoolArray) -> None:
         """These lanes, of the full shape, have met at CTA barrier `number` and go on: everything before is ordered."""
@@ -74,3 +121,21 @@ class Observer:
 
     def warp_sync(self, step: Step, lanes: BoolArray | None) -> None:
         """In each warp these lanes (None: all) have met at ``bar.warp.sync``: everything before is ordered."""
+
+    def exited(self, lanes: BoolArray, by: Instruction | None) -> None:
+        """These lanes, of the full shape, have exited; `by` is None at the end of the text."""
+
+    def mbarrier(self, step: Step, targets: Targets, action: str) -> None:
+        """Lanes use mbarriers: ``init``, ``inval``, ``arrive`` (before it counts), ``expect``, ``wait`` (and go on)."""
+
+    def mbarrier_completed(self, offset: int, blocks: BoolArray) -> None:
+        """The mbarriers at this offset of these blocks have completed a phase."""
+
+    def cluster_arrived(self, step: Step, lanes: BoolArray, *, ordered: bool) -> None:
+        """These lanes, of the full shape, have arrived at the barrier of their cluster."""
+
+    def cluster_completed(self, clusters: BoolArray) -> None:
+        """The barriers of these clusters are complete."""
+
+    def cluster_waited(self, step: Step, lanes: BoolArray) -> None:
+        """These lanes, of the full shape, go on from the barrier of their cluster."""

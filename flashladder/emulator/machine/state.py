@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -27,12 +28,19 @@ from flashladder.emulator.syntax.tree import (
     Symbol,
     Vector,
 )
-from flashladder.emulator.values import DTYPES, WARP, Array, BoolArray, Shape3, as_type, constant
+from flashladder.emulator.values import WARP, Array, BoolArray, Shape3, constant, fitted, immediate, merged
 
 if TYPE_CHECKING:
-    from flashladder.emulator.machine.in_flight import AsyncCopies
+    from flashladder.emulator.machine.cluster_barrier import ClusterBarrier
+    from flashladder.emulator.machine.copies.bulk_groups import BulkGroups
+    from flashladder.emulator.machine.copies.in_flight import AsyncCopies
+    from flashladder.emulator.machine.deferred import Deferred
     from flashladder.emulator.machine.memory import GlobalMemory
-    from flashladder.emulator.machine.on_chip import LocalMemory, SharedMemory
+    from flashladder.emulator.machine.phases.mbarriers import Mbarriers
+    from flashladder.emulator.machine.register_pool import RegisterPool
+    from flashladder.emulator.machine.spaces.cluster import Cluster
+    from flashladder.emulator.machine.spaces.on_chip import LocalMemory, SharedMemory
+    from flashladder.emulator.machine.warpgroup.warpgroups import Warpgroups
     from flashladder.emulator.run.undefined import Undefined
 
 
@@ -54,6 +62,10 @@ class Machine:
         parameters: the kernel's parameter bytes.
         memory, shared, local: the state spaces.
         copies: asynchronous copies in flight.
+        cluster: how its blocks form clusters.
+        deferred: what else is asynchronous and has not finished: bulk copies, matrix instructions of warpgroups.
+        mbarriers: the barriers in shared memory.
+        warpgroups: matrix products in flight.
         observers: counters, race detector.
         exited_arrive: whether exited threads count as arrived at a barrier of the whole block.
         undefined: follows what shuffles read from absent lanes; None: such a shuffle is an error.
@@ -74,11 +86,37 @@ class Machine:
     shared: SharedMemory
     local: LocalMemory
     copies: AsyncCopies
+    cluster: Cluster
+    deferred: Deferred
+    mbarriers: Mbarriers
+    warpgroups: Warpgroups
     observers: tuple[Observer, ...] = ()
     exited_arrive: bool = False
     unwritten: Sequence[Array] = ()
     undefined: Undefined | None = None
+    bulk: BulkGroups | None = None  # the groups of bulk copies, once there is one
     issued: int = 0  # instructions issued in lockstep so far, for the budget
+    meetings: int = 0  # arrivals at barriers so far, and exits
+
+    launch_registers: int | None = None  # of a thread, where the entry bounds them
+
+    @cached_property
+    def register_pool(self) -> RegisterPool:
+        """The registers of the blocks' warps, looked at from the first ``setmaxnreg`` on."""
+        from flashladder.emulator.machine.register_pool import RegisterPool  # it needs this module
+
+        return RegisterPool(self)
+
+    @cached_property
+    def cluster_barrier(self) -> ClusterBarrier:
+        """The barriers of the clusters, made when the first thread comes to one."""
+        from flashladder.emulator.machine.cluster_barrier import ClusterBarrier  # it needs this module
+
+        return ClusterBarrier(self)
+
+    def progress(self) -> int:
+        """A number that grows with everything that might let a waiting thread go on."""
+        return self.meetings + self.mbarriers.events + self.deferred.finished
 
     def full(self, value: Array) -> Array:
         """The value broadcast to the machine's full shape (a read-only view)."""
@@ -243,34 +281,3 @@ class Step:
         """``%ctaid`` of the block that has this place in the slice."""
         x, y, z = (int(axis) for axis in self.machine.blocks[block])
         return x, y, z
-
-
-def immediate(operand: Immediate, ptx_type: str) -> Array:
-    """A constant as PTX reads it where `ptx_type` is expected: integers wrap, ``0f``/``0d`` bits keep their meaning."""
-    if operand.kind == "int":
-        return constant(bool(operand.value) if ptx_type == "pred" else operand.value, ptx_type)
-    bits = np.uint32 if operand.kind == "f32" else np.uint64
-    number = np.array(operand.value, dtype=bits)
-    if ptx_type[0] in "bsu":  # mov.b32 %r, 0f3F800000 moves the bits
-        return as_type(number.reshape(1, 1, 1), ptx_type)
-    as_float = number.view(np.float32 if operand.kind == "f32" else np.float64)
-    return constant(as_float.item(), ptx_type)
-
-
-def fitted(value: Array, ptx_type: str) -> Array:
-    """A register's value read as `ptx_type`: the same bits, or its low ones where the type is narrower (``st.u8``)."""
-    dtype = DTYPES[ptx_type]
-    if value.dtype is dtype:
-        return value
-    if value.dtype.itemsize != dtype.itemsize:
-        value = value.view(f"u{value.dtype.itemsize}").astype(f"u{dtype.itemsize}")
-    return as_type(value, ptx_type)
-
-
-def merged(old: Array, new: Array, mask: BoolArray | None) -> Array:
-    """`new` where the mask holds and `old` elsewhere; the result has the type of `new`."""
-    if mask is None:
-        return new
-    if old.dtype != new.dtype:
-        old = old.view(new.dtype)
-    return np.where(mask, new, old)

@@ -12,13 +12,14 @@ show them too, and by PTX line. The names in `Counters.as_dict` are ncu's own. W
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flashladder import names
+from flashladder.emulator.machine.copies.transfers import Global
 from flashladder.emulator.machine.observer import Access, Observer
 from flashladder.emulator.observe.banks import (
     PHASE_BYTES,
@@ -29,16 +30,18 @@ from flashladder.emulator.observe.banks import (
     sectors,
     wavefronts,
 )
+from flashladder.emulator.observe.tensor_work import WARPS, cycles, operand_bytes, tensor_cycles
 from flashladder.emulator.syntax.tree import Instruction, SourceLine
 from flashladder.emulator.values import WARP, BoolArray, Shape3
 
 if TYPE_CHECKING:
     from flashladder.emulator.machine.control import Block
-    from flashladder.emulator.machine.in_flight import Copy
+    from flashladder.emulator.machine.copies.in_flight import Copy
+    from flashladder.emulator.machine.copies.transfers import Transfer
     from flashladder.emulator.machine.state import Machine, Step
 
 # ncu's operation of each kind of access; the global side of cp.async is a load (LDGSTS counts as global_op_ld).
-OPERATIONS = {"ld": "ld", "ldmatrix": "ld", "cp.async": "ld", "st": "st", "atom": "atom"}
+OPERATIONS = {"ld": "ld", "ldmatrix": "ld", "cp.async": "ld", "st": "st", "stmatrix": "st", "atom": "atom"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class LineTraffic:
-    """The traffic of one PTX instruction; `operation` is ``ld``, ``st`` or ``atom``, `source` its CUDA line."""
+    """The traffic of one PTX instruction; `operation` as of `Counters.traffic`, `source` its CUDA line."""
 
     line: int
     opcode: str
@@ -119,9 +122,13 @@ class Counters(Observer):
 
     Attributes:
         copied_bytes: bytes written to shared memory by ``cp.async``, zero-filled ones included.
+        bulk_bytes: bytes that bulk copies moved, of boxes also those outside of the tensor; a multicast counts once.
+            What they cost in global memory is `traffic` of the operations ``bulk ld``, ``bulk st`` and ``bulk red``:
+            a request for each thread's copy, and the 32-byte sectors that it touches.
     """
 
     copied_bytes: int = 0
+    bulk_bytes: int = 0
     _shape: Shape3 = (0, 0, WARP)
     _tallies: dict[tuple[int, str], _Tally] = field(default_factory=dict, repr=False)
     _visits: dict[int, _Visits] = field(default_factory=dict, repr=False)
@@ -170,6 +177,18 @@ class Counters(Observer):
         """Counts the bytes of a ``cp.async``."""
         self.copied_bytes += self._lanes(copy.mask) * copy.width
 
+    def transfer_issued(self, transfer: Transfer) -> None:
+        """Counts the bytes of a bulk copy, and its requests and sectors of global memory."""
+        self.bulk_bytes += len(transfer.group) * transfer.nbytes
+        operation = "bulk st" if transfer.reduce is None else "bulk red"
+        for side, name in ((transfer.source, "bulk ld"), (transfer.target, operation)):
+            if isinstance(side, Global):
+                instruction = transfer.step.instruction
+                tally = self._tallies.setdefault((id(instruction), name), _Tally(instruction, "global", name))
+                touched, requests = sectors(side.addresses, side.unit, side.inside)
+                tally.first += int(touched.sum())
+                tally.requests += requests.size
+
     def _warps(self, mask: BoolArray | None) -> int:
         """Warps with any lane of a mask, over the whole slice."""
         blocks, warps, _ = self._shape
@@ -204,6 +223,27 @@ class Counters(Observer):
         return sum(visits.lanes * len(visits.block.instructions) for visits in self._visits.values())
 
     @property
+    def tensor_cycles(self) -> int:
+        """Cycles for which all ``wgmma`` keep the tensor cores of one SM busy at least, one after the other."""
+        return self._of_warpgroups(tensor_cycles)
+
+    @property
+    def wgmma_cycles(self) -> int:
+        """The same, or the cycles in which shared memory delivers A and B, whichever is more, by instruction."""
+        return self._of_warpgroups(cycles)
+
+    @property
+    def wgmma_shared_bytes(self) -> int:
+        """Bytes of shared memory that all ``wgmma`` read."""
+        return self._of_warpgroups(operand_bytes)
+
+    def _of_warpgroups(self, amount: Callable[[Instruction], int]) -> int:
+        """The sum over all instructions that warpgroups executed."""
+        return sum(
+            visits.warps // WARPS * sum(map(amount, visits.block.instructions)) for visits in self._visits.values()
+        )
+
+    @property
     def lines(self) -> tuple[LineTraffic, ...]:
         """Memory traffic by PTX instruction, in the order of the file."""
         return tuple(sorted(self._line_traffic(), key=lambda entry: (entry.line, entry.space)))
@@ -234,7 +274,7 @@ class Counters(Observer):
             counts[names.GLOBAL_REQUESTS.format(operation)] = memory.requests
         opcodes = self.opcodes
         counts[names.LDSM] = _issued(opcodes, "ldmatrix.")
-        counts[names.TENSOR] = _issued(opcodes, "mma.")
+        counts[names.TENSOR] = _issued(opcodes, "mma.") + _issued(opcodes, "wgmma.mma_async.")
         return counts
 
 

@@ -14,13 +14,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from flashladder.emulator.observe.ordering.finding import Finding
 from flashladder.emulator.observe.shadow import Shadow
-from flashladder.emulator.observe.shared_races import Finding
 from flashladder.emulator.values import WARP, Array, BoolArray, Shape3
 
 PAGE = 1 << 16  # bytes; bookkeeping is made for the pages that a program touches
 NOBODY = -1
 _THREAD_BITS = 10  # a thread of the grid is block << 10 | thread: a block has at most 1024
+
+
+def thread_of(block: Array, thread: Array) -> Array:
+    """The number of a thread of the launch."""
+    return np.asarray(block << _THREAD_BITS | thread)
 
 
 class GlobalRaces:
@@ -60,6 +65,10 @@ class GlobalRaces:
         else:
             chosen = np.broadcast_to(mask, shape)
             threads, addresses = who.reshape(shape)[chosen], where[chosen].astype(np.int64)
+        return self.touch(kind, threads, addresses, width, site)
+
+    def touch(self, kind: str, threads: Array, addresses: Array, width: int, site: int) -> list[Finding]:
+        """Checks and records single accesses: `threads` of the launch (`thread_of`) and `addresses`, int64, flat."""
         if not threads.size:
             return []
         self.shadow.fit(addresses, width)

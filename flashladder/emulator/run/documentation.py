@@ -24,6 +24,7 @@ from flashladder.paths import ROOT
 
 PAGE = ROOT / "docs" / "emulator-opcodes.md"
 COMMAND = "python -m flashladder.emulator.run.documentation"
+MANY = 17  # alternatives in one place
 Pattern: TypeAlias = tuple[tuple[str, ...], ...]  # the alternatives of each part, dots included; "": none
 
 HEAD = f"""# Opcodes of the emulator
@@ -76,11 +77,23 @@ def _pairs(patterns: Sequence[Pattern]) -> Iterator[tuple[Pattern, Pattern, Patt
 
 
 def _part(choices: tuple[str, ...]) -> str:
-    """One choice as it is, several in braces, behind their dot where all have one."""
+    """One choice as it is, several in braces, behind their dot where all have one; many without what they share."""
     if len(choices) == 1:
         return choices[0]
+    if len(choices) > MANY:
+        before = _alike(choices)
+        rest = [choice[before:] for choice in choices]
+        after = _alike([each[::-1] for each in rest])
+        middle = ",".join(each[: len(each) - after] for each in rest)
+        return choices[0][:before] + "{" + middle + "}" + rest[0][len(rest[0]) - after :]
     dotted = all(choice.startswith(".") for choice in choices)
     return ".{" + ",".join(choice[1:] for choice in choices) + "}" if dotted else "{" + ",".join(choices) + "}"
+
+
+def _alike(texts: Iterable[str]) -> int:
+    """How many characters all of these begin with."""
+    columns = zip(*texts, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda column: len({*column}) == 1, columns))
 
 
 def _tables(modules: Iterable[types.ModuleType]) -> Iterator[str]:

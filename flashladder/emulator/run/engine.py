@@ -9,11 +9,16 @@ from collections.abc import Callable
 
 import numpy as np
 
+from flashladder.emulator.errors import EmulationError
 from flashladder.emulator.machine.barriers import Barriers
 from flashladder.emulator.machine.compiled import Operation, compile_block, guard_mask
-from flashladder.emulator.machine.control import BARRIERS, Block, Flow, word
+from flashladder.emulator.machine.control import BARRIERS, Block, Flow, waits, word
+from flashladder.emulator.machine.phases import deadlock
+from flashladder.emulator.machine.phases.waits import Waits
 from flashladder.emulator.machine.state import Machine, Step
+from flashladder.emulator.run.schedule import schedule_of
 from flashladder.emulator.run.undefined import Interruption, Undefined
+from flashladder.emulator.syntax.tree import Instruction
 from flashladder.emulator.table import machine as row
 from flashladder.emulator.values import BoolArray
 
@@ -51,13 +56,16 @@ class Engine:
         progress: Progress | None,
         *,
         track_undefined: bool = True,
+        schedule: str | int = "together",
     ) -> None:
         self.machine = machine
         machine.undefined = Undefined(machine) if track_undefined else None
         self.flow = flow
+        self.schedule = schedule_of(schedule, machine, flow)
         self.max_instructions = max_instructions
         self.progress = progress
         self.barriers = Barriers(machine)
+        self.waits = Waits(machine)
         self.pending: dict[int, BoolArray | None] = {}
         self._compiled: dict[int, list[Operation]] = {}
         self._terminators: dict[int, Step] = {}
@@ -72,11 +80,76 @@ class Engine:
             return
         self._arrive(0, None if self.machine.exists.all() else self.machine.exists)
         with np.errstate(all="ignore"):
-            while self.pending:
-                index = min(self.pending)
-                self._visit(self.flow.blocks[index], self.pending.pop(index))
-                if not self.pending:
-                    self.barriers.deadlock()
+            while (chosen := self._take()) or self._stir():
+                if chosen is None:
+                    continue
+                self._visit(self.flow.blocks[chosen[0]], chosen[1])
+                if self.schedule.early():
+                    self.machine.deferred.advance()
+                if self.waits.suspended:
+                    self._wake()
+        self._finish()
+
+    def _finish(self) -> None:
+        """When every thread has exited.
+
+        Raises:
+            EmulationError: something is left over that a correct program does not leave.
+        """
+        machine = self.machine
+        machine.mbarriers.finish(machine)
+        if "register_pool" in vars(machine):
+            machine.register_pool.finish()
+
+    def _take(self) -> tuple[int, BoolArray | None] | None:
+        """The next basic block and its lanes; None when nobody can go on."""
+        if self.waits.suspended and self.pending:
+            free, held = self.waits.parted(self.pending)
+            if held:
+                chosen = self.schedule.take(free) if free else None
+                self.pending = held
+                for index, lanes in free.items():
+                    self._arrive(index, lanes)
+                return chosen
+        return self.schedule.take(self.pending) if self.pending else None
+
+    def _stir(self) -> bool:
+        """When no thread can go on: lets something asynchronous finish, then waits time out; False: all have exited.
+
+        Raises:
+            EmulationError: a deadlock.
+        """
+        while self.machine.deferred.advance():
+            if self._wake():
+                return True
+        timed_out = self.waits.timed_out()
+        for waiting in timed_out:
+            self._answered(self.flow.blocks[waiting.block], waiting.step.lanes())
+            self._go_on(waiting.following, waiting.step.lanes())
+        if not timed_out and self.pending:
+            self._run_ahead()
+            return True  # even if those have exited: others wait
+        if not timed_out:
+            deadlock.refuse(self.waits, self.barriers)
+        return bool(timed_out or self.pending)
+
+    def _run_ahead(self) -> None:
+        """One basic block of lanes that would wait for others of their warp: those may be waiting for them."""
+        index, mask = self.schedule.take(self.pending)
+        try:
+            self._visit(self.flow.blocks[index], mask)
+        except EmulationError as error:
+            if error.kind in ("divergent-warp", "divergent-barrier"):  # they need those who wait
+                deadlock.refuse(self.waits, self.barriers)
+            raise
+        self._wake()
+
+    def _wake(self) -> bool:
+        """Lanes whose wait is over look again; whether there are any."""
+        woken = self.waits.woken()
+        for index, lanes in woken:
+            self._arrive(index, lanes)
+        return bool(woken)
 
     def _arrive(self, index: int | None, mask: BoolArray | None) -> None:
         """Lanes reach a block (None: the end of the program)."""
@@ -93,16 +166,20 @@ class Engine:
             mask = None
         self.pending[index] = mask
 
-    def _exit(self, mask: BoolArray | None) -> None:
+    def _exit(self, mask: BoolArray | None, by: Instruction | None = None) -> None:
         gone = self.machine.exists if mask is None else mask
         self.machine.live = self.machine.live & ~gone
+        self.machine.meetings += 1
+        for observer in self.machine.observers:
+            observer.exited(gone, by)
         for index, lanes in self.barriers.after_exit():
             self._go_on(index, lanes)
 
     def _visit(self, block: Block, mask: BoolArray | None) -> None:
         machine = self.machine
-        for observer in machine.observers:
-            observer.block(block, mask)
+        if block.terminator is None or not waits(block.terminator.opcode):  # a wait counts when it is over
+            for observer in machine.observers:
+                observer.block(block, mask)
         operations = self._compiled.get(block.index)
         if operations is None:
             operations = self._compiled[block.index] = compile_block(machine, block)
@@ -170,7 +247,9 @@ class Engine:
         if first == "bra":
             self._arrive(block.target, chosen)
         elif first in ("ret", "exit"):
-            self._exit(chosen)
+            self._exit(chosen, terminator)
+        elif waits(terminator.opcode):
+            self._wait(block, chosen)
         elif first in BARRIERS:
             self._barrier(block, chosen)
         else:
@@ -198,6 +277,20 @@ class Engine:
         following = len(self.flow.blocks) if block.following is None else block.following
         for index, lanes in self.barriers.reach(step, following):
             self._go_on(index, lanes)
+
+    def _wait(self, block: Block, mask: BoolArray | None) -> None:
+        step = Step(self.machine, block.instructions[-1])
+        step.mask = mask
+        following = len(self.flow.blocks) if block.following is None else block.following
+        done = self.waits.reach(step, block.index, following)
+        if done is not None:
+            self._answered(block, done)
+            self._go_on(following, done)
+
+    def _answered(self, block: Block, lanes: BoolArray) -> None:
+        """A wait has an answer for these lanes: now it counts as executed."""
+        for observer in self.machine.observers:
+            observer.block(block, lanes)
 
     def _go_on(self, index: int, lanes: BoolArray | None) -> None:
         """Lanes that a barrier has let go reach the block after it (behind the last one: the end)."""

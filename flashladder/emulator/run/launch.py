@@ -29,8 +29,9 @@ from flashladder.emulator.run import opcodes  # noqa: F401 - fills the table of 
 from flashladder.emulator.run.engine import Engine, Progress
 from flashladder.emulator.run.placement import Layout
 from flashladder.emulator.syntax.parser import parse, text_of
-from flashladder.emulator.syntax.tree import Address, Function, Immediate, Module, Symbol, Variable
-from flashladder.emulator.values import DTYPES
+from flashladder.emulator.syntax.tree import Address, Function, Immediate, Instruction, Module, Symbol, Variable
+from flashladder.emulator.targets import lacks
+from flashladder.emulator.values import DTYPES, immediate
 
 MEMORY_BUDGET = 1 << 30  # bytes that registers and shared memory of a slice may take
 SHOWN_ENTRIES = 3  # of a program, in its repr
@@ -96,6 +97,8 @@ class Kernel:
         exited_arrive: bool = False,
         undefined: Literal["track", "error"] = "track",
         target: str | None = None,
+        cluster: int | Sequence[int] | None = None,
+        schedule: str | int = "together",
     ) -> Result:
         """Runs the kernel on a grid and writes what it stored back into the arrays among `args`.
 
@@ -116,6 +119,9 @@ class Kernel:
             undefined: what becomes of a value that ``shfl`` reads from a lane outside its membermask. ``track``: it is
                 followed, and an error where it is stored, is an address or decides a branch; ``error``: one at once.
             target: the architecture whose limits hold, such as ``sm_90``; None: the ``.target`` of the PTX.
+            cluster: blocks of a cluster along x, y, z; None: what the kernel itself requires, else no clusters.
+            schedule: the order of warps that could go on: all ``together``, the last one first and alone (``reverse``),
+                or by chance and alone, from a seed. A result that depends on it is wrong.
 
         Returns:
             How many blocks, slices and instructions ran, and for how long.
@@ -131,7 +137,9 @@ class Kernel:
         dynamic = _amount(shared_bytes, "an amount of dynamic shared memory", 0, self.module.path)
         budget = _amount(memory_budget, "a memory budget", 1, self.module.path)
         watching = _observers(observers, self.module.path)
-        layout = Layout(self.module, self.function, three(grid, "grid"), three(block, "block"), dynamic, target)
+        clusters = None if cluster is None else three(cluster, "cluster")
+        sizes = three(grid, "grid"), three(block, "block")
+        layout = Layout(self.module, self.function, *sizes, dynamic, target, clusters)
         memory = GlobalMemory()
         arrays = Pointers(
             lambda owner, number: memory.allocate(owner, f"array {number}: {owner.dtype} {owner.shape}"),
@@ -147,7 +155,8 @@ class Kernel:
             machine = layout.machine(part, data, symbols, memory, watching, exited_arrive=exited_arrive)
             for observer in watching:
                 observer.start(machine)
-            Engine(machine, self.flow, max_instructions, progress, track_undefined=undefined == "track").run()
+            tracks = undefined == "track"
+            Engine(machine, self.flow, max_instructions, progress, track_undefined=tracks, schedule=schedule).run()
             for observer in watching:
                 observer.finish(machine)
             issued += machine.issued
@@ -191,6 +200,7 @@ class Program:
                 found=name or "no name",
             )
         function = inlined(self.module, entries[name])
+        _refuse_newer(self.module, function)
         return Kernel(self.module, function, build_flow(function, self.module.path))
 
 
@@ -203,6 +213,16 @@ def load(source: str | Path, *, path: str | None = None) -> Program:
     """
     text, name = text_of(source)
     return Program(parse(text, path or name))
+
+
+def _refuse_newer(module: Module, function: Function) -> None:
+    """Fails if the module's target is too old for an instruction, as ptxas does."""
+    instructions = {item.opcode: item for item in reversed(function.body) if isinstance(item, Instruction)}
+    for opcode, first in instructions.items():
+        needed = lacks(module.target, opcode)
+        if needed is not None:
+            what = f"{opcode} in PTX for {module.target}"
+            raise EmulationError("unsupported", what, path=module.path, instruction=first, expected=f".target {needed}")
 
 
 def _amount(amount: object, what: str, least: int, path: str) -> int:
@@ -247,8 +267,6 @@ def _allocate_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
 
 
 def _initial(item: object, variable: Variable, known: dict[str, int], path: str) -> object:
-    from flashladder.emulator.machine.state import immediate
-
     if isinstance(item, Immediate):
         return immediate(item, variable.type)[0, 0, 0]
     base, offset = (item.base, item.offset) if isinstance(item, Address) else (item, 0)

@@ -17,6 +17,17 @@ from flashladder.emulator.isa import (
     simd,
     warp,
 )
+from flashladder.emulator.isa.hopper import (
+    bulk,
+    clusters,
+    convert_small,
+    fences,
+    mbarrier,
+    roles,
+    tensor_copies,
+    tensor_maps,
+    wgmma,
+)
 from flashladder.emulator.run import engine
 
 GROUPS = (
@@ -31,9 +42,18 @@ GROUPS = (
     approximate,
     halfs,
     convert,
+    convert_small,
     loads,
     atomics,
     copies,
+    bulk,
+    tensor_copies,
+    tensor_maps,
+    fences,
     warp,
     matrix,
+    wgmma,
+    mbarrier,
+    clusters,
+    roles,
 )

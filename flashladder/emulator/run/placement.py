@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import math
+
 import numpy as np
 
 from flashladder.emulator.errors import EmulationError
@@ -9,14 +12,33 @@ from flashladder.emulator.isa.matrix import OPERAND_BYTES
 from flashladder.emulator.isa.moves import specials
 from flashladder.emulator.machine.arguments import size_of
 from flashladder.emulator.machine.compiled import unwritten
-from flashladder.emulator.machine.in_flight import AsyncCopies
+from flashladder.emulator.machine.copies.in_flight import AsyncCopies
+from flashladder.emulator.machine.deferred import Deferred
 from flashladder.emulator.machine.memory import GlobalMemory
 from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.machine.on_chip import LocalMemory, SharedMemory
+from flashladder.emulator.machine.phases.mbarriers import Mbarriers
+from flashladder.emulator.machine.register_pool import at_launch
+from flashladder.emulator.machine.spaces.cluster import Cluster
+from flashladder.emulator.machine.spaces.on_chip import LocalMemory, SharedMemory
 from flashladder.emulator.machine.state import Machine
+from flashladder.emulator.machine.warpgroup.warpgroups import (
+    PRODUCT_BYTES,
+    STAMP_BYTES,
+    Warpgroups,
+    registers_of_products,
+)
 from flashladder.emulator.syntax.tree import Address, Function, Instruction, Module, Symbol, Variable, Vector, kept
 from flashladder.emulator.table import CARRY
-from flashladder.emulator.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_THREADS, chosen, shared_limit
+from flashladder.emulator.targets import (
+    BLOCK_LIMITS,
+    FIRST_CLUSTERS,
+    GRID_LIMITS,
+    MAX_CLUSTER,
+    MAX_THREADS,
+    chosen,
+    number_of,
+    shared_limit,
+)
 from flashladder.emulator.values import DTYPES, WARP, Array, width
 
 
@@ -40,6 +62,7 @@ def symbols_in(instruction: Instruction) -> tuple[str, ...]:
             operands += operand.items
         elif isinstance(operand, Address):
             operands.append(operand.base)
+            operands += [] if operand.coordinates is None else operand.coordinates.items
         elif isinstance(operand, Symbol):
             found.append(operand.name)
     return tuple(found)
@@ -56,10 +79,12 @@ class Layout:
         block: tuple[int, int, int],
         dynamic: int,
         target: str | None = None,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
         self.module, self.function = module, function
         self.path = module.path
         self.grid, self.block = grid, block
+        self.cluster = self._cluster(cluster)
         self.threads = block[0] * block[1] * block[2]
         self.warps = -(-self.threads // WARP)
         self.dynamic = dynamic
@@ -70,7 +95,24 @@ class Layout:
         registers = function.registers
         self.slots = {name: slot for slot, name in enumerate([*registers, CARRY])}
         self.types = [*registers.values(), "pred"]
+        self.products = registers_of_products(function.body)
         self._check(chosen(module.target, target, module.path))
+
+    def _cluster(self, wanted: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
+        """Blocks of a cluster, as the launch or the kernel's own ``.reqnctapercluster`` says; None: no clusters."""
+        own = dict(self.function.directives).get("reqnctapercluster")
+        if not own:
+            return wanted
+        required = (*own, 1, 1)[0], (*own, 1, 1)[1], (*own, 1, 1)[2]
+        if wanted not in (None, required):
+            what = "cluster (.reqnctapercluster)"
+            raise EmulationError("arguments", what, path=self.path, expected=required, found=wanted)
+        return required
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster; 1 without clusters."""
+        return math.prod(self.cluster or (1,))
 
     def _variables(self, space: str) -> list[Variable]:
         """The function's own variables of a state space, after those of the module that it mentions."""
@@ -119,6 +161,7 @@ class Layout:
                 self.block,
             ),
             (self.dynamic >= 0, "dynamic shared memory of a block", "0 bytes or more", self.dynamic),
+            *self._cluster_limits(target),
         ]
         for name, sizes in self.function.directives:
             wanted = (*sizes, 1, 1, 1)[:3]
@@ -131,11 +174,29 @@ class Layout:
             if not holds:
                 raise EmulationError("arguments", what, path=self.path, expected=expected, found=found)
 
+    def _cluster_limits(self, target: str) -> list[tuple[bool, str, object, object]]:
+        """What a launch with clusters has to fulfil, as `_check` lists it."""
+        if self.cluster is None:
+            return []
+        number = number_of(target)
+        fits = all(n % size == 0 for n, size in zip(self.grid, self.cluster, strict=True))
+        limits: list[tuple[bool, str, object, object]] = [
+            (number is None or number >= FIRST_CLUSTERS, "clusters", f"sm_{FIRST_CLUSTERS} or newer", target),
+            (self.cluster_size <= MAX_CLUSTER, "blocks of a cluster", f"at most {MAX_CLUSTER}", self.cluster_size),
+            (fits, "grid of a launch with clusters", f"a multiple of {self.cluster} along each axis", self.grid),
+        ]
+        for name, sizes in self.function.directives:
+            if name == "maxclusterrank":
+                most = f"at most {sizes[0]}"
+                limits.append((self.cluster_size <= sizes[0], "cluster (.maxclusterrank)", most, self.cluster_size))
+        return limits
+
     def block_ids(self) -> Array:
-        """``%ctaid`` (x, y, z) of every block, x fastest: (blocks, 3)."""
-        nx, ny, nz = self.grid
-        linear = np.arange(nx * ny * nz, dtype=np.int64)
-        return np.stack([linear % nx, linear // nx % ny, linear // (nx * ny)], axis=1)
+        """``%ctaid`` (x, y, z) of every block, x fastest, cluster by cluster: (blocks, 3)."""
+        sizes = self.cluster or (1, 1, 1)
+        clusters = _places([n // size for n, size in zip(self.grid, sizes, strict=True)]) * np.array(sizes)
+        ids: Array = (clusters[:, None] + _places(sizes)).reshape(-1, 3)
+        return ids
 
     def slice_size(self, budget: int, live_registers: int) -> int:
         """Blocks that fit the budget at once.
@@ -143,10 +204,13 @@ class Layout:
         A register takes 8 bytes at most, most take 4; what is left is room for an instruction's temporary arrays.
         Shared and local memory have a map of written bytes. Matrices that `mma` keeps count as if none were shared.
         """
-        per_warp = WARP * (8 * live_registers + 2 * self.local_bytes)
+        per_warp = WARP * (8 * live_registers + 2 * self.local_bytes) + STAMP_BYTES * len(self.products)
         if any(isinstance(item, Instruction) and item.opcode.startswith("mma.") for item in self.function.body):
             per_warp += OPERAND_BYTES
-        return max(1, budget // max(1, self.warps * per_warp + 2 * self.shared_bytes))
+        if self.products:
+            per_warp += PRODUCT_BYTES
+        blocks = budget // max(1, self.warps * per_warp + 2 * self.shared_bytes)
+        return max(1, blocks // self.cluster_size) * self.cluster_size
 
     def machine(
         self,
@@ -173,13 +237,25 @@ class Layout:
             widths=widths,
             unwritten=blank,
             registers=list(blank),
-            specials=specials(self.grid, self.block, ids, self.dynamic, self.shared_bytes - self.dynamic),
+            specials=specials(self.grid, self.block, ids, self.dynamic, self.shared_bytes - self.dynamic, self.cluster),
             symbols=symbols,
             parameters=data,
             memory=memory,
             shared=SharedMemory(len(ids), self.shared_bytes),
             local=LocalMemory(shape, self.local_bytes),
             copies=AsyncCopies(),
+            cluster=Cluster(self.cluster_size, len(ids)),
+            deferred=Deferred(),
+            mbarriers=Mbarriers(len(ids)),
+            warpgroups=Warpgroups(shape, self.products),
             observers=observers,
             exited_arrive=exited_arrive,
+            launch_registers=at_launch(self.threads, dict(self.function.directives)),
         )
+
+
+def _places(sizes: Sequence[int]) -> Array:
+    """(x, y, z) of every place of a box, x fastest: (places, 3)."""
+    nx, ny, nz = sizes
+    linear = np.arange(nx * ny * nz, dtype=np.int64)
+    return np.stack([linear % nx, linear // nx % ny, linear // (nx * ny)], axis=1)

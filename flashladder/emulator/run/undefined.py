@@ -13,6 +13,7 @@ Rules, for each lane that executes:
 - a marked guard marks what its instruction may write, whether it does or not;
 - ``shfl`` moves marks with the values; ``vote``, ``match`` and ``redux`` mark all who meet if one brings a mark,
   ``mma`` and ``movmatrix`` the whole warp;
+- no marked value may go into a ``wgmma``, which happens later;
 - local memory has marks by bytes (arguments of calls live there too), other memory never holds any.
 
 Nothing of this runs before a shuffle has read an absent lane (`Undefined.born` interrupts the engine's fast loop), nor
@@ -35,7 +36,7 @@ from flashladder.emulator.machine.state import Machine, Step
 from flashladder.emulator.syntax.tree import Address, Instruction, Operand
 from flashladder.emulator.values import WARP, Array, BoolArray
 
-STORES = ("st", "atom", "red")
+STORES = ("st", "stmatrix", "atom", "red")
 PURE = ("mov", "activemask", "prefetch", "prefetchu", "membar", "fence", "nanosleep")  # registers at most
 DOMINANT = {"and": 0, "or": -1}  # with this clean operand the result does not depend on the other one
 HINT = "name the lane in the membermask, or use the value only where its lane takes part"
@@ -163,6 +164,8 @@ class Undefined:
         operands = step.instruction.operands
         if first == "shfl" or first in ("vote", "match", "redux") or first == "bar":
             self._refuse(step, self._joined(registers_in(operands[-1])), "is a membermask")
+        elif step.instruction.opcode.startswith("wgmma.mma_async"):
+            self._refuse(step, self._joined([n for o in operands[1:] for n in registers_in(o)]), "goes into a wgmma")
         elif first == "cp":
             self._refuse(step, self._joined([n for o in operands[2:] for n in registers_in(o)]), "limits a copy")
 

@@ -28,7 +28,9 @@ from flashladder.emulator.syntax.tree import (
     Vector,
 )
 
-SUPPORTED = "registers, %tid.x and its kin, constants, names, name+n, [base], [base+n], {a, b}, p|q, !p and _"
+SUPPORTED = (
+    "registers, %tid.x and its kin, constants, names, name+n, [base], [base+n], [base, {a, b}], {a, b}, p|q, !p and _"
+)
 
 _NAME = re.compile(IDENTIFIER)
 _SPECIAL = re.compile(r"%\w+\.\w+")
@@ -169,8 +171,13 @@ class Names:
         return self._simple(text, line) or self._sum(text, line)
 
     def _address(self, text: str, line: int) -> Address:
-        """``[base]`` or ``[base+offset]``."""
+        """``[base]`` or ``[base+offset]``; of a tensor with the coordinates of a box: ``[base, {a, b}]``."""
         inner = text[1:-1].strip()
+        parts = split(inner) if "{" in inner else []
+        if len(parts) == 2 and parts[1].startswith("{"):
+            coordinates = self._read(parts[1], line)
+            if isinstance(coordinates, Vector):
+                return replace(self._address(f"[{parts[0]}]", line), coordinates=coordinates)
         base = self._simple(inner, line)
         if base is None:
             return replace(self._sum(inner, line, text), brackets=True)

@@ -80,14 +80,19 @@ class Vector:
 
 @dataclass(frozen=True)
 class Address:
-    """``[%rd1+16]``, ``[smem+4]``, ``[param_0]``: base and offset in bytes; without brackets ``smem+4`` as a value."""
+    """``[%rd1+16]``, ``[smem+4]``, ``[param_0]``: base and offset in bytes; without brackets ``smem+4`` as a value.
+
+    `coordinates` are those of a box in the tensor whose map lies at the address: ``[%rd1, {%r1, %r2}]``.
+    """
 
     base: Register | Symbol | Immediate
     offset: int = 0
     brackets: bool = True
+    coordinates: Vector | None = None
 
     def __str__(self) -> str:
         text = f"{self.base}" + (f"+{self.offset}" if self.offset else "")
+        text += "" if self.coordinates is None else f", {self.coordinates}"
         return f"[{text}]" if self.brackets else text
 
 

@@ -49,6 +49,13 @@ def test_the_screen_shows_what_changed(capsys: pytest.CaptureFixture[str]) -> No
     assert np.load("o.npy").tolist() == [*range(1, 41), *[0] * 24]
 
 
+@pytest.mark.parametrize("schedule", ["together", "reverse", "7"])
+def test_clusters_and_orders(schedule: str) -> None:
+    words = [*WORDS, "--grid", "2", "--cluster", "2", "--target", "sm_90", "--schedule", schedule]
+    assert emulate.main(["add.ptx", *words, "--save", "out=o.npy"]) == 0
+    assert np.load("o.npy").tolist() == [*range(1, 41), *[0] * 24]
+
+
 def test_a_saved_array_is_an_argument_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert emulate.main(["add.ptx", *WORDS, "--save", "out=o.npy"]) == 0
     words = [*WORDS[:4], "--arg", "in=@o.npy", "--arg", "n=0x20", "--json"]
@@ -142,6 +149,10 @@ def test_bfloat16_is_saved_as_its_bits(tmp_path: Path) -> None:
         ([*WORDS, "--shared", "1MiB"], "shared memory of a block on sm_80: expected at most 166912 bytes"),
         ([*WORDS, "--target", "sm_70"], "target of a launch of PTX for sm_80"),
         ([*WORDS, "--memory-budget", "x"], "not a memory budget"),
+        ([*WORDS, "--cluster", "2"], "clusters: expected sm_90 or newer, found sm_80"),
+        ([*WORDS, "--cluster", "0"], "bad --cluster: expected at least 1 and at most 16,16,16 along x,y,z"),
+        ([*WORDS, "--cluster", "3", "--target", "sm_90", "--grid", "4"], "grid of a launch with clusters"),
+        ([*WORDS, "--schedule", "sideways"], "bad --schedule: expected together, reverse or a seed, found 'sideways'"),
         ([*WORDS, "--seq-len", "512"], "--seq-len belongs to an iteration: found emulate add.ptx"),
     ],
 )

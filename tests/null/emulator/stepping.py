@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.emulator.machine.in_flight import AsyncCopies
+from flashladder.emulator.machine.copies.in_flight import AsyncCopies
+from flashladder.emulator.machine.deferred import Deferred
 from flashladder.emulator.machine.observer import Access, Observer
+from flashladder.emulator.machine.phases.mbarriers import Mbarriers
+from flashladder.emulator.machine.spaces.cluster import Cluster
 from flashladder.emulator.machine.state import Machine, Step
+from flashladder.emulator.machine.warpgroup.warpgroups import Warpgroups
 from flashladder.emulator.syntax.tree import Address, Immediate, Instruction, Operand, Register, Vector
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import Array, BoolArray
@@ -59,6 +63,10 @@ class Bench:
             shared=absent if shared is None else shared,
             local=absent,
             copies=AsyncCopies(),
+            cluster=Cluster(1, blocks),
+            deferred=Deferred(),
+            mbarriers=Mbarriers(blocks),
+            warpgroups=Warpgroups(self.shape, ()),
             observers=(self.ears,),
         )
         self.slots: dict[str, int] = {}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 
 from flashladder.emulator.machine.control import Block
-from flashladder.emulator.machine.in_flight import Copy
+from flashladder.emulator.machine.copies.in_flight import Copy
 from flashladder.emulator.machine.memory import GlobalMemory
 from flashladder.emulator.machine.observer import Access, Observer
+from flashladder.emulator.machine.spaces.cluster import Cluster
 from flashladder.emulator.machine.state import Machine, Step
 from flashladder.emulator.observe.hazards import Hazards
 from flashladder.emulator.syntax.tree import Immediate, Instruction, SourceLine
@@ -34,6 +36,8 @@ class FakeMachine:
     exists: BoolArray
     blocks: Array
     memory: GlobalMemory
+    cluster: Cluster
+    shared: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(nbytes=1024))
     path: str = "k.ptx"
 
 
@@ -54,7 +58,7 @@ class Stream:
         exists = np.broadcast_to(index < (self.threads or self.warps * 32), shape)
         ids = np.zeros((self.blocks, 3), dtype=np.int64)
         ids[:, 0] = self.first + np.arange(self.blocks)
-        self.machine = cast("Machine", FakeMachine(shape, exists, ids, self.memory))
+        self.machine = cast("Machine", FakeMachine(shape, exists, ids, self.memory, Cluster(1, shape[0])))
         self.tid = index.astype(np.uint64)
         self.ctaid = np.arange(self.blocks, dtype=np.uint64).reshape(-1, 1, 1)
         self.observer.start(self.machine)

@@ -218,3 +218,26 @@ def test_another_target_may_be_named() -> None:
         with pytest.raises(EmulationError, match=f"PTX for sm_80: expected one of sm_80, sm_86, .*, found {target}"):
             kernel.launch(1, 1, target=target)
     assert shared_limit("sm_999") == 227 * 1024
+
+
+def test_ptx_for_one_architecture_alone_runs_on_no_other() -> None:
+    text = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k() { ret; }\n"
+    with pytest.raises(EmulationError, match="PTX for sm_90a: expected one of sm_90, found sm_100"):
+        load(text).kernel().launch(1, 1, target="sm_100")
+    assert load(text).kernel().launch(1, 1, target="sm_90").blocks == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "needed"),
+    [
+        ("sm_80", "barrier.cluster.arrive;", "sm_90 or newer"),
+        ("sm_75", "mbarrier.inval.shared.b64 [s];", "sm_80 or newer"),
+        ("sm_90", "setmaxnreg.dec.sync.aligned.u32 24;", "sm_90a"),
+    ],
+)
+def test_an_instruction_that_the_target_does_not_have(target: str, text: str, needed: str) -> None:
+    module = f".version 8.0\n.target {target}\n.address_size 64\n.shared .align 8 .b64 s;\n"
+    program = load(f"{module}.visible .entry k() {{ {text} ret; }}\n")
+    with pytest.raises(EmulationError, match=f"in PTX for {target}, in .*expected .target {needed}") as caught:
+        program.kernel()
+    assert caught.value.kind == "unsupported"

@@ -13,7 +13,7 @@ import pytest
 from flashladder.emulator.errors import EmulationError
 from flashladder.emulator.isa.atomics import form_of
 from flashladder.emulator.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
-from flashladder.emulator.machine.on_chip import LocalMemory, SharedMemory
+from flashladder.emulator.machine.spaces.on_chip import LocalMemory, SharedMemory
 from flashladder.emulator.syntax.tree import Register
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import DTYPES, Array, pack_halves

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from flashladder.emulator.observe.clocks import Clocks
+from flashladder.emulator.observe.ordering.clocks import Clocks
 from flashladder.emulator.observe.shadow import Shadow
 from flashladder.emulator.observe.shared_races import SharedRaces
 from flashladder.emulator.values import Array, BoolArray

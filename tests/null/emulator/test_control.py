@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.control import Block, build_flow, execution_order
+from flashladder.emulator.machine.control import Block, build_flow
 from flashladder.emulator.machine.observer import Observer
+from flashladder.emulator.machine.order import execution_order
 from flashladder.emulator.run.launch import load
 from flashladder.emulator.values import BoolArray
 from tests.null.emulator.programs import HEADER, program, run

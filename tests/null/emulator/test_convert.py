@@ -13,6 +13,7 @@ import pytest
 
 from flashladder.emulator.run import opcodes  # noqa: F401 - fills the table
 from flashladder.emulator.table import ROWS, Row
+from flashladder.emulator.targets import lacks
 from flashladder.emulator.values import DTYPES, Array
 from tests.emulator_cases.convert import column
 from tests.emulator_cases.reference_convert import convert, limits
@@ -144,3 +145,14 @@ def test_four_numbers_are_packed_as_bytes(values: list[int]) -> None:
     upper = computed("cvt.pack.sat.u8.s32.b32", d, c, np.zeros(1, np.uint32))
     whole = computed("cvt.pack.sat.u8.s32.b32", b, a, upper)
     assert whole.tobytes() == bytes(min(max(value, 0), 255) for value in reversed(values))
+
+
+def test_conversions_of_newer_architectures_need_them() -> None:
+    """All rows of `convert_small` need sm_89 (8-bit floats) or sm_90, those of `convert` sm_80 at most."""
+    for row in ROWS.values():
+        eight_bits = "e4m3" in row.form or "e5m2" in row.form
+        if row.group == "convert_small":
+            assert lacks("sm_80", row.form) == ("sm_89 or newer" if eight_bits else "sm_90 or newer")
+            assert lacks("sm_90", row.form) is None
+        elif row.group == "convert":
+            assert lacks("sm_80", row.form) is None

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.in_flight import AsyncCopies, Copy
+from flashladder.emulator.machine.copies.in_flight import AsyncCopies, Copy
 from flashladder.emulator.machine.memory import GlobalMemory
 from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.machine.on_chip import SharedMemory
+from flashladder.emulator.machine.spaces.on_chip import SharedMemory
 from flashladder.emulator.machine.state import Step
 from flashladder.emulator.syntax.tree import Immediate, Negated, Operand, Register
 from flashladder.emulator.values import Array, BoolArray

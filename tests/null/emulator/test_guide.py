@@ -9,7 +9,7 @@ import pytest
 from flashladder.emulator.errors import KINDS
 from flashladder.emulator.machine.memory import RED_ZONE
 from flashladder.emulator.observe.counters import Counters
-from flashladder.emulator.observe.hazards import KINDS as RACES
+from flashladder.emulator.observe.hazard import KINDS as RACES
 from flashladder.emulator.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
 from flashladder.paths import ROOT
 
@@ -45,7 +45,7 @@ def test_counters_and_kinds_that_the_guide_names_are_those_of_the_code() -> None
         names |= {f"{stem}{operation}{tail}" for operation in ("ld", "st", "atom")} if brace else {form}
     assert names == set(Counters().as_dict())
     table = TEXT[TEXT.index("| kind |") : TEXT.index("## Counters")]
-    assert set(re.findall(r"`([^`]+)`", table)) - {"cp.async"} == set(RACES)
+    assert set(re.findall(r"`([^`]+)`", table)) - {"wgmma", "fence.proxy.async", "fence.mbarrier_init"} == set(RACES)
     assert {"budget", "deadlock", "divergent-barrier", "divergent-warp", "unsupported"} <= set(KINDS)
 
 

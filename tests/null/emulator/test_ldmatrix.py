@@ -7,7 +7,7 @@ import pytest
 
 from flashladder.emulator.errors import EmulationError
 from flashladder.emulator.isa import matrix
-from flashladder.emulator.machine.on_chip import SharedMemory
+from flashladder.emulator.machine.spaces.on_chip import SharedMemory
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import Array
 from tests.null.emulator.stepping import Bench, at

@@ -10,7 +10,7 @@ import pytest
 from flashladder.emulator.errors import EmulationError
 from flashladder.emulator.isa.loads import form_of, packed, unpacked
 from flashladder.emulator.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
-from flashladder.emulator.machine.on_chip import LocalMemory, SharedMemory
+from flashladder.emulator.machine.spaces.on_chip import LocalMemory, SharedMemory
 from flashladder.emulator.syntax.tree import Address, Register, Symbol, Vector
 from flashladder.emulator.table import ROWS
 from flashladder.emulator.values import DTYPES, Array, width

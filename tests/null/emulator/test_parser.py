@@ -96,6 +96,8 @@ def double(value: float) -> Immediate:
         ("[64]", Address(Immediate(64))),
         ("[64+4]", Address(Immediate(64), 4)),
         ("[-64]", Address(Immediate(-64))),
+        ("[%rd1, {a, b}]", Address(Register("%rd1"), coordinates=Vector((A, B)))),
+        ("[data+64,{a,7}]", Address(Symbol("data"), 64, coordinates=Vector((A, Immediate(7))))),
         ("{a, b}", Vector((A, B))),
         ("{a,_}", Vector((A, Symbol("_")))),
         ("{ a }", Vector((A,))),

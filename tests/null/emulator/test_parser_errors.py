@@ -161,7 +161,7 @@ def test_a_message_says_what_was_found_and_what_is_understood() -> None:
         parse(inside("ret;", "ld.u32 a, [b*4];"), "some.ptx")
     assert str(caught.value) == (
         "some.ptx:7: operand that is not understood: expected registers, %tid.x and its kin, constants, names, name+n, "
-        "[base], [base+n], {a, b}, p|q, !p and _, found `[b*4]`"
+        "[base], [base+n], [base, {a, b}], {a, b}, p|q, !p and _, found `[b*4]`"
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from flashladder import emulator
+from flashladder.emulator.machine.copies.tensor_map import TensorMap
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from tests.emulator_cases import replay
@@ -57,12 +58,13 @@ class ChipKernel:
     program: ChipProgram
     name: str
 
-    def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Array]) -> None:
+    def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Array | TensorMap]) -> None:
         chip = self.program.chip
         chip.lost |= self.name == chip.broken
         if chip.lost:
             raise FlashladderError("the CUDA driver refused cuCtxSynchronize", found="CUDA_ERROR_ILLEGAL_ADDRESS (700)")
         self.program.program.kernel(self.name).launch(grid, block, args)
+        assert isinstance(args[-1], np.ndarray)
         args[-1].view(np.int32)[:] += chip.off
 
 

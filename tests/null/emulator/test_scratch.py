@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.on_chip import LocalMemory, Parameters, SharedMemory
+from flashladder.emulator.machine.spaces.on_chip import LocalMemory, Parameters, SharedMemory
 from flashladder.emulator.machine.state import Step
 from flashladder.emulator.values import Array, BoolArray
 from tests.null.emulator.stepping import Bench

@@ -21,6 +21,27 @@ def test_a_slower_sample_changes_page_and_plot() -> None:
     assert {before[path] == after[path] for path in before} == {False}
 
 
+def test_the_hopper_kernel_has_a_table_of_its_own() -> None:
+    page = render(DOCUMENT)[PAGE].decode()
+    assert "| Hopper attention | 512 |" in page
+    without = render({key: value for key, value in DOCUMENT.items() if key != "loops"})[PAGE].decode()
+    assert page.startswith(without)
+    assert "Hopper" not in without
+
+
+@pytest.mark.parametrize(
+    ("seconds", "message"), [([0.5, 3.5], "expected less than 3 s, found 3.50 s"), (None, "timed")]
+)
+def test_a_slow_hopper_kernel_is_named(tmp_path: Path, seconds: list[float] | None, message: str) -> None:
+    loops = [run for run in DOCUMENT["loops"] if seconds or run["seq_len"] != 512]
+    loops = [{**run, "seconds": seconds} if run["seq_len"] == 512 else run for run in loops]
+    path = tmp_path / "speed.json"
+    path.write_text(json.dumps({**DOCUMENT, "loops": loops}), encoding="utf-8")
+    (line,) = speed_problems(path).problems
+    assert "Hopper attention, S = 512" in line
+    assert message in line
+
+
 @pytest.mark.parametrize(
     ("case", "seconds", "message"),
     [

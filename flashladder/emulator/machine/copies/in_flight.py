@@ -7,11 +7,12 @@ has committed but the N most recent ones, ``wait_all`` every copy of the thread.
 lands. A missing wait or commit is then wrong numbers, or a read of shared memory that nobody wrote, on every run.
 
 Groups are counted per thread, in an array that stays at one number while all threads agree.
-Source: PTX ISA 9.0, 9.7.9.25.3 (cp.async, commit_group, wait_group, wait_all).
+Source: PTX ISA 9.0, 9.7.9.25.3 (cp.async, commit_group, wait_group, wait_all), 9.7.13.15.14 (cp.async.mbarrier.arrive).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,11 +53,30 @@ class _Flight:
     last: int
 
 
+class Committed:
+    """How many groups of asynchronous copies each thread has committed; `counts` stays one number while all agree."""
+
+    def __init__(self) -> None:
+        self.counts: Array = np.zeros((1, 1, 1), dtype=np.int64)
+
+    def commit(self, step: Step) -> None:
+        """The executing lanes commit one more."""
+        live = step.machine.live
+        if step.mask is None or not (live & ~step.mask).any():
+            self.counts = self.counts + 1  # what the counts of exited threads become does not matter
+        else:
+            self.counts = self.counts + step.mask
+        if self.counts.size > 1:
+            counts = step.machine.full(self.counts)[live]
+            if counts.size and (counts == counts[0]).all():  # one number again: all live threads agree
+                self.counts = counts[:1].reshape(1, 1, 1)
+
+
 class AsyncCopies:
     """The copies in flight of a slice, in order of issue, and each thread's count of committed groups."""
 
     def __init__(self) -> None:
-        self._committed: Array = np.zeros((1, 1, 1), dtype=np.int64)
+        self._committed = Committed()
         self._flights: list[_Flight] = []
 
     @property
@@ -71,7 +91,7 @@ class AsyncCopies:
             EmulationError: "out-of-bounds", "misaligned".
         """
         address = step.machine.shared.check(step, address, width)
-        group = self._committed
+        group = self._committed.counts
         copy = Copy(step.instruction, address, width, step.mask, group, data)
         self._flights.append(_Flight(copy, step.mask, int(group.min()), int(group.max())))
         for observer in step.machine.observers:
@@ -79,21 +99,13 @@ class AsyncCopies:
 
     def commit(self, step: Step) -> None:
         """``commit_group``: the executing lanes' uncommitted copies (perhaps none) become one group."""
-        live = step.machine.live
-        if step.mask is None or not (live & ~step.mask).any():
-            self._committed = self._committed + 1  # what the counts of exited threads become does not matter
-        else:
-            self._committed = self._committed + step.mask
-        if self._committed.size > 1:
-            counts = step.machine.full(self._committed)[live]
-            if counts.size and (counts == counts[0]).all():  # one number again: all live threads agree
-                self._committed = counts[:1].reshape(1, 1, 1)
+        self._committed.commit(step)
 
     def wait(self, step: Step, newest: int | None) -> None:
         """Lands the executing lanes' copies of all committed groups but the `newest`; None: every copy of theirs."""
         if newest is None:  # wait_all is commit_group, then wait_group 0
             self.commit(step)
-        bound = self._committed - (newest or 0)  # groups below it land
+        bound = self._committed.counts - (newest or 0)  # groups below it land
         lowest, highest = int(bound.min()), int(bound.max())
         kept: list[_Flight] = []
         for flight in self._flights:
@@ -103,6 +115,14 @@ class AsyncCopies:
                 _land(step, flight.copy, flight.lanes)
             else:
                 kept.extend(_land_some(step, flight, bound))
+        self._flights = kept
+
+    def land(self, step: Step, copies: Sequence[Copy]) -> None:
+        """Lands what the executing lanes have of these copies, whatever their groups."""
+        kept: list[_Flight] = []
+        for flight in self._flights:
+            mine = any(flight.copy is copy for copy in copies)
+            kept.extend(_land_some(step, flight, flight.copy.group + 1) if mine else [flight])
         self._flights = kept
 
 

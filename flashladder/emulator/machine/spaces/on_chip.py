@@ -1,10 +1,10 @@
 """Shared memory of every block and local memory of every thread: rows of bytes, and a map of what was written.
 
 Why the map: on a GPU, reading shared memory that nobody wrote gives whatever the previous kernel left, which is often
-the right numbers of the previous launch. Here it is an error. (Local memory starts with all bits set.) The map has one
-bit per byte, 16 bits for each aligned chunk of 16 bytes, and one row for all blocks while they agree (addresses rarely
-depend on the block), so that checking one ``ldmatrix`` of a slice costs a look-up of 128 numbers. When everything is
-written nothing is looked up any more.
+the right numbers of the previous launch. Here it is an error. (Local memory starts with all bits set.) The map (`rows`)
+has one bit per byte, and one row for all blocks while they agree (addresses rarely depend on the block), so that
+checking one ``ldmatrix`` of a slice costs a look-up of 128 numbers. When everything is written nothing is looked up any
+more.
 
 Source: PTX ISA 9.0, 5.1.5 (local), 5.1.7 (shared), 6.4.1 (alignment).
 """
@@ -16,121 +16,18 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from flashladder.emulator.machine.memory import SHIFTS, WORDS, per_address, scatter, values_of, words_of
+from flashladder.emulator.machine.memory import per_address, values_of, words_of
+from flashladder.emulator.machine.spaces.rows import CHUNK, Rows
 from flashladder.emulator.syntax.tree import Instruction
 from flashladder.emulator.values import WARP, Array, BoolArray, Shape3
 
 if TYPE_CHECKING:
     from flashladder.emulator.machine.state import Step
 
-CHUNK = 16  # bytes that one entry of the map stands for
-ALL = 0xFFFF  # every byte of a chunk is written
 HINTS = {
     "misaligned": "align the array and the pitch of its rows to the access's width, or use a narrower access",
     "uninitialised": "store it before it is read; a GPU shows what was there before the launch",
 }
-
-
-class _Rows:
-    """`rows` address spaces of `nbytes` bytes, in which one address per column is accessed in every row at once.
-
-    Addresses, values and masks have shape (rows|1, columns): one row stands for all. Addresses are valid already.
-    """
-
-    def __init__(self, rows: int, nbytes: int) -> None:
-        padded = max(CHUNK, -(-nbytes // CHUNK) * CHUNK)
-        self._storage = np.zeros((rows, padded), dtype=np.uint8)
-        self._map = np.zeros((1, padded // CHUNK), dtype=np.uint16)
-        self._map[0, nbytes // CHUNK :] = ALL
-        self._map[0, -1] &= ALL & ~((1 << (nbytes - padded + CHUNK)) - 1)  # only the padding counts as written
-        self._complete = nbytes == 0
-        self._map_changed = False
-
-    def fill(self, contents: bytes) -> None:
-        """Gives every row the same contents; all of it counts as written."""
-        self._storage[:, : len(contents)] = np.frombuffer(contents, dtype=np.uint8)
-        self._complete = True
-
-    def gather(self, address: Array, width: int) -> Array:
-        """The words at these addresses, (rows, columns)."""
-        view: Array = self._storage.view(WORDS[width])
-        index = (address >> SHIFTS[width]).view(np.int64)
-        found: Array
-        if index.shape[0] != 1:
-            found = view.reshape(-1).take(index + self._row_starts(view))
-        elif index.shape[1] == 1:
-            found = view[:, index[0, 0], None].copy()
-        else:
-            found = view.take(index[0], axis=1)
-        return found
-
-    def scatter(self, address: Array, width: int, words: Array, mask: BoolArray | None) -> None:
-        """Writes words; of several columns at one address the last wins."""
-        view = self._storage.view(WORDS[width])
-        index = (address >> SHIFTS[width]).view(np.int64)
-        if index.shape == (1, 1) and words.shape[1] == 1 and (mask is None or mask.shape[1] == 1):
-            column = view[:, index[0, 0]]
-            np.copyto(column, words[:, 0], where=True if mask is None else mask[:, 0])
-        elif mask is not None and mask.shape[0] == 1:
-            columns = np.flatnonzero(np.broadcast_to(mask[0], _columns(index, words, mask)))
-            index, words = _chosen(index, columns), _chosen(words, columns)
-            scatter(view.reshape(-1), index + self._row_starts(view), words, None)
-        else:
-            scatter(view.reshape(-1), index + self._row_starts(view), words, mask)
-
-    def unwritten(self, address: Array, width: int) -> BoolArray | None:
-        """Which addresses, (rows|1, columns), have a byte that nobody wrote; None if there are none."""
-        if self._map_changed and not self._complete:
-            self._complete, self._map_changed = int(self._map.min()) == ALL, False
-        if self._complete:
-            return None
-        have = self._entries((address >> np.uint64(4)).view(np.int64))
-        if width == CHUNK and int(have.min()) == ALL:
-            return None
-        need = _bits(address, width)
-        missing: BoolArray = (have & need) != need
-        return missing if missing.any() else None
-
-    def mark(self, address: Array, width: int, mask: BoolArray | None) -> None:
-        """Records that these bytes are written."""
-        missing = self.unwritten(address, width)
-        if missing is None or (mask is not None and not (missing & mask).any()):
-            return
-        need = _bits(address, width)
-        if mask is not None:
-            need = np.where(mask, need, np.uint16(0))
-        if need.shape[0] != 1 and self._map.shape[0] == 1:
-            self._map = np.repeat(self._map, self._storage.shape[0], axis=0)
-        chunk = (address >> np.uint64(4)).view(np.int64) + self._row_starts(self._map)
-        np.bitwise_or.at(self._map.reshape(-1), *np.broadcast_arrays(chunk, need))
-        self._map_changed = True
-
-    def _entries(self, chunk: Array) -> Array:
-        """The map's entries, (rows|1, columns)."""
-        flat = chunk.shape[0] != 1
-        table: Array = self._map.reshape(-1) if flat else self._map
-        found: Array = table.take(chunk + self._row_starts(self._map)) if flat else table.take(chunk[0], axis=1)
-        return found
-
-    @staticmethod
-    def _row_starts(table: Array) -> Array:
-        """The flat index at which each row of a table begins, (rows, 1)."""
-        return np.arange(0, table.size, table.shape[1])[:, None]
-
-
-def _bits(address: Array, width: int) -> Array:
-    """The map bits of `width` bytes at each address, within their chunk."""
-    return np.left_shift(np.uint16((1 << width) - 1), (address & np.uint64(CHUNK - 1)).astype(np.uint16))
-
-
-def _columns(*tables: Array) -> int:
-    return max(int(table.shape[1]) for table in tables)
-
-
-def _chosen(table: Array, columns: Array) -> Array:
-    """Some columns of a table in which one column stands for all."""
-    chosen: Array = table.take(columns, axis=1) if table.shape[1] != 1 else np.repeat(table, len(columns), axis=1)
-    return chosen
 
 
 class _Window:
@@ -143,7 +40,7 @@ class _Window:
     def __init__(self, rows: tuple[int, ...], nbytes: int) -> None:
         self.nbytes = nbytes
         self._shape = rows  # the leading axes of an address that choose a row; the others are columns
-        self._rows = _Rows(math.prod(rows), nbytes)
+        self._rows = Rows(math.prod(rows), nbytes)
 
     def _table(self, value: Array, shape: tuple[int, ...]) -> Array:
         """A value, one of those that broadcast to `shape`, as (rows|1, columns)."""
@@ -261,6 +158,25 @@ class SharedMemory(_Window):
 
     def __init__(self, blocks: int, nbytes: int) -> None:
         super().__init__((blocks,), nbytes)
+        self.rows = self._rows  # one per block, for accesses of single places
+
+    def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
+        """Writes as every window does, but not over an mbarrier."""
+        if step.machine.mbarriers.at:
+            step.machine.mbarriers.refuse_store(step, address, width, mask)
+        super().store(step, address, width, values, mask)
+
+    def take_chunks(self, blocks: Array, places: Array) -> Array:
+        """(n, k) words of 16 bytes, as `memory.WORDS` has them, at `places` (n, k), valid, of single `blocks` (n,)."""
+        return self._rows.take_chunks(blocks, places // CHUNK)
+
+    def put_chunks(self, blocks: Array, places: Array, words: Array) -> None:
+        """Writes words of 16 bytes; arguments as of `take_chunks`."""
+        self._rows.put_chunks(blocks, places // CHUNK, words)
+
+    def unwritten_chunks(self, blocks: Array, places: Array) -> BoolArray | None:
+        """(n, k) which of these 16 bytes nobody wrote in full; None if there are none."""
+        return self._rows.unwritten_chunks(blocks, places // CHUNK)
 
     def _in_flight(self, step: Step, block: int, address: int, width: int) -> Instruction | None:
         """The first ``cp.async`` that will write any of these bytes."""

@@ -1,0 +1,1 @@
+"""Instructions that came with sm_90."""

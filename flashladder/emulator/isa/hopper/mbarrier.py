@@ -1,0 +1,98 @@
+"""mbarriers: init, inval, arrivals, expected and completed bytes, waits.
+
+What they count, and when a phase completes, is the affair of `flashladder.emulator.machine.phases.mbarriers`; who waits
+that of `flashladder.emulator.machine.phases.waits`. Source: PTX ISA 9.0, 9.7.13.15.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flashladder.emulator.machine.phases.mbarrier_targets import Targets, targets_of
+from flashladder.emulator.machine.state import Step
+from flashladder.emulator.syntax.tree import Register
+from flashladder.emulator.table import machine
+from flashladder.emulator.values import Array, constant
+
+_CTA = "{,.shared,.shared::cta}"
+_ANY = "{,.shared,.shared::cta,.shared::cluster}"
+_RELEASE = "{,.release.cta,.release.cluster,.relaxed.cta,.relaxed.cluster}"
+_ACQUIRE = "{,.acquire.cta,.acquire.cluster,.relaxed.cta,.relaxed.cluster}"
+_TX = "{,.relaxed.cta,.relaxed.cluster}"
+ONE = constant(1, "u32")
+
+
+@machine(f"mbarrier.init{_CTA}.b64", "a new mbarrier whose phases take b arrivals")
+def init(step: Step) -> None:
+    """``mbarrier.init [a], count``."""
+    step.machine.mbarriers.init(step, step.address(0), step.source(1, "u32"))
+
+
+@machine(f"mbarrier.inval{_CTA}.b64", "the end of an mbarrier: its bytes are ordinary memory again")
+def inval(step: Step) -> None:
+    """``mbarrier.inval [a]``."""
+    step.machine.mbarriers.invalidate(step, step.address(0))
+
+
+@machine(f"mbarrier.{{arrive,arrive_drop}}{_RELEASE}{_ANY}.b64", "arrives, b times; _drop: later phases expect less")
+@machine(f"mbarrier.{{arrive,arrive_drop}}.noComplete{{,.release.cta}}{_CTA}.b64", "arrives without ending the phase")
+@machine(f"mbarrier.{{arrive,arrive_drop}}.expect_tx{_RELEASE}{_ANY}.b64", "expects b bytes more, then arrives once")
+def arrive(step: Step) -> None:
+    """``mbarrier.arrive{.expect_tx} state, [a]{, b}``; the state (or ``_``) is the one before the arrival."""
+    opcode, mbarriers = step.instruction.opcode, step.machine.mbarriers
+    wants_state = isinstance(step.instruction.operands[0], Register)
+    targets = targets_of(step, step.address(1), own=wants_state)
+    given = step.source(2, "u32") if len(step.instruction.operands) > 2 else ONE
+    amount = _of(step, targets, given)
+    expects = ".expect_tx" in opcode
+    states = mbarriers.arrive(
+        step,
+        targets,
+        np.ones_like(amount) if expects else amount,
+        nbytes=amount if expects else None,
+        drop="arrive_drop" in opcode,
+        complete=".noComplete" not in opcode,
+    )
+    if wants_state:
+        full = np.zeros(step.machine.shape, np.uint64)
+        full[targets.lanes] = states
+        step.write(0, full)
+
+
+@machine(f"mbarrier.expect_tx{_TX}{_ANY}.b64", "expects b bytes more in this phase")
+@machine("mbarrier.expect_tx.shared::cluster.relaxed.cluster.b64", "the same, in the order that CUTLASS writes")
+def expect_tx(step: Step) -> None:
+    """``mbarrier.expect_tx [a], bytes``."""
+    targets = targets_of(step, step.address(0))
+    step.machine.mbarriers.expect_tx(step, targets, _of(step, targets, step.source(1, "u32")))
+
+
+@machine(f"mbarrier.complete_tx{_TX}{_ANY}.b64", "says that b bytes have landed")
+@machine("mbarrier.complete_tx.shared::cluster.relaxed.cluster.b64", "the same, in the order that CUTLASS writes")
+def complete_tx(step: Step) -> None:
+    """``mbarrier.complete_tx [a], bytes``: no copy, only what one would say."""
+    targets = targets_of(step, step.address(0))
+    nbytes = _of(step, targets, step.source(1, "u32"))
+    step.machine.mbarriers.complete_tx(step, targets.blocks, targets.offsets, nbytes)
+
+
+@machine(
+    f"mbarrier.{{try_wait,test_wait}}{{,.parity}}{_ACQUIRE}{_CTA}.b64",
+    "whether a phase, by state or parity, is complete; waits for it",
+    kind="control",
+)
+def wait(step: Step) -> None:
+    """``mbarrier.try_wait p, [a], state{, time}``: `Waits` carries it out."""
+    step.fail("unsupported", "a wait inside a basic block")
+
+
+@machine("mbarrier.pending_count.b64", "the pending count of a state")
+def pending_count(step: Step) -> None:
+    """``mbarrier.pending_count count, state``."""
+    step.write(0, (step.source(1, "b64") & np.uint64((1 << 20) - 1)).astype(np.uint32))
+
+
+def _of(step: Step, targets: Targets, value: Array) -> Array:
+    """A value of the executing lanes, flat, int64."""
+    flat: Array = step.machine.full(value)[targets.lanes].astype(np.int64)
+    return flat

@@ -1,0 +1,189 @@
+"""Copies of a tensor's boxes: ``cp.async.bulk.tensor`` of one to five dimensions, tiled, both ways and as reductions.
+
+The tensor map is read where its address points, when the instruction is issued; what it says is `tensor_map`'s affair,
+where the box's elements lie that of `boxes`, when they move that of `transfers`. The im2col modes and the gather and
+scatter forms of later architectures are not there.
+
+Source: PTX ISA 9.0, 9.7.9.25.5 (cp.async.bulk.tensor, cp.reduce.async.bulk.tensor, prefetch), 5.5 (tensors).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.isa.hopper.bulk import HINT, TX, reduction
+from flashladder.emulator.isa.loads import read
+from flashladder.emulator.machine.copies.boxes import Boxes, Places, boxes, swizzled
+from flashladder.emulator.machine.copies.issue import Issue, into_shared, out_of_shared
+from flashladder.emulator.machine.copies.tensor_map import MAP_ALIGNMENT, MAP_BYTES, UNIT, Decoded, decoded
+from flashladder.emulator.machine.copies.transfers import Global, Shared
+from flashladder.emulator.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, WORDS
+from flashladder.emulator.machine.state import Step
+from flashladder.emulator.syntax.tree import Address
+from flashladder.emulator.table import machine
+from flashladder.emulator.values import Array
+
+BOX_ALIGNMENT = 128  # bytes, of a box in shared memory
+DIMENSIONS = "{1d,2d,3d,4d,5d}"
+# What elements outside of a tensor of floating-point numbers become on request: no document says which NaN; that of f16
+# is what an H200 showed, the others follow it.
+NAN_BITS = {"f16": 0x7FF7, "bf16": 0x7FF7, "f32": 0x7FFFFFF7, "f64": 0x7FFFFFFFFFFFFFF7}
+
+_TAG_SHIFT = SHARED_WINDOW.bit_length() - 1  # of a generic address: which window it lies in
+_PARAMETERS = (SHARED_WINDOW | LOCAL_WINDOW) >> _TAG_SHIFT
+
+known_map = lru_cache(maxsize=64)(decoded)
+
+
+def _contents(issue: Issue, operand: int) -> tuple[Places, list[bytes]]:
+    """(which of several maps each thread names, their bytes)."""
+    step = issue.step
+    address = step.address(operand)
+    hint = "pass the map as a __grid_constant__ CUtensorMap, which is aligned"
+    named = issue.take(address)
+    wanted = f"a multiple of {MAP_ALIGNMENT}"
+    issue.refuse(named % MAP_ALIGNMENT != 0, "misaligned", "a tensor map", expected=wanted, hint=hint)
+    if named.size and (named == named[0]).all() and int(named[0]) >> _TAG_SHIFT == _PARAMETERS:  # nearly always
+        begin = int(named[0]) & ((1 << _TAG_SHIFT) - 1)
+        contents = step.machine.parameters[begin : begin + MAP_BYTES]
+        if len(contents) == MAP_BYTES:
+            return np.zeros(len(named), dtype=np.int64), [contents]
+    space = "param" if step.instruction.opcode.startswith("prefetch.param") else ""
+    words = [read(step, space, address + np.uint64(place), 8, kind=None) for place in range(0, MAP_BYTES, 8)]
+    table = np.stack([np.asarray(step.machine.full(word)[issue.lanes]) for word in words], axis=1)
+    if not len(table) or (table == table[0]).all():
+        return np.zeros(len(table), dtype=np.int64), [row.tobytes() for row in table[:1]]
+    different, which = np.unique(table, axis=0, return_inverse=True)
+    return which.reshape(-1).astype(np.int64), [row.tobytes() for row in different]
+
+
+def _tensors(step: Step, operand: int) -> list[tuple[Issue, Decoded]]:
+    """The executing threads, apart by the tensor map that they name.
+
+    Raises:
+        EmulationError: "tensor map": what lies there is none, or has another number of dimensions.
+    """
+    everyone = Issue.of(step)
+    which, contents = _contents(everyone, operand)
+    found = []
+    for number, content in enumerate(contents):
+        issue = everyone if len(contents) == 1 else everyone.some(which == number)
+        try:
+            tensor = known_map(content)
+        except EmulationError as error:  # put together on the device, where nothing checked it
+            issue.step.fail("tensor map", str(error).partition(": ")[2], address=step.address(operand))
+        if tensor is None:
+            hint = "pass a TensorMap as the argument of a kernel's CUtensorMap; nothing may write into it"
+            issue.step.fail("tensor map", "the address names no tensor map", address=step.address(operand), hint=hint)
+        rank = step.instruction.opcode.split(".tensor.")[1][0] if ".tensor." in step.instruction.opcode else ""
+        if rank and int(rank) != tensor.map.rank:
+            issue.step.fail(
+                "tensor map",
+                "dimensions of a tensor",
+                expected=f"{rank}, as the instruction says",
+                found=tensor.map.rank,
+            )
+        found.append((issue, tensor))
+    return found
+
+
+def _corner(issue: Issue, operand: int, tensor: Decoded) -> Places:
+    """The coordinates, (n, axes), that an operand ``[map, {x, y}]`` names."""
+    address = issue.step.instruction.operands[operand]
+    given = address.coordinates.items if isinstance(address, Address) and address.coordinates is not None else ()
+    if len(given) != tensor.map.rank:
+        issue.step.fail("syntax", "coordinates of a box", expected=tensor.map.rank, found=len(given))
+    return np.stack([issue.take(issue.step.value(item, "s32")) for item in given], axis=1)
+
+
+def _boxes(issue: Issue, operand: int, tensor: Decoded) -> Boxes:
+    """The boxes that begin there, which has to be at a multiple of 16 bytes along their rows.
+
+    That is no rule of the ISA: an H200 stopped with an illegal instruction.
+    """
+    corner = _corner(issue, operand, tensor)
+    first, what = corner[:, 0] * tensor.map.itemsize, "bytes along its row at which a box begins"
+    issue.refuse(first % UNIT != 0, "tensor map", what, expected=f"a multiple of {UNIT}", found=first)
+    return boxes(tensor, corner)
+
+
+def _refuse_before(issue: Issue, operand: int, tensor: Decoded) -> None:
+    """A box that is stored must not begin before its tensor: a GPU stops with an illegal instruction (H200).
+
+    The CUDA C++ Programming Guide says so (7.29.2, "Negative indices and out of bounds").
+    """
+    before = np.asarray((_corner(issue, operand, tensor) < 0).any(axis=1))
+    issue.refuse(
+        before, "tensor map", "a stored box that begins before its tensor", expected="coordinates of 0 or more"
+    )
+
+
+def _places(issue: Issue, operand: int, tensor: Decoded, box: Boxes) -> tuple[Places, Places, Places]:
+    """(block, offset, places (n, pieces)) of the boxes in shared memory."""
+    end = int(box.places[-1]) + 16
+    span = tensor.map.span if tensor.map.swizzle != "none" else 16
+    room = np.full(len(issue.lanes[0]), -(-end // span) * span, dtype=np.int64)
+    block, offset = issue.shared(operand, room, BOX_ALIGNMENT)
+    return block, offset, swizzled(offset[:, None] + box.places, tensor.map.swizzle)
+
+
+def _fill(tensor: Decoded, unit: int) -> Array | None:
+    """The word of `unit` bytes that stands for elements outside of the tensor; None: zeros."""
+    if tensor.map.fill != "nan":
+        return None
+    one = NAN_BITS[tensor.map.dtype].to_bytes(tensor.map.itemsize, "little")
+    return np.frombuffer(one * (unit // len(one)), dtype=WORDS[unit])
+
+
+@machine(
+    f"cp.async.bulk.tensor.{DIMENSIONS}.{{shared::cluster,shared::cta}}.global{{,.tile}}.{TX}"
+    f"{{,.multicast::cluster}}{HINT}",
+    "copies a box of a tensor into shared memory",
+)
+def load_box(step: Step) -> None:
+    """``cp.async.bulk.tensor.2d [shared], [map, {x, y}], [mbarrier]{, mask}{, policy}``."""
+    for issue, tensor in _tensors(step, 1):
+        box = _boxes(issue, 1, tensor)
+        block, offset, places = _places(issue, 0, tensor, box)
+        nbytes = np.full(len(block), tensor.map.box_bytes, dtype=np.int64)
+        source = Global(box.unit, box.addresses, box.inside)
+        fill = _fill(tensor, box.unit)
+        into_shared(issue, source, (block, offset), places, 2, nbytes=nbytes, fill=fill)
+
+
+@machine(
+    f"cp.async.bulk.tensor.{DIMENSIONS}.global.shared::cta{{,.tile}}.bulk_group{HINT}", "copies a box into a tensor"
+)
+@machine(
+    f"cp.reduce.async.bulk.tensor.{DIMENSIONS}.global.shared::cta.{{add,min,max,inc,dec,and,or,xor}}{{,.tile}}"
+    f".bulk_group{HINT}",
+    "combines a box with what the tensor holds",
+)
+def store_box(step: Step) -> None:
+    """``cp.async.bulk.tensor.2d [map, {x, y}], [shared]{, policy}``, and the same as a reduction."""
+    opcode = step.instruction.opcode
+    for issue, tensor in _tensors(step, 0):
+        box = _boxes(issue, 0, tensor)
+        block, _, places = _places(issue, 1, tensor, box)
+        reduce = None
+        if opcode.startswith("cp.reduce"):
+            reduce = reduction(issue.step, opcode.split("shared::cta.")[1].partition(".")[0], tensor.map.dtype)
+        _refuse_before(issue, 0, tensor)
+        target = Global(box.unit, box.addresses, box.inside)
+        out_of_shared(issue, Shared(block, places), target, reduce, box=True)
+
+
+@machine(f"cp.async.bulk.prefetch.tensor.{DIMENSIONS}.L2.global{{,.tile}}{HINT}", "nothing: there is no cache")
+def prefetch_box(step: Step) -> None:
+    """``cp.async.bulk.prefetch.tensor.2d.L2.global [map, {x, y}]``: the map and the coordinates are checked."""
+    for issue, tensor in _tensors(step, 0):
+        _boxes(issue, 0, tensor)
+
+
+@machine("prefetch{,.param,.const}.tensormap", "nothing: there is no cache")
+def prefetch_map(step: Step) -> None:
+    """``prefetch.tensormap [a]``: only a map may lie there."""
+    _tensors(step, 0)

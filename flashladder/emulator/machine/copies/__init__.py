@@ -1,0 +1,1 @@
+"""Copies that land later: cp.async, bulk copies, boxes of tensors, and what is in flight."""

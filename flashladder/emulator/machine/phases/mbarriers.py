@@ -1,0 +1,291 @@
+"""mbarriers: eight bytes of shared memory that count arrivals and bytes, phase by phase.
+
+A phase completes when no arrival and no byte is outstanding: the pending count and the tx-count are zero. Then the next
+one begins with the expected count, all within the instruction that brought the last arrival or byte. The tx-count may
+be below zero within a phase: bytes may land before `expect_tx` announces them.
+
+The state is kept here, by offset and block; the bytes in memory only show whether somebody wrote over them. What the
+ISA leaves undefined is an error: use of what was not initialised or is invalid, a second `init`, more arrivals than the
+phase expects, counts out of range, a waiter for a phase that is neither this one nor the last.
+Source: PTX ISA 9.0, 9.7.13.15 (mbarrier).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.machine.phases.mbarrier_state import PHASE_SHIFT, PHASES, Mbarrier, states_before, summed
+from flashladder.emulator.machine.phases.mbarrier_targets import BYTES, Targets, targets_of
+from flashladder.emulator.machine.state import Machine, Step
+from flashladder.emulator.values import Array, BoolArray
+
+MOST = (1 << 20) - 1  # the largest count of arrivals, and of bytes either way
+OVER = "mbarrier.inval before its bytes are used otherwise, or place them elsewhere"
+MARK = 0x6D62_6172 << 32  # in the upper half of its bytes; the lower one holds its offset
+
+
+class Mbarriers:
+    """The mbarriers of all blocks of a slice.
+
+    Attributes:
+        at: those that were ever initialised, by offset.
+        events: how often anything changed; the engine looks whether waiting threads may go on.
+    """
+
+    def __init__(self, blocks: int) -> None:
+        self.blocks = blocks
+        self.at: dict[int, Mbarrier] = {}
+        self.events = 0
+
+    def init(self, step: Step, address: Array, count: Array) -> None:
+        """``mbarrier.init``: phase 0 begins, `count` arrivals outstanding."""
+        targets = targets_of(step, address, own=True)
+        counts = step.machine.full(count)[targets.lanes].astype(np.int64)
+        for offset, entries in targets.by_offset():
+            slot = self.at.get(offset)
+            if slot is None:
+                slot = self.at[offset] = Mbarrier(self.blocks)
+            blocks = targets.blocks[entries]
+            self._range(step, targets, entries, counts[entries], 1)
+            again = slot.live[blocks]
+            if again.any():
+                first = slot.places[int(blocks[again.argmax()])]
+                targets.fail(
+                    step,
+                    "init of an mbarrier that is initialised already",
+                    entries[again],
+                    found=f"the one of {first.place}",
+                    hint="mbarrier.inval ends the old one; one thread initialises it",
+                )
+            self._twice(step, targets, entries)
+            slot.live[blocks] = True
+            slot.expected[blocks] = slot.pending[blocks] = counts[entries]
+            slot.bytes[blocks] = slot.phase[blocks] = 0
+            slot.places.update({int(block): step.instruction for block in blocks})
+        self._mark(step, targets, live=True)
+
+    def invalidate(self, step: Step, address: Array) -> None:
+        """``mbarrier.inval``: the eight bytes are ordinary memory again."""
+        targets = targets_of(step, address, own=True)
+        for offset, entries in targets.by_offset():
+            slot = self._slot(step, targets, offset, entries)
+            slot.live[targets.blocks[entries]] = False
+        self._mark(step, targets, live=False)
+
+    def arrive(
+        self,
+        step: Step,
+        targets: Targets,
+        counts: Array,
+        *,
+        nbytes: Array | None = None,
+        drop: bool = False,
+        complete: bool = True,
+    ) -> Array:
+        """Lanes arrive, each `counts` times, after announcing `nbytes`.
+
+        Args:
+            step: the instruction.
+            targets: what `targets` returned.
+            counts: per entry, int64.
+            nbytes: bytes that each entry expects besides.
+            drop: whether later phases expect as many arrivals less (``arrive_drop``).
+            complete: whether the phase may complete (false: ``.noComplete``).
+
+        Returns:
+            For each entry the state before its arrival, u64.
+        """
+        states = np.zeros(len(targets.blocks), np.uint64)
+        self._tell(step, targets, "arrive")
+        for offset, entries in targets.by_offset():
+            slot = self._slot(step, targets, offset, entries)
+            self._range(step, targets, entries, counts[entries], 1)
+            if nbytes is not None:
+                self._expect(step, slot, targets, entries, nbytes[entries])
+            lanes = tuple(axis[entries] for axis in targets.lanes)
+            slot.note(step.instruction, targets.blocks[entries], lanes)
+            states[entries] = states_before(slot, targets.blocks[entries], counts[entries])
+            self._arrive(step, offset, targets, entries, counts[entries], drop=drop, complete=complete)
+        self.events += 1
+        return states
+
+    def more(self, step: Step, targets: Targets) -> None:
+        """The current phase takes one more arrival for each entry."""
+        for offset, entries in targets.by_offset():
+            slot = self._slot(step, targets, offset, entries)
+            slot.pending += summed(targets.blocks[entries], np.ones(len(entries), np.int64), len(slot.live))
+            self._range(step, targets, entries, slot.pending[targets.blocks[entries]], 1)
+
+    def expect_tx(self, step: Step, targets: Targets, nbytes: Array) -> None:
+        """Lanes announce bytes; int64 per entry."""
+        self._tell(step, targets, "expect")
+        for offset, entries in targets.by_offset():
+            slot = self._slot(step, targets, offset, entries)
+            self._expect(step, slot, targets, entries, nbytes[entries])
+            self._settle(step, offset, slot)
+        self.events += 1
+
+    def complete_tx(self, step: Step, blocks: Array, addresses: Array, nbytes: Array) -> None:
+        """Bytes have landed (or a thread says so).
+
+        Args:
+            step: the instruction that they belong to, for errors.
+            blocks: whose mbarrier is told, indices in the slice, flat.
+            addresses: the offsets of the mbarriers, flat.
+            nbytes: how many bytes each is told of, flat.
+        """
+        targets = Targets((), np.asarray(blocks, np.int64), np.asarray(addresses, np.int64))
+        sizes = np.asarray(nbytes, np.int64)
+        for offset, entries in targets.by_offset():
+            slot = self._slot(step, targets, offset, entries)
+            slot.bytes -= summed(targets.blocks[entries], sizes[entries], len(slot.live))
+            self._check_bytes(step, slot, targets, entries)
+            self._settle(step, offset, slot)
+        self.events += 1
+
+    def completed(self, step: Step, targets: Targets, parity: Array | None, state: Array | None) -> BoolArray:
+        """For each entry whether the phase that it names, by parity or state, is complete."""
+        done = np.zeros(len(targets.blocks), np.bool_)
+        for offset, entries in targets.by_offset():
+            slot = self._slot(step, targets, offset, entries)
+            phase = slot.phase[targets.blocks[entries]]
+            if parity is not None:
+                done[entries] = (phase & 1) != parity[entries]
+                continue
+            wanted = np.asarray(state)[entries].astype(np.int64) >> PHASE_SHIFT
+            stale = (phase - wanted) & PHASES
+            if (stale > 1).any():
+                what = "wait for a phase that is neither the current one nor the one before"
+                targets.fail(step, what, entries[stale > 1])
+            done[entries] = stale == 1
+        return done
+
+    def hits(self, blocks: Array, offsets: Array, width: int) -> BoolArray:
+        """Which writes of `width` bytes, at flat `offsets` of `blocks`, hit a live mbarrier."""
+        found = np.zeros(len(blocks), np.bool_)
+        for offset, slot in self.at.items():
+            found |= slot.live[blocks] & (offsets < offset + BYTES) & (offsets + width > offset)
+        return found
+
+    def refuse_store(self, step: Step, address: Array, width: int, mask: BoolArray | None) -> None:
+        """Fails if a plain store of the executing lanes, or those of `mask`, hits a live mbarrier of their block."""
+        for offset, slot in self.at.items():
+            hit = (address < np.uint64(offset + BYTES)) & (address + np.uint64(width) > np.uint64(offset))
+            if not hit.any():
+                continue
+            lanes = hit & slot.live[:, None, None] & step.lanes() & (True if mask is None else mask)
+            if lanes.any():
+                step.fail(
+                    "mbarrier", f"store over the mbarrier at {offset:#x}", lanes=lanes, address=address, hint=OVER
+                )
+
+    def finish(self, machine: Machine) -> None:
+        """At the end of a slice, when everything asynchronous has finished.
+
+        Raises:
+            EmulationError: "mbarrier": bytes that were announced never came, or came and were never announced.
+        """
+        for offset, slot in self.at.items():
+            wrong = slot.live & (slot.bytes != 0)
+            if wrong.any():
+                block = int(wrong.argmax())
+                where = slot.places[block]
+                x, y, z = (int(axis) for axis in machine.blocks[block])
+                raise EmulationError(
+                    "mbarrier",
+                    "the block ends with bytes of a phase outstanding",
+                    path=machine.path,
+                    instruction=where,
+                    block=(x, y, z),
+                    address=offset,
+                    expected="a tx-count of 0",
+                    found=int(slot.bytes[block]),
+                    hint="expect_tx announces exactly the bytes that arrive: positive is too many announced",
+                )
+
+    def _slot(self, step: Step, targets: Targets, offset: int, entries: Array) -> Mbarrier:
+        slot = self.at.get(offset)
+        dead = np.ones(len(entries), np.bool_) if slot is None else ~slot.live[targets.blocks[entries]]
+        if slot is None or dead.any():
+            hint = "mbarrier.init by one thread, then a barrier (and fence.mbarrier_init for a cluster), come first"
+            targets.fail(step, f"no mbarrier was initialised at {offset:#x}", entries[dead], hint=hint)
+        return slot
+
+    def _arrive(
+        self, step: Step, offset: int, targets: Targets, entries: Array, counts: Array, *, drop: bool, complete: bool
+    ) -> None:
+        slot = self.at[offset]
+        left = summed(targets.blocks[entries], counts, len(slot.live))
+        if drop:
+            slot.expected -= left
+        here = left > 0
+        if not complete and (here & (left >= slot.pending)).any():
+            targets.fail(step, "arrive.noComplete would complete the phase", entries)
+        while True:
+            now = np.minimum(left, slot.pending)
+            slot.pending -= now
+            left -= now
+            done = self._settle(step, offset, slot)
+            if not left.any():
+                return
+            stuck = (left > 0) & ~done
+            if stuck.any():
+                block = int(stuck.argmax())
+                targets.fail(
+                    step,
+                    "more arrivals than the phase takes, whose bytes are still outstanding",
+                    entries[targets.blocks[entries] == block],
+                    expected=f"{int(slot.expected[block])} arrivals",
+                    found=f"{int(left[block])} more, and {int(slot.bytes[block])} bytes outstanding",
+                )
+
+    def _expect(self, step: Step, slot: Mbarrier, targets: Targets, entries: Array, nbytes: Array) -> None:
+        self._range(step, targets, entries, nbytes, 0)
+        slot.bytes += summed(targets.blocks[entries], nbytes, len(slot.live))
+        self._check_bytes(step, slot, targets, entries)
+
+    def _settle(self, step: Step, offset: int, slot: Mbarrier) -> BoolArray:
+        done = slot.settle()
+        if done.any():
+            for observer in step.machine.observers:
+                observer.mbarrier_completed(offset, done)
+        return done
+
+    @staticmethod
+    def _tell(step: Step, targets: Targets, action: str) -> None:
+        for observer in step.machine.observers:
+            observer.mbarrier(step, targets, action)
+
+    def _mark(self, step: Step, targets: Targets, *, live: bool) -> None:
+        """Writes the eight bytes of mbarriers that begin or end."""
+        offsets = targets.offsets.astype(np.uint64)
+        words = offsets | np.uint64(MARK) if live else np.zeros_like(offsets)
+        step.machine.shared.rows.put(targets.blocks, offsets, BYTES, words)
+        self._tell(step, targets, "init" if live else "inval")
+        self.events += 1
+
+    def _check_bytes(self, step: Step, slot: Mbarrier, targets: Targets, entries: Array) -> None:
+        wrong = np.abs(slot.bytes) > MOST
+        if wrong.any():
+            block = int(wrong.argmax())
+            targets.fail(
+                step,
+                "tx-count of an mbarrier out of range",
+                entries[targets.blocks[entries] == block],
+                expected=f"-{MOST} to {MOST}",
+                found=int(slot.bytes[block]),
+            )
+
+    def _range(self, step: Step, targets: Targets, entries: Array, counts: Array, least: int) -> None:
+        wrong = (counts < least) | (counts > MOST)
+        if wrong.any():
+            what = "count of an mbarrier out of range"
+            targets.fail(step, what, entries[wrong], expected=f"{least} to {MOST}", found=int(counts[wrong][0]))
+
+    def _twice(self, step: Step, targets: Targets, entries: Array) -> None:
+        blocks, counts = np.unique(targets.blocks[entries], return_counts=True)
+        if (counts > 1).any():
+            several = entries[targets.blocks[entries] == blocks[counts > 1][0]]
+            what = f"{len(several)} threads initialise one mbarrier"
+            targets.fail(step, what, several, hint="let one thread of the block do it")

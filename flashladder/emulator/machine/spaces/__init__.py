@@ -1,0 +1,1 @@
+"""Shared memory as a block and a cluster see it."""

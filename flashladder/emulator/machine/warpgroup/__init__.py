@@ -1,0 +1,1 @@
+"""Products of warpgroups, their fences and the descriptors of their operands."""

@@ -1,0 +1,1 @@
+"""What comes before what: clocks, findings and the accesses that wait for a barrier."""

@@ -1,0 +1,114 @@
+"""Whether every use of an mbarrier comes after its init, and its end after every use.
+
+Why: arrivals and waits are atomic with respect to each other, but `init` and `inval` are not; a barrier (and, for the
+blocks of a cluster, the cluster's barrier) has to stand between. A bulk copy tells an mbarrier of its bytes in the
+async proxy: a ``fence.mbarrier_init`` (or ``fence.proxy.async``) has to follow the init.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flashladder.emulator.observe.ordering.clocks import Clocks
+from flashladder.emulator.observe.ordering.finding import Finding
+from flashladder.emulator.values import Array, BoolArray
+
+PUBLIC = 3
+
+
+@dataclass
+class _Life:
+    """One mbarrier: what began or ended it last, and the latest use by each thread since."""
+
+    thread: int
+    time: int
+    site: int
+    used: Array  # time by thread, 0: never
+    sites: Array
+    ended: bool
+    public: int = 0  # 1: its thread executed fence.mbarrier_init, 2: and arrived at the cluster's barrier, 3: all have
+
+
+class MbarrierUses:
+    """The mbarriers of a block, or of a cluster, by address."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self.clocks = clocks
+        self._lives: dict[int, _Life] = {}
+
+    def use(self, address: Array, mask: BoolArray, action: str, site: int, now: int) -> list[Finding]:
+        """Lanes use mbarriers.
+
+        Args:
+            address: (warps, lanes).
+            mask: the lanes that do, (warps, lanes).
+            action: ``init``, ``inval``, or anything else that uses it.
+            site: the instruction's number.
+            now: the time.
+        """
+        threads = np.flatnonzero(mask)
+        places = np.broadcast_to(address, mask.shape).reshape(-1)[threads]
+        found: list[Finding] = []
+        for place in np.unique(places):
+            mine = threads[places == place]
+            life = self._lives.get(int(place))
+            if life is not None:
+                found += self._after_change(life, mine, int(place))
+            if action in ("init", "inval"):
+                if life is not None:
+                    found += self._after_uses(life, mine, int(place))
+                size = mask.size
+                never, sites = np.zeros(size, np.int64), np.zeros(size, np.int64)
+                life = _Life(int(mine[0]), now, site, never, sites, ended=action == "inval")
+                self._lives[int(place)] = life
+            elif life is not None:
+                life.used[mine], life.sites[mine] = now, site
+        return found
+
+    def fence(self, lanes: BoolArray) -> None:
+        """``fence.mbarrier_init`` of these lanes, (warps, 32): a barrier of the cluster publishes what they began."""
+        self._step(0, lanes)
+
+    def arrive(self, lanes: BoolArray) -> None:
+        """These lanes arrive at the barrier of the cluster."""
+        self._step(1, lanes)
+
+    def meet(self) -> None:
+        """The barrier of the cluster is complete."""
+        self._step(2, None)
+
+    def _step(self, stage: int, lanes: BoolArray | None) -> None:
+        for life in self._lives.values():
+            if life.public == stage and not life.ended and (lanes is None or lanes.reshape(-1)[life.thread]):
+                life.public += 1
+
+    def counted(self, thread: int, place: int) -> list[Finding]:
+        """A copy that a thread issues will tell the mbarrier at a place: it needs its init, and a fence behind that."""
+        life = self._lives.get(place)
+        if life is None:
+            return []
+        mine = np.array([thread])
+        first = np.array([life.thread]), np.array([life.time])
+        found = self._after_change(life, mine, place)
+        if found or life.public or self.clocks.all_ordered(mine, *first, fenced=True).all():
+            return found
+        return [Finding("mbarrier fence", life.site, place, life.thread, thread, 1)]
+
+    def _after_change(self, life: _Life, threads: Array, place: int) -> list[Finding]:
+        if life.public == PUBLIC:
+            return []
+        others, times = np.full_like(threads, life.thread), np.full_like(threads, life.time)
+        late = threads[~self.clocks.ordered(threads, others, times)]
+        return [Finding("mbarrier", life.site, place, life.thread, int(late[0]), late.size)] if late.size else []
+
+    def _after_uses(self, life: _Life, threads: Array, place: int) -> list[Finding]:
+        users = np.flatnonzero(life.used)
+        if not users.size:
+            return []
+        late = users[~self.clocks.ordered(np.full_like(users, threads[0]), users, life.used[users])]
+        if not late.size:
+            return []
+        first = int(late[0])
+        return [Finding("mbarrier", int(life.sites[first]), place, first, int(threads[0]), 1)]

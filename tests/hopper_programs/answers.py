@@ -1,0 +1,80 @@
+"""What a chip answered to the programs: the committed file, and how it is made of the runner's answers.json.
+
+Run: ``python -m tests.hopper_programs.answers build/hopper_programs/answers.json`` keeps in `FILE` the answers to
+programs that are still the same, as the chip gave them; tests/nvcc/test_hopper_programs.py compares.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+import gzip
+import json
+from pathlib import Path
+import sys
+from typing import Any
+
+import numpy as np
+
+from flashladder.emulator.values import Array
+from flashladder.files import write_atomic
+from tests.hopper_programs.export import digest
+from tests.hopper_programs.program import HERE, programs
+from tests.hopper_programs.tensors import REFUSED
+
+FILE = HERE.parent / "data" / "hopper_programs_h200.json.gz"
+SCHEMA = 1
+GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One program on a chip.
+
+    Attributes:
+        digest: of instructions, inputs and launch; tells whether the program of today is the one that ran.
+        outputs: raw bytes of each result, base64.
+        distinct: how many different answers repeated launches gave.
+        error: why there is no answer.
+        against_expected: the first difference from the reference of that day.
+    """
+
+    name: str
+    digest: str
+    outputs: tuple[str, ...]
+    distinct: int
+    error: str | None
+    against_expected: str | None
+
+    def arrays(self, like: tuple[Array, ...]) -> list[Array]:
+        """The results as arrays of these shapes and types."""
+        raw = (base64.b64decode(text) for text in self.outputs)
+        return [np.frombuffer(data, array.dtype).reshape(array.shape) for data, array in zip(raw, like, strict=True)]
+
+
+def _document(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    document: dict[str, Any] = json.loads(gzip.decompress(data) if data.startswith(GZIP) else data)
+    assert document["schema"] == SCHEMA
+    return document
+
+
+def read(path: Path = FILE) -> dict[str, Answer]:
+    """The answers by program."""
+    records = _document(path)["records"]
+    return {each["name"]: Answer(**{**each, "outputs": tuple(each["outputs"])}) for each in records}
+
+
+def keep(found: Path, out: Path = FILE) -> int:
+    """Keeps the answers to programs of today in `out`, compressed without a time stamp; how many there are."""
+    document = _document(found)
+    known = {digest(each, each.make()): str(each) for each in (*programs().values(), *REFUSED)}
+    same = [each for each in document["records"] if each["digest"] in known]
+    document["records"] = [each | {"name": known[each["digest"]]} for each in same]
+    text = json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
+    write_atomic(out, gzip.compress(text.encode(), mtime=0))
+    return len(same)
+
+
+if __name__ == "__main__":
+    print(f"{keep(Path(sys.argv[1]))} of {len(programs()) + len(REFUSED)} programs")

@@ -1,0 +1,322 @@
+"""Tensor maps and what is wrong with them or with the copies that use them: one clear line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from flashladder import emulator
+from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.machine.copies.boxes import boxes, swizzled
+from flashladder.emulator.machine.copies.tensor_map import DATA_TYPES, SWIZZLES, Decoded, TensorMap, decoded
+from flashladder.emulator.values import Array
+
+GOOD: Mapping[str, Any] = {
+    "dtype": "f16", "dims": (128, 64), "strides": (256,), "box": (64, 16), "swizzle": "128B",
+}  # fmt: skip
+
+
+def tensor() -> Array:
+    return np.zeros((64, 128), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "f8"}, "dtype of a tensor map: expected one of u8, u16, .*, found 'f8'"),
+        ({"swizzle": "256B"}, "swizzle of a tensor map: expected one of none, 32B, 64B, 128B, found '256B'"),
+        ({"interleave": "16B"}, "interleave of a tensor map: expected one of none, found '16B'"),
+        ({"fill": "ones"}, "fill of a tensor map: expected one of zeros, nan"),
+        ({"dtype": "s64", "box": (8, 8), "fill": "nan", "dims": (32, 64)}, "zeros for a tensor of integers, found nan"),
+        ({"l2_promotion": "1K"}, "l2_promotion of a tensor map"),
+        ({"dims": ()}, "rank of a tensor map: expected 1 to 5 dims, found 0"),
+        ({"dims": (1,) * 6}, "rank of a tensor map: expected 1 to 5 dims, found 6"),
+        ({"strides": ()}, "strides of a tensor map: expected 1 numbers for 2 dims, found 0"),
+        ({"box": (64,)}, "box of a tensor map: expected 2 numbers for 2 dims, found 1"),
+        ({"element_strides": (1,)}, "element_strides of a tensor map: expected 2 numbers"),
+        ({"dims": (0, 64)}, "dims of a tensor map: expected 1 to 2.32 each"),
+        ({"strides": (250,)}, r"strides of a tensor map: expected multiples of 16 bytes below 2.40, found \(250,\)"),
+        ({"strides": (-256,)}, "strides of a tensor map: expected multiples of 16 bytes"),
+        ({"box": (64, 257)}, r"box of a tensor map: expected 1 to 256 elements each, found \(64, 257\)"),
+        ({"box": (64, 0)}, "box of a tensor map: expected 1 to 256 elements each"),
+        ({"element_strides": (1, 9)}, "element_strides of a tensor map: expected 1 to 8 each"),
+        ({"box": (12, 16)}, "box of a tensor map: expected rows of a multiple of 16 bytes, found 24 bytes"),
+        ({"box": (72, 16)}, "box of a tensor map: expected rows of at most 128B, the swizzle's span, found 144 bytes"),
+        ({"dims": (128, 65)}, "dims and strides of a tensor map: expected a tensor within its array, of which 16384"),
+        ({"strides": (272,)}, "found 17392 bytes from the first element to the end of the last"),
+    ],
+)
+def test_what_the_driver_would_refuse(change: Mapping[str, Any], message: str) -> None:
+    TensorMap(tensor(), **GOOD)
+    with pytest.raises(EmulationError, match=message) as caught:
+        TensorMap(tensor(), **{**GOOD, **change})
+    assert caught.value.kind == "arguments"
+    assert "\n" not in str(caught.value)
+
+
+def test_a_part_of_an_array_ends_with_the_array() -> None:
+    TensorMap(tensor()[32:], **{**GOOD, "dims": (128, 32)})
+    with pytest.raises(EmulationError, match="of which 8192 bytes are left"):
+        TensorMap(tensor()[32:], **{**GOOD, "dims": (128, 33)})
+
+
+@st.composite
+def maps(draw: st.DrawFn) -> TensorMap:
+    """Any map that the driver takes, of no array."""
+    rank = draw(st.integers(1, 5))
+    dtype, swizzle = draw(st.sampled_from(DATA_TYPES)), draw(st.sampled_from(SWIZZLES))
+    size = TensorMap(0, dtype, (1,), (), (16,)).itemsize
+    most = {"none": 256, "32B": 32 // size, "64B": 64 // size, "128B": 128 // size}[swizzle]
+    inner = 16 // size * draw(st.integers(1, max(1, min(most, 64) * size // 16)))
+    axes = st.integers(1, 5)
+    return TensorMap(
+        0,
+        dtype,
+        tuple(draw(st.lists(st.integers(1, 40), min_size=rank, max_size=rank))),
+        tuple(16 * each for each in draw(st.lists(st.integers(0, 1 << 30), min_size=rank - 1, max_size=rank - 1))),
+        (inner, *draw(st.lists(axes, min_size=rank - 1, max_size=rank - 1))),
+        tuple(draw(st.lists(st.integers(1, 8), min_size=rank, max_size=rank))),
+        swizzle=swizzle,
+        l2_promotion=draw(st.sampled_from(("none", "64B", "128B", "256B"))),
+    )
+
+
+@given(given_map=maps(), address=st.integers(0, 1 << 50))
+@settings(max_examples=60, deadline=None)
+def test_a_map_is_read_back_from_its_bytes(given_map: TensorMap, address: int) -> None:
+    contents = given_map.encoded(16 * address)
+    found = decoded(contents)
+    assert found is not None
+    assert found.address == 16 * address
+    names = ("dtype", "dims", "strides", "box", "element_strides", "swizzle", "interleave", "fill", "l2_promotion")
+    assert [getattr(found.map, name) for name in names] == [getattr(given_map, name) for name in names]
+    assert decoded(contents[:60] + bytes([contents[60] ^ 1]) + contents[61:]) is None  # written over
+
+
+@given(given_map=maps(), corner=st.lists(st.integers(-30, 45), min_size=5, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_units_of_a_box_are_its_elements(given_map: TensorMap, corner: list[int]) -> None:
+    """However many elements move at once, the same bytes are inside, in the same order."""
+    found = boxes(Decoded(4096, given_map), np.array([corner[: given_map.rank]], dtype=np.int64))
+    single = found.unit // given_map.itemsize
+    assert found.addresses.shape[1] * found.unit == given_map.box_bytes
+    assert len(found.places) * 16 == given_map.box_bytes
+    steps = (1, *given_map.element_strides[1:])
+    for number in range(0, found.addresses.shape[1], 7):
+        rest, address, inside = number * single, 4096, True
+        for axis, count in enumerate(given_map.counts):
+            rest, at = divmod(rest, count)
+            place = corner[axis] + at * steps[axis]
+            address += place * (given_map.itemsize if axis == 0 else given_map.strides[axis - 1])
+            inside &= 0 <= place < given_map.dims[axis]
+        assert found.inside is None or found.inside[0, number] == inside
+        assert found.inside is not None or inside
+        assert found.addresses[0, number] == address
+
+
+@pytest.mark.parametrize(("swizzle", "rows"), [("32B", 2), ("64B", 4), ("128B", 8)])
+def test_swizzling_permutes_the_pieces_of_a_span(swizzle: str, rows: int) -> None:
+    every = np.arange(0, 4096, 16)
+    moved = swizzled(every, swizzle)
+    assert sorted(moved.tolist()) == every.tolist()
+    span = int(swizzle[:-1])
+    assert (moved // span == every // span).all()
+    first = moved[every % span == 0] % span // 16  # where the first piece of each span lies
+    line = every[every % span == 0] // 128
+    assert (first == (line % rows) % (span // 16)).all()
+
+
+# --- copies that use them ---------------------------------------------------------------------------------------------
+
+HEAD = """.version 8.6
+.target sm_90
+.address_size 64
+.visible .entry k(.param .align 128 .b8 m[128], .param .u64 p)
+{
+.shared .align 1024 .b8 box[4096]; .shared .align 8 .b64 bar;
+.reg .b32 at, mb, turn; .reg .b64 map, out; .reg .pred one, ok;
+mov.b64 map, m; cvta.param.u64 map, map; ld.param.u64 out, [p];
+mov.u32 at, box; mov.u32 mb, bar; mov.u32 turn, %tid.x; setp.eq.u32 one, turn, 0;
+@one mbarrier.init.shared::cta.b64 [mb], 1;
+bar.sync 0;
+@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;
+"""
+LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+TAIL = """
+again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
+@!ok bra again;
+ret;
+}
+"""
+
+
+def launch(text: str, *arguments: Any) -> None:
+    given_map = TensorMap(tensor(), **GOOD)
+    emulator.load(HEAD + text + TAIL, path="k.ptx").kernel().launch((2,), (64,), arguments or (given_map, tensor()))
+
+
+STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (f"@one {LOAD} [at], [out, {{0, 0}}], [mb];", "tensor map", "the address names no tensor map"),
+        (f"@one {LOAD} [at], [map+8, {{0, 0}}], [mb];", "misaligned", "a tensor map.*expected a multiple of 64"),
+        (f"@one {LOAD.replace('2d', '3d')} [at], [map, {{0, 0, 0}}], [mb];", "tensor map", "expected 3, as .* found 2"),
+        (f"@one {LOAD} [at], [map, {{0, 0, 0}}], [mb];", "syntax", "coordinates of a box.*expected 2, found 3"),
+        (f"@one {LOAD} [at], [map], [mb];", "syntax", "coordinates of a box.*expected 2, found 0"),
+        (f"@one {LOAD} [at+64], [map, {{0, 0}}], [mb];", "misaligned", "shared memory .* a multiple of 128, found 64"),
+        (f"@one {LOAD} [at+2176], [map, {{0, 0}}], [mb];", "out-of-bounds", "ends behind the block's 4104 bytes"),
+        (f"@one {LOAD} [at], [map, {{0, 0}}], [mb+4];", "misaligned", "an mbarrier is 8 bytes aligned to 8"),
+        (f"@one {LOAD} [at], [map, {{0, 0}}], [at+2048];", "mbarrier", "no mbarrier was initialised at 0x800"),
+        (f"@one {LOAD}.multicast::cluster [at], [map, {{0, 0}}], [mb], 3;", "arguments", "that a cluster of 1"),
+        (f"@one {LOAD}.multicast::cluster [at], [map, {{0, 0}}], [mb], 0;", "arguments", "names no block"),
+        (f"@one {STORE} [map, {{0, 0}}], [at];", "uninitialised", "shared memory not written before, at 0x0"),
+        (f"@one {LOAD} [at], [map, {{-4, 0}}], [mb];", "tensor map", "bytes along its row.*found -8"),
+        (f"@one {STORE} [map, {{0, -1}}], [at];", "tensor map", "begins before its tensor.*0 or more"),
+        (f"@one {STORE} [map, {{4, 0}}], [at];", "tensor map", "bytes along its row.*multiple of 16, found 8"),
+        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [map, {0}];", "syntax", "coordinates of a box"),
+        ("prefetch.tensormap [out];", "tensor map", "the address names no tensor map"),
+        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [at], [out], 24, [mb];", "misaligned",
+         "bytes of a bulk copy.*a multiple of 16, found 24"),
+        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [at], [out+8], 32, [mb];", "misaligned",
+         "global memory of a bulk copy"),
+        ("@one cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [at], [out+16384], 32, [mb];",
+         "out-of-bounds", "16 bytes past the end of the nearest buffer"),
+        ("cp.async.bulk.global.shared::cta.bulk_group [out], [at+8], 32;", "misaligned", "shared memory of a bulk"),
+        ("cp.async.bulk.prefetch.L2.global [out], 8;", "misaligned", "bytes of a bulk prefetch"),
+        ("cp.async.bulk.wait_group turn;", "unsupported", "group count.*a constant of at least 0, found turn"),
+        ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.xor.tile.bulk_group [map, {0, 0}], [at];", "unsupported",
+         "reduction .xor of elements of type f16"),
+    ],
+)  # fmt: skip
+def test_a_copy_that_may_not_be(text: str, kind: str, message: str) -> None:
+    with pytest.raises(EmulationError, match=message) as caught:
+        launch(text)
+    assert caught.value.kind == kind
+    assert "\n" not in str(caught.value)
+    assert caught.value.line == 13 or kind == "mbarrier"
+
+
+def test_a_copy_over_its_own_mbarrier() -> None:
+    copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+    with pytest.raises(EmulationError, match=r"a copy over an mbarrier, at 0x1000.*memory of its own") as caught:
+        launch(f".shared .align 16 .b8 more[64];\n@one {copy} [at+2064], [out], 2048, [mb];")
+    assert caught.value.kind == "mbarrier"
+
+
+def test_a_copy_that_needs_the_rest_of_a_buffer() -> None:
+    """The map tells of a tensor that the memory does not hold: only on the machine that runs it is that known."""
+    short = np.zeros(4096, np.uint8)
+    contents = TensorMap(0, **GOOD)
+    given = contents.encoded(1 << 36)
+    with pytest.raises(
+        EmulationError, match=r"past the end of the nearest buffer|which has no buffer|before the start"
+    ):
+        launch(f"@one {LOAD} [at], [map, {{0, 40}}], [mb];", given, short)
+
+
+def test_a_tensor_is_named_by_its_place_among_the_arguments() -> None:
+    array = np.arange(64 * 128, dtype=np.uint16).reshape(64, 128)
+    fields = {**GOOD, "dtype": "u16"}
+    text = f"@one {LOAD} [at], [map, {{0, 0}}], [mb];"
+    launch(text, TensorMap(1, **fields), array)
+    with pytest.raises(EmulationError, match="tensor of a tensor map: expected an array, or the index of one"):
+        launch(text, TensorMap(0, **fields), array)
+    with pytest.raises(EmulationError, match="a tensor within its array"):
+        launch(text, TensorMap(1, **fields), array[:32].copy())
+
+
+def test_a_map_may_be_a_member_of_a_structure() -> None:
+    """Where C++ puts it: behind a number at the next multiple of 128 bytes."""
+    text = HEAD.replace("m[128]", "m[256]") + f"@one {LOAD} [at], [map+128, {{0, 0}}], [mb];" + TAIL
+    kernel = emulator.load(text).kernel()
+    kernel.launch(1, 64, ((np.int32(5), TensorMap(tensor(), **GOOD)), tensor()))
+
+
+def test_a_map_may_lie_in_global_memory() -> None:
+    """A copy of the parameter's bytes is the map as well."""
+    room = np.zeros(256, np.uint8)
+    text = """.reg .b64 word; .reg .b32 n; mov.u32 n, 0;
+next: ld.b64 word, [map]; st.global.b64 [out], word; add.s64 map, map, 8; add.s64 out, out, 8; add.u32 n, n, 1;
+setp.lt.u32 ok, n, 16;
+@ok bra next;
+sub.s64 out, out, 128;
+"""
+    launch(f"{text}@one {LOAD} [at], [out, {{0, 0}}], [mb];", TensorMap(tensor(), **GOOD), room)
+
+
+# --- maps that a program makes ----------------------------------------------------------------------------------------
+
+BUILD = """.shared .align 128 .b8 own[128]; .reg .b32 here, zero; .reg .b64 tensor, wide;
+mov.u32 here, own; mov.u32 zero, 0; mov.u64 tensor, out; add.s64 out, out, 16384; mad.lo.u32 zero, turn, 4, here;
+setp.lt.u32 ok, turn, 32;
+@ok st.shared.u32 [zero], 0;
+bar.sync 0;
+@one tensormap.replace.tile.global_address.shared::cta.b1024.b64 [here], tensor;
+@one tensormap.replace.tile.rank.shared::cta.b1024.b32 [here], 1;
+@one tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [here], 0, 64;
+@one tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [here], 1, 16;
+@one tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [here], 0, 128;
+@one tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [here], 1, 64;
+mov.u64 wide, 256;
+@one tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [here], 0, wide;
+@one tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [here], 0, 1;
+@one tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [here], 1, 1;
+@one tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [here], 6;
+@one tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [here], 0;
+@one tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [here], 3;
+@one tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [here], 0;
+bar.sync 0;
+@ok tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [out], [here], 128;
+@one fence.proxy.tensormap::generic.acquire.gpu [out], 128;
+"""
+SHOW = """
+again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
+@!ok bra again;
+.reg .b32 word, place; mad.lo.u32 place, turn, 4, at; ld.shared.u32 word, [place]; add.s64 out, out, 128;
+mul.wide.u32 wide, turn, 4; add.s64 out, out, wide; st.global.u32 [out], word;
+ret;
+}
+"""
+
+
+def built(text: str = BUILD) -> Array:
+    """The first 64 words of the box at (0, 16) of a tensor of which the kernel makes the map."""
+    memory = np.zeros(16384 + 512, np.uint8)
+    memory[:16384].view(np.uint16)[:] = np.arange(8192)
+    load = f"@one {LOAD} [at], [out, {{0, 16}}], [mb];"
+    program = emulator.load(HEAD + text + load + SHOW, path="k.ptx")
+    program.kernel().launch((1,), (64,), (TensorMap(tensor(), **GOOD), memory))
+    return memory[16384 + 128 :].view(np.uint16)[:128]
+
+
+def test_a_map_that_the_program_makes() -> None:
+    rows = np.arange(8192).reshape(64, 128)[16:18, :64].reshape(2, 8, 8)
+    wanted = [rows[0].reshape(-1), rows[1][np.arange(8) ^ 1].reshape(-1)]  # the second row is swizzled
+    assert built().tolist() == np.concatenate(wanted).tolist()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[here], 0, 64;", "[here], 0, 128;", "rows of at most 128B, the swizzle's span, found 256 bytes"),
+        ("[here], 1, 16;", "[here], 5, 16;", "box_dim 5 of a tensor map"),
+        ("b1024.b32 [here], 6;", "b1024.b32 [here], 8;", "elemtype of a tensor map"),
+        ("swizzle_mode.shared::cta.b1024.b32 [here], 3;", "swizzle_mode.shared::cta.b1024.b32 [here], 4;",
+         "swizzle_mode of a tensor map"),
+        ("@one tensormap.replace.tile.rank.shared::cta.b1024.b32 [here], 1;", "", "rank of a tensor map: expected"),
+        ("[zero], 0;", "[zero], 7;", "what is changed is no tensor map"),
+        ("[out], [here], 128;", "[out], [here], 64;", "size of a tensor map"),
+    ],
+)  # fmt: skip
+def test_a_map_that_a_program_makes_wrong(old: str, new: str, message: str) -> None:
+    assert old in BUILD
+    with pytest.raises(EmulationError, match=message):
+        built(BUILD.replace(old, new, 1))

@@ -1,0 +1,145 @@
+"""Attention as Hopper kernels are built, on the emulator: right, without a hazard in any order, quick.
+
+Two consumer warpgroups and a producer warp: TMA, rings of mbarriers, setmaxnreg, wgmma with two groups in flight. The
+kernel is hopper_loop/attention.cu. In the suite every length runs once, as in test_emulator_speed.py.
+
+Run: pytest tests/nvcc/test_hopper_loop.py [--benchmark-enable -n 0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from flashladder import emulator
+from flashladder.build import compile as compiling
+from flashladder.build.scheduler import fill_all
+from flashladder.build.store import ptx_entry
+from flashladder.emulator.machine.copies.tensor_map import TensorMap
+from flashladder.emulator.run.launch import Kernel
+from flashladder.emulator.values import Array
+from flashladder.errors import FlashladderError
+
+pytestmark = pytest.mark.nvcc
+
+FOLDER = Path(__file__).parent / "hopper_loop"
+TILE = 128
+SHARED_BYTES = 5 * 2 * TILE * TILE + 9 * 8
+THREADS = 384
+LENGTHS = (256, 512, 1024, 2048)
+ROUNDS = 5
+
+
+@cache
+def ptx(before: str = "") -> str:
+    """The kernel as PTX for sm_90a, with some text before it, compiled where the store lacks it."""
+    tools = compiling.tools_of()
+    flags = ("-arch=sm_90a", *(flag for flag in tools.nvcc_flags if not flag.startswith("-arch=")))
+    source = FOLDER / "attention.cu"
+    entry = ptx_entry(before + '#include "attention.cu"\n', FOLDER, [source], replace(tools, nvcc_flags=flags))
+    try:
+        fill_all([entry])
+    except FlashladderError as error:
+        pytest.skip(f"needs the toolchain: {error}")
+    return entry.ptx.read_text(encoding="utf-8")
+
+
+@cache
+def attention() -> Kernel:
+    """The kernel, parsed."""
+    return emulator.load(ptx(), path="attention.ptx").kernel()
+
+
+@cache
+def tensors(length: int) -> tuple[Array, Array, Array]:
+    """Q, K and V, (length, 128) of f16."""
+    generator = np.random.default_rng(length)
+    q, k, v = (generator.standard_normal((length, TILE)).astype(np.float16) for _ in range(3))
+    return q, k, v
+
+
+def box(matrix: Array) -> TensorMap:
+    """The map that fills a tile: two halves of 64 columns, each row of them 128 swizzled bytes."""
+    return TensorMap(matrix, "f16", (64, len(matrix), 2), (256, 128), (64, TILE, 2), swizzle="128B")
+
+
+def launch(kernel: Kernel, length: int, *observers: emulator.Counters | emulator.Hazards, **options: object) -> Array:
+    """Attention of one head: (length, 128) of f32."""
+    out = np.zeros((length, TILE), np.float32)
+    blocks, scale = length // TILE, np.float32(np.log2(np.e) / np.sqrt(TILE))
+    arguments = (out, *map(box, tensors(length)), np.int32(blocks), scale)
+    kernel.launch((blocks,), (THREADS,), arguments, shared_bytes=SHARED_BYTES, observers=observers, **options)  # type: ignore[arg-type]  # passed through
+    return out
+
+
+@cache
+def expected(length: int) -> Array:
+    """The same in float64."""
+    q, k, v = (each.astype(np.float64) for each in tensors(length))
+    scores = q @ k.T / np.sqrt(TILE)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True) @ v)
+
+
+@pytest.mark.parametrize("schedule", ["together", "reverse", 3])
+def test_it_is_right_and_nothing_is_reported_in_any_order(schedule: str | int) -> None:
+    hazards = emulator.Hazards()
+    found = launch(attention(), 384, hazards, schedule=schedule)
+    assert hazards.render() == ""
+    assert np.abs(found - expected(384)).max() < 5e-4
+
+
+def test_counters_tell_the_tensor_cores_work() -> None:
+    """Four products of 128 x 128 x 128 numbers and two warpgroups take 512 cycles each: 8192 for a tile at S = 512."""
+    counters = emulator.Counters()
+    launch(attention(), 512, counters)
+    assert counters.tensor_cycles == 4 * 8192
+    assert counters.wgmma_cycles == counters.tensor_cycles
+    tiles = 4 * 4 * 2
+    assert counters.wgmma_shared_bytes == tiles * 8 * 32 * ((64 + 128) + 128)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("wgmma.fence.sync.aligned;", "", "missing-fence"),
+        ("wgmma.wait_group.sync.aligned 0;", "", "in-flight"),
+        ("wgmma.wait_group.sync.aligned 1;", "", "in-flight"),
+        ("wgmma.commit_group.sync.aligned;", "", "in-flight"),
+    ],
+)
+def test_what_wgmma_needs_is_missed(old: str, new: str, kind: str) -> None:
+    with pytest.raises(emulator.EmulationError) as caught:
+        launch(emulator.load(ptx().replace(old, new), path="mutant.ptx").kernel(), 384)
+    assert caught.value.kind == kind
+
+
+def test_a_stage_that_is_given_back_too_early_is_a_race() -> None:
+    hazards = emulator.Hazards()
+    launch(emulator.load(ptx("#define RELEASED_EARLY true\n"), path="early.ptx").kernel(), 512, hazards)
+    assert hazards.reports
+    assert {each.kind for each in hazards.reports} <= {"WAR", "async overwrite"}
+    assert {each.first.opcode.split(".")[0] for each in hazards.reports} == {"wgmma"}
+    assert {each.second.opcode.split(".")[1] for each in hazards.reports} == {"async"}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_speed(benchmark: BenchmarkFixture, length: int) -> None:
+    launch(attention(), length)  # compiled, parsed and warm before the clock starts
+    counted: list[emulator.Counters] = []
+
+    def once() -> None:
+        counted.append(emulator.Counters())
+        launch(attention(), length, counted[-1], emulator.Hazards())
+
+    pedantic: Callable[..., None] = benchmark.pedantic
+    pedantic(once, rounds=ROUNDS, warmup_rounds=1)
+    benchmark.extra_info.update(
+        program="Hopper attention", seq_len=length, heads=1, lane_instructions=counted[-1].lane_instructions
+    )
