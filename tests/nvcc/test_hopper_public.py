@@ -1,7 +1,8 @@
-"""Hopper kernels that were not written here: CUB's, from the wheels' headers, and what Triton's compiler makes.
+"""Hopper programs that were not written here: what the wheels' headers hold, and what Triton's compiler makes.
 
-Nothing of them is kept: their PTX is made when the tests run. Triton is no requirement of this project; without it its
-tests are skipped (``pip install triton``).
+Kernels of CUB; libcu++'s copies, barriers and pipelines; the clusters of cooperative groups. Nothing of them is
+kept: their PTX is made when the tests run. Triton is no requirement of this project; without it its tests are skipped
+(``pip install triton``). CUTLASS's examples: test_hopper_cutlass.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from flashladder import emulator
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import ptx_entry
 from flashladder.emulator.machine.copies.tensor_map import TensorMap
+from flashladder.emulator.syntax.tree import Instruction
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.paths import BUILD
@@ -32,15 +34,30 @@ ROOM = 128  # bytes that CUB leaves before each tile
 
 
 @cache
-def transforms() -> emulator.Program:
-    """CUB's kernels."""
-    source = PUBLIC / "transform.cu"
-    entry = ptx_entry('#include "transform.cu"\n', PUBLIC, [source], tools())
+def made(file: str) -> emulator.Program:
+    """The kernels of a file of `PUBLIC`."""
+    entry = ptx_entry(f'#include "{file}.cu"\n', PUBLIC, [PUBLIC / f"{file}.cu"], tools())
     try:
         fill_all([entry])
     except FlashladderError as error:
         pytest.skip(f"needs the toolchain: {error}")
-    return emulator.load(entry.ptx.read_text(encoding="utf-8"), path="transform.ptx")
+    return emulator.load(entry.ptx.read_text(encoding="utf-8"), path=f"{file}.ptx")
+
+
+def kernel(file: str, part: str, *opcodes: str) -> emulator.Kernel:
+    """The one kernel whose name has a part; it has to use these opcodes, or it would witness nothing."""
+    (name,) = (name for name in made(file).entries if part in name)
+    found = made(file).kernel(name)
+    used = " ".join(each.opcode for each in found.function.body if isinstance(each, Instruction))
+    assert all(opcode in used for opcode in opcodes), f"{part} uses none of {opcodes}"
+    return found
+
+
+def clean(kernel: emulator.Kernel, *launch: Any, forgiven: str = "", **options: Any) -> None:
+    """One launch about which no check has anything to say but one kind of report, which it must have."""
+    hazards = emulator.Hazards()
+    kernel.launch(*launch, observers=(hazards,), **options)
+    assert {each.kind for each in hazards.reports} == ({forgiven} if forgiven else set()), hazards.render()
 
 
 def numbers(dtype: type[np.generic], count: int, start: int) -> tuple[Array, Array]:
@@ -72,23 +89,59 @@ def test_cub_transforms(
     start: int,
     schedule: str,
 ) -> None:
-    count, hazards = 4 * TILE + 333, emulator.Hazards()
+    count = 4 * TILE + 333
     pairs = [numbers(dtype, count, start) for dtype in dtypes]
     out = np.zeros(count, result)
     ins = tuple((whole, np.int32(start * whole.itemsize)) for whole, _ in pairs)
-    (name,) = (name for name in transforms().entries if f"{len(functor)}{functor}" in name)
-    kernel = transforms().kernel(name)
-    assert any("cp.async.bulk" in str(item) for item in kernel.function.body)
-    kernel.launch(
+    clean(
+        kernel("transform", f"{len(functor)}{functor}", "cp.async.bulk", "mbarrier.try_wait"),
         -(-count // TILE),
         THREADS,
         (np.int32(count), np.int32(PER_THREAD), bytes(1), out, *ins),
         shared_bytes=sum(whole.itemsize * TILE + ROOM for whole, _ in pairs),
-        observers=(hazards,),
         schedule=schedule,
     )
     np.testing.assert_array_equal(out, function(*(part for _, part in pairs)))
-    assert hazards.render() == ""
+
+
+def test_bulk_copies_of_libcu() -> None:
+    opcodes = ("cp.async.bulk.shared", "mbarrier.arrive.expect_tx", "cp.async.bulk.global", "fence.proxy.async")
+    source, out = np.arange(3072, dtype=np.float32), np.zeros(3072, np.float32)
+    clean(kernel("copies", "tile_there_and_back", *opcodes), 3, 96, (source, out))
+    np.testing.assert_array_equal(out, 2 * source)
+
+
+@pytest.mark.parametrize(
+    ("name", "threads", "opcodes", "forgiven"),
+    [
+        ("sum_tiles", 128, ("cp.async.bulk.shared", "mbarrier.expect_tx"), ""),
+        # The last thread to count down an atomic number ends the barriers: order by atomics is not followed.
+        ("sum_in_roles", 160, ("cp.async.mbarrier.arrive", "mbarrier.try_wait"), "mbarrier"),
+    ],
+)
+@pytest.mark.parametrize("schedule", ["together", "reverse", 3])
+def test_barriers_and_pipelines_of_libcu(
+    name: str, threads: int, opcodes: tuple[str, ...], forgiven: str, schedule: str | int
+) -> None:
+    source = np.random.default_rng(8).integers(-999, 999, (7, 1024), dtype=np.int32)
+    out = np.zeros(1024, np.int32)
+    arguments = (source, out, np.int32(len(source)))
+    clean(kernel("copies", name, *opcodes), 1, threads, arguments, schedule=schedule, forgiven=forgiven)
+    np.testing.assert_array_equal(out, source.sum(axis=0))
+
+
+def test_histogram_of_cooperative_groups() -> None:
+    values, counts = np.random.default_rng(9).integers(-3, 105, 5000, dtype=np.int32), np.zeros(100, np.int32)
+    arguments = (counts, np.int32(100), np.int32(25), values, np.int32(len(values)))
+    found = kernel("clusters", "histogram", "mapa", "barrier.cluster.arrive", "barrier.cluster.wait", "atom")
+    clean(found, 8, 64, arguments, cluster=4, shared_bytes=100)
+    np.testing.assert_array_equal(counts, np.bincount(values.clip(0, 99), minlength=100))
+
+
+def test_running_sums_of_cooperative_groups() -> None:
+    values, out = np.random.default_rng(10).integers(-99, 99, (8, 128), dtype=np.int32), np.zeros(8, np.int32)
+    clean(kernel("clusters", "running_sums", "redux.sync", "mapa"), 8, 128, (values, out), cluster=4)
+    np.testing.assert_array_equal(out, values.sum(axis=1).reshape(2, 4).cumsum(axis=1).reshape(8))
 
 
 def rows(array: Array) -> tuple[Any, ...]:
@@ -103,11 +156,11 @@ def launch(name: str, warps: int, grid: tuple[int, ...], *args: Any) -> None:
     pytest.importorskip("triton", reason="pip install triton")
     from tests.hopper_programs.public.triton_kernels import compiled
 
-    made, hazards = compiled(name, warps), emulator.Hazards()
-    assert "wgmma.mma_async" in made.ptx
-    scratch = (np.uint64(0), np.uint64(0))
-    kernel = emulator.load(made.ptx, path=f"{name}.ptx").kernel()
-    kernel.launch(grid, made.threads, (*args, *scratch), shared_bytes=made.shared_bytes, observers=(hazards,))
+    by_triton, hazards = compiled(name, warps), emulator.Hazards()
+    assert "wgmma.mma_async" in by_triton.ptx
+    arguments = (*args, np.uint64(0), np.uint64(0))
+    found = emulator.load(by_triton.ptx, path=f"{name}.ptx").kernel()
+    found.launch(grid, by_triton.threads, arguments, shared_bytes=by_triton.shared_bytes, observers=(hazards,))
     # Between init and the first copy Triton has a barrier of the block, but not the fence that the ISA asks for.
     assert {each.kind for each in hazards.reports} <= {"mbarrier fence"}
 
