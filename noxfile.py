@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parent
 REQUIREMENTS = ROOT / "requirements"
 TITLE = re.compile(r"^title: (.+)$", re.MULTILINE)
 EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}  # 1980, the first moment a zip can hold
+BARE = {"headers"}  # of requirements/: wheels of which only files are wanted, not what their Python code imports
 CXX_SUFFIXES = {".cuh", ".cu", ".h", ".cpp"}
 # A toolkit or compiler setting of the machine must not leak into a session.
 os.environ.pop("CUDA_HOME", None)
@@ -67,20 +68,22 @@ def share_files(session: nox.Session) -> None:
 
 
 def install(session: nox.Session, *names: str, torch: bool = True, venv: Path | None = None) -> None:
-    """Installs requirements/<name>.txt (and torch), unless the environment has exactly these already."""
+    """Installs requirements/<name>.txt (and torch), unless the environment has exactly these already; `BARE` alone."""
     venv = venv or Path(session.virtualenv.location)
     files = [REQUIREMENTS / f"{name}.txt" for name in names]
-    arguments = [f"torch=={pins()['torch']}"] if torch else []
+    arguments, bare = [f"torch=={pins()['torch']}"] if torch else [], list[str]()
     for file in files:
-        arguments += ["-r", file.relative_to(ROOT).as_posix()]
-    digest = hashlib.sha256(repr((arguments, sys.version_info[:2], os.environ.get("UV_FIND_LINKS"))).encode())
+        (bare if file.stem in BARE else arguments).extend(("-r", file.relative_to(ROOT).as_posix()))
+    digest = hashlib.sha256(repr((arguments, bare, sys.version_info[:2], os.environ.get("UV_FIND_LINKS"))).encode())
     for file in files:
         digest.update(file.read_bytes())
     stamp = venv / ".flashladder-stamp"
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == digest.hexdigest():
         return
     share_files(session)
-    session.run("uv", "pip", "install", "--python", str(venv), *arguments, silent=not sys.stderr.isatty())
+    for chosen in (arguments, ["--no-deps", *bare] if bare else []):
+        if chosen:
+            session.run("uv", "pip", "install", "--python", str(venv), *chosen, silent=not sys.stderr.isatty())
     stamp.write_text(digest.hexdigest(), encoding="utf-8")
 
 
@@ -130,7 +133,7 @@ def tests(session: nox.Session) -> None:
 
     A process more than there are CPUs, as some wait; each has one thread. ``-- -n0`` is one, for a debugger.
     """
-    install(session, "build", "analysis", "test", "slurm", "bundle")
+    install(session, "build", "analysis", "test", "slurm", "bundle", "headers")
     session.run("python", "-m", "flashladder.build.wheel")
     session.run("python", "-m", "pytest", *spread(), *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
@@ -143,7 +146,7 @@ def spread() -> tuple[str, ...]:
 @nox.session
 def coverage(session: nox.Session) -> None:
     """Lines and branches that all tests reach (-- --record keeps them)."""
-    install(session, "build", "analysis", "test", "slurm", "bundle", "coverage")
+    install(session, "build", "analysis", "test", "slurm", "bundle", "coverage", "headers")
     session.run("python", "-m", "flashladder.build.wheel")
     session.run("coverage", "erase")
     session.run("coverage", "run", "-m", "pytest", *spread(), env={"OMP_NUM_THREADS": "1"})
@@ -297,7 +300,8 @@ def dev(session: nox.Session) -> None:
     venv = ROOT / ".venv"
     if not (venv / "bin" / "python").exists():
         session.run("uv", "venv", "--python", sys.executable, str(venv))
-    install(session, "build", "analysis", "test", "browser", "slurm", "bundle", "lint", "typecheck", "dev", venv=venv)
+    names = ("build", "analysis", "test", "browser", "slurm", "bundle", "headers", "lint", "typecheck", "dev")
+    install(session, *names, venv=venv)
     editable = ("--no-deps", "--no-build-isolation", "--editable", ".")
     session.run("uv", "pip", "install", "--python", str(venv), *editable, silent=True)
     session.log("ready: `source .venv/bin/activate`, then `invoke --list`; nothing else on this machine was changed")
@@ -312,6 +316,7 @@ def relock(session: nox.Session) -> None:
     for name, groups in LOCK_GROUPS.items():
         out = REQUIREMENTS / f"{name}.txt"
         arguments = [f"--group={group}" for group in groups] + [f"--constraints={path}" for path in done]
+        arguments += ["--no-deps"] if name in BARE else []
         session.run("uv", "pip", "compile", *COMPILE_FLAGS, *arguments, "--output-file", str(out), silent=True)
         out.write_text(LOCK_HEADER + out.read_text(encoding="utf-8"), encoding="utf-8")
         done.append(out)
@@ -336,6 +341,7 @@ LOCK_GROUPS = {
     "slurm": ("slurm",),
     "node": ("node",),
     "bundle": ("bundle",),
+    "headers": ("headers",),
     "package": ("package",),
     "audit": ("audit",),
     "docs": ("docs",),

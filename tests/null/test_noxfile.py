@@ -172,6 +172,14 @@ def test_an_environment_that_is_right_is_left_alone(
     assert [n_installs(), n_installs()] == [1, 0]
 
 
+def test_headers_come_without_what_their_wheels_import(noxfile: ModuleType, tmp_path: Path) -> None:
+    session = FakeSession(tmp_path)
+    noxfile.install(session, "build", "headers", torch=False)
+    whole, bare = (each[each.index("-r") - 1 :] for each in session.ran)
+    assert whole[1:] == ("-r", "requirements/build.txt")
+    assert bare == ("--no-deps", "-r", "requirements/headers.txt")
+
+
 def test_uvs_cache_moves_only_to_another_file_system(
     noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

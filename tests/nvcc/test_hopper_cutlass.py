@@ -1,6 +1,6 @@
 """CUTLASS's own examples of wgmma and TMA on the emulator: nothing of them was written here, and nothing is kept.
 
-The wheel of CUTLASS's headers (``pip install --no-deps nvidia-cutlass``) holds the examples' sources; they are compiled
+The wheel of CUTLASS's headers (requirements/headers.txt) holds the examples' sources; they are compiled
 when the tests run. Their products are right. They also do what a GPU forgives, and the emulator says so:
 `wgmma_sm90.cu` multiplies tiles that other threads copy, with no barrier after their waits; `wgmma_tma_sm90.cu` has no
 fence between the mbarriers' init and the copies, and ends while its last copies are on their way. With that mended no
