@@ -22,7 +22,7 @@ TX = "mbarrier::complete_tx::bytes"
 
 # The CTA's first thread is `one`; `here` is the CTA's part of the last input in global memory, `at` shared memory.
 SETUP = """.shared .align 128 .b8 box[1024]; .shared .align 8 .b64 bar;
-.reg .b32 at, to, mb, turn, some; .reg .b64 here, far; .reg .pred one, ok;
+.reg .b32 at, to, mb, turn, some, next, bell; .reg .b64 here, far; .reg .pred one, ok;
 mov.u32 at, box; mov.u32 mb, bar; mov.u32 turn, %tid.x; setp.eq.u32 one, turn, 0; mad.lo.u32 to, turn, 4, at;
 mul.wide.u32 here, turn, 4; sub.s64 here, %at2, here;
 @one mbarrier.init.shared::cta.b64 [mb], {arrivals};
@@ -30,6 +30,11 @@ mul.wide.u32 here, turn, 4; sub.s64 here, %at2, here;
 """
 FENCE = "fence.proxy.async;\nbar.sync 0;\n"
 WAIT = "again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\n"
+TO_NEXT = f"""mov.u32 next, %cluster_ctarank; add.u32 next, next, 1; setp.eq.u32 ok, next, {CTAS};
+selp.u32 next, 0, next, ok;
+mapa.shared::cluster.u32 some, at, next; mapa.shared::cluster.u32 bell, mb, next;
+"""
+MEET = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
 COMMIT = "@one cp.async.bulk.commit_group;\n@one cp.async.bulk.wait_group 0;\nbar.sync 0;\n"
 
 
@@ -37,9 +42,21 @@ def _words(seed: int = 0) -> Array:
     return np.roll(edge("u32", N), 17 * seed)
 
 
-def _add(opcode: str, text: str, inputs: dict[str, Any], expected: dict[str, Array], note: str) -> None:
+def _add(
+    opcode: str, text: str, inputs: dict[str, Any], expected: dict[str, Array], note: str, cluster: int = 1
+) -> None:
     outputs = dict.fromkeys(expected, "u32")
-    CASES.append(Case(opcode, text, inputs, outputs, expected, note=note, target="sm_90", version="8.6"))
+    case = Case(opcode, text, inputs, outputs, expected, note=note, target="sm_90", version="8.6", cluster=cluster)
+    CASES.append(case)
+
+
+def _send(opcode: str, size: int, to: int, before: str) -> str:
+    """Each CTA's first `size` bytes go to byte `to` of the next one of the cluster, whose mbarrier counts them."""
+    return (
+        f"{SETUP.format(arrivals=1)}{before}{FENCE}@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], {size};\n"
+        f"{TO_NEXT}{MEET}add.u32 some, some, {to};\n@one {opcode} [some], [at], {size}, [bell];\n"
+        f"{WAIT}ld.shared.u32 d, [to+512];\n{MEET}"
+    )
 
 
 def _loads() -> None:
@@ -89,19 +106,16 @@ def _many() -> None:
 
 
 def _sends() -> None:
-    """From shared memory to shared memory of the same CTA, by the cluster's address."""
+    """From shared memory to that of another CTA; an H200 stops at an address that is not of a cluster's window."""
     words = _words(2)
     opcode = f"cp.async.bulk.shared::cluster.shared::cta.{TX}"
     for size, to in ((512, 512), (64, 768)):
-        text = (
-            f"{SETUP.format(arrivals=1)}st.shared.u32 [to], words;\nst.shared.u32 [to+512], 3;\n{FENCE}"
-            f"@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], {size};\nadd.u32 some, at, {to};\n"
-            f"@one {opcode} [some], [at], {size}, [mb];\n{WAIT}ld.shared.u32 d, [to+512];"
-        )
+        text = _send(opcode, size, to, "st.shared.u32 [to], words;\nst.shared.u32 [to+512], 3;\n")
         expected = np.full((CTAS, CTA), 3, dtype=np.uint32)
         first = (to - 512) // 4
-        expected[:, first : first + size // 4] = words.reshape(CTAS, CTA)[:, : size // 4]
-        _add(opcode, text, {"words": ("u32", words)}, {"d": expected.reshape(-1)}, f"{size} bytes to {to}")
+        expected[:, first : first + size // 4] = np.roll(words.reshape(CTAS, CTA)[:, : size // 4], 1, axis=0)
+        note = f"{size} bytes to {to}"
+        _add(opcode, text, {"words": ("u32", words)}, {"d": expected.reshape(-1)}, note, cluster=CTAS)
 
 
 def _stores() -> None:
@@ -190,13 +204,11 @@ def _reductions() -> None:
         for name in names:
             old, new = _numbers(kind, 2), _numbers(kind, 3)
             opcode = f"cp.reduce.async.bulk.shared::cluster.shared::cta.{TX}.{name}.{kind}"
-            text = (
-                f"{SETUP.format(arrivals=1)}st.shared.u32 [to], new;\nst.shared.u32 [to+512], words;\n{FENCE}"
-                f"@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], {BYTES};\nadd.u32 some, at, 512;\n"
-                f"@one {opcode} [some], [at], {BYTES}, [mb];\n{WAIT}ld.shared.u32 d, [to+512];"
-            )
+            text = _send(opcode, BYTES, 512, "st.shared.u32 [to], new;\nst.shared.u32 [to+512], words;\n")
             inputs = {"new": ("u32", new.view(np.uint32)), "words": ("u32", old.view(np.uint32))}
-            _add(opcode, text, inputs, {"d": _reduced(name, kind, old, new).view(np.uint32)}, "shared")
+            from_last = np.roll(new.reshape(CTAS, -1), 1, axis=0).reshape(-1)
+            expected = {"d": _reduced(name, kind, old, from_last).view(np.uint32)}
+            _add(opcode, text, inputs, expected, "shared", cluster=CTAS)
 
 
 def _groups() -> None:

@@ -18,7 +18,7 @@ CASES: list[Case] = []
 CTAS = 4
 N = CTAS * CTA
 TENSOR_BYTES = 4 * N
-NAN = {2: 0x7FF7, 4: 0x7FFFFFF7, 8: 0x7FFFFFFFFFFFFFF7}
+NAN = {2: 0x7FF7, 4: 0x7FF77FF7, 8: 0x7FF77FF77FF77FF7}
 
 
 def tensor() -> Array:

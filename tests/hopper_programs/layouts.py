@@ -17,7 +17,7 @@ from flashladder.emulator.values import Array
 
 SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
 MODES = {"none": 0, "128B": 1, "64B": 2, "32B": 3}  # of a descriptor
-NANS = {"f16": 0x7FF7, "bf16": 0x7FF7, "f32": 0x7FFFFFF7}  # what an H200 fills in
+NANS = {"f16": 0x7FF7, "bf16": 0x7FF7, "f32": 0x7FF77FF7}  # what an H200 fills in
 GROUP = 8  # rows of a core matrix
 
 

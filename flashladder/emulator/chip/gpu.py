@@ -18,7 +18,7 @@ from pathlib import Path
 
 from flashladder.emulator.chip.driver import Driver, load_driver
 from flashladder.emulator.chip.tensor_maps import encode
-from flashladder.emulator.machine.arguments import Argument, Pointers, pack, three
+from flashladder.emulator.machine.arguments import Argument, Pointers, offsets, pack, three
 from flashladder.emulator.syntax.parser import parse, text_of
 from flashladder.emulator.syntax.tree import Function
 from flashladder.emulator.values import Array
@@ -28,10 +28,9 @@ LOG_BYTES = 1 << 16  # room for the compiler's messages
 DEFAULT_SHARED = 48 * 1024  # bytes of dynamic shared memory that need no attribute
 VERSION_FILE = Path("/sys/module/nvidia/version")  # the kernel module's own name, for example 580.95.05
 
-# Values of enumerations that we pass: CUjit_option, CUfunction_attribute, the end markers of cuLaunchKernel's `extra`.
+# Values of enumerations that we pass: CUjit_option, CUfunction_attribute.
 _JIT_ERROR_LOG, _JIT_ERROR_BYTES = 5, 6
 _MAX_DYNAMIC_SHARED = 8
-_LAUNCH_END, _LAUNCH_BUFFER, _LAUNCH_BUFFER_BYTES = 0, 1, 2
 
 
 @dataclass
@@ -143,9 +142,11 @@ class GpuKernel:
             space = pack(self.entry, args, arrays.address_of, self.program.path, partial(encode, call))
             if shared_bytes > DEFAULT_SHARED:
                 call("cuFuncSetAttribute", self.function, _MAX_DYNAMIC_SHARED, shared_bytes)
-            data, size = ctypes.create_string_buffer(space, max(len(space), 1)), ctypes.c_size_t(len(space))
-            ends = (_LAUNCH_BUFFER, ctypes.addressof(data), _LAUNCH_BUFFER_BYTES, ctypes.addressof(size), _LAUNCH_END)
-            extra = (ctypes.c_void_p * len(ends))(*ends)
+            # Each parameter by its address: how a GPU aligns a tensor map among them is the driver's business.
+            data = ctypes.create_string_buffer(space, max(len(space), 1))
+            begin = ctypes.addressof(data)
+            places = [begin + offset for offset in offsets(self.entry)[0].values()]
+            pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
             call(
                 "cuLaunchKernel",
                 self.function,
@@ -153,8 +154,8 @@ class GpuKernel:
                 *three(block, "block"),
                 shared_bytes,
                 None,
+                pointers,
                 None,
-                extra,
             )
             call("cuCtxSynchronize")
             for address, owner in arrays.changed():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 import ctypes
 from pathlib import Path
-import struct
 from typing import Any
 
 import numpy as np
@@ -75,12 +74,14 @@ class Library:
     do_cuMemcpyDtoH_v2 = do_cuMemcpyHtoD_v2
 
     def do_cuLaunchKernel(self, function: Any, *sizes: Any) -> None:
-        extra = sizes[-1]
-        size = ctypes.c_size_t.from_address(extra[3]).value
-        space = ctypes.string_at(extra[1], size)
-        self.launches.append((*sizes[:7], space))
-        if size:
-            pointer, factor = struct.unpack("<Qf", space)
+        places, extra = sizes[-2:]
+        assert extra is None
+        self.launches.append((*sizes[:7], sum(place is not None for place in places)))
+        if places[0]:
+            pointer, factor = (
+                ctypes.c_uint64.from_address(places[0]).value,
+                ctypes.c_float.from_address(places[1]).value,
+            )
             values = (ctypes.c_float * 8).from_address(pointer)
             values[:] = [value * factor for value in values]
 
@@ -137,7 +138,7 @@ def test_much_shared_memory_needs_an_attribute(library: Library, gpu: Gpu) -> No
     program.kernel("other").launch((1,), (1,), (), shared_bytes=100_000)
     program.unload()
     assert library.calls.index("cuFuncSetAttribute") < library.calls.index("cuLaunchKernel")
-    assert library.launches[0][6:] == (100_000, b"")
+    assert library.launches[0][6:] == (100_000, 0)
 
 
 def test_who_the_gpu_is(library: Library, gpu: Gpu, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ EIGHT_BITS: dict[str, np.dtype[Any]] = {
 MOST = {"e4m3": np.float32(448), "e5m2": np.float32(57344)}
 NAN = np.uint8(0x7F)
 LOW_BITS = np.uint32(0x1FFF)  # of an f32, which tf32 lacks
+TF32_NAN = np.uint32(0x7FFFE000)
 WIDE = tuple(kind for kind in INTEGERS if kind not in {"u8", "s8"})
 
 
@@ -64,10 +65,13 @@ def to_halves(kind: str, after: Step | None, a: Array) -> Array:
 
 
 def to_tf32(a: Array, *, mode: str) -> Array:
-    """f32 to tf32, to nearest even or towards zero: an f32 whose low 13 bits are 0; NaN loses its low bits."""
+    """f32 to tf32, to nearest even or towards zero: an f32 whose low 13 bits are 0.
+
+    Every NaN becomes one and the same on an H200; ``.rna`` keeps their high bits, see `convert.to_tf32`.
+    """
     bits = a.view(np.uint32)
     up = np.uint32(0) if mode == "rz" else np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
-    return np.asarray(np.where(np.isnan(a), bits, bits + up) & ~LOW_BITS)
+    return np.asarray(np.where(np.isnan(a), TF32_NAN, (bits + up) & ~LOW_BITS))
 
 
 def integer_to_bf16(mode: str, a: Array) -> Array:

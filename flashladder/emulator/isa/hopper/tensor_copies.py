@@ -28,9 +28,9 @@ from flashladder.emulator.values import Array
 
 BOX_ALIGNMENT = 128  # bytes, of a box in shared memory
 DIMENSIONS = "{1d,2d,3d,4d,5d}"
-# What elements outside of a tensor of floating-point numbers become on request: no document says which NaN; that of f16
-# is what an H200 showed, the others follow it.
-NAN_BITS = {"f16": 0x7FF7, "bf16": 0x7FF7, "f32": 0x7FFFFFF7, "f64": 0x7FFFFFFFFFFFFFF7}
+# What elements outside of a tensor of floating-point numbers become on request: no document says which NaN; an H200
+# fills every two bytes with the same.
+NAN_BITS = {"f16": 0x7FF7, "bf16": 0x7FF7, "f32": 0x7FF77FF7, "f64": 0x7FF77FF77FF77FF7}
 
 _TAG_SHIFT = SHARED_WINDOW.bit_length() - 1  # of a generic address: which window it lies in
 _PARAMETERS = (SHARED_WINDOW | LOCAL_WINDOW) >> _TAG_SHIFT
