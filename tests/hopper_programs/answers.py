@@ -1,12 +1,14 @@
 """What a chip answered to the programs: the committed file, and how it is made of the runner's answers.json.
 
-Run: ``python -m tests.hopper_programs.answers build/hopper_programs/answers.json`` keeps in `FILE` the answers to
-programs that are still the same, as the chip gave them; tests/nvcc/test_hopper_programs.py compares.
+Run: ``python -m tests.hopper_programs.answers ANSWERS [REFUSED_ANSWERS]``, the answers.json of the runner in the exported
+folder and in its `refused`, keeps in `FILE` the answers to programs that are still the same, as the chip gave them;
+tests/nvcc/test_hopper_programs.py compares.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 import gzip
 import json
@@ -65,16 +67,20 @@ def read(path: Path = FILE) -> dict[str, Answer]:
     return {each["name"]: Answer(**{**each, "outputs": tuple(each["outputs"])}) for each in records}
 
 
-def keep(found: Path, out: Path = FILE) -> int:
-    """Keeps the answers to programs of today in `out`, compressed without a time stamp; how many there are."""
-    document = _document(found)
+def keep(found: Sequence[Path], out: Path = FILE) -> int:
+    """Keeps the answers to programs of today in `out`, compressed without a time stamp; how many there are.
+
+    Several files of one machine are joined, the first that answers a program.
+    """
+    documents = [_document(each) for each in found]
+    assert all(each["machine"] == documents[0]["machine"] for each in documents), "another machine answered"
     known = {digest(each, each.make()): str(each) for each in (*programs().values(), *REFUSED)}
-    same = [each for each in document["records"] if each["digest"] in known]
-    document["records"] = [each | {"name": known[each["digest"]]} for each in same]
-    text = json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
+    same = {each["digest"]: each for document in reversed(documents) for each in document["records"]}
+    kept = sorted((each | {"name": known[key]} for key, each in same.items() if key in known), key=lambda e: e["name"])
+    text = json.dumps(documents[0] | {"records": kept}, sort_keys=True, separators=(",", ":")) + "\n"
     write_atomic(out, gzip.compress(text.encode(), mtime=0))
-    return len(same)
+    return len(kept)
 
 
 if __name__ == "__main__":
-    print(f"{keep(Path(sys.argv[1]))} of {len(programs()) + len(REFUSED)} programs")
+    print(f"{keep([Path(each) for each in sys.argv[1:]])} of {len(programs()) + len(REFUSED)} programs")

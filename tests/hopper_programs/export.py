@@ -23,7 +23,7 @@ from flashladder.emulator.syntax.tree import Function, Instruction
 from flashladder.emulator.values import Array
 from tests.hopper_programs import on_chip
 from tests.hopper_programs.program import FILES, Program, Run, cubin, kernel, programs
-from tests.hopper_programs.tensors import PROBES, REFUSED
+from tests.hopper_programs.tensors import REFUSED
 
 MARK = 1 << 40  # stands for buffer 0's address where arguments are packed; the next ones follow
 ALIGNMENT = 16  # bytes, of each buffer in the file
@@ -153,4 +153,4 @@ def export(folder: Path, chosen: Iterable[Program]) -> int:
 
 if __name__ == "__main__":
     print(f"{export(Path(sys.argv[1]), programs().values())} programs")
-    print(f"{export(Path(sys.argv[1]) / 'probes', (*PROBES, *REFUSED))} questions")
+    print(f"{export(Path(sys.argv[1]) / 'refused', REFUSED)} that a chip refuses")

@@ -176,6 +176,8 @@ PROGRAMS = (
     _store("store_2d", "none", "f32", (84, 4), 17),
     _store("store_2d_128B", "128B", "f16", (40, 6), 9),
     _store("store_2d_64B", "64B", "f32", (88, 20), 8),
+    _store("store_behind", "none", "f32", (84, 30), 9),
+    _store("store_outside", "none", "f32", (96, 44), 9),
     Program("tensors", "store_3d", _store_3d, grid=(5, 1, 1)),
     _reduction("add_2d", "f32", np.add, (56, 4)),
     _reduction("add_2d", "f16", np.add, (8, 16), name="add_2d_f16"),
@@ -184,16 +186,8 @@ PROGRAMS = (
     Program("tensors", "mirror", _mirror, threads=32),
     Program("tensors", "four_boxes", _four_boxes),
 )
-# An H200 stops at these with an illegal instruction: boxes stored before the tensor's start or off its 16-byte units.
+# An H200 stops at these with an illegal instruction: boxes off the 16-byte units of rows, stores before the start.
 REFUSED = (
-    _store("refused_store_2d", "none", "f32", (84, -4), 17),
-    _store("refused_store_2d_128B", "128B", "f16", (20, 6), 9),
-    _store("refused_store_2d_64B", "64B", "f32", (-8, 30), 7),
-    _reduction("max_2d", "s32", np.maximum, (-8, 2), name="refused_max_2d"),
-    _reduction("xor_2d", "u32", np.bitwise_xor, (20, -4), name="refused_xor_2d"),
-)
-# What is not known yet: `export` asks a chip, which tells those that it refuses.
-PROBES = (
     _load("odd_start", (90, 3), lambda: map_of("f32", (96, 40), (16, 8))),
     _load("odd_start_of_halves", (3, 3), lambda: map_of("f16", (96, 40), (32, 8))),
     _load("odd_start_outside", (-3, 3), lambda: map_of("f32", (96, 40), (16, 8))),
@@ -202,6 +196,9 @@ PROBES = (
     _store("store_odd_halves", "none", "f16", (20, 6), 9),
     _store("store_before_x", "none", "f32", (-8, 6), 9),
     _store("store_before_y", "none", "f32", (16, -4), 17),
-    _store("store_behind", "none", "f32", (84, 30), 9),
-    _store("store_outside", "none", "f32", (96, 44), 9),
+    _store("refused_store_2d", "none", "f32", (84, -4), 17),
+    _store("refused_store_2d_128B", "128B", "f16", (20, 6), 9),
+    _store("refused_store_2d_64B", "64B", "f32", (-8, 30), 7),
+    _reduction("max_2d", "s32", np.maximum, (-8, 2), name="refused_max_2d"),
+    _reduction("xor_2d", "u32", np.bitwise_xor, (20, -4), name="refused_xor_2d"),
 )

@@ -19,7 +19,7 @@ from tests.hopper_programs.program import FILES, HERE, KERNELS, Program, Run, ke
 from tests.hopper_programs.tensors import REFUSED
 
 pytestmark = pytest.mark.nvcc
-ANSWERED = 95  # programs that a chip must have answered
+ANSWERED = 112  # programs that a chip must have answered
 
 
 @pytest.fixture(scope="module", autouse=True)
