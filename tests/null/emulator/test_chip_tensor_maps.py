@@ -44,9 +44,9 @@ class Encoder(Library):
         self.memory[out._obj.value] = room
 
     def do_cuLaunchKernel(self, function: Any, *sizes: Any) -> None:
-        """Keeps the parameters."""
-        extra = sizes[-1]
-        self.launches.append((ctypes.string_at(extra[1], ctypes.c_size_t.from_address(extra[3]).value),))
+        """Keeps the parameters: a map and a pointer."""
+        tensor_map, pointer = sizes[-2]
+        self.launches.append((ctypes.string_at(tensor_map, 128), ctypes.c_uint64.from_address(pointer).value))
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def test_the_driver_encodes_the_description(library: Encoder, gpu: Gpu) -> None:
     (_, kind, rank, address, *rest) = library.encoded[0]
     assert (kind, rank) == (6, 2)
     assert rest == [(32, 64), (64,), (32, 8), (1, 2), 0, 2, 2, 1]
-    space = library.launches[0][0]
-    assert space[:128] == bytes(range(1, 129))
-    assert int.from_bytes(space[128:136], "little") == address  # the map's tensor is the array that is passed, too
+    encoded, pointer = library.launches[0]
+    assert encoded == bytes(range(1, 129))
+    assert pointer == address  # the map's tensor is the array that is passed, too
 
 
 def test_a_driver_without_tensor_maps_says_so() -> None:
