@@ -79,14 +79,18 @@ class Shape:
             "fill": self.fill,
         }
 
-    def elements(self, start: Sequence[int]) -> list[tuple[int | None, int]]:
-        """(byte in the tensor, None outside of it; byte in shared memory) of every element of a box."""
+    def elements(self, start: Sequence[int], *, whole: bool = False) -> list[tuple[int | None, int]]:
+        """(byte in the tensor, None outside of it; byte in shared memory) of every element of a box.
+
+        `whole`: 16 bytes of a row of which a part lies in the tensor all do, as an H200 stores them.
+        """
         found = []
+        dims = (-(-self.dims[0] * self.size // 16) * 16 // self.size if whole else self.dims[0], *self.dims[1:])
         steps = (1, *(self.steps or (1,) * len(self.box))[1:])
         for index in product(*(range(count) for count in reversed(self.counts))):
             place = tuple(reversed(index))
             at = [first + step * each for first, step, each in zip(start, steps, place, strict=True)]
-            inside = all(0 <= each < size for each, size in zip(at, self.dims, strict=True))
+            inside = all(0 <= each < size for each, size in zip(at, dims, strict=True))
             tensor = at[0] * self.size + sum(each * stride for each, stride in zip(at[1:], self.strides, strict=True))
             row = 0
             for each, count in zip(reversed(place[1:]), reversed(self.counts[1:]), strict=True):

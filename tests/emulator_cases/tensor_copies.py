@@ -130,7 +130,7 @@ def store(shape: Shape, name: str = "", tile: str = ".tile") -> Case:
     image = bytearray(words.tobytes())
     for cta in range(CTAS):
         mine = np.concatenate([values[place][cta * CTA : (cta + 1) * CTA] for place in rounds]).tobytes()
-        for target, source in shape.elements(shape.starts[cta % len(shape.starts)]):
+        for target, source in shape.elements(shape.starts[cta % len(shape.starts)], whole=not name):
             if target is not None:
                 if target // (4 * CTA) != cta:
                     raise ValueError(f"{shape.note}: byte {target} is not CTA {cta}'s")

@@ -1,8 +1,8 @@
 """What a chip answered to the programs: the committed file, and how it is made of the runner's answers.json.
 
-Run: ``python -m tests.hopper_programs.answers ANSWERS [REFUSED_ANSWERS]``, the answers.json of the runner in the exported
-folder and in its `refused`, keeps in `FILE` the answers to programs that are still the same, as the chip gave them;
-tests/nvcc/test_hopper_programs.py compares.
+Run: ``python -m tests.hopper_programs.answers ANSWERS [REFUSED_ANSWERS]``, the answers.json of the runner in the
+exported folder and in its `refused`, keeps in `FILE` the answers to programs that are still the same, as the chip gave
+them; tests/nvcc/test_hopper_programs.py compares.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ BUILT = (
 ON_THE_CHIP = {  # files of other forms, and where each names its GPU model and driver
     "emulator_cases.json.gz": ("machine", "gpu"),
     "emulator_patterns.json.gz": ("machine", "gpu"),
+    "hopper_patterns.json.gz": ("machine", "gpu"),
     "rates.json.gz": ("gpu", "name"),
 }
 

@@ -57,11 +57,11 @@ done: ret;
 """
 
 
-def hazards(text: str, threads: int = 64) -> tuple[str, Array]:
-    """The kinds of the reports, and the output."""
+def hazards(text: str, threads: int = 64, blocks: int = 1) -> tuple[str, Array]:
+    """The kinds of the reports of one cluster, and the output."""
     given, out = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)
     found = emulator.Hazards()
-    emulator.load(text).kernel().launch((1,), (threads,), (given, out), observers=found)
+    emulator.load(text).kernel().launch((blocks,), (threads,), (given, out), observers=found, cluster=blocks)
     return " ".join(sorted({report.kind for report in found.reports})), out
 
 
@@ -163,7 +163,10 @@ def test_two_stores_in_flight(second: str, kinds: str) -> None:
     assert hazards(text, 32)[0] == kinds
 
 
-SUMS = """st.shared.u32 [to], turn; st.shared.u32 [to+512], 0;
+# The first block of a cluster, alone.
+SUMS = """mov.u32 n, %ctaid.x; setp.ne.u32 producer, n, 0;
+@producer ret;
+st.shared.u32 [to], turn; st.shared.u32 [to+512], 0;
 fence.proxy.async;
 bar.sync 0;
 setp.lt.u32 p, turn, 2;
@@ -186,7 +189,7 @@ ret;
     ],
 )
 def test_reductions_may_meet_and_copies_not(opcode: str, kinds: str, times: int) -> None:
-    found, out = hazards(HEAD + INIT + SUMS.replace("OPCODE", opcode), 32)
+    found, out = hazards(HEAD + INIT + SUMS.replace("OPCODE", opcode), 32, blocks=2)
     assert found == kinds
     assert out[:32].tolist() == [times * lane for lane in range(32)]
 
@@ -198,7 +201,13 @@ def test_the_source_of_a_copy_within_shared_memory(place: str, kinds: str) -> No
     text = SUMS.replace("@p OPCODE", f"@one {copy}").replace("[fb], 256", "[fb], 128")
     over = "st.shared.u32 [to], 9;\n"
     text = text.replace(place, over + place if kinds else place + over)
-    assert hazards(HEAD + INIT + text, 32)[0] == kinds
+    assert hazards(HEAD + INIT + text, 32, blocks=2)[0] == kinds
+
+
+def test_copies_within_shared_memory_need_clusters() -> None:
+    copy = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+    with pytest.raises(EmulationError, match="a bulk copy between shared memories in a grid without clusters"):
+        hazards(HEAD + INIT + SUMS.replace("OPCODE", copy), 32)
 
 
 def test_stores_of_two_blocks_meet() -> None:

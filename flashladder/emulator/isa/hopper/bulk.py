@@ -58,7 +58,13 @@ def load(step: Step) -> None:
     "bulk reduction in the shared memory of a block of the cluster",
 )
 def send(step: Step) -> None:
-    """``cp.async.bulk [there], [here], size, [mbarrier there]``, and the same as a reduction."""
+    """``cp.async.bulk [there], [here], size, [mbarrier there]``, and the same as a reduction.
+
+    That there has to be a cluster is no rule of the ISA: an H200 stopped with an illegal instruction.
+    """
+    if step.machine.cluster.size == 1:
+        hint = "launch it with a cluster, or let the threads copy"
+        step.fail("arguments", "a bulk copy between shared memories in a grid without clusters", hint=hint)
     everyone = Issue.of(step)
     for issue in by_size(everyone, everyone.number(2)):
         sizes = issue.number(2)

@@ -99,7 +99,7 @@ def _corner(issue: Issue, operand: int, tensor: Decoded) -> Places:
     return np.stack([issue.take(issue.step.value(item, "s32")) for item in given], axis=1)
 
 
-def _boxes(issue: Issue, operand: int, tensor: Decoded) -> Boxes:
+def _boxes(issue: Issue, operand: int, tensor: Decoded, *, whole: bool = False) -> Boxes:
     """The boxes that begin there, which has to be at a multiple of 16 bytes along their rows.
 
     That is no rule of the ISA: an H200 stopped with an illegal instruction.
@@ -107,7 +107,7 @@ def _boxes(issue: Issue, operand: int, tensor: Decoded) -> Boxes:
     corner = _corner(issue, operand, tensor)
     first, what = corner[:, 0] * tensor.map.itemsize, "bytes along its row at which a box begins"
     issue.refuse(first % UNIT != 0, "tensor map", what, expected=f"a multiple of {UNIT}", found=first)
-    return boxes(tensor, corner)
+    return boxes(tensor, corner, whole=whole)
 
 
 def _refuse_before(issue: Issue, operand: int, tensor: Decoded) -> None:
@@ -163,10 +163,13 @@ def load_box(step: Step) -> None:
     "combines a box with what the tensor holds",
 )
 def store_box(step: Step) -> None:
-    """``cp.async.bulk.tensor.2d [map, {x, y}], [shared]{, policy}``, and the same as a reduction."""
+    """``cp.async.bulk.tensor.2d [map, {x, y}], [shared]{, policy}``, and the same as a reduction.
+
+    An H200 writes whole units of 16 bytes: where rows end within one, it writes on behind the tensor's last element.
+    """
     opcode = step.instruction.opcode
     for issue, tensor in _tensors(step, 0):
-        box = _boxes(issue, 0, tensor)
+        box = _boxes(issue, 0, tensor, whole=not opcode.startswith("cp.reduce"))
         block, _, places = _places(issue, 1, tensor, box)
         reduce = None
         if opcode.startswith("cp.reduce"):

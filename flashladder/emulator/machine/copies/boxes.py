@@ -76,10 +76,13 @@ class Boxes:
     places: Places
 
 
-def boxes(tensor: Decoded, coordinates: Places) -> Boxes:
-    """The boxes that begin at `coordinates`, int64, (n, axes), innermost first; they may lie outside of the tensor."""
+def boxes(tensor: Decoded, coordinates: Places, *, whole: bool = False) -> Boxes:
+    """The boxes that begin at `coordinates`, int64, (n, axes), innermost first; they may lie outside of the tensor.
+
+    With `whole` they move by 16 bytes throughout: a unit of which a part lies in the tensor counts as one that does.
+    """
     given = tensor.map
-    unit = UNIT if _whole_units(given, coordinates) else given.itemsize
+    unit = UNIT if whole or _whole_units(given, coordinates) else given.itemsize
     steps = (1, *given.element_strides[1:])
     grid = grid_of(given.itemsize, given.counts, steps, given.strides, given.span, unit)
     strides = np.array([given.itemsize, *given.strides], dtype=np.int64)
