@@ -399,7 +399,7 @@ def test_what_the_edits_are_caught_by_is_not_said_of_the_committed_files(name: s
         assert by_kind == {"accuracy": 1, "cases": 1, "rates": 1, "tests": 1, "text": 1, "timings": 3}
         return
     assert by_kind == {
-        "accuracy": 1, "cases": 1, "counters": 1, "emulator-cases": 1, "emulator-patterns": 1, "opinions": 1,
+        "accuracy": 1, "cases": 1, "counters": 1, "emulator-cases": 1, "emulator-patterns": 2, "opinions": 1,
         "programs": 1, "sanitizers": 1, "seconds": 1, "table": 1, "tests": 3, "text": 2, "rates": 1, "timings": 12,
         "trials": 2,
     }  # fmt: skip
