@@ -11,7 +11,7 @@ Needs torch, and what `invoke bench` needs.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 import gzip
@@ -21,6 +21,10 @@ import platform
 import sys
 
 import torch
+
+from flashladder.arguments import result_file
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import write_atomic
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 HEADS, D_HEAD = 16, 128
@@ -100,6 +104,13 @@ def fa2(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 def kernels(wheels: Path) -> dict[str, Kernel]:
     """FA2 and the iterations of the unpacked wheels, by name."""
+    for number in ITERATIONS:
+        if not (wheels / f"flashladder_{number}").is_dir():
+            raise FlashladderError(
+                f"no unpacked wheel of iteration {number}",
+                where=wheels,
+                hint="pip install --no-deps --target FOLDER build/iteration_*/*/*.whl",
+            )
     sys.path.insert(0, str(wheels))
     from flashladder import forward
 
@@ -146,14 +157,23 @@ def measured(arms: dict[str, Kernel]) -> Iterator[dict[str, object]]:
             yield {"dtype": name, **vars(case), "errors": errors}
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measures and writes; prints the worst ratio of each arm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheels", type=Path, required=True, help="folder of unpacked wheels")
-    parser.add_argument("--out", type=Path, required=True)
-    of = parser.parse_args()
+    parser.add_argument("--out", type=result_file, required=True, help="the file to write (.json.gz)")
+    of = parser.parse_args(argv)
+    with one_line_errors():
+        if not torch.cuda.is_available():
+            raise FlashladderError("no GPU that torch can use", hint="invoke doctor says what is there")
+        measure(of.wheels, of.out)
+    return 0
+
+
+def measure(wheels: Path, out: Path) -> None:
+    """Measures all arms, writes their errors to `out`, prints the worst ratios."""
     gpu = torch.cuda.get_device_properties(0)
-    records = list(measured(kernels(of.wheels)))
+    records = list(measured(kernels(wheels)))
     document = {
         "what": "[maximum, RMS] error against fp64, by iteration and for torch's FA2; 16 heads, d_head 128",
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -163,7 +183,7 @@ def main() -> None:
         "kernels": identities(),
         "records": records,
     }
-    of.out.write_bytes(gzip.compress(json.dumps(document).encode(), mtime=0))
+    write_atomic(out, gzip.compress(json.dumps(document).encode(), mtime=0))
     for kind in dict.fromkeys(str(record["inputs"]) for record in records):
         worst = [
             max(e[str(n)][0] / e["fa2"][0] for r in records if r["inputs"] == kind and (e := r["errors"]))  # type: ignore[index]
@@ -175,4 +195,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -8,9 +8,12 @@ Run: ``python analysis/stale_maximum.py --dtype bf16 --seq-len 1024 --heads 4 --
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 import math
 
 import torch
+
+from flashladder.arguments import whole
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 D_HEAD = 128
@@ -63,15 +66,40 @@ def errors(seed: int, dtype: torch.dtype, seq_len: int, heads: int, scale: float
     return {name: (worst[name], math.sqrt(squares[name])) for name in arms}
 
 
-def main() -> None:
+def some(text: str) -> int:
+    """`text` as a whole number above 0."""
+    if not (found := whole(text)):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    return found
+
+
+def steps(text: str) -> int:
+    """`text` as a length of whole steps."""
+    if (found := some(text)) % STEP:
+        raise argparse.ArgumentTypeError(f"expected a multiple of {STEP}, found {text!r}")
+    return found
+
+
+def factor(text: str) -> float:
+    """`text` as a finite number above 0."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints the errors over FA2's: the mean and the worst of the seeds' maxima, and the worst RMS."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=DTYPES, default="fp16")
-    parser.add_argument("--seq-len", type=int, default=1024, help="a multiple of 512")
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="what Q is multiplied by")
-    of = parser.parse_args()
+    parser.add_argument("--seq-len", type=steps, default=1024, help=f"a multiple of {STEP}")
+    parser.add_argument("--heads", type=some, default=4)
+    parser.add_argument("--seeds", type=some, default=3)
+    parser.add_argument("--scale", type=factor, default=1.0, help="what Q is multiplied by")
+    of = parser.parse_args(argv)
     found = [errors(seed, DTYPES[of.dtype], of.seq_len, of.heads, of.scale) for seed in range(of.seeds)]
     print("slack     max mean  max worst  rms worst")
     for name in found[0]:
