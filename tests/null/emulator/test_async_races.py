@@ -89,6 +89,16 @@ def test_a_copy_tells_an_mbarrier_whose_init_is_fenced(fence: str, kinds: str) -
 TAKE, GIVE = "ld.shared.u32 y, [to]; add.u32 x, x, y;\n", "mbarrier.arrive.shared::cta.b64 _, [eb];\n"
 
 
+@pytest.mark.parametrize("schedule", ["together", "reverse", 1])
+def test_a_phase_promises_nothing_of_arrivals_beyond_its_count(schedule: str | int) -> None:
+    """A count of 31 for a warp: its last lane arrives in the next phase; it may read when the stage is filled."""
+    found = emulator.Hazards()
+    given, out = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)
+    kernel = emulator.load(HEAD + INIT.replace("[eb], 32", "[eb], 31") + RING).kernel()
+    kernel.launch(1, 64, (given, out), observers=found, schedule=schedule)
+    assert {(race.kind, race.second_thread, race.first_thread) for race in found.reports} == {("WAR", 32, 31)}
+
+
 def test_a_stage_that_is_released_before_it_is_read() -> None:
     text = HEAD + INIT + RING
     assert TAKE + GIVE in text

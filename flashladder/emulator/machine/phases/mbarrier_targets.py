@@ -34,6 +34,12 @@ class Targets:
     blocks: Array
     offsets: Array
 
+    def chosen(self, entries: Array) -> Targets:
+        """Some of them, by their places."""
+        if len(entries) == len(self.blocks):
+            return self
+        return Targets(tuple(axis[entries] for axis in self.lanes), self.blocks[entries], self.offsets[entries])
+
     def by_offset(self) -> Iterator[tuple[int, Array]]:
         """Each offset with the entries that name it."""
         if self.offsets.size and (self.offsets == self.offsets[0]).all():

@@ -85,6 +85,8 @@ class Mbarriers:
     ) -> Array:
         """Lanes arrive, each `counts` times, after announcing `nbytes`.
 
+        Where they are more than a phase takes, the first ones complete it: it promises nothing of the others.
+
         Args:
             step: the instruction.
             targets: what `targets` returned.
@@ -97,6 +99,38 @@ class Mbarriers:
             For each entry the state before its arrival, u64.
         """
         states = np.zeros(len(targets.blocks), np.uint64)
+        rest = np.arange(len(targets.blocks))
+        together = nbytes is not None or drop or not complete
+        while True:
+            late = np.zeros(len(rest), np.bool_) if together else self._late(targets.chosen(rest), counts[rest])
+            now = rest[~late]
+            announced = None if nbytes is None else nbytes[now]
+            states[now] = self._arrivals(
+                step, targets.chosen(now), counts[now], announced, drop=drop, complete=complete
+            )
+            rest = rest[late]
+            if not rest.size:
+                self.events += 1
+                return states
+
+    def _late(self, targets: Targets, counts: Array) -> BoolArray:
+        """Which of these arrivals come when earlier ones have completed the phase."""
+        late = np.zeros(len(targets.blocks), np.bool_)
+        for offset, entries in targets.by_offset():
+            slot, blocks = self.at.get(offset), targets.blocks[entries]
+            if slot is None or not (summed(blocks, counts[entries], len(slot.live)) > slot.pending).any():
+                continue
+            for block in np.unique(blocks):
+                mine = entries[blocks == block]
+                pending = int(slot.pending[block])
+                late[mine] = (np.cumsum(counts[mine]) - counts[mine] >= pending) & (pending > 0)
+        return late
+
+    def _arrivals(
+        self, step: Step, targets: Targets, counts: Array, nbytes: Array | None, *, drop: bool, complete: bool
+    ) -> Array:
+        """Arrivals at one time, with the states that they find."""
+        states = np.zeros(len(targets.blocks), np.uint64)
         self._tell(step, targets, "arrive")
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
@@ -107,7 +141,6 @@ class Mbarriers:
             slot.note(step.instruction, targets.blocks[entries], lanes)
             states[entries] = states_before(slot, targets.blocks[entries], counts[entries])
             self._arrive(step, offset, targets, entries, counts[entries], drop=drop, complete=complete)
-        self.events += 1
         return states
 
     def more(self, step: Step, targets: Targets) -> None:
