@@ -211,6 +211,15 @@ def test_a_copy_over_its_own_mbarrier() -> None:
     assert caught.value.kind == "mbarrier"
 
 
+@pytest.mark.parametrize(("offset", "copied"), [(0, True), (2044, True), (2048, False)])
+def test_a_read_of_what_a_copy_is_still_to_write_names_the_copy(offset: int, copied: bool) -> None:
+    with pytest.raises(EmulationError, match="4-byte read of shared memory not written before") as caught:
+        launch(f"@one {LOAD} [at], [map, {{0, 0}}], [mb];\nld.shared.u32 turn, [at+{offset}];")
+    assert caught.value.kind == "uninitialised"
+    assert ("which the cp.async.bulk of line 13 is still to write" in str(caught.value)) == copied
+    assert ("check parity and expect_tx" in str(caught.value)) == copied
+
+
 def test_a_copy_that_needs_the_rest_of_a_buffer() -> None:
     """The map tells of a tensor that the memory does not hold: only on the machine that runs it is that known."""
     short = np.zeros(4096, np.uint8)

@@ -98,6 +98,14 @@ class Transfer:
         side = self.source if isinstance(self.source, Shared) else self.target
         return side.places.shape[1] * PIECE if isinstance(side, Shared) else 0  # one of them is shared memory
 
+    def will_write(self, block: int, address: int, width: int) -> bool:
+        """Whether it is still to write any of these bytes of a block's shared memory."""
+        if not isinstance(self.target, Shared):
+            return False
+        rows = (self.target.blocks == block) & ~self.landed[self.rows]
+        places = self.target.places[rows]
+        return bool(((places < address + width) & (places + PIECE > address)).any())
+
     def complete(self) -> None:
         """Reads and writes what is left of all threads."""
         self.land(~self.landed, self.step)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from flashladder.emulator.machine.copies.transfers import Transfer
 from flashladder.emulator.machine.memory import per_address, values_of, words_of
 from flashladder.emulator.machine.spaces.rows import CHUNK, Rows
 from flashladder.emulator.syntax.tree import Instruction
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 HINTS = {
     "misaligned": "align the array and the pitch of its rows to the access's width, or use a narrower access",
     "uninitialised": "store it before it is read; a GPU shows what was there before the launch",
+}
+WAITS = {  # how a reader waits for a copy that is still to write what it reads
+    "cp.async": "wait for the copy with cp.async.wait_group or wait_all before the barrier that the reader passes",
+    "cp.async.bulk": "wait for the phase of its mbarrier that expects its bytes: check parity and expect_tx",
 }
 
 
@@ -130,8 +135,10 @@ class _Window:
         hint = HINTS.get(kind, self.hint)
         copy = self._in_flight(step, int(np.argwhere(lanes)[0][0]), first, width) if kind == "uninitialised" else None
         if copy is not None:
-            what += f", which the cp.async of line {copy.line} is still to write"
-            hint = "wait for the copy with cp.async.wait_group or wait_all before the barrier that the reader passes"
+            name = "cp.async.bulk" if copy.opcode.startswith("cp.async.bulk") else "cp.async"
+            where = f" from {copy.source.chain}" if copy.source else ""
+            what += f", which the {name} of line {copy.line}{where} is still to write"
+            hint = WAITS[name]
         step.fail(kind, what, lanes=wrong, address=address, hint=hint)
 
     def _distance(self, address: int, width: int) -> str:
@@ -179,7 +186,7 @@ class SharedMemory(_Window):
         return self._rows.unwritten_chunks(blocks, places // CHUNK)
 
     def _in_flight(self, step: Step, block: int, address: int, width: int) -> Instruction | None:
-        """The first ``cp.async`` that will write any of these bytes."""
+        """The first ``cp.async``, or bulk copy, that will write any of these bytes."""
         for copy in step.machine.copies.in_flight:
             mine = step.machine.full(copy.address)[block].astype(np.int64)
             meets = (mine < address + width) & (mine + copy.width > address)
@@ -187,6 +194,9 @@ class SharedMemory(_Window):
                 meets &= step.machine.full(copy.mask)[block]
             if meets.any():
                 return copy.instruction
+        for operation in step.machine.deferred.pending:
+            if isinstance(operation, Transfer) and operation.will_write(block, address, width):
+                return operation.step.instruction
         return None
 
 
