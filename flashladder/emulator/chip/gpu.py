@@ -150,8 +150,8 @@ class GpuKernel:
             call(
                 "cuLaunchKernel",
                 self.function,
-                *three(grid, "grid"),
-                *three(block, "block"),
+                *three(grid, "grid", self.program.path),
+                *three(block, "block", self.program.path),
                 shared_bytes,
                 None,
                 pointers,

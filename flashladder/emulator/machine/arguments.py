@@ -14,7 +14,7 @@ from typing import NoReturn, TypeAlias, Union
 import numpy as np
 
 from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.copies.tensor_map import MAP_BYTES, TensorMap, check_memory
+from flashladder.emulator.machine.copies.tensor_map import MAP_ALIGNMENT, MAP_BYTES, TensorMap, check_memory
 from flashladder.emulator.syntax.tree import Function, Variable
 from flashladder.emulator.values import DTYPES, Array, width
 
@@ -27,17 +27,24 @@ AddressOf: TypeAlias = Callable[
 ]  # the address of an array's first byte on the machine that runs the kernel
 EncodeMap: TypeAlias = Callable[[TensorMap, int], bytes]  # a map of the tensor at an address, as that machine has it
 
+HINT_MAP = "a CUtensorMap takes an emulator.TensorMap, from Python: docs/hopper-on-a-laptop.md"
 
-def three(sizes: int | Sequence[int], what: str) -> tuple[int, int, int]:
-    """A size along x, y and z; a number is x, axes that are missing count 1.
+
+def three(sizes: int | Sequence[int], what: str, path: str) -> tuple[int, int, int]:
+    """A size along x, y and z; a number is x, axes that are missing count 1. `path` is the program's, for messages.
 
     Raises:
         EmulationError: (arguments) not one to three positive whole numbers.
     """
     axes = tuple(sizes) if isinstance(sizes, Sequence | np.ndarray) else (sizes,)
-    if not 1 <= len(axes) <= 3 or any(int(size) < 1 or int(size) != size for size in axes):
-        raise EmulationError("arguments", f"{what} size", expected="one to three positive numbers", found=axes)
-    x, y, z = (*(int(size) for size in axes), 1, 1, 1)[:3]
+    try:
+        whole = tuple(int(size) for size in axes if int(size) == size >= 1)
+    except (TypeError, ValueError, OverflowError):
+        whole = ()
+    if not 1 <= len(axes) <= 3 or len(whole) < len(axes):
+        expected = "one to three positive numbers"
+        raise EmulationError("arguments", f"{what} size", path=path, expected=expected, found=axes)
+    x, y, z = (*whole, 1, 1)[:3]
     return x, y, z
 
 
@@ -117,10 +124,12 @@ def tensor_of(given: TensorMap, arguments: Sequence[Argument], path: str) -> Arr
     """
     if isinstance(given.tensor, np.ndarray):
         return given.tensor
-    named = arguments[given.tensor] if 0 <= given.tensor < len(arguments) else None
+    index = given.tensor if isinstance(given.tensor, int | np.integer) else -1
+    named = arguments[index] if 0 <= index < len(arguments) else None
     if not isinstance(named, np.ndarray):
         expected = "an array, or the index of one among the arguments"
-        raise EmulationError("arguments", "tensor of a tensor map", path=path, expected=expected, found=given.tensor)
+        found = repr(given.tensor)
+        raise EmulationError("arguments", "tensor of a tensor map", path=path, expected=expected, found=found)
     check_memory(given, named)
     return named
 
@@ -199,6 +208,7 @@ class _Packer:
         return self._refuse("arrays, NumPy numbers, 32-bit integers or tuples as members", repr(value))
 
     def _refuse(self, expected: object, found: object) -> NoReturn:
+        is_map = size_of(self.parameter) == MAP_BYTES and (self.parameter.align or 1) >= MAP_ALIGNMENT
         raise EmulationError(
             "arguments",
             f"the argument does not fit the parameter {describe(self.parameter)}",
@@ -206,6 +216,7 @@ class _Packer:
             line=self.parameter.line,
             expected=expected,
             found=found,
+            hint=HINT_MAP if is_map else None,
         )
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import ctypes
+from dataclasses import replace
 from typing import Any, NoReturn, Protocol, TypeGuard
 
 import numpy as np
 
 from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.machine.copies.tensor_map import TensorMap
 from flashladder.emulator.values import Array
 
 CPU = 1  # kDLCPU of dlpack.h
@@ -32,7 +34,7 @@ def is_tensor(value: object) -> TypeGuard[Tensor]:
 
 
 def as_arrays(arguments: Sequence[Any], path: str) -> tuple[Any, ...]:
-    """A launch's arguments with every tensor, also inside of tuples, replaced by an array on the same memory.
+    """A launch's arguments with every tensor, also in tuples and maps, replaced by an array on the same memory.
 
     Raises:
         EmulationError: (arguments) no sequence, a tensor that is not on the CPU, or whose memory NumPy cannot share.
@@ -42,14 +44,15 @@ def as_arrays(arguments: Sequence[Any], path: str) -> tuple[Any, ...]:
         raise EmulationError(
             "arguments", "arguments of a launch", path=path, expected=expected, found=type(arguments).__name__
         )
-    return tuple(
-        as_array(argument, path)
-        if is_tensor(argument)
-        else as_arrays(argument, path)
-        if isinstance(argument, tuple)
-        else argument
-        for argument in arguments
-    )
+    return tuple(_with_arrays(argument, path) for argument in arguments)
+
+
+def _with_arrays(argument: Any, path: str) -> Any:
+    if is_tensor(argument):
+        return as_array(argument, path)
+    if isinstance(argument, TensorMap) and is_tensor(argument.tensor):
+        return replace(argument, tensor=as_array(argument.tensor, path))
+    return as_arrays(argument, path) if isinstance(argument, tuple) else argument
 
 
 def as_array(tensor: Tensor, path: str) -> Array:

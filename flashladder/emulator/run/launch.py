@@ -137,8 +137,9 @@ class Kernel:
         dynamic = _amount(shared_bytes, "an amount of dynamic shared memory", 0, self.module.path)
         budget = _amount(memory_budget, "a memory budget", 1, self.module.path)
         watching = _observers(observers, self.module.path)
-        clusters = None if cluster is None else three(cluster, "cluster")
-        sizes = three(grid, "grid"), three(block, "block")
+        most = _number(max_instructions, "instruction budget of a launch", self.module.path)
+        clusters = None if cluster is None else three(cluster, "cluster", self.module.path)
+        sizes = three(grid, "grid", self.module.path), three(block, "block", self.module.path)
         layout = Layout(self.module, self.function, *sizes, dynamic, target, clusters)
         memory = GlobalMemory()
         arrays = Pointers(
@@ -156,7 +157,7 @@ class Kernel:
             for observer in watching:
                 observer.start(machine)
             tracks = undefined == "track"
-            Engine(machine, self.flow, max_instructions, progress, track_undefined=tracks, schedule=schedule).run()
+            Engine(machine, self.flow, most, progress, track_undefined=tracks, schedule=schedule).run()
             for observer in watching:
                 observer.finish(machine)
             issued += machine.issued
@@ -233,6 +234,13 @@ def _amount(amount: object, what: str, least: int, path: str) -> int:
         expected = f"a whole number of bytes, {least} or more, or text such as 48KiB"
         raise EmulationError("arguments", f"not {what}", path=path, expected=expected, found=repr(amount))
     return int(amount)
+
+
+def _number(given: object, what: str, path: str) -> int:
+    """A number, for what only counts."""
+    if not isinstance(given, int | np.integer):
+        raise EmulationError("arguments", what, path=path, expected="a whole number", found=repr(given))
+    return int(given)
 
 
 def _observers(observers: object, path: str) -> tuple[Observer, ...]:

@@ -91,6 +91,8 @@ def test_one_observer_needs_no_tuple() -> None:
         ),
         ({"shared_bytes": True}, "not an amount of dynamic shared memory: .*found True"),
         ({"observers": Counters}, "observers of a launch: expected observers such as Counters.*found <class"),
+        ({"max_instructions": "many"}, "instruction budget of a launch: expected a whole number, found 'many'"),
+        ({"cluster": "x"}, "cluster size: expected one to three positive numbers, found"),
         ({"observers": (None,)}, "observers of a launch: .*found None"),
         ({"args": None}, r"arguments of a launch: expected a tuple or a list of them, such as \(x,\), found NoneType"),
         ({"args": np.zeros(1)}, "arguments of a launch: .*found ndarray"),

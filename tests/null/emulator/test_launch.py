@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,14 +88,19 @@ def test_an_empty_array_is_a_pointer_to_nothing() -> None:
     [
         ((0,), (32,), "grid size"),
         ((1, 1, 1, 1), (32,), "grid size"),
-        ((1.5,), (32,), "grid size"),
+        ((1.5,), (32,), "k.ptx: grid size"),
+        ("a", (32,), "k.ptx: grid size: expected one to three positive numbers, found"),
+        (None, (32,), "k.ptx: grid size"),
+        ((1,), float("nan"), "k.ptx: block size"),
+        ((1,), float("inf"), "k.ptx: block size"),
+        ((1,), "12", "k.ptx: block size"),
         ((1, 65536), (32,), "grid"),
         ((1,), (1025,), "threads of a block"),
         ((1,), (1, 1, 65), "block"),
         ((1,), (), "block size"),
     ],
 )
-def test_sizes_that_no_gpu_takes(grid: tuple[int, ...], block: tuple[int, ...], what: str) -> None:
+def test_sizes_that_no_gpu_takes(grid: Any, block: Any, what: str) -> None:
     with pytest.raises(EmulationError, match=what) as caught:
         program("", parameters="").launch(grid, block)
     assert caught.value.kind == "arguments"

@@ -48,12 +48,18 @@ def tensor() -> Array:
         ({"box": (12, 16)}, "box of a tensor map: expected rows of a multiple of 16 bytes, found 24 bytes"),
         ({"box": (72, 16)}, "box of a tensor map: expected rows of at most 128B, the swizzle's span, found 144 bytes"),
         ({"dims": (128, 65)}, "dims and strides of a tensor map: expected a tensor within its array, of which 16384"),
+        ({"strides": 256}, r"strides of a tensor map: expected whole numbers by axis, such as .*, found 256"),
+        ({"strides": None}, "strides of a tensor map: expected whole numbers by axis, .*found None"),
+        ({"box": (64.5, 16)}, r"box of a tensor map: expected whole numbers by axis, .*found \(64.5, 16\)"),
+        ({"box": ("64", 16)}, "box of a tensor map: expected whole numbers by axis"),
+        ({"dims": (float("inf"), 64)}, "dims of a tensor map: expected whole numbers by axis"),
+        ({"dtype": np.float16}, "dtype of a tensor map: expected one of u8, .*found <class 'numpy.float16'>"),
         ({"strides": (272,)}, "found 17392 bytes from the first element to the end of the last"),
     ],
 )
 def test_what_the_driver_would_refuse(change: Mapping[str, Any], message: str) -> None:
     TensorMap(tensor(), **GOOD)
-    with pytest.raises(EmulationError, match=message) as caught:
+    with pytest.raises(EmulationError, match=f"TensorMap: .*{message}") as caught:
         TensorMap(tensor(), **{**GOOD, **change})
     assert caught.value.kind == "arguments"
     assert "\n" not in str(caught.value)
@@ -240,6 +246,28 @@ def test_a_tensor_is_named_by_its_place_among_the_arguments() -> None:
         launch(text, TensorMap(0, **fields), array)
     with pytest.raises(EmulationError, match="a tensor within its array"):
         launch(text, TensorMap(1, **fields), array[:32].copy())
+    for wrong in ([1, 2], None, 1.0):
+        with pytest.raises(EmulationError, match="an array, or the index of one"):
+            launch(text, TensorMap(wrong, **fields), array)  # type: ignore[arg-type]  # what a caller may write
+
+
+def test_a_map_may_be_of_a_torch_tensor() -> None:
+    """The launch keeps both alive, so that a tensor that nobody else holds will do."""
+    torch = pytest.importorskip("torch")
+    out = torch.zeros(2, 64, dtype=torch.float16)
+    text = f"""@one {LOAD} [at], [map, {{0, 0}}], [mb];
+    wait: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0; @!ok bra wait;
+    .reg .b16 x; .reg .b32 place, block; .reg .b64 far; mov.u32 block, %ctaid.x; mad.lo.u32 block, block, 64, turn;
+    mul.wide.u32 far, block, 2; add.u64 out, out, far; mad.lo.u32 place, turn, 2, at;
+    ld.shared.b16 x, [place]; st.global.b16 [out], x;"""
+    given_map = TensorMap(torch.arange(64 * 128).to(torch.float16).reshape(64, 128), **{**GOOD, "swizzle": "none"})
+    launch(text, given_map, out)
+    assert out.tolist() == [list(range(64))] * 2
+
+
+def test_a_parameter_for_a_map_says_what_it_takes() -> None:
+    with pytest.raises(EmulationError, match=r"found 8 bytes; a CUtensorMap takes an emulator\.TensorMap"):
+        launch("", tensor(), tensor())
 
 
 def test_a_map_may_be_a_member_of_a_structure() -> None:

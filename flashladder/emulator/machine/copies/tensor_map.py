@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import struct
-from typing import Any
+from typing import Any, NoReturn
 import zlib
 
 import numpy as np
@@ -46,7 +46,8 @@ class TensorMap:
     """A tensor in global memory and the box of it that one copy moves; axes are listed innermost first.
 
     Attributes:
-        tensor: the array whose first element is the tensor's; or the index of that array among the launch's arguments.
+        tensor: the array (or torch's tensor on the CPU) whose first element is the tensor's; or the index of that array
+            among the launch's arguments.
         dtype: one of `DATA_TYPES`; the array's own dtype may be another one of that size (bfloat16 as integers).
         dims: elements along each of one to five axes.
         strides: bytes between neighbours along each axis but the first, whose elements are adjacent.
@@ -76,12 +77,12 @@ class TensorMap:
     def __post_init__(self) -> None:
         """Checks everything that can be known before the launch."""
         for name in ("dims", "strides", "box", "element_strides"):
-            object.__setattr__(self, name, tuple(int(each) for each in getattr(self, name)))
+            object.__setattr__(self, name, _whole(getattr(self, name), name))
         if not self.element_strides:
             object.__setattr__(self, "element_strides", (1,) * self.rank)
         for holds, what, expected, found in (*_choices(self), *_sizes(self)):
             if not holds:
-                raise EmulationError("arguments", f"{what} of a tensor map", expected=expected, found=found)
+                _refuse(f"{what} of a tensor map", expected, found)
         if isinstance(self.tensor, np.ndarray):
             check_memory(self, self.tensor)
 
@@ -219,13 +220,27 @@ def replaced(contents: bytes, field: str, entry: int, value: int) -> bytes:
 def check_address(address: int) -> None:
     """Refuses a tensor whose first element is not where the hardware wants it."""
     if address % UNIT:
-        raise EmulationError(
-            "arguments", "address of a tensor map's tensor", expected=f"a multiple of {UNIT} bytes", found=hex(address)
-        )
+        _refuse("address of a tensor map's tensor", f"a multiple of {UNIT} bytes", hex(address))
 
 
 def _filled(values: Any, count: int) -> list[int]:
     return [*values, *[0] * (count - len(values))]
+
+
+def _whole(numbers: Any, what: str) -> tuple[int, ...]:
+    """Numbers along the axes; one with a fraction is a mistake in somebody's arithmetic."""
+    try:
+        given = tuple(numbers)
+        whole = tuple(int(each) for each in given)
+    except (TypeError, ValueError, OverflowError):
+        given, whole = (None,), ()
+    if whole != given:
+        _refuse(f"{what} of a tensor map", "whole numbers by axis, such as (64, 16) or (256,)", repr(numbers))
+    return whole
+
+
+def _refuse(what: str, expected: object, found: object) -> NoReturn:
+    raise EmulationError("arguments", what, path="TensorMap", expected=expected, found=found)
 
 
 def _choices(given: TensorMap) -> list[tuple[bool, str, object, object]]:
@@ -244,7 +259,7 @@ def _choices(given: TensorMap) -> list[tuple[bool, str, object, object]]:
     wanted = (("strides", given.strides, given.rank - 1), ("box", given.box, given.rank))
     for what, values, count in (*wanted, ("element_strides", given.element_strides, given.rank)):
         rules.append((len(values) == count, what, f"{count} numbers for {given.rank} dims", f"{len(values)}"))
-    floats = "f" in given.dtype
+    floats = "f" in str(given.dtype)
     rules.append((given.fill != "nan" or floats, "fill", "zeros for a tensor of integers", given.fill))
     return rules
 
@@ -284,9 +299,8 @@ def check_memory(given: TensorMap, array: Array) -> None:
     reach = given.dims[0] * given.itemsize
     reach += sum((size - 1) * stride for size, stride in zip(given.dims[1:], given.strides, strict=True))
     if reach > room:
-        raise EmulationError(
-            "arguments",
+        _refuse(
             "dims and strides of a tensor map",
-            expected=f"a tensor within its array, of which {room} bytes are left",
-            found=f"{reach} bytes from the first element to the end of the last",
+            f"a tensor within its array, of which {room} bytes are left",
+            f"{reach} bytes from the first element to the end of the last",
         )
