@@ -134,6 +134,7 @@ def test_a_missing_fence_is_an_error(body: tuple[str, ...], what: str, found: st
     error = refused(*body, COMMIT, WAIT, kind="missing-fence")
     assert what in str(error)
     assert found in str(error)
+    assert ("warpgroup_fence_operand" in str(error)) == found.startswith("mov")  # what nvcc itself puts there
     run(*body[:-1], FENCE, body[-1], COMMIT, WAIT, STORE)
 
 

@@ -159,8 +159,11 @@ class Waits:
     @staticmethod
     def _check_parity(step: Step) -> None:
         parity: Array = step.source(2, "u32")
-        if (parity > 1).any() and (step.lanes() & (parity > 1)).any():
-            step.fail("mbarrier", "parity of a phase", lanes=parity > 1, expected="0 or 1")
+        wrong = step.lanes() & (parity > 1)
+        if wrong.any():
+            found = int(step.machine.full(parity)[wrong][0])
+            hint = "the parity of a phase is its number's lowest bit: and.b32 with 1, or % 2"
+            step.fail("mbarrier", "parity of a phase", lanes=wrong, expected="0 or 1", found=found, hint=hint)
 
     def _go_on(self, step: Step, lanes: BoolArray) -> None:
         """Lanes leave the wait for good."""

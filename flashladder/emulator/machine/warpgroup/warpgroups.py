@@ -34,6 +34,10 @@ SITE_BITS = 20  # of a stamp: which instruction; what is above them counts fence
 NO_FENCE = -1  # in the place of a stamp: older than everything
 OPCODE = "wgmma.mma_async."
 HINT_FENCE = "put wgmma.fence between the instruction that touches the register and the wgmma.mma_async"
+HINT_MOVES = (  # of a move, which nvcc puts where it likes
+    '; in CUDA C++, asm volatile("" : "+f"(d) :: "memory") for each accumulator, as CUTLASS\'s warpgroup_fence_operand '
+    "does, keeps what sets it before the fence"
+)
 HINT_WAIT = (
     "put wgmma.commit_group behind the wgmma.mma_async and a wgmma.wait_group that covers it before the register"
 )
@@ -203,12 +207,13 @@ class Warpgroups:
         if int(self._fenced[block, warp]) == NO_FENCE:
             step.fail("missing-fence", "wgmma before any wgmma.fence", lanes=lanes, hint=HINT_FENCE)
         how = "written" if table is self._written else "read"
+        touched = self._sites[stamp & ((1 << SITE_BITS) - 1)]
         step.fail(
             "missing-fence",
             f"register {names[which]} of a wgmma was {how} after the last wgmma.fence",
             lanes=lanes,
-            found=self._sites[stamp & ((1 << SITE_BITS) - 1)].place,
-            hint=HINT_FENCE,
+            found=touched.place,
+            hint=HINT_FENCE + (HINT_MOVES if touched.opcode.startswith("mov") else ""),
         )
 
     @staticmethod
