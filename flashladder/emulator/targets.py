@@ -39,9 +39,11 @@ _FROM_BF16 = tuple(
 _TF32 = tuple(f"cvt.{mode}{relu}.tf32" for mode in ("rn", "rz") for relu in ("", ".relu"))
 _EIGHT_BITS = tuple(f"cvt.rn{relu}.f16x2.{kind}" for relu in ("", ".relu") for kind in ("e4m3", "e5m2"))
 _TO_EIGHT_BITS = tuple(f"cvt.rn.satfinite{relu}.{kind}" for relu in ("", ".relu") for kind in ("e4m3", "e5m2"))
-# Beginnings of opcodes, and the target that they need: from this architecture on, or ("a") one for it alone.
+# Beginnings of opcodes, and the target that they need: from this architecture on, from it on and with a suffix ("a"),
+# or it alone ("only").
 SINCE = (
-    (("wgmma", "setmaxnreg"), 90, "a"),
+    (("wgmma",), 90, "only"),
+    (("setmaxnreg",), 90, "a"),
     (("barrier.cluster", "mapa", "getctarank", "elect", "griddepcontrol"), 90, ""),
     (("cp.async.bulk", "cp.reduce.async.bulk", "st.async", "red.async", "stmatrix"), 90, ""),
     (("mbarrier.try_wait", "mbarrier.expect_tx", "mbarrier.complete_tx", "mbarrier.arrive.expect_tx"), 90, ""),
@@ -84,8 +86,9 @@ def lacks(target: str, opcode: str) -> str | None:
         return None
     for beginnings, first, suffix in SINCE:
         if opcode.startswith(beginnings):
-            fits = int(match[1]) >= first and (not suffix or match[2] != "")
-            return None if fits else f"sm_{first}{suffix}" + ("" if suffix else " or newer")
+            number, specific = int(match[1]), match[2] != ""
+            fits = number >= first and (specific or not suffix) and (number == first or suffix != "only")
+            return None if fits else f"sm_{first}" + ("a" if suffix else " or newer")
     return None
 
 

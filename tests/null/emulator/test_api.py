@@ -235,6 +235,8 @@ def test_ptx_for_one_architecture_alone_runs_on_no_other() -> None:
         ("sm_80", "barrier.cluster.arrive;", "sm_90 or newer"),
         ("sm_75", "mbarrier.inval.shared.b64 [s];", "sm_80 or newer"),
         ("sm_90", "setmaxnreg.dec.sync.aligned.u32 24;", "sm_90a"),
+        ("sm_90", "wgmma.fence.sync.aligned;", "sm_90a"),
+        ("sm_100a", "wgmma.fence.sync.aligned;", "sm_90a"),
     ],
 )
 def test_an_instruction_that_the_target_does_not_have(target: str, text: str, needed: str) -> None:
