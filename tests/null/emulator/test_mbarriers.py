@@ -91,6 +91,16 @@ waiter:
     assert (out == 1).all()
 
 
+def test_a_last_arrival_that_drops_out_is_missed_in_the_next_phase() -> None:
+    body = f"""{INIT}@!%first bra waiter;
+{ARRIVE}{ARRIVE.replace("arrive", "arrive_drop")}mbarrier.arrive.shared::cta.b64 %state, [%bar];
+mbarrier.pending_count.b64 %word, %state;
+waiter:
+{wait(1)}{store("%word")}"""
+    out, _ = launch(kernel(body, 2))
+    assert out[0, 0] == 1
+
+
 def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:
     body = f"{INIT}@!%first bra waiter;\n{ARRIVE}{ARRIVE}waiter:\n{wait(0)}"
     with pytest.raises(EmulationError, match="it is in phase 2") as caught:

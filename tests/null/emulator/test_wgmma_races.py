@@ -64,6 +64,13 @@ def test_a_stage_is_released_after_the_wait() -> None:
     assert {kind for kind, _, _ in early} <= {"WAR", "async overwrite"}
 
 
+@pytest.mark.parametrize(("meet", "found"), [("", [("WAR", "wgmma", "st")]), ("bar.sync 0;", [])], ids=["alone", "met"])
+def test_a_warp_that_has_waited_knows_nothing_of_the_others(meet: str, found: list[tuple[str, str, str]]) -> None:
+    first = ("setp.lt.u32 %p2, %r0, 32; @!%p2 bra rest;", WAIT, "rest:")
+    over = ("@!%p2 bra over;", OVER_B, "over:")
+    assert races(FENCE, SS, COMMIT, *first, WAIT, meet, ZERO, *over) == found
+
+
 def test_blocks_that_read_at_different_places_are_told_apart() -> None:
     """The second block's A begins 512 bytes on, and ends where its last warps write."""
     moved = "mul.wide.u32 %rd12, %r1, 32; add.u64 %rd10, %rd10, %rd12;"
