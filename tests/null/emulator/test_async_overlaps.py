@@ -70,3 +70,10 @@ def test_a_wait_for_reads_leaves_the_writes_to_come() -> None:
     looks += "@one cp.async.bulk.wait_group 0;\n@one ld.global.u32 y, [dst+4];\n"
     shown = "@one st.global.u32 [dst+256], x;\n@one st.global.u32 [dst+260], y;\n"
     assert hazards(HEAD + FILLED + STORED + looks + shown + END, 32)[1][64:66].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("place", "kinds"), [("src+124", "WAR"), ("src+128", "")])
+def test_a_block_stores_into_what_a_copy_of_another_reads(place: str, kinds: str) -> None:
+    apart = "mov.u32 n, %ctaid.x; setp.eq.u32 p, n, 1;\n@p bra other;\n"
+    other = f"ret;\nother: @one st.global.u32 [{place}], x;\n{END}"
+    assert hazards(HEAD + INIT + apart + BRING + TAKE + other, 32, blocks=2)[0] == kinds

@@ -104,6 +104,7 @@ def test_launches_that_no_chip_takes(cluster: int, blocks: int, target: str, mat
             "4-byte access",
         ),
         (f"{PEER}{INIT}{MEET}st.shared::cluster.u32 [%r4], %t;", "mbarrier", "store over a live mbarrier"),
+        (f"{PEER}{INIT}{MEET}st.shared::cluster.u32 [%r4+4], %t;", "mbarrier", "store over a live mbarrier"),
         (
             f"{PEER}setp.eq.u32 %p0, %r5, 0;\n@%p0 ret;\nst.shared::cluster.u32 [%r3], %t;",
             "exited",
