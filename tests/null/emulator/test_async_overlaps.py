@@ -77,3 +77,18 @@ def test_a_block_stores_into_what_a_copy_of_another_reads(place: str, kinds: str
     apart = "mov.u32 n, %ctaid.x; setp.eq.u32 p, n, 1;\n@p bra other;\n"
     other = f"ret;\nother: @one st.global.u32 [{place}], x;\n{END}"
     assert hazards(HEAD + INIT + apart + BRING + TAKE + other, 32, blocks=2)[0] == kinds
+
+
+@pytest.mark.parametrize(("fence", "kinds"), [("", "proxy"), ("@one fence.proxy.async.shared::cta;\n", "")])
+def test_a_thread_fences_what_it_wrote_itself(fence: str, kinds: str) -> None:
+    filled = "@one st.shared.v4.u32 [at], {x, x, x, x};\n"
+    assert hazards(f"{HEAD}{filled}{fence}@one {STORE} [dst], [at], 16;\n{COMMITTED}{END}", 32)[0] == kinds
+
+
+def test_threads_of_one_instruction_copy_different_sizes() -> None:
+    """The first one 16 bytes, the second one 128, which are shown."""
+    each = "setp.lt.u32 p, turn, 2; mad.lo.u32 n, turn, 112, 16; mad.lo.u32 at, turn, 128, at;\n"
+    bring = f"@one {EXPECT.replace('128', '144')}\n@p {LOAD} [at], [src], n, [fb];\n"
+    show = "ld.shared.u32 y, [to+128]; add.s64 dst, dst, own; st.global.u32 [dst], y;\n"
+    kinds, out = hazards(HEAD + INIT + each + bring + TAKE + show + END, 32)
+    assert (kinds, out[:32].tolist()) == ("", list(range(32)))

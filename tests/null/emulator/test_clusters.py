@@ -161,6 +161,23 @@ def test_a_block_that_may_exit_before_its_peer_has_read() -> None:
     assert report(body) == [("exit", "ld.shared::cluster.u32", "ret")]
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_any_thread_of_a_block_may_know_that_its_peer_has_read(waits: bool) -> None:
+    """The second warp exits last and knows of nothing: a relaxed arrival of the first one is all that it waits for."""
+    again = "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0;\n@!%done bra again;\n"
+    body = f"""{PEER}@%first mbarrier.init.shared::cta.b64 [%bar+8], 32;
+{INIT}st.shared.u32 [%place], %t;
+{MEET}ld.shared::cluster.u32 %word, [%r3];
+mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
+setp.ge.u32 %p0, %t, 32;
+@%p0 bra last;
+{again if waits else ""}mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%bar+8];
+ret;
+last: mbarrier.try_wait.parity.relaxed.cta.shared::cta.b64 %done, [%bar+8], 0;
+@!%done bra last;"""
+    assert {each[0] for each in report(body, 64)} == (set() if waits else {"exit"})
+
+
 def test_a_remote_arrival_orders_a_remote_store() -> None:
     body = f"""{PEER}{INIT}{MEET}st.shared::cluster.u32 [%r3], %r5;
 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
