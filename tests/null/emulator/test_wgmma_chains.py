@@ -42,6 +42,13 @@ def test_each_warpgroup_has_its_own_scale_d() -> None:
     assert np.array_equal(found[0], np.concatenate([2 * AB, AB]))
 
 
+def test_blocks_that_issued_different_products_wait_together() -> None:
+    apart = "setp.eq.u32 %p3, %r1, 0; @%p3 bra one;"
+    found = run(apart, FENCE, SS, "bra both; one:", FENCE, RS, "both:", COMMIT, WAIT, STORE, blocks=2)
+    (_, b), (a, later) = map(matrices, memory(2))
+    assert np.array_equal(found, [fragment(np.ones((64, 16)) @ b), fragment(a @ later)])
+
+
 @pytest.mark.parametrize(("value", "chained"), [(2048, 2048), (1024, 1026)])
 def test_half_sums_are_rounded_after_each_product(value: int, chained: int) -> None:
     """2048 + 1 is 2048 in f16, and so is that plus 1."""
