@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashladder.emulator import EmulationError
-from tests.null.emulator.test_async_races import EXPECT, HEAD, INIT, LOAD, STORE, hazards
+from tests.null.emulator.test_async_races import EXPECT, HEAD, INIT, LOAD, STORE, SUMS, hazards
 
 COMMITTED = "@one cp.async.bulk.commit_group;\n"
 FILLED = "st.shared.u32 [to], turn;\nfence.proxy.async;\nbar.sync 0;\n"
@@ -92,3 +92,12 @@ def test_threads_of_one_instruction_copy_different_sizes() -> None:
     show = "ld.shared.u32 y, [to+128]; add.s64 dst, dst, own; st.global.u32 [dst], y;\n"
     kinds, out = hazards(HEAD + INIT + each + bring + TAKE + show + END, 32)
     assert (kinds, out[:32].tolist()) == ("", list(range(32)))
+
+
+@pytest.mark.parametrize(("first", "kinds"), [("cp.async", "in-flight write"), ("cp.reduce.async", "")])
+def test_a_reduction_meets_a_copy_in_flight(first: str, kinds: str) -> None:
+    path, target = "bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes", "[x], [at], 128, [fb];"
+    add = f"cp.reduce.async.{path}.add.u32"
+    opcode = add if "reduce" in first else f"cp.async.{path}"
+    both = f"@one {opcode} {target}\nsetp.eq.u32 p, turn, 1;\n@p {add} {target}"
+    assert hazards(HEAD + INIT + SUMS.replace(f"@p OPCODE {target}", both), 32, blocks=2)[0] == kinds

@@ -99,6 +99,11 @@ def test_launches_that_no_chip_takes(cluster: int, blocks: int, target: str, mat
         (f"{PEER}{MEET}st.shared::cluster.u32 [%r3+65536], %t;", "out-of-bounds", "past the end of the block's"),
         (f"{PEER}{MEET}st.shared::cluster.u32 [%r3+2], %t;", "misaligned", "not a multiple of 4"),
         (
+            f"{PEER}{MEET}add.u32 %r3, %r3, 0x1000000;\nst.shared::cluster.u32 [%r3], %t;",
+            "out-of-bounds",
+            "expected a block of the cluster, 0 to 1, found rank 2",
+        ),
+        (
             f"{PEER}{MEET}add.u32 %r3, %r3, 0x2000000;\nst.shared::cluster.u32 [%r3], %t;",
             "out-of-bounds",
             "4-byte access",
