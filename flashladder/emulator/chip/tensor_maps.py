@@ -10,6 +10,7 @@ import ctypes
 from typing import Any
 
 from flashladder.emulator.chip.driver import Driver
+from flashladder.emulator.machine.copies.map_rules import check_address
 from flashladder.emulator.machine.copies.tensor_map import (
     DATA_TYPES,
     FILLS,
@@ -19,7 +20,6 @@ from flashladder.emulator.machine.copies.tensor_map import (
     PROMOTIONS,
     SWIZZLES,
     TensorMap,
-    check_address,
 )
 
 

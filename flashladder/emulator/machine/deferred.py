@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from flashladder.emulator.machine.state import Step
 
 
 class Operation(Protocol):
@@ -18,6 +21,16 @@ class Operation(Protocol):
 
     def complete(self) -> None:
         """Does the work: reads its sources, writes its results, and tells the mbarrier that it signals."""
+
+
+@runtime_checkable
+class Writer(Operation, Protocol):
+    """An operation that knows which bytes of shared memory it is to write."""
+
+    step: Step
+
+    def will_write(self, block: int, address: int, width: int) -> bool:
+        """Whether it is still to write any of these bytes of a block's shared memory."""
 
 
 def _always() -> bool:

@@ -47,7 +47,9 @@ class Operations(Meetings):
         """Keeps what was found."""
 
     def proxy_fence(self, step: Step) -> None:
-        """What these lanes know is ordered for asynchronous operations, too."""
+        """What these lanes know of shared memory is ordered for asynchronous operations, too."""
+        if step.instruction.opcode.endswith(".global"):
+            return
         for group, chosen in self._masks(step.lanes()):
             group.races.asynchronous.fence(chosen)
 

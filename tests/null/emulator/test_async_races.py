@@ -144,12 +144,14 @@ ret;
         ("fence.proxy.async.shared::cta;\nbar.sync 0;", "bar.sync 0;\nfence.proxy.async.shared::cta;", ""),
         ("fence.proxy.async.shared::cta;\nbar.sync 0;", "bar.sync 0;\n@!one fence.proxy.async;", "proxy"),
         ("fence.proxy.async.shared::cta;", "@one fence.proxy.async;", "proxy"),
+        ("fence.proxy.async.shared::cta;", "fence.proxy.async.global;", "proxy"),
         ("async.shared::cta;\nbar.sync 0;", "async.shared::cta;", "RAW"),
         ("@one cp.async.bulk.wait_group.read 0;\n", "", "async overwrite"),
         ("wait_group.read 0;\nbar.sync 0;", "wait_group.read 0;", "WAR"),
         ("wait_group.read 0;\nbar.sync 0;", "wait_group.read 1;\nbar.sync 0;", "async overwrite"),
     ],
     ids=["right", "no fence", "fence of the issuer", "fence of others behind the barrier", "fence of one thread",
+         "fence of global memory",
          "no barrier", "no wait", "no barrier behind the wait", "a wait that leaves it"],
 )  # fmt: skip
 def test_a_store_from_shared_memory(old: str, new: str, kinds: str) -> None:

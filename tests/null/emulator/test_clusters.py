@@ -10,7 +10,7 @@ import pytest
 from flashladder import emulator
 from flashladder.emulator import EmulationError, Hazards
 from flashladder.emulator.observe.ordering.clocks import Clocks
-from tests.null.emulator.hopper_kernels import INIT, kernel, launch, store
+from tests.null.emulator.hopper_kernels import INIT, kernel, launch, store, wait
 
 MEET = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
 PEER = """
@@ -226,3 +226,16 @@ def test_reports_name_the_blocks() -> None:
     assert {race.block, race.first_block} == {(0, 0, 0), (1, 0, 0)}
     assert race.address == 32  # of the block's own window
     assert "of block" in hazards.render()
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "exits"])
+def test_an_asynchronous_store_into_a_block(waits: bool) -> None:  # that may have exited
+    body = f"""{INIT}{PEER}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 4;
+{MEET}@%first st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r3], %r5, [%r4];
+"""
+    if waits:
+        out, _ = launch(kernel(f"{body}{wait()}ld.shared.u32 %word, [%place];\n{store('%word')}"), 1, 2, cluster=2)
+        assert (out == np.array([[1], [0]])).all()
+        return
+    with pytest.raises(EmulationError, match=r"the store still writes to .*, which has exited"):
+        launch(kernel(body), 1, 2, cluster=2)

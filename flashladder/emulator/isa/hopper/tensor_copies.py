@@ -18,7 +18,8 @@ from flashladder.emulator.isa.hopper.bulk import HINT, TX, reduction
 from flashladder.emulator.isa.loads import read
 from flashladder.emulator.machine.copies.boxes import Boxes, Places, boxes, swizzled
 from flashladder.emulator.machine.copies.issue import Issue, into_shared, out_of_shared
-from flashladder.emulator.machine.copies.tensor_map import MAP_ALIGNMENT, MAP_BYTES, UNIT, Decoded, decoded
+from flashladder.emulator.machine.copies.map_rules import UNIT
+from flashladder.emulator.machine.copies.tensor_map import MAP_ALIGNMENT, MAP_BYTES, Decoded, decoded
 from flashladder.emulator.machine.copies.transfers import Global, Shared
 from flashladder.emulator.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, WORDS
 from flashladder.emulator.machine.state import Step

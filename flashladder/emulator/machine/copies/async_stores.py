@@ -43,6 +43,12 @@ class AsyncStore:
     def complete(self) -> None:
         """Lands, then tells the mbarriers."""
         machine = self.step.machine
+        gone = ~np.asarray(machine.live.any(axis=(1, 2)))[self.blocks]
+        if gone.any():
+            block = self.step.block_index(int(self.blocks[gone.argmax()]))
+            what = f"the store still writes to the shared memory of block {block}, which has exited"
+            hint = "let the block wait for it before it exits: mbarrier.try_wait"
+            self.step.fail("exited", what, hint=hint)
         rows, where = machine.shared.rows, self.offsets.astype(np.uint64)
         if self.combine is None:
             rows.put(self.blocks, where, self.width, self.words)

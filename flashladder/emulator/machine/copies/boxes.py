@@ -15,7 +15,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from flashladder.emulator.machine.copies.tensor_map import UNIT, Decoded, TensorMap
+from flashladder.emulator.machine.copies.map_rules import UNIT
+from flashladder.emulator.machine.copies.tensor_map import Decoded, TensorMap
 from flashladder.emulator.values import BoolArray
 
 Places = npt.NDArray[np.int64]

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import struct
-from typing import Any, NoReturn
+from typing import Any
 import zlib
 
 import numpy as np
 
 from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.machine.copies.map_rules import UNIT, check_address, refuse, whole_numbers
 from flashladder.emulator.values import DTYPES, Array
 
 MAP_BYTES = 128
@@ -28,7 +29,6 @@ MAX_RANK = 5
 MAX_BOX = 256  # elements of a box along one axis
 MAX_ELEMENT_STRIDE = 8
 MAX_STRIDE = 1 << 40  # bytes
-UNIT = 16  # bytes: alignment of addresses and strides, and of a box's rows
 
 # The order of each tuple is that of the driver's enumeration: CUtensorMapDataType, ...Swizzle, ...L2promotion, ...Fill.
 DATA_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16")
@@ -77,12 +77,12 @@ class TensorMap:
     def __post_init__(self) -> None:
         """Checks everything that can be known before the launch."""
         for name in ("dims", "strides", "box", "element_strides"):
-            object.__setattr__(self, name, _whole(getattr(self, name), name))
+            object.__setattr__(self, name, whole_numbers(getattr(self, name), name))
         if not self.element_strides:
             object.__setattr__(self, "element_strides", (1,) * self.rank)
         for holds, what, expected, found in (*_choices(self), *_sizes(self)):
             if not holds:
-                _refuse(f"{what} of a tensor map", expected, found)
+                refuse(f"{what} of a tensor map", expected, found)
         if isinstance(self.tensor, np.ndarray):
             check_memory(self, self.tensor)
 
@@ -217,30 +217,8 @@ def replaced(contents: bytes, field: str, entry: int, value: int) -> bytes:
     return bytes(body) + zlib.crc32(body).to_bytes(4, "little")
 
 
-def check_address(address: int) -> None:
-    """Refuses a tensor whose first element is not where the hardware wants it."""
-    if address % UNIT:
-        _refuse("address of a tensor map's tensor", f"a multiple of {UNIT} bytes", hex(address))
-
-
 def _filled(values: Any, count: int) -> list[int]:
     return [*values, *[0] * (count - len(values))]
-
-
-def _whole(numbers: Any, what: str) -> tuple[int, ...]:
-    """Numbers along the axes; one with a fraction is a mistake in somebody's arithmetic."""
-    try:
-        given = tuple(numbers)
-        whole = tuple(int(each) for each in given)
-    except (TypeError, ValueError, OverflowError):
-        given, whole = (None,), ()
-    if whole != given:
-        _refuse(f"{what} of a tensor map", "whole numbers by axis, such as (64, 16) or (256,)", repr(numbers))
-    return whole
-
-
-def _refuse(what: str, expected: object, found: object) -> NoReturn:
-    raise EmulationError("arguments", what, path="TensorMap", expected=expected, found=found)
 
 
 def _choices(given: TensorMap) -> list[tuple[bool, str, object, object]]:
@@ -299,7 +277,7 @@ def check_memory(given: TensorMap, array: Array) -> None:
     reach = given.dims[0] * given.itemsize
     reach += sum((size - 1) * stride for size, stride in zip(given.dims[1:], given.strides, strict=True))
     if reach > room:
-        _refuse(
+        refuse(
             "dims and strides of a tensor map",
             f"a tensor within its array, of which {room} bytes are left",
             f"{reach} bytes from the first element to the end of the last",

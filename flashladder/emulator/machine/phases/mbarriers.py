@@ -15,12 +15,12 @@ from __future__ import annotations
 import numpy as np
 
 from flashladder.emulator.errors import EmulationError
+from flashladder.emulator.machine.phases.mbarrier_rules import check_alone, check_bytes, check_range
 from flashladder.emulator.machine.phases.mbarrier_state import PHASE_SHIFT, PHASES, Mbarrier, states_before, summed
 from flashladder.emulator.machine.phases.mbarrier_targets import BYTES, Targets, targets_of
 from flashladder.emulator.machine.state import Machine, Step
 from flashladder.emulator.values import Array, BoolArray
 
-MOST = (1 << 20) - 1  # the largest count of arrivals, and of bytes either way
 OVER = "mbarrier.inval before its bytes are used otherwise, or place them elsewhere"
 MARK = 0x6D62_6172 << 32  # in the upper half of its bytes; the lower one holds its offset
 
@@ -47,7 +47,7 @@ class Mbarriers:
             if slot is None:
                 slot = self.at[offset] = Mbarrier(self.blocks)
             blocks = targets.blocks[entries]
-            self._range(step, targets, entries, counts[entries], 1)
+            check_range(step, targets, entries, counts[entries], 1)
             again = slot.live[blocks]
             if again.any():
                 first = slot.places[int(blocks[again.argmax()])]
@@ -58,7 +58,7 @@ class Mbarriers:
                     found=f"the one of {first.place}",
                     hint="mbarrier.inval ends the old one; one thread initialises it",
                 )
-            self._twice(step, targets, entries)
+            check_alone(step, targets, entries)
             slot.live[blocks] = True
             slot.expected[blocks] = slot.pending[blocks] = counts[entries]
             slot.bytes[blocks] = slot.phase[blocks] = 0
@@ -134,7 +134,7 @@ class Mbarriers:
         self._tell(step, targets, "arrive")
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
-            self._range(step, targets, entries, counts[entries], 1)
+            check_range(step, targets, entries, counts[entries], 1)
             if nbytes is not None:
                 self._expect(step, slot, targets, entries, nbytes[entries])
             lanes = tuple(axis[entries] for axis in targets.lanes)
@@ -148,7 +148,7 @@ class Mbarriers:
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
             slot.pending += summed(targets.blocks[entries], np.ones(len(entries), np.int64), len(slot.live))
-            self._range(step, targets, entries, slot.pending[targets.blocks[entries]], 1)
+            check_range(step, targets, entries, slot.pending[targets.blocks[entries]], 1)
 
     def expect_tx(self, step: Step, targets: Targets, nbytes: Array) -> None:
         """Lanes announce bytes; int64 per entry."""
@@ -173,7 +173,7 @@ class Mbarriers:
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
             slot.bytes -= summed(targets.blocks[entries], sizes[entries], len(slot.live))
-            self._check_bytes(step, slot, targets, entries)
+            check_bytes(step, slot, targets, entries)
             self._settle(step, offset, slot)
         self.events += 1
 
@@ -274,9 +274,9 @@ class Mbarriers:
                 )
 
     def _expect(self, step: Step, slot: Mbarrier, targets: Targets, entries: Array, nbytes: Array) -> None:
-        self._range(step, targets, entries, nbytes, 0)
+        check_range(step, targets, entries, nbytes, 0)
         slot.bytes += summed(targets.blocks[entries], nbytes, len(slot.live))
-        self._check_bytes(step, slot, targets, entries)
+        check_bytes(step, slot, targets, entries)
 
     def _settle(self, step: Step, offset: int, slot: Mbarrier) -> BoolArray:
         done = slot.settle()
@@ -297,28 +297,3 @@ class Mbarriers:
         step.machine.shared.rows.put(targets.blocks, offsets, BYTES, words)
         self._tell(step, targets, "init" if live else "inval")
         self.events += 1
-
-    def _check_bytes(self, step: Step, slot: Mbarrier, targets: Targets, entries: Array) -> None:
-        wrong = np.abs(slot.bytes) > MOST
-        if wrong.any():
-            block = int(wrong.argmax())
-            targets.fail(
-                step,
-                "tx-count of an mbarrier out of range",
-                entries[targets.blocks[entries] == block],
-                expected=f"-{MOST} to {MOST}",
-                found=int(slot.bytes[block]),
-            )
-
-    def _range(self, step: Step, targets: Targets, entries: Array, counts: Array, least: int) -> None:
-        wrong = (counts < least) | (counts > MOST)
-        if wrong.any():
-            what = "count of an mbarrier out of range"
-            targets.fail(step, what, entries[wrong], expected=f"{least} to {MOST}", found=int(counts[wrong][0]))
-
-    def _twice(self, step: Step, targets: Targets, entries: Array) -> None:
-        blocks, counts = np.unique(targets.blocks[entries], return_counts=True)
-        if (counts > 1).any():
-            several = entries[targets.blocks[entries] == blocks[counts > 1][0]]
-            what = f"{len(several)} threads initialise one mbarrier"
-            targets.fail(step, what, several, hint="let one thread of the block do it")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from flashladder.emulator.machine.copies.transfers import Transfer
+from flashladder.emulator.machine.deferred import Writer
 from flashladder.emulator.machine.memory import per_address, values_of, words_of
 from flashladder.emulator.machine.spaces.rows import CHUNK, Rows
 from flashladder.emulator.syntax.tree import Instruction
@@ -195,7 +195,7 @@ class SharedMemory(_Window):
             if meets.any():
                 return copy.instruction
         for operation in step.machine.deferred.pending:
-            if isinstance(operation, Transfer) and operation.will_write(block, address, width):
+            if isinstance(operation, Writer) and operation.will_write(block, address, width):
                 return operation.step.instruction
         return None
 
