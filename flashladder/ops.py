@@ -20,7 +20,6 @@ import torch
 from flashladder.errors import FlashladderError
 from flashladder.files import last_iteration
 from flashladder.ladder.config import KernelConfig
-from flashladder.names import PUBLISHED_GPU
 
 LAST_ITERATION = last_iteration()
 LIBRARIES = ("", *(f"flashladder_{number:02d}" for number in range(1, LAST_ITERATION + 1)))
@@ -43,7 +42,8 @@ def forward(
             (16 heads).
         v: values, as q.
         iteration: the step of the ladder, 1 to 19.
-        config: a configuration or its short form; None for the one tuned for q's GPU (the A100's on an unknown GPU).
+        config: a configuration or its short form; None for the one tuned for q's GPU, or else for one of its architecture
+            (the A100's where there is none).
         out: where to write, as q, overlapping no input; None for a new contiguous tensor.
 
     Returns:
@@ -104,7 +104,7 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
         known = {"float16": "fp16", "bfloat16": "bf16"}.get(dtype)
         if known is None or device is None:
             return ""
-        wanted = _tuned(number, known, _gpu_name(device))
+        wanted = _tuned(number, known, *_gpu(device))
     else:
         wanted = KernelConfig.parse(short_form).short_form()
     if wanted not in built:
@@ -160,17 +160,17 @@ def _built(library: str) -> tuple[str, ...]:
 
 
 @cache
-def _gpu_name(device: int) -> str:
-    """What the driver calls a GPU."""
-    return torch.cuda.get_device_name(device)
+def _gpu(device: int) -> tuple[str, str]:
+    """What the driver calls a GPU, and its architecture, ``sm_90``."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return torch.cuda.get_device_name(device), f"sm_{major}{minor}"
 
 
 @cache
-def _tuned(iteration: int, dtype: str, gpu: str) -> str:
-    """The short form that iterations/*.yaml gives for a GPU by its name, or the fallback's."""
-    from flashladder.ladder.gpus import gpu_key
+def _tuned(iteration: int, dtype: str, gpu: str, arch: str) -> str:
+    """The short form that iterations/*.yaml gives for a GPU by its name and architecture (`configs_for`)."""
+    from flashladder.ladder.gpus import configs_for, gpu_key
     from flashladder.ladder.iteration import load_iteration
 
-    configs = load_iteration(iteration).configs
-    config = configs.get(gpu_key(gpu) or PUBLISHED_GPU) or configs[PUBLISHED_GPU]
+    config = load_iteration(iteration).configs[configs_for(gpu_key(gpu), arch)]
     return str(config.with_dtype(dtype))

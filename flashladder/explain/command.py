@@ -24,7 +24,6 @@ from flashladder.ladder.gpus import Gpu, load_gpus
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.located import closest
-from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import RESULTS
 
 SHOWN_FROM = 0.005  # share of a scheduler's clocks: shorter waits are not listed
@@ -64,18 +63,10 @@ def explain(description: str, key: str, config: str | None, seq_len: int) -> Pre
             "no such GPU", expected=", ".join(load_gpus()), found=repr(key), hint=closest(key, list(load_gpus()))
         )
     iteration = load_description(description)
-    chosen = one_config(iteration, config or configs_of(gpu))
+    chosen = one_config(iteration, config or gpu.configs_of)
     if excess := gpu.excess(chosen):
         raise FlashladderError(f"the configuration is too large for {key}", expected=excess[0], found=excess[1])
     return predict(kernel_of(iteration, chosen, arch_of(iteration, gpu)), gpu, seq_len)
-
-
-def configs_of(gpu: Gpu) -> str:
-    """The GPU whose configurations a GPU runs: its own; of the same architecture; for Ada those of the RTX 3090."""
-    if gpu.gpu in GPUS:
-        return gpu.gpu
-    same = [key for key in GPUS if load_gpus()[key].arch[:4] == gpu.arch[:4] and load_gpus()[key].arch <= gpu.arch]
-    return same[-1] if same else PUBLISHED_GPU
 
 
 def arch_of(iteration: Iteration, gpu: Gpu) -> str:
@@ -114,7 +105,7 @@ def document(prediction: Prediction) -> dict[str, object]:
 def is_a_step(prediction: Prediction) -> bool:
     """Whether it is of an iteration in the configuration that the GPU gives it."""
     kernel = prediction.kernel
-    own = kernel.iteration.configs[configs_of(prediction.gpu)]
+    own = kernel.iteration.configs[prediction.gpu.configs_of]
     return not kernel.iteration.is_ablation and own.short_form() == kernel.config.short_form()
 
 
@@ -133,7 +124,7 @@ def actual(prediction: Prediction) -> tuple[str, float] | None:
         return None
     data = as_data(prediction)
     what, found = known(prediction.gpu.gpu, (data,), prediction.seq_len)
-    same = what == "measured" or configs_of(prediction.gpu) == prediction.gpu.gpu
+    same = what == "measured" or prediction.gpu.configs_of == prediction.gpu.gpu
     own = prediction.kernel.iteration.configs.get(prediction.gpu.gpu)
     if what == "published" and own is not None and own.short_form() != data.config:
         return None

@@ -22,6 +22,8 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.located import read_located, validate
 from flashladder.machine_code.occupancy import Occupancy, Sm
 from flashladder.machine_code.occupancy import occupancy as occupancy_of
+from flashladder.names import GPUS as TUNED
+from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import CONFIGS
 from flashladder.toolchain.wheels import load_pins
 from flashladder.yaml_text import yaml_files
@@ -132,6 +134,11 @@ class Gpu(BaseModel):
         own, other = self.arch.removeprefix("sm_"), arch.removeprefix("sm_")
         return self.arch == arch or (other.isdigit() and own[:-1] == other[:-1] and own[-1] >= other[-1])
 
+    @property
+    def configs_of(self) -> str:
+        """The GPU whose configurations it runs."""
+        return configs_for(self.gpu, self.arch)
+
     def matches(self, name: str) -> bool:
         """Whether `name`, as the driver reports it, is this model; case does not matter."""
         return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in self.names)
@@ -181,6 +188,20 @@ def load_gpus(folder: Path = GPUS) -> Mapping[str, Gpu]:
 def gpu_key(name: str, folder: Path = GPUS) -> str | None:
     """The key of the GPU that the driver calls `name`, such as ``"a100"``; None for one without a file."""
     return next((key for key, gpu in load_gpus(folder).items() if gpu.matches(name)), None)
+
+
+def configs_for(gpu: str | None, arch: str) -> str:
+    """The GPU whose configurations a GPU runs: its own, or those of one with its architecture; on Ada the RTX 3090's.
+
+    Args:
+        gpu: its key; None for one that no file describes.
+        arch: its architecture, ``sm_90``.
+    """
+    if gpu in TUNED:
+        return gpu
+    arches = {key: load_gpus()[key].arch for key in TUNED}
+    same = [key for key, own in arches.items() if own[:-1] == arch[:-1] and own <= arch]
+    return same[-1] if same else PUBLISHED_GPU
 
 
 def read_gpu(path: Path) -> Gpu:

@@ -161,25 +161,31 @@ def test_a_gradient_is_refused_and_no_grad_is_not(calls: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "key"),
+    ("gpu", "arch", "key"),
     [
-        ("NVIDIA A100-SXM4-80GB", "a100"),
-        ("NVIDIA GeForce RTX 3090", "rtx3090"),
-        ("NVIDIA H200", "h200"),
-        ("NVIDIA Tomorrow", "a100"),
+        ("NVIDIA A100-SXM4-80GB", "sm_80", "a100"),
+        ("NVIDIA A30", "sm_80", "a100"),
+        ("NVIDIA GeForce RTX 3090", "sm_86", "rtx3090"),
+        ("NVIDIA GeForce RTX 4090", "sm_89", "rtx3090"),
+        ("NVIDIA H200", "sm_90", "h200"),
+        ("NVIDIA H100 80GB HBM3", "sm_90", "h200"),
+        ("NVIDIA GH200 480GB", "sm_90", "h200"),
+        ("NVIDIA Tomorrow", "sm_100", "a100"),
     ],
 )
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_the_tuned_configuration_follows_the_gpus_name(gpu: str, key: str, dtype: str) -> None:
+def test_the_tuned_configuration_follows_the_gpus_name_or_architecture(
+    gpu: str, arch: str, key: str, dtype: str
+) -> None:
     from flashladder import ops
 
-    assert ops._tuned(7, dtype, gpu) == load_iteration(7).configs[key].with_dtype(dtype).short_form()
+    assert ops._tuned(7, dtype, gpu, arch) == load_iteration(7).configs[key].with_dtype(dtype).short_form()
 
 
 def test_the_gpus_configuration_is_the_default(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from flashladder import ops
 
-    monkeypatch.setattr(ops, "_gpu_name", lambda device: f"NVIDIA Tomorrow {device}")
+    monkeypatch.setattr(ops, "_gpu", lambda device: (f"NVIDIA Tomorrow {device}", "sm_100"))
     assert ops._resolve(NAME, None, "bfloat16", 1) == BUILT[1]
     assert ops._resolve(NAME, None, "float32", 1) == ""  # the operator refuses float32 by name
     assert ops._resolve(NAME, None, "float16", None) == ""  # and the CPU

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from flashladder.ladder.gpus import gpu_key, load_gpus
-from flashladder.names import GPUS, PUBLISHED_GPU
+from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
 from flashladder.paths import ROOT
 from flashladder.report.data import HEADLINE_LENGTH, Ladder, bench_files, other_runs
 from flashladder.report.page.figure import Drawn
@@ -41,10 +40,7 @@ class Timed:
     @property
     def configs_of(self) -> str:
         """The GPU whose configurations are this one's: its own, or those of one with the same architecture."""
-        if self.key in GPUS:
-            return self.key
-        same = [key for key in GPUS if key in load_gpus() and load_gpus()[key].arch == self.result.gpu.arch]
-        return same[-1] if same else PUBLISHED_GPU
+        return configs_for(self.key, self.result.gpu.arch)
 
     @cached_property
     def summaries(self) -> dict[tuple[str, str, int], Summary]:

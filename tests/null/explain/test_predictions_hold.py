@@ -8,7 +8,6 @@ import pytest
 
 from flashladder.explain.anchor import anchor_of
 from flashladder.explain.chip import SCHEDULERS, chip_of
-from flashladder.explain.command import configs_of
 from flashladder.explain.kernel import D_HEAD
 from flashladder.explain.resources import ELEMENT, TENSORS, Resource, binding
 from flashladder.explain.validation import Predicted, load_predictions
@@ -46,7 +45,7 @@ def speeds(gpu: Gpu, one: Predicted) -> tuple[float | None, float]:
 @pytest.mark.parametrize("key", GPUS)
 def test_speeds_follow_from_clocks_and_the_anchor(key: str) -> None:
     gpu = load_gpus()[key]
-    assert configs_of(gpu) == CONFIGS_OF[key]
+    assert gpu.configs_of == CONFIGS_OF[key]
     for one, config, _ in kernels(key):
         blocks = PREDICTIONS.seq_len // config.B_c
         clocks = (blocks * one.clocks * one.ctas + one.overhead) * one.waves
