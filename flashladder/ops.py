@@ -42,8 +42,8 @@ def forward(
             (16 heads).
         v: values, as q.
         iteration: the step of the ladder, 1 to 19.
-        config: a configuration or its short form; None for the one tuned for q's GPU, or else for one of its architecture
-            (the A100's where there is none).
+        config: a configuration or its short form; None for the one tuned for q's GPU, else for its architecture, else
+            for the A100.
         out: where to write, as q, overlapping no input; None for a new contiguous tensor.
 
     Returns:

@@ -143,7 +143,7 @@ def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool 
             hint="try --configs prog",
         )
     present = gpu_arch()
-    if present is not None and present not in arches:
+    if present is not None and (iteration.family.targets.serving(present) or present) not in arches:
         print(
             f"warning: the GPU here is {present}, but the machine code is for {', '.join(arches)}: its driver must "
             f"compile the PTX{f' of CUDA {cuda}' * bool(cuda)}; --arch {','.join([*arches, present])} builds for both",

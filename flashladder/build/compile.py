@@ -21,7 +21,8 @@ from flashladder.build.scheduler import fill_all, missing_entries
 from flashladder.build.store import STORE, CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import write_atomic
+from flashladder.files import relative, write_atomic
+from flashladder.ladder.family import Targets
 from flashladder.machine_code.ptxas import PtxasRow, to_csv
 from flashladder.paths import KERNELS
 from flashladder.toolchain.recorded import read_recorded
@@ -174,7 +175,8 @@ def compile_many(
         kernels: the folder with the CUDA sources (the lock's tests compile a changed copy of it).
 
     Raises:
-        FlashladderError: as `cubin_for`; also a missing ninja or an impossible `n_jobs`.
+        FlashladderError: as `cubin_for`; also a missing ninja, an impossible `n_jobs`, or machine code that the family
+            refuses (`Family.refuses`).
     """
     tools = tools_of(toolchain, debug=debug)
     units: dict[tuple[int, KernelConfig], PtxEntry] = {}  # by identity: an iteration holds mappings
@@ -184,23 +186,37 @@ def compile_many(
         units[id(iteration), config] = unit
         entries.append(cubin_entry(unit, require_target(iteration, arch), tools, STORE))
     _fill(entries, n_jobs, tools)
+    if not debug:
+        for (iteration, config, _), entry in zip(jobs, entries, strict=True):
+            _require_good(iteration, config, entry)
     return entries
 
 
+def _require_good(iteration: Iteration, config: KernelConfig, entry: CubinEntry) -> None:
+    """Raises where the family does not let such machine code pass."""
+    if problem := iteration.family.refuses(entry.usage):
+        raise FlashladderError(
+            f"iteration {iteration.description} {config.short_form()}: what ptxas made is not fit to ship",
+            where=relative(entry.log),
+            expected=f"no note C75.. and nothing spilled on {entry.arch}",
+            found=problem,
+        )
+
+
 def require_target(iteration: Iteration, arch: str) -> str:
-    """`arch`, if the toolchain makes machine code for it, and the iteration's family is made for it.
+    """The architecture that an iteration's family has for `arch`, itself or ``sm_90a`` for sm_90.
 
     Raises:
         FlashladderError: otherwise.
     """
-    targets, arch = iteration.family.targets, require_arch(arch)
-    if arch not in targets.arches:
+    targets, code = iteration.family.targets, iteration.family.targets.serving(require_arch(arch))
+    if code is None:
         raise FlashladderError(
             f"iteration {iteration.description} is of the family {iteration.family.name}, which has no code for this",
             expected=" or ".join(targets.arches),
             found=arch,
         )
-    return arch
+    return code
 
 
 def table_rows(
@@ -217,8 +233,9 @@ def table_rows(
 
 def default_arch(family: Family | None = None) -> str:
     """The architecture of GPU 0 where it is one of a family's targets (None: of all supported), else the first."""
-    found, arches = gpu_arch(), load_pins().arches if family is None else family.targets.arches
-    return found if found in arches else arches[0]
+    found, pins = gpu_arch(), load_pins()
+    targets = Targets(pins.ptx_arch, pins.arches) if family is None else family.targets
+    return (targets.serving(found) if found else None) or targets.arches[0]
 
 
 def arches_of(iteration: Iteration, arch: str | None) -> tuple[str, ...]:

@@ -194,7 +194,8 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
     families = {iteration.number: iteration.family for iteration in load_all()}
     for manifest in sorted(build.glob("iteration_[0-9][0-9]/*/manifest.json")):
         family = families.get(int(manifest.parent.parent.name[-2:]))
-        if manifest.parent.name != (arch or default_arch(family)):
+        wanted = default_arch(family) if arch is None else (family and family.targets.serving(arch)) or arch
+        if manifest.parent.name != wanted:
             continue
         try:
             digest = load_json(manifest.read_bytes())["inputs_digest"]

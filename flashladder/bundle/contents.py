@@ -61,8 +61,9 @@ def kernels_of(grid: Grid) -> set[Kernel]:
 
 
 def targets(iteration: Iteration, arches: Sequence[str]) -> tuple[str, ...]:
-    """Those of `arches` that an iteration's family has machine code for."""
-    return tuple(arch for arch in arches if arch in iteration.family.targets.arches)
+    """What an iteration's family has machine code for, of the GPUs of `arches`, each once."""
+    serving = iteration.family.targets.serving
+    return tuple(dict.fromkeys(code for arch in arches if (code := serving(arch))))
 
 
 def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]) -> Kernels:

@@ -75,12 +75,12 @@ def arch_of(iteration: Iteration, gpu: Gpu) -> str:
     Raises:
         FlashladderError: none of the iteration's targets runs there.
     """
-    targets = iteration.family.targets.arches
-    if gpu.arch in targets:
-        return gpu.arch
+    targets = iteration.family.targets
+    if code := targets.serving(gpu.arch):
+        return code
     raise FlashladderError(
         f"iteration {iteration.description} is not built for the {gpu.title}", expected=gpu.arch,
-        found=", ".join(targets),
+        found=", ".join(targets.arches),
     )  # fmt: skip
 
 

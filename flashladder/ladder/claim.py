@@ -36,7 +36,7 @@ COUNTERS: Mapping[str, str] = MappingProxyType(
 )
 """The short names that a claim uses for Nsight Compute's counters."""
 
-LOCK_ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90")  # every GPU that machine code is made for; a result needs a lock
+LOCK_ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")  # all that machine code is made for; a result needs a lock
 EMULATED = ("copies_upward", "copies_downward")
 """Counters that only the emulator has (`flashladder.emulate.copy_order`)."""
 

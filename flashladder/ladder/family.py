@@ -21,6 +21,7 @@ from flashladder.located import closest
 
 if TYPE_CHECKING:
     from flashladder.ladder.iteration import Iteration
+    from flashladder.machine_code.ptxas import PtxasUsage
 
 DEFAULT = "ampere"  # of a file without the key `family`
 
@@ -29,8 +30,17 @@ DEFAULT = "ampere"  # of a file without the key `family`
 class Targets:
     """What a family's sources are compiled for: one PTX, and machine code made from it."""
 
-    ptx: str  # compute_80
+    ptx: str  # compute_80; compute_90a is for one architecture alone
     arches: tuple[str, ...]  # sm_80, sm_86 ...
+
+    @property
+    def alone(self) -> bool:
+        """Whether no later GPU takes the PTX."""
+        return self.ptx.endswith("a")
+
+    def serving(self, arch: str) -> str | None:
+        """Whose machine code a GPU of an architecture runs: ``sm_90a`` on sm_90, else its own; None without any."""
+        return next((own for own in (arch, f"{arch}a") if own in self.arches), None)
 
 
 @dataclass(frozen=True)
@@ -186,6 +196,11 @@ class Family(ABC):
         del config
         return 0
 
+    def refuses(self, usage: PtxasUsage) -> str:
+        """What is wrong with machine code that ptxas made without an error; empty where it may ship."""
+        del usage
+        return ""
+
     def row_stride(self, parts: Any) -> int:
         """Elements between two rows of one head, where the parts fix it at compile time; 0 is any."""
         del parts
@@ -211,11 +226,17 @@ class Family(ABC):
 
     def runs_on(self, arch: str) -> bool:
         """Whether a GPU of an architecture, ``sm_90``, can run the kernels of this family."""
-        return int(arch.removeprefix("sm_").rstrip("af")) >= 10 * self.least_capability[0] + self.least_capability[1]
+        number, least = (
+            int(arch.removeprefix("sm_").rstrip("af")),
+            10 * self.least_capability[0] + self.least_capability[1],
+        )
+        return number == least if self.targets.alone else number >= least
 
     @property
     def needs(self) -> str:
-        """What it runs on, in words: ``compute capability 8.0 or later``."""
+        """What it runs on, in words: ``compute capability 8.0 or later``; ``sm_90a``."""
+        if self.targets.alone:
+            return self.targets.arches[0]
         return f"compute capability {self.least_capability[0]}.{self.least_capability[1]} or later"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -27,6 +27,9 @@ from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import CONFIGS
 from flashladder.toolchain.wheels import load_pins
 from flashladder.yaml_text import yaml_files
+
+if TYPE_CHECKING:
+    from flashladder.ladder.family import Family
 
 GPUS = CONFIGS / "gpus"
 LIMITS = ("threads_per_block", "shared_memory_per_block", "registers_per_thread", "registers_per_block")
@@ -132,7 +135,9 @@ class Gpu(BaseModel):
     def runs(self, arch: str) -> bool:
         """Whether it runs machine code for `arch`: its own, or of an earlier minor version of the same major one."""
         own, other = self.arch.removeprefix("sm_"), arch.removeprefix("sm_")
-        return self.arch == arch or (other.isdigit() and own[:-1] == other[:-1] and own[-1] >= other[-1])
+        return arch in (self.arch, f"{self.arch}a") or (
+            other.isdigit() and own[:-1] == other[:-1] and own[-1] >= other[-1]
+        )
 
     @property
     def configs_of(self) -> str:
@@ -154,8 +159,10 @@ class Gpu(BaseModel):
         return self
 
 
-def require_fit(key: str, config: KernelConfig, folder: Path = GPUS) -> None:
+def require_fit(key: str, config: KernelConfig, folder: Path = GPUS, *, family: Family | None = None) -> None:
     """Nothing, when the GPU `key` is described, the toolchain makes code for it, and a CTA of `config` fits it.
+
+    Nor where `family` does not run there at all: then the configuration is what a claim is made at, no more.
 
     Raises:
         FlashladderError: otherwise, without a place: the caller knows the line.
@@ -171,7 +178,7 @@ def require_fit(key: str, config: KernelConfig, folder: Path = GPUS) -> None:
     arches = load_pins().arches
     if gpu.arch not in arches:
         raise FlashladderError(f"no machine code is made for {key}", expected=", ".join(arches), found=gpu.arch)
-    if excess := gpu.excess(config):
+    if (family is None or family.runs_on(gpu.arch)) and (excess := gpu.excess(config)):
         raise FlashladderError(f"the configuration is too large for {key}", expected=excess[0], found=excess[1])
 
 

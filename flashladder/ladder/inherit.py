@@ -109,7 +109,7 @@ def resolve_config(
     conflicts = family.conflicts(parts, config)
     try:
         if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # then this GPU's own limit says more than the largest
-            require_fit(gpu, config)
+            require_fit(gpu, config, family=family)
     except FlashladderError as error:
         raise wrong(located, at, error.what, error.expected, error.found) from error
     if conflicts:

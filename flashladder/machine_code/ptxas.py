@@ -32,7 +32,9 @@ _OVERRIDING = re.compile(
 )
 _COMMAND = re.compile(r"\$ .*")  # what was run, as the build writes it over a log
 _WITHOUT_FACTS = (_GLOBAL, _OVERRIDING, _COMMAND)
-_WARNING = re.compile(r"\bwarning\b|Potential Performance Loss", re.IGNORECASE)
+_WARNING = re.compile(
+    r"\bwarning\b|Potential Performance Loss|\(C75\d\d\)", re.IGNORECASE
+)  # C75..: of wgmma, setmaxnreg
 _PARTS = {
     "barriers": re.compile(rf"used {_N} barriers"),
     "smem": re.compile(rf"{_N} bytes smem"),

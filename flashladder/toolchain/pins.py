@@ -21,6 +21,7 @@ from flashladder.paths import CONFIGS
 class Pins:
     """``configs/toolchain.yaml`` as data: exact versions, architectures and flags (without -arch, -I, -ccbin).
 
+    `arches` are what GPUs are called; `own_arches` is machine code that runs on one of them alone, from PTX of its own.
     `others` maps the CUDA versions of the toolchain axis to the packages that differ from the pinned ones.
     """
 
@@ -28,10 +29,16 @@ class Pins:
     packages: Mapping[str, str]
     torch: str
     arches: tuple[str, ...]
+    own_arches: tuple[str, ...]
     ptx_arch: str
     nvcc_flags: Mapping[str, tuple[str, ...]]
     ptxas_flags: Mapping[str, tuple[str, ...]]
     others: Mapping[str, Mapping[str, str]]
+
+    @property
+    def code_arches(self) -> tuple[str, ...]:
+        """All that ptxas makes machine code for."""
+        return (*self.arches, *self.own_arches)
 
     def flags(self, tool: str, *, debug: bool) -> tuple[str, ...]:
         """The flags of `tool` ("nvcc" or "ptxas") for a release or a debug build."""
@@ -73,6 +80,7 @@ def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
             packages={str(name): str(version) for name, version in data["packages"].items()},
             torch=str(data["torch"]),
             arches=tuple(data["arches"]),
+            own_arches=tuple(data["own_arches"]),
             ptx_arch=str(data["ptx_arch"]),
             nvcc_flags={kind: tuple(data["nvcc_flags"][kind]) for kind in ("all", "release", "debug")},
             others={

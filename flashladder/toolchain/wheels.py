@@ -259,12 +259,12 @@ def require_arch(arch: str) -> str:
     """`arch` itself.
 
     Raises:
-        FlashladderError: it is not one of `ARCHES`.
+        FlashladderError: ptxas is not asked for it anywhere.
     """
-    if arch not in load_pins().arches:
+    if arch not in load_pins().code_arches:
         raise FlashladderError(
             "unknown GPU architecture",
-            expected="one of " + ", ".join(load_pins().arches),
+            expected="one of " + ", ".join(load_pins().code_arches),
             found=arch or "nothing",
             hint="use sm_80 for an A100, sm_86 for an RTX 30xx, sm_89 for an RTX 40xx, sm_90 for an H100 or H200",
         )

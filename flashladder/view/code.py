@@ -72,7 +72,7 @@ def show_ptxas(
     iterations = [load_description(description)] if description else list(load_all())
     if arch and not description:  # of the ladder, what is made for it
         wanted = {require_arch(name.strip()) for name in arch.split(",")}
-        iterations = [one for one in iterations if wanted <= set(one.family.targets.arches)]
+        iterations = [one for one in iterations if all(map(one.family.targets.serving, wanted))]
     jobs = [
         (one, config, name)
         for one in iterations

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-import re
 from types import MappingProxyType
 
 from flashladder.ladder.config import D_HEAD, MAX_SMEM_BYTES
 from flashladder.ladder.families.ampere.config import LOADS, AmpereConfig
 from flashladder.ladder.family import Contradiction
+from flashladder.ladder.part_files import part_names
 from flashladder.paths import KERNELS
 
 PARTS = "ampere"  # the folder of the bodies and parts below kernels/
@@ -24,25 +23,11 @@ MMA_M = 16  # query rows of one mma.m16n8k16, hence at least as many per warp
 LOAD_TILES = (0, 2)  # everything up front, or one 16-wide k-tile at a time: what PARTS/operands/ can do
 
 CHANGEABLE = ("layout", "schedule", "operands", "k_order", "softmax", "normalize", "gmem", "epilogue", "store_policy")
-_HEAD = re.compile(r"// [\w ]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
 
 
-def part_names(concern: str, kernels: Path = KERNELS) -> tuple[str, ...]:
-    """The parts of a concern, in the order in which the ladder meets them.
-
-    A part is a file ``kernels/ampere/<concern>/<stem>.cuh`` whose first line names it:
-    ``// Layout `xor` (iteration 2): ...``.
-    """
-    found = []
-    for path in (kernels / PARTS / concern).glob("*.cuh"):
-        with path.open(encoding="utf-8") as file:
-            head = _HEAD.match(file.readline())
-        if head and head["stem"] == path.stem:
-            found.append((int(head["number"]), path.stem))
-    return tuple(stem for _, stem in sorted(found))
-
-
-VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType({concern: part_names(concern) for concern in CHANGEABLE})
+VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {concern: part_names(KERNELS / PARTS / concern) for concern in CHANGEABLE}
+)
 """The values of each concern, in the order in which the ladder meets them: its part files."""
 
 ERAS: Mapping[str, str] = MappingProxyType({"linear": "runtime_offsets", "xor": "runtime_offsets"})

@@ -1,0 +1,182 @@
+"""A configuration of the Hopper family and its short form, which parses back.
+
+Why: a kernel of roles and rings has other knobs than one of warps and loads: how many warpgroups multiply, how deep the
+rings of K and V are, how registers are dealt out. What goes with what: `flashladder.ladder.families.hopper.parts`.
+Try ``HopperConfig.match("(FP16, 128, 128, 128, 2): stages_2_2+registers_24_240")``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+import re
+
+from flashladder.errors import FlashladderError
+from flashladder.ladder.config import DTYPES, ELEMENT_BYTES, KernelConfig
+
+WARPGROUP = 128  # threads
+MBARRIERS = 16  # bytes of the two mbarriers of a stage: full and empty
+
+
+@dataclass(frozen=True, order=True)
+class HopperConfig(KernelConfig):
+    """The knobs of one compiled kernel; immutable, hashable and ordered by its fields.
+
+    Attributes:
+        dtype: element type of Q, K, V and O: ``fp16`` or ``bf16`` (2 bytes each).
+        d_head: head size in elements.
+        B_r: query rows that one CTA owns.
+        B_c: rows of K and V in one KV block.
+        n_consumers: warpgroups that multiply; each owns ``B_r / n_consumers`` query rows.
+        k_stages: tiles in the ring of K.
+        v_stages: tiles in the ring of V.
+        producer_registers: registers per thread of the warpgroup that fetches tiles (``setmaxnreg``); 0 without one.
+        consumer_registers: of those that multiply; 0 without a producer.
+        overlap: the softmax of a block runs under the product P V of the block before it.
+
+    Raises:
+        FlashladderError: a field has a wrong type, or a value that no kernel could have.
+    """
+
+    dtype: str
+    d_head: int
+    B_r: int
+    B_c: int
+    n_consumers: int
+    k_stages: int
+    v_stages: int
+    producer_registers: int = 0
+    consumer_registers: int = 0
+    overlap: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be a configuration of any iteration."""
+        if self.dtype not in DTYPES:
+            raise _bad_field("dtype", " or ".join(DTYPES), self.dtype)
+        for name in INTEGERS:
+            value, least = getattr(self, name), int(name not in REGISTERS)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise _bad_field(name, "an integer", value)
+            if value < least:
+                raise _bad_field(name, f"{least} or more", value)
+        if not isinstance(self.overlap, bool):
+            raise _bad_field("overlap", "True or False", self.overlap)
+
+    @property
+    def q_stages(self) -> int:
+        """Tiles of Q in shared memory."""
+        return 1
+
+    @property
+    def has_producer(self) -> bool:
+        """Whether a warpgroup of its own fetches tiles."""
+        return self.producer_registers > 0
+
+    @property
+    def n_warpgroups(self) -> int:
+        """Warpgroups of a CTA."""
+        return self.n_consumers + self.has_producer
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of a CTA."""
+        return WARPGROUP * self.n_warpgroups
+
+    @property
+    def rows(self) -> int:
+        """Query rows of a warpgroup."""
+        return self.B_r // self.n_consumers
+
+    @property
+    def multiples(self) -> dict[str, int]:
+        """None: a tensor map ends where the tensor does, and the ragged block is masked."""
+        return {}
+
+    @property
+    def tile(self) -> str:
+        """B_r, B_c and n_consumers."""
+        return f"{self.B_r},{self.B_c},{self.n_consumers}"
+
+    @property
+    def smem_bytes(self) -> int:
+        """Dynamic shared memory of a CTA in bytes: Q (whose place O takes), the rings, two mbarriers a stage."""
+        rows = self.B_r * self.q_stages + self.B_c * (self.k_stages + self.v_stages)
+        stages = self.q_stages + self.k_stages + self.v_stages
+        return rows * self.d_head * ELEMENT_BYTES + stages * MBARRIERS
+
+    def short_form(self) -> str:
+        """The configuration on one line, as tables and locks write it; `parse` is its exact inverse."""
+        size = f"({self.dtype.upper()}, {self.d_head}, {self.B_r}, {self.B_c}, {self.n_consumers})"
+        return f"{size}: {'+'.join(self._words())}"
+
+    def _words(self) -> list[str]:
+        """Rings, registers and switches, each as one word."""
+        words = [f"stages_{self.k_stages}_{self.v_stages}"]
+        if self.producer_registers or self.consumer_registers:
+            words.append(f"registers_{self.producer_registers}_{self.consumer_registers}")
+        return [*words, *["overlap"] * self.overlap]
+
+    def needs(self) -> dict[str, tuple[int, str]]:
+        """Threads, shared memory and the registers of the accumulators of O, and of S beside them."""
+        each = self.rows * self.d_head // WARPGROUP
+        return {
+            **super().needs(),
+            "registers_per_thread": (max(each, self.consumer_registers), "registers per thread"),
+            "registers_per_block": (self.B_r * (self.d_head + self.B_c), "registers per CTA for O and S"),
+        }
+
+    @classmethod
+    def match(cls, text: str) -> HopperConfig | None:
+        """The configuration that `text`, a short form, names; None where it has another form.
+
+        Raises:
+            FlashladderError: it has the form, and another spelling than `short_form` gives.
+        """
+        match = _SHORT_FORM.fullmatch(text)
+        if match is None:
+            return None
+        knobs = {name: int(match[name] or 0) for name in INTEGERS}
+        config = cls(match["dtype"].lower(), **knobs, overlap=match["overlap"] is not None)
+        if config.short_form() != text:  # a leading zero, say
+            raise FlashladderError(
+                "not the short form of a kernel configuration", expected=repr(config.short_form()), found=repr(text)
+            )
+        return config
+
+    def brief(self) -> str:
+        """What the parts of an iteration leave open, as ``invoke list`` prints it: ``128,128,2 2_2 24_240``.
+
+        That is B_r, B_c and n_consumers, the stages of K and V, the registers of producer and consumers.
+        """
+        registers = f" {self.producer_registers}_{self.consumer_registers}" if self.has_producer else ""
+        return f"{self.tile} {self.k_stages}_{self.v_stages}{registers}"
+
+    def slug(self) -> str:
+        """A name that is safe in files, with the same content as the short form."""
+        size = f"{self.dtype}_{self.d_head}_{self.B_r}_{self.B_c}_{self.n_consumers}"
+        return f"{size}_{'_'.join(self._words())}"
+
+    def with_dtype(self, dtype: str) -> HopperConfig:
+        """The same configuration for another element type."""
+        return replace(self, dtype=dtype)
+
+
+REGISTERS = ("producer_registers", "consumer_registers")
+INTEGERS = tuple(one.name for one in fields(HopperConfig) if one.name not in ("dtype", "overlap"))
+_SHORT_FORM = re.compile(
+    r"\((?P<dtype>[A-Z0-9]+), (?P<d_head>\d{1,9}), (?P<B_r>\d{1,9}), (?P<B_c>\d{1,9}), (?P<n_consumers>\d{1,9})\): "
+    r"stages_(?P<k_stages>\d{1,9})_(?P<v_stages>\d{1,9})"
+    r"(\+registers_(?P<producer_registers>\d{1,9})_(?P<consumer_registers>\d{1,9}))?"
+    r"(?P<overlap>\+overlap)?",
+    re.ASCII,
+)
+BRIEF = re.compile(
+    r"(?P<B_r>\d{1,9}),(?P<B_c>\d{1,9}),(?P<n_consumers>\d{1,9}) (?P<k_stages>\d)_(?P<v_stages>\d)"
+    r"( (?P<producer_registers>\d{1,3})_(?P<consumer_registers>\d{1,3}))?",
+    re.ASCII,
+)
+"""What `HopperConfig.brief` writes, with a group per field."""
+
+
+def _bad_field(name: str, expected: str, found: object) -> FlashladderError:
+    """The error for one field of a configuration."""
+    return FlashladderError(f"bad kernel configuration, {name}", expected=expected, found=repr(found))

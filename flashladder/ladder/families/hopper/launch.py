@@ -1,0 +1,71 @@
+"""From tensors to the launch of a Hopper kernel: the grid, four tensor maps, and `HopperArgs` of hopper/args.cuh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import math
+from typing import TYPE_CHECKING, Any
+
+from flashladder.ladder.families.hopper.config import HopperConfig
+from flashladder.ladder.family import Launch
+
+if TYPE_CHECKING:
+    from flashladder.emulator import TensorMap
+
+CHUNK = 64  # elements of d_head in a row of a box: the 128 bytes within which it is swizzled
+ELEMENT = 2  # bytes
+MAP_TYPES = {"fp16": "f16", "bf16": "bf16"}
+
+
+def blocks(length: int, size: int) -> int:
+    """Blocks of `size` rows that `length` positions need, the last of them perhaps ragged."""
+    return -(-length // size)
+
+
+def grid_of(config: HopperConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
+    """A CTA per row block, head and sample of tensors of `shape`, (batch, seq_len, n_heads, d_head)."""
+    batch, seq_len, heads, _ = shape
+    return (blocks(seq_len, config.B_r), heads, batch)
+
+
+def map_of(tensor: Any, dtype: str, rows: int) -> TensorMap:
+    """The map of a tensor (batch, seq_len, n_heads, d_head), strides in bytes, whose box is `rows` rows of one head.
+
+    Axes, innermost first: 64 elements, positions, the two halves of a head, heads, samples. A box lies in shared memory
+    as two tiles of `rows` times 128 bytes, each swizzled.
+    """
+    from flashladder.emulator import TensorMap
+
+    batch, seq_len, heads, d_head = tensor.shape
+    sizes = (seq_len, d_head // CHUNK, heads, batch)
+    strides = (tensor.strides[1], CHUNK * ELEMENT, tensor.strides[2], tensor.strides[0])
+    return TensorMap(
+        tensor,
+        MAP_TYPES[dtype],
+        dims=(CHUNK, *sizes),
+        strides=tuple(CHUNK * ELEMENT if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)),
+        box=(CHUNK, rows, d_head // CHUNK, 1, 1),
+        swizzle="128B",
+    )
+
+
+def launch_of(config: HopperConfig, tensors: Sequence[Any]) -> Launch:
+    """Four tensor maps, the scale of scores for powers of two, and the numbers of positions, blocks, heads and samples.
+
+    Args:
+        config: of the kernel.
+        tensors: Q, K, V and O: arrays (batch, seq_len, n_heads, d_head).
+    """
+    import numpy as np  # which a build, where nothing is launched, does without
+
+    batch, seq_len, heads, d_head = tensors[0].shape
+    box_rows = (config.rows, config.B_c, config.B_c, config.rows)
+    maps = [map_of(tensor, config.dtype, rows) for tensor, rows in zip(tensors, box_rows, strict=True)]
+    counts = (seq_len, blocks(seq_len, config.B_c), blocks(seq_len, config.B_r), heads, batch)
+    scale = np.float32(math.log2(math.e) / math.sqrt(d_head))
+    return Launch(
+        grid=grid_of(config, tensors[0].shape),
+        block=(config.n_threads,),
+        arguments=((*maps, scale, *map(np.int32, counts)),),
+        shared_bytes=config.smem_bytes,
+    )
