@@ -1,0 +1,34 @@
+// What the host hands to a Hopper kernel: the one structure that both sides include.
+//
+// Plain C++17 without CUDA or torch headers, as host/args.cuh. A tensor (batch, seq_len, n_heads, d_head) is a map of
+// five axes, innermost first: 64 elements, seq_len rows, the 2 halves of d_head, n_heads, batch. One copy of a box
+// {64, rows, 2, 1, 1} then fills a tile [half][row][64 elements], whose rows of 128 bytes the copy engine swizzles.
+// What lies outside of seq_len is read as zeros and never written.
+#pragma once
+
+#include <cstdint>
+
+namespace flashladder {
+
+// CUtensorMap, which only the driver reads and writes; the kernel passes its address on.
+struct alignas(128) TensorMap {
+    std::uint64_t opaque[16];
+};
+
+struct HopperArgs {
+    TensorMap q;               // boxes of B_r / n_consumers rows: a warpgroup's
+    TensorMap k;               // boxes of B_c rows
+    TensorMap v;               // boxes of B_c rows
+    TensorMap o;               // boxes of as many rows as the epilogue stores at once
+    float scale_log2;          // log2(e) / sqrt(d_head)
+    std::int32_t seq_len;      // at least 1
+    std::int32_t n_kv_blocks;  // seq_len / B_c, rounded up
+    std::int32_t n_q_blocks;   // seq_len / B_r, rounded up
+    std::int32_t n_heads;
+    std::int32_t batch;
+};
+
+// Written by the host's compiler, read by nvcc's: both must lay it out alike.
+static_assert(sizeof(TensorMap) == 128 && sizeof(HopperArgs) == 640, "the layout that kernels were compiled for");
+
+}  // namespace flashladder
