@@ -198,9 +198,9 @@ def _kernel(
     ptx = Path(shutil.copyfile(unit.ptx, folder / "kernel.ptx"))
     cubins = {e.arch: Path(shutil.copyfile(e.cubin, folder / f"kernel.{e.arch}.cubin")) for e in mine}
     packed = native.fatbin(folder, (ptx, request.iteration.family.targets.ptx), cubins, toolchain, log)
-    return TableRow(
-        config, packed.relative_to(scratch), request.iteration.family, request.arches, request.iteration.row_stride
-    )
+    of = request.iteration
+    own = of.family.for_plan(of.parts, config)
+    return TableRow(config, packed.relative_to(scratch), of.family, request.arches, of.row_stride, own)
 
 
 def _assemble(scratch: Path, request: Request, manifest: Mapping[str, object], rows: Sequence[PtxasRow]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import re
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.config import ELEMENT_BYTES, KernelConfig
 from flashladder.ladder.family import Family
 
 _HEADER = """\
@@ -32,7 +32,7 @@ extern "C" FLASHLADDER_HIDDEN const unsigned char flashladder_fatbin_{index}[];
 """
 _ROW = (
     '    {{"{config}", "{dtype}", {B_r}, {B_c}, {d_head}, {n_threads}, {smem_bytes}, {capability}, '
-    "{row_stride}, flashladder_fatbin_{index}}},"
+    "{row_stride}, flashladder_fatbin_{index}, {alone}, {any_length}, {max_row_stride}, {{{own}}}}},"
 )
 _FOOTER = """
 extern "C" {{
@@ -57,6 +57,7 @@ class TableRow:
         arches: the architectures it has machine code for, such as ``("sm_80", "sm_90")``; named in error messages.
         family: of the kernel: what it runs on, and the target of its PTX.
         row_stride: elements from one position to the next that the kernel is built for; 0 for any.
+        own: what else the family's plan needs to know.
     """
 
     config: KernelConfig
@@ -64,6 +65,7 @@ class TableRow:
     family: Family
     arches: tuple[str, ...] = ()
     row_stride: int = 0
+    own: tuple[int, ...] = ()
 
 
 def table_source(namespace: str, rows: Sequence[TableRow]) -> str:
@@ -98,6 +100,10 @@ def _row(index: int, row: TableRow) -> str:
         smem_bytes=config.smem_bytes,
         row_stride=row.row_stride,
         capability=10 * row.family.least_capability[0] + row.family.least_capability[1],
+        alone=int(row.family.targets.alone),
+        any_length=int(not config.multiples),
+        max_row_stride=row.family.max_row_bytes // ELEMENT_BYTES,
+        own=", ".join(map(str, row.own or (0,))),
         index=index,
     )
 

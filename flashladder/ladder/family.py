@@ -113,6 +113,7 @@ class Family(ABC):
         plan: the C++ source that turns tensors into a launch, relative to ``kernels/``; it is linked with
             the sources in ``kernels/host/``.
         least_capability: the compute capability that its kernels need, (8, 0).
+        max_row_bytes: from one position to the next at most; what the argument structure can hold.
     """
 
     name: ClassVar[str]
@@ -124,6 +125,7 @@ class Family(ABC):
     exclusions: ClassVar[Sequence[Exclusion]] = ()
     plan: ClassVar[str]
     least_capability: ClassVar[tuple[int, int]]
+    max_row_bytes: ClassVar[int] = 2**31 - 1
 
     @property
     def concerns(self) -> tuple[str, ...]:
@@ -200,6 +202,11 @@ class Family(ABC):
         """What is wrong with machine code that ptxas made without an error; empty where it may ship."""
         del usage
         return ""
+
+    def for_plan(self, parts: Any, config: Any) -> tuple[int, ...]:
+        """At most four numbers that its `plan` needs beside sizes of the tile: ``KernelRow.own``."""
+        del parts, config
+        return ()
 
     def row_stride(self, parts: Any) -> int:
         """Elements between two rows of one head, where the parts fix it at compile time; 0 is any."""

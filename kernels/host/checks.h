@@ -19,12 +19,11 @@
 namespace flashladder {
 namespace {
 
-constexpr int rank = 4;                                           // (batch, seq_len, n_heads, d_head)
-constexpr std::int64_t element_bytes = 2;                         // fp16, bf16
-constexpr std::int64_t vector_elements = 8;                       // one 16-byte cp.async
-constexpr std::int64_t max_grid_yz = 65535;                       // CUDA's limit on gridDim.y and gridDim.z
-constexpr std::int64_t max_row_stride = INT_MAX / element_bytes;  // elements; in bytes it is an int (args.cuh)
-constexpr int max_listed = 24;                                    // configurations in one message
+constexpr int rank = 4;                      // (batch, seq_len, n_heads, d_head)
+constexpr std::int64_t element_bytes = 2;    // fp16, bf16
+constexpr std::int64_t vector_elements = 8;  // one 16-byte cp.async, and the step of a tensor map's strides
+constexpr std::int64_t max_grid_yz = 65535;  // CUDA's limit on gridDim.y and gridDim.z
+constexpr int max_listed = 24;               // configurations in one message
 
 struct TensorFacts {
     const char *name;  // "q", "k", "v" or "out"
@@ -121,7 +120,7 @@ inline void check_tiles(const TensorFacts &q, const KernelRow &row) {
     if (q.sizes[3] != row.d_head)
         bad("q", "d_head " + std::to_string(row.d_head), std::to_string(q.sizes[3]));
     for (const auto &[name, size] : {std::pair<const char *, int>{"B_r", row.B_r}, {"B_c", row.B_c}}) {
-        if (q.sizes[1] % size == 0)
+        if (row.any_length || q.sizes[1] % size == 0)
             continue;
         bad("q", "seq_len divisible by " + std::string(name) + " = " + std::to_string(size), std::to_string(q.sizes[1]),
             "pad the sequence or choose a smaller tile (configuration " + std::string(row.config) + ")");
@@ -140,8 +139,8 @@ inline void check_strides(const TensorFacts &t, const KernelRow &row, bool given
         bad(t.name, "the " + std::string(names[i]) + " stride to be a multiple of 8 elements (16 bytes)",
             std::to_string(t.strides[i]), "call .contiguous()");
     }
-    if (t.strides[1] > max_row_stride)
-        bad(t.name, "a seq_len stride of at most " + std::to_string(max_row_stride) + " elements",
+    if (t.strides[1] > row.max_row_stride)
+        bad(t.name, "a seq_len stride of at most " + std::to_string(row.max_row_stride) + " elements",
             std::to_string(t.strides[1]), "call .contiguous()");
     if (t.address % 16 != 0) {
         bad(t.name, "data aligned to 16 bytes", "an address " + std::to_string(t.address % 16) + " bytes past it",

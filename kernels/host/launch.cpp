@@ -88,9 +88,11 @@ void check_code(cudaError_t error, int device) {
 
 void check_device(const KernelRow &row, int device) {
     const DeviceFacts facts(device);
-    if (facts.major * 10 + facts.minor < row.capability) {
+    const int found = facts.major * 10 + facts.minor;
+    if (found < row.capability || (row.alone && found != row.capability)) {
         const std::string least = std::to_string(row.capability / 10) + "." + std::to_string(row.capability % 10);
-        fail("q: expected a GPU of compute capability " + least + " or later, found " + facts.text);
+        fail("q: expected a GPU of compute capability " + least + (row.alone ? ", no other" : " or later") +
+             ", found " + facts.text);
     }
     const int limit = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (row.smem_bytes > limit) {

@@ -25,6 +25,10 @@ struct KernelRow {
     int capability;               // least compute capability: 80 is 8.0
     std::int64_t row_stride;      // elements from one position to the next that the kernel was built for; 0 = any
     const unsigned char *fatbin;  // machine code for flashladder_arches and PTX for flashladder_ptx
+    int alone;                    // 1: no other compute capability than `capability` runs it
+    int any_length;               // 1: seq_len need not be divisible by B_r and B_c
+    std::int64_t max_row_stride;  // elements from one position to the next at most
+    int own[4];                   // what else its family's plan.cpp needs to know; means what that says
 };
 
 // The generated table (build/kernel_table.py). All constant-initialised: safe to read from static constructors.
@@ -59,14 +63,14 @@ struct Extent {
 
 // A launch as data. The kernel has one parameter, its family's argument structure.
 struct Launch {
-    Extent grid;     // CTAs; y and z at most 65535
-    Extent cluster;  // CTAs of one cluster; {1, 1, 1} is none
-    alignas(64) std::array<unsigned char, 1024> arguments;
+    Extent grid;                                             // CTAs; y and z at most 65535
+    Extent cluster;                                          // CTAs of one cluster; {1, 1, 1} is none
+    alignas(128) std::array<unsigned char, 1024> arguments;  // tensor maps among them are aligned so
 
     template <typename Arguments>
     Launch(const Arguments &values, Extent ctas, Extent ctas_per_cluster = {1, 1, 1})
         : grid(ctas), cluster(ctas_per_cluster), arguments{} {
-        static_assert(sizeof(Arguments) <= sizeof(arguments) && alignof(Arguments) <= 64, "the room for them");
+        static_assert(sizeof(Arguments) <= sizeof(arguments) && alignof(Arguments) <= 128, "the room for them");
         std::memcpy(arguments.data(), &values, sizeof(Arguments));
     }
 };

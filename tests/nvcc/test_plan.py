@@ -5,38 +5,115 @@ Why: the emulator runs what `Family.launch` says, a GPU what `plan.cpp` says; he
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import json
 from pathlib import Path
 import subprocess
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 
+from flashladder.emulator import TensorMap
+from flashladder.emulator.machine.copies.tensor_map import MAP_BYTES
 from flashladder.errors import FlashladderError
 from flashladder.ladder.families.ampere import FAMILY as AMPERE
+from flashladder.ladder.families.hopper import FAMILY as HOPPER
+from flashladder.ladder.families.hopper.config import HopperConfig
 from flashladder.ladder.family import Family
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS
 from flashladder.toolchain.wheels import host_compiler
+from tests.nvcc.conftest import cuda_root
 from tests.nvcc.row_family import rows
 
 pytestmark = pytest.mark.nvcc
 
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float16]]"
+
 PROGRAM = r"""
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <exception>
 #include "host/launch.h"
 
 using namespace flashladder;
+
+extern "C" const char flashladder_namespace[] = "flashladder_20";
+
+// A driver that encodes a map as the emulator does (flashladder/emulator/machine/copies/tensor_map.py).
+static int encoded = 0;
+
+static int encode(void *map, unsigned type, unsigned rank, void *address, const std::uint64_t *dims,
+                  const std::uint64_t *strides, const std::uint32_t *box, const std::uint32_t *every,
+                  unsigned interleave, unsigned swizzle, unsigned promotion, unsigned fill) {
+    ++encoded;
+    if (strides[0] % 16)
+        return 1;
+    unsigned char bytes[128] = {}, *place = bytes;
+    const auto put = [&](std::uint64_t value, int size) {
+        std::memcpy(place, &value, size);
+        place += size;
+    };
+    std::memcpy(bytes, "FLTENSOR", 8);
+    place += 8;
+    put(reinterpret_cast<std::uint64_t>(address), 8);
+    for (unsigned choice : {rank, type, swizzle, interleave, fill, promotion, 0u, 0u})
+        put(choice, 1);
+    for (unsigned i = 0; i < 5; ++i)
+        put(dims[i] - 1, 4);
+    place += 4;
+    for (unsigned i = 0; i < 4; ++i)
+        put(strides[i], 8);
+    for (unsigned i = 0; i < 5; ++i)
+        put(box[i], 2);
+    for (unsigned i = 0; i < 5; ++i)
+        put(every[i], 1);
+    std::uint32_t crc = 0xffffffff;
+    for (int i = 0; i < 124; ++i) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; ++bit)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+    crc = ~crc;
+    std::memcpy(bytes + 124, &crc, 4);
+    std::memcpy(map, bytes, 128);
+    return 0;
+}
+
+extern "C" {
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **found, unsigned version, unsigned long long,
+                                             cudaDriverEntryPointQueryResult *state) {
+    const bool known = !std::strcmp(name, "cuTensorMapEncodeTiled") && version >= 12000 && !std::getenv("OLD_DRIVER");
+    *found = known ? reinterpret_cast<void *>(encode) : nullptr;
+    *state = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char *cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
+}
 
 int main(int argc, char **argv) {
     long long n[32] = {};
     for (int i = 1; i < argc; ++i)
         n[i - 1] = std::atoll(argv[i]);
     const auto view = [&](int i) { return View{reinterpret_cast<void *>(n[i]), n[i + 1], n[i + 2], n[i + 3]}; };
-    const KernelRow row{"", "fp16", static_cast<int>(n[0]), static_cast<int>(n[1]), 128, 128, 0, 80, 0, nullptr};
-    const Launch found = plan(row, Problem{view(2), view(6), view(10), view(14), n[18], n[19], n[20]});
+    const KernelRow row{"",      "fp16", static_cast<int>(n[0]),
+                        static_cast<int>(n[1]), 128, 128, 0, 80, 0,
+                        nullptr, 0, 0, 0, {static_cast<int>(n[21]), static_cast<int>(n[22]), 0, 0}};
+    const Problem problem{view(2), view(6), view(10), view(14), n[18], n[19], n[20]};
+    try {
+        plan(row, problem);
+    } catch (const std::exception &error) {
+        std::printf("%s\n", error.what());
+        return 3;
+    }
+    const int first = encoded;
+    const Launch found = plan(row, problem);
+    if (encoded != first || (first && first != 4))
+        return 4;  // each map once, and kept
     std::printf("{\"grid\": [%u, %u, %u], \"cluster\": [%u, %u, %u], \"bytes\": \"", found.grid.x, found.grid.y,
                 found.grid.z, found.cluster.x, found.cluster.y, found.cluster.z);
     for (const unsigned char byte : found.arguments)
@@ -48,6 +125,9 @@ int main(int argc, char **argv) {
 
 def packed(value: Any, padding: bytes) -> tuple[bytes, int]:
     """A member as C lays it out, and its alignment: a tuple is a structure, an array its address."""
+    if isinstance(value, TensorMap):
+        assert isinstance(value.tensor, np.ndarray)
+        return value.encoded(value.tensor.ctypes.data), MAP_BYTES
     if isinstance(value, np.ndarray):
         value = np.uint64(value.ctypes.data)
     if not isinstance(value, tuple):
@@ -59,7 +139,13 @@ def packed(value: Any, padding: bytes) -> tuple[bytes, int]:
     return found + padding * (-len(found) % widest), widest
 
 
-def tensors() -> list[np.ndarray[Any, np.dtype[np.float16]]]:
+def ragged() -> list[Array]:
+    """Q, K, V and O, (1, 17, 1, 128): a length that no block divides, sizes of 1 with strides that no map takes."""
+    odd = np.lib.stride_tricks.as_strided(np.zeros((17, 128), np.float16), (1, 17, 1, 128), (4, 256, 2, 2))
+    return [odd, *(np.zeros((1, 17, 1, 128), np.float16) for _ in range(3))]
+
+
+def tensors() -> list[Array]:
     """Q, K, V and O, (2, 256, 3, 128): equal shapes, four layouts."""
     packed_heads = np.zeros((2, 256, 9, 128), np.float16)
     by_head = np.zeros((2, 3, 256, 128), np.float16)
@@ -71,46 +157,68 @@ def tensors() -> list[np.ndarray[Any, np.dtype[np.float16]]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("family", "plan", "config"),
-    [
-        (AMPERE, KERNELS / AMPERE.plan, load_iteration(16).configs["rtx3090"]),
-        (rows.FAMILY, Path(rows.__file__).with_name("plan.cpp"), rows.RowConfig("fp16", 8)),
-    ],
-    ids=["ampere", "rows"],
-)
-def test_both_sides_hand_over_the_same(tmp_path: Path, family: Family, plan: Path, config: Any) -> None:
+def program(folder: Path, plan: Path) -> Path:
+    """The program above with a family's plan."""
     try:
         compiler = host_compiler()
     except FlashladderError as error:
         pytest.skip(str(error))
-    (tmp_path / "rows").symlink_to(Path(rows.__file__).parent)
-    (tmp_path / "main.cpp").write_text(PROGRAM, encoding="utf-8")
-    program = tmp_path / "plan"
-    includes = [f"-I{KERNELS}", f"-I{tmp_path}"]
-    command: list[str | Path] = [
-        compiler,
-        "-std=c++17",
-        "-Wall",
-        "-Werror",
-        *includes,
-        tmp_path / "main.cpp",
-        plan,
-        "-o",
-        program,
-    ]
+    (folder / "rows").symlink_to(Path(rows.__file__).parent)
+    (folder / "main.cpp").write_text(PROGRAM, encoding="utf-8")
+    made = folder / "plan"
+    includes: list[str | Path] = [f"-I{KERNELS}", f"-I{folder}", "-isystem", cuda_root() / "include"]
+    command: list[str | Path] = [compiler, "-std=c++17", "-Wall", "-Werror", *includes, folder / "main.cpp", plan, "-o", made]
     subprocess.run(command, check=True)
-    given = tensors()
+    return made
+
+
+def words(family: Family, config: Any, given: Sequence[Array]) -> list[str]:
+    """A problem as the program takes it."""
     views = [number for one in given for number in (one.ctypes.data, one.strides[0], one.strides[1], one.strides[2])]
-    words = [config.B_r, config.B_c, *views, *given[0].shape[:3]]
-    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    wanted = family.launch(config, given)
-    (arguments,) = wanted.arguments
-    expected, other = (packed(arguments, padding)[0] for padding in (b"\0", b"\xff"))
-    counted = [place for place in range(len(expected)) if expected[place] == other[place]]  # not what lies between
-    handed = bytes.fromhex(found["bytes"])
-    assert [handed[place] for place in counted] == [expected[place] for place in counted]
-    assert not any(handed[len(expected) :])
-    assert len(counted) > 100
-    assert (tuple(found["grid"]), tuple(found["cluster"])) == (wanted.grid, wanted.cluster)
+    own = (*family.for_plan(None, config), 0, 0)[:2]
+    return [str(number) for number in (config.B_r, config.B_c, *views, *given[0].shape[:3], *own)]
+
+
+@pytest.mark.parametrize(
+    ("family", "plan", "config"),
+    [
+        (AMPERE, KERNELS / AMPERE.plan, load_iteration(16).configs["rtx3090"]),
+        (HOPPER, KERNELS / HOPPER.plan, HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240)),
+        (rows.FAMILY, Path(rows.__file__).with_name("plan.cpp"), rows.RowConfig("fp16", 8)),
+    ],
+    ids=["ampere", "hopper", "rows"],
+)
+def test_both_sides_hand_over_the_same(tmp_path: Path, family: Family, plan: Path, config: Any) -> None:
+    built = program(tmp_path, plan)
+    problems = [tensors()] if config.multiples else [tensors(), ragged()]
+    for given in problems:
+        done = subprocess.run([built, *words(family, config, given)], capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout)
+        wanted = family.launch(config, given)
+        (arguments,) = wanted.arguments
+        expected, other = (packed(arguments, padding)[0] for padding in (b"\0", b"\xff"))
+        counted = [place for place in range(len(expected)) if expected[place] == other[place]]  # not what lies between
+        handed = bytes.fromhex(found["bytes"])
+        assert [handed[place] for place in counted] == [expected[place] for place in counted]
+        assert not any(handed[len(expected) :])
+        assert len(counted) > 100
+        assert (tuple(found["grid"]), tuple(found["cluster"])) == (wanted.grid, wanted.cluster)
+
+
+def test_a_driver_without_maps_and_a_map_that_it_refuses_are_one_line(tmp_path: Path) -> None:
+    config = HopperConfig("fp16", 128, 128, 128, 2, 2, 2)
+    built = program(tmp_path, KERNELS / HOPPER.plan)
+    line = words(HOPPER, config, tensors())
+    done = subprocess.run([built, *line], capture_output=True, text=True, check=False, env={"OLD_DRIVER": "1"})
+    assert done.returncode == 3
+    assert done.stdout == (
+        "flashladder_20: the driver does not make tensor maps: expected cuTensorMapEncodeTiled of CUDA 12.0 or later, "
+        "found cudaSuccess; update the driver\n"
+    )
+    line[8] = "1000"  # bytes between two positions of K
+    done = subprocess.run([built, *line], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stdout == (
+        "flashladder_20: k: expected strides that a tensor map takes, found 1000, 128, 256, 589824 bytes, which the "
+        "driver refuses (error 1); call .contiguous()\n"
+    )

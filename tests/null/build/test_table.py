@@ -20,7 +20,7 @@ ROW = TableRow(CONFIG, Path("a/kernel.fatbin"), FAMILY, ("sm_90", "sm_80"), 2048
 
 def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
     source = table_source("flashladder_16", [ROW])
-    row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 80, 2048, flashladder_fatbin_0}},'
+    row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 80, 2048, flashladder_fatbin_0, 0, 0, 1073741823, {{0}}}},'
     assert row in source
     struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "host" / "launch.h").read_text(), re.DOTALL)
     assert struct is not None

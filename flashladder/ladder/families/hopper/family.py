@@ -64,6 +64,7 @@ class Hopper(Family):
     exclusions = EXCLUSIONS
     plan = "hopper/plan.cpp"
     least_capability = (9, 0)
+    max_row_bytes = 2**40 - 16  # of a tensor map's strides
 
     @property
     def targets(self) -> Targets:
@@ -132,6 +133,11 @@ class Hopper(Family):
     def live_registers(self, config: HopperConfig) -> int:
         """See `flashladder.ladder.families.hopper.space`."""
         return live_registers(config)
+
+    def for_plan(self, parts: Parts, config: HopperConfig) -> tuple[int, int]:
+        """Rows of a box of Q and of O."""
+        del parts
+        return config.rows, config.rows
 
     def refuses(self, usage: PtxasUsage) -> str:
         """Products that ptxas serialised, registers that it did not deal out, anything in local memory.

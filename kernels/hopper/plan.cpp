@@ -1,0 +1,134 @@
+// How a kernel of this family is launched: a CTA per block of rows, head and sample, and four tensor maps.
+//
+// A map is 128 bytes that only the driver can write (CUDA Driver API 13.0, 6.30). Its function is asked for through the
+// runtime, so that the library links no driver and loads on a machine without one. Encoding touches no GPU: it is
+// allowed while a graph is captured, and a map holds for as long as the tensor lies where it lay.
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+#include "hopper/args.cuh"
+#include "host/launch.h"
+
+namespace flashladder {
+namespace {
+
+constexpr int axes = 5;              // 64 elements, positions, halves of d_head, heads, samples
+constexpr std::uint32_t chunk = 64;  // elements of a row of a box: the 128 bytes within which it is swizzled
+constexpr std::uint64_t chunk_bytes = 128;
+constexpr std::size_t most_kept = 1024;  // maps, a few hundred bytes each
+
+[[noreturn]] void fail(const std::string &message) {
+    throw std::runtime_error(std::string(flashladder_namespace) + ": " + message);
+}
+
+// All that a map is encoded from: two tensors with equal ones share it.
+struct MapKey {
+    std::uint64_t address;
+    std::array<std::uint64_t, axes> sizes;
+    std::array<std::uint64_t, axes - 1> strides;  // bytes, of all axes but the first
+    std::uint32_t rows;                           // of a box
+    CUtensorMapDataType type;
+
+    bool operator<(const MapKey &other) const {
+        return std::tie(address, sizes, strides, rows, type) <
+               std::tie(other.address, other.sizes, other.strides, other.rows, other.type);
+    }
+};
+
+PFN_cuTensorMapEncodeTiled_v12000 encoder() {
+    void *found = nullptr;
+    cudaDriverEntryPointQueryResult state = cudaDriverEntryPointSymbolNotFound;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &state);
+    if (error != cudaSuccess || state != cudaDriverEntryPointSuccess || found == nullptr) {
+        cudaGetLastError();
+        fail("the driver does not make tensor maps: expected cuTensorMapEncodeTiled of CUDA 12.0 or later, found " +
+             std::string(cudaGetErrorName(error)) + "; update the driver");
+    }
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found);
+}
+
+TensorMap encoded(const char *name, const MapKey &key) {
+    static const PFN_cuTensorMapEncodeTiled_v12000 encode = encoder();  // tried again where it threw
+    const std::uint32_t box[axes] = {chunk, key.rows, static_cast<std::uint32_t>(key.sizes[2]), 1, 1};
+    const std::uint32_t every[axes] = {1, 1, 1, 1, 1};
+    alignas(128) CUtensorMap map;
+    static_assert(sizeof(map) == sizeof(TensorMap), "what args.cuh has in its place");
+    const CUresult error =
+        encode(&map, key.type, axes, reinterpret_cast<void *>(key.address), key.sizes.data(), key.strides.data(), box,
+               every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (error != CUDA_SUCCESS) {
+        std::string strides;
+        for (const std::uint64_t stride : key.strides)
+            strides += (strides.empty() ? "" : ", ") + std::to_string(stride);
+        fail(std::string(name) + ": expected strides that a tensor map takes, found " + strides +
+             " bytes, which the driver refuses (error " + std::to_string(error) + "); call .contiguous()");
+    }
+    TensorMap found;
+    std::memcpy(&found, &map, sizeof(found));
+    return found;
+}
+
+// The map of a tensor, from the cache where it was encoded before. Safe from several threads.
+TensorMap map_of(const char *name, const KernelRow &row, const Problem &problem, const View &view, int rows) {
+    static std::mutex mutex;
+    static std::map<MapKey, TensorMap> kept;
+    const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+    const std::array<std::uint64_t, axes> sizes{chunk, size(problem.seq_len), size(row.d_head) / chunk,
+                                                size(problem.n_heads), size(problem.batch)};
+    MapKey key{reinterpret_cast<std::uintptr_t>(view.data),
+               sizes,
+               {size(view.seq), chunk_bytes, size(view.head), size(view.batch)},
+               static_cast<std::uint32_t>(rows),
+               row.dtype == std::string("fp16") ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16};
+    for (int axis = 1; axis < axes; ++axis) {
+        if (sizes[axis] == 1)  // a stride that nobody takes may be anything in torch, and not in a map
+            key.strides[axis - 1] = chunk_bytes;
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto found = kept.find(key);
+    if (found != kept.end())
+        return found->second;
+    const TensorMap made = encoded(name, key);
+    if (kept.size() >= most_kept)
+        kept.clear();
+    return kept.emplace(key, made).first->second;
+}
+
+std::int32_t blocks(std::int64_t length, int size) {
+    return static_cast<std::int32_t>((length + size - 1) / size);
+}
+
+}  // namespace
+
+// own: rows of a box of Q, rows of a box of O.
+Launch plan(const KernelRow &row, const Problem &problem) {
+    const auto map = [&](const char *name, const View &view, int rows) {
+        return map_of(name, row, problem, view, rows);
+    };
+    const HopperArgs args{map("q", problem.q, row.own[0]),
+                          map("k", problem.k, row.B_c),
+                          map("v", problem.v, row.B_c),
+                          map("out", problem.out, row.own[1]),
+                          static_cast<float>(std::log2(std::exp(1.0)) / std::sqrt(static_cast<double>(row.d_head))),
+                          static_cast<std::int32_t>(problem.seq_len),
+                          blocks(problem.seq_len, row.B_c),
+                          blocks(problem.seq_len, row.B_r),
+                          static_cast<std::int32_t>(problem.n_heads),
+                          static_cast<std::int32_t>(problem.batch)};
+    const Extent ctas{static_cast<unsigned int>(args.n_q_blocks), static_cast<unsigned int>(problem.n_heads),
+                      static_cast<unsigned int>(problem.batch)};
+    return Launch(args, ctas);
+}
+
+}  // namespace flashladder
