@@ -1,0 +1,58 @@
+// From accumulators to 16 bits: P as the A operand of P V, O divided by its row sums; where a unit of a tile lies.
+#pragma once
+
+#include <cstdint>
+
+#include "ampere/softmax/rows.cuh"
+#include "hopper/geometry.cuh"
+#include "ptx/math.cuh"
+
+namespace flashladder::hopper {
+
+// Byte offset of 16-byte unit `unit` (0-15) of row `row` in a tile of `rows` rows.
+template <int rows>
+__device__ __forceinline__ std::uint32_t swizzled(int row, int unit) {
+    return unit / 8 * rows * kHalfRow + row * kHalfRow + ((unit % 8) ^ (row % 8)) * 16;
+}
+
+// P, rounded: the accumulators of n8 tiles 2 t and 2 t + 1 are the A fragment of k-step t, no lane gives any away.
+template <typename value_t, int n_tiles>
+__device__ __forceinline__ void pack_weights(std::uint32_t (&p)[n_tiles / 2][4], const float (&s)[1][n_tiles][4]) {
+#pragma unroll
+    for (int i = 0; i < n_tiles * 2; ++i) {
+        const float (&pair)[4] = s[0][i / 2];
+        p[i / 4][i % 4] = ptx::pack<value_t>(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+    }
+}
+
+// O / l.
+template <int m_tiles, int n_tiles>
+__device__ __forceinline__ void normalize(float (&o)[m_tiles][n_tiles][4], RowStats<m_tiles> &stats) {
+    stats.reduce_l();
+#pragma unroll
+    for (int i = 0; i < m_tiles * 2; ++i) {
+        scale_row(o[i / 2], i % 2, ptx::rcp(stats.l[i / 2][i % 2]));
+    }
+}
+
+template <int m_tiles, int n_tiles>
+__device__ __forceinline__ void clear(float (&acc)[m_tiles][n_tiles][4]) {
+#pragma unroll
+    for (int i = 0; i < m_tiles * n_tiles * 4; ++i) {
+        acc[i / (n_tiles * 4)][i / 4 % n_tiles][i % 4] = 0.0f;
+    }
+}
+
+// The ragged block: columns from `valid` on are no keys, their scores become -inf and their weights 0.
+template <int m_tiles, int n_tiles>
+__device__ __forceinline__ void mask_columns(float (&s)[m_tiles][n_tiles][4], int valid) {
+    const int first = valid - threadIdx.x % 4 * 2;  // this lane's columns are 8 n + i % 2 behind its first
+#pragma unroll
+    for (int i = 0; i < m_tiles * n_tiles * 4; ++i) {
+        const int n = i / 4 % n_tiles;
+        float &score = s[i / (n_tiles * 4)][n][i % 4];
+        score = 8 * n + i % 2 < first ? score : kNegInf;
+    }
+}
+
+}  // namespace flashladder::hopper

@@ -1,0 +1,78 @@
+// Roles `specialised` (iteration 22): a warpgroup that only copies, and warpgroups that only multiply.
+//
+// The producer is one thread: it runs ahead as far as stages are free, and no consumer waits for another one any more.
+// Its warpgroup gives its registers to the others (setmaxnreg): 168 a thread at launch become 24 and 240.
+#pragma once
+
+#include "hopper/warp.cuh"
+
+namespace flashladder::hopper {
+
+struct Specialised {
+    static constexpr int n_threads(int n_consumers) { return (1 + n_consumers) * kWarpgroup; }
+
+    template <typename Cta>
+    struct Consumer : Warp {
+        __device__ __forceinline__ explicit Consumer(const Cta &) : Warp(1) {}
+
+        template <typename Tile>  // somebody else's work
+        __device__ __forceinline__ void fetch_q(const Tile &) const {}
+        template <typename Tile>
+        __device__ __forceinline__ void fetch_k(const Tile &, int) const {}
+        template <typename Tile>
+        __device__ __forceinline__ void fetch_v(const Tile &, int) const {}
+
+        __device__ __forceinline__ void take_turn() const {}
+        __device__ __forceinline__ void pass_turn() const {}
+    };
+
+    // One thread. The order is that of use: K one block ahead of V, whose product comes a block later.
+    template <typename Cta>
+    static __device__ __forceinline__ void produce(const Cta &cta) {
+        typename Cta::QRing::Place q_next;
+        typename Cta::KRing::Place k_next;
+        typename Cta::VRing::Place v_next;
+#pragma unroll 1
+        for (typename Cta::Scheduler work(cta.args); work.valid(); work.next()) {
+            const auto tile = work.tile();
+            cta.load_q(tile, q_next);
+            q_next.next();
+#pragma unroll 1
+            for (int i = 0; i < cta.args.n_kv_blocks; ++i) {
+                cta.load_k(tile, i, k_next);
+                k_next.next();
+                if (i > 0) {
+                    cta.load_v(tile, i - 1, v_next);
+                    v_next.next();
+                }
+            }
+            cta.load_v(tile, cta.args.n_kv_blocks - 1, v_next);
+            v_next.next();
+        }
+    }
+
+    template <template <typename> class Consumer, typename Cta>
+    static __device__ __forceinline__ void split(const Cta &cta) {
+        using Kernel = typename Cta::Kernel;
+        static_assert(
+            Kernel::producer_registers + Kernel::n_consumers * Kernel::consumer_registers <= 65536 / kWarpgroup,
+            "an SM has 65,536 registers");
+        if (ptx::uniform(threadIdx.x / kWarpgroup) == 0) {
+            ptx::release_registers<Kernel::producer_registers>();
+            if (ptx::uniform(threadIdx.x / kWarp) == 0 && ptx::elect_one()) {
+                produce(cta);
+            }
+        } else {
+            ptx::take_registers<Kernel::consumer_registers>();
+            Consumer<Cta> me(cta);
+            Kernel::Mainloop::run(cta, me);
+        }
+    }
+
+    template <typename Cta>
+    static __device__ __forceinline__ void run(const Cta &cta) {
+        split<Consumer>(cta);
+    }
+};
+
+}  // namespace flashladder::hopper
