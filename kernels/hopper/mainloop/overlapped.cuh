@@ -46,6 +46,7 @@ struct Overlapped {
             Cta::Softmax::template weights<true>(s, stats, cta.args.scale_log2, factor);
             pack_weights<value_t>(p, s);
             clear(o);
+            cta.v.wait(v);
 #pragma unroll 1
             for (int i = 1; i < cta.args.n_kv_blocks; ++i) {
                 cta.k.wait(k);
@@ -55,8 +56,6 @@ struct Overlapped {
                 ptx::wgmma_fence();
                 multiply_qk<value_t, G::B_c>(s, q_rows, cta.k.tile(k));
                 ptx::wgmma_commit();
-                cta.v.wait(v);
-                ptx::wgmma_fence();
                 multiply_pv<value_t, G::B_c>(o, p, cta.v.tile(v));
                 ptx::wgmma_commit();
                 me.pass_turn();
@@ -65,15 +64,18 @@ struct Overlapped {
                 cta.k.release(k);
                 k.next();
                 Cta::Softmax::template weights<false>(s, stats, cta.args.scale_log2, factor);
+                ptx::pin(s);
+                auto v_next = v;
+                v_next.next();
+                cta.v.wait(v_next);
                 ptx::wgmma_wait<0>();
                 ptx::pin(o);
                 ptx::pin(p);
                 cta.v.release(v);
-                v.next();
+                v = v_next;
                 Cta::Softmax::rescale(o, factor);
                 pack_weights<value_t>(p, s);
             }
-            cta.v.wait(v);
             ptx::pin(o);
             ptx::pin(p);
             ptx::wgmma_fence();
