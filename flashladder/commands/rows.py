@@ -35,6 +35,7 @@ A_BINARY = "a wheel, .so, .o, fatbin, cubin or PTX file"
 ONE_NUMBER = Option("number", NUMBER, form="word", required=True)
 _ARCH = Option("arch", f"sm_XX, several separated by commas (default: the GPU present, else {DEFAULT_ARCH})")
 _ONE_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH})", default=DEFAULT_ARCH)
+_STEP_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH}, or the one that the iteration is for)", default="")
 _FILES_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH}; of a file without --kernel: all)", default="")
 _CONFIGS = Option("configs", f"{CONFIGS} (default: prog)", default="prog")
 KEYS = Option("configs", f"{CONFIGS} (default: {PUBLISHED_GPU})")
@@ -251,7 +252,7 @@ _LOOK = (
 _FORMS = {"counts": "opcodes by region, those of a KV block too", "dot": "DOT, for Graphviz", "svg": "SVG"}
 _CFG = Command(
     "cfg", "Draws the control flow: blocks, loops, how often each runs.", ("cfg 16", "cfg 16 --counts"),
-    (Option("iteration", f"{STEP}, or a library, fatbin or cubin", form="word", required=True), _CONFIG, _ONE_ARCH,
+    (Option("iteration", f"{STEP}, or a library, fatbin or cubin", form="word", required=True), _CONFIG, _STEP_ARCH,
      Option("seq-len", "positions of the launch, which decide how often blocks run (default: 4096)", default="4096"),
      *(_Flag(name, f"print {what}") for name, what in _FORMS.items()), _JSON,
      Option("kernel", "of a file: part of its name, mangled or not, or of its configuration", default="")),

@@ -63,10 +63,12 @@ def explain(description: str, key: str, config: str | None, seq_len: int) -> Pre
             "no such GPU", expected=", ".join(load_gpus()), found=repr(key), hint=closest(key, list(load_gpus()))
         )
     iteration = load_description(description)
+    arch = arch_of(iteration, gpu)
+    iteration.family.require_alike("explain")
     chosen = one_config(iteration, config or gpu.configs_of)
     if excess := gpu.excess(chosen):
         raise FlashladderError(f"the configuration is too large for {key}", expected=excess[0], found=excess[1])
-    return predict(kernel_of(iteration, chosen, arch_of(iteration, gpu)), gpu, seq_len)
+    return predict(kernel_of(iteration, chosen, arch), gpu, seq_len)
 
 
 def arch_of(iteration: Iteration, gpu: Gpu) -> str:

@@ -113,6 +113,8 @@ class Family(ABC):
         plan: the C++ source that turns tensors into a launch, relative to ``kernels/``; it is linked with
             the sources in ``kernels/host/``.
         least_capability: the compute capability that its kernels need, (8, 0).
+        warps_alike: whether all warps of a kernel run the same way: then a walk through its machine code counts what
+            runs, a model predicts it and a trace follows it.
         max_row_bytes: from one position to the next at most; what the argument structure can hold.
     """
 
@@ -126,6 +128,7 @@ class Family(ABC):
     plan: ClassVar[str]
     least_capability: ClassVar[tuple[int, int]]
     max_row_bytes: ClassVar[int] = 2**31 - 1
+    warps_alike: ClassVar[bool] = True
 
     @property
     def concerns(self) -> tuple[str, ...]:
@@ -222,6 +225,19 @@ class Family(ABC):
         """Knobs that a step's change is about, so that an ablation takes them along."""
         del step
         return ()
+
+    def require_alike(self, what: str) -> None:
+        """Refuses for a command, `what`, kernels whose warps have roles.
+
+        Raises:
+            FlashladderError: they have.
+        """
+        if not self.warps_alike:
+            raise FlashladderError(
+                f"{what} follows one warp for all",
+                expected="kernels whose warps run alike",
+                found=f"the family {self.name}, whose warps have roles",
+            )
 
     def excluded_by(self, config: KernelConfig) -> tuple[Exclusion, ...]:
         """The rules that keep `config` out of the tuning space; empty when it is in."""

@@ -81,6 +81,11 @@ class Iteration:
         """Elements between two rows of one head that the kernel is compiled for; 0 is any."""
         return self.family.row_stride(self.parts)
 
+    @property
+    def shown_arch(self) -> str:
+        """The architecture whose machine code is shown where nobody names one: the first of its family's."""
+        return self.family.targets.arches[0]
+
     def not_run_on(self, arch: str) -> str:
         """Why a GPU of an architecture (``sm_80``) cannot run this step, as one line; empty where it can."""
         if self.family.runs_on(arch):

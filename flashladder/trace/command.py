@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> tuple[str, bool]:
         EmulationError: the kernel does something it may not.
     """
     iteration = load_description(options.iteration)
+    iteration.family.require_alike("trace")
     batch, n_heads = (number_of(options, name, default="1", most=AXIS) for name in ("batch", "heads"))
     seq_len, seed = number_of(options, "seq_len", default="256"), number_of(options, "seed", default="0", least=0)
     config = one_config(iteration, options.config, options.dtype)

@@ -1,4 +1,6 @@
-"""The opcode table under ``invoke diff N M``: what the step changes in sm_80 machine code, both sides at `configs`.
+"""The opcode table under ``invoke diff N M``: what the step changes in machine code, both sides at `configs`.
+
+It is that of the first architecture of each side's family: of the Ampere ladder sm_80, as in the published listings.
 
 Why: counts of two tiles say nothing about a step, so that both sides are counted at the configurations whose source is
 shown. They come from the committed lock; what is not locked is compiled, once (the store keeps it). To run it:
@@ -15,7 +17,6 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.results.schema import kernel_key
 
-ARCH = "sm_80"  # the architecture of the published listings
 Counts = Mapping[str, int]
 ORDERS = {
     "mma_same_a": "mma whose A is that of the one before:",
@@ -38,7 +39,7 @@ def locked_counts(iteration: Iteration, config: KernelConfig) -> Counts | None:
     """Opcode counts of a kernel from the committed lock; None for what is not locked (ablations never are)."""
     from flashladder.lock.command import opcode_counts as locked
 
-    return None if iteration.is_ablation else locked(iteration.number, config, ARCH)
+    return None if iteration.is_ablation else locked(iteration.number, config, iteration.shown_arch)
 
 
 def compiled_counts(iteration: Iteration, config: KernelConfig) -> Counts:
@@ -50,7 +51,7 @@ def compiled_counts(iteration: Iteration, config: KernelConfig) -> Counts:
     from flashladder.build.compile import cubin_for
     from flashladder.machine_code.sass import opcode_counts as counted
 
-    return counted(cubin_for(iteration, config, ARCH).cubin)
+    return counted(cubin_for(iteration, config, iteration.shown_arch).cubin)
 
 
 def missing_tools() -> str:
@@ -75,7 +76,8 @@ def diff_counts(before: Iteration, after: Iteration, configs: tuple[KernelConfig
     old, new = opcode_counts(before, configs[0]), opcode_counts(after, configs[1])
     if old is None or new is None:
         return "opcode counts: not locked at this configuration and no toolchain here to compile it: " + missing_tools()
-    head = f"opcode counts ({ARCH}), {configs[0].short_form()} -> {configs[1].short_form()}"
+    arches = " -> ".join(dict.fromkeys((before.shown_arch, after.shown_arch)))
+    head = f"opcode counts ({arches}), {configs[0].short_form()} -> {configs[1].short_form()}"
     order = order_changes(before, after, configs) if old == new else ""
     return f"{head}\n{count_changes(old, new)}{order}"
 

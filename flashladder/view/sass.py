@@ -20,7 +20,7 @@ from flashladder.arguments import parser_of
 from flashladder.commands import COMMANDS
 from flashladder.errors import one_line_errors
 from flashladder.machine_code.sass import count, disassemble
-from flashladder.names import DEFAULT_ARCH, KERNEL
+from flashladder.names import KERNEL
 from flashladder.view.binary import Wanted, is_file, refuse_of_files, show_sass
 from flashladder.view.linked.command import shown
 from flashladder.view.listing import COLUMNS, count_table, listing
@@ -28,13 +28,13 @@ from flashladder.view.listing import COLUMNS, count_table, listing
 __all__ = ["COLUMNS", "count_table", "cubin_of", "listing", "main", "show"]
 
 
-def cubin_of(description: str, config: str | None = None, arch: str = "sm_80") -> Path:
+def cubin_of(description: str, config: str | None = None, arch: str = "") -> Path:
     """The cubin of an iteration (a number or an ablation), compiled if it is not in the store yet.
 
     Args:
         description: ``7``, ``16 - swizzle``.
         config: a key that names one configuration; the A100's when None.
-        arch: one of the architectures of `flashladder.toolchain.wheels`.
+        arch: one of the architectures of `flashladder.toolchain.wheels`; empty for the first of its family.
     """
     from flashladder.build.compile import cubin_for
     from flashladder.ladder.ablation import load_description
@@ -42,7 +42,7 @@ def cubin_of(description: str, config: str | None = None, arch: str = "sm_80") -
     from flashladder.toolchain.wheels import find_toolchain
 
     iteration = load_description(description)
-    return cubin_for(iteration, one_config(iteration, config), arch, find_toolchain()).cubin
+    return cubin_for(iteration, one_config(iteration, config), arch or iteration.shown_arch, find_toolchain()).cubin
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -69,13 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (args.control or args.clean or args.json or args.out) and not others:
             show_step(first, args)
         else:
-            show(args.targets, args.config, args.arch or DEFAULT_ARCH, counts=args.counts, nvdisasm=args.nvdisasm)
+            show(args.targets, args.config, args.arch, counts=args.counts, nvdisasm=args.nvdisasm)
     return 0
 
 
 def show_step(step: str, args: argparse.Namespace) -> None:
     """Prints an iteration's machine code with control codes, cleaned, or as JSON: its cubin, as that of any file."""
-    cubin = cubin_of(step, args.config, args.arch or DEFAULT_ARCH)
+    cubin = cubin_of(step, args.config, args.arch)
     names = ("counts", "clean", "control", "json", "out", "nvdisasm")
     wanted = Wanted(**{name: getattr(args, name) for name in names})
     show_sass(cubin, wanted)
@@ -84,7 +84,7 @@ def show_step(step: str, args: argparse.Namespace) -> None:
 def show(
     targets: Sequence[str],
     config: str | None = None,
-    arch: str = DEFAULT_ARCH,
+    arch: str = "",
     *,
     kernel: str = KERNEL,
     counts: bool = False,

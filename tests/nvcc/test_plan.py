@@ -167,7 +167,17 @@ def program(folder: Path, plan: Path) -> Path:
     (folder / "main.cpp").write_text(PROGRAM, encoding="utf-8")
     made = folder / "plan"
     includes: list[str | Path] = [f"-I{KERNELS}", f"-I{folder}", "-isystem", cuda_root() / "include"]
-    command: list[str | Path] = [compiler, "-std=c++17", "-Wall", "-Werror", *includes, folder / "main.cpp", plan, "-o", made]
+    command: list[str | Path] = [
+        compiler,
+        "-std=c++17",
+        "-Wall",
+        "-Werror",
+        *includes,
+        folder / "main.cpp",
+        plan,
+        "-o",
+        made,
+    ]
     subprocess.run(command, check=True)
     return made
 

@@ -21,6 +21,7 @@ from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.machine_code.flow.regions import UNREACHED, regions_of
+from flashladder.names import DEFAULT_ARCH
 from flashladder.view.binary import is_file, refuse_of_files, sass_of
 from flashladder.view.flow.dot import dot
 from flashladder.view.flow.outline import outline
@@ -60,12 +61,14 @@ def drawn(options: argparse.Namespace) -> Picture:
     """
     if is_file(options.iteration):
         path = Path(options.iteration)
-        title, sass = sass_of(path, options.kernel, options.arch)
+        title, sass = sass_of(path, options.kernel, options.arch or DEFAULT_ARCH)
         return picture_of(f"{relative(path)}: {title}", regions_of(sass))
     refuse_of_files(options.iteration, vars(options))
+    from flashladder.build.compile import cubin_for
     from flashladder.emulate.executions import executed
     from flashladder.ladder.ablation import load_description
     from flashladder.ladder.selection import one_config
+    from flashladder.machine_code.sass import disassemble
     from flashladder.results.samples import Shape
 
     if options.seq_len < 1:
@@ -73,8 +76,12 @@ def drawn(options: argparse.Namespace) -> Picture:
     iteration = load_description(options.iteration)
     config = one_config(iteration, options.config)
     shape = Shape(batch=1, seq_len=options.seq_len, n_heads=1, d_head=config.d_head)
-    found = executed(iteration, config, options.arch, shape)
-    title = f"iteration {iteration.description}, {options.arch}, S = {shape.seq_len}: {config.short_form()}"
+    arch = options.arch or iteration.shown_arch
+    if not iteration.family.warps_alike:
+        title = f"iteration {iteration.description}, {arch}: {config.short_form()}; warps have roles, so that no counts"
+        return picture_of(title, regions_of(disassemble(cubin_for(iteration, config, arch).cubin, lines=False)))
+    found = executed(iteration, config, arch, shape)
+    title = f"iteration {iteration.description}, {arch}, S = {shape.seq_len}: {config.short_form()}"
     return picture_of(title, found.regions, found.warp)
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, write_atomic
-from flashladder.names import DEFAULT_ARCH
 from flashladder.view.binary import is_file
 
 if TYPE_CHECKING:  # the readers of iterations and of PTX come when they are asked for
@@ -44,7 +43,7 @@ def kernel_of(description: str, config: str | None, arch: str | None) -> Linked:
     from flashladder.view.linked.kernel import linked
 
     iteration = load_description(description)
-    return linked(iteration, one_config(iteration, config), arch or DEFAULT_ARCH)
+    return linked(iteration, one_config(iteration, config), arch or iteration.shown_arch)
 
 
 def show_lines(
@@ -125,4 +124,4 @@ def write_diff_page(steps: Sequence[Iteration], configs: Sequence[KernelConfig],
     from flashladder.view.linked.kernel import linked
 
     path = page_path(name)
-    write_page([linked(step, config, DEFAULT_ARCH) for step, config in zip(steps, configs, strict=True)], path)
+    write_page([linked(step, config, step.shown_arch) for step, config in zip(steps, configs, strict=True)], path)

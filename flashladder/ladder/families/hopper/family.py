@@ -64,6 +64,7 @@ class Hopper(Family):
     exclusions = EXCLUSIONS
     plan = "hopper/plan.cpp"
     least_capability = (9, 0)
+    warps_alike = False
     max_row_bytes = 2**40 - 16  # of a tensor map's strides
 
     @property
