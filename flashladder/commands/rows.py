@@ -233,6 +233,7 @@ _LOOK = (
         (
             "sass 8 --counts",
             "sass 8 --line ldmatrix.cuh",
+            "sass 24 --order",
             "sass lib.so --kernel 'flash_fwd_kernel (FP16, 128, 128, 64, 4)' --control",
         ),
         (
@@ -240,6 +241,7 @@ _LOOK = (
             _CONFIG,
             _FILES_ARCH,
             _Flag("counts", "opcode classes only"),
+            _Flag("order", "the main loop alone: products, barriers and waits, and what stands between them"),
             _Flag("control", "stalls, barriers and yields of each instruction, from its encoding"),
             *OF_FILES,
             *OF_LINES,

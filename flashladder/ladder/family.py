@@ -108,6 +108,7 @@ class Family(ABC):
         config_type: of its configurations.
         change_model: what a file's ``change`` may hold: the fields of `parts_type`, all optional.
         knobs_model: what ``configs`` may hold for a GPU.
+        legend: what `KernelConfig.brief` of its configurations says, as lines of text.
         keys: fields of the configuration whose key in YAML is another one than their name.
         exclusions: the rules that take configurations out of the tuning space, in the order in which they are reported.
         plan: the C++ source that turns tensors into a launch, relative to ``kernels/``; it is linked with
@@ -123,6 +124,7 @@ class Family(ABC):
     config_type: ClassVar[type[KernelConfig]]
     change_model: ClassVar[type[Model]]
     knobs_model: ClassVar[type[Knobs]]
+    legend: ClassVar[str] = ""
     keys: ClassVar[Mapping[str, str]] = {}
     exclusions: ClassVar[Sequence[Exclusion]] = ()
     plan: ClassVar[str]

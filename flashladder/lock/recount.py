@@ -21,7 +21,7 @@ from tqdm import tqdm
 from flashladder.build.store import CubinEntry
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256, write_atomic
-from flashladder.machine_code import instruction_order, sass
+from flashladder.machine_code import instruction_order, product_order, sass
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.paths import BUILD
 from flashladder.toolchain.wheels import find_toolchain, load_pins
@@ -32,12 +32,19 @@ TOGETHER = 32  # kernels in one run of nvdisasm
 
 
 class Scope(BaseModel):
-    """Instructions by opcode with all its modifiers, and the order of LDSM and HMMA (`instruction_order`)."""
+    """Instructions by opcode with all its modifiers, and measures of their order.
+
+    Attributes:
+        opcodes: opcode to count.
+        hmma_after_ldsm: the order of LDSM and HMMA (`instruction_order`).
+        under_products: measure to count (`product_order`); empty of kernels without products of a warpgroup.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     opcodes: dict[str, NonNegativeInt]
     hmma_after_ldsm: NonNegativeInt
+    under_products: dict[str, NonNegativeInt] = {}
 
     def by_class(self) -> dict[str, int]:
         """Instructions per opcode class, and ``total``, as `flashladder.machine_code.sass.count` gives them."""
@@ -73,8 +80,10 @@ def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
         FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
     """
     nvdisasm = find_toolchain().nvdisasm
-    files = (Path(sass.__file__), Path(instruction_order.__file__), Path(__file__))
-    reader = "".join(sha256(path.read_bytes()) for path in files) + load_pins().packages[DISASSEMBLER]
+    files = (Path(one.__file__) for one in (sass, instruction_order, product_order))
+    reader = (
+        "".join(sha256(path.read_bytes()) for path in (*files, Path(__file__))) + load_pins().packages[DISASSEMBLER]
+    )
     codes = [read_cubin(entry.cubin) for entry in entries]
     paths = [kept / f"{sha256(code.text_sha256 + code.arch + reader)}.json" for code in codes]
     found = {path: counts for path in paths if (counts := _kept(path))}
@@ -114,4 +123,8 @@ def _counts(code: sass.Sass) -> Counts:
 
 def _scope(code: Sequence[sass.Instruction]) -> Scope:
     opcodes = Counter(instruction.opcode for instruction in code)
-    return Scope(opcodes=dict(opcodes), hmma_after_ldsm=instruction_order.hmma_after_ldsm(code))
+    return Scope(
+        opcodes=dict(opcodes),
+        hmma_after_ldsm=instruction_order.hmma_after_ldsm(code),
+        under_products=product_order.under_products(product_order.steady(code)),
+    )

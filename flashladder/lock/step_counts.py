@@ -165,6 +165,7 @@ def _code(entry: CubinEntry, counts: Counts) -> MachineCode:
     cubin = read_cubin(entry.cubin)
     scopes = [
         {**scope.opcodes, "total": sum(scope.opcodes.values()), "hmma_after_ldsm": scope.hmma_after_ldsm}
+        | scope.under_products
         for scope in (counts.kernel, counts.loop)
     ]
     return MachineCode(

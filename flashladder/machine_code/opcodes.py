@@ -24,6 +24,9 @@ MEASURES = {
         "total": "instructions of the whole kernel",
         "registers": "registers per thread",
         "hmma_after_ldsm": "for each LDSM the HMMA that stand after it, summed: the order of the two in the listing",
+        "mufu_under_products": "MUFU while a group of wgmma may be under way (`invoke sass N --order`)",
+        "f2fp_under_products": "F2FP likewise",
+        "fadd_under_products": "FADD likewise",
     },
     "ptx": {
         "total": "instructions",

@@ -32,13 +32,6 @@ from flashladder.view.counts import diff_counts, opcode_counts
 from flashladder.view.fold import folded
 
 WIDTH = 100
-LEGEND = """\
-Configurations, as --config takes them: B_r,B_c,n_warps, then the loads of Q_K_V
-in units of 8 elements of k (0: all up front).
-+buffer: the next step's fragments are loaded while this step's mma run.
-+opt: optimized softmax; iterations 6 and 7: scale and maximum fold into one
-      FFMA before ex2; from 10 on: the first KV block starts the row statistics
-      instead of correcting -inf and 0."""
 
 
 def changes(iteration: Iteration) -> str:
@@ -67,7 +60,8 @@ def list_iterations(folder: Path = ITERATIONS, limit: int | None = None) -> str:
         lines = table([(*n, *t) for n, t in zip(numbers, texts, strict=True)], limit, right={0}, wrapped={1, 2})
         below = [(*n, *c) for n, c in zip(numbers, configs, strict=True)]
         lines += ["", *table(below, limit, right={0}, wrapped={1, 2, 3})]
-    return "\n".join([*lines, "", LEGEND])
+    legends = [legend for family in dict.fromkeys(step.family for step in steps) if (legend := family.legend)]
+    return "\n".join([*lines, "", "Configurations, as --config takes them:", *legends])
 
 
 def as_data(iteration: Iteration) -> dict[str, object]:

@@ -4,8 +4,9 @@ Why: a step is understood by reading what the assembler made of it; the main loo
 outside of it runs once.
 
 Run: ``python -m flashladder.view.sass 7`` lists an iteration beside its source lines (``--counts`` for the table alone,
-``--config`` for another configuration than the first of its A100 ones, ``--arch`` for another architecture than
-sm_80); ``python -m flashladder.view.sass a.cubin b.cubin`` counts any cubins side by side.
+``--order`` for where the main loop waits, ``--config`` for another configuration than the first of its A100 ones,
+``--arch`` for another architecture than sm_80 or the family's); ``python -m flashladder.view.sass a.cubin b.cubin``
+counts any cubins side by side.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from typing import Any
 
 from flashladder.arguments import parser_of
 from flashladder.commands import COMMANDS
-from flashladder.errors import one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import relative
 from flashladder.machine_code.sass import count, disassemble
-from flashladder.names import KERNEL
-from flashladder.view.binary import Wanted, is_file, refuse_of_files, show_sass
+from flashladder.names import DEFAULT_ARCH, KERNEL
+from flashladder.view.binary import Wanted, is_file, refuse_of_files, sass_of, show_sass
 from flashladder.view.linked.command import shown
 from flashladder.view.listing import COLUMNS, count_table, listing
+from flashladder.view.order import order
 
 __all__ = ["COLUMNS", "count_table", "cubin_of", "listing", "main", "show"]
 
@@ -59,6 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if shown(args.targets, vars(args)):
             return 0
         first, *others = args.targets
+        if args.order:
+            refuse_others(args)
+            print(order_of(first, args))
+            return 0
         if is_file(first) and not others:
             chosen: dict[str, Any] = {
                 field.name: getattr(args, field.name) for field in fields(Wanted) if field.name in args
@@ -71,6 +78,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             show(args.targets, args.config, args.arch, counts=args.counts, nvdisasm=args.nvdisasm)
     return 0
+
+
+def refuse_others(args: argparse.Namespace) -> None:
+    """Raises `FlashladderError` for what does not go with ``--order``, which is about one main loop."""
+    wrong = [name for name in ("counts", "control", "clean", "json", "list", "out") if getattr(args, name)]
+    if wrong or len(args.targets) > 1:
+        found = f"--{wrong[0]}" if wrong else ", ".join(args.targets)
+        raise FlashladderError("--order prints one main loop", expected="one target and no other form", found=found)
+
+
+def order_of(target: str, args: argparse.Namespace) -> str:
+    """The order of a main loop: of an iteration, or of a kernel in a file."""
+    if is_file(target):
+        title, sass = sass_of(Path(target), args.kernel or "", args.arch or DEFAULT_ARCH)
+        return order(f"{relative(Path(target))}: {title}", sass)
+    refuse_of_files(target, vars(args))
+    from flashladder.ladder.ablation import load_description
+    from flashladder.ladder.selection import one_config
+
+    iteration = load_description(target)
+    arch, config = args.arch or iteration.shown_arch, one_config(iteration, args.config)
+    sass = disassemble(cubin_of(target, args.config, arch), args.nvdisasm, lines=False)
+    return order(f"iteration {iteration.description}, {arch}: {config.short_form()}", sass)
 
 
 def show_step(step: str, args: argparse.Namespace) -> None:

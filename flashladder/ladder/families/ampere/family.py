@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from flashladder.ladder.iteration import Iteration
 
 _LOADS = (*LOADS, "mma_double_buffer_loads")
+LEGEND = """\
+B_r,B_c,n_warps, then the loads of Q_K_V in units of 8 elements of k (0: all up
+front).
++buffer: the next step's fragments are loaded while this step's mma run.
++opt: optimized softmax; iterations 6 and 7: scale and maximum fold into one
+      FFMA before ex2; from 10 on: the first KV block starts the row statistics
+      instead of correcting -inf and 0."""
 _TUNED = ("B_r", "B_c", "n_warps", *_LOADS)
 
 
@@ -75,6 +82,7 @@ class Ampere(Family):
     config_type = AmpereConfig
     change_model = _change_model()
     knobs_model = _knobs_model()
+    legend = LEGEND
     keys = KEYS
     exclusions = EXCLUSIONS
     plan = "ampere/plan.cpp"

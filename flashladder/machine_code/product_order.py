@@ -1,0 +1,137 @@
+"""Where the softmax's work stands against a warpgroup's products: under them, or behind the wait for them.
+
+Why: a wgmma runs on its own until somebody waits for its group, and what it is worth to issue it early is decided by
+what stands between the two. ptxas moves exponentials and conversions over waits without a note, so that only the order
+in the machine code says whether they overlap. A group ends with the HGMMA that carries ``gsb0``;
+``WARPGROUP.DEPBAR.LE gsb0, N`` waits until N of them are left.
+
+Try ``stretches(disassemble(cubin).main_loop())``; ``invoke sass 24 --order`` prints them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+import itertools
+import re
+
+from flashladder.machine_code.sass import BYTES, Instruction
+
+WORK = ("MUFU", "F2FP", "FADD")  # exponentials, conversions to 16 bits, row sums
+PRODUCT = "HGMMA"
+_GROUP = re.compile(r"\bgsb0\b")
+_LEFT = re.compile(r"gsb0, (0x[0-9a-f]+)")
+_SHAPE = re.compile(r"\d+x\d+x\d+")
+_EVENTS = (
+    (re.compile(r"SYNCS\.PHASECHK\..*TRYWAIT"), "wait for an mbarrier"),
+    (re.compile(r"SYNCS\.ARRIVE"), "arrive on an mbarrier"),
+    (re.compile(r"BAR\.SYNC|BARRIER\.SYNC"), "wait at a barrier"),
+    (re.compile(r"BAR\.ARV|BARRIER\.ARV"), "arrive at a barrier"),
+    (re.compile(r"WARPGROUP\.ARRIVE"), "fence before products"),
+    (re.compile(r"DEPBAR\.LE"), "wait for copies"),
+)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The instructions from one event to the next.
+
+    Attributes:
+        address: of the event; that of the first instruction where the code begins with none.
+        event: what it is, in words; empty where the code begins with none.
+        pending: groups of products that may be under way behind it.
+        counts: instructions of `WORK` up to the next event, by class.
+    """
+
+    address: int
+    event: str
+    pending: int
+    counts: Mapping[str, int]
+
+
+def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    """A loop without the blocks that lie apart: those repeat a wait that was not over at the first try."""
+    runs = [list[Instruction]()]
+    for one in loop:
+        if runs[-1] and one.address != runs[-1][-1].address + BYTES:
+            runs.append([])
+        runs[-1].append(one)
+    return tuple(max(runs, key=lambda run: (sum(one.opcode_class == PRODUCT for one in run), len(run))))
+
+
+def stretches(loop: Sequence[Instruction]) -> list[Stretch]:
+    """A main loop as it runs in its second round and later, from event to event."""
+    code = steady(loop)
+    pending = _behind(code, 0)
+    found = []
+    for (event, address), own in itertools.groupby(_placed(code), key=lambda item: item[:2]):
+        instructions = [one for _, _, one in own]
+        pending = _behind(instructions, pending)
+        counted = Counter(one.opcode_class for one in instructions if one.opcode_class in WORK)
+        found.append(Stretch(address, event, pending, dict(counted)))
+    return found
+
+
+def under_products(instructions: Sequence[Instruction]) -> dict[str, int]:
+    """Instructions of each class of `WORK` while a group of products may be under way; empty without such products.
+
+    A listing is gone through twice and its second round counted: what a loop leaves under way covers its beginning.
+    """
+    if not any(one.opcode_class == PRODUCT for one in instructions):
+        return {}
+    pending, found = _behind(instructions, 0), dict.fromkeys(WORK, 0)
+    for one in instructions:
+        pending = _behind([one], pending)
+        if pending and one.opcode_class in found:
+            found[one.opcode_class] += 1
+    return {measure(name): count for name, count in found.items()}
+
+
+def measure(opcode_class: str) -> str:
+    """The name of a class's count in claims: ``mufu_under_products``."""
+    return f"{opcode_class.lower()}_under_products"
+
+
+def _behind(instructions: Iterable[Instruction], pending: int) -> int:
+    """Groups under way behind instructions that began with `pending` of them."""
+    for one in instructions:
+        if one.opcode_class == PRODUCT:
+            pending += bool(_GROUP.search(one.operands))
+        elif left := _LEFT.search(one.operands) if one.opcode.startswith("WARPGROUP.DEPBAR") else None:
+            pending = min(pending, int(left[1], 16))
+    return pending
+
+
+def _placed(code: Sequence[Instruction]) -> Iterator[tuple[str, int, Instruction]]:
+    """Each instruction with the event before it and that one's address; consecutive products are one event."""
+    event, address, products = "", code[0].address if code else 0, 0
+    for place, one in enumerate(code):
+        if one.opcode_class == PRODUCT:
+            if not products:
+                address, products = one.address, 1
+                event = _product_text(code[place:])
+            products = 0 if _GROUP.search(one.operands) else products
+        elif text := _text(one):
+            event, address, products = text, one.address, 0
+        yield event, address, one
+
+
+def _product_text(code: Sequence[Instruction]) -> str:
+    """A group of products in words; `code` begins with its first."""
+    count = 0
+    for one in code:
+        count += one.opcode_class == PRODUCT
+        if one.opcode_class == PRODUCT and _GROUP.search(one.operands):
+            break
+    shape = _SHAPE.search(code[0].opcode)
+    return f"{count} products {shape[0] if shape else code[0].opcode}, a group"
+
+
+def _text(one: Instruction) -> str:
+    """An event in words; empty for any other instruction."""
+    if one.opcode.startswith("WARPGROUP.DEPBAR"):
+        left = _LEFT.search(one.operands)
+        number = int(left[1], 16) if left else 0
+        return f"wait until {number} group{'s are' if number != 1 else ' is'} left"
+    return next((text for form, text in _EVENTS if form.match(one.opcode)), "")

@@ -1,0 +1,42 @@
+"""``invoke sass N --order``: what a main loop waits for, and the softmax's work between the waits.
+
+Why: whether exponentials run under products is decided by their order in the machine code, which ptxas chooses and does
+not tell. Each line is an event with the instructions up to the next one.
+"""
+
+from __future__ import annotations
+
+from flashladder.columns import table
+from flashladder.errors import FlashladderError
+from flashladder.machine_code.product_order import WORK, steady, stretches, under_products
+from flashladder.machine_code.sass import Sass
+
+LEGEND = "Behind each event: instructions up to the next one. Groups: of products that may be under way there.\n"
+
+
+def order(title: str, sass: Sass) -> str:
+    """The table of a kernel's main loop, and how much of the work stands under products.
+
+    Raises:
+        FlashladderError: nothing in the kernel loops.
+    """
+    code = steady(sass.main_loop())
+    if not code:
+        raise FlashladderError("the kernel has no loop", where=title, expected="a main loop")
+    rows = [("at", "event", "groups", *WORK)]
+    for one in stretches(code):
+        counts = (str(one.counts.get(name, "")) for name in WORK)
+        rows.append((f"{one.address:x}", one.event or "the loop begins", str(one.pending or ""), *counts))
+    text = "\n".join(table(rows, None, right={0, 2, *range(3, 3 + len(WORK))}))
+    return f"{title}\nmain loop, {len(code)} instructions\n\n{text}\n\n{LEGEND}{_verdict(sass)}"
+
+
+def _verdict(sass: Sass) -> str:
+    """How much of the work stands under products, in a line."""
+    code = steady(sass.main_loop())
+    under = under_products(code)
+    if not under:
+        return "No products of a warpgroup (HGMMA) in it: mma are waited for where they stand."
+    every = {name: sum(one.opcode_class == name for one in code) for name in WORK}
+    parts = [f"{count} of {every[name]} {name}" for name, count in zip(WORK, under.values(), strict=True)]
+    return f"Under products: {', '.join(parts)}."
