@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "hopper/args.cuh"
+#include "hopper/contracts.cuh"
 #include "hopper/geometry.cuh"
 #include "hopper/tile.cuh"
 #include "ptx/mbarrier.cuh"
@@ -18,6 +19,12 @@ namespace flashladder::hopper {
 template <typename Kernel_>
 struct Cta {
     using Kernel = Kernel_;
+    static_assert(contract::kept<contract::Pipeline, typename Kernel::Pipeline>);
+    static_assert(contract::kept<contract::Roles, typename Kernel::Roles>);
+    static_assert(contract::kept<contract::Mainloop, typename Kernel::Mainloop>);
+    static_assert(contract::kept<contract::Softmax, typename Kernel::Softmax>);
+    static_assert(contract::kept<contract::Scheduler, typename Kernel::Scheduler>);
+    static_assert(contract::kept<contract::Epilogue, typename Kernel::Epilogue>);
     using G = Geometry<Kernel>;
     using value_t = typename Kernel::value_t;
     using Epilogue = typename Kernel::Epilogue;

@@ -1,92 +1,43 @@
 // Main loop `wgmma` (iteration 21): a warpgroup's products are asynchronous, and read K, V and Q where they lie.
 //
-// One slot of the loop issues P V of the block before and S = Q K^T of this one together, waits once, and computes the
-// exponentials while the tensor cores are the other warpgroup's.
+// No ldmatrix, no fragments of Q, K and V in registers: 64 rows by 128 columns by 16 are one instruction of four warps.
+// A slot issues P V of the block before and S = Q K^T of this one, waits for both at once, and has the exponentials to
+// itself: the tensor cores are the other warpgroup's then.
 #pragma once
 
-#include <cstdint>
-
-#include "hopper/pack.cuh"
-#include "hopper/products.cuh"
+#include "hopper/warpgroup.cuh"
 
 namespace flashladder::hopper {
 
 struct Wgmma {
     template <typename Cta, typename Consumer>
     static __device__ __forceinline__ void run(const Cta &cta, Consumer &me) {
-        using G = typename Cta::G;
-        using value_t = typename Cta::value_t;
-        static_assert(G::m_tiles == 1, "a warpgroup multiplies 64 rows at a time");
-        typename Cta::QRing::Place q;
-        typename Cta::KRing::Place k;
-        typename Cta::VRing::Place v;
-        float s[1][G::s_n_tiles][4];
-        float o[1][G::o_n_tiles][4];
-        std::uint32_t p[G::B_c / 16][4];
-        float factor[1][2];
-        RowStats<1> stats;
+        Warpgroup<Cta, Consumer> group(cta, me);
 #pragma unroll 1
         for (typename Cta::Scheduler work(cta.args); work.valid(); work.next()) {
             const auto tile = work.tile();
-            const std::uint32_t q_rows = cta.q.tile(q) + me.group * G::group_bytes;
-            me.fetch_q(tile);
-            me.fetch_k(tile, 0);
-            cta.q.wait(q);
-            cta.k.wait(k);
-            me.take_turn();
-            ptx::wgmma_fence();
-            multiply_qk<value_t, G::B_c>(s, q_rows, cta.k.tile(k));
-            ptx::wgmma_commit();
-            me.pass_turn();
-            me.fetch_k(tile, 1);
-            me.fetch_v(tile, 0);
-            ptx::wgmma_wait<0>();
-            ptx::pin(s);
-            cta.k.release(k);
-            k.next();
-            if (cta.ragged_rows() < G::B_c) {
-                mask_columns(s, cta.ragged_rows());
-            }
-            Cta::Softmax::template weights<true>(s, stats, cta.args.scale_log2, factor);
-            pack_weights<value_t>(p, s);
-            clear(o);
+            group.first_block(tile);
 #pragma unroll 1
             for (int i = 1; i < cta.args.n_kv_blocks; ++i) {
-                cta.k.wait(k);
-                cta.v.wait(v);
+                cta.k.wait(group.k);
+                cta.v.wait(group.v);
                 me.take_turn();
-                ptx::pin(o);
-                ptx::pin(p);
-                ptx::wgmma_fence();
-                multiply_pv<value_t, G::B_c>(o, p, cta.v.tile(v));
-                multiply_qk<value_t, G::B_c>(s, q_rows, cta.k.tile(k));
+                group.hand_over();
+                group.issue_pv();
+                group.issue_qk();
                 ptx::wgmma_commit();
                 me.pass_turn();
                 me.fetch_k(tile, i + 1);
                 me.fetch_v(tile, i);
                 ptx::wgmma_wait<0>();
-                ptx::pin(s);
-                ptx::pin(o);
-                cta.k.release(k);
-                cta.v.release(v);
-                k.next();
-                v.next();
-                Cta::Softmax::template weights<false>(s, stats, cta.args.scale_log2, factor);
-                Cta::Softmax::rescale(o, factor);
-                pack_weights<value_t>(p, s);
+                group.take_s();
+                group.take_o();
+                group.template softmax<false>();
+                Cta::Softmax::rescale(group.o, group.factor);
+                pack_weights<typename Cta::value_t>(group.p, group.s);
             }
-            cta.v.wait(v);
-            ptx::pin(o);
-            ptx::pin(p);
-            ptx::wgmma_fence();
-            multiply_pv<value_t, G::B_c>(o, p, cta.v.tile(v));
-            ptx::wgmma_commit();
-            ptx::wgmma_wait<0>();
-            ptx::pin(o);
-            cta.v.release(v);
-            v.next();
-            q.next();
-            Cta::Epilogue::write(cta, me, tile, o, stats);
+            group.last_product();
+            Cta::Epilogue::write(cta, me, tile, group.o, group.stats);
         }
     }
 };

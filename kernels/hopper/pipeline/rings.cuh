@@ -30,6 +30,12 @@ struct Rings {
                 parity ^= 1;
             }
         }
+
+        __device__ __forceinline__ Place after() const {
+            Place place = *this;
+            place.next();
+            return place;
+        }
     };
 
     template <int n_stages, int tile_bytes>

@@ -1,0 +1,110 @@
+// What a part of each concern must provide: the whole contract between the body and the parts, on one page.
+//
+// As ampere/contracts.cuh: the body instantiates a part's contract before it uses the part, so that a member that is
+// missing, misspelt or takes other arguments is one message that names concern and member; nvcc's next line names the
+// part (`Part=`). What roles hand to a main loop as `me`, and what both may call of a CTA, is in roles/together.cuh and
+// flash_fwd_tma.cuh: there every member has a reader.
+#pragma once
+
+#include <cstdint>
+
+#include "ampere/softmax/rows.cuh"
+#include "hopper/args.cuh"
+#include "hopper/tile.cuh"
+
+namespace flashladder::hopper::contract {
+
+struct Any;  // stands for what a part may only pass on: a CTA, a consumer
+
+template <typename T>
+T &made();  // never called
+
+// has_name<Part>: whether the expression, a use of `Part`, compiles.
+#define FLASHLADDER_USE(name, ...)            \
+    template <typename Part, typename = void> \
+    constexpr bool has_##name = false;        \
+    template <typename Part>                  \
+    constexpr bool has_##name<Part, decltype(static_cast<void>(__VA_ARGS__))> = true
+
+FLASHLADDER_USE(ring, typename Part::template Ring<2, 1024>{std::uint32_t{0}, std::uint32_t{0}});
+FLASHLADDER_USE(bytes, static_cast<int (*)[Part::bytes]>(nullptr));
+FLASHLADDER_USE(init, made<const Part>().init(1));
+FLASHLADDER_USE(claim, std::uint32_t{made<const Part>().claim(made<const typename Part::Place>())});
+FLASHLADDER_USE(wait, made<const Part>().wait(made<const typename Part::Place>()));
+FLASHLADDER_USE(tile_of_ring, std::uint32_t{made<const Part>().tile(made<const typename Part::Place>())});
+FLASHLADDER_USE(release, made<const Part>().release(made<const typename Part::Place>()));
+FLASHLADDER_USE(place, Part::of(1).after().next());
+FLASHLADDER_USE(n_threads, static_cast<int (*)[Part::n_threads(2)]>(nullptr));
+FLASHLADDER_USE(run, Part::run(made<const Any>()));
+FLASHLADDER_USE(loop, Part::run(made<const Any>(), made<Any>()));
+FLASHLADDER_USE(weights,
+                Part::template weights<true>(made<float[1][16][4]>(), made<RowStats<1>>(), 1.0f, made<float[1][2]>()));
+FLASHLADDER_USE(rescale, Part::rescale(made<float[1][16][4]>(), made<const float[1][2]>()));
+FLASHLADDER_USE(several, static_cast<int (*)[Part::several + 1]>(nullptr));
+FLASHLADDER_USE(work, Part(made<const HopperArgs>()));
+FLASHLADDER_USE(valid, bool{made<const Part>().valid()});
+FLASHLADDER_USE(next, made<Part>().next());
+FLASHLADDER_USE(tile, Tile{made<const Part>().tile()});
+FLASHLADDER_USE(in_place_of_q, static_cast<int (*)[Part::in_place_of_q + 1]>(nullptr));
+FLASHLADDER_USE(box_rows, static_cast<int (*)[Part::box_rows(64)]>(nullptr));
+FLASHLADDER_USE(write, Part::write(made<const Any>(), made<const Any>(), made<const Tile>(), made<float[1][16][4]>(),
+                                   made<RowStats<1>>()));
+#undef FLASHLADDER_USE
+
+// Tiles of shared memory in stages, and who may touch a stage when.
+template <typename Part>
+struct Ring {
+    static_assert(has_bytes<Part>, "Pipeline's Ring must have 'constexpr int bytes': of its barriers");
+    static_assert(has_init<Part>, "Pipeline's Ring must have 'void init(int readers) const': one thread, once");
+    static_assert(has_claim<Part>, "Pipeline's Ring must have 'uint32_t claim(const Place &) const': the full barrier");
+    static_assert(has_wait<Part>, "Pipeline's Ring must have 'void wait(const Place &) const': until a tile is there");
+    static_assert(has_tile_of_ring<Part>, "Pipeline's Ring must have 'uint32_t tile(const Place &) const'");
+    static_assert(has_release<Part>, "Pipeline's Ring must have 'void release(const Place &) const': by a warp");
+};
+
+template <typename Part>
+struct Pipeline {
+    static_assert(has_ring<Part>, "Pipeline must have 'Ring<stages, tile_bytes>{tiles, barriers}'");
+    static_assert(has_place<typename Part::template Place<2>>,
+                  "Pipeline must have 'Place<stages>' with 'of(int)', 'next()' and 'after()'");
+    static_assert(sizeof(Ring<typename Part::template Ring<2, 1024>>) > 0);
+};
+
+template <typename Part>
+struct Roles {
+    static_assert(has_n_threads<Part>, "Roles must have 'static constexpr int n_threads(int n_consumers)'");
+    static_assert(has_run<Part>, "Roles must have 'static void run(const Cta &)': everything a thread does");
+};
+
+template <typename Part>
+struct Mainloop {
+    static_assert(has_loop<Part>, "Mainloop must have 'static void run(const Cta &, Consumer &me)': a consumer's work");
+};
+
+template <typename Part>
+struct Softmax {
+    static_assert(has_weights<Part>, "Softmax must have 'static void weights<first_block>(s, stats, scale, factor)'");
+    static_assert(has_rescale<Part>, "Softmax must have 'static void rescale(o, factor)'");
+};
+
+template <typename Part>
+struct Scheduler {
+    static_assert(has_several<Part>, "Scheduler must have 'constexpr bool several': tiles of one CTA");
+    static_assert(has_work<Part>, "Scheduler must have 'Scheduler(const HopperArgs &)'");
+    static_assert(has_valid<Part>, "Scheduler must have 'bool valid() const': whether there is a tile");
+    static_assert(has_next<Part>, "Scheduler must have 'void next()'");
+    static_assert(has_tile<Part>, "Scheduler must have 'Tile tile() const'");
+};
+
+template <typename Part>
+struct Epilogue {
+    static_assert(has_in_place_of_q<Part>, "Epilogue must have 'constexpr bool in_place_of_q': where O leaves from");
+    static_assert(has_box_rows<Part>, "Epilogue must have 'static constexpr int box_rows(int rows)': of O's map");
+    static_assert(has_write<Part>, "Epilogue must have 'static void write(const Cta &, me, tile, o, stats)'");
+};
+
+// Whether `Part` keeps a contract: true, or one of the messages above.
+template <template <typename> class Contract, typename Part>
+constexpr bool kept = sizeof(Contract<Part>) > 0;
+
+}  // namespace flashladder::hopper::contract
