@@ -46,7 +46,6 @@ FLASHLADDER_USE(valid, bool{made<const Part>().valid()});
 FLASHLADDER_USE(next, made<Part>().next());
 FLASHLADDER_USE(tile, Tile{made<const Part>().tile()});
 FLASHLADDER_USE(in_place_of_q, static_cast<int (*)[Part::in_place_of_q + 1]>(nullptr));
-FLASHLADDER_USE(box_rows, static_cast<int (*)[Part::box_rows(64)]>(nullptr));
 FLASHLADDER_USE(write, Part::write(made<const Any>(), made<const Any>(), made<const Tile>(), made<float[1][16][4]>(),
                                    made<RowStats<1>>()));
 #undef FLASHLADDER_USE
@@ -99,7 +98,6 @@ struct Scheduler {
 template <typename Part>
 struct Epilogue {
     static_assert(has_in_place_of_q<Part>, "Epilogue must have 'constexpr bool in_place_of_q': where O leaves from");
-    static_assert(has_box_rows<Part>, "Epilogue must have 'static constexpr int box_rows(int rows)': of O's map");
     static_assert(has_write<Part>, "Epilogue must have 'static void write(const Cta &, me, tile, o, stats)'");
 };
 

@@ -19,8 +19,6 @@ namespace flashladder::hopper {
 struct WarpgroupStore {
     static constexpr bool in_place_of_q = true;
 
-    static constexpr int box_rows(int rows) { return rows; }  // of O's map; `rows` of a warpgroup
-
     template <typename Cta, typename Consumer, int m_tiles, int n_tiles>
     static __device__ __forceinline__ void write(const Cta &cta, const Consumer &me, const Tile &tile,
                                                  float (&o)[m_tiles][n_tiles][4], RowStats<m_tiles> &stats) {
