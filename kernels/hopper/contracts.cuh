@@ -48,6 +48,7 @@ FLASHLADDER_USE(tile, Tile{made<const Part>().tile()});
 FLASHLADDER_USE(in_place_of_q, static_cast<int (*)[Part::in_place_of_q + 1]>(nullptr));
 FLASHLADDER_USE(write, Part::write(made<const Any>(), made<const Any>(), made<const Tile>(), made<float[1][16][4]>(),
                                    made<RowStats<1>>()));
+FLASHLADDER_USE(finish, Part::finish());
 #undef FLASHLADDER_USE
 
 // Tiles of shared memory in stages, and who may touch a stage when.
@@ -99,6 +100,7 @@ template <typename Part>
 struct Epilogue {
     static_assert(has_in_place_of_q<Part>, "Epilogue must have 'constexpr bool in_place_of_q': where O leaves from");
     static_assert(has_write<Part>, "Epilogue must have 'static void write(const Cta &, me, tile, o, stats)'");
+    static_assert(has_finish<Part>, "Epilogue must have 'static void finish()': before a consumer ends");
 };
 
 // Whether `Part` keeps a contract: true, or one of the messages above.

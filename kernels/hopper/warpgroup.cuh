@@ -32,12 +32,12 @@ struct Warpgroup {
 
     __device__ __forceinline__ Warpgroup(const Cta &cta_, Consumer &me_) : cta(cta_), me(me_) {}
 
-    // S = Q K^T of block `k`. In one group with what is issued before the commit.
+    // S = Q K^T of the block at `k`.
     __device__ __forceinline__ void issue_qk() {
         multiply_qk<value_t, G::B_c>(s, cta.q.tile(q) + me.group * G::group_bytes, cta.k.tile(k));
     }
 
-    // O += P V of block `v`.
+    // O += P V of the block at `v`.
     __device__ __forceinline__ void issue_pv() { multiply_pv<value_t, G::B_c>(o, p, cta.v.tile(v)); }
 
     // The products issued next may read P, and add to O.
@@ -92,6 +92,9 @@ struct Warpgroup {
 
     // P V of the last block.
     __device__ __forceinline__ void last_product() {
+        if constexpr (Cta::Scheduler::several) {
+            cta.q.release(q);  // the next tile's Q may come
+        }
         cta.v.wait(v);
         hand_over();
         issue_pv();

@@ -44,9 +44,11 @@ struct WarpgroupStore {
         if (me.warp == 0 && ptx::elect_one()) {
             ptx::tma_store(cta.args.o, smem, tile.q_block * G::B_r + me.group * G::rows, tile.head, tile.batch);
             ptx::tma_store_commit();
-            ptx::tma_store_wait_read<0>();  // shared memory outlives the CTA no longer than this thread
         }
     }
+
+    // Before a consumer ends: shared memory lives no longer than the CTA, and the copy engine may still read it.
+    static __device__ __forceinline__ void finish() { ptx::tma_store_wait_read<0>(); }
 };
 
 }  // namespace flashladder::hopper

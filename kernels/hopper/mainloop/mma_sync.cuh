@@ -102,6 +102,7 @@ struct MmaSync {
             }
             Cta::Epilogue::write(cta, me, tile, state.o, state.stats);
         }
+        Cta::Epilogue::finish();
     }
 };
 

@@ -45,6 +45,7 @@ struct Overlapped {
             group.last_product();
             Cta::Epilogue::write(cta, me, tile, group.o, group.stats);
         }
+        Cta::Epilogue::finish();
     }
 };
 

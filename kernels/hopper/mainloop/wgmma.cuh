@@ -39,6 +39,7 @@ struct Wgmma {
             group.last_product();
             Cta::Epilogue::write(cta, me, tile, group.o, group.stats);
         }
+        Cta::Epilogue::finish();
     }
 };
 
