@@ -20,7 +20,7 @@ from flashladder.files import relative
 from flashladder.gpu.ncu import PEER, read_peer, traffic_differences
 from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Claim, load_all
+from flashladder.ladder.iteration import Claim, begun, load_all
 from flashladder.lock.refusal import find_locked
 from flashladder.lock.schema import PUBLISHED_ARCH, read_lock
 from flashladder.lock.verdict import Verdict, checked, judge
@@ -43,7 +43,7 @@ def problems(path: Path, reading: EmulatedCounters | None = None) -> list[str]:
     published = path.suffix == ".csv"
     hardware = read_peer(path) if published else _own(path)
     found = []
-    for iteration in load_all()[: N_ITERATIONS if published else None]:
+    for iteration in load_all()[:N_ITERATIONS] if published else begun(load_all(), hardware):
         if iteration.number not in hardware:
             raise FlashladderError(f"no counters of iteration {iteration.number}", where=relative(path))
         number = iteration.number

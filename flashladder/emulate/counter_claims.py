@@ -16,7 +16,7 @@ from pathlib import Path
 from flashladder.errors import Checked, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.claim import EMULATED, Claim
-from flashladder.ladder.iteration import Iteration, claim_configs, load_runnable
+from flashladder.ladder.iteration import Iteration, begun, claim_configs, load_runnable
 from flashladder.lock.code_claims import next_step
 from flashladder.lock.refusal import refusal
 from flashladder.lock.schema import LOCKS, read_lock
@@ -33,14 +33,14 @@ def counter_files(folder: Path = RESULTS) -> list[Path]:
 
 
 def verify(path: Path, locks: Path = LOCKS) -> list[Verdict]:
-    """Every counter claim of every iteration that the GPU runs, in one file of its readings.
+    """Every counter claim of every iteration of the families that a file of a GPU's readings is about.
 
     Raises:
         FlashladderError: the file holds something else, lacks an iteration, or was read from other machine code.
     """
     result = load_as(path, CounterResult)
     counts: dict[int, dict[str, int]] = {}
-    ladder = load_runnable(result.gpu.arch)
+    ladder = begun(load_runnable(result.gpu.arch), (kernel.iteration for kernel in result.kernels.values()))
     for iteration in ladder:
         short_form = iteration.configs[PUBLISHED_GPU].short_form()
         found = [

@@ -141,6 +141,15 @@ def load_runnable(arch: str) -> tuple[Iteration, ...]:
     return tuple(iteration for iteration in load_all() if not iteration.not_run_on(arch))
 
 
+def begun(ladder: Iterable[Iteration], numbers: Iterable[int]) -> tuple[Iteration, ...]:
+    """Those of `ladder` whose family has one among `numbers`.
+
+    Why: a machine's results owe every step of a family once they hold one of it, and nothing of the others.
+    """
+    families = {load_iteration(number).family for number in {*numbers} & set(_files(ITERATIONS))}
+    return tuple(iteration for iteration in ladder if iteration.family in families)
+
+
 def claim_configs(
     iteration: Iteration, folder: Path = ITERATIONS, gpu: str = PUBLISHED_GPU
 ) -> tuple[KernelConfig, KernelConfig | None]:

@@ -149,8 +149,7 @@ def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = 
     """
     require_checkout("lock")
     reason = _checked_reason(reason)
-    arches = [arch for arch in LOCK_ARCHES if arch in load_iteration(number).family.targets.arches]
-    rows = [(read_lock(arch, folder), snapshot(arch, [number])) for arch in arches]
+    rows = [(read_lock(arch, folder), snapshot(arch, [number])) for arch in _made_for([number])]
     if not any(compare(locked, current, everything=False) for locked, current in rows):
         print(f"nothing to lock: iteration {number}'s machine code is the locked one")
         return
@@ -161,6 +160,12 @@ def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = 
     before = changelog.read_text(encoding="utf-8") if changelog.is_file() else "# Changelog\n\n"
     separator = "" if before.endswith("\n") else "\n"
     write_atomic(changelog, f"{before}{separator}- {verb} iteration {number}: {reason}\n")
+
+
+def _made_for(iterations: Sequence[int] | None) -> list[str]:
+    """The architectures for which one of the iterations (None: all) is made, in order."""
+    ladder = load_all() if iterations is None else [load_iteration(number) for number in iterations]
+    return [arch for arch in LOCK_ARCHES if any(arch in one.family.targets.arches for one in ladder)]
 
 
 def _checked_reason(reason: str) -> str:
@@ -254,6 +259,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.what == "verify":
             check(args.arch or LOCK_ARCHES, args.iterations).show()
             return 0
-        for arch in args.arch or LOCK_ARCHES:
+        for arch in args.arch or _made_for(args.iterations):
             print(f"locked: {relative(write(arch, args.iterations, args.reason))}")
     return 0

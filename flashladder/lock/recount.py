@@ -80,7 +80,7 @@ def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
         FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
     """
     nvdisasm = find_toolchain().nvdisasm
-    files = (Path(one.__file__) for one in (sass, instruction_order, product_order))
+    files = [Path(str(one.__file__)) for one in (sass, instruction_order, product_order)]
     reader = (
         "".join(sha256(path.read_bytes()) for path in (*files, Path(__file__))) + load_pins().packages[DISASSEMBLER]
     )

@@ -71,4 +71,4 @@ def _warps(config: KernelConfig) -> int:
 
 def _scores(config: KernelConfig) -> int:
     """Elements of S that a CTA computes in a round."""
-    return config.multiples["B_r"] * config.multiples["B_c"]
+    return config.B_r * config.B_c

@@ -23,7 +23,7 @@ def order(title: str, sass: Sass) -> str:
     code = steady(sass.main_loop())
     if not code:
         raise FlashladderError("the kernel has no loop", where=title, expected="a main loop")
-    rows = [("at", "event", "groups", *WORK)]
+    rows: list[tuple[str, ...]] = [("at", "event", "groups", *WORK)]
     for one in stretches(code):
         counts = (str(one.counts.get(name, "")) for name in WORK)
         rows.append((f"{one.address:x}", one.event or "the loop begins", str(one.pending or ""), *counts))

@@ -23,7 +23,7 @@ from flashladder.gpu.sanitize import TOOLS
 from flashladder.ladder import manifest
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import load_runnable
+from flashladder.ladder.iteration import begun, load_runnable
 from flashladder.ladder.manifest import NAME, Manifest, load_manifest
 from flashladder.names import PUBLISHED_GPU
 from flashladder.results import machine
@@ -117,8 +117,9 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     if gpu is None:
         yield f"machine: expected one of configs/gpus, found {owed.machine}"
         return
-    every = {iteration.number: iteration for iteration in load_runnable(gpu.arch)}
     held = owed.files.values()
+    asked = {number for one in held if (of := getattr(one, "of", None)) is not None for number in of.iterations}
+    every = {iteration.number: iteration for iteration in begun(load_runnable(gpu.arch), {1} | asked)}
     yield from _too_few(owed)
     ladders = [one for one in held if isinstance(one, manifest.Timings) and one.of and one.purpose == "report"]
     configs = {PUBLISHED_GPU, "h200" if gpu.arch == "sm_90" else owed.machine}

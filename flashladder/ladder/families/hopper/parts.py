@@ -29,6 +29,7 @@ LEAST_REGISTERS, MOST_REGISTERS, REGISTER_STEP = 24, 240, 8  # setmaxnreg; 255 i
 
 TOGETHER, PING_PONG = "together", "ping_pong"  # roles without a producer; roles that take turns
 MMA_SYNC, OVERLAPPED = "mma_sync", "overlapped"  # mainloops
+ONE_TILE = "one_tile"  # a scheduler
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ def contradictions(parts: Parts) -> Iterator[Contradiction]:
 
     if parts.mainloop == OVERLAPPED and parts.roles == TOGETHER:
         yield found("it leaves fetching to a producer", "mainloop", "roles")
+    if parts.roles == TOGETHER and parts.scheduler != ONE_TILE:
+        yield found("its copies are counted from the tile's first", "roles", "scheduler")
     if parts.mainloop == MMA_SYNC and parts.roles != TOGETHER:
         yield found("its fragments of K and V take the registers of a consumer", "mainloop", "roles")
 
@@ -110,6 +113,9 @@ def _knob_conflicts(parts: Parts, config: HopperConfig) -> Iterator[str]:
             yield f"{name} must be {value}: {reasons[name]}"
     if parts.roles == PING_PONG and config.n_consumers != 2:
         yield f"n_consumers {config.n_consumers}: two warpgroups take turns in roles {parts.roles}"
+    least = {"k_stages": parts.roles == TOGETHER, "v_stages": parts.roles == TOGETHER or parts.mainloop == OVERLAPPED}
+    for name in (name for name, two in least.items() if two and getattr(config, name) < 2):
+        yield f"{name} {getattr(config, name)}: the next tile is asked for while one is read, so that there are two"
 
 
 def _size_conflicts(config: HopperConfig) -> Iterator[str]:
