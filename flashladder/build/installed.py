@@ -17,7 +17,6 @@ from flashladder.errors import FlashladderError
 from flashladder.files import load_json
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.ladder.subject import Subject, parse_subject
 from flashladder.results.schema import Kernel
@@ -67,8 +66,9 @@ class Installed:
 
     def identity(self, config: KernelConfig, arch: str) -> Kernel:
         """What a result says about this kernel on a GPU of `arch`; without machine code it runs JIT-compiled PTX."""
-        arch = load_iteration(self.number).family.targets.serving(arch) or arch
-        found = self.kernels.get(config.short_form(), {}).get(arch)
+        own = self.kernels.get(config.short_form(), {})
+        arch = f"{arch}a" if f"{arch}a" in own else arch  # code for one architecture alone
+        found = own.get(arch)
         entry = found if isinstance(found, Mapping) else {}
         return Kernel(
             iteration=self.number,

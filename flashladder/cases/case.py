@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 REPEATS = 10  # runs that must agree bit for bit, the first included
 SEQ_LENS = (512, 1024, 2048, 4096, 8192, 16384)
+RAGGED = (1, 17, 129, 1000, 4097)  # lengths for kernels that take any
 BATCH = {8192: 8, 16384: 4}  # 16 up to length 4096
 N_HEADS = 16
 FAR_BYTES = 9 << 29  # 4.5 GiB: no 32-bit number of bytes, signed or not, reaches the end of a far view
@@ -65,7 +66,9 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
 
     tile = max(config.B_r, config.B_c)
     lengths = (512, 1024) if quick else SEQ_LENS
+    ragged = () if config.multiples else RAGGED[:4] if quick else RAGGED
     return (
+        *(case("ragged", 2, length, 3) for length in ragged),
         *(case("grid", 2 if quick else batch_of(length), length) for length in lengths),
         *(case("small", 2, tile * blocks) for blocks in (1, 2, 3)),
         *(case("odd", batch, tile * 3, heads) for batch, heads in ((1, 3), (3, 5))),

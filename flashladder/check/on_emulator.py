@@ -46,6 +46,15 @@ if TYPE_CHECKING:
 
 REPEATS = 2  # runs of the first case that must agree bit for bit
 FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four of them pass 2^31 bytes, eight 2^32; address space only
+RAGGED = (
+    (1, 201, 2),
+    (2, 384, 1),
+    (1, 1, 2),
+    (2, 17, 1),
+    (1, 129, 3),
+    (1, 1000, 1),
+)  # batch, length, heads; any will do
+QUICK_RAGGED = 2
 CONFIGS = (PUBLISHED_GPU,)  # what is checked unless something else is asked for: the published configurations
 ELEMENT = np.dtype(np.uint16)  # bits of either dtype: the kernel's configuration says which it is
 _REFERENCES = References()  # of this process: iterations with equal tiles have equal cases
@@ -58,7 +67,8 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         config: whose tiles the lengths are multiples of.
         row_stride: the only one that the kernel takes, in elements (0: any). Such a kernel gets its heads as slices of
             tensors with that row stride, and the other layouts to refuse.
-        quick: one length and one refusal.
+        quick: one length and one refusal; of a kernel that takes any length, one that no block divides and one that
+            only some do.
     """
     tile = max(config.B_r, config.B_c)
     fixed = row_stride == FULL_HEADS * D_HEAD
@@ -71,10 +81,12 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         return Case(text, size, view, seed=length + heads, repeats=repeats, **other)
 
     main = case("small", (2, 256, 2), repeats=REPEATS)
+    ragged = [] if config.multiples else [case("ragged", shape) for shape in RAGGED]
     if quick:
-        return (main, case("transposed", (1, tile, 2), "transposed"))
+        return (main, case("transposed", (1, tile, 2), "transposed"), *ragged[:QUICK_RAGGED])
     return (
         main,
+        *ragged,
         case("long", (1, 1024, 1)),
         case("one block", (1, tile, 1)),
         case("odd", (3, tile * 3, 1)),

@@ -95,13 +95,14 @@ def check_claims(path: Path = READING) -> Checked:
 
 def reading_problems(path: Path) -> list[str]:
     """Races that the reading found, and kernels whose PTX is not the locked one."""
-    lock = read_lock(PUBLISHED_ARCH, path.parent.parent / "locks")
+    arches = {one.number: one.shown_arch for one in load_all()}
+    locks = {arch: read_lock(arch, path.parent.parent / "locks") for arch in {PUBLISHED_ARCH, *arches.values()}}
     found = []
     for key, kernel in load_reading(path).kernels.items():
         found += [f"{key}: {count} races in {dtype}" for dtype, count in kernel.races.items() if count]
         for dtype, digest in kernel.ptx_sha256.items():
             config = KernelConfig.parse(kernel.config).with_dtype(dtype).short_form()
-            locked = find_locked(lock, kernel.iteration, config)
+            locked = find_locked(locks[arches.get(kernel.iteration, PUBLISHED_ARCH)], kernel.iteration, config)
             if locked is None or locked.ptx_sha256 != digest:
                 found.append(f"{key}: its PTX ({dtype}) is not the locked one")
     return [f"{relative(path)}: {line}" for line in found]

@@ -2,7 +2,7 @@
 
 Why: "the address arithmetic leaves the main loop" is a sentence until an assembler agrees, and what one architecture's
 assembler does, another's need not. Each claim compares counts of two kernels that differ in nothing but the step
-(`flashladder.lock.step_counts`), on sm_80, sm_86, sm_89 and sm_90; what makes a claim worth stating:
+(`flashladder.lock.step_counts`), on each architecture of its family; what makes a claim worth stating:
 `flashladder.lock.verdict`.
 
 Run: ``python -m flashladder.lock.code_claims [N ...]`` prints every claim with both counts; exit code 1 when one does

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMBER = "no such iteration: expected a number from 1 to 19, found "
+NUMBER = "no such iteration: expected a number from 1 to 24, found "
 WORDS = "not a description of an iteration: expected a number, or one change to one"
 SPELLING = "no such configuration: expected one of a100, rtx3090, h200, prog, prog-all, all, tune, a tile such as"
 SHORT_FORM = "not the short form of a kernel configuration"

@@ -56,8 +56,8 @@ def as_config(row: dict[str, str]) -> AmpereConfig:
 
 
 def test_there_are_nineteen_in_a_row() -> None:
-    assert [step.number for step in LADDER] == list(range(1, 20))
-    assert [step.parent for step in LADDER] == [None, *range(1, 19)]
+    assert [step.number for step in LADDER] == list(range(1, 25))
+    assert [step.parent for step in LADDER] == [None, *range(1, 24)]
 
 
 @pytest.mark.parametrize("number", range(2, 7))
@@ -160,7 +160,7 @@ def test_frozen() -> None:
 def test_unknown_numbers(number: int) -> None:
     with pytest.raises(FlashladderError) as caught:
         load_iteration(number)
-    assert str(caught.value) == (f"no such iteration: expected a number from 1 to 19, found {number}")
+    assert str(caught.value) == (f"no such iteration: expected a number from 1 to 24, found {number}")
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_every_iteration_has_one_row_in_every_table(ladder: report_data.Ladder) 
     rows = list(csv.DictReader(io.StringIO(csv_text(
         report_tables.PROGRESSION, report_tables.progression(ladder)))))  # fmt: skip
     own = [row for row in rows if row["configs_of"] == "h200"]
-    assert [int(row["iteration"]) for row in own] == list(range(1, 20))
+    assert [int(row["iteration"]) for row in own] == list(range(1, 25))
     assert {row["verdict_seq4096"] for row in own} <= {"faster", "slower", "same", "ambiguous"}
     assert all(float(row["pct_low_seq4096"]) <= float(row["pct_of_fa2_seq4096"]) for row in own)
     assert all(float(row["pct_of_fa2_hmean"]) > 0 and len(row["text_sha256"]) == 64 for row in own)
@@ -233,7 +233,7 @@ def test_command_writes_the_figures_of_the_changelog(place: Path) -> None:
     text = (place / "CHANGELOG.md").read_text(encoding="utf-8")
     lines = re.findall(r"^- Iteration (\d+), .*: (.*) %", text, re.MULTILINE)
     found = {int(step): float(percent) for step, percent in lines}
-    assert found == {step: pytest.approx(rising(step), abs=0.1) for step in range(1, 20)}
+    assert found == {step: pytest.approx(rising(step), abs=0.1) for step in range(1, 25)}
     assert "(2026-01-01)" in text
 
 
@@ -266,7 +266,7 @@ def test_json_holds_the_rows(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert report.main(["--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["refused"] == []
-    assert {row["iteration"] for row in told["rows"]} == set(range(1, 20))
+    assert {row["iteration"] for row in told["rows"]} == set(range(1, 25))
 
 
 @pytest.mark.parametrize("argv", [[], ["--check"], ["--json"]])
