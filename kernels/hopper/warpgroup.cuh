@@ -90,12 +90,11 @@ struct Warpgroup {
         clear(o);
     }
 
-    // P V of the last block.
+    // P V of the last block, whose V is there.
     __device__ __forceinline__ void last_product() {
         if constexpr (Cta::Scheduler::several) {
             cta.q.release(q);  // the next tile's Q may come
         }
-        cta.v.wait(v);
         hand_over();
         issue_pv();
         ptx::wgmma_commit();

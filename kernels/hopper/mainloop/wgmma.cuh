@@ -36,6 +36,7 @@ struct Wgmma {
                 Cta::Softmax::rescale(group.o, group.factor);
                 pack_weights<typename Cta::value_t>(group.p, group.s);
             }
+            cta.v.wait(group.v);
             group.last_product();
             Cta::Epilogue::write(cta, me, tile, group.o, group.stats);
         }
