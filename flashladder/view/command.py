@@ -38,6 +38,8 @@ def changes(iteration: Iteration) -> str:
     """What an iteration changes, in a few words: concern to value, or that only knobs move."""
     if iteration.parent is None:
         return "everything"
+    if claim_configs(iteration)[1] is None:  # nothing of its family came before
+        return f"everything: family {iteration.family.name}"
     return ", ".join(f"{concern}: {value}" for concern, value in iteration.change.items()) or "configurations only"
 
 

@@ -68,8 +68,10 @@ def signatures(text: str) -> str:
         change = line.count("{") - line.count("}")
         if depth:
             depth += change
-            if not depth:
-                lines[-1] += " ... }"
+            if not depth:  # a line that is full goes without its braces
+                lines[-1] = (
+                    whole if len(whole := f"{lines[-1]} ... }}") <= WIDTH else f"{lines[-1].removesuffix(' {')};"
+                )
         elif not line.lstrip().startswith("//") and not re.match(r"struct \w+;", line):
             lines.append(line)
             if change > 0 and "(" in line:

@@ -35,6 +35,10 @@ _FUNCTION = re.compile(
     r"(?:  //(?P<behind>.*))?(?P<body>.* \}(?:  //.*)?$|(?:\n .*)+\n\}$)",
     re.MULTILINE,
 )
+_DECLARED = re.compile(  # what macros define
+    r"(?:^//(?P<comment>.*)\n)?^(?:template <[^\n>]*>)(?:  //(?P<behind>.*))?\s(?P<head>[\w:]+ (?P<name>\w+)\(.*\));$",
+    re.MULTILINE,
+)
 
 
 def folded(unit: str, sources: Mapping[str, str], shared: Collection[str]) -> str:
@@ -54,11 +58,12 @@ def folded(unit: str, sources: Mapping[str, str], shared: Collection[str]) -> st
     for name, text in above.items():
         said, body = headed(text)
         body = compact(_written_out(body, aliases))
-        if name in shared and name != ENTRY:
+        is_entry = name.rpartition("/")[2] == ENTRY
+        if name in shared and not is_entry:
             body = _structs(signatures(body))
             folds.append(f"{_title(name, said)}\n{body}")
         else:
-            whole.insert(len(whole) if name != ENTRY else 0, f"{_title(name, said)}\n{body}")
+            whole.insert(0 if is_entry else len(whole), f"{_title(name, said)}\n{body}")
     floor = "\n".join(headed(text)[1] for name, text in texts.items() if name.startswith(FLOOR))
     lines = _floor(floor, "\n".join(above.values()), set(names.values()))
     folds.append("\n".join([_title(FLOOR, "one instruction for each function"), *lines]))
@@ -79,13 +84,18 @@ def _names_of_kernel(unit: str) -> dict[str, str]:
         parameters = [word.split()[-1] for word in alias["parameters"].split(",")]
         if parameters == [word.strip() for word in alias["arguments"].split(",")]:
             names[alias["name"]] = alias["type"]
-    return {name: text.replace("flashladder::", "") for name, text in names.items()}
+    return {name: _without_namespaces(text) for name, text in names.items()}
+
+
+def _without_namespaces(text: str) -> str:
+    """`text` without the project's namespace, and without that of a family before a type."""
+    return re.sub(r"\bflashladder::(?:[a-z]\w*::(?=[A-Z]))?", "", text)
 
 
 def _without_kernel(text: str, names: Mapping[str, str]) -> str:
     """`text` with the members of `Kernel` written out, and without what it takes to be a template on `Kernel`."""
     text = re.sub(r"(?:typename )?\bKernel::(?:template )?(\w+)", lambda m: names.get(m[1], m[0]), text)
-    text = text.replace("<Kernel>", "").replace("flashladder::", "")
+    text = _without_namespaces(text.replace("<Kernel>", ""))
     return re.sub(r"(\.|->|::)template ", r"\1", text)
 
 
@@ -128,14 +138,26 @@ def _structs(text: str) -> str:
 
 def _floor(text: str, above: str, types: Collection[str]) -> Iterator[str]:
     """One line for each function of the floor that `above` calls: its signature, instruction and comment."""
-    for function in _FUNCTION.finditer(compact(text)):
-        if not re.search(rf"\bptx::{function['name']}\b", above) or function["of"] not in {None, *types}:
-            continue
-        found = _INSTRUCTION.search(function["body"])
-        said = [found[1]] if found else []
-        said += [comment.strip() for comment in function.group("comment", "behind") if comment]
-        line = function["head"].removeprefix("template <> ") + ";"
-        for word in said:
-            longer = f"{line}{', ' if ';  //' in line else '  // '}{word}"
-            line = longer if len(longer) <= WIDTH else line
-        yield line
+    code, defined = compact(text), set[str]()
+    for function in _FUNCTION.finditer(code):
+        defined.add(function["name"])
+        if _is_called(function["name"], above) and function["of"] in {None, *types}:
+            found = _INSTRUCTION.search(function["body"])
+            yield _one_line(function, [found[1]] if found else [])
+    for function in _DECLARED.finditer(code):
+        if _is_called(function["name"], above) and function["name"] not in defined:
+            yield _one_line(function, [])
+
+
+def _is_called(name: str, above: str) -> bool:
+    return re.search(rf"\bptx::{name}\b", above) is not None
+
+
+def _one_line(function: re.Match[str], said: list[str]) -> str:
+    """A function's head with its instruction, `said`, and its comment behind it, as far as they fit."""
+    said += [comment.strip() for comment in function.group("comment", "behind") if comment]
+    line = function["head"].removeprefix("template <> ") + ";"
+    for word in said:
+        longer = f"{line}{', ' if ';  //' in line else '  // '}{word}"
+        line = longer if len(longer) <= WIDTH else line
+    return line

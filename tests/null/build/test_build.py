@@ -85,7 +85,10 @@ def test_a_request_holds_every_configuration_for_every_architecture() -> None:
     ("arguments", "message"),
     [
         (["25"], "no such iteration"),
-        (["7", "--arch", "sm_70"], "unknown GPU architecture: expected one of sm_80, sm_86, sm_89, sm_90, sm_90a, found sm_70"),
+        (
+            ["7", "--arch", "sm_70"],
+            "unknown GPU architecture: expected one of sm_80, sm_86, sm_89, sm_90, sm_90a, found sm_70",
+        ),
         (["7", "--arch", ""], ""),
         (["7", "--configs", "nonsense"], "nonsense"),
     ],
