@@ -34,7 +34,6 @@ BACKENDS = ("gpu", "emulator")
 A_BINARY = "a wheel, .so, .o, fatbin, cubin or PTX file"
 ONE_NUMBER = Option("number", NUMBER, form="word", required=True)
 _ARCH = Option("arch", f"sm_XX, several separated by commas (default: the GPU present, else {DEFAULT_ARCH})")
-_ONE_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH})", default=DEFAULT_ARCH)
 _STEP_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH}, or the one that the iteration is for)", default="")
 _FILES_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH}; of a file without --kernel: all)", default="")
 _CONFIGS = Option("configs", f"{CONFIGS} (default: prog)", default="prog")
@@ -136,7 +135,7 @@ _NVCC = Command(
     ("nvcc own.cu --arch sm_90",),
     (
         Option("file", "a CUDA C++ file", form="word", required=True),
-        _ONE_ARCH,
+        Option("arch", f"sm_XX (default: {DEFAULT_ARCH})", default=DEFAULT_ARCH),
         _Text("out", "PTX file (default: beside FILE)"),
     ),
 )
@@ -231,9 +230,7 @@ _LOOK = (
         "sass",
         "Prints machine code beside its source, or of any library.",
         (
-            "sass 8 --counts",
-            "sass 8 --line ldmatrix.cuh",
-            "sass 24 --order",
+            *("sass 8 --counts", "sass 24 --order", "sass 8 --line ldmatrix.cuh"),
             "sass lib.so --kernel 'flash_fwd_kernel (FP16, 128, 128, 64, 4)' --control",
         ),
         (

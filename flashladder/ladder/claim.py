@@ -36,7 +36,8 @@ COUNTERS: Mapping[str, str] = MappingProxyType(
 )
 """The short names that a claim uses for Nsight Compute's counters."""
 
-LOCK_ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")  # all that machine code is made for; a result needs a lock
+SEVERAL = ("sm_80", "sm_86", "sm_89", "sm_90")  # what one family is made for, so that a claim may name some of them
+LOCK_ARCHES = (*SEVERAL, "sm_90a")  # all that machine code is made for; a result needs a lock
 EMULATED = ("copies_upward", "copies_downward")
 """Counters that only the emulator has (`flashladder.emulate.copy_order`)."""
 
@@ -157,16 +158,16 @@ def _code_claim(value: object) -> Claim:
     if not isinstance(value, dict) or "on" not in value:
         return _claim(value)
     on = value["on"]
-    known = [arch for arch in LOCK_ARCHES if isinstance(on, list) and arch in on]
-    if not isinstance(on, list) or known != on or not 0 < len(on) < len(LOCK_ARCHES):
-        wrong = [arch for arch in on if arch not in LOCK_ARCHES] if isinstance(on, list) else []
+    known = [arch for arch in SEVERAL if isinstance(on, list) and arch in on]
+    if not isinstance(on, list) or known != on or not 0 < len(on) < len(SEVERAL):
+        wrong = [arch for arch in on if arch not in SEVERAL] if isinstance(on, list) else []
         raise PydanticCustomError(
             "claim",
             "not architectures",
             {
-                "expected": f"some of {', '.join(LOCK_ARCHES)} under 'on', in this order (without it: all)",
+                "expected": f"some of {', '.join(SEVERAL)} under 'on', in this order (without it: all)",
                 "found": str(on),
-                "hint": closest(wrong[0], list(LOCK_ARCHES)) if wrong else None,
+                "hint": closest(wrong[0], list(SEVERAL)) if wrong else None,
             },
         )
     claim = _claim_with_amount({key: item for key, item in value.items() if key != "on"})
@@ -235,7 +236,7 @@ def _counters(name: str) -> str:
 def _claim_schema(*, with_arches: bool) -> dict[str, object]:
     """The JSON Schema of a claim."""
     number: dict[str, object] = {"type": "number", "minimum": 0}
-    on: dict[str, object] = {"on": {"type": "array", "items": {"enum": list(LOCK_ARCHES)}}} if with_arches else {}
+    on: dict[str, object] = {"on": {"type": "array", "items": {"enum": list(SEVERAL)}}} if with_arches else {}
     amounts = ({"falls": number}, {"rises": number}, {"equals": {"type": "number"}, "within": {"type": "number"}})
     objects = [
         {"type": "object", "properties": {**amount, **on}, "required": [next(iter(amount))]} for amount in amounts

@@ -9,94 +9,35 @@ asks its family through this protocol, and never which one it is. A family is a 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
-
-from pydantic import BaseModel, ConfigDict
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.protocol.data import Contradiction, Exclusion, Knobs, Launch, Model, Targets
 from flashladder.located import closest
 
 if TYPE_CHECKING:
     from flashladder.ladder.iteration import Iteration
     from flashladder.machine_code.ptxas import PtxasUsage
 
+__all__ = [
+    "DEFAULT",
+    "Contradiction",
+    "Exclusion",
+    "Family",
+    "Knobs",
+    "Launch",
+    "Model",
+    "Targets",
+    "families",
+    "family_named",
+    "register",
+    "report_broken",
+]
+
 DEFAULT = "ampere"  # of a file without the key `family`
-
-
-@dataclass(frozen=True)
-class Targets:
-    """What a family's sources are compiled for: one PTX, and machine code made from it."""
-
-    ptx: str  # compute_80; compute_90a is for one architecture alone
-    arches: tuple[str, ...]  # sm_80, sm_86 ...
-
-    @property
-    def alone(self) -> bool:
-        """Whether no later GPU takes the PTX."""
-        return self.ptx.endswith("a")
-
-    def serving(self, arch: str) -> str | None:
-        """Whose machine code a GPU of an architecture runs: ``sm_90a`` on sm_90, else its own; None without any."""
-        return next((own for own in (arch, f"{arch}a") if own in self.arches), None)
-
-
-@dataclass(frozen=True)
-class Contradiction:
-    """Values of a few concerns that exclude each other, and why."""
-
-    why: str
-    concerns: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Exclusion:
-    """A rule that takes configurations out of the tuning space.
-
-    Attributes:
-        name: one word for reports.
-        why: the mechanism by which such a configuration loses.
-        excludes: whether the rule applies to a configuration.
-    """
-
-    name: str
-    why: str
-    excludes: Callable[[Any], bool]
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A launch as data: what an emulator, or a driver, is told beside the kernel.
-
-    Attributes:
-        grid: CTAs in x, y and z.
-        block: threads of a CTA in x (y, z).
-        arguments: the kernel's parameters in order; a structure is a tuple of its members.
-        shared_bytes: dynamic shared memory of a CTA.
-        cluster: CTAs of a cluster in x, y and z.
-    """
-
-    grid: tuple[int, int, int]
-    block: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    shared_bytes: int
-    cluster: tuple[int, int, int] = (1, 1, 1)
-
-
-class Model(BaseModel):
-    """Part of a YAML file: no unknown keys, no conversion between types, no change after reading."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Knobs(Model):
-    """Knobs of a configuration on one GPU; absent ones are inherited, or decided by the parts."""
-
-    def knobs(self) -> dict[str, object]:
-        """The knobs that are given, under the names of the family's configuration."""
-        return self.model_dump(exclude_none=True)
 
 
 class Family(ABC):

@@ -6,7 +6,7 @@ NUMBER = "no such iteration: expected a number from 1 to 24, found "
 WORDS = "not a description of an iteration: expected a number, or one change to one"
 SPELLING = "no such configuration: expected one of a100, rtx3090, h200, prog, prog-all, all, tune, a tile such as"
 SHORT_FORM = "not the short form of a kernel configuration"
-ARCH = "unknown GPU architecture: expected one of sm_80, sm_86, sm_89, sm_90, found "
+ARCH = "unknown GPU architecture: expected one of sm_80, sm_86, sm_89, sm_90, sm_90a, found "
 SHOW = ["show", "8", "--config"]
 SWEEP = ["sweep", "--grid"]
 LONG = "1" * 5000
@@ -14,7 +14,7 @@ LONG = "1" * 5000
 CASES: list[tuple[list[str], str]] = [
     # iterations
     (["show", "0"], f"{NUMBER}0"),
-    (["show", "20"], f"{NUMBER}20"),
+    (["show", "25"], f"{NUMBER}25"),
     (["show", "999999999"], f"{NUMBER}999999999"),
     (["show", LONG], f"{NUMBER}1111111111"),
     (["show", "99999999999999"], f"{NUMBER}99999999999999"),
@@ -129,7 +129,7 @@ CASES: list[tuple[list[str], str]] = [
     (["sass", "tests/data/tiny.cu"], "tiny.cu: no GPU code in the file: expected a wheel, library, object"),
     (["ptx", "tests/data/tiny.sm_80.cubin"], "no PTX in the file, nor in its cubins; ptxas keeps it"),
     (["ptx", "./nosuch.so"], "nosuch.so: no such file"),
-    (["explain", "20"], f"{NUMBER}20"),
+    (["explain", "25"], f"{NUMBER}25"),
     (
         ["explain", "7", "--gpu", "b200"],
         "no such GPU: expected a100, h100, h200, rtx3090, rtx4090, found 'b200'; did you",

@@ -71,6 +71,8 @@ def make(
 ) -> Fixture:
     """Writes published figures, locks and one bench file in which iteration n runs at `percent(n)` of FA2.
 
+    Iterations without code for that very architecture are not in it.
+
     Args:
         folder: an empty folder that becomes results/.
         percent: percent of FA2 per iteration.
@@ -80,12 +82,12 @@ def make(
         stale: iteration -> another text hash than the locked one (None: compiled by the driver).
     """
     shutil.copytree(PUBLISHED, folder / "published")
-    ladder = load_all()
+    arch = "sm_90" if "H200" in gpu else "sm_80"
+    ladder = [one for one in load_all() if arch in one.family.targets.arches]
     configs = {one.number: one.configs[configs_of].short_form() for one in ladder}
     locks = {one.number: _lock(one.number, {c.short_form() for c in one.configs.values()}) for one in ladder}
     for arch in ("sm_80", "sm_90"):
         write_lock(LockFile(arch=arch, iterations=locks), folder / "locks")
-    arch = "sm_90" if "H200" in gpu else "sm_80"
     kernels = {
         kernel_key(number, config): Kernel(
             iteration=number, config=config, dtype="fp16", arch=arch, toolchain={},

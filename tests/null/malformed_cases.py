@@ -13,7 +13,10 @@ CLAIM_FORMS = (
     "falls, rises, unchanged, a number, {falls: fraction}, {rises: fraction} or {equals: number, within: fraction}"
 )
 WITH_ARCHES = f"{CLAIM_FORMS}, the last three of machine code with on: [sm_80, ...], which names some architectures"
-OPCODES = "an opcode of configs/opcodes.yaml, or one of total, registers, hmma_after_ldsm"
+OPCODES = (
+    "an opcode of configs/opcodes.yaml, or one of total, registers, hmma_after_ldsm, mufu_under_products, "
+    "f2fp_under_products, fadd_under_products"
+)
 ON = "some of sm_80, sm_86, sm_89, sm_90 under 'on', in this order (without it: all)"
 
 # id: (content of 02_step.yaml, line, "what" with expected, found and hint as the message renders them)

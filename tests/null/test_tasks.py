@@ -234,7 +234,7 @@ MEANT: list[tuple[str, dict[str, object]]] = [
     ("emulate own.ptx --arg x=float32:8:ones --arg n=int32:5", {"arg": ["x=float32:8:ones", "n=int32:5"], "save": []}),
     ("sweep a100 --dry-run --shard 0/2 --slurm partition=p",
      {"grid": "a100", "dry_run": True, "shard": (0, 2), "slurm": "partition=p", "gpus": "all", "timeout": None}),
-    ("cfg 16 --seq-len 512 --svg", {"iteration": "16", "seq_len": 512, "svg": True, "dot": False, "arch": "sm_80"}),
+    ("cfg 16 --seq-len 512 --svg", {"iteration": "16", "seq_len": 512, "svg": True, "dot": False, "arch": ""}),
     ("sass 8", {"targets": ["8"], "config": None, "arch": "", "kernel": "", "control": False}),
     ("verify", {"path": None, "json": False}),
     ("check 7", {"backend": "gpu"}),

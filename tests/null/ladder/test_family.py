@@ -16,6 +16,7 @@ from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.families.ampere.config import AmpereConfig
 from flashladder.ladder.families.ampere.family import Ampere
+from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.family import families, family_named, register
 from flashladder.ladder.grid import load_grid, runnable
 from flashladder.ladder.iteration import load_all, load_iteration
@@ -52,9 +53,10 @@ class _Made(Other):
         return self
 
 
-def test_the_ladder_is_of_the_default_family() -> None:
-    assert families() == (FAMILY,)
-    assert {step.family for step in load_all()} == {family_named("ampere")} == {FAMILY}
+def test_the_ladder_is_of_the_default_family_and_goes_on_in_another() -> None:
+    assert families() == (FAMILY, HOPPER)
+    assert [step.family for step in load_all()] == [FAMILY] * 19 + [HOPPER] * (len(load_all()) - 19)
+    assert family_named("ampere") is FAMILY
     assert FAMILY.concerns[0] == "layout"
     assert FAMILY.targets.ptx == "compute_80"
 
@@ -70,7 +72,7 @@ def test_another_family_of_the_same_name_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["hoper", 7, None, ["ampere"]])
 def test_an_unknown_family_is_refused(name: object) -> None:
-    with pytest.raises(FlashladderError, match="no such family of kernels: expected ampere, found"):
+    with pytest.raises(FlashladderError, match="no such family of kernels: expected ampere or hopper, found"):
         family_named(name)
 
 

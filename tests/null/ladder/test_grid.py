@@ -10,10 +10,10 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names, load_grid
-from flashladder.ladder.iteration import load_all
+from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import GPUS
 
-LADDER = load_all()
+LADDER = [step for step in load_all() if step.family is load_iteration(1).family]
 
 
 def test_the_grids_that_there_are() -> None:

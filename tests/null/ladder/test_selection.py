@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,6 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.families.ampere.config import AmpereConfig
-from flashladder.ladder.families.ampere.parts import config_conflicts
 from flashladder.ladder.families.ampere.space import EXCLUSIONS, legal_configs, live_registers, resident_warps
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import KEYS, one_config, select_configs
@@ -47,31 +47,35 @@ def test_prog_of_one_gpu(gpu: str) -> None:
 def test_prog_all_is_what_the_iteration_can_express_of_everybodys() -> None:
     everybodys = {config for step in LADDER for config in step.configs.values()}
     for step in LADDER:
-        chosen = select_configs(step, "prog-all", ("fp16",))
-        assert set(chosen) == {config for config in everybodys if config_conflicts(step.parts, config) == ()}
+        chosen, own = select_configs(step, "prog-all", ("fp16",)), step.family.config_type
+        mine = {config for config in everybodys if isinstance(config, own)}
+        assert set(chosen) == {config for config in mine if step.family.conflicts(step.parts, config) == ()}
         assert set(step.configs.values()) <= set(chosen)
     assert len(select_configs(load_iteration(16), "prog-all", ("fp16",))) > 5
 
 
 @pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)
 def test_all_is_legal_sorted_and_holds_the_winners(step: Iteration) -> None:
-    everything = [AmpereConfig.parse(str(config)) for config in select_configs(step, "all", ("fp16",))]
+    everything: list[Any] = [
+        step.family.config_type.parse(str(config)) for config in select_configs(step, "all", ("fp16",))
+    ]
     assert everything == sorted(set(everything))
-    assert all(config_conflicts(step.parts, config) == () for config in everything)
+    assert all(step.family.conflicts(step.parts, config) == () for config in everything)
     assert winners(step) <= set(everything)
 
 
 def winners(step: Iteration) -> set[KernelConfig]:
-    """Of each GPU; of rings an A100's alone: the others fill their own SM, which the space is not of."""
-    return {config for gpu, config in step.configs.items() if gpu == "a100" or step.number < 18}
+    """Of each GPU; of Ampere's rings an A100's alone: the others fill their own SM, which the space is not of."""
+    return {config for gpu, config in step.configs.items() if gpu == "a100" or step.number not in (18, 19)}
 
 
 @pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)
 def test_tune_is_all_minus_the_exclusions_and_holds_the_winners(step: Iteration) -> None:
     tune = set(select_configs(step, "tune", ("fp16",)))
-    assert tune == {config for config in legal_configs(step.parts) if not exclusions(config)}
+    legal, family = step.family.legal_configs(step.parts), step.family
+    assert tune == {config for config in legal if not any(rule.excludes(config) for rule in family.exclusions)}
     assert winners(step) <= tune
-    assert tune < set(legal_configs(step.parts))
+    assert tune < set(legal)
 
 
 def test_every_rule_excludes_something_and_says_why() -> None:
@@ -195,7 +199,7 @@ def test_one_spelling_in_every_command(key: str, brief: str) -> None:
 
 def test_what_the_list_prints_is_a_spelling_of_every_configuration() -> None:
     for step in LADDER:
-        for config in legal_configs(step.parts):
+        for config in step.family.legal_configs(step.parts):
             assert one_config(step, config.brief()) == config
 
 

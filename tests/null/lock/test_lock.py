@@ -12,6 +12,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
 from flashladder.lock.explain import (
     RULE,
@@ -29,6 +30,7 @@ from flashladder.lock.explain import (
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, lock_path, read_lock, write_lock
 
 CONFIG = KernelConfig.parse(EXAMPLE)
+ARCHES = load_iteration(7).family.targets.arches
 PART = "kernels/ampere/softmax/exp2_folded.cuh"
 
 
@@ -300,7 +302,7 @@ def test_locking_says_where_and_mends_a_changelog_without_a_last_line_end(
     changelog.write_text("# Changelog\n\n- first", encoding="utf-8")
     lock.relock(7, "it is new", folder=tmp_path / "locks", changelog=changelog)
     assert changelog.read_text(encoding="utf-8") == "# Changelog\n\n- first\n- lock iteration 7: it is new\n"
-    places = [lock_path(arch, tmp_path / "locks") for arch in LOCK_ARCHES]
+    places = [lock_path(arch, tmp_path / "locks") for arch in ARCHES]
     assert capsys.readouterr().out.splitlines() == [f"locked iteration 7: {path}" for path in places]
     changelog.unlink()
     no_compiler[7] = locked("fixed")
@@ -396,7 +398,7 @@ def test_check_passes_then_fails_with_the_explanation(
 
 
 def test_relock_touches_one_iteration_and_remembers_why(no_compiler: dict[int, Lock], tmp_path: Path) -> None:
-    for arch in LOCK_ARCHES:
+    for arch in ARCHES:
         lock.write(arch, None, "first lock", folder=tmp_path)
     changelog = tmp_path / "CHANGELOG.md"
     changelog.write_text("# Changelog\n\n- first\n", encoding="utf-8")
@@ -405,7 +407,7 @@ def test_relock_touches_one_iteration_and_remembers_why(no_compiler: dict[int, L
     lock.relock(7, "masked  a stale\nfragment", folder=tmp_path, changelog=changelog)
     lines = changelog.read_text(encoding="utf-8").splitlines()
     assert lines == ["# Changelog", "", "- first", "- re-lock iteration 7: masked a stale fragment"]
-    for arch in LOCK_ARCHES:
+    for arch in ARCHES:
         entries = read_lock(arch, tmp_path).iterations
         assert entries[7].history == ("first lock", "masked a stale fragment")
         assert entries[7].kernels[EXAMPLE].text_sha256 == sha256("fixed 7")

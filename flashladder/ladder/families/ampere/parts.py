@@ -14,7 +14,7 @@ from types import MappingProxyType
 from flashladder.ladder.config import D_HEAD, MAX_SMEM_BYTES
 from flashladder.ladder.families.ampere.config import LOADS, AmpereConfig
 from flashladder.ladder.family import Contradiction
-from flashladder.ladder.part_files import part_names
+from flashladder.ladder.protocol.part_files import part_names
 from flashladder.paths import KERNELS
 
 PARTS = "ampere"  # the folder of the bodies and parts below kernels/

@@ -62,8 +62,8 @@ class Hopper(Family):
     change_model = _change_model()
     knobs_model = _Knobs
     legend = (
-        "For sm_90a: B_r,B_c,warpgroups that multiply, stages of K_V, then, where a producer\n"
-        "fetches tiles, registers per thread of it and of the others."
+        "For sm_90a: B_r,B_c,warpgroups that multiply, stages of K_V, then, where a\n"
+        "producer fetches tiles, registers per thread of it and of the others."
     )
     exclusions = EXCLUSIONS
     plan = "hopper/plan.cpp"

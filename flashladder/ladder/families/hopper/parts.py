@@ -14,7 +14,7 @@ from typing import Any
 from flashladder.ladder.config import D_HEAD, MAX_SMEM_BYTES
 from flashladder.ladder.families.hopper.config import WARPGROUP, HopperConfig
 from flashladder.ladder.family import Contradiction
-from flashladder.ladder.part_files import part_names
+from flashladder.ladder.protocol.part_files import part_names
 from flashladder.paths import KERNELS
 
 PARTS = "hopper"  # the folder of the bodies and parts below kernels/

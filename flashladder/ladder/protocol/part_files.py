@@ -1,17 +1,13 @@
 """Which parts a concern has: files whose first line names them.
 
 Why: a family's concerns take the values that lie in its folder below kernels/; a new file is a new value.
-``python -c "from flashladder.ladder.part_files import *; print(part_names(KERNELS / 'ampere/layout'))"`` lists some.
+Try ``part_names(KERNELS / "ampere" / "layout")``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 import re
-
-from flashladder.paths import KERNELS
-
-__all__ = ["KERNELS", "part_names"]
 
 _HEAD = re.compile(r"// [\w ]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
 
