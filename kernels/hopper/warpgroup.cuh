@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "hopper/pack.cuh"
+#include "hopper/accumulators.cuh"
 #include "hopper/products.cuh"
 #include "hopper/tile.cuh"
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "ampere/softmax/rows.cuh"
+#include "hopper/accumulators.cuh"
 #include "hopper/geometry.cuh"
-#include "hopper/pack.cuh"
 #include "hopper/tile.cuh"
 #include "ptx/roles.cuh"
 #include "ptx/stmatrix.cuh"

@@ -11,7 +11,7 @@
 #include "ampere/layout/xor_tiled.cuh"
 #include "ampere/matmul.cuh"
 #include "ampere/operands/tiled.cuh"
-#include "hopper/pack.cuh"
+#include "hopper/accumulators.cuh"
 #include "hopper/tile.cuh"
 #include "hopper/warp.cuh"
 

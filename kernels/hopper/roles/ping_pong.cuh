@@ -1,8 +1,8 @@
 // Roles `ping_pong` (iteration 23): two consumer warpgroups take turns to issue their products.
 //
-// Without an order both come to their softmax together, and the tensor cores idle: 64 rows of exponentials take the
-// time of half of the products of 128 rows. With turns one warpgroup's products stand between the other's, and so its
-// softmax under them. A turn ends when the products are issued, not when they are done.
+// Without an order both come to their softmax together, and the tensor cores idle: at d_head 128 the exponentials alone
+// take half as long as the products. With turns one warpgroup's products stand between the other's, and so its softmax
+// lies under them. A turn ends when the products are issued, not when they are done.
 #pragma once
 
 #include "hopper/roles/specialised.cuh"

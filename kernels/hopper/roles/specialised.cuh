@@ -4,6 +4,7 @@
 // Its warpgroup gives its registers to the others (setmaxnreg): 168 a thread at launch become 24 and 240.
 #pragma once
 
+#include "hopper/tile.cuh"
 #include "hopper/warp.cuh"
 
 namespace flashladder::hopper {
@@ -15,11 +16,9 @@ struct Specialised {
     struct Consumer : Warp {
         __device__ __forceinline__ explicit Consumer(const Cta &) : Warp(1) {}
 
-        template <typename Tile>  // somebody else's work
+        // Somebody else's work.
         __device__ __forceinline__ void fetch_q(const Tile &) const {}
-        template <typename Tile>
         __device__ __forceinline__ void fetch_k(const Tile &, int) const {}
-        template <typename Tile>
         __device__ __forceinline__ void fetch_v(const Tile &, int) const {}
 
         __device__ __forceinline__ void take_turn() const {}

@@ -4,6 +4,7 @@
 // those that are late, for which the first warp then waits.
 #pragma once
 
+#include "hopper/tile.cuh"
 #include "hopper/warp.cuh"
 
 namespace flashladder::hopper {
@@ -20,7 +21,6 @@ struct Together {
 
         __device__ __forceinline__ bool first_warp() const { return group == 0 && warp == 0; }
 
-        template <typename Tile>
         __device__ __forceinline__ void fetch_q(const Tile &tile) {
             if (first_warp() && ptx::elect_one()) {
                 cta.load_q(tile, {});
@@ -28,14 +28,12 @@ struct Together {
         }
 
         // The block visited as number `i`, if there is one.
-        template <typename Tile>
         __device__ __forceinline__ void fetch_k(const Tile &tile, int i) {
             if (first_warp() && i < cta.args.n_kv_blocks && ptx::elect_one()) {
                 cta.load_k(tile, i, Cta::KRing::Place::of(i));
             }
         }
 
-        template <typename Tile>
         __device__ __forceinline__ void fetch_v(const Tile &tile, int i) {
             if (first_warp() && i < cta.args.n_kv_blocks && ptx::elect_one()) {
                 cta.load_v(tile, i, Cta::VRing::Place::of(i));

@@ -1,4 +1,6 @@
-// From accumulators to 16 bits: P as the A operand of P V, O divided by its row sums; where a unit of a tile lies.
+// What is done to accumulators between products: P rounded for P V, the ragged block masked, O divided by its sums.
+//
+// They are in n8 tiles as mma.m16n8k16 has them (ptx/mma.cuh), wgmma's too: (m_tiles, n_tiles, 4) registers of a lane.
 #pragma once
 
 #include <cstdint>
