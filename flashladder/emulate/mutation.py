@@ -1,12 +1,13 @@
 """Mutation of the shipped kernels: delete one barrier, wait or commit at a time, and see whether the emulator notices.
 
-Why: a race detector that never fires proves nothing. For every iteration each ``bar.sync``, ``bar.warp.sync``,
-``cp.async.wait_group`` and ``cp.async.commit_group`` of its PTX is removed alone, and in iteration 2 each XOR of the
-swizzle replaced by a plain copy. A mutant counts as caught when the program stops with an error, a race is reported, or
-a number changes; mutants of the swizzle also when bank conflicts appear. Those that change nothing the ISA guarantees
-are listed, with the reason, in ``configs/equivalent_mutants.yaml``, and must stay uncaught.
+Why: a race detector that never fires proves nothing. For every iteration each barrier, wait, arrival, fence and commit
+of its PTX (`DELETED`) is removed alone; a wait for an mbarrier, whose answer is used, says yes at once. In iteration 2
+each XOR of the swizzle is replaced by a plain copy. A mutant counts as caught when the program stops with an error, a
+race is reported, or a number changes; mutants of the swizzle also when bank conflicts appear. Those that change nothing
+the ISA guarantees are listed, with the reason, in ``configs/equivalent_mutants.yaml``, and must stay uncaught.
 
-Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.2 s a mutant); exit code 1 when a verdict is not as listed.
+Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.2 s a mutant, from iteration 20 on 0.4 s); exit code 1 when a
+verdict is not as listed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from flashladder import emulator
 from flashladder.arguments import NUMBERS, Parser, whole
 from flashladder.emulate.kernel import forward, kernel_of, make_tensors
 from flashladder.emulator.machine.control import build_flow
-from flashladder.emulator.syntax.tree import Instruction, Label
+from flashladder.emulator.syntax.tree import Immediate, Instruction, Label
 from flashladder.emulator.values import Array
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
@@ -37,7 +38,13 @@ from flashladder.results.schema import Shape
 from flashladder.yaml_text import read_yaml
 
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
-DELETED = ("bar.sync", "bar.warp.sync", "cp.async.wait_group", "cp.async.commit_group")
+DELETED = (
+    *("bar.sync", "bar.warp.sync", "cp.async.wait_group", "cp.async.commit_group"),
+    *("barrier.cta", "mbarrier.init", "mbarrier.arrive", "mbarrier.try_wait", "fence", "setmaxnreg"),
+    *("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"),
+    *("cp.async.bulk.commit_group", "cp.async.bulk.wait_group"),
+)
+"""Opcodes, or how they begin."""
 SWIZZLE, SWIZZLED_ITERATION = "xor.b32", 2
 BLOCKS = 4  # key/value tiles: prologue, two rounds of the main loop and the last tile are all reached
 Caught = Literal["error", "race", "numbers", "conflicts"]
@@ -126,15 +133,22 @@ def mutants_of(iteration: Iteration) -> Iterator[Mutant]:
 
 def _is_target(iteration: Iteration, instruction: Instruction) -> bool:
     swizzle = instruction.opcode == SWIZZLE and iteration.number == SWIZZLED_ITERATION
-    return instruction.opcode in DELETED or swizzle
+    return swizzle or any(_is_a(instruction, kind) for kind in DELETED)
+
+
+def _is_a(instruction: Instruction, kind: str) -> bool:
+    """Whether the opcode is `kind`, or `kind` with something behind it."""
+    return f"{instruction.opcode}.".startswith(f"{kind}.")
 
 
 def _changed(kernel: emulator.Kernel, place: int) -> emulator.Kernel:
-    """The kernel without the instruction at `place` of its body; an XOR becomes a copy of its first source."""
+    """The kernel without the instruction at `place` of its body; an XOR copies its first source, a wait answers yes."""
     body = list(kernel.function.body)
     item = body[place]
     if isinstance(item, Instruction) and item.opcode == SWIZZLE:
         body[place] = replace(item, opcode="mov.b32", operands=item.operands[:2])
+    elif isinstance(item, Instruction) and _is_a(item, "mbarrier.try_wait"):
+        body[place] = replace(item, opcode="setp.eq.u32", operands=(item.operands[0], *[Immediate(0)] * 2))
     else:
         del body[place]
     function = replace(kernel.function, body=tuple(body))
@@ -191,7 +205,7 @@ def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]
         if original.races:
             raise CheckFailed(f"iteration {number} as it ships is reported", found=original.races[0])
         for mutant in mutants_of(iteration):
-            if only in (None, mutant.instruction.opcode):
+            if only is None or _is_a(mutant.instruction, only):
                 yield judge(mutant, original, listed)
 
 
