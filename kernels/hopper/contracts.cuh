@@ -62,12 +62,17 @@ struct Ring {
     static_assert(has_release<Part>, "Pipeline's Ring must have 'void release(const Place &) const': by a warp");
 };
 
+// A stage of a ring, and the parity of the round.
+template <typename Part>
+struct Place {
+    static_assert(has_place<Part>, "Pipeline's Place must have 'of(int)', 'next()' and 'after()'");
+};
+
 template <typename Part>
 struct Pipeline {
     static_assert(has_ring<Part>, "Pipeline must have 'Ring<stages, tile_bytes>{tiles, barriers}'");
-    static_assert(has_place<typename Part::template Place<2>>,
-                  "Pipeline must have 'Place<stages>' with 'of(int)', 'next()' and 'after()'");
-    static_assert(sizeof(Ring<typename Part::template Ring<2, 1024>>) > 0);
+    using Rings = typename Part::template Ring<2, 1024>;
+    static_assert(sizeof(Ring<Rings>) > 0 && sizeof(Place<typename Rings::Place>) > 0);
 };
 
 template <typename Part>
