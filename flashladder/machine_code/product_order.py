@@ -57,7 +57,12 @@ def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:
         if runs[-1] and one.address != runs[-1][-1].address + BYTES:
             runs.append([])
         runs[-1].append(one)
-    return tuple(max(runs, key=lambda run: (sum(one.opcode_class == PRODUCT for one in run), len(run))))
+    heaviest = max(runs, key=_weight)
+    return tuple(heaviest)
+
+
+def _weight(run: Sequence[Instruction]) -> tuple[int, int]:
+    return sum(one.opcode_class == PRODUCT for one in run), len(run)
 
 
 def stretches(loop: Sequence[Instruction]) -> list[Stretch]:
