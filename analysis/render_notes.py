@@ -102,7 +102,11 @@ def configurations(iteration: Iteration) -> Iterator[str]:
     """Per PUBLISHED_GPU: the configuration, what it costs there, and whether it changes with the step."""
     for gpu in GPUS:
         config, facts = iteration.configs[gpu], load_gpus()[gpu]
-        yield f"- {facts.title} ({facts.arch}): `{config.short_form()}`{_cost(iteration.number, config, facts.arch)}."
+        arch = iteration.family.targets.serving(facts.arch)
+        if arch is None:
+            yield f"- {facts.title}: not run there; it needs {iteration.family.needs}."
+            continue
+        yield f"- {facts.title} ({arch}): `{config.short_form()}`{_cost(iteration.number, config, arch)}."
         if iteration.parent is not None:
             yield f"  {beside_parent(iteration, load_iteration(iteration.parent), gpu)}"
 

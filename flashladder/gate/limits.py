@@ -19,7 +19,7 @@ from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import GPUS, Gpu, gpu_key, load_gpus
-from flashladder.ladder.iteration import load_all, load_runnable
+from flashladder.ladder.iteration import begun, load_all, load_runnable
 from flashladder.ladder.selection import select_configs
 from flashladder.lock.schema import LockFile, lock_path, read_lock
 from flashladder.names import PUBLISHED_GPU, REGISTERS
@@ -90,7 +90,7 @@ def unchecked(folder: Path) -> Found:
     """Configurations of the ladder that were not checked on the GPU of a machine's folder, though it runs them."""
     result = checks_of(folder)
     checked = {(kernel.iteration, kernel.config) for kernel in result.kernels.values()}
-    ladder = load_runnable(result.gpu.arch)
+    ladder = begun(load_runnable(result.gpu.arch), (number for number, _ in checked))
     wanted = [(one.number, config.short_form()) for one in ladder for config in select_configs(one, "prog")]
     missing = [(number, form) for number, form in wanted if (number, form) not in checked]
     where = relative(folder / CHECK)

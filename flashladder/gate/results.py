@@ -21,7 +21,7 @@ from flashladder.emulate.reading import NAME as READING_NAME
 from flashladder.emulate.reading import load_reading, stale
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import load_all, load_iteration, load_runnable
+from flashladder.ladder.iteration import begun, load_all, load_iteration, load_runnable
 from flashladder.lock.refusal import refusal
 from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.report.data import SECOND
@@ -130,8 +130,8 @@ def sanitizer_problems(path: Path) -> Found:
     from flashladder.gpu.sanitize import TOOLS
 
     result = load_as(path, SanitizerResult)
-    ladder = load_runnable(result.gpu.arch)
     ran_kernels = {kernel.iteration for kernel in result.kernels.values()}
+    ladder = begun(load_runnable(result.gpu.arch), ran_kernels)
     found = [f"no kernel of iteration {one.number} was run" for one in ladder if one.number not in ran_kernels]
     ran = [finding.tool for finding in result.findings]
     if sorted(ran) != sorted(TOOLS):

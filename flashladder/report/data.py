@@ -123,7 +123,8 @@ class Ladder:
         for iteration in self.iterations:
             config = iteration.configs.get(key, iteration.configs[PUBLISHED_GPU]).with_dtype(dtype).short_form()
             measured = machine.measured.get((iteration.number, config)) if machine else None
-            arch = measured.kernel.arch if measured else default_arch
+            own = iteration.family.targets.serving(default_arch) or default_arch
+            arch = measured.kernel.arch if measured else own
             rows.append(Row(iteration, config, measured, find_locked(self.locks.get(arch), iteration.number, config)))
         return tuple(rows)
 
@@ -142,7 +143,8 @@ def collect(folder: Path = RESULTS) -> Ladder:
         )  # fmt: skip
     found = list(bench_results(folder))
     kernels = [kernel for _, results in found for _, result in results for kernel in result.kernels.values()]
-    arches = sorted({PUBLISHED_ARCH, *(kernel.arch for kernel in kernels)})
+    shown = (one.shown_arch for one in ladder)
+    arches = sorted({PUBLISHED_ARCH, *shown, *(kernel.arch for kernel in kernels)})
     locks = {arch: read_lock(arch, folder / "locks") for arch in arches}
     published = load(folder / "published")
     machines = tuple(machine_of(folder / name, results, locks, published) for name, results in found)

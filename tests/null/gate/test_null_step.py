@@ -42,6 +42,11 @@ TELLS = {
     17: "VOTE",
     18: "BAR.SYNC.DEFER_BLOCKING",
     19: "mma_same_a",
+    20: "LDSM",
+    21: "HGMMA",
+    22: "USETMAXREG",
+    23: "BAR",
+    24: "mufu_under_products",
 }
 
 

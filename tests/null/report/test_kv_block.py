@@ -28,7 +28,7 @@ def ladder() -> Ladder:
 def test_every_iteration_multiplies_as_much(gpu: str) -> None:
     """64 x 64 scores take 2 x 64 x 64 x 128 multiply-adds, an mma 16 x 8 x 16; all else differs."""
     found = costs(gpu)
-    assert list(found) == [step.number for step in load_all()]
+    assert list(found) == [one.number for one in load_all() if load_gpus()[gpu].arch in one.family.targets.arches]
     assert {cost.kinds["tensor"] for cost in found.values()} == {2 * 64 * 64 * 128 / (16 * 8 * 16)}
     assert len({cost.total for cost in found.values()}) > 8
 
@@ -55,7 +55,7 @@ def test_the_script_prints_a_row_per_iteration(capsys: pytest.CaptureFixture[str
     assert script.main(["--gpu", "h200"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:4] == ["#", "tile", "all", "tensor"]
-    assert len(lines) == 1 + len(load_all())
+    assert len(lines) == 1 + len(costs("h200"))
     assert script.main(["--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith('1,"64,64,4",2912,512,928,')
     with pytest.raises(SystemExit) as left:

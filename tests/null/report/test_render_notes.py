@@ -31,6 +31,9 @@ ALONE = {
     17: set(),  # 16's loads and buffer are others everywhere
     18: {"a100", "h200"},  # the RTX 3090 takes another tile
     19: {"a100", "rtx3090", "h200"},
+    20: set(),  # another family
+    21: set(),
+    **{number: {"a100", "rtx3090", "h200"} for number in (22, 23, 24)},
 }
 TITLES = {"a100": "A100 (sm_80)", "rtx3090": "RTX 3090 (sm_86)", "h200": "H200 (sm_90)"}
 

@@ -56,7 +56,9 @@ def test_counters_stand_beside_the_speed_of_the_same_kernel(
     for row, line in zip(ladder.rows(machine, "fp16", "a100"), rows, strict=True):
         assert line["config"] == row.config
         summary = report_tables.headline(row)
-        assert summary is not None
+        if summary is None:
+            assert (row.iteration.number > 19, line["pct_of_fa2_seq4096"]) == (True, "")
+            continue
         assert float(line["pct_of_fa2_seq4096"]) == pytest.approx(summary.pct, abs=1e-3)
         shared = [int(line[f"shared_ld_{name}"]) for name in ("wavefronts", "wavefronts_ideal", "conflicts")]
         assert shared[0] == shared[1] + shared[2]
