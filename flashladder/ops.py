@@ -41,7 +41,7 @@ def forward(
         k: keys, as q; from iteration 16 on the kernels also fix the seq_len stride of all four tensors at 2048 elements
             (16 heads).
         v: values, as q.
-        iteration: the step of the ladder, 1 to 19.
+        iteration: the step of the ladder, 1 to 24.
         config: a configuration or its short form; None for the one tuned for q's GPU, else for its architecture, else
             for the A100.
         out: where to write, as q, overlapping no input; None for a new contiguous tensor.

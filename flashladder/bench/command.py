@@ -1,6 +1,6 @@
 """How fast is a kernel beside FA2? Paired timings on this GPU, with raw samples, GPU state and an A/A floor.
 
-Why: rules 1 to 11 of the measurement protocol, in one command that a ladder of nineteen iterations finishes in minutes
+Why: rules 1 to 11 of the measurement protocol, in one command that a ladder of two dozen iterations finishes in minutes
 and that goes on where it stopped when `--out` exists.
 
 Run on a machine with a GPU:

@@ -1,6 +1,6 @@
 """What machine instructions are for: a dozen kinds of opcodes, so that a kernel is read before it is counted.
 
-Why: forty opcode classes by nineteen iterations are too many to see what a step traded for what. A kind is what an
+Why: forty opcode classes by two dozen iterations are too many to see what a step traded for what. A kind is what an
 instruction does for the kernel (multiply on tensor cores, move a register, copy to shared memory), not the pipe that it
 is issued to: IMAD.MOV.U32 moves a register, on the FMA pipe. Opcodes are grouped as NVIDIA's tables group them
 (configs/opcodes.yaml), taken apart where those are too coarse.
