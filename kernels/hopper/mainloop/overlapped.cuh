@@ -3,9 +3,10 @@
 // A slot issues S = Q K^T first and P V second, and waits for the first only: groups end in order. What O has to be
 // multiplied by for the new maximum waits until P V is done, and so do the weights, whose registers P V reads.
 //
-// The wait for V's next tile stands between the exponentials and the wait for P V not because it is needed there. Its
-// loop ends a basic block: without it ptxas moves all 66 ex2 below the wait for P V, where nothing overlaps them, and
-// says nothing (nvcc 13.0.88).
+// The wait for V's next tile stands between the exponentials and the wait for P V although nothing needs it there: its
+// loop ends a basic block. Without it ptxas moves all 66 ex2 below the wait for P V, where nothing overlaps them, and
+// says nothing (nvcc 13.0.88). On an H200 that is worth half a percent (S >= 2048, 2026-11-23): with turns the other
+// warpgroup's products hide most of them.
 #pragma once
 
 #include "hopper/warpgroup.cuh"
