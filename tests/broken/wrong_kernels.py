@@ -35,6 +35,7 @@ from flashladder.check import on_emulator as check_emulator
 from flashladder.check.on_emulator import CONFIGS, REPEATS, cases_for, emulated_run
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import launch as ampere_launch
+from flashladder.ladder.families.hopper import launch as hopper_launch
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS, ROOT
 from flashladder.results.schema import CaseResult
@@ -44,6 +45,7 @@ TABLE = Path(__file__).parent / "wrong"
 LAUNCH: Mapping[str, tuple[ModuleType, tuple[str, ...]]] = {
     "flashladder/emulate/kernel.py": (check_emulator, ("forward", "require")),
     "flashladder/ladder/families/ampere/launch.py": (ampere_launch, ("grid_of", "launch_of")),
+    "flashladder/ladder/families/hopper/launch.py": (hopper_launch, ("grid_of", "launch_of", "map_of")),
 }
 """File to the module in which the names that it defines are looked up."""
 REFERENCES = References()  # of this process
@@ -145,14 +147,14 @@ def config_of(iteration: int, dtype: str) -> KernelConfig:
 @cache
 def quick_cases(iteration: int, dtype: str) -> frozenset[str]:
     """The names of the cases of ``check N --backend emulator --quick``."""
-    stride = load_iteration(iteration).parts.row_stride
+    stride = load_iteration(iteration).row_stride
     return frozenset(case.name for case in cases_for(config_of(iteration, dtype), stride, quick=True))
 
 
 @cache
 def standard_cases(iteration: int, dtype: str) -> Mapping[str, Case]:
     """The cases of ``check N --backend emulator``, by name."""
-    stride = load_iteration(iteration).parts.row_stride
+    stride = load_iteration(iteration).row_stride
     return {case.name: case for case in cases_for(config_of(iteration, dtype), stride)}
 
 
