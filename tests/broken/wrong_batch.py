@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache
 import re
 from unittest.mock import patch
@@ -27,7 +28,9 @@ from tests.broken.wrong_kernels import LAUNCH, WrongKernel, config_of, launched,
 
 BATCH = 20  # more would gain little: 0.4 s for the headers, 0.3 s for each kernel
 _INCLUDE = re.compile(r'^\s*#\s*include\s*(?P<line>[<"](?P<name>[^>"]+)[>"])')
-_ENTRY = re.compile(r"^\.visible \.entry (?P<name>\w+)\(.*?^\}$", re.MULTILINE | re.DOTALL)
+_ENTRY = re.compile(
+    r"^\.visible \.entry (?P<name>\w+)\(.*?^\}$(?!\n\s*// end inline asm)", re.MULTILINE | re.DOTALL
+)  # inline PTX may have braces of its own
 
 
 @contextmanager
@@ -64,9 +67,19 @@ def split(batch: Sequence[WrongKernel]) -> Mapping[str, str]:
 
 @cache
 def batches() -> tuple[tuple[WrongKernel, ...], ...]:
-    """All that are wrong in a CUDA source, in the order of the table."""
-    edited = [wrong for wrong in read_all() if not set(wrong.sources()) <= set(LAUNCH)]
-    return tuple(tuple(edited[first : first + BATCH]) for first in range(0, len(edited), BATCH))
+    """All that are wrong in a CUDA source, in the order of the table; those of one batch have one target."""
+    edited: dict[str, list[WrongKernel]] = {}
+    for wrong in read_all():
+        if not set(wrong.sources()) <= set(LAUNCH):
+            edited.setdefault(_target(wrong), []).append(wrong)
+    return tuple(
+        tuple(group[first : first + BATCH]) for group in edited.values() for first in range(0, len(group), BATCH)
+    )
+
+
+def _target(wrong: WrongKernel) -> str:
+    """What its PTX is made for: ``compute_80``."""
+    return load_iteration(wrong.iteration).family.targets.ptx
 
 
 @cache
@@ -75,7 +88,10 @@ def batch_entry(batch: Sequence[WrongKernel]) -> PtxEntry:
     headers: dict[str, None] = {}
     bodies = [_namespace(wrong, headers) for wrong in batch]
     text = "\n".join([*(f"#include {header}" for header in headers), *bodies, ""])
-    return ptx_entry(text, KERNELS, (), tools_of(), STORE)
+    tools = tools_of()
+    kept = (flag for flag in tools.nvcc_flags if not flag.startswith("-arch="))
+    own = replace(tools, nvcc_flags=(f"-arch={_target(batch[0])}", *kept))
+    return ptx_entry(text, KERNELS, (), own, STORE)
 
 
 def _namespace(wrong: WrongKernel, headers: dict[str, None]) -> str:
