@@ -102,11 +102,11 @@ def configurations(iteration: Iteration) -> Iterator[str]:
     """Per PUBLISHED_GPU: the configuration, what it costs there, and whether it changes with the step."""
     for gpu in GPUS:
         config, facts = iteration.configs[gpu], load_gpus()[gpu]
-        arch = iteration.family.targets.serving(facts.arch)
-        if arch is None:
-            yield f"- {facts.title}: not run there; it needs {iteration.family.needs}."
+        code = iteration.family.targets.serving(facts.arch)
+        if code is None:
+            yield f"- {facts.title} ({facts.arch}): it does not run there, it needs {iteration.family.needs}."
             continue
-        yield f"- {facts.title} ({arch}): `{config.short_form()}`{_cost(iteration.number, config, arch)}."
+        yield f"- {facts.title} ({code}): `{config.short_form()}`{_cost(iteration.number, config, code)}."
         if iteration.parent is not None:
             yield f"  {beside_parent(iteration, load_iteration(iteration.parent), gpu)}"
 
@@ -126,6 +126,13 @@ def beside_parent(iteration: Iteration, parent: Iteration, gpu: str) -> str:
 
 def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     """Percent of FA2 on each measured machine, with the published configuration and with the machine's own."""
+    lines = [*_measured(iteration, ladder), *_published(iteration, ladder)]
+    yield from lines or [
+        f"- Nobody has timed it yet; `invoke bench {iteration.number}` does, on {iteration.family.needs}."
+    ]
+
+
+def _measured(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     for machine in ladder.machines:
         for name, key in (("A100's configuration", PUBLISHED_GPU), ("its own configuration", None)):
             row = ladder.rows(machine, "fp16", key)[iteration.number - 1]
@@ -138,6 +145,9 @@ def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
                 f"- {machine.title}, {name} `{row.config}`: {at.pct:.1f} % of FA2 at S = 4096 "
                 f"({at.pct_low:.1f} to {at.pct_high:.1f}), {row.measured.mean.pct:.1f} % harmonic mean."
             )
+
+
+def _published(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     for gpu in GPUS:
         if cell := ladder.published.find(iteration.number, gpu, "seq4096"):
             yield f"- Published, {load_gpus()[gpu].title}: {cell.value:g} % at S = 4096."

@@ -25,13 +25,14 @@ PREDICTIONS = "explain/predictions.json"  # under a results folder
 
 
 def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[str]:
-    """Lines of the section, from its heading on; none without predictions.
+    """Lines of the section, from its heading on; none without predictions, or of a kernel that the model cannot follow.
 
     Raises:
         FlashladderError: the predictions are malformed, lack the kernel, or are of other machine code than the lock's.
     """
     path = folder / PREDICTIONS
-    if not path.is_file():
+    iteration = next(one for one in ladder.iterations if one.number == number)
+    if not path.is_file() or not iteration.family.warps_alike:
         return
     speeds = Speeds(ladder, number)
     found = {gpu: _prediction(path, ladder, gpu, number) for gpu in GPUS}

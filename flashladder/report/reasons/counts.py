@@ -156,7 +156,8 @@ def locked(iteration: Iteration, gpu: str, configs: str | None = None) -> Locked
         FlashladderError: it is not locked.
     """
     config = iteration.configs[configs or gpu]
-    if found := locked_kernel(iteration.number, config, load_gpus()[gpu].arch):
+    arch = iteration.family.targets.serving(load_gpus()[gpu].arch)
+    if arch and (found := locked_kernel(iteration.number, config, arch)):
         return found
     raise FlashladderError(f"iteration {iteration.number} is not locked", expected=config.short_form(), found=gpu)
 
