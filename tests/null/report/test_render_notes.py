@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from analysis import render_notes
+from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration, same_but_for_parts
+from flashladder.names import GPUS
 from flashladder.view import command as view
 
 # Read off iterations/*.yaml by hand: the GPUs on which a step leaves tile, loads and every free switch as they were.
@@ -35,7 +37,6 @@ ALONE = {
     21: set(),
     **{number: {"a100", "rtx3090", "h200"} for number in (22, 23, 24)},
 }
-TITLES = {"a100": "A100 (sm_80)", "rtx3090": "RTX 3090 (sm_86)", "h200": "H200 (sm_90)"}
 
 
 def note(number: int) -> str:
@@ -48,10 +49,14 @@ def test_the_committed_notes_are_current() -> None:
 
 
 @pytest.mark.parametrize("number", sorted(ALONE))
-@pytest.mark.parametrize("gpu", sorted(TITLES))
+@pytest.mark.parametrize("gpu", GPUS)
 def test_a_note_says_where_the_step_is_alone(number: int, gpu: str) -> None:
-    lines = note(number).splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith(f"- {TITLES[gpu]}: `"))
+    lines, step, facts = note(number).splitlines(), load_iteration(number), load_gpus()[gpu]
+    code = step.family.targets.serving(facts.arch)
+    if code is None:
+        assert f"- {facts.title}: not run there; it needs {step.family.needs}." in lines
+        return
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"- {facts.title} ({code}): `"))
     if gpu in ALONE[number]:
         assert lines[at + 1] == f"  As iteration {number - 1} there: the step alone."
     else:
@@ -62,7 +67,7 @@ def test_a_note_says_where_the_step_is_alone(number: int, gpu: str) -> None:
 def test_diff_goes_by_the_same_rule() -> None:
     for step in load_all()[1:]:
         parent = load_iteration(step.parent or 0)
-        for gpu in TITLES:
+        for gpu in GPUS:
             pair = parent.configs[gpu], step.configs[gpu]
             alone = same_but_for_parts((parent, pair[0]), (step, pair[1]))
             assert alone == (not view.caveat(parent, step, pair))
@@ -86,11 +91,31 @@ def test_diff_goes_by_the_same_rule() -> None:
             ],
         ),
         (14, ["- STG.E.NA.128 is 16: 0 -> 16 (sm_80, sm_86, sm_89, sm_90)."]),
+        (
+            24,
+            [
+                "- mufu_under_products in the main loop is 66: 0 -> 66 (sm_90a).",
+                "| registers | 168 |",
+                "- A100: not run there; it needs sm_90a.",
+            ],
+        ),
     ],
 )
 def test_a_note_says_what_was_counted_on_each_architecture(number: int, lines: list[str]) -> None:
     found = note(number).splitlines()
     assert not [line for line in lines if line not in found]
+
+
+def test_a_step_that_nobody_has_timed_says_how_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render_notes, "_measured", lambda *_: iter(()))
+    (line,) = render_notes.timing(load_iteration(24), render_notes.collect())
+    assert line == "- Nobody has timed it yet; `invoke bench 24` does, on sm_90a."
+    assert len(list(render_notes.timing(load_iteration(8), render_notes.collect()))) == 2  # the published ones
+
+
+def test_a_model_of_warps_that_run_alike_says_nothing_of_roles() -> None:
+    assert "## Bottleneck" in note(19)
+    assert "## Bottleneck" not in note(24)
 
 
 def test_an_edited_note_is_named(
