@@ -10,6 +10,7 @@ from analysis import render_notes
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration, same_but_for_parts
 from flashladder.names import GPUS
+from flashladder.report.data import collect
 from flashladder.view import command as view
 
 # Read off iterations/*.yaml by hand: the GPUs on which a step leaves tile, loads and every free switch as they were.
@@ -108,9 +109,9 @@ def test_a_note_says_what_was_counted_on_each_architecture(number: int, lines: l
 
 def test_a_step_that_nobody_has_timed_says_how_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_notes, "_measured", lambda *_: iter(()))
-    (line,) = render_notes.timing(load_iteration(24), render_notes.collect())
+    (line,) = render_notes.timing(load_iteration(24), collect())
     assert line == "- Nobody has timed it yet; `invoke bench 24` does, on sm_90a."
-    assert len(list(render_notes.timing(load_iteration(8), render_notes.collect()))) == 2  # the published ones
+    assert len(list(render_notes.timing(load_iteration(8), collect()))) == 2  # the published ones
 
 
 def test_a_model_of_warps_that_run_alike_says_nothing_of_roles() -> None:
