@@ -104,7 +104,7 @@ def configurations(iteration: Iteration) -> Iterator[str]:
         config, facts = iteration.configs[gpu], load_gpus()[gpu]
         code = iteration.family.targets.serving(facts.arch)
         if code is None:
-            yield f"- {facts.title} ({facts.arch}): it does not run there, it needs {iteration.family.needs}."
+            yield f"- {facts.title}: not run there; it needs {iteration.family.needs}."
             continue
         yield f"- {facts.title} ({code}): `{config.short_form()}`{_cost(iteration.number, config, code)}."
         if iteration.parent is not None:
