@@ -35,12 +35,11 @@ COMPILED = 255  # registers that an instruction can name
 def live_registers(config: HopperConfig) -> int:
     """Registers per thread of a consumer that O, S and P take on paper.
 
-    O and S are fp32 accumulators; P is packed pairs. With overlap S of a block lives beside P of the one before, else P
-    grows out of S.
+    O and S are fp32 accumulators, P is packed pairs: one slot issues P V of a block and the next block's S.
     """
     output = config.rows * D_HEAD // WARPGROUP
     scores = config.rows * config.B_c // WARPGROUP
-    return output + scores + (scores // 2 if config.overlap else 0)
+    return output + scores + scores // 2
 
 
 def _room(config: HopperConfig) -> int:
@@ -61,8 +60,8 @@ EXCLUSIONS = (
     ),
     Exclusion(
         "deep_rings",
-        "beyond three stages the next block has landed long before it is read",
-        lambda config: max(config.k_stages, config.v_stages) > 3,
+        "a producer is never more than two blocks ahead of the slower warpgroup, and without one a copy only one",
+        lambda config: max(config.k_stages, config.v_stages) > (3 if config.has_producer else 2),
     ),
     Exclusion(
         "small_steps",
