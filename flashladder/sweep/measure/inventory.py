@@ -79,7 +79,7 @@ class Inventory:
             subject: the iteration's number, or an ablation such as ``16 - swizzle``.
             cuda: CUDA version of its compiler; empty for the pinned one.
             config: short form of its configuration.
-            arch: ``sm_90`` ...
+            arch: the GPU's, ``sm_90`` ...
 
         Raises:
             FlashladderError: `subject` is no description, or no toolchain of version `cuda` is pinned.
@@ -88,7 +88,8 @@ class Inventory:
         kernels = found[1].get("kernels") if found else None
         if found is None or not isinstance(kernels, dict) or config not in kernels:
             return None
-        kernel = kernels[config].get(arch)
+        own = kernels[config]
+        kernel = own.get(arch) or own.get(f"{arch}a")  # for one architecture alone: ladder/protocol/data.py, Targets
         digest = kernel["text_sha256"] if kernel else found[1]["inputs_digest"]
         return Code(found[0], str(digest), compiled=bool(kernel))
 

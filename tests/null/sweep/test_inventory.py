@@ -50,6 +50,13 @@ def test_variants_are_told_apart_and_found_in_any_folder_of_the_environment(tmp_
         found.find("cudnn", "", CONFIG, "sm_90")
 
 
+def test_code_for_one_architecture_alone_is_that_gpus(tmp_path: Path, here: Place) -> None:
+    wheel_in(here.folders[0], "flashladder_24", "a", "sm_90a")
+    found = Inventory(tmp_path, here)
+    assert found.find(24, "", CONFIG, "sm_90") == Code(here, "a", compiled=True)
+    assert found.find(24, "", CONFIG, "sm_100") == Code(here, "inputs of flashladder_24", compiled=False)
+
+
 def test_the_iterations_own_environment_comes_first(tmp_path: Path, here: Place) -> None:
     mine = own(tmp_path, 7)
     place = Place(tmp_path / ".nox" / "build-iteration-7" / "bin" / "python", (mine,))
