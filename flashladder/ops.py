@@ -4,7 +4,7 @@ The work is done by `torch.ops.flashladder_NN`; this module picks the library an
 is missing with the command that makes it. It traces under `torch.compile` without a graph break. Unlike the rest of the
 package this module needs torch to be imported; `flashladder.forward` imports it at its first use.
 
-    >>> out = flashladder.forward(q, k, v)                 # the last iteration
+    >>> out = flashladder.forward(q, k, v)                 # the last iteration that this GPU runs
     >>> out = flashladder.forward(q, k, v, iteration=7, config="(FP16, 128, 64, 64, 4): async+...")
 """
 
@@ -29,7 +29,7 @@ def forward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    iteration: int = LAST_ITERATION,
+    iteration: int | None = None,
     config: KernelConfig | str | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -38,10 +38,10 @@ def forward(
     Args:
         q: queries, (batch, seq_len, n_heads, d_head = 128), fp16 or bf16, on a CUDA device of compute capability 8.0
             or later; last dimension contiguous, other strides multiples of 8 elements, seq_len divisible by B_r, B_c.
-        k: keys, as q; from iteration 16 on the kernels also fix the seq_len stride of all four tensors at 2048 elements
-            (16 heads).
+            From iteration 20 on the kernels need 9.0 and take any seq_len.
+        k: keys, as q; iterations 16 to 19 also fix the seq_len stride of all four tensors at 2048 elements (16 heads).
         v: values, as q.
-        iteration: the step of the ladder, 1 to 24.
+        iteration: the step of the ladder, 1 to 24; None for the last one that q's GPU runs.
         config: a configuration or its short form; None for the one tuned for q's GPU, else for its architecture, else
             for the A100.
         out: where to write, as q, overlapping no input; None for a new contiguous tensor.
@@ -56,10 +56,10 @@ def forward(
         RuntimeError: the GPU or the driver refused.
     """
     _check_tensors(q=q, k=k, v=v, out=out)
-    library = library_name(iteration)
+    device = q.device.index if q.device.type == "cuda" else None
+    library = library_name(_last_on(device) if iteration is None else iteration)
     short_form = config.short_form() if isinstance(config, KernelConfig) else config
     dtype = str(q.dtype).rpartition(".")[2]
-    device = q.device.index if q.device.type == "cuda" else None
     resolved = _resolve(library, short_form, dtype, device)
     operators: Any = getattr(torch.ops, library)
     if out is None:
@@ -118,9 +118,19 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
     return wanted
 
 
-# torch.compile calls it while tracing instead of tracing into it. Not as a decorator: torch's has no types.
+def _last_on(device: int | None) -> int:
+    """The last iteration that a GPU runs; of tensors elsewhere that of the ladder, whose check names the argument."""
+    if device is None:
+        return LAST_ITERATION
+    from flashladder.ladder.iteration import load_runnable
+
+    return load_runnable(_gpu(device)[1])[-1].number
+
+
+# torch.compile calls them while tracing instead of tracing into it. Not as a decorator: torch's has no types.
 _mark_constant: Any = torch.compiler.assume_constant_result
 _mark_constant(_resolve)
+_mark_constant(_last_on)
 
 
 def library_name(iteration: int) -> str:

@@ -28,6 +28,8 @@ from flashladder.build.kernel_table import TableRow, table_source
 from flashladder.files import sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
+from flashladder.ladder.families.hopper import FAMILY as HOPPER
+from flashladder.ladder.families.hopper.config import HopperConfig
 from flashladder.paths import BUILD, KERNELS
 from flashladder.toolchain.wheels import host_compiler
 
@@ -36,6 +38,8 @@ CONFIGS = (
     KernelConfig.parse("(BF16, 128, 64, 32, 4): async+eager+swizzled+load_0_2_2_tiles+buffer+opt_softmax"),
 )
 NAMESPACES = {"flashladder_95": 0, "flashladder_96": 2048}  # row stride: any; that of iteration 16
+BY_MAPS = "flashladder_92"  # of the Hopper family, whose tensors are described by maps
+MAP_CONFIG = HopperConfig("fp16", 128, 128, 128, 2, 2, 2, 24, 240)
 
 
 def cuda_root() -> Path:
@@ -50,18 +54,23 @@ def compile_libraries(folder: Path) -> None:
     tools = {"compiler": host_compiler(), "cuda_root": cuda_root(), "torch": torch_root()}
     fatbin = folder / "empty.fatbin"
     fatbin.write_bytes(bytes(64))
-    commands, objects = [], []
-    for source in host_library.sources(FAMILY.plan):
-        objects.append(folder / f"{source.stem}.o")
-        commands.append(object_command(source, objects[-1], **tools))
-    for name, row_stride in NAMESPACES.items():
-        rows = [TableRow(config, fatbin, FAMILY, ("sm_90", "sm_80"), row_stride) for config in CONFIGS]
+    commands, objects = [], {}
+    for source in {*host_library.sources(FAMILY.plan), *host_library.sources(HOPPER.plan)}:
+        objects[source] = folder / f"{source.parent.name}_{source.stem}.o"
+        commands.append(object_command(source, objects[source], **tools))
+    libraries = {
+        name: [TableRow(config, fatbin, FAMILY, ("sm_90", "sm_80"), row_stride) for config in CONFIGS]
+        for name, row_stride in NAMESPACES.items()
+    }
+    libraries[BY_MAPS] = [TableRow(MAP_CONFIG, fatbin, HOPPER, ("sm_90a",), 0, (64, 64))]
+    for name, rows in libraries.items():
         table, package = folder / f"{name}.cpp", folder / name
         table.write_text(table_source(name, rows))
         package.mkdir()
         (package / "__init__.py").write_text(wheel_init())
         commands.append(object_command(table, table.with_suffix(".o"), **tools))
-        commands.append(library_command([*objects, table.with_suffix(".o")], package / LIBRARY_NAME, **tools))
+        own = [objects[source] for source in host_library.sources(rows[0].family.plan)]
+        commands.append(library_command([*own, table.with_suffix(".o")], package / LIBRARY_NAME, **tools))
     for command in commands:
         subprocess.run(command, check=True)
 
@@ -71,7 +80,8 @@ def binding_site() -> Path:
     """A folder with both packages, on sys.path; compiled when their sources, the compiler or torch changed."""
     torch = pytest.importorskip("torch")
     package = Path(host_library.__file__).parent
-    sources = [*(KERNELS / "host").iterdir(), KERNELS / FAMILY.plan, Path(__file__)]
+    sources = [*(KERNELS / "host").iterdir(), KERNELS / FAMILY.plan, KERNELS / HOPPER.plan, Path(__file__)]
+    sources.append(KERNELS / "hopper" / "args.cuh")
     sources += [package / name for name in ("host_library.py", "kernel_table.py", "wheel_template.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in sources)
     key = sha256(f"{text}{torch.__version__}{torch_root()}{cuda_root()}{host_compiler()}")
@@ -86,6 +96,6 @@ def binding_site() -> Path:
                 made.rename(folder)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
-    for name in NAMESPACES:
+    for name in (*NAMESPACES, BY_MAPS):
         importlib.import_module(name)
     return folder

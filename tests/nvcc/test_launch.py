@@ -23,7 +23,8 @@ RUNTIME = r"""
 #include "host/launch.h"
 
 extern "C" {
-const KernelRow flashladder_kernels[] = {{"config", "fp16", 128, 64, 128, 96, 4096, 80, 0, nullptr}};
+const KernelRow flashladder_kernels[] = {{"config", "fp16", 128, 64, 128, 96, 4096, LEAST, 0, nullptr, ALONE,
+                                         0, 0, {}}};
 const int flashladder_n_kernels = 1;
 const char flashladder_namespace[] = "flashladder_07", flashladder_arches[] = "sm_80", flashladder_ptx[] = "compute_80";
 
@@ -82,7 +83,7 @@ int main() {
 """
 
 
-def said(folder: Path, capability: int) -> list[str]:
+def said(folder: Path, capability: int, least: int = 80, *, alone: bool = False) -> list[str]:
     """What the runtime of a GPU of compute capability N.5 is asked for, or the launcher's error."""
     try:
         compiler = host_compiler()
@@ -90,6 +91,7 @@ def said(folder: Path, capability: int) -> list[str]:
         pytest.skip(str(error))
     (folder / "main.cpp").write_text("#include <stdexcept>\n" + RUNTIME, encoding="utf-8")
     includes = [f"-I{KERNELS}", "-isystem", str(cuda_root() / "include"), f"-DCAPABILITY={capability}"]
+    includes += [f"-DLEAST={least}", f"-DALONE={int(alone)}"]
     sources = [str(folder / "main.cpp"), str(KERNELS / "host" / "launch.cpp")]
     subprocess.run([str(compiler), "-std=c++17", *includes, *sources, "-o", str(folder / "program")], check=True)
     return subprocess.run([str(folder / "program")], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -111,3 +113,11 @@ def test_a_gpu_that_is_too_old_is_named(tmp_path: Path) -> None:
         "device 1",
         "flashladder_07: q: expected a GPU of compute capability 8.0 or later, found sm_75 ()",
     ]
+
+
+def test_code_for_one_capability_is_refused_by_every_other_one(tmp_path: Path) -> None:
+    for capability in (8, 10):
+        assert said(tmp_path, capability, 95, alone=True)[1:] == [
+            f"flashladder_07: q: expected a GPU of compute capability 9.5, no other, found sm_{capability}5 ()",
+        ]
+    assert len(said(tmp_path, 9, 95, alone=True)) == 6

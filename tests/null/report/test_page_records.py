@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate
 import json
-from pathlib import Path
 import re
 
 import pytest
@@ -157,4 +156,5 @@ def test_a_note_is_markup_and_markup_in_it_is_text() -> None:
 
 def test_every_note_of_the_ladder_renders() -> None:
     for path in sorted((ROOT / "iterations" / "notes").glob("*.md")):
-        assert "<table>" in html(path.read_text(encoding="utf-8")) or path == Path(path.parent, "01.md")
+        first = path.stem in ("01", "20")  # of its family: there is nothing to compare it with
+        assert "<table>" in html(path.read_text(encoding="utf-8")) or first

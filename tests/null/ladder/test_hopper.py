@@ -1,0 +1,261 @@
+"""The Hopper family: its configurations and short form, what goes with what, its tuning space, unit and targets."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+import re
+from typing import Any
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.ladder.compose import included_files, part_files, translation_unit
+from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
+from flashladder.ladder.families.hopper import FAMILY
+from flashladder.ladder.families.hopper.config import HopperConfig
+from flashladder.ladder.families.hopper.parts import VALUES, Parts, at_launch, contradictions
+from flashladder.ladder.families.hopper.space import EXCLUSIONS
+from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import begun, load_all, load_iteration, runnable
+from flashladder.ladder.selection import one_config
+from flashladder.machine_code.ptxas import PtxasUsage
+
+LADDER = [step for step in load_all() if step.family is FAMILY]
+SPACE = {c.with_dtype(d) for step in LADDER for c in FAMILY.legal_configs(step.parts) for d in ("fp16", "bf16")}
+LAST = HopperConfig("fp16", 128, 128, 128, 2, 2, 2, 24, 240, overlap=True)
+FIRST = HopperConfig("bf16", 128, 128, 64, 1, 2, 2)
+
+
+def test_short_form_brief_and_slug() -> None:
+    assert str(LAST) == "(FP16, 128, 128, 128, 2): stages_2_2+registers_24_240+overlap"
+    assert (LAST.brief(), LAST.tile) == ("128,128,2 2_2 24_240", "128,128,2")
+    assert LAST.slug() == "fp16_128_128_128_2_stages_2_2_registers_24_240_overlap"
+    assert str(FIRST) == "(BF16, 128, 128, 64, 1): stages_2_2"
+    assert (FIRST.brief(), FIRST.slug()) == ("128,64,1 2_2", "bf16_128_128_64_1_stages_2_2")
+
+
+def test_round_trip_and_names_are_unique_over_the_whole_space() -> None:
+    assert len(SPACE) > 400
+    for config in SPACE:
+        assert KernelConfig.parse(config.short_form()) == config
+    slugs = {config.slug() for config in SPACE}
+    assert len(slugs) == len(SPACE)
+    assert all(re.fullmatch(r"[a-z0-9_]{1,120}", slug) for slug in slugs)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(FP16, 128, 128, 128, 02): stages_2_2",
+        "(FP16, 128, 128, 128, 2): stages_2_2+registers_0_0",
+        "(FP16, 128, 128, 128, 2): stages_2_2+registers_024_240",
+    ],
+)
+def test_another_spelling_is_refused_with_the_right_one(text: str) -> None:
+    with pytest.raises(FlashladderError, match="not the short form of a kernel configuration: expected"):
+        KernelConfig.parse(text)
+
+
+@pytest.mark.parametrize("text", ["(FP16, 128, 128, 128, 2): stages_2", "(FP16, 128, 64, 2): stages_2_2+overlap", "x"])
+def test_what_is_no_short_form_of_it_is_left_to_others(text: str) -> None:
+    assert HopperConfig.match(text) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("dtype", "fp8"), ("B_r", 0), ("k_stages", 0), ("n_consumers", True), ("consumer_registers", -8), ("overlap", 1)],
+)
+def test_bad_fields_are_named(field: str, value: Any) -> None:
+    with pytest.raises(FlashladderError, match=f"bad kernel configuration, {field}: expected"):
+        replace(LAST, **{field: value})
+    with pytest.raises(FrozenInstanceError):
+        setattr(LAST, field, value)
+
+
+def test_what_a_cta_takes() -> None:
+    assert (LAST.n_threads, FIRST.n_threads) == (384, 128)
+    assert LAST.smem_bytes == 256 * (128 + 4 * 128) + 5 * 16
+    assert FIRST.smem_bytes == 256 * (128 + 4 * 64) + 5 * 16
+    assert (LAST.rows, FIRST.rows, LAST.q_stages) == (64, 128, 1)
+    assert LAST.multiples == {}, "any length will do"
+    assert LAST.needs()["registers_per_thread"][0] == 240
+    assert [at_launch(one) for one in (LAST, FIRST, replace(LAST, n_consumers=3))] == [168, 512, 128]
+
+
+def parts(step: int = 24, **change: str) -> Parts:
+    found: Parts = replace(load_iteration(step).parts, **change)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "concerns"),
+    [
+        ({"roles": "together"}, ("mainloop", "roles")),
+        ({"mainloop": "mma_sync"}, ("mainloop", "roles")),
+        ({"roles": "together", "mainloop": "wgmma", "scheduler": "another"}, ("roles", "scheduler")),
+    ],
+)
+def test_parts_that_exclude_each_other_are_named(wrong: dict[str, str], concerns: tuple[str, ...]) -> None:
+    assert [found.concerns for found in contradictions(parts(**wrong))] == [concerns]
+    assert not list(contradictions(parts()))
+
+
+@pytest.mark.parametrize(
+    ("step", "knobs", "reason"),
+    [
+        (24, {"overlap": False}, "overlap must be True: mainloop overlapped decides it"),
+        (21, {"producer_registers": 24}, "producer_registers must be 0: roles together have no producer"),
+        (24, {"n_consumers": 3, "B_r": 192}, "n_consumers 3: two warpgroups take turns in roles ping_pong"),
+        (24, {"d_head": 64}, "d_head 64: the kernels are written for 128"),
+        (22, {"n_consumers": 4, "B_r": 256}, "n_consumers 4: a CTA has at most 3 warpgroups that multiply"),
+        (22, {"B_c": 120}, "B_c 120: must be a multiple of 16, the k of P V's product"),
+        (22, {"B_c": 208}, "B_c 208: 64 to 192 columns of S fit a warpgroup's registers beside O"),
+        (22, {"B_c": 272}, "B_c 272: one copy brings at most 256 rows"),
+        (22, {"k_stages": 5}, "k_stages 5: a ring has at most 4 stages"),
+        (22, {"k_stages": 4, "v_stages": 4}, f"bytes of shared memory: a CTA has at most {MAX_SMEM_BYTES}"),
+        (22, {"B_r": 64}, "B_r 64 with 2 warpgroups: a wgmma has 64 query rows"),
+        (20, {"B_r": 96}, "B_r 96 with 1 warpgroups: each has a multiple of 64 query rows"),
+        (24, {"v_stages": 1}, "v_stages 1: the next tile is asked for while one is read, so that there are two"),
+        (20, {"k_stages": 1}, "k_stages 1: the next tile is asked for while one is read, so that there are two"),
+        (22, {"consumer_registers": 236}, "consumer_registers 236: a multiple of 8 from 24 to 240"),
+        (22, {"producer_registers": 16}, "producer_registers 16: a multiple of 8 from 24 to 240"),
+        (22, {"producer_registers": 40}, "consumer_registers 240: 520 are dealt out, the launch brings 504"),
+    ],
+)
+def test_what_parts_cannot_express_says_why(step: int, knobs: dict[str, Any], reason: str) -> None:
+    own = load_iteration(step)
+    config = own.configs["h200"]
+    assert FAMILY.conflicts(own.parts, config) == ()
+    found = FAMILY.conflicts(own.parts, replace(config, **knobs))
+    assert any(one == reason or one.endswith(reason) for one in found), found
+
+
+def test_one_stage_of_k_is_legal_beside_a_producer() -> None:
+    own = load_iteration(24)
+    assert FAMILY.conflicts(own.parts, replace(own.configs["h200"], k_stages=1)) == ()
+
+
+def test_fit_sets_what_the_parts_decide_and_a_brief_is_read_back() -> None:
+    older, newer = load_iteration(21), load_iteration(24)
+    assert FAMILY.fit(older.parts, LAST) == replace(LAST, producer_registers=0, consumer_registers=0, overlap=False)
+    assert FAMILY.fit(newer.parts, replace(LAST, overlap=False)) == LAST
+    assert one_config(newer, "128,128,2 2_2 24_240") == LAST
+    assert FAMILY.of_brief(newer.parts, "128,64,4 2_2_2") is None
+    assert FAMILY.to_knobs(newer.parts, LAST) == {
+        "B_r": "128", "B_c": "128", "n_consumers": "2", "k_stages": "2", "v_stages": "2",
+        "producer_registers": "24", "consumer_registers": "240",
+    }  # fmt: skip
+    assert "producer_registers" not in FAMILY.to_knobs(older.parts, FAMILY.fit(older.parts, LAST))
+
+
+def test_every_value_is_used_by_some_iteration() -> None:
+    for concern, values in VALUES.items():
+        assert {getattr(step.parts, concern) for step in LADDER} == set(values), concern
+
+
+def test_every_rule_excludes_something_that_no_other_one_does() -> None:
+    space = FAMILY.legal_configs(load_iteration(22).parts)
+    for rule in EXCLUSIONS:
+        only = [config for config in space if [one.name for one in FAMILY.excluded_by(config)] == [rule.name]]
+        assert only, f"{rule.name} is implied by the others"
+
+
+def test_the_tuning_space_has_the_tiles_that_are_asked_for() -> None:
+    space = FAMILY.tuning_space(load_iteration(24).parts)
+    tiles = {(config.B_r, config.B_c) for config in space}
+    assert {(128, 128), (128, 144), (128, 176)} <= tiles
+    assert {(24, 240), (40, 232)} == {(one.producer_registers, one.consumer_registers) for one in space}
+    assert all(config.smem_bytes <= MAX_SMEM_BYTES for config in space)
+
+
+def test_an_incomplete_configuration_is_named() -> None:
+    with pytest.raises(
+        FlashladderError, match=r"expected B_r, B_c, n_consumers, k_stages, v_stages, found no k_stages"
+    ):
+        FAMILY.first_config({"B_r": 128, "B_c": 64, "n_consumers": 1})
+
+
+def test_its_code_runs_on_one_architecture() -> None:
+    targets = FAMILY.targets
+    assert (targets.ptx, targets.arches, targets.alone) == ("compute_90a", ("sm_90a",), True)
+    assert [targets.serving(arch) for arch in ("sm_90", "sm_90a", "sm_80", "sm_100")] == [
+        "sm_90a",
+        "sm_90a",
+        None,
+        None,
+    ]
+    assert [FAMILY.runs_on(arch) for arch in ("sm_80", "sm_90", "sm_90a", "sm_100", "sm_120")] == [
+        False, True, True, False, False,
+    ]  # fmt: skip
+    ampere = load_iteration(1).family
+    assert [ampere.targets.serving(arch) for arch in ("sm_80", "sm_90", "sm_90a", "sm_100")] == [
+        "sm_80", "sm_90", None, None,
+    ]  # fmt: skip
+    assert ampere.runs_on("sm_100")
+    assert load_gpus()["h200"].runs("sm_90a")
+    assert not load_gpus()["a100"].runs("sm_90a")
+
+
+def test_where_it_does_not_run_a_line_says_what_it_needs() -> None:
+    told: list[str] = []
+    assert runnable([16, 24], "sm_80", told.append) == [16]
+    assert told == ["iteration 24: not run here: needs sm_90a"]
+    assert runnable([16, 24], "sm_90") == [16, 24]
+
+
+def test_it_has_a_configuration_everywhere_though_it_does_not_fit_there() -> None:
+    step = load_iteration(24)
+    assert load_gpus()["rtx3090"].excess(step.configs["rtx3090"]) is not None
+    assert step.configs["rtx3090"] == step.configs["h200"]
+
+
+def test_a_results_file_owes_the_steps_of_the_families_that_it_is_about() -> None:
+    ladder = load_all()
+    assert [step.number for step in begun(ladder, [3])] == list(range(1, 20))
+    assert [step.number for step in begun(ladder, [22, 99])] == [step.number for step in LADDER]
+    assert begun(ladder, [1, 24]) == ladder
+    assert begun(ladder, []) == ()
+
+
+def test_commands_that_follow_one_warp_for_all_refuse_it() -> None:
+    message = "trace follows one warp for all: expected kernels whose warps run alike, found the family hopper"
+    with pytest.raises(FlashladderError, match=message):
+        FAMILY.require_alike("trace")
+    load_iteration(1).family.require_alike("trace")
+
+
+def test_the_unit_names_sizes_and_one_type_per_concern() -> None:
+    step = load_iteration(24)
+    text = translation_unit(step, LAST.with_dtype("bf16"))
+    for line in (
+        "using value_t = flashladder::bf16;", "static constexpr int B_c = 128;",
+        "static constexpr int n_threads = 384;",
+        "static constexpr int consumer_registers = 240;", f"static constexpr int smem_bytes = {LAST.smem_bytes};",
+        "using Roles = flashladder::hopper::PingPong;", "using Mainloop = flashladder::hopper::Overlapped;",
+        '#include "hopper/roles/ping_pong.cuh"', '#include "hopper/entry.cuh"',
+    ):  # fmt: skip
+        assert text.count(line) == 1, line
+    files = part_files(step, LAST)
+    assert files[:3] == ("hopper/roles/ping_pong.cuh", "hopper/mainloop/overlapped.cuh", "hopper/flash_fwd_tma.cuh")
+    included = {path.as_posix().rpartition("kernels/")[2] for path in included_files(text)}
+    assert set(files) <= included
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        ({}, ""),
+        ({"warnings": ("ptxas info    : (C7512) Potential Performance Loss: x",)}, "(C7512)"),
+        ({"warnings": ("ptxas info    : (C7508) setmaxnreg ignored",)}, "(C7508)"),
+        ({"warnings": ("ptxas warning : something else",)}, ""),
+        ({"spill_stores": 4}, "0 bytes of stack, 4 stored and 0 loaded in spills"),
+        ({"spill_loads": 8}, "8 loaded in spills"),
+        ({"stack": 16}, "16 bytes of stack"),
+    ],
+)
+def test_serialised_products_and_spills_are_not_fit_to_ship(found: dict[str, Any], problem: str) -> None:
+    usage = replace(PtxasUsage("sm_90a", 168, 0, 0, 0, 16, 0, None, 1.0), **found)
+    said = FAMILY.refuses(usage)
+    assert problem in said
+    assert bool(said) == bool(problem)
+    assert load_iteration(16).family.refuses(usage) == ""

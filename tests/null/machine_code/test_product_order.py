@@ -1,0 +1,96 @@
+"""Where work stands against a warpgroup's products, on listings that are written down here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.machine_code.product_order import steady, stretches, under_products
+from flashladder.machine_code.sass import Instruction, Sass
+from flashladder.view.order import order
+
+PRODUCT, LAST = "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24", "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24, gsb0"
+WAIT = "WARPGROUP.DEPBAR.LE gsb0, 0x{}"
+
+
+def code(*texts: str, begin: int = 0x100) -> tuple[Instruction, ...]:
+    """Instructions one after another."""
+    made = []
+    for place, text in enumerate(texts):
+        opcode, _, operands = text.partition(" ")
+        made.append(Instruction(begin + 16 * place, "", opcode, operands))
+    return tuple(made)
+
+
+TURN = code(
+    "SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45+0x28010], R7", "@!P1 BRA", "BAR.SYNC.DEFER_BLOCKING R2, 0x100",
+    "WARPGROUP.ARRIVE", PRODUCT, "UIADD3 UR8, UR8, 0x2", LAST, PRODUCT, LAST, "BAR.ARV R11, 0x100",
+    WAIT.format(1), "SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR45], RZ", "MUFU.EX2 R0, R4", "FADD R1, R1, R0",
+    "MUFU.EX2 R2, R4", WAIT.format(0), "MUFU.EX2 R3, R4", "F2FP.F16.F32.PACK_AB R4, R2, R3", "BRA `(.L_x_7)",
+)  # fmt: skip
+
+
+def test_work_between_a_commit_and_its_wait_is_under_products() -> None:
+    assert under_products(TURN) == {"mufu_under_products": 2, "f2fp_under_products": 0, "fadd_under_products": 1}
+
+
+def test_a_group_that_a_round_leaves_under_way_covers_the_beginning_of_the_next() -> None:
+    loop = code("MUFU.EX2 R0, R4", WAIT.format(0), "MUFU.EX2 R1, R4", PRODUCT, LAST, "F2FP.F16 R2, R0, R1")
+    assert under_products(loop) == {"mufu_under_products": 1, "f2fp_under_products": 1, "fadd_under_products": 0}
+
+
+def test_a_wait_that_leaves_one_group_keeps_what_follows_covered() -> None:
+    both = code(PRODUCT, LAST, PRODUCT, LAST, WAIT.format(1), "MUFU.EX2 R0, R4", WAIT.format(0))
+    assert under_products(both)["mufu_under_products"] == 1
+    alone = code(PRODUCT, LAST, WAIT.format(0), "MUFU.EX2 R0, R4")
+    assert under_products(alone)["mufu_under_products"] == 0
+
+
+def test_without_products_of_a_warpgroup_there_is_nothing_to_measure() -> None:
+    assert under_products(code("HMMA.16816.F32 R0, R1, R2, R3", "MUFU.EX2 R0, R4")) == {}
+
+
+def test_events_are_told_with_what_stands_behind_them() -> None:
+    found = stretches(TURN)
+    assert [one.event for one in found] == [
+        "wait for an mbarrier", "wait at a barrier", "fence before products", "2 products 64x128x16, a group",
+        "2 products 64x128x16, a group", "arrive at a barrier", "wait until 1 group is left", "arrive on an mbarrier",
+        "wait until 0 groups are left",
+    ]  # fmt: skip
+    assert [one.pending for one in found] == [0, 0, 0, 1, 2, 2, 1, 1, 0]
+    assert [one.counts for one in found[-2:]] == [{"MUFU": 2, "FADD": 1}, {"MUFU": 1, "F2FP": 1}]
+    assert [f"{one.address:x}" for one in found[:3]] == ["100", "120", "130"]
+
+
+def test_a_loop_that_begins_within_has_a_stretch_without_event() -> None:
+    first = stretches(code("MUFU.EX2 R0, R4", "BAR.SYNC.DEFER_BLOCKING R2, 0x100"))[0]
+    assert (first.event, first.counts) == ("", {"MUFU": 1})
+
+
+def test_blocks_that_lie_apart_repeat_a_wait_and_do_not_count() -> None:
+    again = code("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", "MUFU.EX2 R9, R9", begin=0x4000)
+    assert steady((*TURN, *again)) == TURN
+
+
+def loop_of(turn: tuple[Instruction, ...]) -> Sass:
+    """A kernel that is this loop."""
+    back = replace(turn[-1], opcode="BRA", operands="`(.L_x_0)", predicate="@P0")
+    whole = (*turn[:-1], back, Instruction(back.address + 16, "", "EXIT", ""))
+    moved = tuple(replace(one, address=one.address - turn[0].address) for one in whole)
+    return Sass(moved, {".L_x_0": 0})
+
+
+def test_the_table_ends_with_how_much_is_under_products() -> None:
+    text = order("kernel", loop_of(TURN))
+    assert text.startswith("kernel\nmain loop, 19 instructions\n")
+    assert text.endswith("Under products: 2 of 3 MUFU, 0 of 1 F2FP, 1 of 1 FADD.")
+    assert "2 products 64x128x16, a group" in text
+    plain = order("kernel", loop_of(code("BAR.SYNC.DEFER_BLOCKING R2", "HMMA.16816.F32 R0", "MUFU.EX2 R0", "BRA")))
+    assert plain.endswith("mma are waited for where they stand.")
+
+
+def test_a_kernel_without_a_loop_is_refused() -> None:
+    with pytest.raises(FlashladderError, match="kernel: the kernel has no loop"):
+        order("kernel", Sass(code("EXIT"), {}))
