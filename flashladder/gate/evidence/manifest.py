@@ -40,7 +40,7 @@ MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more wa
     "h200": {
         LADDERS: 6, "timings": 12, "accuracy": 1,
         "sanitizers": 1, "counters": 1, "table": 1, "opinions": 1, "tests": 3, "seconds": 1,
-        "trials": 2, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
+        "trials": 3, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
     },
     "h100": {LADDERS: 3, "timings": 3, "accuracy": 1},
 }  # fmt: skip
