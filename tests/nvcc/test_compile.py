@@ -17,8 +17,10 @@ from flashladder.build.compile import compile_many, cubin_for, ptx_for, table_ro
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import CubinEntry, Tools, cubin_entry, ptx_entry
 from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.family import Family
+from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.ptxas import from_csv, to_csv
 from flashladder.toolchain.wheels import demangle, find_toolchain
 
@@ -218,3 +220,32 @@ def test_another_toolchain_is_another_entry_of_the_store(tools: Tools, tmp_path:
     other = tools_of(replace(toolchain, versions=newer))
     assert set(other.ptx_versions.values()) & set(newer.values()) == {newer[name] for name in compiling.PTX_PACKAGES}
     assert other.ptxas_version == newer["nvidia-cuda-nvcc"]
+
+
+SERIALISED = "(FP16, 128, 128, 128, 2): stages_2_2+registers_24_160+overlap"  # 160 registers for O, S and P
+
+
+def test_products_that_ptxas_serialised_are_a_build_error_of_their_family(tools: Tools) -> None:
+    del tools
+    iteration, config = load_iteration(24), KernelConfig.parse(SERIALISED)
+    with pytest.raises(FlashladderError) as caught:
+        compile_many([(iteration, config, "sm_90")])
+    message = str(caught.value)
+    assert f"iteration 24 {SERIALISED}: what ptxas made is not fit to ship" in message
+    assert "expected no note C75.. and nothing spilled on sm_90a, found ptxas info" in message
+    assert "(C7512)" in message
+    assert "ptxas.log" in message
+    (entry,) = compile_many([(iteration, config, "sm_90a")], debug=True)  # where nobody asks how fast it is
+    assert entry.arch == "sm_90a"
+
+
+def test_sm_90_is_served_by_code_for_it_alone(tools: Tools) -> None:
+    del tools
+    iteration = load_iteration(24)
+    found = [cubin_for(iteration, iteration.configs["h200"], arch).arch for arch in ("sm_90", "sm_90a")]
+    assert found == ["sm_90a", "sm_90a"]
+    with pytest.raises(FlashladderError, match="has no code for this: expected sm_90a, found sm_80"):
+        cubin_for(iteration, iteration.configs["h200"], "sm_80")
+    older = load_iteration(16)
+    with pytest.raises(FlashladderError, match="found sm_90a"):
+        cubin_for(older, older.configs["h200"], "sm_90a")

@@ -82,8 +82,8 @@ def test_what_a_cta_takes() -> None:
     assert [at_launch(one) for one in (LAST, FIRST, replace(LAST, n_consumers=3))] == [168, 512, 128]
 
 
-def parts(step: int = 24, **change: str) -> Parts:
-    found: Parts = replace(load_iteration(step).parts, **change)
+def parts(**change: str) -> Parts:
+    found: Parts = replace(load_iteration(24).parts, **change)
     return found
 
 
@@ -161,7 +161,7 @@ def test_every_rule_excludes_something_that_no_other_one_does() -> None:
 
 
 def test_the_tuning_space_has_the_tiles_that_are_asked_for() -> None:
-    space = FAMILY.tuning_space(load_iteration(24).parts)
+    space = [one for one in FAMILY.tuning_space(load_iteration(24).parts) if isinstance(one, HopperConfig)]
     tiles = {(config.B_r, config.B_c) for config in space}
     assert {(128, 128), (128, 144), (128, 176)} <= tiles
     assert {(24, 240), (40, 232)} == {(one.producer_registers, one.consumer_registers) for one in space}
