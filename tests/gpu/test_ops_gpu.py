@@ -18,6 +18,7 @@ import pytest
 
 import flashladder
 from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_all, load_iteration
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +51,16 @@ print("ok")
 """
 
 
-INSTALLED = [number for number in range(1, 17) if find_spec(f"flashladder_{number:02d}") is not None]
+HERE = "sm_{}{}".format(*torch.cuda.get_device_capability())
+LADDER = [step for step in load_all() if step.family.runs_on(HERE)]
+INSTALLED = [step.number for step in LADDER if find_spec(f"flashladder_{step.number:02d}") is not None]
+LAST = {step.family.name: step.number for step in LADDER if step.number in INSTALLED}  # of each family
+ANY_LENGTH = [
+    step.number
+    for step in LADDER
+    if step.number in INSTALLED and not any(config.multiples for config in step.configs.values())
+]
+LENGTHS = (1, 17, 129, 1000, 4097)  # the last two with a ragged block of keys behind many whole ones
 
 
 @pytest.fixture(params=INSTALLED)
@@ -62,12 +72,12 @@ def iteration(request: pytest.FixtureRequest) -> int:
 Triple = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
 
 
-def inputs(dtype: str = "float16", device: str = "cuda") -> Triple:
+def inputs(dtype: str = "float16", device: str = "cuda", shape: tuple[int, int, int, int] = SHAPE) -> Triple:
     """q, k, v: N(0, 1) from a fixed seed."""
     generator = torch.Generator(device).manual_seed(20)
 
     def draw() -> torch.Tensor:
-        return torch.randn(SHAPE, dtype=getattr(torch, dtype), device=device, generator=generator)
+        return torch.randn(shape, dtype=getattr(torch, dtype), device=device, generator=generator)
 
     return draw(), draw(), draw()
 
@@ -92,7 +102,7 @@ def operators(iteration: int) -> Any:
 
 
 def test_every_iteration_is_installed() -> None:
-    missing = [str(number) for number in range(1, 17) if number not in INSTALLED]
+    missing = [str(step.number) for step in LADDER if step.number not in INSTALLED]
     if missing:
         pytest.skip(f"not installed, so not tried here: iterations {', '.join(missing)} (nox -s build-iteration-N)")
 
@@ -130,12 +140,12 @@ def test_out_is_written_everywhere(iteration: int) -> None:
 
 
 def test_views_of_one_packed_buffer(iteration: int) -> None:
-    """q, k, v and out interleaved, 16 heads each; iteration 16 is built for another row stride and must say so."""
+    """q, k, v and out interleaved, 16 heads each; what is built for another row stride must say so."""
     tensors = inputs()
     buffer = torch.stack([*tensors, torch.full_like(tensors[0], float("nan"))], dim=2)
     views = (buffer[:, :, 0], buffer[:, :, 1], buffer[:, :, 2])
     out = buffer[:, :, 3]
-    if iteration == 16:
+    if load_iteration(iteration).row_stride:
         with pytest.raises(ValueError, match=r"q: expected a seq_len stride of 2048 elements.*found 8192"):
             flashladder.forward(*views, iteration=iteration, out=out)
         return
@@ -145,12 +155,48 @@ def test_views_of_one_packed_buffer(iteration: int) -> None:
 
 
 def test_another_order_of_dimensions_in_memory(iteration: int) -> None:
-    """Heads before positions: only strides differ. Iteration 16 fixes the row stride."""
-    if iteration == 16:
-        pytest.skip("iteration 16 fixes the row stride")
+    """Heads before positions: only strides differ."""
+    if load_iteration(iteration).row_stride:
+        pytest.skip(f"iteration {iteration} fixes the row stride")
     q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in inputs())
     tensors = (q, k, v)
     assert is_attention(flashladder.forward(*tensors, iteration=iteration), tensors)
+
+
+@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
+@pytest.mark.parametrize("number", ANY_LENGTH)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_length_and_nothing_beyond_it(number: int, length: int, dtype: str) -> None:
+    """Rows in front of a tensor and behind it stay as they were: copies end where the tensor does."""
+    tensors = inputs(dtype, shape=(2, length, 3, 128))
+    around = torch.full((2, length + 128, 3, 128), 7.0, dtype=tensors[0].dtype, device="cuda")
+    out = around[:, 64 : 64 + length]
+    flashladder.forward(*tensors, iteration=number, out=out)
+    assert is_attention(out, tensors)
+    assert bool((around[:, :64] == 7).all())
+    assert bool((around[:, 64 + length :] == 7).all())
+
+
+@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
+@pytest.mark.parametrize("number", ANY_LENGTH)
+def test_one_k_and_v_for_all_samples_and_heads(number: int) -> None:
+    """Strides of 0, as expand() makes them."""
+    q, k, v = inputs()
+    tensors = (q, k[:1, :, :1].expand(SHAPE), v[:1, :, :1].expand(SHAPE))
+    assert is_attention(flashladder.forward(*tensors, iteration=number), tensors)
+
+
+@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
+@pytest.mark.parametrize("number", ANY_LENGTH)
+def test_tensors_that_come_and_go_at_one_address_have_maps_of_their_own(number: int) -> None:
+    """The allocator hands the same bytes out again, for other shapes and strides."""
+    for length in (512, 200, 512, 72, 200):
+        tensors = inputs(shape=(1, length, 4, 128))
+        assert is_attention(flashladder.forward(*tensors, iteration=number), tensors)
+        q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in tensors)
+        assert is_attention(flashladder.forward(q, k, v, iteration=number), tensors)
+        del tensors, q, k, v
 
 
 def test_opcheck(iteration: int) -> None:
@@ -187,10 +233,11 @@ def test_cuda_graph_replays_on_new_inputs(iteration: int) -> None:
 
 
 @pytest.mark.skipif(not INSTALLED, reason="no iteration is installed (nox -s build-iteration-N)")
-def test_cuda_graph_at_the_first_use_of_a_process() -> None:
-    """Loading the kernel must not disturb a capture. A process takes 7 s, so only the last iteration is tried."""
+@pytest.mark.parametrize("family", sorted(LAST))
+def test_cuda_graph_at_the_first_use_of_a_process(family: str) -> None:
+    """Neither loading a kernel nor making its tensor maps must disturb a capture. A process takes 7 s: the last ones."""
     done = subprocess.run(
-        [sys.executable, "-c", CAPTURE_FIRST, str(INSTALLED[-1])], capture_output=True, text=True, check=False
+        [sys.executable, "-c", CAPTURE_FIRST, str(LAST[family])], capture_output=True, text=True, check=False
     )
     assert done.stdout == "ok\n", done.stderr
 
