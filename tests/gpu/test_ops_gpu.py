@@ -235,7 +235,7 @@ def test_cuda_graph_replays_on_new_inputs(iteration: int) -> None:
 @pytest.mark.skipif(not INSTALLED, reason="no iteration is installed (nox -s build-iteration-N)")
 @pytest.mark.parametrize("family", sorted(LAST))
 def test_cuda_graph_at_the_first_use_of_a_process(family: str) -> None:
-    """Neither loading a kernel nor making its tensor maps must disturb a capture. A process takes 7 s: the last ones."""
+    """Neither loading a kernel nor making its maps may disturb a capture. A process takes 7 s: the last of a family."""
     done = subprocess.run(
         [sys.executable, "-c", CAPTURE_FIRST, str(LAST[family])], capture_output=True, text=True, check=False
     )
