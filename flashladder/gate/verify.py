@@ -37,6 +37,7 @@ from flashladder.results.schema import (
     BenchResult,
     CounterResult,
     EmulatedSweepResult,
+    EnergyResult,
     SanitizerResult,
     SecondOpinionResult,
 )
@@ -234,6 +235,8 @@ def _told(result: AnyResult) -> str:
         what = f"{len(result.cells)} cells"
     elif isinstance(result, CounterResult | SanitizerResult):
         what = f"{len(result.kernels)} kernels"
+    elif isinstance(result, EnergyResult):
+        what = f"{len(result.runs)} runs"
     else:
         what = f"{len(result.cases)} cases"
     return f"{result.kind}, {what}"

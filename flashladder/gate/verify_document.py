@@ -28,6 +28,7 @@ from flashladder.results.schema import (
     CheckResult,
     EmulatedCheckResult,
     EmulatedSweepResult,
+    EnergyResult,
     SecondOpinionResult,
 )
 
@@ -91,6 +92,8 @@ def _dtypes(result: AnyResult) -> list[str]:
         used = [(series.kernel, group.dtype) for group in result.groups for series in group.series]
     elif isinstance(result, CheckResult | EmulatedCheckResult):
         used = [(case.kernel, case.dtype) for case in result.cases]
+    elif isinstance(result, EnergyResult):
+        used = [(run.subject, run.dtype) for run in result.runs]
     found = [
         f"kernel {key}: dtype {own[key]}, of a configuration for {form}"
         for key, form in forms.items()

@@ -72,6 +72,11 @@ class Telemetry:
             throttle_bits=bits,
         )
 
+    def energy_mj(self) -> int | None:
+        """Millijoules that the GPU has taken since its driver was loaded; ticks about ten times a second."""
+        found = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        return None if found is None else int(found)
+
     def identity(self, *, n_sm: int, l2_bytes: int) -> Gpu:
         """Who this GPU is; the number of SMs and the size of its L2 in bytes come from CUDA."""
         name = _text(self._ask("nvmlDeviceGetName"))

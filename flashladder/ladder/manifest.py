@@ -173,6 +173,17 @@ class Rates(_Strict):
     repeats: Some
 
 
+class Energy(_Strict):
+    """Runs of some seconds of these kernels and references in turn, with their joules."""
+
+    holds: Literal["energy"]
+    of: Kernels
+    references: list[ReferenceName] = []
+    seq_lens: Lengths
+    turns: Some
+    seconds: Annotated[float, Field(gt=0, description="of a run, at least")]
+
+
 class Accuracy(_Strict):
     """Errors of iterations and of FA2 against fp64, on so many inputs in each dtype."""
 
@@ -189,7 +200,20 @@ class Other(_Strict):
 
 Held = Annotated[
     Union[  # noqa: UP007  # a discriminated union reads as one
-        Timings, Cases, Sanitizers, Counters, Opinions, Records, Log, Programs, Seconds, Trials, Rates, Accuracy, Other
+        Timings,
+        Cases,
+        Sanitizers,
+        Counters,
+        Opinions,
+        Records,
+        Log,
+        Programs,
+        Seconds,
+        Trials,
+        Rates,
+        Energy,
+        Accuracy,
+        Other,
     ],
     Field(discriminator="holds"),
 ]

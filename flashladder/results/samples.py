@@ -6,6 +6,7 @@ Why apart from `flashladder.results.schema`: the timer, the checker and what rea
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -173,3 +174,50 @@ class Opinion(Strict):
     def of(self, subject: str) -> Timings | None:
         """The timings of a subject; None when the tool did not time it."""
         return next((one for one in self.timings if one.subject == subject), None)
+
+
+class Sustained(Strict):
+    """One subject at one dtype and shape, launched back to back between two ticks of the GPU's energy counter.
+
+    Attributes:
+        subject: a kernel's key, ``fa2``, or a reference's name.
+        turn: which of its turns; all subjects of a cell have their first before any has its second.
+        launches: between the ticks.
+        seconds: likewise; joules likewise.
+        samples: looks at the GPU meanwhile.
+    """
+
+    subject: str
+    dtype: Dtype
+    shape: Shape
+    turn: int = Field(ge=0)
+    launches: int = Field(gt=0)
+    seconds: float = Field(gt=0)
+    joules: float = Field(gt=0)
+    samples: tuple[Sample, ...]
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all launches."""
+        return self.launches * self.shape.flops
+
+    @property
+    def tflops(self) -> float:
+        """TFLOP/s, launches and gaps between them included, with whatever the L2 holds."""
+        return self.flops / self.seconds / 1e12
+
+    @property
+    def watts(self) -> float:
+        """Mean power in W."""
+        return self.joules / self.seconds
+
+    @property
+    def pj_per_flop(self) -> float:
+        """Picojoules per floating-point operation, the idle card's share included."""
+        return self.joules / self.flops * 1e12
+
+    @property
+    def sm_clock_mhz(self) -> float | None:
+        """Median SM clock in MHz; None where the GPU does not tell."""
+        clocks = [one.sm_clock_mhz for one in self.samples if one.sm_clock_mhz is not None]
+        return median(clocks) if clocks else None

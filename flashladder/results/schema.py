@@ -23,45 +23,27 @@ from flashladder.results.origin import (
     Result,
     kernel_key,
 )
-from flashladder.results.samples import Accuracy, Block, Group, Method, Opinion, Pair, Sample, Series, Shape, Strict
+from flashladder.results.samples import (
+    Accuracy,
+    Block,
+    Group,
+    Method,
+    Opinion,
+    Pair,
+    Sample,
+    Series,
+    Shape,
+    Strict,
+    Sustained,
+)
 
 __all__ = [
-    "A_A",
-    "PROTOCOL_VERSION",
-    "SCHEMA_VERSION",
-    "Accuracy",
-    "Agreement",
-    "AnyResult",
-    "BenchResult",
-    "Block",
-    "CaseResult",
-    "CheckResult",
-    "CounterResult",
-    "EmulatedCheckResult",
-    "EmulatedSweepResult",
-    "Finding",
-    "Gpu",
-    "Group",
-    "Host",
-    "Kernel",
-    "Mean",
-    "Mode",
-    "Opinion",
-    "Origin",
-    "Pair",
-    "Process",
-    "Reference",
-    "Result",
-    "Sample",
-    "SanitizerResult",
-    "SecondOpinionResult",
-    "Series",
-    "Settings",
-    "Shape",
-    "Strict",
-    "Summary",
-    "kernel_key",
-]
+    "A_A", "PROTOCOL_VERSION", "SCHEMA_VERSION", "Accuracy", "Agreement", "AnyResult", "BenchResult", "Block",
+    "CaseResult", "CheckResult", "CounterResult", "EmulatedCheckResult", "EmulatedSweepResult", "EnergyResult",
+    "Finding", "Gpu", "Group", "Host", "Kernel", "Mean", "Mode", "Opinion", "Origin", "Pair", "Process", "Reference",
+    "Result", "Sample", "SanitizerResult", "SecondOpinionResult", "Series", "Settings", "Shape", "Strict", "Summary",
+    "Sustained", "kernel_key",
+]  # fmt: skip
 
 ROUNDING = 1e-9  # relative: what another order of the same sums may give
 A_A = "reference"  # key of the series that times the reference against itself
@@ -269,6 +251,26 @@ class SanitizerResult(Result):
     findings: tuple[Finding, ...]
 
 
+class EnergyResult(Result):
+    """Sustained runs of kernels and references in turn, at least `seconds` each."""
+
+    kind: Literal["energy"] = "energy"
+    reference: Reference
+    references: dict[str, Reference] = Field(default_factory=dict)
+    seconds: float = Field(gt=0)
+    runs: tuple[Sustained, ...]
+
+    @model_validator(mode="after")
+    def _each_run_once(self) -> EnergyResult:
+        """Every run is of a subject that the document describes, and stands here once."""
+        known = {"fa2", *self.kernels, *self.references}
+        cells = [(one.subject, one.dtype, one.shape, one.turn) for one in self.runs]
+        if len(set(cells)) != len(cells) or not {one.subject for one in self.runs} <= known:
+            msg = "a run twice, or of a subject that nothing describes"
+            raise ValueError(msg)
+        return self
+
+
 AnyResult = Annotated[
     BenchResult
     | CheckResult
@@ -276,6 +278,7 @@ AnyResult = Annotated[
     | EmulatedSweepResult
     | SecondOpinionResult
     | CounterResult
-    | SanitizerResult,
+    | SanitizerResult
+    | EnergyResult,
     Field(discriminator="kind"),
 ]

@@ -105,6 +105,7 @@ _KINDS: tuple[tuple[type, Callable[[Path, Any], Iterator[str]]], ...] = (
     (manifest.Seconds, proofs.seconds),
     (manifest.Trials, proofs.trials),
     (manifest.Rates, proofs.rates),
+    (manifest.Energy, proofs.energy),
     (manifest.Accuracy, accuracy.problems),
 )
 

@@ -14,6 +14,7 @@ import re
 
 from flashladder.cases.case import N_HEADS, cases_for
 from flashladder.gate.evidence import bounds
+from flashladder.gate.evidence.inside import POWER_SHARE
 from flashladder.gate.evidence.timings import keys, shape_at
 from flashladder.ladder import manifest
 from flashladder.ladder.config import D_HEAD, KernelConfig
@@ -23,6 +24,7 @@ from flashladder.results.schema import (
     CaseResult,
     CheckResult,
     CounterResult,
+    EnergyResult,
     Kernel,
     SanitizerResult,
     SecondOpinionResult,
@@ -175,6 +177,31 @@ def trials(path: Path, spec: manifest.Trials) -> Iterator[str]:
         yield f"trials: expected {spec.trials}, found {len(found)}"
     if (pairs := sum(len(one["pairs_ms"]) for one in found)) != spec.pairs:
         yield f"pairs: expected {spec.pairs} in all, found {pairs}"
+
+
+def energy(path: Path, spec: manifest.Energy) -> Iterator[str]:
+    """Every turn of every kernel and reference at every length, long enough and within what the card may take."""
+    result = load_as(path, EnergyResult)
+    yield from _kernels(result.kernels, spec.of)
+    others = ("fa2", *spec.references)
+    subjects = [*keys(spec.of), *((name, dtype) for name in others for dtype in spec.of.dtypes)]
+    due = {
+        (key, dtype, shape_at(seq_len), turn)
+        for key, dtype in subjects
+        for seq_len in spec.seq_lens
+        for turn in range(spec.turns)
+    }
+    found = {(run.subject, run.dtype, run.shape, run.turn): run for run in result.runs}
+    for key, dtype, shape, turn in sorted(due ^ set(found), key=str):
+        what = "is missing" if (key, dtype, shape, turn) in due else "is not in the manifest"
+        yield f"{key} {dtype} S={shape.seq_len}, turn {turn}: {what}"
+    limit = result.gpu.power_limit_w
+    for run in result.runs:
+        where = f"{run.subject} {run.dtype} S={run.shape.seq_len}, turn {run.turn}"
+        if run.seconds < spec.seconds:
+            yield f"{where}: expected at least {spec.seconds:g} s, found {run.seconds:g}"
+        if limit and run.watts > POWER_SHARE * limit:
+            yield f"{where}: {run.watts:.0f} W, the limit is {limit:.0f}"
 
 
 def rates(path: Path, spec: manifest.Rates) -> Iterator[str]:
