@@ -75,7 +75,7 @@ def test_a_run_goes_from_tick_to_tick_and_finds_what_the_card_takes() -> None:
 
 def test_launches_that_take_longer_than_a_batch_are_waited_for_one_by_one() -> None:
     card = Card()
-    slow = Arm("slow", lambda i: [card.launch(i) for _ in range(20)])
+    slow = Arm("slow", lambda i: tuple(map(card.launch, [i] * 20)))
     launches, took, joules, _ = energy.sustain(card.meter, slow, 0.5)
     assert launches * 20 * LAUNCH_S == pytest.approx(took)
     assert joules / took == pytest.approx(WATTS, rel=0.05)
@@ -97,8 +97,8 @@ def made(*runs: Sustained) -> EnergyResult:
     """A document about one kernel."""
     timed = result(group())
     return EnergyResult(
-        rung=timed.rung, gpu=timed.gpu, host=timed.host, kernels={kernel(): timed.kernels[kernel()]}, reference=timed.reference,
-        seconds=1.0, runs=runs,
+        rung=timed.rung, gpu=timed.gpu, host=timed.host, kernels={kernel(): timed.kernels[kernel()]},
+        reference=timed.reference, seconds=1.0, runs=runs,
     )  # fmt: skip
 
 
@@ -154,7 +154,10 @@ Edit = Callable[[list[Sustained]], list[Sustained]]
         (lambda runs: runs, []),
         (lambda runs: runs[:1], ["turn 0: is missing"]),
         (lambda runs: [*runs, run(turn=1)], ["turn 1: is not in the manifest"]),
-        (lambda runs: [runs[0].model_copy(update={"seconds": 0.9}), runs[1]], ["expected at least 1 s, found 0.9"]),
+        (
+            lambda runs: [runs[0].model_copy(update={"seconds": 0.9, "joules": 500.0}), runs[1]],
+            ["expected at least 1 s, found 0.9"],
+        ),
         (lambda runs: [runs[0].model_copy(update={"joules": 9000.0}), runs[1]], ["6000 W, the limit is"]),
     ],
     ids=["whole", "a kernel", "a turn", "too short", "more than the card takes"],
