@@ -21,7 +21,7 @@ CONTAINER = struct.Struct("<IHHQ")  # magic, version, bytes of this header, byte
 # place of options, PTX version (minor, major), architecture, place and length of the name, flags, 0, bytes unpacked
 ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _KINDS: dict[int, Literal["ptx", "cubin"]] = {1: "ptx", 2: "cubin"}
-_LZ4, _ZSTD = 0x2000, 0x8000  # flags
+_LZ4, _ZSTD, _ALONE = 0x2000, 0x8000, 0x100000  # flags
 Form = Literal["plain", "lz4", "zstd", "damaged"]
 
 MOST_UNPACKED = 256 << 20  # bytes of an entry; the largest of PyTorch has 34 MiB
@@ -41,6 +41,7 @@ class Entry:
         form: whether and how they are compressed; ``damaged`` where their size cannot be true.
         size: bytes unpacked.
         container: where the fatbin begins that holds it.
+        alone: whether it is for that architecture and no later one, as fatbinary's ``sm=90a`` says.
     """
 
     kind: Literal["ptx", "cubin"]
@@ -51,11 +52,12 @@ class Entry:
     form: Form
     size: int
     container: int
+    alone: bool = False
 
     @property
     def arch(self) -> str:
-        """``sm_80`` of machine code, ``compute_80`` of PTX."""
-        return f"{'sm' if self.kind == 'cubin' else 'compute'}_{self.number}"
+        """``sm_80`` of machine code, ``compute_80`` of PTX, ``sm_90a`` of what is for one architecture alone."""
+        return f"{'sm' if self.kind == 'cubin' else 'compute'}_{self.number}{'a' * self.alone}"
 
 
 def entries(data: mmap.mmap | bytes) -> Iterator[Entry]:
@@ -101,5 +103,6 @@ def _entries_of(data: mmap.mmap | bytes, container: int, end: int) -> Iterator[E
                 stored = size = payload
             if stored > payload or size > min(MOST_UNPACKED, MOST_RATIO * stored):
                 form = "damaged"
-            yield Entry(_KINDS[kind], number, at, at + header, stored, form, size, container)
+            alone = bool(flags & _ALONE)
+            yield Entry(_KINDS[kind], number, at, at + header, stored, form, size, container, alone)
         at = after

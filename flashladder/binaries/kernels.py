@@ -80,8 +80,8 @@ def kernels_of(images: Sequence[Image], kind: Kind, arch: str = "") -> list[Kern
         FlashladderError: an image is damaged.
     """
     wanted = "cubin" if kind == "SASS" else "ptx"
-    number = arch.removeprefix("sm_").removeprefix("compute_").rstrip("af")
-    chosen = [one for one in images if one.kind == wanted and (not arch or one.arch.rpartition("_")[2] == number)]
+    number = _number(arch)
+    chosen = [one for one in images if one.kind == wanted and (not arch or _number(one.arch) == number)]
     found = list(zip(chosen, _in_parallel(_symbols, chosen), strict=True))
     names = demangled({symbol for _, symbols in found for symbol in symbols})
     return [
@@ -89,6 +89,11 @@ def kernels_of(images: Sequence[Image], kind: Kind, arch: str = "") -> list[Kern
         for image, symbols in found
         for symbol in symbols
     ]
+
+
+def _number(arch: str) -> str:
+    """``90`` of ``sm_90``, ``sm_90a`` and ``compute_90a``."""
+    return arch.removeprefix("sm_").removeprefix("compute_").rstrip("af")
 
 
 def _config(name: str) -> str:
@@ -132,7 +137,8 @@ def with_facts(kernels: Iterable[Kernel]) -> list[Kernel]:
             data = image.read()
             facts, arch = {one.symbol: one for one in cubins.kernels_of(data)}, cubins.arch_of(data)
         if kernel.symbol in facts:
-            found.append(replace(kernel, facts=facts[kernel.symbol], arch=arch))
+            own = kernel.arch if _number(kernel.arch) == _number(arch) else arch  # a cubin tells no suffix
+            found.append(replace(kernel, facts=facts[kernel.symbol], arch=own))
     return found
 
 

@@ -21,9 +21,11 @@ from flashladder.binaries.kernels import kernels_of, with_facts
 from flashladder.binaries.sources import images
 from flashladder.build import artifacts, native, wheel
 from flashladder.build.command import BuildResult, build_iteration
+from flashladder.build.installed import Installed
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.families.ampere import FAMILY
+from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import text_sha256
 from flashladder.machine_code.ptxas import from_csv
 from flashladder.names import KERNEL
@@ -217,3 +219,28 @@ def test_an_ablation_is_a_wheel_of_its_own_beside_the_ladders(built: BuildResult
     assert not texts[0] & texts[1]
     with zipfile.ZipFile(found.wheel) as archive:
         assert b"flashladder_01_plus_swizzle" in archive.read("flashladder_01_plus_swizzle/_C.abi3.so")
+
+
+def test_a_wheel_for_one_architecture_is_asked_for_by_its_gpus(tmp_path: Path) -> None:
+    """A Hopper kernel: built for sm_90, it holds code for sm_90a, PTX for it alone, and what its plan needs to know."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(artifacts, "BUILD", tmp_path)
+        found = build_iteration(24, "sm_90", KEY, install=False)
+    assert found.folder.name.startswith("sm_90a")
+    manifest = json.loads((found.folder / "manifest.json").read_text())
+    assert manifest["arches"] == ["sm_90a"]
+    table = (found.folder / "table.cpp").read_text()
+    assert 'flashladder_ptx[] = "compute_90a"' in table
+    assert table.count(f", 1, 1, {2**39 - 8}, {{64, 64}}}},") == 2
+    installed = Installed(24, print, manifest)
+    config = load_iteration(24).configs["h200"]
+    identity = installed.identity(config, "sm_90")
+    assert identity.arch == "sm_90a"
+    assert identity.text_sha256 == manifest["kernels"][config.short_form()]["sm_90a"]["text_sha256"]
+    assert installed.identity(config, "sm_80").text_sha256 is None
+    with images(found.folder / "_C.abi3.so") as inside:
+        assert {(image.kind, image.arch) for image in inside} == {("cubin", "sm_90a"), ("ptx", "compute_90a")}
+        kernels = with_facts(kernels_of(inside, "SASS", "sm_90a"))
+        assert {(one.config, one.arch) for one in kernels} == {
+            (config.with_dtype(dtype).short_form(), "sm_90a") for dtype in ("fp16", "bf16")
+        }
