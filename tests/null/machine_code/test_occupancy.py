@@ -115,7 +115,7 @@ def test_the_tuning_table_counts_the_same_warps() -> None:
         ("sm_86", {"rtx3090", "rtx4090"}),
         ("sm_89", {"rtx4090"}),
         ("sm_90", {"h100", "h200"}),
-        ("sm_90a", set()),
+        ("sm_90a", {"h100", "h200"}),
     ],
 )
 def test_machine_code_runs_on_its_own_and_later_minor_versions(arch: str, keys: set[str]) -> None:
