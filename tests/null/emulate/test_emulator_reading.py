@@ -154,6 +154,15 @@ def test_wavefronts_may_differ_by_the_hardwares_noise(number: int, name: str, sh
     assert (not found) == agrees, found
 
 
+@pytest.mark.parametrize(("share", "agrees"), [(1.0, True), (0.75, True), (0.69, False), (1.0001, False)])
+def test_stores_beside_products_of_a_warpgroup_are_counted_more_often_by_hardware(share: float, agrees: bool) -> None:
+    hardware = {**read_peer()[9], LDSM: 0, ST: 40_000}
+    found = traffic_differences(21, {**hardware, ST: round(40_000 * share)}, hardware, "hardware")
+    assert (not found) == agrees, found
+    with_ldmatrix = {**hardware, LDSM: 1}
+    assert traffic_differences(20, {**with_ldmatrix, ST: 39_000}, with_ldmatrix, "hardware")
+
+
 def test_conflicts_hidden_among_wavefronts_are_a_difference() -> None:
     hardware = read_peer()[9]
     emulated = {**hardware, CONFLICTS.format("ld"): 10}
