@@ -133,8 +133,12 @@ def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
 
 
 def _measured(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
+    on_a100 = iteration.family.targets.serving(load_gpus()[PUBLISHED_GPU].arch) is not None
     for machine in ladder.machines:
-        for name, key in (("A100's configuration", PUBLISHED_GPU), ("its own configuration", None)):
+        for name, key in (
+            ("A100's configuration" if on_a100 else "configuration", PUBLISHED_GPU),
+            ("its own configuration", None),
+        ):
             row = ladder.rows(machine, "fp16", key)[iteration.number - 1]
             if key is None and row.config == iteration.configs[PUBLISHED_GPU].short_form():
                 continue  # already shown

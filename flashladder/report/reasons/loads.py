@@ -133,7 +133,10 @@ class Loads:
         speeds = Speeds(self.ladder, self.number)
         clocks = [peaks["boost_clock"].value]
         if gpu == speeds.machine.key:
-            summaries = [one.summaries.get(HEADLINE_LENGTH) for one in speeds.machine.measured.values()]
+            family = load_iteration(self.number).family  # another family's kernels may run at another clock
+            own = {one.number for one in self.ladder.iterations if one.family is family}
+            measured = (one for (number, _), one in speeds.machine.measured.items() if number in own)
+            summaries = [one.summaries.get(HEADLINE_LENGTH) for one in measured]
             clocks = [one.sm_clock_mhz for one in summaries if one and one.sm_clock_mhz]
         return tensor_rate(gpu) * MMA_FLOPS * peaks["sms"].value * statistics.median(clocks) * 1e6
 
