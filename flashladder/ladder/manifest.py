@@ -98,6 +98,7 @@ class Cases(_Strict):
     holds: Literal["cases"]
     of: Kernels
     cases: Annotated[int, Field(gt=0, description="per kernel")]
+    ragged: Annotated[int, Field(ge=0, description="more, per kernel that takes any length")] = 0
     repeats: Annotated[int, Field(gt=1, description="runs that agree bit for bit")]
 
 

@@ -23,7 +23,7 @@ from flashladder.gpu.sanitize import TOOLS
 from flashladder.ladder import manifest
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import begun, load_runnable
+from flashladder.ladder.iteration import begun, load_iteration, load_runnable
 from flashladder.ladder.manifest import NAME, Manifest, load_manifest
 from flashladder.names import PUBLISHED_GPU
 from flashladder.results import machine
@@ -38,11 +38,11 @@ LADDERS = "timings of the ladder"  # in all lengths, by the manifest; a second r
 LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "tests": 1}  # files of any machine
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
     "h200": {
-        LADDERS: 6, "timings": 12, "accuracy": 1,
+        LADDERS: 8, "timings": 14, "accuracy": 1,
         "sanitizers": 1, "counters": 1, "table": 1, "opinions": 1, "tests": 3, "seconds": 1,
         "trials": 3, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
     },
-    "h100": {LADDERS: 3, "timings": 3, "accuracy": 1},
+    "h100": {LADDERS: 4, "timings": 4, "accuracy": 1},
 }  # fmt: skip
 UNNAMED = {NAME, SEAL, SIGNATURE, machine.NAME}
 
@@ -124,10 +124,12 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     yield from _too_few(owed)
     ladders = [one for one in held if isinstance(one, manifest.Timings) and one.of and one.purpose == "report"]
     configs = {PUBLISHED_GPU, "h200" if gpu.arch == "sm_90" else owed.machine}
-    whole = [one for one in ladders if one.of and configs <= set(one.of.configs) and one.beside is None]
+    timed = [(one, one.of, _timed_in(one.of, configs)) for one in ladders if one.of and one.beside is None]
+    whole = [one for one, of, numbers in timed if numbers == set(of.iterations)]
     if not whole:
         yield f"expected timings of the ladder in the configurations {', '.join(sorted(configs))}, found none"
-    yield from _lacks("timings", [one.of for one in whole], set(every), set(DTYPES))
+    beside = {n for *_, numbers in timed for n in numbers} - {n for one in whole if one.of for n in one.of.iterations}
+    yield from _lacks("timings", [one.of for one in whole], set(every) - beside, set(DTYPES))
     for one in whole:
         yield from (f"timings: S={n}: is not asked for" for n in SEQ_LENS if n not in one.seq_lens)
         if min(one.pairs, one.min_pairs) < LEAST_PAIRS:
@@ -147,8 +149,20 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
         yield from _lacks(read.holds, [read.of], set(every), {DTYPES[0]})
 
 
+def _timed_in(of: manifest.Kernels, configs: set[str]) -> set[int]:
+    """Iterations of which a file asks for what each of some GPUs would run."""
+    asked = {number: {one.short_form() for one in found} for number, found in of.configurations().items()}
+    return {
+        number
+        for number in of.iterations
+        if {load_iteration(number).configs[gpu].short_form() for gpu in configs} <= asked[number]
+    }
+
+
 def _too_few_errors(errors: manifest.Accuracy, numbers: set[int]) -> Iterator[str]:
-    due = {number for number in numbers if number >= N_ITERATIONS}
+    """The steps of the first family from the last published one on: what came later keeps the exact maximum."""
+    first = load_iteration(1).family
+    due = {number for number in numbers if number >= N_ITERATIONS and load_iteration(number).family is first}
     yield from (f"accuracy: iteration {one} is not asked for" for one in sorted(due - set(errors.iterations)))
     if errors.inputs < LEAST_INPUTS:
         yield f"accuracy: expected at least {LEAST_INPUTS} inputs, found {errors.inputs}"
@@ -169,8 +183,10 @@ def _too_few(owed: Manifest) -> Iterator[str]:
 def _lacks(what: str, given: list[manifest.Kernels | None], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
     """Iterations that no file asks for, or one that asks for a part of the published or of the later steps; dtypes."""
     asked = [of for of in given if of is not None]
-    published = {number for number in numbers if number <= N_ITERATIONS}
-    groups = (published, numbers - published)
+    families: dict[tuple[str, bool], set[int]] = {}
+    for number in numbers:
+        families.setdefault((load_iteration(number).family.name, number <= N_ITERATIONS), set()).add(number)
+    groups = tuple(families.values())
     wanted = [set[int]().union(*(group for group in groups if group & set(of.iterations))) for of in asked]
     missing = {number for of, due in zip(asked, wanted, strict=True) for number in due - set(of.iterations)}
     if asked:
