@@ -65,6 +65,6 @@ def test_links_lead_to_files(page: Path) -> None:
 
 def test_the_emulator_checks_as_many_cases_as_it_says() -> None:
     cases = sum(
-        len(cases_for(iteration.configs["a100"], iteration.parts.row_stride)) * len(DTYPES) for iteration in load_all()
+        len(cases_for(iteration.configs["a100"], iteration.row_stride)) * len(DTYPES) for iteration in load_all()
     )
     assert f"({cases} cases," in (ROOT / "docs" / "without-a-gpu.md").read_text(encoding="utf-8")
