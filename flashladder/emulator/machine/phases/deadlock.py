@@ -18,7 +18,7 @@ from flashladder.emulator.machine.state import Machine, Step
 from flashladder.emulator.machine.warpgroup.warpgroup_fence import WarpgroupFence
 from flashladder.emulator.values import Array, BoolArray
 
-KINDS_OF_WAIT = {
+SITUATIONS = {
     "mbarrier": "threads wait for a phase of an mbarrier that never completes",
     "barrier": "threads wait at the cluster's barrier for others that never reach it",
     "setmaxnreg": "warps wait for registers that nobody gives back",
@@ -58,7 +58,7 @@ def refuse(waits: Waits, barriers: Barriers) -> None:
     chosen = next(each.step for each in waits.suspended if each.step.lanes()[blocks].any())
     kind = chosen.instruction.opcode.partition(".")[0]
     chosen.fail(
-        "deadlock", KINDS_OF_WAIT[kind], lanes=_within(chosen.lanes(), blocks), found="; ".join(stories), hint=HINTS[kind]
+        "deadlock", SITUATIONS[kind], lanes=_within(chosen.lanes(), blocks), found="; ".join(stories), hint=HINTS[kind]
     )
 
 
