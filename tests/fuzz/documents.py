@@ -286,7 +286,7 @@ TARGETS = (
         "mutants",
         "emulate.mutation.read_equivalent",
         filed("mutants.yaml", read_equivalent),
-        lambda: [b"\n".join((CONFIGS / "equivalent_mutants.yaml").read_bytes().split(b"\n")[:20])],
+        lambda: [b"\n- ".join((CONFIGS / "equivalent_mutants.yaml").read_bytes().split(b"\n- ")[:4])],
         YAML,
     ),
     Target(

@@ -17,7 +17,7 @@ from flashladder.trace import command
 from flashladder.trace.compare import trace
 
 pytestmark = pytest.mark.nvcc
-NUMBERS = [iteration.number for iteration in load_all()]
+NUMBERS = [iteration.number for iteration in load_all() if iteration.family.warps_alike]  # trace refuses the others
 
 
 @pytest.mark.parametrize("number", NUMBERS)
