@@ -24,6 +24,11 @@ EXAMPLE = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+
 Own = TypeVar("Own", bound="KernelConfig")
 
 
+def bad_field(name: str, expected: str, found: object) -> FlashladderError:
+    """What to raise for a value that no kernel could have."""
+    return FlashladderError(f"bad kernel configuration, {name}", expected=expected, found=repr(found))
+
+
 class KernelConfig(ABC):
     """The knobs of one compiled kernel; immutable, hashable, ordered among those of its family.
 
@@ -83,6 +88,18 @@ class KernelConfig(ABC):
         Raises:
             FlashladderError: it is of this family's form, and not exactly the short form of a configuration.
         """
+
+    def spelled(self, text: str) -> Self:
+        """Itself, if `text` is exactly its short form: without a leading zero, say.
+
+        Raises:
+            FlashladderError: it is another spelling.
+        """
+        if self.short_form() != text:
+            raise FlashladderError(
+                "not the short form of a kernel configuration", expected=repr(self.short_form()), found=repr(text)
+            )
+        return self
 
     def needs(self) -> dict[str, tuple[int, str]]:
         """What a CTA needs of a GPU: limit under ``peaks`` of configs/gpus/*.yaml to (number, unit in words)."""

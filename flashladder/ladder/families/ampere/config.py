@@ -13,8 +13,7 @@ import re
 from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 
-from flashladder.errors import FlashladderError
-from flashladder.ladder.config import DTYPES, ELEMENT_BYTES, KernelConfig
+from flashladder.ladder.config import DTYPES, ELEMENT_BYTES, KernelConfig, bad_field
 
 
 @dataclass(frozen=True)
@@ -78,16 +77,16 @@ class AmpereConfig(KernelConfig):
     def __post_init__(self) -> None:
         """Refuses what cannot be a configuration of any iteration."""
         if self.dtype not in DTYPES:
-            raise _bad_field("dtype", " or ".join(DTYPES), self.dtype)
+            raise bad_field("dtype", " or ".join(DTYPES), self.dtype)
         for name in INTEGERS:
             value, least = getattr(self, name), int(name not in LOADS)
             if isinstance(value, bool) or not isinstance(value, int):
-                raise _bad_field(name, "an integer", value)
+                raise bad_field(name, "an integer", value)
             if value < least:
-                raise _bad_field(name, f"{least} or more", value)
+                raise bad_field(name, f"{least} or more", value)
         for name in FLAGS:
             if not isinstance(getattr(self, name), bool):
-                raise _bad_field(name, "True or False", getattr(self, name))
+                raise bad_field(name, "True or False", getattr(self, name))
 
     @property
     def load_tiles(self) -> tuple[int, int, int]:
@@ -145,12 +144,7 @@ class AmpereConfig(KernelConfig):
             return None
         knobs: dict[str, Any] = {name: int(match[name]) for name in INTEGERS}
         knobs |= {name: match[name] is not None for name in FLAGS}
-        config = cls(match["dtype"].lower(), **knobs)
-        if config.short_form() != text:  # a leading zero, say
-            raise FlashladderError(
-                "not the short form of a kernel configuration", expected=repr(config.short_form()), found=repr(text)
-            )
-        return config
+        return cls(match["dtype"].lower(), **knobs).spelled(text)
 
     def brief(self) -> str:
         """What the parts of an iteration leave open, as ``invoke list`` prints it: ``128,64,4 2_2_2+buffer+opt``.
@@ -211,8 +205,3 @@ BRIEF = re.compile(
     re.ASCII,
 )
 """What `AmpereConfig.brief` writes, with a group per field."""
-
-
-def _bad_field(name: str, expected: str, found: object) -> FlashladderError:
-    """The error for one field of a configuration."""
-    return FlashladderError(f"bad kernel configuration, {name}", expected=expected, found=repr(found))

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 import re
 
-from flashladder.errors import FlashladderError
-from flashladder.ladder.config import DTYPES, ELEMENT_BYTES, KernelConfig
+from flashladder.ladder.config import DTYPES, ELEMENT_BYTES, KernelConfig, bad_field
 
 WARPGROUP = 128  # threads
 MBARRIERS = 16  # bytes of the two mbarriers of a stage: full and empty
@@ -51,15 +50,15 @@ class HopperConfig(KernelConfig):
     def __post_init__(self) -> None:
         """Refuses what cannot be a configuration of any iteration."""
         if self.dtype not in DTYPES:
-            raise _bad_field("dtype", " or ".join(DTYPES), self.dtype)
+            raise bad_field("dtype", " or ".join(DTYPES), self.dtype)
         for name in INTEGERS:
             value, least = getattr(self, name), int(name not in REGISTERS)
             if isinstance(value, bool) or not isinstance(value, int):
-                raise _bad_field(name, "an integer", value)
+                raise bad_field(name, "an integer", value)
             if value < least:
-                raise _bad_field(name, f"{least} or more", value)
+                raise bad_field(name, f"{least} or more", value)
         if not isinstance(self.overlap, bool):
-            raise _bad_field("overlap", "True or False", self.overlap)
+            raise bad_field("overlap", "True or False", self.overlap)
 
     @property
     def q_stages(self) -> int:
@@ -135,12 +134,7 @@ class HopperConfig(KernelConfig):
         if match is None:
             return None
         knobs = {name: int(match[name] or 0) for name in INTEGERS}
-        config = cls(match["dtype"].lower(), **knobs, overlap=match["overlap"] is not None)
-        if config.short_form() != text:  # a leading zero, say
-            raise FlashladderError(
-                "not the short form of a kernel configuration", expected=repr(config.short_form()), found=repr(text)
-            )
-        return config
+        return cls(match["dtype"].lower(), **knobs, overlap=match["overlap"] is not None).spelled(text)
 
     def brief(self) -> str:
         """What the parts of an iteration leave open, as ``invoke list`` prints it: ``128,128,2 2_2 24_240``.
@@ -175,8 +169,3 @@ BRIEF = re.compile(
     re.ASCII,
 )
 """What `HopperConfig.brief` writes, with a group per field."""
-
-
-def _bad_field(name: str, expected: str, found: object) -> FlashladderError:
-    """The error for one field of a configuration."""
-    return FlashladderError(f"bad kernel configuration, {name}", expected=expected, found=repr(found))
