@@ -30,6 +30,7 @@ from flashladder.results.schema import Shape
 
 ELEMENT = 2  # bytes
 VECTOR = 8  # elements of one 16-byte cp.async
+MULTIPROCESSORS = 132  # of an H100 (SXM) or an H200, which a persistent kernel has as many CTAs for at most
 NUMPY_DTYPES = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -80,6 +81,7 @@ def forward(
     memory_budget: int = MEMORY_BUDGET,
     max_instructions: int = MAX_INSTRUCTIONS,
     progress: Progress | None = None,
+    multiprocessors: int = MULTIPROCESSORS,
 ) -> emulator.Result:
     """Runs one forward pass; O is written in place, and so is an input that a wrong kernel writes to.
 
@@ -92,6 +94,7 @@ def forward(
         memory_budget: bytes of a slice, see `emulator.Kernel.launch`.
         max_instructions: per slice.
         progress: told the number of warp instructions now and then.
+        multiprocessors: of the GPU that is stood for: a persistent kernel has no more CTAs.
 
     Raises:
         FlashladderError: a tensor violates the kernel's contract.
@@ -100,7 +103,7 @@ def forward(
     require(iteration, config, tensors)
     launch = iteration.family.launch(config, tensors)
     return (kernel or kernel_of(iteration, config)).launch(
-        launch.grid,
+        launch.ctas(multiprocessors),
         launch.block,
         launch.arguments,
         shared_bytes=launch.shared_bytes,

@@ -27,6 +27,15 @@ __device__ __forceinline__ void pack_weights(std::uint32_t (&p)[n_tiles / 2][4],
     }
 }
 
+// Columns 16 t to 16 t + 15 of O, rounded, as stmatrix takes them: rows 0-7 and 8-15 of the left eight, then of the right.
+template <typename value_t, int n_tiles>
+__device__ __forceinline__ void pack_columns(std::uint32_t (&packed)[4], const float (&o)[n_tiles][4], int t) {
+    packed[0] = ptx::pack<value_t>(o[2 * t][0], o[2 * t][1]);
+    packed[1] = ptx::pack<value_t>(o[2 * t][2], o[2 * t][3]);
+    packed[2] = ptx::pack<value_t>(o[2 * t + 1][0], o[2 * t + 1][1]);
+    packed[3] = ptx::pack<value_t>(o[2 * t + 1][2], o[2 * t + 1][3]);
+}
+
 // O / l.
 template <int m_tiles, int n_tiles>
 __device__ __forceinline__ void normalize(float (&o)[m_tiles][n_tiles][4], RowStats<m_tiles> &stats) {

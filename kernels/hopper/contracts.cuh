@@ -40,15 +40,18 @@ FLASHLADDER_USE(loop, Part::run(made<const Any>(), made<Any>()));
 FLASHLADDER_USE(weights,
                 Part::template weights<true>(made<float[1][16][4]>(), made<RowStats<1>>(), 1.0f, made<float[1][2]>()));
 FLASHLADDER_USE(rescale, Part::rescale(made<float[1][16][4]>(), made<const float[1][2]>()));
+FLASHLADDER_USE(shift, Part::shift(made<float[1][16][4]>(), made<const float[1][2]>(), 1.0f));
+FLASHLADDER_USE(outgrown, bool{Part::outgrown(made<const float[1][16][4]>())});
+FLASHLADDER_USE(follow, Part::follow(made<float[1][16][4]>(), made<RowStats<1>>(), made<float[2]>(), true));
+FLASHLADDER_USE(exponentials, Part::exponentials(made<float[1][16][4]>(), made<RowStats<1>>()));
 FLASHLADDER_USE(several, static_cast<int (*)[Part::several + 1]>(nullptr));
 FLASHLADDER_USE(work, Part(made<const HopperArgs>()));
 FLASHLADDER_USE(valid, bool{made<const Part>().valid()});
 FLASHLADDER_USE(next, made<Part>().next());
 FLASHLADDER_USE(tile, Tile{made<const Part>().tile()});
-FLASHLADDER_USE(in_place_of_q, static_cast<int (*)[Part::in_place_of_q + 1]>(nullptr));
-FLASHLADDER_USE(write, Part::write(made<const Any>(), made<const Any>(), made<const Tile>(), made<float[1][16][4]>(),
-                                   made<RowStats<1>>()));
-FLASHLADDER_USE(finish, Part::finish());
+FLASHLADDER_USE(write, Part::write(made<const Any>(), made<const Any>(), made<const Tile>(), std::uint32_t{0},
+                                   made<float[1][16][4]>(), made<RowStats<1>>()));
+FLASHLADDER_USE(settle, Part::settle());
 #undef FLASHLADDER_USE
 
 // Tiles of shared memory in stages, and who may touch a stage when.
@@ -86,10 +89,15 @@ struct Mainloop {
     static_assert(has_loop<Part>, "Mainloop must have 'static void run(const Cta &, Consumer &me)': a consumer's work");
 };
 
+// Either all at once, or, where O is not always corrected, in steps of which the second says whether the third is due.
 template <typename Part>
 struct Softmax {
-    static_assert(has_weights<Part>, "Softmax must have 'static void weights<first_block>(s, stats, scale, factor)'");
-    static_assert(has_rescale<Part>, "Softmax must have 'static void rescale(o, factor)'");
+    static constexpr bool lazy = has_shift<Part>;
+    static_assert(lazy || has_weights<Part>, "Softmax must have 'static void weights<first_block>(s, stats, scale, factor)'");
+    static_assert(lazy || has_rescale<Part>, "Softmax must have 'static void rescale(o, factor)'");
+    static_assert(!lazy || has_outgrown<Part>, "Softmax must have 'static bool outgrown(x)': the same in all lanes");
+    static_assert(!lazy || has_follow<Part>, "Softmax must have 'static void follow(x, stats, grown, opens)'");
+    static_assert(!lazy || has_exponentials<Part>, "Softmax must have 'static void exponentials(x, stats)'");
 };
 
 template <typename Part>
@@ -103,9 +111,8 @@ struct Scheduler {
 
 template <typename Part>
 struct Epilogue {
-    static_assert(has_in_place_of_q<Part>, "Epilogue must have 'constexpr bool in_place_of_q': where O leaves from");
-    static_assert(has_write<Part>, "Epilogue must have 'static void write(const Cta &, me, tile, o, stats)'");
-    static_assert(has_finish<Part>, "Epilogue must have 'static void finish()': before a consumer ends");
+    static_assert(has_write<Part>, "Epilogue must have 'static void write(const Cta &, me, tile, smem, o, stats)'");
+    static_assert(has_settle<Part>, "Epilogue must have 'static void settle()': a thread's stores are read");
 };
 
 // Whether `Part` keeps a contract: true, or one of the messages above.

@@ -25,15 +25,14 @@ struct Geometry {
     static constexpr int o_n_tiles = Kernel::d_head / 8;     // of O
     static constexpr int consumer_warps = n_consumers * kWarpgroup / kWarp;
 
-    // Shared memory, in bytes from its start: Q, K, V, what the epilogue wants for itself, barriers.
+    // Shared memory, in bytes from its start: Q (whose place O takes), K, V, barriers.
     static constexpr int group_bytes = rows * 2 * kHalfRow;  // a warpgroup's Q, or O
     static constexpr int q_bytes = B_r * 2 * kHalfRow;
     static constexpr int kv_bytes = B_c * 2 * kHalfRow;
     static constexpr int smem_q = 0;
     static constexpr int smem_k = smem_q + Kernel::q_stages * q_bytes;
     static constexpr int smem_v = smem_k + Kernel::k_stages * kv_bytes;
-    static constexpr int smem_o = smem_v + Kernel::v_stages * kv_bytes;
-    static constexpr int smem_barriers = smem_o + (Kernel::Epilogue::in_place_of_q ? 0 : q_bytes);
+    static constexpr int smem_barriers = smem_v + Kernel::v_stages * kv_bytes;
     static constexpr int barrier_bytes = 16;  // of a stage: full and empty
     static constexpr int smem_bytes =
         smem_barriers + barrier_bytes * (Kernel::q_stages + Kernel::k_stages + Kernel::v_stages);

@@ -25,6 +25,7 @@ constexpr int axes = 5;              // 64 elements, positions, halves of d_head
 constexpr std::uint32_t chunk = 64;  // elements of a row of a box: the 128 bytes within which it is swizzled
 constexpr std::uint64_t chunk_bytes = 128;
 constexpr std::size_t most_kept = 1024;  // maps, a few hundred bytes each
+constexpr std::int64_t most_tiles = 1 << 30;  // a CTA counts them, and one round beyond, in 32 bits
 
 [[noreturn]] void fail(const std::string &message) {
     throw std::runtime_error(std::string(flashladder_namespace) + ": " + message);
@@ -111,7 +112,7 @@ std::int32_t blocks(std::int64_t length, int size) {
 
 }  // namespace
 
-// own: rows of a box of Q, rows of a box of O.
+// own: rows of a box of Q, rows of a box of O, whether a CTA computes several tiles.
 Launch plan(const KernelRow &row, const Problem &problem) {
     const auto map = [&](const char *name, const View &view, int rows) {
         return map_of(name, row, problem, view, rows);
@@ -126,9 +127,15 @@ Launch plan(const KernelRow &row, const Problem &problem) {
                           blocks(problem.seq_len, row.B_r),
                           static_cast<std::int32_t>(problem.n_heads),
                           static_cast<std::int32_t>(problem.batch)};
-    const Extent ctas{static_cast<unsigned int>(args.n_q_blocks), static_cast<unsigned int>(problem.n_heads),
-                      static_cast<unsigned int>(problem.batch)};
-    return Launch(args, ctas);
+    const auto size = [](std::int64_t value) { return static_cast<unsigned int>(value); };
+    if (row.own[2]) {
+        const std::int64_t tiles = problem.batch * problem.n_heads * args.n_q_blocks;
+        if (tiles > most_tiles)
+            fail("q: expected at most " + std::to_string(most_tiles) + " blocks of " + std::to_string(row.B_r) +
+                 " rows of all heads and samples, found " + std::to_string(tiles));
+        return Launch(args, {size(tiles), 1, 1}, {1, 1, 1}, true);
+    }
+    return Launch(args, {size(args.n_q_blocks), size(problem.n_heads), size(problem.batch)});
 }
 
 }  // namespace flashladder

@@ -29,6 +29,8 @@ struct Warpgroup {
     float o[1][G::o_n_tiles][4];      // O: (64, d_head)
     float factor[1][2];               // what O has to be multiplied by for the last block's maximum
     RowStats<1> stats;
+    typename Cta::QRing::Place stored;  // of the tile before, whose O may be on its way
+    bool is_stored = false;
 
     __device__ __forceinline__ Warpgroup(const Cta &cta_, Consumer &me_) : cta(cta_), me(me_) {}
 
@@ -82,6 +84,7 @@ struct Warpgroup {
         me.fetch_v(tile, 0);
         ptx::wgmma_wait<0>();
         take_s();
+        settle();
         if (cta.ragged_rows() < G::B_c) {
             mask_columns(s, cta.ragged_rows());
         }
@@ -92,15 +95,32 @@ struct Warpgroup {
 
     // P V of the last block, whose V is there.
     __device__ __forceinline__ void last_product() {
-        if constexpr (Cta::Scheduler::several) {
-            cta.q.release(q);  // the next tile's Q may come
-        }
         hand_over();
         issue_pv();
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>();
         take_o();
-        q.next();
+    }
+
+    // O of a tile on its way, through the place of its Q.
+    __device__ __forceinline__ void store(const Tile &tile) {
+        Cta::Epilogue::write(cta, me, tile, cta.q.tile(q) + me.group * G::group_bytes, o, stats);
+        if constexpr (Cta::Scheduler::several) {
+            stored = q;
+            is_stored = true;
+            q.next();
+        }
+    }
+
+    // The place of the tile before, whose O has been read by now, is the producer's: the next but one tile's Q may come.
+    __device__ __forceinline__ void settle() {
+        if constexpr (Cta::Scheduler::several) {
+            if (is_stored) {
+                Cta::Epilogue::settle();
+                __syncwarp();  // who asked for the copy need not be who arrives
+                cta.q.release(stored);
+            }
+        }
     }
 };
 

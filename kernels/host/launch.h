@@ -65,11 +65,12 @@ struct Extent {
 struct Launch {
     Extent grid;                                             // CTAs; y and z at most 65535
     Extent cluster;                                          // CTAs of one cluster; {1, 1, 1} is none
+    bool resident;  // a CTA goes on with what is left: no more of x are launched than the device has multiprocessors
     alignas(128) std::array<unsigned char, 1024> arguments;  // tensor maps among them are aligned so
 
     template <typename Arguments>
-    Launch(const Arguments &values, Extent ctas, Extent ctas_per_cluster = {1, 1, 1})
-        : grid(ctas), cluster(ctas_per_cluster), arguments{} {
+    Launch(const Arguments &values, Extent ctas, Extent ctas_per_cluster = {1, 1, 1}, bool goes_on = false)
+        : grid(ctas), cluster(ctas_per_cluster), resident(goes_on), arguments{} {
         static_assert(sizeof(Arguments) <= sizeof(arguments) && alignof(Arguments) <= 128, "the room for them");
         std::memcpy(arguments.data(), &values, sizeof(Arguments));
     }

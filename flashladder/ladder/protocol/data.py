@@ -62,6 +62,7 @@ class Launch:
         arguments: the kernel's parameters in order; a structure is a tuple of its members.
         shared_bytes: dynamic shared memory of a CTA.
         cluster: CTAs of a cluster in x, y and z.
+        resident: a CTA goes on with what is left, so that no more of x are launched than there are multiprocessors.
     """
 
     grid: tuple[int, int, int]
@@ -69,6 +70,12 @@ class Launch:
     arguments: tuple[Any, ...]
     shared_bytes: int
     cluster: tuple[int, int, int] = (1, 1, 1)
+    resident: bool = False
+
+    def ctas(self, multiprocessors: int) -> tuple[int, int, int]:
+        """The grid as a GPU with so many multiprocessors gets it."""
+        x, y, z = self.grid
+        return (min(x, multiprocessors) if self.resident else x, y, z)
 
 
 class Model(BaseModel):

@@ -17,25 +17,21 @@
 namespace flashladder::hopper {
 
 struct WarpgroupStore {
-    static constexpr bool in_place_of_q = true;
-
+    // `smem`: of the warpgroup's Q.
     template <typename Cta, typename Consumer, int m_tiles, int n_tiles>
     static __device__ __forceinline__ void write(const Cta &cta, const Consumer &me, const Tile &tile,
-                                                 float (&o)[m_tiles][n_tiles][4], RowStats<m_tiles> &stats) {
+                                                 std::uint32_t smem, float (&o)[m_tiles][n_tiles][4],
+                                                 RowStats<m_tiles> &stats) {
         using G = typename Cta::G;
-        const std::uint32_t smem = cta.smem + G::smem_q + me.group * G::group_bytes;
         normalize(o, stats);
         ptx::barrier_sync(me.own_barrier(), kWarpgroup);  // all four warps have read Q for the last time
         const int row = me.warp * m_tiles * 16 + me.lane % 16;
 #pragma unroll
         for (int m = 0; m < m_tiles; ++m) {
 #pragma unroll
-            for (int t = 0; t < n_tiles / 2; ++t) {  // 16 columns: rows 0-7, 8-15 of the left eight, then of the right
-                const std::uint32_t packed[4] = {
-                    ptx::pack<typename Cta::value_t>(o[m][2 * t][0], o[m][2 * t][1]),
-                    ptx::pack<typename Cta::value_t>(o[m][2 * t][2], o[m][2 * t][3]),
-                    ptx::pack<typename Cta::value_t>(o[m][2 * t + 1][0], o[m][2 * t + 1][1]),
-                    ptx::pack<typename Cta::value_t>(o[m][2 * t + 1][2], o[m][2 * t + 1][3])};
+            for (int t = 0; t < n_tiles / 2; ++t) {
+                std::uint32_t packed[4];
+                pack_columns<typename Cta::value_t>(packed, o[m], t);
                 ptx::stmatrix_x4(smem + swizzled<G::rows>(row + 16 * m, 2 * t + me.lane / 16), packed);
             }
         }
@@ -47,8 +43,8 @@ struct WarpgroupStore {
         }
     }
 
-    // Before a consumer ends: shared memory lives no longer than the CTA, and the copy engine may still read it.
-    static __device__ __forceinline__ void finish() { ptx::tma_store_wait_read<0>(); }
+    // The copy engine has read what this thread asked it to store: the place may be overwritten, or end with the CTA.
+    static __device__ __forceinline__ void settle() { ptx::tma_store_wait_read<0>(); }
 };
 
 }  // namespace flashladder::hopper

@@ -100,9 +100,9 @@ struct MmaSync {
             for (int i = 1; i < cta.args.n_kv_blocks; ++i) {
                 block<false>(cta, me, tile, state, i);
             }
-            Cta::Epilogue::write(cta, me, tile, state.o, state.stats);
+            Cta::Epilogue::write(cta, me, tile, cta.q.tile({}) + me.group * Cta::G::group_bytes, state.o, state.stats);
         }
-        Cta::Epilogue::finish();
+        Cta::Epilogue::settle();
     }
 };
 

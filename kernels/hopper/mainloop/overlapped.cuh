@@ -44,9 +44,9 @@ struct Overlapped {
                 pack_weights<typename Cta::value_t>(group.p, group.s);
             }
             group.last_product();
-            Cta::Epilogue::write(cta, me, tile, group.o, group.stats);
+            group.store(tile);
         }
-        Cta::Epilogue::finish();
+        Cta::Epilogue::settle();
     }
 };
 

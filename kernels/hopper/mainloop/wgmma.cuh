@@ -38,9 +38,9 @@ struct Wgmma {
             }
             cta.v.wait(group.v);
             group.last_product();
-            Cta::Epilogue::write(cta, me, tile, group.o, group.stats);
+            group.store(tile);
         }
-        Cta::Epilogue::finish();
+        Cta::Epilogue::settle();
     }
 };
 

@@ -31,6 +31,8 @@ class HopperConfig(KernelConfig):
         producer_registers: registers per thread of the warpgroup that fetches tiles (``setmaxnreg``); 0 without one.
         consumer_registers: of those that multiply; 0 without a producer.
         overlap: the softmax of a block runs under the product P V of the block before it.
+        persistent: a CTA computes tile after tile; Q has two stages then, so that the next one's comes early.
+        flattened: blocks of all tiles are one loop, with two buffers of P.
 
     Raises:
         FlashladderError: a field has a wrong type, or a value that no kernel could have.
@@ -46,6 +48,8 @@ class HopperConfig(KernelConfig):
     producer_registers: int = 0
     consumer_registers: int = 0
     overlap: bool = False
+    persistent: bool = False
+    flattened: bool = False
 
     def __post_init__(self) -> None:
         """Refuses what cannot be a configuration of any iteration."""
@@ -57,13 +61,14 @@ class HopperConfig(KernelConfig):
                 raise bad_field(name, "an integer", value)
             if value < least:
                 raise bad_field(name, f"{least} or more", value)
-        if not isinstance(self.overlap, bool):
-            raise bad_field("overlap", "True or False", self.overlap)
+        for name in SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise bad_field(name, "True or False", getattr(self, name))
 
     @property
     def q_stages(self) -> int:
         """Tiles of Q in shared memory."""
-        return 1
+        return 1 + self.persistent
 
     @property
     def has_producer(self) -> bool:
@@ -112,7 +117,7 @@ class HopperConfig(KernelConfig):
         words = [f"stages_{self.k_stages}_{self.v_stages}"]
         if self.producer_registers or self.consumer_registers:
             words.append(f"registers_{self.producer_registers}_{self.consumer_registers}")
-        return [*words, *["overlap"] * self.overlap]
+        return [*words, *(name for name in SWITCHES if getattr(self, name))]
 
     def needs(self) -> dict[str, tuple[int, str]]:
         """Threads, shared memory and the registers of the accumulators of O, and of S beside them."""
@@ -134,7 +139,8 @@ class HopperConfig(KernelConfig):
         if match is None:
             return None
         knobs = {name: int(match[name] or 0) for name in INTEGERS}
-        return cls(match["dtype"].lower(), **knobs, overlap=match["overlap"] is not None).spelled(text)
+        switches = {name: match[name] is not None for name in SWITCHES}
+        return cls(match["dtype"].lower(), **knobs, **switches).spelled(text)
 
     def brief(self) -> str:
         """What the parts of an iteration leave open, as ``invoke list`` prints it: ``128,128,2 2_2 24_240``.
@@ -155,12 +161,13 @@ class HopperConfig(KernelConfig):
 
 
 REGISTERS = ("producer_registers", "consumer_registers")
-INTEGERS = tuple(one.name for one in fields(HopperConfig) if one.name not in ("dtype", "overlap"))
+SWITCHES = ("overlap", "persistent", "flattened")
+INTEGERS = tuple(one.name for one in fields(HopperConfig) if one.name not in ("dtype", *SWITCHES))
 _SHORT_FORM = re.compile(
     r"\((?P<dtype>[A-Z0-9]+), (?P<d_head>\d{1,9}), (?P<B_r>\d{1,9}), (?P<B_c>\d{1,9}), (?P<n_consumers>\d{1,9})\): "
     r"stages_(?P<k_stages>\d{1,9})_(?P<v_stages>\d{1,9})"
     r"(\+registers_(?P<producer_registers>\d{1,9})_(?P<consumer_registers>\d{1,9}))?"
-    r"(?P<overlap>\+overlap)?",
+    r"(?P<overlap>\+overlap)?(?P<persistent>\+persistent)?(?P<flattened>\+flattened)?",
     re.ASCII,
 )
 BRIEF = re.compile(

@@ -139,10 +139,10 @@ class Hopper(Family):
         """See `flashladder.ladder.families.hopper.space`."""
         return live_registers(config)
 
-    def for_plan(self, parts: Parts, config: HopperConfig) -> tuple[int, int]:
-        """Rows of a box of Q and of O."""
+    def for_plan(self, parts: Parts, config: HopperConfig) -> tuple[int, int, int]:
+        """Rows of a box of Q and of O, and whether a CTA computes several tiles."""
         del parts
-        return config.rows, config.rows
+        return config.rows, launch.store_rows(config), int(config.persistent)
 
     def refuses(self, usage: PtxasUsage) -> str:
         """Products that ptxas serialised, registers that it did not deal out, anything in local memory.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 CHUNK = 64  # elements of d_head in a row of a box: the 128 bytes within which it is swizzled
 ELEMENT = 2  # bytes
+WARP_ROWS = 16  # query rows of a warp
 MAP_TYPES = {"fp16": "f16", "bf16": "bf16"}
 
 
@@ -23,9 +24,18 @@ def blocks(length: int, size: int) -> int:
 
 
 def grid_of(config: HopperConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
-    """A CTA per row block, head and sample of tensors of `shape`, (batch, seq_len, n_heads, d_head)."""
+    """A CTA per row block, head and sample of tensors of `shape`, (batch, seq_len, n_heads, d_head).
+
+    Of a persistent kernel they are tiles, in x alone.
+    """
     batch, seq_len, heads, _ = shape
-    return (blocks(seq_len, config.B_r), heads, batch)
+    of_head = blocks(seq_len, config.B_r)
+    return (of_head * heads * batch, 1, 1) if config.persistent else (of_head, heads, batch)
+
+
+def store_rows(config: HopperConfig) -> int:
+    """Rows of a box of O: those of a warpgroup, or of a warp where each sends its own."""
+    return WARP_ROWS if config.persistent else config.rows
 
 
 def map_of(tensor: Any, dtype: str, rows: int) -> TensorMap:
@@ -59,7 +69,7 @@ def launch_of(config: HopperConfig, tensors: Sequence[Any]) -> Launch:
     import numpy as np  # which a build, where nothing is launched, does without
 
     batch, seq_len, heads, d_head = tensors[0].shape
-    box_rows = (config.rows, config.B_c, config.B_c, config.rows)
+    box_rows = (config.rows, config.B_c, config.B_c, store_rows(config))
     maps = [map_of(tensor, config.dtype, rows) for tensor, rows in zip(tensors, box_rows, strict=True)]
     counts = (seq_len, blocks(seq_len, config.B_c), blocks(seq_len, config.B_r), heads, batch)
     scale = np.float32(math.log2(math.e) / math.sqrt(d_head))
@@ -68,4 +78,5 @@ def launch_of(config: HopperConfig, tensors: Sequence[Any]) -> Launch:
         block=(config.n_threads,),
         arguments=((*maps, scale, *map(np.int32, counts)),),
         shared_bytes=config.smem_bytes,
+        resident=config.persistent,
     )

@@ -28,8 +28,10 @@ REGISTERS = 65_536  # of an SM
 LEAST_REGISTERS, MOST_REGISTERS, REGISTER_STEP = 24, 240, 8  # setmaxnreg; 255 is the most that an instruction can name
 
 TOGETHER, PING_PONG = "together", "ping_pong"  # roles without a producer; roles that take turns
-MMA_SYNC, OVERLAPPED = "mma_sync", "overlapped"  # mainloops
-ONE_TILE = "one_tile"  # a scheduler
+MMA_SYNC, OVERLAPPED, FLATTENED = "mma_sync", "overlapped", "flattened"  # mainloops
+ONE_TILE, PERSISTENT = "one_tile", "persistent"  # schedulers
+STALE = "stale"  # a softmax
+WARP_STORE = "warp_store"  # an epilogue
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,15 @@ def contradictions(parts: Parts) -> Iterator[Contradiction]:
         values = " with ".join(f"{concern} {getattr(parts, concern)}" for concern in concerns)
         return Contradiction(f"{values} ({why})", concerns)
 
-    if parts.mainloop == OVERLAPPED and parts.roles == TOGETHER:
+    if parts.mainloop in (OVERLAPPED, FLATTENED) and parts.roles == TOGETHER:
         yield found("it leaves fetching to a producer", "mainloop", "roles")
+    if (parts.mainloop == FLATTENED) != (parts.softmax == STALE):
+        why = "a slot that waits for no P V follows maxima in its rare path alone"
+        yield found(why, "mainloop", "softmax")
+    if (parts.scheduler == PERSISTENT) != (parts.epilogue == WARP_STORE):
+        yield found("a CTA with more to do sends O warp by warp, and only such a one", "scheduler", "epilogue")
+    if parts.mainloop == FLATTENED and parts.scheduler == ONE_TILE:
+        yield found("there is one loop over the blocks of several tiles", "mainloop", "scheduler")
     if parts.roles == TOGETHER and parts.scheduler != ONE_TILE:
         yield found("its copies are counted from the tile's first", "roles", "scheduler")
     if parts.mainloop == MMA_SYNC and parts.roles != TOGETHER:
@@ -90,7 +99,11 @@ def config_conflicts(parts: Parts, config: HopperConfig) -> tuple[str, ...]:
 
 def derived_knobs(parts: Parts) -> dict[str, Any]:
     """The knobs of a configuration that `parts` leave no choice about."""
-    knobs: dict[str, Any] = {"overlap": parts.mainloop == OVERLAPPED}
+    knobs: dict[str, Any] = {
+        "overlap": parts.mainloop in (OVERLAPPED, FLATTENED),
+        "persistent": parts.scheduler == PERSISTENT,
+        "flattened": parts.mainloop == FLATTENED,
+    }
     if parts.roles == TOGETHER:
         knobs |= {"producer_registers": 0, "consumer_registers": 0}
     return knobs
@@ -105,6 +118,8 @@ def _knob_conflicts(parts: Parts, config: HopperConfig) -> Iterator[str]:
     """Contradictions between the knobs of `config` and what the parts do."""
     reasons = {
         "overlap": f"mainloop {parts.mainloop} decides it",
+        "persistent": f"scheduler {parts.scheduler} decides it",
+        "flattened": f"mainloop {parts.mainloop} decides it",
         "producer_registers": f"roles {parts.roles} have no producer",
         "consumer_registers": f"roles {parts.roles} leave registers to the compiler",
     }
@@ -116,6 +131,8 @@ def _knob_conflicts(parts: Parts, config: HopperConfig) -> Iterator[str]:
     least = {"k_stages": parts.roles == TOGETHER, "v_stages": parts.roles == TOGETHER or parts.mainloop == OVERLAPPED}
     for name in (name for name, two in least.items() if two and getattr(config, name) < 2):
         yield f"{name} {getattr(config, name)}: the next tile is asked for while one is read, so that there are two"
+    if parts.mainloop == FLATTENED and config.v_stages < 3:
+        yield f"v_stages {config.v_stages}: two products P V are under way while the next tile lands, so that there are three"
 
 
 def _size_conflicts(config: HopperConfig) -> Iterator[str]:

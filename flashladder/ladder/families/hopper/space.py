@@ -39,7 +39,7 @@ def live_registers(config: HopperConfig) -> int:
     """
     output = config.rows * D_HEAD // WARPGROUP
     scores = config.rows * config.B_c // WARPGROUP
-    return output + scores + scores // 2
+    return output + scores + (1 + config.flattened) * scores // 2
 
 
 def _room(config: HopperConfig) -> int:
