@@ -118,13 +118,19 @@ def _kept(path: Path) -> Counts | None:
 
 
 def _counts(code: sass.Sass) -> Counts:
-    return Counts(kernel=_scope(code.instructions), loop=_scope(code.main_loop()))
+    loop = code.main_loop()
+    path = product_order.usual_path(loop, code.targets)
+    usual = {product_order.USUAL_PATH: len(path)} if len(path) < len(product_order.steady(loop)) else {}
+    return Counts(
+        kernel=_scope(code.instructions, product_order.steady(code.instructions), {}), loop=_scope(loop, path, usual)
+    )
 
 
-def _scope(code: Sequence[sass.Instruction]) -> Scope:
+def _scope(code: Sequence[sass.Instruction], path: Sequence[sass.Instruction], usual: dict[str, int]) -> Scope:
+    """Counts of `code`, of whose order `path` is asked."""
     opcodes = Counter(instruction.opcode for instruction in code)
     return Scope(
         opcodes=dict(opcodes),
         hmma_after_ldsm=instruction_order.hmma_after_ldsm(code),
-        under_products=product_order.under_products(product_order.steady(code)),
+        under_products=product_order.under_products(path) | usual,
     )

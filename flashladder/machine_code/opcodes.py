@@ -25,6 +25,7 @@ MEASURES = {
         "registers": "registers per thread",
         "hmma_after_ldsm": "for each LDSM the HMMA that stand after it, summed: the order of the two in the listing",
         "mufu_under_products": "MUFU while a group of wgmma may be under way (`invoke sass N --order`)",
+        "usual_path": "instructions that most rounds run, of a loop in which few rounds wait for all products",
         "f2fp_under_products": "F2FP likewise",
         "fadd_under_products": "FADD likewise",
     },

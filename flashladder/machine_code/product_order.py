@@ -5,13 +5,15 @@ what stands between the two. ptxas moves exponentials and conversions over waits
 in the machine code says whether they overlap. A group ends with the HGMMA that carries ``gsb0``;
 ``WARPGROUP.DEPBAR.LE gsb0, N`` waits until N of them are left.
 
-Try ``stretches(disassemble(cubin).main_loop())``; ``invoke sass 24 --order`` prints them.
+A loop may hold blocks that only few rounds run, in which products are waited for: what counts is the path around them.
+
+Try ``stretches(usual_path(code.main_loop(), code.targets))``; ``invoke sass 24 --order`` prints them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 import itertools
 import re
@@ -20,6 +22,9 @@ from flashladder.machine_code.sass import BYTES, Instruction
 
 WORK = ("MUFU", "F2FP", "FADD")  # exponentials, conversions to 16 bits, row sums
 PRODUCT = "HGMMA"
+WAIT = "WARPGROUP.DEPBAR"
+USUAL_PATH = "usual_path"  # the number of its instructions, in claims
+Targets = Callable[[Instruction], Sequence[int]]
 _GROUP = re.compile(r"\bgsb0\b")
 _LEFT = re.compile(r"gsb0, (0x[0-9a-f]+)")
 _SHAPE = re.compile(r"\d+x\d+x\d+")
@@ -61,13 +66,30 @@ def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:
     return tuple(heaviest)
 
 
+def usual_path(loop: Sequence[Instruction], targets: Targets) -> tuple[Instruction, ...]:
+    """A loop as most of its rounds run: `steady`, and a forward branch over a wait for products is taken.
+
+    Args:
+        loop: in address order.
+        targets: where a branch may go, `flashladder.machine_code.sass.Sass.targets`.
+    """
+    code = steady(loop)
+    places = {one.address: place for place, one in enumerate(code)}
+    path, place = list[Instruction](), 0
+    while place < len(code):
+        path.append(code[place])
+        ahead = [places[one] for one in targets(code[place]) if places.get(one, -1) > place]
+        around = [one for one in ahead if any(WAIT in between.opcode for between in code[place + 1 : one])]
+        place = around[0] if around and code[place].predicate else place + 1
+    return tuple(path)
+
+
 def _weight(run: Sequence[Instruction]) -> tuple[int, int]:
     return sum(one.opcode_class == PRODUCT for one in run), len(run)
 
 
-def stretches(loop: Sequence[Instruction]) -> list[Stretch]:
-    """A main loop as it runs in its second round and later, from event to event."""
-    code = steady(loop)
+def stretches(code: Sequence[Instruction]) -> list[Stretch]:
+    """A main loop, `steady` or its `usual_path`, as it runs in its second round and later, from event to event."""
     pending = _behind(code, 0)
     found = []
     for (event, address), own in itertools.groupby(_placed(code), key=lambda item: item[:2]):
@@ -103,7 +125,7 @@ def _behind(instructions: Iterable[Instruction], pending: int) -> int:
     for one in instructions:
         if one.opcode_class == PRODUCT:
             pending += bool(_GROUP.search(one.operands))
-        elif left := _LEFT.search(one.operands) if one.opcode.startswith("WARPGROUP.DEPBAR") else None:
+        elif left := _LEFT.search(one.operands) if one.opcode.startswith(WAIT) else None:
             pending = min(pending, int(left[1], 16))
     return pending
 
@@ -135,7 +157,7 @@ def _product_text(code: Sequence[Instruction]) -> str:
 
 def _text(one: Instruction) -> str:
     """An event in words; empty for any other instruction."""
-    if one.opcode.startswith("WARPGROUP.DEPBAR"):
+    if one.opcode.startswith(WAIT):
         left = _LEFT.search(one.operands)
         number = int(left[1], 16) if left else 0
         return f"wait until {number} group{'s are' if number != 1 else ' is'} left"

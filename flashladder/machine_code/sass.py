@@ -39,6 +39,7 @@ _TARGET = re.compile(r"`\((\.L_\w+)\)")
 _LISTED = re.compile(r"(?:BRANCH_TARGETS |,)(\.L_\w+)")  # of an indirect branch, in a comment
 INDIRECT = frozenset({"BRX", "BRXU", "JMX", "JMXU"})
 _BRANCHES = frozenset({"BRA", "JMP", "CALL", "BREAK"}) | INDIRECT
+WARPGROUP_PRODUCT = "HGMMA"
 TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA")  # classes of matrix products: mma and wgmma
 _ENDS = frozenset({"EXIT", "RET", "KILL"})
 
@@ -131,14 +132,41 @@ class Sass:
     def main_loop(self) -> tuple[Instruction, ...]:
         """The loop with the most tensor-core instructions, the longest among equals: the loop over keys and values.
 
-        Empty where nothing loops.
+        Where a loop over tiles holds it, the one within, if both have products of a warpgroup. Empty where nothing
+        loops.
         """
 
         def weight(body: tuple[Instruction, ...]) -> tuple[int, int]:
             counts = count(body)
             return sum(counts.get(name, 0) for name in TENSOR), len(body)
 
-        return max(self.loops(), key=weight, default=())
+        return max((self._within(body) for body in self.loops()), key=weight, default=())
+
+    def _within(self, body: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+        """The loop over blocks in a loop over tiles: the one with a header of its own and the most HGMMA; else all."""
+        if not any(one.opcode_class == WARPGROUP_PRODUCT for one in body):
+            return body
+        places = {self.index[one.address] for one in body}
+        found = [
+            frozenset(self._natural(target, source, places))
+            for source in places
+            for target in self._successors[source]
+            if target <= source and target in places and target != source
+        ]
+        inner = [loop for loop in found if min(loop) != min(places) and self._products(loop)]
+        most = max(inner, key=lambda loop: (self._products(loop), len(loop)), default=frozenset(places))
+        return tuple(self.instructions[i] for i in sorted(most))
+
+    def _products(self, places: Iterable[int]) -> int:
+        return sum(self.instructions[i].opcode_class == WARPGROUP_PRODUCT for i in places)
+
+    def _natural(self, header: int, source: int, places: set[int]) -> set[int]:
+        """What reaches a backward branch without its target in between, and the target."""
+        before: dict[int, list[int]] = defaultdict(list)
+        for one in places - {header}:
+            for target in self._successors[one]:
+                before[target].append(one)
+        return _reachable(source, lambda place: before[place] if place != header else ()) | {header}
 
 
 def never_falls_through(instruction: Instruction) -> bool:

@@ -6,10 +6,12 @@ not tell. Each line is an event with the instructions up to the next one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flashladder.columns import table
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.product_order import WORK, steady, stretches, under_products
-from flashladder.machine_code.sass import Sass
+from flashladder.machine_code.product_order import WORK, steady, stretches, under_products, usual_path
+from flashladder.machine_code.sass import Instruction, Sass
 
 LEGEND = "Behind each event: instructions up to the next one. Groups: of products that may be under way there.\n"
 
@@ -20,7 +22,8 @@ def order(title: str, sass: Sass) -> str:
     Raises:
         FlashladderError: nothing in the kernel loops.
     """
-    code = steady(sass.main_loop())
+    loop = sass.main_loop()
+    code = usual_path(loop, sass.targets)
     if not code:
         raise FlashladderError("the kernel has no loop", where=title, expected="a main loop")
     rows: list[tuple[str, ...]] = [("at", "event", "groups", *WORK)]
@@ -28,12 +31,13 @@ def order(title: str, sass: Sass) -> str:
         counts = (str(one.counts.get(name, "")) for name in WORK)
         rows.append((f"{one.address:x}", one.event or "the loop begins", str(one.pending or ""), *counts))
     text = "\n".join(table(rows, None, right={0, 2, *range(3, 3 + len(WORK))}))
-    return f"{title}\nmain loop, {len(code)} instructions\n\n{text}\n\n{LEGEND}{_verdict(sass)}"
+    rare = len(steady(loop)) - len(code)
+    size = f"{len(code)} instructions" + f", and {rare} of rare blocks that wait for all products" * bool(rare)
+    return f"{title}\nmain loop, {size}\n\n{text}\n\n{LEGEND}{_verdict(code)}"
 
 
-def _verdict(sass: Sass) -> str:
-    """How much of the work stands under products, in a line."""
-    code = steady(sass.main_loop())
+def _verdict(code: Sequence[Instruction]) -> str:
+    """How much of the work of a loop stands under products, in a line."""
     under = under_products(code)
     if not under:
         return "No products of a warpgroup (HGMMA) in it: mma are waited for where they stand."

@@ -27,7 +27,8 @@ __device__ __forceinline__ void pack_weights(std::uint32_t (&p)[n_tiles / 2][4],
     }
 }
 
-// Columns 16 t to 16 t + 15 of O, rounded, as stmatrix takes them: rows 0-7 and 8-15 of the left eight, then of the right.
+// Columns 16 t to 16 t + 15 of O, rounded, as stmatrix takes them: rows 0-7 and 8-15 of the left eight, then of the
+// right.
 template <typename value_t, int n_tiles>
 __device__ __forceinline__ void pack_columns(std::uint32_t (&packed)[4], const float (&o)[n_tiles][4], int t) {
     packed[0] = ptx::pack<value_t>(o[2 * t][0], o[2 * t][1]);

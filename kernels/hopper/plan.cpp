@@ -24,7 +24,7 @@ namespace {
 constexpr int axes = 5;              // 64 elements, positions, halves of d_head, heads, samples
 constexpr std::uint32_t chunk = 64;  // elements of a row of a box: the 128 bytes within which it is swizzled
 constexpr std::uint64_t chunk_bytes = 128;
-constexpr std::size_t most_kept = 1024;  // maps, a few hundred bytes each
+constexpr std::size_t most_kept = 1024;       // maps, a few hundred bytes each
 constexpr std::int64_t most_tiles = 1 << 30;  // a CTA counts them, and one round beyond, in 32 bits
 
 [[noreturn]] void fail(const std::string &message) {

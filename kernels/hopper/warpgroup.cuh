@@ -34,9 +34,9 @@ struct Warpgroup {
 
     __device__ __forceinline__ Warpgroup(const Cta &cta_, Consumer &me_) : cta(cta_), me(me_) {}
 
-    // S = Q K^T of the block at `k`.
-    __device__ __forceinline__ void issue_qk() {
-        multiply_qk<value_t, G::B_c>(s, cta.q.tile(q) + me.group * G::group_bytes, cta.k.tile(k));
+    // S = Q K^T of the tile at `rows` and the block at `k`.
+    __device__ __forceinline__ void issue_qk(const typename Cta::QRing::Place &rows) {
+        multiply_qk<value_t, G::B_c>(s, cta.q.tile(rows) + me.group * G::group_bytes, cta.k.tile(k));
     }
 
     // O += P V of the block at `v`.
@@ -77,7 +77,7 @@ struct Warpgroup {
         cta.k.wait(k);
         me.take_turn();
         ptx::wgmma_fence();
-        issue_qk();
+        issue_qk(q);
         ptx::wgmma_commit();
         me.pass_turn();
         me.fetch_k(tile, 1);
@@ -112,7 +112,8 @@ struct Warpgroup {
         }
     }
 
-    // The place of the tile before, whose O has been read by now, is the producer's: the next but one tile's Q may come.
+    // The place of the tile before, whose O has been read by now, is the producer's: the next but one tile's Q may
+    // come.
     __device__ __forceinline__ void settle() {
         if constexpr (Cta::Scheduler::several) {
             if (is_stored) {

@@ -163,8 +163,9 @@ void launch(const KernelRow &row, const Launch &planned, int device, void *strea
     cluster.val.clusterDim.y = planned.cluster.y;
     cluster.val.clusterDim.z = planned.cluster.z;
     cudaLaunchConfig_t config{};
-    const unsigned int most = planned.resident ? static_cast<unsigned int>(attribute(cudaDevAttrMultiProcessorCount, device))
-                                               : planned.grid.x;
+    const unsigned int most = planned.resident
+                                  ? static_cast<unsigned int>(attribute(cudaDevAttrMultiProcessorCount, device))
+                                  : planned.grid.x;
     config.gridDim = dim3(std::min(planned.grid.x, most), planned.grid.y, planned.grid.z);
     config.blockDim = dim3(static_cast<unsigned int>(row.n_threads));
     config.dynamicSmemBytes = static_cast<std::size_t>(row.smem_bytes);

@@ -63,9 +63,9 @@ struct Extent {
 
 // A launch as data. The kernel has one parameter, its family's argument structure.
 struct Launch {
-    Extent grid;                                             // CTAs; y and z at most 65535
-    Extent cluster;                                          // CTAs of one cluster; {1, 1, 1} is none
-    bool resident;  // a CTA goes on with what is left: no more of x are launched than the device has multiprocessors
+    Extent grid;     // CTAs; y and z at most 65535
+    Extent cluster;  // CTAs of one cluster; {1, 1, 1} is none
+    bool resident;   // a CTA goes on with what is left: no more of x are launched than the device has multiprocessors
     alignas(128) std::array<unsigned char, 1024> arguments;  // tensor maps among them are aligned so
 
     template <typename Arguments>

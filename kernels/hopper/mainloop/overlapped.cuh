@@ -28,7 +28,7 @@ struct Overlapped {
                 cta.k.wait(group.k);
                 me.take_turn();
                 group.hand_over();
-                group.issue_qk();
+                group.issue_qk(group.q);
                 ptx::wgmma_commit();
                 group.issue_pv();
                 ptx::wgmma_commit();

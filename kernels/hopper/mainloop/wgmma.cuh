@@ -24,7 +24,7 @@ struct Wgmma {
                 me.take_turn();
                 group.hand_over();
                 group.issue_pv();
-                group.issue_qk();
+                group.issue_qk(group.q);
                 ptx::wgmma_commit();
                 me.pass_turn();
                 me.fetch_k(tile, i + 1);

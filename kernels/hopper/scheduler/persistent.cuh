@@ -1,8 +1,9 @@
 // Scheduler `persistent` (iteration 25): one CTA a multiprocessor, which computes tile after tile.
 //
-// The grid is as many CTAs as run at once (plan.cpp), and CTA c computes tiles c, c + gridDim.x, c + 2 gridDim.x, ...: blocks of
-// rows run fastest, then heads, then samples, so that the CTAs of a moment share the K and V of a few heads in L2. Every
-// warp counts for itself; nothing is handed out at run time, and two runs compute the same tiles in the same CTAs.
+// The grid is as many CTAs as run at once (plan.cpp), and CTA c computes tiles c, c + gridDim.x, c + 2 gridDim.x, ...:
+// blocks of rows run fastest, then heads, then samples, so that the CTAs of a moment share the K and V of a few heads
+// in L2. Every warp counts for itself; nothing is handed out at run time, and two runs compute the same tiles in the
+// same CTAs.
 #pragma once
 
 #include "hopper/args.cuh"

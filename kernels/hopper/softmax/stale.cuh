@@ -15,10 +15,10 @@ struct Stale {
 
     // S becomes x = scale S - m.
     template <int n_tiles>
-    static __device__ __forceinline__ void shift(float (&s)[1][n_tiles][4], const float (&m)[1][2], float scale) {
+    static __device__ __forceinline__ void shift(float (&s)[1][n_tiles][4], const RowStats<1> &stats, float scale) {
 #pragma unroll
         for (int i = 0; i < n_tiles * 4; ++i) {
-            s[0][i / 4][i % 4] = fmaf(s[0][i / 4][i % 4], scale, -m[0][i / 2 % 2]);
+            s[0][i / 4][i % 4] = fmaf(s[0][i / 4][i % 4], scale, -stats.m[0][i / 2 % 2]);
         }
     }
 
@@ -35,10 +35,10 @@ struct Stale {
         return __any_sync(0xffffffffu, most > __float_as_int(slack));
     }
 
-    // Rows agree on their maximum: m grows by `grown`, x falls by it. A row that opens has none yet.
+    // Rows agree on their maximum: m grows by `grown`, x falls by it; of a tile that opens it may be below 0.
     template <int n_tiles>
-    static __device__ __forceinline__ void follow(float (&x)[1][n_tiles][4], RowStats<1> &stats, float (&grown)[2],
-                                                  bool opens) {
+    static __device__ __forceinline__ void follow(float (&x)[1][n_tiles][4], RowStats<1> &stats, bool opens,
+                                                  float (&grown)[2]) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float most = row_max(x[0], half);
@@ -49,6 +49,18 @@ struct Stale {
                 x[0][n][half * 2] -= grown[half];
                 x[0][n][half * 2 + 1] -= grown[half];
             }
+        }
+    }
+
+    // O and l, which were summed under the m before.
+    template <int n_tiles>
+    static __device__ __forceinline__ void rescale(float (&o)[1][n_tiles][4], RowStats<1> &stats,
+                                                   const float (&grown)[2]) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float factor = ptx::ex2(-grown[half]);
+            stats.l[0][half] *= factor;
+            scale_row(o[0], half, factor);
         }
     }
 

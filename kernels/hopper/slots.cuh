@@ -1,0 +1,119 @@
+// A consumer warpgroup that goes through the blocks of all its tiles without a stop: what it holds from slot to slot.
+//
+// A slot is what is done for one block; the main loop `flattened` says in which order. Here are the first block of all,
+// which no P V goes before, the last P V, which no S comes after, and the steps between.
+#pragma once
+
+#include <cstdint>
+
+#include "hopper/warpgroup.cuh"
+
+namespace flashladder::hopper {
+
+template <typename Cta_, typename Consumer>
+struct Slots {
+    using Cta = Cta_;
+    using G = typename Cta::G;
+    using Softmax = typename Cta::Softmax;
+    using Weights = std::uint32_t[G::B_c / 16][4];  // P of a block
+
+    const Cta &cta;
+    Consumer &me;
+    Warpgroup<Cta, Consumer> group;            // whose P is one buffer of weights
+    Weights other;                             // the other one
+    typename Cta::Scheduler work;              // the tile that O belongs to
+    typename Cta::VRing::Place v_before = {};  // of the product before the last one
+    bool two_products = false;                 // whether there is one before the last one
+    int block = 0;                             // of the tile, in the order of visits
+    int left;                                  // slots to come
+
+    __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
+        : cta(cta_), me(me_), group(cta_, me_), work(cta_.args) {
+        const int step = static_cast<int>(gridDim.x);
+        const int tiles = cta.args.n_q_blocks * cta.args.n_heads * cta.args.batch - static_cast<int>(blockIdx.x);
+        left = (tiles + step - 1) / step * cta.args.n_kv_blocks - 1;
+    }
+
+    __device__ __forceinline__ void first() {
+        cta.q.wait(group.q);
+        cta.k.wait(group.k);
+        me.take_turn();
+        ptx::wgmma_fence();
+        group.issue_qk(group.q);
+        ptx::wgmma_commit();
+        me.pass_turn();
+        ptx::wgmma_wait<0>();
+        group.take_s();
+        shift(true);
+        float grown[2];
+        follow(true, grown);
+        begin_tile();
+        weigh(group.p);
+    }
+
+    __device__ __forceinline__ void last() {
+        cta.v.wait(group.v);
+        issue_pv(group.p);
+        ptx::wgmma_wait<0>();
+        ptx::pin(group.o);
+        group.store(work.tile());
+    }
+
+    __device__ __forceinline__ void issue_pv(Weights &weights) {
+        ptx::pin(weights);
+        ptx::wgmma_fence();
+        multiply_pv<typename Cta::value_t, G::B_c>(group.o, weights, cta.v.tile(group.v));
+        ptx::wgmma_commit();
+    }
+
+    // P V of the block before the last is done: its stage is the producer's, `weights`, which it read, the threads'.
+    __device__ __forceinline__ void take_weights(Weights &weights) {
+        ptx::pin(weights);
+        if (two_products) {
+            cta.v.release(v_before);
+        }
+        two_products = true;
+        v_before = group.v;
+        group.v.next();
+    }
+
+    // The place of Q that the tile before left through is the producer's.
+    __device__ __forceinline__ void settle() {
+        if (group.is_stored) {
+            group.settle();
+            group.is_stored = false;
+        }
+    }
+
+    // S under the maximum in use; a tile that opens has none yet.
+    __device__ __forceinline__ void shift(bool opens) {
+        if (opens) {
+            group.stats.m[0][0] = group.stats.m[0][1] = 0.0f;
+        }
+        Softmax::shift(group.s, group.stats, cta.args.scale_log2);
+    }
+
+    // Whether rows must agree on their maximum: a block of a few keys, which comes first, leaves none to go on with.
+    __device__ __forceinline__ bool must_follow(bool opens) const {
+        return Softmax::outgrown(group.s) || opens || (block == 1 && cta.ragged_rows() < G::B_c);
+    }
+
+    __device__ __forceinline__ void follow(bool opens, float (&grown)[2]) {
+        if (opens && cta.ragged_rows() < G::B_c) {
+            mask_columns(group.s, cta.ragged_rows());
+        }
+        Softmax::follow(group.s, group.stats, opens, grown);
+    }
+
+    __device__ __forceinline__ void begin_tile() {
+        clear(group.o);
+        group.stats.l[0][0] = group.stats.l[0][1] = 0.0f;
+    }
+
+    __device__ __forceinline__ void weigh(Weights &weights) {
+        Softmax::exponentials(group.s, group.stats);
+        pack_weights<typename Cta::value_t>(weights, group.s);
+    }
+};
+
+}  // namespace flashladder::hopper
