@@ -23,15 +23,17 @@ struct Slots {
     Weights other;                             // the other one
     typename Cta::Scheduler work;              // the tile that O belongs to
     typename Cta::VRing::Place v_before = {};  // of the product before the last one
-    bool two_products = false;                 // whether there is one before the last one
     int block = 0;                             // of the tile, in the order of visits
-    int left;                                  // slots to come
+    int done = 0;                              // slots
+    int all;                                   // slots that there are
+    int unsure;  // blocks behind the first that follow: a few keys give no maximum to keep
 
     __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
         : cta(cta_), me(me_), group(cta_, me_), work(cta_.args) {
         const int step = static_cast<int>(gridDim.x);
         const int tiles = cta.args.n_q_blocks * cta.args.n_heads * cta.args.batch - static_cast<int>(blockIdx.x);
-        left = (tiles + step - 1) / step * cta.args.n_kv_blocks - 1;
+        unsure = cta.ragged_rows() < G::B_c ? 1 : 0;
+        all = (tiles + step - 1) / step * cta.args.n_kv_blocks - 1;
     }
 
     __device__ __forceinline__ void first() {
@@ -69,21 +71,15 @@ struct Slots {
     // P V of the block before the last is done: its stage is the producer's, `weights`, which it read, the threads'.
     __device__ __forceinline__ void take_weights(Weights &weights) {
         ptx::pin(weights);
-        if (two_products) {
+        if (done > 0) {
             cta.v.release(v_before);
         }
-        two_products = true;
         v_before = group.v;
         group.v.next();
     }
 
-    // The place of Q that the tile before left through is the producer's.
-    __device__ __forceinline__ void settle() {
-        if (group.is_stored) {
-            group.settle();
-            group.is_stored = false;
-        }
-    }
+    // Whether the slot before opened a tile: the place that the tile before it left through can be given back.
+    __device__ __forceinline__ bool left_a_tile() const { return block == 0 && done > 0; }
 
     // S under the maximum in use; a tile that opens has none yet.
     __device__ __forceinline__ void shift(bool opens) {
@@ -93,10 +89,8 @@ struct Slots {
         Softmax::shift(group.s, group.stats, cta.args.scale_log2);
     }
 
-    // Whether rows must agree on their maximum: a block of a few keys, which comes first, leaves none to go on with.
-    __device__ __forceinline__ bool must_follow(bool opens) const {
-        return Softmax::outgrown(group.s) || opens || (block == 1 && cta.ragged_rows() < G::B_c);
-    }
+    // Whether rows agree on their maximum whatever it is.
+    __device__ __forceinline__ bool must_follow() const { return block <= unsure; }
 
     __device__ __forceinline__ void follow(bool opens, float (&grown)[2]) {
         if (opens && cta.ragged_rows() < G::B_c) {

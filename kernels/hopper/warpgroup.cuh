@@ -84,7 +84,11 @@ struct Warpgroup {
         me.fetch_v(tile, 0);
         ptx::wgmma_wait<0>();
         take_s();
-        settle();
+        if constexpr (Cta::Scheduler::several) {
+            if (is_stored) {
+                give_back();
+            }
+        }
         if (cta.ragged_rows() < G::B_c) {
             mask_columns(s, cta.ragged_rows());
         }
@@ -112,16 +116,12 @@ struct Warpgroup {
         }
     }
 
-    // The place of the tile before, whose O has been read by now, is the producer's: the next but one tile's Q may
-    // come.
-    __device__ __forceinline__ void settle() {
-        if constexpr (Cta::Scheduler::several) {
-            if (is_stored) {
-                Cta::Epilogue::settle();
-                __syncwarp();  // who asked for the copy need not be who arrives
-                cta.q.release(stored);
-            }
-        }
+    // The place that O of the tile before left through, read by now, is the producer's: the next but one tile's Q
+    // comes.
+    __device__ __forceinline__ void give_back() {
+        Cta::Epilogue::settle();
+        __syncwarp();  // who asked for the copy need not be who arrives
+        cta.q.release(stored);
     }
 };
 

@@ -20,8 +20,10 @@ struct Flattened {
     static __device__ __forceinline__ void slot(Slots &slots, typename Slots::Weights &before,
                                                 typename Slots::Weights &now) {
         auto &group = slots.group;
+        if (slots.left_a_tile()) {
+            group.give_back();
+        }
         const bool opens = ++slots.block == slots.cta.args.n_kv_blocks;
-        slots.settle();
         auto q = group.q;  // O of the tile before leaves through its own
         if (opens) {
             slots.block = 0;
@@ -41,7 +43,7 @@ struct Flattened {
         group.take_s();
         slots.take_weights(now);
         slots.shift(opens);
-        if (slots.must_follow(opens)) {
+        if (Slots::Softmax::outgrown(group.s, slots.must_follow())) {
             float grown[2];
             slots.follow(opens, grown);
             ptx::wgmma_wait<0>();
@@ -55,7 +57,7 @@ struct Flattened {
             }
         }
         slots.weigh(now);
-        --slots.left;
+        ++slots.done;
     }
 
     template <typename Cta, typename Consumer>
@@ -64,9 +66,9 @@ struct Flattened {
         Slots<Cta, Consumer> slots(cta, me);
         slots.first();
 #pragma unroll 1
-        while (slots.left > 0) {
+        while (slots.done < slots.all) {
             slot(slots, slots.group.p, slots.other);
-            if (slots.left == 0) {  // an even number of blocks: the last weights are in the other buffer
+            if (slots.done == slots.all) {  // an even number of blocks: the last weights are in the other buffer
                 ptx::wgmma_wait<0>();
 #pragma unroll
                 for (int i = 0; i < Cta::G::B_c / 4; ++i) {

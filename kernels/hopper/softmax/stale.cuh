@@ -22,9 +22,9 @@ struct Stale {
         }
     }
 
-    // Whether an x of the warp is above the slack.
+    // Whether an x of the warp is above the slack, or `anyhow`; the same in all lanes.
     template <int n_tiles>
-    static __device__ __forceinline__ bool outgrown(const float (&x)[1][n_tiles][4]) {
+    static __device__ __forceinline__ bool outgrown(const float (&x)[1][n_tiles][4], bool anyhow) {
         int most = __float_as_int(x[0][0][0]);  // of negative numbers any, which is all that the test asks
 #pragma unroll
         for (int i = 1; i < n_tiles * 4 - 1; i += 2) {
@@ -32,7 +32,7 @@ struct Stale {
             most = max(max(most, one), other);
         }
         most = max(most, __float_as_int(x[0][n_tiles - 1][3]));
-        return __any_sync(0xffffffffu, most > __float_as_int(slack));
+        return __any_sync(0xffffffffu, most > __float_as_int(slack) || anyhow);
     }
 
     // Rows agree on their maximum: m grows by `grown`, x falls by it; of a tile that opens it may be below 0.
