@@ -31,7 +31,7 @@ from flashladder.cases.contents import CONSTANT, EDGES, LOGITS
 from flashladder.cases.inputs import FULL_HEADS, Case, View
 from flashladder.cases.reference import References
 from flashladder.check.cases import CheckReport, check_iteration
-from flashladder.emulate.kernel import forward, kernel_of, require
+from flashladder.emulate.kernel import FEW, forward, kernel_of, require
 from flashladder.emulator.run.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
@@ -165,7 +165,15 @@ def emulated_run(
         observers = (hazards,) if q.shape[1] > known else ()
         longest[short_form] = max(q.shape[1], known)
         try:
-            forward(iteration, config, tensors, kernel=kernel, observers=observers, memory_budget=memory_budget)
+            forward(
+                iteration,
+                config,
+                tensors,
+                kernel=kernel,
+                observers=observers,
+                memory_budget=memory_budget,
+                multiprocessors=FEW,
+            )
         except FlashladderError as error:
             raise RuntimeError(str(error)) from error
         if hazards.reports:

@@ -30,7 +30,8 @@ from flashladder.results.schema import Shape
 
 ELEMENT = 2  # bytes
 VECTOR = 8  # elements of one 16-byte cp.async
-MULTIPROCESSORS = 132  # of an H100 (SXM) or an H200, which a persistent kernel has as many CTAs for at most
+MULTIPROCESSORS = 132  # of an H100 (SXM) or an H200: a persistent kernel has as many CTAs at most
+FEW = 2  # multiprocessors of a GPU on which a CTA of such a kernel has several tiles even of small tensors
 NUMPY_DTYPES = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 

@@ -156,11 +156,14 @@ def _changed(kernel: emulator.Kernel, place: int) -> emulator.Kernel:
 
 
 def observe(iteration: Iteration, config: KernelConfig, kernel: emulator.Kernel | None = None) -> Observed:
-    """Runs a kernel (None: the iteration's own) on one head of `BLOCKS` tiles, with counters and the race detector."""
+    """Runs a kernel (None: the iteration's own) on one head of `BLOCKS` tiles, with counters and the race detector.
+
+    A persistent kernel has one CTA for them, whose rings of Q go round.
+    """
     shape = Shape(batch=1, seq_len=max(config.B_r, BLOCKS * config.B_c), n_heads=1, d_head=config.d_head)
     tensors = make_tensors(iteration, config, shape, seed=1)
     counters, hazards = emulator.Counters(), emulator.Hazards()
-    forward(iteration, config, tensors, kernel=kernel, observers=(counters, hazards))
+    forward(iteration, config, tensors, kernel=kernel, observers=(counters, hazards), multiprocessors=1)
     found = counters.as_dict()
     conflicts = sum(int(found[CONFLICTS.format(kind)]) for kind in ("ld", "st"))
     return Observed(tensors[3].view(np.uint16), conflicts, tuple(report.render() for report in hazards.reports))
