@@ -22,7 +22,7 @@ from flashladder.gate import verify
 from flashladder.gate.evidence import cross, manifest, repeats
 from flashladder.gate.outcome import Outcome
 from flashladder.gpu.ncu import csv_beside, to_csv
-from flashladder.ladder.manifest import NAME, load_manifest
+from flashladder.ladder.manifest import NAME, Cases, load_manifest
 from flashladder.names import REGISTERS
 from flashladder.paths import RESULTS
 from flashladder.results import machine
@@ -38,6 +38,7 @@ CELL = "09 (BF16"
 CARD = "GPU-f91cafd0-a85e-0404-ed3c-c291b2f2e415"  # of the table
 SMALL = "sanitizer.json.gz"  # a document, so that machine.json has one
 GRID = (512, 1024, 2048, 4096, 8192, 16384)
+RUNS = next(one.repeats for one in load_manifest(RESULTS / "h200").files.values() if isinstance(one, Cases))
 
 
 @pytest.fixture
@@ -184,7 +185,7 @@ EDITS: dict[str, tuple[str, Edit, Callable[[Path], Outcome], str]] = {
                     "process 0: expected a start on 2026-11-20, found 2026-11-19T18"),
     "another mode": ("bench", lambda d: d.update(mode="event-locked"), COMPLETE, "mode: expected event-free, found ev"),
     "one run": ("check", lambda d: cases(d, lambda c: c.update(repeats=1), "odd 1"), COMPLETE,
-                "case odd 1x192x3: expected 10 runs that agree, found 1"),
+                f"case odd 1x192x3: expected {RUNS} runs that agree, found 1"),
     "bounds of 1": ("check", lambda d: cases(d, lambda c: c["accuracy"].update(max_allowed=1.0)), COMPLETE,
                     "case grid 16x512x16: max_allowed: expected at most 0.0127, found 1"),
     "an RMS bound of 1": ("check", lambda d: cases(d, lambda c: c["accuracy"].update(rms_allowed=1.0)), COMPLETE,
@@ -315,7 +316,8 @@ TEXTS = [
     ("manifest.yaml", "(bench.json.gz:.*?iterations: .)1, ", r"\1", "timings: iteration 1 is not asked for"),
     ("manifest.yaml", "(bench.json.gz:.*?pairs: )24", r"\g<1>3", "expected at least 20 pairs, found 3, 20 that count"),
     ("manifest.yaml", r"\[prog\]", "[a100]", "expected cases of all configurations of the ladder (prog), found none"),
-    ("manifest.yaml", "(check.json.gz:.*?repeats: )10", r"\g<1>2", "expected at least 10 runs that agree, found 2"),
+    ("manifest.yaml", r"(check.json.gz:.*?repeats: )\d+", r"\g<1>2",
+     f"expected at least {manifest.LEAST_REPEATS} runs that agree, found 2"),
     ("manifest.yaml", "memcheck, ", "", "sanitizers: memcheck is not asked for"),
     ("manifest.yaml", "machine: h200", "machine: h100", "machine: expected h200, as the folder, found h100"),
     ("manifest.yaml", "^  tune_07.json.gz:.*?(?=^  tuned)", "", "tune_07.json.gz is here, and not in it"),
