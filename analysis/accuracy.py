@@ -1,7 +1,8 @@
 """Question: how far off are the steps with a stale maximum, beside FA2, at logits small and large, rising and falling?
 
 Why: P under a stale maximum is rounded at another place than under the true one. Every kernel and FA2 get the same
-inputs; maximum and RMS error are against fp64. `flashladder.report.accuracy` makes the table, the gate holds bounds.
+inputs; maximum and RMS error are against fp64. `flashladder.report.costs.accuracy` makes the table, the gate holds
+bounds.
 
 Run on a machine with a GPU: ``python analysis/accuracy.py --wheels FOLDER --out results/h200/accuracy.json.gz``, where
 FOLDER holds the unpacked wheels of iterations 16 to 19 (``python -m flashladder.build 16 17 18 19 --configs h200``).

@@ -15,7 +15,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gate.evidence import accuracy as gate_accuracy
 from flashladder.ladder.manifest import Accuracy, load_manifest
 from flashladder.paths import RESULTS
-from flashladder.report.accuracy import NAME, beyond_bounds, cells, page, render
+from flashladder.report.costs.accuracy import NAME, beyond_bounds, cells, page, render
 from flashladder.results.files import read_json
 
 MACHINES = ("h100", "h200")
