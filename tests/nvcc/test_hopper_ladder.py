@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flashladder import emulator
-from flashladder.emulate.kernel import attention_fp64, forward, kernel_of, make_tensors
+from flashladder.emulate.kernel import arguments_of, attention_fp64, forward, kernel_of, make_tensors
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.ladder.selection import one_config
@@ -29,7 +29,7 @@ def require_right(step: Iteration, config: KernelConfig, shape: tuple[int, int, 
     tensors, hazards = make_tensors(step, config, size, seed=seq_len), emulator.Hazards()
     launch = step.family.launch(config, tensors)
     kernel_of(step, config).launch(
-        launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, observers=(hazards,),
+        launch.grid, launch.block, arguments_of(launch), shared_bytes=launch.shared_bytes, observers=(hazards,),
         schedule=schedule,
     )  # fmt: skip
     q, k, v, out = tensors

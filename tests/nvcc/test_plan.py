@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+from flashladder.emulate.kernel import arguments_of
 from flashladder.emulator import TensorMap
 from flashladder.emulator.machine.copies.tensor_map import MAP_BYTES
 from flashladder.errors import FlashladderError
@@ -205,7 +206,7 @@ def test_both_sides_hand_over_the_same(tmp_path: Path, family: Family, plan: Pat
         done = subprocess.run([built, *words(family, config, given)], capture_output=True, text=True, check=True)
         found = json.loads(done.stdout)
         wanted = family.launch(config, given)
-        (arguments,) = wanted.arguments
+        (arguments,) = arguments_of(wanted)
         expected, other = (packed(arguments, padding)[0] for padding in (b"\0", b"\xff"))
         counted = [place for place in range(len(expected)) if expected[place] == other[place]]  # not what lies between
         handed = bytes.fromhex(found["bytes"])

@@ -41,6 +41,7 @@ class FakeNvml:
             "nvmlDeviceGetMigMode": [0, 0],
             "nvmlDeviceGetCudaComputeCapability": (9, 0),
             "nvmlDeviceGetMaxClockInfo": 1980,
+            "nvmlDeviceGetTotalEnergyConsumption": 123_456_789_012,
             "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=pid) for pid in pids],
         }
 
@@ -76,6 +77,11 @@ def test_older_drivers_tell_throttle_reasons_under_their_old_name() -> None:
 def test_what_a_gpu_does_not_answer_is_none() -> None:
     found = telemetry(refused=("nvmlDeviceGetPowerUsage", "nvmlDeviceGetClockInfo")).sample()
     assert (found.power_w, found.sm_clock_mhz) == (None, None)
+
+
+def test_energy_is_a_counter_in_millijoules_where_there_is_one() -> None:
+    assert telemetry().energy_mj() == 123_456_789_012
+    assert telemetry(refused=("nvmlDeviceGetTotalEnergyConsumption",)).energy_mj() is None
 
 
 def test_identity() -> None:

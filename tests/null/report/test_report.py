@@ -16,9 +16,6 @@ from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
 from flashladder.paths import CONFIGS, RESULTS, ROOT
 from flashladder.report import (
-    accuracy as report_accuracy,
-)
-from flashladder.report import (
     command as report,
 )
 from flashladder.report import (
@@ -36,6 +33,7 @@ from flashladder.report import (
 from flashladder.report import (
     tables as report_tables,
 )
+from flashladder.report.costs import accuracy as report_accuracy
 from flashladder.results.published import PUBLISHED
 from tests.null.ladder_fixture import TIMED, Fixture, make
 
