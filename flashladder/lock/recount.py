@@ -118,10 +118,11 @@ def _kept(path: Path) -> Counts | None:
 
 
 def _counts(code: sass.Sass) -> Counts:
-    return Counts(kernel=_scope(code.instructions), loop=_scope(code.main_loop()))
+    return Counts(kernel=scope_of(code.instructions), loop=scope_of(code.main_loop()))
 
 
-def _scope(code: Sequence[sass.Instruction]) -> Scope:
+def scope_of(code: Sequence[sass.Instruction]) -> Scope:
+    """The counts of some code: of a kernel, or of its main loop."""
     opcodes = Counter(instruction.opcode for instruction in code)
     return Scope(
         opcodes=dict(opcodes),
