@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from pydantic import ValidationError
 import pytest
+import torch
 
-from flashladder.bench import energy
+from flashladder.bench import command, energy, references
+from flashladder.bench import run as timing_run
 from flashladder.bench.references import Arms
 from flashladder.bench.steady import limit_of, steady
 from flashladder.bench.subject import Subject
@@ -20,6 +24,7 @@ from flashladder.bench.timing import Arm
 from flashladder.errors import FlashladderError
 from flashladder.gate.evidence import inside, proofs
 from flashladder.ladder import manifest
+from flashladder.ladder.config import DTYPES
 from flashladder.results.files import load_as, write_result
 from flashladder.results.samples import Sample, Sustained
 from flashladder.results.schema import EnergyResult, Reference
@@ -90,6 +95,12 @@ def test_a_run_goes_from_tick_to_tick_and_finds_what_the_card_takes() -> None:
     assert run.sm_clock_mhz == 1500
     assert 3 <= len(run.samples) <= 6
     assert card.launches * LAUNCH_S > run.seconds + WARM_UP_S, "warm before the first tick"
+
+
+def test_the_clock_of_a_run_is_the_median_of_its_looks() -> None:
+    looks = tuple(Card().sample().model_copy(update={"sm_clock_mhz": clock}) for clock in (1980, 1500, 1510, None))
+    assert run(samples=looks).sm_clock_mhz == 1510
+    assert run().sm_clock_mhz is None
 
 
 def test_launches_that_take_longer_than_a_batch_are_counted_one_by_one() -> None:
@@ -244,6 +255,63 @@ def test_torch_tells_when_a_batch_is_done(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_document_that_contradicts_itself_is_refused(runs: tuple[Sustained, ...]) -> None:
     with pytest.raises(ValidationError, match="a run twice, or of a subject that nothing describes"):
         made(*runs)
+
+
+@dataclass
+class Timed:
+    """What `measure` meets in place of a GPU: subjects that take so many launches of the card, and who ran on what."""
+
+    card: Card = field(default_factory=Card)
+    ran: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def launch(self, name: str, q: torch.Tensor, times: int) -> torch.Tensor:
+        for _ in range(times):
+            self.card.launch(0)
+        self.ran.append((name, str(q.dtype).rpartition(".")[2], q.shape[1]))
+        return q
+
+    def subject(self, name: str, dtype: str, times: int) -> Subject:
+        return Subject(name, dtype, lambda one: self.launch(name, one.q, times), returns=True)
+
+
+def measured(monkeypatch: pytest.MonkeyPatch) -> tuple[Timed, EnergyResult]:
+    """Two kernels and cuDNN beside FA2 at two lengths, FA4 left out: FA2 takes 4 launches of the card, cuDNN 2."""
+    timed, known = Timed(), result(group())
+    kernels = {f"16 ({dtype.upper()})": known.kernels[kernel()] for dtype in DTYPES}
+    subjects = [timed.subject(key, dtype, 1) for key, dtype in zip(kernels, DTYPES, strict=True)]
+    cudnn = [timed.subject("cudnn", dtype, 2) for dtype in DTYPES]
+    beside = references.Arms(tuple(cudnn), {"cudnn": known.reference}, ("fa4: not installed",))
+    monkeypatch.setattr(command, "choose", lambda *_: (subjects, kernels))
+    monkeypatch.setattr(command, "shape_of", lambda s: Shape(batch=1, seq_len=s // 8, n_heads=1, d_head=128))
+    monkeypatch.setattr(references, "arms", lambda *_: beside)
+    monkeypatch.setattr(references, "reference_forward", lambda q, k, v: timed.launch("fa2", q, 4))
+    monkeypatch.setattr(references, "reference_identity", lambda _: known.reference)
+    monkeypatch.setattr(timing_run, "prepare", partial(timing_run.prepare, device="cpu"))
+    monkeypatch.setattr(torch.cuda, "synchronize", timed.card.synchronize)
+    monkeypatch.setattr(energy, "Meter", partial(energy.Meter, clock=lambda: timed.card.now))
+    device: Any = SimpleNamespace(gpu=known.gpu, host=known.host, rung=known.rung, telemetry=timed.card)
+    options = Namespace(references=["cudnn", "fa4"], dtypes=DTYPES, seq_lens=[512, 1024], seconds=0.3, turns=2)
+    return timed, energy.measure(options, device)
+
+
+def test_subjects_take_turns_each_on_inputs_of_its_own_dtype(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed, made = measured(monkeypatch)
+    assert capsys.readouterr().out == "left out: fa4: not installed\n"
+    assert [(one.subject, one.dtype, one.shape.seq_len, one.turn) for one in made.runs] == [
+        (subject, dtype, seq_len, turn)
+        for dtype in DTYPES for seq_len in (64, 128) for turn in range(2)
+        for subject in ("fa2", f"16 ({dtype.upper()})", "cudnn")
+    ]  # fmt: skip
+    torchs = {"fp16": "float16", "bf16": "bfloat16"}
+    assert set(timed.ran) == {(one.subject, torchs[one.dtype], one.shape.seq_len) for one in made.runs}
+    for one in made.runs:
+        launches = {"fa2": 4, "cudnn": 2}.get(one.subject, 1)
+        assert one.seconds == pytest.approx(launches * one.launches * LAUNCH_S), (
+            "this subject was launched, not another"
+        )
+        assert one.seconds >= 0.3
 
 
 def spec(**other: Any) -> manifest.Energy:

@@ -29,6 +29,7 @@ class FakeNvml:
         self.pids = pids
         self.answers: dict[str, Any] = {
             "nvmlDeviceGetPowerUsage": 612_500,
+            "nvmlDeviceGetTotalEnergyConsumption": 98_765_432_100,
             "nvmlDeviceGetCurrentClocksEventReasons": 0x4,
             "nvmlDeviceGetCurrentClocksThrottleReasons": 0x8,
             "nvmlDeviceGetClockInfo": 1755,
@@ -68,6 +69,11 @@ def test_sample_has_units_that_people_use() -> None:
     found = telemetry().sample()
     assert (found.power_w, found.sm_clock_mhz, found.temperature_c, found.throttle_bits) == (612.5, 1755, 55, 4)
     assert found.t_s == 1.0
+
+
+def test_energy_is_the_counters_and_in_millijoules() -> None:
+    assert telemetry().energy_mj() == 98_765_432_100
+    assert telemetry(refused=("nvmlDeviceGetTotalEnergyConsumption",)).energy_mj() is None
 
 
 def test_older_drivers_tell_throttle_reasons_under_their_old_name() -> None:
