@@ -41,9 +41,11 @@ FLASHLADDER_USE(weights,
                 Part::template weights<true>(made<float[1][16][4]>(), made<RowStats<1>>(), 1.0f, made<float[1][2]>()));
 FLASHLADDER_USE(rescale, Part::rescale(made<float[1][16][4]>(), made<const float[1][2]>()));
 FLASHLADDER_USE(shift, Part::shift(made<float[1][16][4]>(), made<const RowStats<1>>(), 1.0f));
-FLASHLADDER_USE(outgrown, bool{Part::outgrown(made<const float[1][16][4]>(), true)});
+FLASHLADDER_USE(outgrown, bool{Part::outgrown(made<const float[1][16][4]>(), made<const float[2]>(), true)});
+FLASHLADDER_USE(decide, Part::decide(made<float[2]>(), made<const RowStats<1>>(), 128, 512));
 FLASHLADDER_USE(follow, Part::follow(made<float[1][16][4]>(), made<RowStats<1>>(), true, made<float[2]>()));
-FLASHLADDER_USE(correct, Part::rescale(made<float[1][16][4]>(), made<RowStats<1>>(), made<const float[2]>()));
+FLASHLADDER_USE(correct,
+                Part::rescale(made<float[1][16][4]>(), made<RowStats<1>>(), made<const float[2]>(), made<float[2]>()));
 FLASHLADDER_USE(exponentials, Part::exponentials(made<float[1][16][4]>(), made<RowStats<1>>()));
 FLASHLADDER_USE(several, static_cast<int (*)[Part::several + 1]>(nullptr));
 FLASHLADDER_USE(work, Part(made<const HopperArgs>()));
@@ -98,9 +100,10 @@ struct Softmax {
                   "Softmax must have 'static void weights<first_block>(s, stats, scale, factor)'");
     static_assert(lazy || has_rescale<Part>, "Softmax must have 'static void rescale(o, factor)'");
     static_assert(!lazy || has_outgrown<Part>,
-                  "Softmax must have 'static bool outgrown(x, anyhow)': the same in all lanes");
+                  "Softmax must have 'static bool outgrown(x, room, anyhow)': the same in all lanes");
+    static_assert(!lazy || has_decide<Part>, "Softmax must have 'static void decide(room, stats, seen, seq_len)'");
     static_assert(!lazy || has_follow<Part>, "Softmax must have 'static void follow(x, stats, opens, grown)'");
-    static_assert(!lazy || has_correct<Part>, "Softmax must have 'static void rescale(o, stats, grown)'");
+    static_assert(!lazy || has_correct<Part>, "Softmax must have 'static void rescale(o, stats, grown, room)'");
     static_assert(!lazy || has_exponentials<Part>, "Softmax must have 'static void exponentials(x, stats)'");
 };
 

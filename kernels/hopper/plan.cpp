@@ -64,10 +64,17 @@ TensorMap encoded(const char *name, const MapKey &key) {
     const std::uint32_t every[axes] = {1, 1, 1, 1, 1};
     alignas(128) CUtensorMap map;
     static_assert(sizeof(map) == sizeof(TensorMap), "what args.cuh has in its place");
-    const CUresult error =
-        encode(&map, key.type, axes, reinterpret_cast<void *>(key.address), key.sizes.data(), key.strides.data(), box,
-               every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const auto attempt = [&] {
+        return encode(&map, key.type, axes, reinterpret_cast<void *>(key.address), key.sizes.data(), key.strides.data(),
+                      box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    };
+    CUresult error = attempt();
+    if (error == CUDA_ERROR_INVALID_CONTEXT) {  // a thread that has not used the GPU yet
+        int device = 0;
+        if (cudaGetDevice(&device) == cudaSuccess && cudaSetDevice(device) == cudaSuccess)
+            error = attempt();
+    }
     if (error != CUDA_SUCCESS) {
         std::string strides;
         for (const std::uint64_t stride : key.strides)

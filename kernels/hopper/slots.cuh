@@ -25,14 +25,15 @@ struct Slots {
     typename Cta::VRing::Place v_before = {};  // of the product before the last one
     int block = 0;                             // of the tile, in the order of visits
     int done = 0;                              // slots
+    float room[2];                             // that scores of each row have above the maximum in use
     int all;                                   // slots that there are
-    int unsure;  // blocks behind the first that follow: a few keys give no maximum to keep
+    int unsure;  // blocks behind the first that follow: a few keys, or a few blocks, tell too little of a row
 
     __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
         : cta(cta_), me(me_), group(cta_, me_), work(cta_.args) {
         const int step = static_cast<int>(gridDim.x);
         const int tiles = cta.args.n_q_blocks * cta.args.n_heads * cta.args.batch - static_cast<int>(blockIdx.x);
-        unsure = cta.ragged_rows() < G::B_c ? 1 : 0;
+        unsure = cta.args.n_kv_blocks < 4 ? 2 : cta.ragged_rows() < G::B_c ? 1 : 0;
         all = (tiles + step - 1) / step * cta.args.n_kv_blocks - 1;
     }
 
@@ -78,8 +79,16 @@ struct Slots {
         group.v.next();
     }
 
-    // Whether the slot before opened a tile: the place that the tile before it left through can be given back.
-    __device__ __forceinline__ bool left_a_tile() const { return block == 0 && done > 0; }
+    // After a slot that followed whatever there was: how much scores may grow from here on. After one that opened a
+    // tile the place through which the tile before it left can be given back, too.
+    __device__ __forceinline__ void settle() {
+        if (must_follow()) {
+            Softmax::decide(room, group.stats, cta.ragged_rows() + block * G::B_c, cta.args.seq_len);
+            if (block == 0 && done > 0) {
+                group.give_back();
+            }
+        }
+    }
 
     // S under the maximum in use; a tile that opens has none yet.
     __device__ __forceinline__ void shift(bool opens) {

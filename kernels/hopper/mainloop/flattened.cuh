@@ -20,9 +20,7 @@ struct Flattened {
     static __device__ __forceinline__ void slot(Slots &slots, typename Slots::Weights &before,
                                                 typename Slots::Weights &now) {
         auto &group = slots.group;
-        if (slots.left_a_tile()) {
-            group.give_back();
-        }
+        slots.settle();
         const bool opens = ++slots.block == slots.cta.args.n_kv_blocks;
         auto q = group.q;  // O of the tile before leaves through its own
         if (opens) {
@@ -43,7 +41,7 @@ struct Flattened {
         group.take_s();
         slots.take_weights(now);
         slots.shift(opens);
-        if (Slots::Softmax::outgrown(group.s, slots.must_follow())) {
+        if (Slots::Softmax::outgrown(group.s, slots.room, slots.must_follow())) {
             float grown[2];
             slots.follow(opens, grown);
             ptx::wgmma_wait<0>();
@@ -53,7 +51,7 @@ struct Flattened {
                 slots.work.next();
                 slots.begin_tile();
             } else {
-                Slots::Softmax::rescale(group.o, group.stats, grown);
+                Slots::Softmax::rescale(group.o, group.stats, grown, slots.room);
             }
         }
         slots.weigh(now);
