@@ -169,3 +169,18 @@ def test_a_dry_run_divides_the_time_by_the_gpus_and_measures_nothing(
     host.built = False
     assert host.sweep("--dry-run") == 0
     assert "1 kernel to build" in capsys.readouterr().out
+
+
+def test_a_dry_run_leaves_out_what_the_grids_gpu_cannot_run(
+    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the sweep does on that GPU, whether it is here or not."""
+    monkeypatch.setattr(devices, "cards", lambda: [Card(0, "NVIDIA A100-SXM4-80GB", UUID, "sm_80")])
+    monkeypatch.setattr(environments, "digests", lambda cells, _: digests(cells))
+    host.text = SMALL.replace("gpu: any", "gpu: a100").replace("[1, 16]", "[1, 24]")
+    assert host.sweep("--dry-run") == 0
+    told = capsys.readouterr().out
+    assert "left out: 2 cells: iteration 24: not run here: needs sm_90a" in told
+    host.text = host.text.replace("[1, 24]", "[24]")
+    with pytest.raises(FlashladderError, match=r"^small: no cell of the grid runs here: found iteration 24: not run"):
+        host.sweep("--dry-run")
