@@ -11,6 +11,7 @@ from flashladder.errors import FlashladderError
 from flashladder.machine_code.product_order import WORK, steady, stretches, under_products
 from flashladder.machine_code.sass import Sass
 
+APART = "such as later tries of a wait, or the way of parted lanes"
 LEGEND = "Behind each event: instructions up to the next one. Groups: of products that may be under way there.\n"
 
 
@@ -20,15 +21,17 @@ def order(title: str, sass: Sass) -> str:
     Raises:
         FlashladderError: nothing in the kernel loops.
     """
-    code = steady(sass.main_loop())
+    whole = sass.main_loop()
+    code = steady(whole)
     if not code:
         raise FlashladderError("the kernel has no loop", where=title, expected="a main loop")
+    apart = f" and {len(whole) - len(code)} apart, {APART}" if len(whole) > len(code) else ""
     rows: list[tuple[str, ...]] = [("at", "event", "groups", *WORK)]
     for one in stretches(code):
         counts = (str(one.counts.get(name, "")) for name in WORK)
         rows.append((f"{one.address:x}", one.event or "the loop begins", str(one.pending or ""), *counts))
     text = "\n".join(table(rows, None, right={0, 2, *range(3, 3 + len(WORK))}))
-    return f"{title}\nmain loop, {len(code)} instructions\n\n{text}\n\n{LEGEND}{_verdict(sass)}"
+    return f"{title}\nmain loop, {len(code)} instructions{apart}\n\n{text}\n\n{LEGEND}{_verdict(sass)}"
 
 
 def _verdict(sass: Sass) -> str:
