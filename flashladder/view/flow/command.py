@@ -77,7 +77,7 @@ def drawn(options: argparse.Namespace) -> Picture:
     shape = Shape(batch=1, seq_len=options.seq_len, n_heads=1, d_head=config.d_head)
     arch = options.arch or iteration.shown_arch
     if not iteration.family.warps_alike:
-        title = f"iteration {iteration.description}, {arch}: {config.short_form()}; warps have roles, so that no counts"
+        title = f"iteration {iteration.description}, {arch}: {config.short_form()}; warps have roles: runs not counted"
         return picture_of(title, regions_of(disassemble(cubin_for(iteration, config, arch).cubin, lines=False)))
     found = executed(iteration, config, arch, shape)
     title = f"iteration {iteration.description}, {arch}, S = {shape.seq_len}: {config.short_form()}"
