@@ -66,7 +66,21 @@ def short_counters(counters: Counters) -> dict[str, tuple[int, str]]:
         names[f"global_{operation}_requests"] = (found[request], request)
     names["cp_async_bytes"] = (counters.copied_bytes, "bytes written to shared memory by cp.async")
     names["ptx_instructions"] = (counters.warp_instructions, "executed by warps; SASS has other ones")
-    return dict(sorted(names.items()))
+    return dict(sorted((names | _of_hopper(counters)).items()))
+
+
+def _of_hopper(counters: Counters) -> dict[str, tuple[int, str]]:
+    """What the copy engine and products of warpgroups did, by names of the emulator; empty where there are none."""
+    found = {}
+    if counters.bulk_bytes:
+        found["bulk_bytes"] = (counters.bulk_bytes, "bytes that the copy engine moved")
+        for operation, did in (("ld", "read"), ("st", "wrote")):
+            sectors = counters.traffic("global", f"bulk {operation}").sectors
+            found[f"bulk_{operation}_sectors"] = (sectors, f"sectors of global memory that it {did}")
+    if counters.tensor_cycles:
+        found["wgmma_cycles"] = (counters.wgmma_cycles, "of one SM's tensor cores, at best, for all wgmma")
+        found["wgmma_shared_bytes"] = (counters.wgmma_shared_bytes, "bytes of shared memory that wgmma read")
+    return found
 
 
 def conflicting_places(counters: Counters) -> list[Place]:
