@@ -125,7 +125,7 @@ def _head(found: Emulation) -> str:
     config, shape, iteration = found.config, found.shape, found.iteration
     size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
     warps, shared = config.n_threads // 32, config.smem_bytes >> 10
-    ctas = f"{found.result.blocks} CTAs of {warps} warps, {shared} KiB of shared memory each"
+    ctas = f"{ctas_of(found.result)} of {warps} warps, {shared} KiB of shared memory each"
     title = f"iteration {iteration.description}: {iteration.title}"
     return "\n".join((title, config.short_form(), f"{size}: {ctas}", relative(ptx_for(iteration, config).ptx)))
 
@@ -138,6 +138,11 @@ def _numbers(found: Emulation) -> str:
         f"{errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64\n"
         f"{speed_line(found.result, found.counters)}"
     )
+
+
+def ctas_of(result: Result) -> str:
+    """How many CTAs ran: ``1 CTA``, ``16 CTAs``."""
+    return f"{result.blocks} CTA{'s' if result.blocks > 1 else ''}"
 
 
 def speed_line(result: Result, counters: Counters) -> str:

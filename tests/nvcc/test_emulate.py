@@ -54,6 +54,8 @@ def test_copies_and_products_of_a_hopper_step_are_counted_where_the_others_are_n
     assert short["wgmma_cycles"] == 2 * 2 * 2 * 16 * 64  # CTAs, warpgroups, KV blocks
     assert short["wgmma_shared_bytes"] > 0
     assert short["global_ld_sectors"] == short["cp_async_bytes"] == 0
+    assert emulate.main(["24", "--seq-len", "1"]) == 0
+    assert "d_head 128: 1 CTA of 12 warps, 160 KiB of shared memory each" in capsys.readouterr().out
     assert not {"bulk_bytes", "wgmma_cycles"} & set(facts(capsys, "1", "--counters")["counters"]["short"])
 
 
