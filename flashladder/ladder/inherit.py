@@ -16,7 +16,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import MAX_SMEM_BYTES
 from flashladder.ladder.family import DEFAULT, Family, Knobs
 from flashladder.ladder.file_schema import Expect, IterationFile
-from flashladder.ladder.gpus import require_fit
+from flashladder.ladder.gpus import load_gpus, require_fit
 from flashladder.located import Located
 from flashladder.names import GPUS
 from flashladder.yaml_text import Location
@@ -95,6 +95,12 @@ def own_configs(file: IterationFile) -> dict[str, dict[str, object]]:
         if knobs:
             own[gpu] = knobs
     return own
+
+
+def first_to_run(family: Family) -> list[str]:
+    """The GPUs of configurations, those that run a family's kernels before the others."""
+    gpus = load_gpus()
+    return sorted(GPUS, key=lambda gpu: gpu in gpus and not family.runs_on(gpus[gpu].arch))
 
 
 def resolve_config(

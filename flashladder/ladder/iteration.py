@@ -21,6 +21,7 @@ from flashladder.ladder.family import DEFAULT, Family, families, family_named
 from flashladder.ladder.file_schema import Expect, IterationFile, file_model
 from flashladder.ladder.inherit import (
     family_forgotten,
+    first_to_run,
     frozen,
     own_configs,
     resolve_config,
@@ -240,14 +241,12 @@ def _resolved(located: Located, path: Path, folder: Path) -> Iteration:
         raise wrong(
             located, (), "the iteration differs in nothing from its parent", "a 'change' or 'configs'", "neither"
         )
-    configs = frozen(
-        {
-            gpu: resolve_config(
-                located, gpu, (family, parts), own.get(gpu, {}), None if base is None else base.configs[gpu]
-            )
-            for gpu in GPUS
-        }
-    )
+    configs = {
+        gpu: resolve_config(
+            located, gpu, (family, parts), own.get(gpu, {}), None if base is None else base.configs[gpu]
+        )
+        for gpu in first_to_run(family)  # the one that a mistake is told of
+    }
     return Iteration(
         number=number,
         slug=slug,
@@ -257,7 +256,7 @@ def _resolved(located: Located, path: Path, folder: Path) -> Iteration:
         change=frozen(change),
         family=family,
         parts=parts,
-        configs=configs,
+        configs=frozen({gpu: configs[gpu] for gpu in GPUS}),
         own_configs=frozen({gpu: frozen(knobs) for gpu, knobs in own.items()}),
         expect=resolve_expect(file, located, (family, parts), configs, first=base is None),
         path=path,

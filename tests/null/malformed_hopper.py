@@ -33,7 +33,7 @@ expect:
 """
 FORGOTTEN = "iteration 1, its parent, is of the family hopper: 'family: hopper' is missing"
 AMPERE = "layout, schedule, operands, k_order, softmax, normalize, gmem, epilogue, store_policy, row_stride"
-ILLEGAL = "illegal configuration for a100: expected a legal combination, found "
+ILLEGAL = "illegal configuration for h200: expected a legal combination, found "
 EIGHTS = "a producer and its consumers have a multiple of 8 each, from 24 to 240"
 
 
@@ -86,7 +86,7 @@ HOPPER: dict[str, tuple[str, int, str]] = {
             "producer_registers, consumer_registers, found 'n_warps'"
         ),
     ),
-    "five_stages": (knobs("k_stages: 5"), 9, f"{ILLEGAL}k_stages 5: a ring has at most 4 stages"),
+    "five_stages": (knobs("B_c: 64, k_stages: 5"), 9, f"{ILLEGAL}k_stages 5: a ring has at most 4 stages"),
     "two_and_a_half_stages": (
         knobs("v_stages: 2.5"),
         9,
