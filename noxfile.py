@@ -4,7 +4,7 @@
 # ///
 """Isolation: every job of this repository in an environment of its own.
 
-Why: nineteen builds must not see each other, the machine's CUDA or its Python
+Why: the builds must not see each other, the machine's CUDA or its Python
 packages. uv makes that cheap: all environments share one copy of torch and of
 the CUDA toolchain by hard links. uv itself comes with the block above.
 

@@ -18,6 +18,7 @@ from flashladder.report.page.sections import Content
 from flashladder.results.schema import Summary, kernel_key
 
 ORDER, TITLE = 20, "Speed over length"
+FURTHER = ("hopper",)  # grids beside each machine's own, whose steps have references of their own time beside them
 WIDEST = 0.2  # interval of a point on the line, as a share of its percentage of FA2
 
 
@@ -60,7 +61,11 @@ def panel(book: Book, one: Timed, dtype: str) -> Drawn:
     if any(wide(one.summaries[key, dtype, n]) for key, _ in milestones(book, one, dtype) for n in one.lengths
            if (key, dtype, n) in one.summaries):  # fmt: skip
         told += f"; hollow, off the line: its interval is wider than {WIDEST:.0%} of it, so that it says little"
-    return draw(f"tflops-{one.path.parent.name}-{dtype}", f"{one.title}, {dtype}", f"{told}.", fill)
+    grid = one.path.name.partition(".")[0]
+    own = grid == one.path.parent.name  # the machine's own grid, named after it
+    name = "-".join(["tflops", one.path.parent.name, *([] if own else [grid]), dtype])
+    title = f"{one.title}, {dtype}" + ("" if own else f", grid {grid}")
+    return draw(name, title, f"{told}.", fill)
 
 
 def wide(summary: Summary) -> bool:
@@ -106,8 +111,8 @@ def table(book: Book, one: Timed, dtype: str) -> Table:
     columns = cells.columns("#|text", "configuration|code")
     columns += [Column(f"S = {n}", told="percent of FA2") for n in one.lengths] + [Column("TFLOP/s at the longest")]
     rows = []
-    for key in dict.fromkeys(s.kernel for s in one.result.summaries if s.dtype == dtype):
-        kernel = one.result.kernels.get(key)
+    for key in dict.fromkeys(name for name, of, _ in one.summaries if of == dtype):
+        kernel = one.holding(key).result.kernels.get(key)
         name = f"{kernel.iteration}{kernel.variant}" if kernel else key
         row = [
             Cell(name, sort=kernel.iteration if kernel else None),
@@ -127,15 +132,17 @@ def table(book: Book, one: Timed, dtype: str) -> Table:
             else cells.EMPTY
         )
         rows.append(row)
-    where = one.path.relative_to(book.root).as_posix()
+    further = "".join(f", {each.path.name}" for each in one.further)
+    where = f"{one.path.relative_to(book.root).as_posix()}{further}"
     return Table(f"lengths-{one.path.parent.name}-{one.path.name.partition('.')[0]}-{dtype}",
                  f"{one.title}, {dtype}: percent of FA2 at each length ({where})", columns, rows)  # fmt: skip
 
 
 def content(book: Book) -> Content:
     files = {one.path: one for one in (*book.machines, *book.sweeps)}.values()
+    further = [one for grid in FURTHER for one in book.further_sweeps(grid)]
     return {
-        "panels": [panel(book, one, dtype) for one in book.sweeps for dtype in DTYPES],
+        "panels": [panel(book, one, dtype) for one in (*book.sweeps, *further) for dtype in DTYPES],
         "tables": [table(book, one, dtype) for one in files for dtype in DTYPES],
     }
 

@@ -136,7 +136,7 @@ def panel(book: Book, name: str, title: str, first: int) -> Drawn:
         plot.legend()
 
     best = [
-        max((one.pct for one in machine.result.summaries if is_headline(one, machine)), default=0.0)
+        max((one.pct for one in machine.summaries.values() if is_headline(one, machine)), default=0.0)
         for machine in book.machines
     ]
     told = "; ".join(f"{one.title} reaches {pct:.1f} %" for one, pct in zip(book.machines, best, strict=True))
@@ -145,7 +145,8 @@ def panel(book: Book, name: str, title: str, first: int) -> Drawn:
 
 def is_headline(one: Summary, machine: Timed) -> bool:
     """Whether a summary is a kernel of the ladder in fp16 at the length of the headline."""
-    return one.kernel in machine.result.kernels and (one.dtype, one.shape.seq_len) == ("fp16", HEADLINE_LENGTH)
+    kernels = machine.holding(one.kernel).result.kernels
+    return one.kernel in kernels and (one.dtype, one.shape.seq_len) == ("fp16", HEADLINE_LENGTH)
 
 
 def line(book: Book, plot: Plot, machine: Timed, style: int, first: int) -> None:

@@ -35,7 +35,7 @@ A_BINARY = "a wheel, .so, .o, fatbin, cubin or PTX file"
 ONE_NUMBER = Option("number", NUMBER, form="word", required=True)
 _ARCH = Option("arch", f"sm_XX, several separated by commas (default: the GPU present, else {DEFAULT_ARCH})")
 _STEP_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH}, or the one that the iteration is for)", default="")
-_FILES_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH}; of a file without --kernel: all)", default="")
+_FILES_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH} or sm_90a; of a file without --kernel: all)", default="")
 _CONFIGS = Option("configs", f"{CONFIGS} (default: prog)", default="prog")
 KEYS = Option("configs", f"{CONFIGS} (default: {PUBLISHED_GPU})")
 _CONFIG = Option("config", f"{ONE_CONFIG}, for example '{EXAMPLE}' (default: {PUBLISHED_GPU})")

@@ -143,9 +143,10 @@ def render(found: Run, wanted: emulate_view.Wanted) -> str:
     """The screen."""
     parameters = ", ".join(map(str, found.kernel.parameters))
     threads = int(np.prod(found.block))
+    ctas = emulate_view.ctas_of(found.result)
     head = (
         f"{found.kernel.name}({parameters}) of {found.kernel.module.path}, {found.kernel.module.target}\n"
-        f"{found.result.blocks} CTAs of {threads} threads, {found.shared_bytes} bytes of dynamic shared memory each"
+        f"{ctas} of {threads} threads, {found.shared_bytes} bytes of dynamic shared memory each"
     )
     wide = max([len(value.name) for value in found.values], default=0)
     arguments = "\n".join(f"{value.name:{wide}s}  {_line(found, value)}" for value in found.values)

@@ -66,7 +66,21 @@ def short_counters(counters: Counters) -> dict[str, tuple[int, str]]:
         names[f"global_{operation}_requests"] = (found[request], request)
     names["cp_async_bytes"] = (counters.copied_bytes, "bytes written to shared memory by cp.async")
     names["ptx_instructions"] = (counters.warp_instructions, "executed by warps; SASS has other ones")
-    return dict(sorted(names.items()))
+    return dict(sorted((names | _of_hopper(counters)).items()))
+
+
+def _of_hopper(counters: Counters) -> dict[str, tuple[int, str]]:
+    """What the copy engine and products of warpgroups did, by names of the emulator; empty where there are none."""
+    found = {}
+    if counters.bulk_bytes:
+        found["bulk_bytes"] = (counters.bulk_bytes, "bytes that the copy engine moved")
+        for operation, did in (("ld", "read"), ("st", "wrote")):
+            sectors = counters.traffic("global", f"bulk {operation}").sectors
+            found[f"bulk_{operation}_sectors"] = (sectors, f"sectors of global memory that it {did}")
+    if counters.tensor_cycles:
+        found["wgmma_cycles"] = (counters.wgmma_cycles, "of one SM's tensor cores, at best, for all wgmma")
+        found["wgmma_shared_bytes"] = (counters.wgmma_shared_bytes, "bytes of shared memory that wgmma read")
+    return found
 
 
 def conflicting_places(counters: Counters) -> list[Place]:
@@ -111,7 +125,7 @@ def _head(found: Emulation) -> str:
     config, shape, iteration = found.config, found.shape, found.iteration
     size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
     warps, shared = config.n_threads // 32, config.smem_bytes >> 10
-    ctas = f"{found.result.blocks} CTAs of {warps} warps, {shared} KiB of shared memory each"
+    ctas = f"{ctas_of(found.result)} of {warps} warps, {shared} KiB of shared memory each"
     title = f"iteration {iteration.description}: {iteration.title}"
     return "\n".join((title, config.short_form(), f"{size}: {ctas}", relative(ptx_for(iteration, config).ptx)))
 
@@ -124,6 +138,11 @@ def _numbers(found: Emulation) -> str:
         f"{errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64\n"
         f"{speed_line(found.result, found.counters)}"
     )
+
+
+def ctas_of(result: Result) -> str:
+    """How many CTAs ran: ``1 CTA``, ``16 CTAs``."""
+    return f"{result.blocks} CTA{'s' if result.blocks > 1 else ''}"
 
 
 def speed_line(result: Result, counters: Counters) -> str:

@@ -63,8 +63,8 @@ def explain(description: str, key: str, config: str | None, seq_len: int) -> Pre
             "no such GPU", expected=", ".join(load_gpus()), found=repr(key), hint=closest(key, list(load_gpus()))
         )
     iteration = load_description(description)
-    arch = arch_of(iteration, gpu)
     iteration.family.require_alike("explain")
+    arch = arch_of(iteration, gpu)
     chosen = one_config(iteration, config or gpu.configs_of)
     if excess := gpu.excess(chosen):
         raise FlashladderError(f"the configuration is too large for {key}", expected=excess[0], found=excess[1])

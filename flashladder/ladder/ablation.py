@@ -36,7 +36,8 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     lineage = _lineage(base, folder)
     candidates = _names(lineage[1:] if sign == "-" else _others(lineage, folder))
     if not candidates:
-        verb = "no change to take back" if sign == "-" else "every change of the ladder: there is none to add"
+        every = f"every change of the family {base.family.name}: there is none to add"
+        verb = "no change to take back" if sign == "-" else every
         raise FlashladderError(f"iteration {base.number} has {verb}", found=repr(text))
     if name not in candidates:
         done = "taken back from" if sign == "-" else "added to"

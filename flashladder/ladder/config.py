@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Literal, TypeVar, get_args
+from typing import ClassVar, Literal, TypeVar, get_args
 
 from typing_extensions import Self
 
@@ -33,12 +33,14 @@ class KernelConfig(ABC):
     """The knobs of one compiled kernel; immutable, hashable, ordered among those of its family.
 
     Attributes:
+        example: a short form of the family, for messages.
         dtype: element type of Q, K, V and O: ``fp16`` or ``bf16`` (2 bytes each).
         d_head: head size in elements.
-        B_r: query rows that one CTA owns; divides seq_len.
-        B_c: rows of K and V in one step of its loop; divides seq_len.
+        B_r: query rows that one CTA owns; `multiples` says whether it divides seq_len.
+        B_c: rows of K and V in one step of its loop, as B_r.
     """
 
+    example: ClassVar[str] = ""
     dtype: str
     d_head: int
     B_r: int
@@ -123,6 +125,9 @@ class KernelConfig(ABC):
             for family in KernelConfig.__subclasses__():
                 if isinstance(found := family.match(text), cls):
                     return found
+        examples = dict.fromkeys(family.example for family in KernelConfig.__subclasses__() if issubclass(family, cls))
         raise FlashladderError(
-            "not the short form of a kernel configuration", expected=f"for example {EXAMPLE!r}", found=repr(text)
+            "not the short form of a kernel configuration",
+            expected=f"for example {' or '.join(map(repr, filter(None, examples)))}",
+            found=repr(text),
         )

@@ -6,16 +6,17 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import MAX_SMEM_BYTES
-from flashladder.ladder.family import Family, Knobs
+from flashladder.ladder.family import DEFAULT, Family, Knobs
 from flashladder.ladder.file_schema import Expect, IterationFile
-from flashladder.ladder.gpus import require_fit
+from flashladder.ladder.gpus import load_gpus, require_fit
 from flashladder.located import Located
 from flashladder.names import GPUS
 from flashladder.yaml_text import Location
@@ -32,6 +33,28 @@ def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:
 def wrong(located: Located, location: Location, what: str, expected: object, found: object) -> FlashladderError:
     """An error at a location of a file."""
     return FlashladderError(what, where=located.where(location), expected=expected, found=found)
+
+
+@contextmanager
+def family_forgotten(located: Located, before: int, family_of: Callable[[int], Family]) -> Iterator[None]:
+    """Adds to an error of a file, iteration `before`, without a ``family``, that its parent is not of the default one.
+
+    Why: to such a file every key of the parent's family is unknown, which is not what is wrong with it.
+    """
+    try:
+        yield
+    except FlashladderError as error:
+        data = located.data if isinstance(located.data, Mapping) else {}
+        number, own = data.get("parent"), (error.where or "").rpartition(":")[0] == located.where(()).rpartition(":")[0]
+        if own and "family" not in data and isinstance(number, int) and number < before:
+            try:
+                family = family_of(number).name
+            except FlashladderError:  # the parent has a mistake of its own
+                family = DEFAULT
+            if family != DEFAULT:
+                said = f"iteration {number}, its parent, is of the family {family}: 'family: {family}' is missing"
+                error.hint = f"{error.hint}; {said}" if error.hint else said
+        raise
 
 
 def resolve_parts(located: Located, family: Family, change: Mapping[str, object], parent: Any) -> Any:
@@ -72,6 +95,12 @@ def own_configs(file: IterationFile) -> dict[str, dict[str, object]]:
         if knobs:
             own[gpu] = knobs
     return own
+
+
+def first_to_run(family: Family) -> list[str]:
+    """The GPUs of configurations, those that run a family's kernels before the others."""
+    gpus = load_gpus()
+    return sorted(GPUS, key=lambda gpu: gpu in gpus and not family.runs_on(gpus[gpu].arch))
 
 
 def resolve_config(
@@ -123,8 +152,8 @@ def resolve_expect(
     """The claims, with metric and scope filled in; `first`: no parent of its family precedes the iteration.
 
     Raises:
-        FlashladderError: a claim against a parent that does not exist, on an architecture that the family's code is not
-            made for, or made at an illegal configuration.
+        FlashladderError: a claim against a parent that does not exist, for an architecture that the family has no code
+            for, or made at an illegal configuration.
     """
     expect, (family, parts) = file.expect, composed
     result = Expect(
@@ -139,10 +168,10 @@ def resolve_expect(
     if first and (lonely := [c for c in result.claims if c.needs_parent]):
         raise wrong(located, ("expect",), "a claim against a parent that does not exist", "{equals: number}", lonely[0])
     for claim in result.sass:
-        if odd := [arch for arch in claim.on if arch not in family.targets.arches]:
-            at = ("expect", "main_loop" if claim.scope == "main_loop" else "sass", claim.metric)
-            made = f"some of {', '.join(family.targets.arches)}, or no 'on'"
-            raise wrong(located, at, f"no machine code of the family {family.name} is for {odd[0]}", made, claim)
+        if nowhere := sorted({*claim.on} - {*family.targets.arches}):
+            place: Location = ("expect", "main_loop" if claim.scope == "main_loop" else "sass", claim.metric)
+            what = f"a claim for machine code that the family {family.name} does not have"
+            raise wrong(located, place, what, " or ".join(family.targets.arches), ", ".join(nowhere))
     for config in configs.values() if result.at else ():
         at = replace(config, **result.at)
         if conflicts := family.conflicts(parts, at):

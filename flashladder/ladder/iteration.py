@@ -19,7 +19,16 @@ from flashladder.ladder.claim import Claim
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import DEFAULT, Family, families, family_named
 from flashladder.ladder.file_schema import Expect, IterationFile, file_model
-from flashladder.ladder.inherit import frozen, own_configs, resolve_config, resolve_expect, resolve_parts, wrong
+from flashladder.ladder.inherit import (
+    family_forgotten,
+    first_to_run,
+    frozen,
+    own_configs,
+    resolve_config,
+    resolve_expect,
+    resolve_parts,
+    wrong,
+)
 from flashladder.located import Located, read_located, validate
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
@@ -211,6 +220,11 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
     """One file, resolved; `stamp` (mtime and size) makes an edited file a new one."""
     del stamp
     located = read_located(path)
+    with family_forgotten(located, int(path.name[:2]), lambda number: load_iteration(number, folder).family):
+        return _resolved(located, path, folder)
+
+
+def _resolved(located: Located, path: Path, folder: Path) -> Iteration:
     family = _family(located)
     file = validate(file_model(family), located)
     number, slug = int(path.name[:2]), path.stem[3:]
@@ -227,14 +241,12 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
         raise wrong(
             located, (), "the iteration differs in nothing from its parent", "a 'change' or 'configs'", "neither"
         )
-    configs = frozen(
-        {
-            gpu: resolve_config(
-                located, gpu, (family, parts), own.get(gpu, {}), None if base is None else base.configs[gpu]
-            )
-            for gpu in GPUS
-        }
-    )
+    configs = {
+        gpu: resolve_config(
+            located, gpu, (family, parts), own.get(gpu, {}), None if base is None else base.configs[gpu]
+        )
+        for gpu in first_to_run(family)  # the one that a mistake is told of
+    }
     return Iteration(
         number=number,
         slug=slug,
@@ -244,7 +256,7 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
         change=frozen(change),
         family=family,
         parts=parts,
-        configs=configs,
+        configs=frozen({gpu: configs[gpu] for gpu in GPUS}),
         own_configs=frozen({gpu: frozen(knobs) for gpu, knobs in own.items()}),
         expect=resolve_expect(file, located, (family, parts), configs, first=base is None),
         path=path,

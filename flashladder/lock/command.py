@@ -99,7 +99,8 @@ def check(
         n = sum(len(lock.kernels) for lock in current.values())
         n_kernels += n
         if not differences:
-            lines.append(f"{arch}: the machine code is the locked one, {n} kernels counted anew")
+            whole = f"the machine code is the locked one, {n} kernels counted anew"
+            lines.append(f"{arch}: {whole if n else 'none of these iterations is made for it'}")
     if not found:
         return Checked(f"{n_kernels} kernels compiled and counted anew", tuple(lines), tuple(notes))
     failure = CheckFailed(

@@ -56,7 +56,7 @@ class Stretch:
 
 
 def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """A loop without the blocks that lie apart: those repeat a wait that was not over at the first try."""
+    """A loop without the blocks that lie apart: later tries of a wait, and warps whose lanes have parted."""
     runs = [list[Instruction]()]
     for one in loop:
         if runs[-1] and one.address != runs[-1][-1].address + BYTES:

@@ -26,7 +26,7 @@ from flashladder.report.figure_data import Data
 from flashladder.results.differences import Found
 
 README, CHANGELOG, H200 = "README.md", "CHANGELOG.md", "results/h200/README.md"
-MEASURED, LAPTOP = "docs/measurement.md", "docs/without-a-gpu.md"
+MEASURED, LAPTOP, REPRODUCED = "docs/measurement.md", "docs/without-a-gpu.md", "docs/reproduce.md"
 GUIDE, DECISION = "docs/emulator.md", "docs/decisions/009-counters-as-the-chip-counts.md"
 SEALED = {H200}  # compared, never rewritten: a seal holds the page's bytes
 UNDERIVABLE = (FlashladderError, KeyError, TypeError, ValueError)  # what it is derived from is edited or not there
@@ -133,7 +133,9 @@ FIGURES = (
     Figure(H200, r"counters of (\d+) kernels", PATTERNS),
     Figure(H200, r"more than ([\d.]+) points at S", lambda data: f"{data.moved(everywhere=False):.1f}"),
     Figure(H200, r"or ([\d.]+) at any length", lambda data: f"{data.moved(everywhere=True):.1f}"),
-    *(Figure(CHANGELOG, rf"^- Iteration {step}, .*: ([\d.]+) %\.$", _step(step)) for step in range(1, 20)),
+    *(Figure(CHANGELOG, rf"^- Iteration {step}, .*: ([\d.]+) %\.$", _step(step)) for step in range(1, 25)),
+    Figure(REPRODUCED, r"steps lead from (\d+) to", lambda data: f"{data.percent(1):.0f}"),
+    Figure(REPRODUCED, r"steps lead from \d+ to (\d+) percent", lambda data: f"{data.percent(24):.0f}"),
     Figure(CHANGELOG, r"H200's configurations \(([\d and-]+)\)", _day),
 )
 

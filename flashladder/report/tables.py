@@ -117,7 +117,9 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
         *([floor_text(machine, dtype)] if dtype in machine.floors else []),
     ]
     lengths = shape.seq_lens
-    means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {machine.gpu.arch}'s."
+    serving = (one.family.targets.serving(machine.gpu.arch) for one in ladder.iterations)
+    code = " and ".join(f"{arch}'s" for arch in dict.fromkeys(filter(None, serving)))
+    means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {code}."
     idle = "".join(f" {reason}." for one in ladder.iterations if (reason := one.not_run_on(machine.gpu.arch)))
     return f"{'; '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{idle.replace(' iteration', ' Iteration')}"
 

@@ -162,6 +162,8 @@ def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> s
     """The plan as text or as a line of JSON; on a machine without the grid's GPU as it would be on that one."""
     place, note = _would_be(grid, options)
     notes = [*lines, *([note] if note else [])]
+    if grid.mode != "emulator":
+        grid = runnable(grid, place.arch)
     made = make_plan(grid, place, build=False, compiled=False)
     folder: Path = options.out or FOLDER / place.machine / grid.name
     if grid.mode == "tune":

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from flashladder.bench.references import INSTALL
 from flashladder.errors import FlashladderError
 from flashladder.ladder.grid import Grid
 from flashladder.paths import BUILD
@@ -52,7 +53,10 @@ def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
 def available(grid: Grid) -> tuple[Grid, list[str]]:
     """The grid without references that are not installed here, and a line about each of these."""
     missing = [name for name in grid.references if environments.reference_version(name) is None]
-    lines = [f"{name} is not installed here: not timed" for name in missing]
+    lines = [
+        f"{name} is not installed here: not timed; {INSTALL.get(name, 'pip install torch')} brings it"
+        for name in missing
+    ]
     return replace(grid, references=tuple(name for name in grid.references if name not in missing)), lines
 
 

@@ -84,10 +84,15 @@ def show_sass(path: Path, wanted: Wanted) -> None:
 
 
 def sass_of(path: Path, kernel: str, arch: str) -> tuple[str, Sass]:
-    """The title and the machine code of the one kernel of a file that is meant, for `arch` where there are several.
+    """The title and the machine code of the one kernel of a file that is meant.
+
+    Args:
+        path: the file.
+        kernel: a part of the kernel's name; empty for the only one.
+        arch: the architecture; empty for the usual one where there are several.
 
     Raises:
-        FlashladderError: no such file or kernel, or several.
+        FlashladderError: no such file or kernel, none for `arch`, or several.
     """
     with images(path) as found:
         where = relative(path)
@@ -96,8 +101,11 @@ def sass_of(path: Path, kernel: str, arch: str) -> tuple[str, Sass]:
             raise FlashladderError("no SASS of a kernel in the file", where=where, hint="nvcc, ptxas turn PTX into it")
         meant = chosen(every, kernel)
         titles = dict.fromkeys(f"{one.title} {one.arch}" for one in meant)
-        if len(titles) > 1:
-            meant = [one for one in meant if one.arch == arch]
+        if arch or len(titles) > 1:
+            meant = [one for one in meant if one.arch == (arch or DEFAULT_ARCH)]
+        if arch and not meant:
+            arches = ", ".join(dict.fromkeys(one.arch for one in chosen(every, kernel)))
+            raise FlashladderError("no code for this architecture", where=where, expected=arches, found=arch)
         if len({one.symbol for one in meant}) != 1:
             some = "; ".join(list(titles)[:4])
             raise FlashladderError(

@@ -12,7 +12,7 @@ from dataclasses import replace
 import json
 from pathlib import Path
 
-from flashladder.build.compile import arches_of, compile_many, ptx_for, table_rows
+from flashladder.build.compile import arches_of, compile_many, ptx_for, require_target, table_rows
 from flashladder.build.ptxas_table import render
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError
@@ -46,6 +46,8 @@ def show_ptx(description: str, config: str | None = None, wanted: Wanted = WHOLE
     refuse_of_files(description, vars(wanted))
     iteration = load_description(description)
     chosen = one_config(iteration, config)
+    if wanted.arch:
+        require_target(iteration, wanted.arch)
     show_ptx_of_file(ptx_for(iteration, chosen, find_toolchain()).ptx, replace(wanted, kernel="", arch=""))
 
 

@@ -134,7 +134,8 @@ def speeds(before: Iteration, after: Iteration) -> Iterator[Delta]:
             ]
             if old is None or new is None or (same and key != PUBLISHED_GPU):
                 continue  # where both configurations are the A100's, that row says it
-            whose = "A100's configurations" if same else "own configurations"
+            foreign = all(step.not_run_on(load_gpus()[PUBLISHED_GPU].arch) for step in (before, after))
+            whose = "A100's configurations" if same and not foreign else "own configurations"
             yield Delta(machine.title, whose, old, new, _alone(before, after, key))
     for gpu in published.gpus:
         cells = [published.find(step.number, gpu, "seq4096") for step in (before, after)]

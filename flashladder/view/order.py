@@ -13,6 +13,7 @@ from flashladder.errors import FlashladderError
 from flashladder.machine_code.product_order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass
 
+APART = "such as later tries of a wait, or the way of parted lanes"
 LEGEND = "Behind each event: instructions up to the next one. Groups: of products that may be under way there.\n"
 
 
@@ -22,17 +23,19 @@ def order(title: str, sass: Sass) -> str:
     Raises:
         FlashladderError: nothing in the kernel loops.
     """
-    loop = sass.main_loop()
-    code = usual_path(loop, sass.targets)
+    whole = sass.main_loop()
+    code = usual_path(whole, sass.targets)
     if not code:
         raise FlashladderError("the kernel has no loop", where=title, expected="a main loop")
+    inside = len(steady(whole))
+    rare, others = inside - len(code), len(whole) - inside
+    apart = f" and {others} apart, {APART}" if others else ""
     rows: list[tuple[str, ...]] = [("at", "event", "groups", *WORK)]
     for one in stretches(code):
         counts = (str(one.counts.get(name, "")) for name in WORK)
         rows.append((f"{one.address:x}", one.event or "the loop begins", str(one.pending or ""), *counts))
     text = "\n".join(table(rows, None, right={0, 2, *range(3, 3 + len(WORK))}))
-    rare = len(steady(loop)) - len(code)
-    size = f"{len(code)} instructions" + f", and {rare} of rare blocks that wait for all products" * bool(rare)
+    size = f"{len(code)} instructions{f', {rare} of rare blocks that wait for all products,' if rare else ''}{apart}"
     return f"{title}\nmain loop, {size}\n\n{text}\n\n{LEGEND}{_verdict(code)}"
 
 

@@ -22,7 +22,7 @@ from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.machine_code.sass import count, disassemble
-from flashladder.names import DEFAULT_ARCH, KERNEL
+from flashladder.names import KERNEL
 from flashladder.view.binary import Wanted, is_file, refuse_of_files, sass_of, show_sass
 from flashladder.view.linked.command import shown
 from flashladder.view.listing import COLUMNS, count_table, listing
@@ -91,7 +91,7 @@ def refuse_others(args: argparse.Namespace) -> None:
 def order_of(target: str, args: argparse.Namespace) -> str:
     """The order of a main loop: of an iteration, or of a kernel in a file."""
     if is_file(target):
-        title, sass = sass_of(Path(target), args.kernel or "", args.arch or DEFAULT_ARCH)
+        title, sass = sass_of(Path(target), args.kernel or "", args.arch)
         return order(f"{relative(Path(target))}: {title}", sass)
     refuse_of_files(target, vars(args))
     from flashladder.ladder.ablation import load_description

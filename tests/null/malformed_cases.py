@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.null import malformed_hopper
 from tests.null.malformed_configs import CONFIGS
 from tests.null.malformed_templates import HOPPER_ROOT, ROOT, root, step
 from tests.null.malformed_yaml import YAML
@@ -329,6 +330,9 @@ ROOTS: dict[str, tuple[str, int, str]] = {
 CASES = [
     *(pytest.param({"01_base.yaml": ROOT, "02_step.yaml": text}, "02_step.yaml", line, what, id=f"step-{name}")
       for name, (text, line, what) in (YAML | STEPS | CONFIGS).items()),
+    *(pytest.param({"01_base.yaml": malformed_hopper.ROOT, "02_step.yaml": text}, "02_step.yaml", line, what,
+                   id=f"hopper-{name}")
+      for name, (text, line, what) in malformed_hopper.HOPPER.items()),
     *(pytest.param({"01_base.yaml": text}, "01_base.yaml", line, what, id=f"root-{name}")
       for name, (text, line, what) in ROOTS.items()),
     pytest.param(

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from flashladder.__main__ import main
+from flashladder.build import compile as compiler
 from flashladder.build import installed, wheel
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu import present
 from flashladder.gpu.device import exclusive
+from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
 from flashladder.paths import ROOT
 from flashladder.report import command as report
@@ -59,6 +61,13 @@ def another_root(patch: Patch, folder: Path) -> None:
     patch.setattr("flashladder.errors.ROOT", folder)
     with one_line_errors():
         pass
+
+
+def serialised(patch: Patch, folder: Path) -> None:
+    step, usage = load_iteration(24), SimpleNamespace(warnings=("ptxas info : (C7512) serialized",))
+    usage.stack = usage.spill_stores = usage.spill_loads = 0
+    entry: Any = SimpleNamespace(usage=usage, log=folder / "ptxas.log", arch="sm_90a")
+    compiler._require_good(step, step.configs["h200"], entry)
 
 
 def without_gpu(patch: Patch, folder: Path) -> None:
@@ -128,10 +137,13 @@ MESSAGES: dict[str, Callable[[Patch, Path], None]] = {
     "the disk is full": failed(1, "fatal error: No space left on device"),
     "nvcc was killed": failed(-9, ""),
     "unknown GPU architecture": asked("ptxas", "7", "--arch", "sm_12"),
+    "is of the family hopper": asked("build", "24", "--arch", "sm_80"),
+    "not fit to ship": serialised,
     "no GPU here": without_gpu,
     "no torch that can use": without_cuda,
     "iteration 7 is not installed": without_wheel,
     "seq_len does not fit": asked("emulate", "1", "--seq-len", "100"),
+    "explain follows one warp": asked("explain", "24"),
     "the grid was made for": another_gpu,
     "GPUs of different models": two_models,
     "another flashladder process": two_timers,

@@ -43,6 +43,22 @@ def test_an_ablation_brings_the_conflicts_back(capsys: pytest.CaptureFixture[str
     assert without["right"]
 
 
+def test_copies_and_products_of_a_hopper_step_are_counted_where_the_others_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two CTAs of 128 rows read Q once and K and V whole, and write O; 16 products of 64 clocks for each KV block."""
+    short = facts(capsys, "24", "--counters")["counters"]["short"]
+    tensor = 256 * 128 * 2  # bytes
+    assert short["bulk_bytes"] == tensor + 2 * (2 * tensor) + tensor
+    assert (short["bulk_ld_sectors"], short["bulk_st_sectors"]) == (5 * tensor // 32, tensor // 32)
+    assert short["wgmma_cycles"] == 2 * 2 * 2 * 16 * 64  # CTAs, warpgroups, KV blocks
+    assert short["wgmma_shared_bytes"] > 0
+    assert short["global_ld_sectors"] == short["cp_async_bytes"] == 0
+    assert emulate.main(["24", "--seq-len", "1"]) == 0
+    assert "d_head 128: 1 CTA of 12 warps, 160 KiB of shared memory each" in capsys.readouterr().out
+    assert not {"bulk_bytes", "wgmma_cycles"} & set(facts(capsys, "1", "--counters")["counters"]["short"])
+
+
 def test_counters_grow_with_the_grid_and_do_not_depend_on_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
     one = facts(capsys, "16", "--counters", "--dtype", "bf16")
     four = facts(capsys, "16", "--counters", "--dtype=bf16", "--batch=2", "--heads=2", "--memory-budget=2MiB")

@@ -98,6 +98,11 @@ class Book:
         paths = sorted(self.results.glob(f"*/{grid}.json.gz"))
         return tuple(self._timed(path) for path in paths)
 
+    def further_sweeps(self, grid: str) -> tuple[Timed, ...]:
+        """Every machine's sweep of one grid, as `sweeps` has those of the machines' own."""
+        paths = sorted(self.results.glob(f"*/{grid}.json.gz"), reverse=True)
+        return tuple(self._stated(path) for path in paths)
+
     @property
     def tunings(self) -> tuple[Timed, ...]:
         """Every machine's tuning run that has finals beside it."""

@@ -21,7 +21,6 @@ from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.machine_code.flow.regions import UNREACHED, regions_of
-from flashladder.names import DEFAULT_ARCH
 from flashladder.view.binary import is_file, refuse_of_files, sass_of
 from flashladder.view.flow.dot import dot
 from flashladder.view.flow.outline import outline
@@ -61,7 +60,7 @@ def drawn(options: argparse.Namespace) -> Picture:
     """
     if is_file(options.iteration):
         path = Path(options.iteration)
-        title, sass = sass_of(path, options.kernel, options.arch or DEFAULT_ARCH)
+        title, sass = sass_of(path, options.kernel, options.arch)
         return picture_of(f"{relative(path)}: {title}", regions_of(sass))
     refuse_of_files(options.iteration, vars(options))
     from flashladder.build.compile import cubin_for
@@ -78,7 +77,7 @@ def drawn(options: argparse.Namespace) -> Picture:
     shape = Shape(batch=1, seq_len=options.seq_len, n_heads=1, d_head=config.d_head)
     arch = options.arch or iteration.shown_arch
     if not iteration.family.warps_alike:
-        title = f"iteration {iteration.description}, {arch}: {config.short_form()}; warps have roles, so that no counts"
+        title = f"iteration {iteration.description}, {arch}: {config.short_form()}; warps have roles: runs not counted"
         return picture_of(title, regions_of(disassemble(cubin_for(iteration, config, arch).cubin, lines=False)))
     found = executed(iteration, config, arch, shape)
     title = f"iteration {iteration.description}, {arch}, S = {shape.seq_len}: {config.short_form()}"

@@ -24,6 +24,7 @@ LADDER = [step for step in load_all() if step.family is FAMILY]
 SPACE = {c.with_dtype(d) for step in LADDER for c in FAMILY.legal_configs(step.parts) for d in ("fp16", "bf16")}
 LAST = HopperConfig("fp16", 128, 128, 128, 2, 2, 2, 24, 240, overlap=True)
 FIRST = HopperConfig("bf16", 128, 128, 64, 1, 2, 2)
+EIGHTS = "a producer and its consumers have a multiple of 8 each, from 24 to 240"
 
 
 def test_short_form_brief_and_slug() -> None:
@@ -117,8 +118,19 @@ def test_parts_that_exclude_each_other_are_named(wrong: dict[str, str], concerns
         (20, {"B_r": 96}, "B_r 96 with 1 warpgroups: each has a multiple of 64 query rows"),
         (24, {"v_stages": 1}, "v_stages 1: the next tile is asked for while one is read, so that there are two"),
         (20, {"k_stages": 1}, "k_stages 1: the next tile is asked for while one is read, so that there are two"),
-        (22, {"consumer_registers": 236}, "consumer_registers 236: a multiple of 8 from 24 to 240"),
-        (22, {"producer_registers": 16}, "producer_registers 16: a multiple of 8 from 24 to 240"),
+        (22, {"consumer_registers": 236}, f"consumer_registers 236: {EIGHTS}"),
+        (22, {"producer_registers": 16}, f"producer_registers 16: {EIGHTS}"),
+        (22, {"producer_registers": 0, "consumer_registers": 0}, f"no producer_registers: {EIGHTS}"),
+        (
+            24,
+            {"consumer_registers": 160},
+            "consumer_registers 160: the launch brings 168, and setmaxnreg.inc takes none away",
+        ),
+        (
+            22,
+            {"n_consumers": 1, "B_r": 64, "producer_registers": 40, "consumer_registers": 32},
+            "producer_registers 40: a consumer, to whom it gives registers, would have 32",
+        ),
         (22, {"producer_registers": 32}, "consumer_registers 240: 512 are dealt out, the launch brings 504"),
         (22, {"producer_registers": 40}, "consumer_registers 240: 520 are dealt out, the launch brings 504"),
     ],
@@ -129,6 +141,13 @@ def test_what_parts_cannot_express_says_why(step: int, knobs: dict[str, Any], re
     assert FAMILY.conflicts(own.parts, config) == ()
     found = FAMILY.conflicts(own.parts, replace(config, **knobs))
     assert any(one == reason or one.endswith(reason) for one in found), found
+
+
+def test_registers_of_one_consumer_are_what_ptxas_compiles_for() -> None:
+    """Two warpgroups could have all registers that an instruction can name: ptxas launches with the consumer's."""
+    own = load_iteration(22)
+    alone = replace(own.configs["h200"], B_r=64, n_consumers=1, producer_registers=40, consumer_registers=232)
+    assert FAMILY.conflicts(own.parts, alone) == ()
 
 
 def test_one_stage_of_k_is_legal_beside_a_producer() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.ladder.iteration import load_all
+from tests.null import malformed_hopper
 from tests.null.malformed_cases import CASES
 from tests.null.malformed_templates import ROOT, STEP
 
@@ -23,6 +24,13 @@ def fill(folder: Path, files: dict[str, str]) -> Path:
 
 def test_there_are_at_least_a_hundred_and_ten() -> None:
     assert len(CASES) >= 110
+
+
+def test_the_templates_of_the_hopper_family_are_well_formed(tmp_path: Path) -> None:
+    files = {"01_base.yaml": malformed_hopper.ROOT, "02_step.yaml": malformed_hopper.STEP}
+    first, second = load_all(fill(tmp_path, files))
+    assert (first.parts.roles, second.parts.roles) == ("specialised", "ping_pong")
+    assert (first.configs["h200"].B_c, second.configs["h200"].B_c) == (128, 144)
 
 
 def test_the_templates_are_well_formed(tmp_path: Path) -> None:

@@ -154,6 +154,8 @@ def test_what_is_compiled_anew_is_compared_kernel_by_kernel(
     assert found.lines == tuple(
         f"{arch}: the machine code is the locked one, {n} kernels counted anew" for arch in ("sm_80", "sm_90")
     )
+    (none,) = lock.check(["sm_90a"], [7, 8], kernels=kernels, folder=folder).lines
+    assert none == "sm_90a: none of these iterations is made for it"
     planted.registers = 170
     differences = lock.verify("sm_90", [7], kernels=kernels, folder=folder)
     assert {(one.arch, one.iteration, one.kind) for one in differences} == {("sm_90", 7, "changed")}

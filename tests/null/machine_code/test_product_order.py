@@ -107,6 +107,20 @@ def test_the_table_ends_with_how_much_is_under_products() -> None:
     assert plain.endswith("mma are waited for where they stand.")
 
 
+def test_what_the_table_leaves_out_is_counted() -> None:
+    """A wait's later tries stand behind the kernel's end and lead back into the loop."""
+    first = code("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", "BRA", "HGMMA.64x128x16.F32 R24, gsb0", "BRA", "EXIT")
+    again = code("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", "BRA", "BRA", begin=first[-1].address + 16)
+    leave, back = (
+        replace(first[i], operands=to, predicate=p) for i, to, p in ((1, "`(.L_w)", "@!P1"), (3, "`(.L_0)", "@P0"))
+    )
+    retry, enter = replace(again[1], operands="`(.L_w)", predicate="@!P1"), replace(again[2], operands="`(.L_1)")
+    every = (first[0], leave, first[2], back, first[4], again[0], retry, enter)
+    labels = {".L_0": first[0].address, ".L_1": first[2].address, ".L_w": again[0].address}
+    text = order("kernel", Sass(every, labels))
+    assert text.splitlines()[1].startswith("main loop, 4 instructions and 3 apart, such as later tries of a wait")
+
+
 def test_a_kernel_without_a_loop_is_refused() -> None:
     with pytest.raises(FlashladderError, match="kernel: the kernel has no loop"):
         order("kernel", Sass(code("EXIT"), {}))

@@ -93,6 +93,7 @@ def test_cells_hold_every_length(ladder: report_data.Ladder) -> None:
 
 def test_caption_names_gpu_rung_floor_and_what_is_only_published(ladder: report_data.Ladder) -> None:
     text = report_tables.caption(ladder, ladder.machines[0], "fp16")
+    assert "registers and spills are sm_90's and sm_90a's." in text
     for part in (
         "NVIDIA H200",
         "rung GPU",

@@ -245,7 +245,7 @@ def test_a_file_that_is_no_grid(name: str, message: str, tmp_path: Path, monkeyp
 
 def test_the_file_of_a_committed_grid_is_that_grid(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--grid", str(ROOT / "configs" / "grids" / "cpu.yaml"), "--dry-run"]) == 0
-    assert "cpu: Every step on the emulator" in capsys.readouterr().out
+    assert "cpu: Steps 1 to 16 on the emulator" in capsys.readouterr().out
 
 
 def test_a_machine_without_a_gpu_sweeps_the_grid_that_the_file_names_for_it(

@@ -150,7 +150,8 @@ def test_a_reference_that_is_not_installed_is_a_line_and_no_cell(
     host.text = SMALL + "references: [fa4]\n"
     monkeypatch.setattr(environments, "reference_version", lambda _: None)
     assert host.sweep() == 0
-    assert "fa4 is not installed here: not timed" in capsys.readouterr().out
+    line = "fa4 is not installed here: not timed; pip install 'flash-attn-4[cu13]' brings it"
+    assert line in capsys.readouterr().out.splitlines()
     assert {task.cell.subject for task in host.tasks} == {"1", "16", "fa2"}
 
 
@@ -169,3 +170,18 @@ def test_a_dry_run_divides_the_time_by_the_gpus_and_measures_nothing(
     host.built = False
     assert host.sweep("--dry-run") == 0
     assert "1 kernel to build" in capsys.readouterr().out
+
+
+def test_a_dry_run_leaves_out_what_the_grids_gpu_cannot_run(
+    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the sweep does on that GPU, whether it is here or not."""
+    monkeypatch.setattr(devices, "cards", lambda: [Card(0, "NVIDIA A100-SXM4-80GB", UUID, "sm_80")])
+    monkeypatch.setattr(environments, "digests", lambda cells, _: digests(cells))
+    host.text = SMALL.replace("gpu: any", "gpu: a100").replace("[1, 16]", "[1, 24]")
+    assert host.sweep("--dry-run") == 0
+    told = capsys.readouterr().out
+    assert "left out: 2 cells: iteration 24: not run here: needs sm_90a" in told
+    host.text = host.text.replace("[1, 24]", "[24]")
+    with pytest.raises(FlashladderError, match=r"^small: no cell of the grid runs here: found iteration 24: not run"):
+        host.sweep("--dry-run")

@@ -80,6 +80,11 @@ def test_a_machines_own_configurations_are_told_where_they_are_others() -> None:
     assert ("H200", "own configurations") not in alike
 
 
+def test_steps_that_an_a100_cannot_run_have_no_configurations_of_its() -> None:
+    assert {row.name for row in found("23", "24")["speed"]} == {"own configurations"}
+    assert {row.name for row in found("19", "20")["speed"]} == {"own configurations", "A100's configurations"}
+
+
 def test_nothing_is_known_of_an_ablation_and_nothing_differs_from_itself() -> None:
     assert found("16 - swizzle", "16") == {"registers": [], "counters": [], "speed": []}
     assert found("9", "9") == {}

@@ -13,7 +13,7 @@ import re
 from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 
-from flashladder.ladder.config import DTYPES, ELEMENT_BYTES, KernelConfig, bad_field
+from flashladder.ladder.config import DTYPES, ELEMENT_BYTES, EXAMPLE, KernelConfig, bad_field
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class AmpereConfig(KernelConfig):
         FlashladderError: a field has a wrong type, or a value that no kernel could have.
     """
 
+    example = EXAMPLE
     dtype: str
     d_head: int
     B_r: int

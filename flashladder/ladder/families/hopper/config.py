@@ -38,6 +38,7 @@ class HopperConfig(KernelConfig):
         FlashladderError: a field has a wrong type, or a value that no kernel could have.
     """
 
+    example = "(FP16, 128, 128, 128, 2): stages_2_2+registers_24_240+overlap"
     dtype: str
     d_head: int
     B_r: int

@@ -171,12 +171,18 @@ def _register_conflicts(config: HopperConfig) -> Iterator[str]:
     for name in ("producer_registers", "consumer_registers"):
         value = getattr(config, name)
         if value % REGISTER_STEP or not LEAST_REGISTERS <= value <= MOST_REGISTERS:
-            yield f"{name} {value}: a multiple of {REGISTER_STEP} from {LEAST_REGISTERS} to {MOST_REGISTERS}"
+            span = f"{LEAST_REGISTERS} to {MOST_REGISTERS}"
+            found = f"no {name}" if not value else f"{name} {value}"
+            yield f"{found}: a producer and its consumers have a multiple of {REGISTER_STEP} each, from {span}"
             return
-    dealt = config.producer_registers + config.n_consumers * config.consumer_registers
-    pool = config.n_warpgroups * at_launch(config)
+    producer, consumer, share = config.producer_registers, config.consumer_registers, at_launch(config)
+    if producer > consumer:
+        yield f"producer_registers {producer}: a consumer, to whom it gives registers, would have {consumer}"
+    if consumer < share <= MOST_REGISTERS:
+        yield f"consumer_registers {consumer}: the launch brings {share}, and setmaxnreg.inc takes none away"
+    dealt, pool = producer + config.n_consumers * consumer, config.n_warpgroups * share
     if dealt > pool:
-        yield f"consumer_registers {config.consumer_registers}: {dealt} are dealt out, the launch brings {pool}"
+        yield f"consumer_registers {consumer}: {dealt} are dealt out, the launch brings {pool}"
 
 
 def at_launch(config: HopperConfig) -> int:
