@@ -83,7 +83,7 @@ def test_a_run_goes_from_tick_to_tick_and_finds_what_the_card_takes() -> None:
 def test_the_clock_of_a_run_is_the_median_of_its_looks() -> None:
     looks = tuple(Card().sample().model_copy(update={"sm_clock_mhz": clock}) for clock in (1980, 1500, 1510, None))
     assert run(samples=looks).sm_clock_mhz == 1510
-    assert run().sm_clock_mhz is None
+    assert run(samples=()).sm_clock_mhz is None
 
 
 def test_launches_that_take_longer_than_a_batch_are_waited_for_one_by_one() -> None:
@@ -109,16 +109,21 @@ def test_a_card_that_does_not_tell_is_one_line(card: Card, message: str) -> None
 def made(*runs: Sustained) -> EnergyResult:
     """A document about one kernel."""
     timed = result(group())
+    gpu = timed.gpu.model_copy(update={"name": "NVIDIA H200"})
     return EnergyResult(
-        rung=timed.rung, gpu=timed.gpu, host=timed.host, kernels={kernel(): timed.kernels[kernel()]},
+        rung=timed.rung, gpu=gpu, host=timed.host, kernels={kernel(): timed.kernels[kernel()]},
         reference=timed.reference, seconds=1.0, runs=runs,
     )  # fmt: skip
 
 
+def look(watts: float | None) -> Sample:
+    return Card().sample().model_copy(update={"power_w": watts})
+
+
 def run(subject: str = "fa2", **other: Any) -> Sustained:
     facts: dict[str, Any] = {
-        "subject": subject, "dtype": "fp16", "shape": SHAPE, "turn": 0, "launches": 1000, "seconds": 1.5,
-        "joules": 900.0, "samples": (),
+        "subject": subject, "dtype": "fp16", "shape": SHAPE, "turn": 0, "launches": 400, "seconds": 1.5,
+        "joules": 900.0, "samples": (look(600.0), look(None), look(640.0)),
     }  # fmt: skip
     return Sustained(**facts | other)
 
@@ -134,7 +139,7 @@ def test_a_document_comes_back_as_it_was_written_and_prints_a_table(tmp_path: Pa
     lines = energy.render(document).splitlines()
     assert lines[2:4] == ["fp16, S = 4096", "subject" + lines[3][7:]]
     assert lines[4].startswith(kernel()), "the most frugal first"
-    assert lines[5].split() == ["fa2", "1466.0", "620", "0.423"]
+    assert lines[5].split() == ["fa2", "586.4", "620", "1500", "1.057"]
 
 
 @pytest.mark.parametrize(
@@ -228,9 +233,27 @@ Edit = Callable[[list[Sustained]], list[Sustained]]
             lambda runs: [runs[0].model_copy(update={"seconds": 0.9, "joules": 500.0}), runs[1]],
             ["expected at least 1 s, found 0.9"],
         ),
-        (lambda runs: [runs[0].model_copy(update={"joules": 9000.0}), runs[1]], ["6000 W, the limit is"]),
+        (
+            lambda runs: [run(joules=9000.0, samples=(look(6000.0),)), runs[1]],
+            ["6000 W, the limit is"],
+        ),
+        (
+            lambda runs: [run(joules=0.9), runs[1]],
+            ["the counter tells 0.6 W, looks at the card meanwhile 620 W"],
+        ),
+        (lambda runs: [run(samples=()), runs[1]], ["the counter tells 600 W, looks at the card meanwhile nothing"]),
+        (lambda runs: [run(launches=800), runs[1]], ["1875.0 us a launch is below the 2054.1 us that the GPU's peaks"]),
     ],
-    ids=["whole", "a kernel", "a turn", "too short", "more than the card takes"],
+    ids=[
+        "whole",
+        "a kernel",
+        "a turn",
+        "too short",
+        "more than the card takes",
+        "another unit",
+        "no looks",
+        "faster than the card",
+    ],
 )
 def test_the_manifest_says_what_is_missing(tmp_path: Path, edit: Edit, told: list[str]) -> None:
     path = write_result(tmp_path / "energy.json.gz", made(*edit([run(), run(kernel())])))
