@@ -57,6 +57,8 @@ def test_kernels_that_take_any_length_are_asked_for_ragged_ones_too() -> None:
         for short in (False, True)
     )
     assert whole >= {(1, 201, 2), (2, 384, 1), (1, 1, 2), (2, 17, 1), (1, 129, 3), (1, 1000, 1)}
+    apart = [case.shape.seq_len for case in cases_for(config) if set(case.contents) == set(LOGITS)]
+    assert apart == [2 * 128, 2 * 128 - 1], "logits of all kinds, and those a row short of a block"
     assert quick >= {(1, 201, 2), (2, 384, 1)}, "one that no block divides, and one that blocks of 128 do"
     divisible = load_iteration(16).configs["h200"]
     assert not {shape for shape in whole if shape[1] % 16} & {
