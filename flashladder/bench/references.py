@@ -44,12 +44,14 @@ class Backend:
         forward: loads what it needs and returns the function of (q, k, v) that queues the reference once and returns O.
         version: of the package it comes from; None where that is torch.
         tile: from the name of its kernel, or as its package documents it.
+        marks: a pattern that the names of its kernels have, and those of the other references have not.
     """
 
     op: str
     forward: Callable[[], Forward]
     version: Callable[[], str | None]
     tile: Callable[[str], str | None]
+    marks: str
 
 
 def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -131,11 +133,17 @@ def _fa4_tile(kernel: str) -> str | None:
 
 
 BACKENDS: dict[str, Backend] = {
-    FA2: Backend(REFERENCE_OP, lambda: reference_forward, lambda: None, _traits_tile),
-    "cudnn": Backend("scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION", _cudnn, _cudnn_version, _cudnn_tile),
-    "fa4": Backend("flash_attn.cute.flash_attn_func", _fa4, _fa4_version, _fa4_tile),
+    FA2: Backend(REFERENCE_OP, lambda: reference_forward, lambda: None, _traits_tile, r"pytorch_flash::"),
+    "cudnn": Backend(
+        "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION", _cudnn, _cudnn_version, _cudnn_tile, "cudnn"
+    ),
+    "fa4": Backend("flash_attn.cute.flash_attn_func", _fa4, _fa4_version, _fa4_tile, r"flash_attn.*cute"),
     "flash-attn": Backend(
-        "flash_attn.flash_attn_func", _flash_attn, lambda: metadata.version("flash-attn"), _traits_tile
+        "flash_attn.flash_attn_func",
+        _flash_attn,
+        lambda: metadata.version("flash-attn"),
+        _traits_tile,
+        r"^(?!.*pytorch_flash).*\bflash_fwd",
     ),
 }
 """Subject to how it is called; the first is what all others are paired with."""

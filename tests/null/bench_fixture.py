@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from flashladder.bench.references import REFERENCE_OP
 from flashladder.results.schema import (
     A_A,
     Accuracy,
@@ -75,7 +76,7 @@ def result(*groups: Group) -> BenchResult:
     return BenchResult(
         rung="GPU", gpu=GPU, host=Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12"),
         kernels={one.key: one for one in kernels},
-        reference=Reference(op="fa2", torch="2.11", cuda="13.0", kernels={}),
+        reference=Reference(op=REFERENCE_OP, torch="2.11", cuda="13.0", kernels={}),
         settings=Settings(pairs=12, blocks=4, min_pairs=9, flush_bytes=2**28),
         processes=(Process(index=0, started_utc="2026-01-01T00:00:00+00:00", foreign_before=0),),
         groups=groups or (group(),),

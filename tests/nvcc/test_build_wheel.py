@@ -232,8 +232,9 @@ def test_a_wheel_for_one_architecture_is_asked_for_by_its_gpus(tmp_path: Path) -
     table = (found.folder / "table.cpp").read_text()
     assert 'flashladder_ptx[] = "compute_90a"' in table
     assert table.count(f", 1, 1, {2**39 - 8}, {{64, 64}}}},") == 2
-    installed = Installed(24, print, manifest)
     config = load_iteration(24).configs["h200"]
+    assert table.count(f"128, 128, 128, 384, {config.smem_bytes}, 90, 0, flashladder_fatbin_") == 2
+    installed = Installed(24, print, manifest)
     identity = installed.identity(config, "sm_90")
     assert identity.arch == "sm_90a"
     assert identity.text_sha256 == manifest["kernels"][config.short_form()]["sm_90a"]["text_sha256"]

@@ -2,8 +2,8 @@
 
 Why: `machine.json` says which cards, hosts and drivers the files name; here they must fit each other. Cards of one
 model are built alike, one card is in one host on a day, FA2 is the same build everywhere, the emulator's files and the
-rates name the machine's GPU and driver, the same machine code keeps its ratio, and the same seeded cases have
-the same bounds. Nothing to run here; `invoke gate` and `invoke verify` do.
+rates name the machine's GPU and driver, the same machine code keeps its ratio, raw samples are those of one run, and
+the same seeded cases have the same bounds. Nothing to run here; `invoke gate` and `invoke verify` do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import combinations
 from pathlib import Path
 
 from flashladder.files import relative
-from flashladder.gate.evidence import repeats
+from flashladder.gate.evidence import copies, repeats
 from flashladder.gate.results import CHECK
 from flashladder.ladder.manifest import NAME, Timings, load_manifest
 from flashladder.results.differences import Found
@@ -35,14 +35,19 @@ ON_THE_CHIP = {  # files of other forms, and where each names its GPU model and 
 
 def folder_problems(folder: Path) -> Found:
     """All contradictions between the files of one machine, a line each led by a file's path, and how many were read."""
-    documents = {path.name: result for path in result_files(folder) if isinstance(result := load_result(path), Result)}
+    documents, held_samples = dict[str, Result](), []
+    for path in result_files(folder):
+        if isinstance(result := load_result(path), Result):
+            documents[path.name] = result
+        held_samples.append(copies.cells(path))  # while the document is at hand
     lines = [*_alike(documents), *_references(documents), *_on_the_chip(folder, documents)]
     timed = {name: one for name, one in documents.items() if isinstance(one, BenchResult)}
     timed |= {name: one.paired for name, one in documents.items() if isinstance(one, SecondOpinionResult)}
     held = timings(folder)
     beside = {name: one.beside for name, one in held.items() if one.beside}
     lines += repeats.disagreements(timed, beside, {name: one.apart.cells for name, one in held.items() if one.apart})
-    return Found([f"{relative(folder)}/{line}" for line in lines], len(documents))
+    copied = copies.problems(held_samples)
+    return Found([*(f"{relative(folder)}/{line}" for line in lines), *copied], len(documents))
 
 
 def timings(folder: Path) -> dict[str, Timings]:
@@ -114,7 +119,11 @@ def _on_the_chip(folder: Path, documents: Mapping[str, Result]) -> Iterator[str]
 
 
 def machines_agree(folders: Sequence[Path]) -> Found:
-    """The bounds of seeded cases are of the inputs and of torch: the same on every machine with the same torch."""
+    """What files of several machines contradict each other in.
+
+    The bounds of seeded cases are of the inputs and of torch: the same on every machine with the same torch. Raw
+    samples of one machine are not another one's.
+    """
     checks = [
         (folder / CHECK, load_as(folder / CHECK, CheckResult)) for folder in folders if (folder / CHECK).is_file()
     ]
@@ -122,7 +131,8 @@ def machines_agree(folders: Sequence[Path]) -> Found:
     for (path, one), (other, another) in combinations(checks, 2):
         if one.reference.torch == another.reference.torch and one.rule == another.rule:
             found += [f"{relative(other)}: {line}, as in {relative(path)}" for line in _bounds(one, another)]
-    return Found(found, len(checks))
+    held = [copies.cells(path) for folder in folders for path in result_files(folder)]
+    return Found([*found, *copies.problems(held, between=True)], len(checks))
 
 
 def _bounds(one: CheckResult, another: CheckResult) -> Iterator[str]:

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 import itertools
 from pathlib import Path
+import re
 
+from flashladder.bench.references import BACKENDS, FA2
 from flashladder.lock.refusal import find_locked
 from flashladder.lock.schema import LOCKS, LockFile, read_lock
 from flashladder.names import REGISTERS
@@ -25,6 +27,7 @@ from flashladder.results.schema import (
     Gpu,
     Group,
     Kernel,
+    Reference,
     Result,
     Sample,
     SecondOpinionResult,
@@ -41,7 +44,23 @@ def problems(path: Path, result: AnyResult) -> list[str]:
     found = list(_times(timed)) if isinstance(timed, BenchResult) else []
     if isinstance(result, EnergyResult):
         found += _sustained(result)
+    found += _arms(result)
     return [*found, *_as_locked(path, result)] if isinstance(result, Result) else found
+
+
+def _arms(result: AnyResult) -> Iterator[str]:
+    """A reference was called as it is, and launched a kernel of its own."""
+    first: object = getattr(result, "reference", None)
+    named: dict[str, Reference] = getattr(result, "references", {})
+    for name, reference in ({FA2: first} | named if isinstance(first, Reference) else {}).items():
+        if name not in BACKENDS:
+            yield f"reference {name}: expected one of {', '.join(BACKENDS)}"
+            continue
+        if reference.op != BACKENDS[name].op:
+            yield f"reference {name}: op: expected {BACKENDS[name].op}, found {reference.op}"
+        for dtype, kernel in reference.kernels.items():
+            if not re.search(BACKENDS[name].marks, kernel):
+                yield f"reference {name}: its kernel in {dtype} is another's: {kernel[:80]}"
 
 
 def _times(result: BenchResult) -> Iterator[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import csv
 from pathlib import Path
 import re
+from statistics import median
 
 from flashladder.cases.case import N_HEADS, cases_for
 from flashladder.gate.evidence import bounds
@@ -18,6 +19,7 @@ from flashladder.gate.evidence.inside import POWER_SHARE
 from flashladder.gate.evidence.timings import keys, shape_at
 from flashladder.ladder import manifest
 from flashladder.ladder.config import D_HEAD, KernelConfig
+from flashladder.results.derive import fastest_possible_us
 from flashladder.results.files import load_as, read_json
 from flashladder.results.schema import (
     BenchResult,
@@ -30,6 +32,8 @@ from flashladder.results.schema import (
     SecondOpinionResult,
     Shape,
 )
+
+ALIKE = 1.5  # times: mean power by the energy counter against looks, which the driver averages over a second
 
 _PASSED = re.compile(
     r"^=+ (?:(\d+) failed, )?(\d+) passed(?:, (\d+) skipped)?(?:, .*)? in [\d.:() s]+ =+$", re.MULTILINE
@@ -182,7 +186,7 @@ def trials(path: Path, spec: manifest.Trials) -> Iterator[str]:
 
 
 def energy(path: Path, spec: manifest.Energy) -> Iterator[str]:
-    """Every turn of every kernel and reference at every length, long enough and within what the card may take."""
+    """Every turn of every kernel and reference at every length, long enough and within the card's limits."""
     result = load_as(path, EnergyResult)
     yield from _kernels(result.kernels, spec.of)
     others = ("fa2", *spec.references)
@@ -206,6 +210,13 @@ def energy(path: Path, spec: manifest.Energy) -> Iterator[str]:
             yield f"{where}: expected looks at the GPU, found none"
         if limit and run.watts > POWER_SHARE * limit:
             yield f"{where}: {run.watts:.0f} W, the limit is {limit:.0f}"
+        looks = [one.power_w for one in run.samples if one.power_w is not None]
+        if not looks or not 1 / ALIKE <= run.watts / median(looks) <= ALIKE:
+            seen = f"{median(looks):.0f} W" if looks else "nothing"
+            yield f"{where}: the counter tells {run.watts:.3g} W, looks at the card meanwhile {seen}"
+        least = fastest_possible_us(run.shape, result.gpu.name)
+        if least is not None and (took := run.seconds / run.launches * 1e6) < least:
+            yield f"{where}: {took:.1f} us a launch is below the {least:.1f} us that the GPU's peaks allow"
 
 
 def rates(path: Path, spec: manifest.Rates) -> Iterator[str]:

@@ -66,7 +66,7 @@ def refused() -> references.Forward:
 
 
 def fake(forward: Callable[[], references.Forward], version: str = "9.19.0") -> Backend:
-    return Backend("op", forward, lambda: version, references.BACKENDS["cudnn"].tile)
+    return Backend("op", forward, lambda: version, references.BACKENDS["cudnn"].tile, "cudnn")
 
 
 @pytest.fixture

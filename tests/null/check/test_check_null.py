@@ -18,6 +18,7 @@ from flashladder.check import command as check
 from flashladder.check.cases import CheckReport, check_iteration
 from flashladder.errors import FlashladderError
 from flashladder.ladder.families.ampere.config import AmpereConfig
+from flashladder.ladder.families.hopper.config import HopperConfig
 from flashladder.results.schema import CaseResult, Shape
 
 CONFIG = AmpereConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
@@ -239,6 +240,19 @@ def test_cases_cover_the_rule() -> None:
 
 def make_strides(case: Case) -> set[int]:
     return {layout.seq for layout in layouts(case)}
+
+
+def test_kernels_that_take_any_length_are_asked_for_ragged_ones_too() -> None:
+    """From one row on, in each of the cases that divisible lengths have as well."""
+    config = HopperConfig("bf16", 128, 128, 128, 2, 2, 2)
+    whole, quick = (
+        [(case.shape.batch, case.shape.seq_len, case.shape.n_heads) for case in cases_for(config, quick=short)]
+        for short in (False, True)
+    )
+    assert whole[:5] == [(2, length, 3) for length in (1, 17, 129, 1000, 4097)]
+    assert quick[:4] == whole[:4]
+    divisible = AmpereConfig("bf16", 128, 128, 64, 4, True, True, True, 2, 2, 2, False, False)
+    assert cases_for(config)[5:] == cases_for(divisible)
 
 
 def test_quick_cases_are_short() -> None:

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
+from flashladder.cases.case import cases_for
 from flashladder.gate import checks as gate_checks
 from flashladder.gate import verify
-from flashladder.gate.evidence import cross, manifest, repeats
+from flashladder.gate.evidence import cross, manifest, proofs, repeats
 from flashladder.gate.outcome import Outcome
 from flashladder.gpu.ncu import csv_beside, to_csv
 from flashladder.ladder.manifest import NAME, Cases, Log, load_manifest
@@ -395,6 +396,14 @@ def test_a_file_that_went_together_with_its_entry_is_named(
     resealed(folder)
     assert not set(gone) & load_manifest(folder).files.keys()
     assert f"{folder / NAME}: {line}" in list(manifest.folder_lacks(folder))
+
+
+def test_a_checker_that_makes_fewer_cases_than_the_manifest_says_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a list of cases that lost one would ask no file for it."""
+    monkeypatch.setattr(proofs, "cases_for", lambda config: cases_for(config)[1:])
+    found = manifest.file_problems(RESULTS / "h100" / "check.json.gz")
+    told = [line.rpartition(": ")[2] for line in found if "the checker makes" in line]
+    assert set(told) == {"expected 42 cases, the checker makes 41", "expected 37 cases, the checker makes 36"}
 
 
 def test_each_kind_of_file_that_a_machine_has_is_asked_for() -> None:
