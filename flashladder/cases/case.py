@@ -1,7 +1,7 @@
 """One kernel on one case: run it on poisoned memory, compare, repeat; and the list of cases.
 
 Why: most checkers pass NaN, stale memory or a lucky first run. Here O and all memory around it start as NaN, every
-comparison fails on NaN, nothing but O may change, and ten runs must agree bit for bit (rule 7 of the measurement
+comparison fails on NaN, nothing but O may change, and 20 runs must agree bit for bit (rule 7 of the measurement
 protocol). A kernel that cannot take a tensor (iteration 16 fixes its row stride) must refuse it and write nothing.
 Works with any callable on any device, so that the checker itself is tested with wrong operators on the CPU.
 """
@@ -22,7 +22,7 @@ from flashladder.results.schema import Accuracy, CaseResult, Shape, kernel_key
 if TYPE_CHECKING:
     import torch
 
-REPEATS = 10  # runs that must agree bit for bit, the first included
+REPEATS = 20  # runs that must agree bit for bit, the first included
 SEQ_LENS = (512, 1024, 2048, 4096, 8192, 16384)
 RAGGED = (1, 17, 129, 1000, 4097)  # lengths for kernels that take any
 BATCH = {8192: 8, 16384: 4}  # 16 up to length 4096

@@ -1,7 +1,7 @@
 """Is a kernel correct? Every configuration on a list of shapes, layouts and logits, against an fp64 reference.
 
 Why: a fast wrong kernel is worthless, and most checkers pass NaN. Here O and all memory around it start as NaN, every
-comparison fails on NaN, nothing outside O may change, and ten repeats must agree bit for bit (rule 7 of the
+comparison fails on NaN, nothing outside O may change, and 20 runs must agree bit for bit (rule 7 of the
 measurement protocol). A kernel that cannot take a tensor (iteration 16 fixes its row stride) must refuse it.
 
 Run on a machine with a GPU:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from flashladder.build.compile import cubin_for
-from flashladder.emulate.kernel import NUMPY_DTYPES, kernel_of
+from flashladder.emulate.kernel import NUMPY_DTYPES, arguments_of, kernel_of
 from flashladder.emulator.machine.arguments import pack
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
@@ -118,7 +118,7 @@ def constants_of(iteration: Iteration, config: KernelConfig, launch: Launch, pla
     """The words of constant bank 0 that hold a launch's parameters, from offset `place` on, without addresses."""
     function = kernel_of(iteration, config).function
     first, second = (
-        np.frombuffer(pack(function, launch.arguments, partial(_at, address)), np.uint32) for address in ADDRESSES
+        np.frombuffer(pack(function, arguments_of(launch), partial(_at, address)), np.uint32) for address in ADDRESSES
     )
     return {place + 4 * i: int(word) for i, word in enumerate(first) if word == second[i]}
 

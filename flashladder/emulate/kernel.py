@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from flashladder import emulator
 from flashladder.build.compile import ptx_for
+from flashladder.emulator.machine.arguments import Argument
 from flashladder.emulator.machine.observer import Observer
 from flashladder.emulator.run.engine import Progress
 from flashladder.emulator.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
@@ -23,6 +25,7 @@ from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.family import Launch, TensorBox
 from flashladder.ladder.iteration import Iteration
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
@@ -32,6 +35,7 @@ ELEMENT = 2  # bytes
 VECTOR = 8  # elements of one 16-byte cp.async
 MULTIPROCESSORS = 132  # of an H100 (SXM) or an H200: a persistent kernel has as many CTAs at most
 FEW = 2  # multiprocessors of a GPU on which a CTA of such a kernel has several tiles even of small tensors
+MAP_DTYPES = {"fp16": "f16", "bf16": "bf16"}
 NUMPY_DTYPES = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -108,7 +112,7 @@ def forward(
     return (kernel or kernel_of(iteration, config)).launch(
         launch.ctas(multiprocessors),
         launch.block,
-        launch.arguments,
+        arguments_of(launch),
         shared_bytes=launch.shared_bytes,
         observers=observers,
         memory_budget=memory_budget,
@@ -117,6 +121,22 @@ def forward(
         schedule=schedule,
         target=iteration.family.targets.arches[-1],  # whether it fits a GPU is seen where its key is known
     )
+
+
+def arguments_of(launch: Launch) -> tuple[Argument, ...]:
+    """A launch's arguments as the emulator takes them: a `TensorBox` becomes its tensor map."""
+    return tuple(map(_argument, launch.arguments))
+
+
+def _argument(value: Any) -> Argument:
+    if isinstance(value, tuple):
+        return tuple(map(_argument, value))
+    if isinstance(value, TensorBox):
+        return emulator.TensorMap(
+            value.tensor, MAP_DTYPES[value.dtype], value.dims, value.strides, value.box, swizzle=f"{value.swizzle}B"
+        )
+    found: Argument = value
+    return found
 
 
 def require(iteration: Iteration, config: KernelConfig, tensors: Sequence[Array]) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.protocol.data import Contradiction, Exclusion, Knobs, Launch, Model, Targets
+from flashladder.ladder.protocol.data import Contradiction, Exclusion, Knobs, Launch, Model, Targets, TensorBox
 from flashladder.located import closest
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = [
     "Launch",
     "Model",
     "Targets",
+    "TensorBox",
     "families",
     "family_named",
     "register",

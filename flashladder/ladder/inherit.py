@@ -123,7 +123,8 @@ def resolve_expect(
     """The claims, with metric and scope filled in; `first`: no parent of its family precedes the iteration.
 
     Raises:
-        FlashladderError: a claim against a parent that does not exist, or made at an illegal configuration.
+        FlashladderError: a claim against a parent that does not exist, on an architecture that the family's code is not
+            made for, or made at an illegal configuration.
     """
     expect, (family, parts) = file.expect, composed
     result = Expect(
@@ -137,6 +138,11 @@ def resolve_expect(
     )
     if first and (lonely := [c for c in result.claims if c.needs_parent]):
         raise wrong(located, ("expect",), "a claim against a parent that does not exist", "{equals: number}", lonely[0])
+    for claim in result.sass:
+        if odd := [arch for arch in claim.on if arch not in family.targets.arches]:
+            at = ("expect", "main_loop" if claim.scope == "main_loop" else "sass", claim.metric)
+            made = f"some of {', '.join(family.targets.arches)}, or no 'on'"
+            raise wrong(located, at, f"no machine code of the family {family.name} is for {odd[0]}", made, claim)
     for config in configs.values() if result.at else ():
         at = replace(config, **result.at)
         if conflicts := family.conflicts(parts, at):

@@ -186,10 +186,11 @@ class Energy(_Strict):
 
 
 class Accuracy(_Strict):
-    """Errors of iterations and of FA2 against fp64, on so many inputs in each dtype."""
+    """Errors of iterations, FA2 and other references against fp64, on so many inputs in each dtype."""
 
     holds: Literal["accuracy"]
     iterations: Annotated[list[Some], Field(min_length=1)]
+    references: list[ReferenceName] = []
     inputs: Some
 
 

@@ -9,11 +9,12 @@ run here; `invoke gate` and ``python -m flashladder.lock verify`` do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 import os
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from tqdm import tqdm
@@ -121,16 +122,19 @@ def _counts(code: sass.Sass) -> Counts:
     loop = code.main_loop()
     path = product_order.usual_path(loop, code.targets)
     usual = {product_order.USUAL_PATH: len(path)} if len(path) < len(product_order.steady(loop)) else {}
-    return Counts(
-        kernel=_scope(code.instructions, product_order.steady(code.instructions), {}), loop=_scope(loop, path, usual)
-    )
+    return Counts(kernel=scope_of(code.instructions), loop=scope_of(loop, path, usual))
 
 
-def _scope(code: Sequence[sass.Instruction], path: Sequence[sass.Instruction], usual: dict[str, int]) -> Scope:
-    """Counts of `code`, of whose order `path` is asked."""
+def scope_of(
+    code: Sequence[sass.Instruction],
+    path: Sequence[sass.Instruction] | None = None,
+    usual: Mapping[str, int] = MappingProxyType({}),
+) -> Scope:
+    """The counts of some code, of a kernel or its main loop; of the order on `path`, unless all of it is one."""
+    path = product_order.steady(code) if path is None else path
     opcodes = Counter(instruction.opcode for instruction in code)
     return Scope(
         opcodes=dict(opcodes),
         hmma_after_ldsm=instruction_order.hmma_after_ldsm(code),
-        under_products=product_order.under_products(path) | usual,
+        under_products=product_order.under_products(path) | dict(usual),
     )

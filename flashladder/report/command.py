@@ -25,9 +25,6 @@ from flashladder.errors import FlashladderError, one_line_errors, require_checko
 from flashladder.files import relative, write_atomic
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import (
-    accuracy as report_accuracy,
-)
-from flashladder.report import (
     counters as report_counters,
 )
 from flashladder.report import (
@@ -42,6 +39,8 @@ from flashladder.report import (
 from flashladder.report import (
     tables as report_tables,
 )
+from flashladder.report.costs import accuracy as report_accuracy
+from flashladder.report.costs import energy as report_energy
 from flashladder.report.data import Ladder, collect
 
 REPORT = RESULTS / "report"
@@ -79,7 +78,8 @@ def texts(ladder: Ladder, root: Path = ROOT) -> dict[str, bytes]:
 def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     """Every file that a checkout at `root` should hold, with its bytes."""
     results = root / "results"
-    own = {**render(ladder), **report_sweeps.render(results), **report_accuracy.render(results)}
+    costs = {**report_accuracy.render(results), **report_energy.render(results)}
+    own = {**render(ladder), **report_sweeps.render(results), **costs}
     report = {root / "results" / "report" / name: data for name, data in own.items()}
     return report | {root / page: data for page, data in texts(ladder, root).items()}
 

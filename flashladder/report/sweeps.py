@@ -98,7 +98,7 @@ def _table(own: list[Summary], result: BenchResult) -> str:
         head = found.get(HEADLINE_LENGTH)
         lines.append(
             (
-                *_named(key, result.kernels),
+                *named(key, result.kernels),
                 *(f"{found[n].pct:.1f} {MARKS[found[n].verdict]}" if n in found else DASH for n in lengths),
                 f"{means[key, own[0].dtype]:.1f}" if (key, own[0].dtype) in means else DASH,
                 f"{head.tflops:.1f}" if head else DASH,
@@ -107,7 +107,7 @@ def _table(own: list[Summary], result: BenchResult) -> str:
     return markdown(header, lines)
 
 
-def _named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
+def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
     """Number and tile of a kernel; the name of a reference."""
     kernel = kernels.get(key)
     if kernel is None:

@@ -177,13 +177,14 @@ class Opinion(Strict):
 
 
 class Sustained(Strict):
-    """One subject at one dtype and shape, launched back to back between two ticks of the GPU's energy counter.
+    """One subject at one dtype and shape, launched back to back.
 
     Attributes:
         subject: a kernel's key, ``fa2``, or a reference's name.
         turn: which of its turns; all subjects of a cell have their first before any has its second.
-        launches: between the ticks.
-        seconds: likewise; joules likewise.
+        launches: that were done within `seconds`.
+        seconds: between the ends of two launches.
+        joules: the mean power between two ticks of the GPU's energy counter, times `seconds`.
         samples: looks at the GPU meanwhile.
     """
 

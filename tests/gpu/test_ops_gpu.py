@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
+import math
 import subprocess
 import sys
 import threading
@@ -61,6 +62,8 @@ ANY_LENGTH = [
     if step.number in INSTALLED and not any(config.multiples for config in step.configs.values())
 ]
 LENGTHS = (1, 17, 129, 1000, 4097)  # the last two with a ragged block of keys behind many whole ones
+GUARD = 128  # rows around a tensor: a block of queries or keys
+NANS = (math.nan, math.nan, math.nan, 7.0)  # what lies around Q, K, V and O
 
 
 @pytest.fixture(params=INSTALLED)
@@ -168,14 +171,18 @@ def test_another_order_of_dimensions_in_memory(iteration: int) -> None:
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_any_length_and_nothing_beyond_it(number: int, length: int, dtype: str) -> None:
-    """Rows in front of a tensor and behind it stay as they were: copies end where the tensor does."""
+    """Copies end where a tensor does: rows around the inputs are NaN, rows around the output stay as they were."""
     tensors = inputs(dtype, shape=(2, length, 3, 128))
-    around = torch.full((2, length + 128, 3, 128), 7.0, dtype=tensors[0].dtype, device="cuda")
-    out = around[:, 64 : 64 + length]
-    flashladder.forward(*tensors, iteration=number, out=out)
+    inside = slice(GUARD, GUARD + length)
+    buffers = [torch.full((2, length + 2 * GUARD, 3, 128), nan, dtype=tensors[0].dtype, device="cuda") for nan in NANS]
+    q, k, v, out = (buffer[:, inside] for buffer in buffers)
+    for view, tensor in zip((q, k, v), tensors, strict=True):
+        view.copy_(tensor)
+    flashladder.forward(q, k, v, iteration=number, out=out)
     assert is_attention(out, tensors)
-    assert bool((around[:, :64] == 7).all())
-    assert bool((around[:, 64 + length :] == 7).all())
+    assert bool((buffers[3][:, :GUARD] == NANS[3]).all())
+    assert bool((buffers[3][:, inside.stop :] == NANS[3]).all())
+    assert all(torch.equal(view, tensor) for view, tensor in zip((q, k, v), tensors, strict=True))
 
 
 @pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
@@ -216,6 +223,48 @@ def test_compile_without_a_graph_break(iteration: int) -> None:
     torch.compiler.reset()
     compiled: Callable[..., torch.Tensor] = torch.compile(twice, fullgraph=True, backend="aot_eager")
     assert is_attention(compiled(*tensors) / 2, tensors)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
+@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
+@pytest.mark.parametrize("number", ANY_LENGTH)
+def test_compiled_once_for_any_length(number: int) -> None:
+    """A length that torch traces as a symbol is not pinned to the first that came."""
+    graphs: list[Any] = []
+
+    def counted(graph: Any, _: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return flashladder.forward(q, k, v, iteration=number)
+
+    torch.compiler.reset()
+    compiled: Callable[..., torch.Tensor] = torch.compile(forward, fullgraph=True, dynamic=True, backend=counted)
+    for length in LENGTHS[:0:-1]:
+        tensors = inputs(shape=(2, length, 3, 128))
+        assert is_attention(compiled(*tensors), tensors)
+    assert len(graphs) == 1
+
+
+@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
+@pytest.mark.parametrize("number", ANY_LENGTH)
+def test_graphs_of_two_lengths_keep_their_own_maps(number: int) -> None:
+    """Captured one after the other in the same memory, replayed in another order, behind launches of other shapes."""
+    memory = inputs(shape=(1, 512, 4, 128))
+    captured = []
+    for length in (512, 200):
+        q, k, v = (tensor.view(-1)[: length * 4 * 128].view(1, length, 4, 128) for tensor in memory)
+        out = torch.empty_like(q)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            flashladder.forward(q, k, v, iteration=number, out=out)
+        captured.append((graph, (q, k, v), out))
+    flashladder.forward(*inputs(shape=(3, 72, 2, 128)), iteration=number)
+    for graph, tensors, out in reversed(captured):
+        out.fill_(math.nan)
+        graph.replay()
+        assert is_attention(out, tensors)
 
 
 def test_cuda_graph_replays_on_new_inputs(iteration: int) -> None:

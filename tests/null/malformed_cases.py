@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.null.malformed_configs import CONFIGS
-from tests.null.malformed_templates import ROOT, root, step
+from tests.null.malformed_templates import HOPPER_ROOT, ROOT, root, step
 from tests.null.malformed_yaml import YAML
 
 APART = "the parts contradict each other: expected parts that go together, found "
@@ -315,6 +315,14 @@ ROOTS: dict[str, tuple[str, int, str]] = {
         ROOT + "expect:\n  sass: {LOP3: falls}\n",
         18,
         "a claim against a parent that does not exist: expected {equals: number}, found LOP3 falls",
+    ),
+    "claim_on_an_architecture_of_another_family": (
+        HOPPER_ROOT,
+        15,
+        (
+            "no machine code of the family hopper is for sm_80: expected some of sm_90a, or no 'on', "
+            "found HGMMA in the main loop is 16 (on sm_80, sm_90 only)"
+        ),
     ),
 }
 

@@ -33,6 +33,23 @@ configs:
 expect:
   sass: {LOP3: rises}
 """
+HOPPER_ROOT = """\
+iteration: 1
+title: Base
+family: hopper
+why: A claim where no machine code is made for would never be judged.
+change:
+  pipeline: rings
+  roles: together
+  mainloop: wgmma
+  softmax: exact
+  scheduler: one_tile
+  epilogue: warpgroup_store
+configs:
+  any: {B_r: 128, B_c: 128, n_consumers: 2, k_stages: 2, v_stages: 2}
+expect:
+  main_loop: {HGMMA: {equals: 16, on: [sm_80, sm_90]}}
+"""
 
 
 def step(old: str, new: str) -> str:

@@ -89,7 +89,7 @@ def test_other_attributes_are_still_missing() -> None:
 
 @pytest.mark.parametrize("iteration", [0, 25, -1, True, 8.0, "8", [8]])
 def test_there_is_no_such_iteration(calls: list[str], iteration: object) -> None:
-    with pytest.raises(FlashladderError, match="bad argument iteration: expected an integer from 1 to 24, found"):
+    with pytest.raises(FlashladderError, match="bad argument iteration: expected an integer from 1 to 27, found"):
         forward(iteration)
     assert calls == []
 

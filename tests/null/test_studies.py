@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from analysis import accuracy, stale_maximum
+from flashladder.bench.references import Arms
+from flashladder.bench.subject import Subject
+from flashladder.build.installed import Installed
 from flashladder.errors import FlashladderError
+from flashladder.gate.evidence import accuracy as gate_accuracy
+from flashladder.ladder.iteration import load_all
+from flashladder.ladder.manifest import Accuracy
+from flashladder.lock.schema import read_lock
+from flashladder.report.costs.accuracy import render
+from flashladder.results.schema import Reference
 
 ODD = (
     (("--seq-len", "0"), "expected a number above 0, found '0'"),
@@ -55,4 +65,117 @@ def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.Ca
 
 def test_errors_are_those_of_unpacked_wheels(tmp_path: Path) -> None:
     with pytest.raises(FlashladderError, match="no unpacked wheel of iteration 16"):
-        accuracy.kernels(tmp_path)
+        accuracy.kernels(tmp_path, [16])
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The draws of the study on this CPU, each at a length that takes no time."""
+    monkeypatch.setattr(accuracy, "DEVICE", "cpu")
+    monkeypatch.setattr(accuracy, "HEADS", 2)
+    seeds = [seeds for *_, seeds in accuracy.NORMAL]
+    monkeypatch.setattr(accuracy, "NORMAL", [(8 + n, 1, count) for n, count in enumerate(seeds)])
+    monkeypatch.setattr(accuracy, "OTHERS", (64, 96, 128))
+
+
+def test_the_inputs_are_those_that_the_gate_asks_for() -> None:
+    found = list(accuracy.cases())
+    assert {case.inputs for case in found} == gate_accuracy.OWED
+    assert len({(case.inputs, case.seq_len, case.seed) for case in found}) == len(found) == gate_accuracy.INPUTS
+    assert {f"scale {scale}" for scale in accuracy.SCALES} < gate_accuracy.FIRST
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_with_one_key_and_rows_with_all_of_them() -> None:
+    made = {
+        inputs: accuracy.tensors(accuracy.Case(inputs, 128, 1, 0), torch.float64) for inputs in ("one-hot", "equal")
+    }
+    weights = {}
+    for inputs, (q, k, _) in made.items():
+        scores = q.transpose(1, 2) @ k.transpose(1, 2).mT / accuracy.D_HEAD**0.5
+        weights[inputs] = torch.softmax(scores, -1)
+    assert torch.equal(weights["one-hot"].argmax(-1), (torch.arange(128) - 64).remainder(128).expand(1, 2, 128))
+    most = weights["one-hot"].amax(-1)
+    assert most.median() > 0.999
+    assert most.max() < 1
+    assert torch.allclose(weights["equal"], torch.full_like(weights["equal"], 1 / 128), rtol=1e-5)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """In fp32, with P rounded as the kernels round it."""
+    scores = q.float().transpose(1, 2) @ k.float().transpose(1, 2).mT / accuracy.D_HEAD**0.5
+    p = torch.exp(scores - scores.amax(-1, keepdim=True))
+    out = p.to(q.dtype).float() @ v.float().transpose(1, 2) / p.sum(-1, keepdim=True)
+    return out.transpose(1, 2).to(q.dtype)
+
+
+def moody(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """A library that refuses one length."""
+    if q.shape[1] == 96:
+        raise ValueError("96 is not for me")
+    return attention(q, k, v)
+
+
+@pytest.fixture
+def measured(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU with FA2, cuDNN, an FA4 that fails now and then and the locked kernels of the Hopper family."""
+    properties = SimpleNamespace(name="NVIDIA H200", uuid="0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    beside = {"fa2": attention, "cudnn": attention, "fa4": moody}
+    monkeypatch.setattr(accuracy, "libraries", lambda _: (beside, {"cudnn": "9.19.0", "fa4": "4.0"}))
+    monkeypatch.setattr(accuracy, "kernels", lambda _, numbers: {str(number): attention for number in numbers})
+    lock = read_lock("sm_90a")
+
+    def installed(number: int) -> Installed:
+        forms = lock.iterations[number].kernels.items()
+        own = {form: {"sm_90a": {"text_sha256": locked.text_sha256}} for form, locked in forms}
+        return Installed(number, attention, {"kernels": own})
+
+    monkeypatch.setattr("flashladder.build.installed.load_installed", installed)
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_family_is_measured_beside_libraries_and_the_gate_takes_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "h200" / "accuracy_hopper.json.gz"
+    path.parent.mkdir()
+    line = ["--wheels", str(tmp_path), "--family", "hopper", "--references", "all", "--out", str(path)]
+    assert accuracy.main(line) == 0
+    numbers = [step.number for step in load_all() if step.family.name == "hopper"]
+    assert accuracy.steps("hopper") == tuple(numbers)
+    assert min(accuracy.steps("ampere")) == 16
+    told = capsys.readouterr().out
+    assert "left out: fa4 fails at Case(inputs='scale 2', seq_len=96, batch=1, seed=1): 96 is not for me" in told
+    assert f"equal      cudnn: 1.00 {numbers[0]}: 1.00" in told
+    asked = {"holds": "accuracy", "iterations": numbers, "references": ["cudnn"], "inputs": gate_accuracy.INPUTS}
+    assert list(gate_accuracy.problems(path, Accuracy.model_validate(asked))) == []
+    with_fa4 = Accuracy.model_validate(asked | {"references": ["cudnn", "fa4"]})
+    assert [line.partition(":")[0] for line in gate_accuracy.problems(path, with_fa4)] == ["arms"]
+    (made,) = render(tmp_path).items()
+    assert made[0] == "accuracy_hopper_h200.md"
+    page = made[1].decode()
+    assert f"| {numbers[-1]}: max | {numbers[-1]}: RMS | cudnn: max | cudnn: RMS | FA2's max |" in page
+    assert "is held for other libraries: cudnn 9.19.0." in page
+    assert page.count("| one key has all weight ") == page.count("| equal logits ") == 2
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_kernel_that_fails_is_no_library_to_leave_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accuracy, "kernels", lambda *_: {"20": moody})
+    with pytest.raises(ValueError, match="96 is not for me"):
+        accuracy.main(["--wheels", str(tmp_path), "--family", "hopper", "--out", str(tmp_path / "a.json.gz")])
+
+
+def test_libraries_that_run_in_one_dtype_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both, one = (Subject(name, "fp16", lambda _: None) for name in ("cudnn", "fa4"))
+    known = Reference(op="x", version="1.2", torch="2", cuda=None, kernels={})
+    found = Arms((both, both, one), {"cudnn": known, "fa4": known}, ("fa4: does not run in bf16",))
+    monkeypatch.setattr("flashladder.bench.references.arms", lambda *_: found)
+    monkeypatch.setattr("flashladder.bench.references.backend", lambda _: SimpleNamespace(forward=lambda: attention))
+    assert accuracy.libraries(["all"]) == ({"fa2": attention, "cudnn": attention}, {"cudnn": "1.2"})
+    assert "left out: fa4: does not run in bf16" in capsys.readouterr().out

@@ -18,7 +18,7 @@ import pytest
 from flashladder import emulator
 from flashladder.build.compile import compile_many
 from flashladder.emulate.executions import WARP, Executed, constants_of, executed, launch_of, walked
-from flashladder.emulate.kernel import forward, kernel_of, make_tensors
+from flashladder.emulate.kernel import arguments_of, forward, kernel_of, make_tensors
 from flashladder.emulate.reading import load_reading
 from flashladder.emulator.machine.observer import Observer
 from flashladder.emulator.machine.state import Machine
@@ -118,7 +118,7 @@ def test_on_normal_inputs_a_fifth_of_the_votes_finds_a_lane() -> None:
     config, votes = step.configs["h200"], Votes()
     launch = step.family.launch(config, make_tensors(step, config, Shape(batch=1, seq_len=4096, n_heads=1, d_head=128)))
     kernel_of(step, config).launch(
-        (1, 1, 1), launch.block, launch.arguments, shared_bytes=launch.shared_bytes, observers=(votes,)
+        (1, 1, 1), launch.block, arguments_of(launch), shared_bytes=launch.shared_bytes, observers=(votes,)
     )
     first, *groups = votes.shares.values()
     assert first == pytest.approx(0.21, abs=0.03)

@@ -6,6 +6,7 @@ Why: the emulator runs what `Family.launch` says, a GPU what `plan.cpp` says; he
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 import json
 from pathlib import Path
 import subprocess
@@ -14,13 +15,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+from flashladder.emulate.kernel import arguments_of
 from flashladder.emulator import TensorMap
 from flashladder.emulator.machine.copies.tensor_map import MAP_BYTES
 from flashladder.errors import FlashladderError
 from flashladder.ladder.families.ampere import FAMILY as AMPERE
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.families.hopper.config import HopperConfig
-from flashladder.ladder.family import Family
+from flashladder.ladder.family import Family, Launch
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS
 from flashladder.toolchain.wheels import host_compiler
@@ -95,30 +97,35 @@ cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char *cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
 }
 
+// A problem is `numbers` numbers; each is planned twice, and a line of what was handed over follows.
 int main(int argc, char **argv) {
-    long long n[32] = {};
-    for (int i = 1; i < argc; ++i)
-        n[i - 1] = std::atoll(argv[i]);
-    const auto view = [&](int i) { return View{reinterpret_cast<void *>(n[i]), n[i + 1], n[i + 2], n[i + 3]}; };
-    const KernelRow row{"",      "fp16", static_cast<int>(n[0]),
-                        static_cast<int>(n[1]), 128, 128, 0, 80, 0,
-                        nullptr, 0, 0, 0, {static_cast<int>(n[21]), static_cast<int>(n[22]), 0, 0}};
-    const Problem problem{view(2), view(6), view(10), view(14), n[18], n[19], n[20]};
-    try {
-        plan(row, problem);
-    } catch (const std::exception &error) {
-        std::printf("%s\n", error.what());
-        return 3;
+    constexpr int numbers = 24;
+    for (int at = 1; at + numbers <= argc; at += numbers) {
+        long long n[numbers];
+        for (int i = 0; i < numbers; ++i)
+            n[i] = std::atoll(argv[at + i]);
+        const auto view = [&](int i) { return View{reinterpret_cast<void *>(n[i]), n[i + 1], n[i + 2], n[i + 3]}; };
+        const KernelRow row{"",      n[23] ? "bf16" : "fp16", static_cast<int>(n[0]),
+                            static_cast<int>(n[1]), 128, 128, 0, 80, 0,
+                            nullptr, 0, 0, 0, {static_cast<int>(n[21]), static_cast<int>(n[22]), 0, 0}};
+        const Problem problem{view(2), view(6), view(10), view(14), n[18], n[19], n[20]};
+        const int before = encoded;
+        try {
+            plan(row, problem);
+        } catch (const std::exception &error) {
+            std::printf("%s\n", error.what());
+            return 3;
+        }
+        const int made = encoded - before;
+        const Launch found = plan(row, problem);
+        if (encoded != before + made)
+            return 4;  // a map is kept
+        std::printf("{\"encoded\": %d, \"grid\": [%u, %u, %u], \"cluster\": [%u, %u, %u], \"bytes\": \"", made,
+                    found.grid.x, found.grid.y, found.grid.z, found.cluster.x, found.cluster.y, found.cluster.z);
+        for (const unsigned char byte : found.arguments)
+            std::printf("%02x", byte);
+        std::printf("\"}\n");
     }
-    const int first = encoded;
-    const Launch found = plan(row, problem);
-    if (encoded != first || (first && first != 4))
-        return 4;  // each map once, and kept
-    std::printf("{\"grid\": [%u, %u, %u], \"cluster\": [%u, %u, %u], \"bytes\": \"", found.grid.x, found.grid.y,
-                found.grid.z, found.cluster.x, found.cluster.y, found.cluster.z);
-    for (const unsigned char byte : found.arguments)
-        std::printf("%02x", byte);
-    std::printf("\"}\n");
 }
 """
 
@@ -186,47 +193,104 @@ def words(family: Family, config: Any, given: Sequence[Array]) -> list[str]:
     """A problem as the program takes it."""
     views = [number for one in given for number in (one.ctypes.data, one.strides[0], one.strides[1], one.strides[2])]
     own = (*family.for_plan(None, config), 0, 0)[:2]
-    return [str(number) for number in (config.B_r, config.B_c, *views, *given[0].shape[:3], *own)]
+    numbers = (config.B_r, config.B_c, *views, *given[0].shape[:3], *own, config.dtype == "bf16")
+    return [str(int(number)) for number in numbers]
+
+
+def planned(built: Path, lines: Sequence[list[str]]) -> list[dict[str, Any]]:
+    """What one process hands over for these problems, one after another."""
+    asked = [word for line in lines for word in line]
+    done = subprocess.run([built, *asked], capture_output=True, text=True, check=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(lines)
+    return found
+
+
+def require_same(found: dict[str, Any], wanted: Launch) -> None:
+    """Grid, clusters and every byte of the arguments but those between members."""
+    (arguments,) = arguments_of(wanted)
+    expected, other = (packed(arguments, padding)[0] for padding in (b"\0", b"\xff"))
+    counted = [place for place in range(len(expected)) if expected[place] == other[place]]  # not what lies between
+    handed = bytes.fromhex(found["bytes"])
+    assert [handed[place] for place in counted] == [expected[place] for place in counted]
+    assert not any(handed[len(expected) :])
+    assert len(counted) > 100
+    assert (tuple(found["grid"]), tuple(found["cluster"])) == (wanted.grid, wanted.cluster)
 
 
 @pytest.mark.parametrize(
-    ("family", "plan", "config"),
+    ("family", "plan", "config", "maps"),
     [
-        (AMPERE, KERNELS / AMPERE.plan, load_iteration(16).configs["rtx3090"]),
-        (HOPPER, KERNELS / HOPPER.plan, HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240)),
-        (rows.FAMILY, Path(rows.__file__).with_name("plan.cpp"), rows.RowConfig("fp16", 8)),
+        (AMPERE, KERNELS / AMPERE.plan, load_iteration(16).configs["rtx3090"], 0),
+        (HOPPER, KERNELS / HOPPER.plan, HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240), 4),
+        (rows.FAMILY, Path(rows.__file__).with_name("plan.cpp"), rows.RowConfig("fp16", 8), 0),
     ],
     ids=["ampere", "hopper", "rows"],
 )
-def test_both_sides_hand_over_the_same(tmp_path: Path, family: Family, plan: Path, config: Any) -> None:
-    built = program(tmp_path, plan)
+def test_both_sides_hand_over_the_same(tmp_path: Path, family: Family, plan: Path, config: Any, maps: int) -> None:
     problems = [tensors()] if config.multiples else [tensors(), ragged()]
+    built = program(tmp_path, plan)
     for given in problems:
-        done = subprocess.run([built, *words(family, config, given)], capture_output=True, text=True, check=True)
-        found = json.loads(done.stdout)
-        wanted = family.launch(config, given)
-        (arguments,) = wanted.arguments
-        expected, other = (packed(arguments, padding)[0] for padding in (b"\0", b"\xff"))
-        counted = [place for place in range(len(expected)) if expected[place] == other[place]]  # not what lies between
-        handed = bytes.fromhex(found["bytes"])
-        assert [handed[place] for place in counted] == [expected[place] for place in counted]
-        assert not any(handed[len(expected) :])
-        assert len(counted) > 100
-        assert (tuple(found["grid"]), tuple(found["cluster"])) == (wanted.grid, wanted.cluster)
+        (found,) = planned(built, [words(family, config, given)])
+        require_same(found, family.launch(config, given))
+        assert found["encoded"] == maps
 
 
-def test_a_driver_without_maps_and_a_map_that_it_refuses_are_one_line(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program with the Hopper family's plan."""
+    return program(tmp_path_factory.mktemp("hopper"), KERNELS / HOPPER.plan)
+
+
+def at_one_address() -> list[tuple[HopperConfig, list[Array]]]:
+    """Problems of which each differs from the first in one thing that a map is made of, all at the same addresses."""
+    config = HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240)
+    first = [np.zeros((2, 256, 3, 128), np.float16) for _ in range(4)]
+    by_head = [one.reshape(2, 3, 256, 128).transpose(0, 2, 1, 3) for one in first]
+    return [
+        (config, first),
+        (config.with_dtype("bf16"), first),
+        (replace(config, B_c=64), first),  # boxes of K and V
+        (replace(config, B_r=64, n_consumers=2), first),  # boxes of Q and O
+        (config, by_head),  # equal sizes, other strides
+        (config, [one[:, :200] for one in first]),
+        (config, [one[:, :, :2] for one in first]),
+        (config, [one[:1] for one in first]),
+        (config, [first[1], first[0], first[3], first[2]]),
+        (config, first),
+    ]
+
+
+def test_tensors_at_one_address_share_a_map_only_where_all_that_it_says_is_equal(hopper: Path) -> None:
+    problems = at_one_address()
+    found = planned(hopper, [words(HOPPER, config, given) for config, given in problems])
+    for answer, (config, given) in zip(found, problems, strict=True):
+        require_same(answer, HOPPER.launch(config, given))
+    assert [one["encoded"] for one in found] == [4, 4, 2, 2, 4, 4, 4, 4, 2, 0]
+
+
+def test_maps_that_are_kept_do_not_grow_without_bound(hopper: Path) -> None:
     config = HopperConfig("fp16", 128, 128, 128, 2, 2, 2)
-    built = program(tmp_path, KERNELS / HOPPER.plan)
     line = words(HOPPER, config, tensors())
-    done = subprocess.run([built, *line], capture_output=True, text=True, check=False, env={"OLD_DRIVER": "1"})
+    moved = [[*line[:2], str(int(line[2]) + 16 * turn), *line[3:]] for turn in range(1100)]  # where Q lies
+    found = planned(hopper, [*moved, moved[0]])
+    assert found[0]["encoded"] == 4
+    assert {one["encoded"] for one in found[1:]} >= {1}
+    assert found[-1]["encoded"] >= 1, "the first was given up"
+    assert found[-1]["bytes"] == found[0]["bytes"]
+
+
+def test_a_driver_without_maps_and_a_map_that_it_refuses_are_one_line(hopper: Path) -> None:
+    config = HopperConfig("fp16", 128, 128, 128, 2, 2, 2)
+    line = words(HOPPER, config, tensors())
+    done = subprocess.run([hopper, *line], capture_output=True, text=True, check=False, env={"OLD_DRIVER": "1"})
     assert done.returncode == 3
     assert done.stdout == (
         "flashladder_20: the driver does not make tensor maps: expected cuTensorMapEncodeTiled of CUDA 12.0 or later, "
         "found cudaSuccess; update the driver\n"
     )
     line[8] = "1000"  # bytes between two positions of K
-    done = subprocess.run([built, *line], capture_output=True, text=True, check=False)
+    done = subprocess.run([hopper, *line], capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert done.stdout == (
         "flashladder_20: k: expected strides that a tensor map takes, found 1000, 128, 256, 589824 bytes, which the "

@@ -16,14 +16,17 @@ from pathlib import Path
 from flashladder.lock.refusal import find_locked
 from flashladder.lock.schema import LOCKS, LockFile, read_lock
 from flashladder.names import REGISTERS
+from flashladder.results.derive import fastest_possible_us
 from flashladder.results.schema import (
     AnyResult,
     BenchResult,
     CounterResult,
+    EnergyResult,
     Gpu,
     Group,
     Kernel,
     Result,
+    Sample,
     SecondOpinionResult,
 )
 
@@ -36,6 +39,8 @@ def problems(path: Path, result: AnyResult) -> list[str]:
     """One phrase per contradiction within a document."""
     timed = result.paired if isinstance(result, SecondOpinionResult) else result
     found = list(_times(timed)) if isinstance(timed, BenchResult) else []
+    if isinstance(result, EnergyResult):
+        found += _sustained(result)
     return [*found, *_as_locked(path, result)] if isinstance(result, Result) else found
 
 
@@ -82,18 +87,36 @@ def _clock_of(group: Group) -> Iterator[str]:
             yield f"block {index}: looked at after {after:g} s, expected at least {before:g} s, as the one before it"
 
 
+def _sustained(result: EnergyResult) -> Iterator[str]:
+    """Runs are no faster than the GPU's peaks, and were looked at in order, while they lasted."""
+    for run in result.runs:
+        where = f"{run.subject} {run.dtype} S={run.shape.seq_len}, turn {run.turn}"
+        least, each = fastest_possible_us(run.shape, result.gpu.name), run.seconds / run.launches * 1e6
+        if least is not None and each < least:
+            yield f"{where}: {each:.1f} us is below the {least:.1f} us that the GPU's peaks allow"
+        times = [look.t_s for look in run.samples]
+        if times != sorted(times):
+            yield f"{where}: looked at in another order than that of their times"
+        elif times and times[-1] - times[0] > run.seconds:
+            yield f"{where}: looked at for {times[-1] - times[0]:.2f} s, expected at most {run.seconds:g}"
+        yield from (f"{where}: {line}" for look in run.samples for line in _look(look, result.gpu))
+
+
 def _telemetry(group: Group, gpu: Gpu) -> Iterator[str]:
+    for block in group.blocks:
+        yield from (f"block {block.index}: {line}" for look in block.samples for line in _look(look, gpu))
+
+
+def _look(look: Sample, gpu: Gpu) -> Iterator[str]:
     limits = (
         ("sm_clock_mhz", gpu.max_sm_clock_mhz),
         ("power_w", POWER_SHARE * gpu.power_limit_w if gpu.power_limit_w else None),
         ("temperature_c", HOTTEST),
     )
-    for block in group.blocks:
-        for look in block.samples:
-            for name, most in limits:
-                found = getattr(look, name)
-                if found is not None and most is not None and not 0 < found <= most:
-                    yield f"block {block.index}: {name}: expected at most {most:g}, found {found:g}"
+    for name, most in limits:
+        found = getattr(look, name)
+        if found is not None and most is not None and not 0 < found <= most:
+            yield f"{name}: expected at most {most:g}, found {found:g}"
 
 
 def _as_locked(path: Path, result: Result) -> Iterator[str]:

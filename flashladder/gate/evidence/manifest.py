@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flashladder.cases.case import REPEATS, SEQ_LENS
+from flashladder.cases.case import SEQ_LENS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.gate.evidence import accuracy, proofs, timings
@@ -33,7 +33,8 @@ from flashladder.results.published import N_ITERATIONS
 from flashladder.results.schema import BenchResult
 
 LEAST_PAIRS = 20  # of a timing that is reported (rule 3 of the measurement protocol)
-LEAST_INPUTS = 57  # of an iteration's errors, in each dtype
+LEAST_REPEATS = 10  # runs of a case that agree; the checker makes more since these files were recorded
+LEAST_INPUTS = 57  # of errors of the first family, in each dtype; others came later and owe more
 LADDERS = "timings of the ladder"  # in all lengths, by the manifest; a second run is what the first is compared with
 LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "tests": 1}  # files of any machine
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
@@ -139,8 +140,8 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
         yield "expected cases of all configurations of the ladder (prog), found none"
     for proof in (one for one in held if isinstance(one, manifest.Cases | manifest.Sanitizers)):
         yield from _lacks(proof.holds, [proof.of], set(every), set(DTYPES))
-        if isinstance(proof, manifest.Cases) and proof.repeats < REPEATS:
-            yield f"cases: expected at least {REPEATS} runs that agree, found {proof.repeats}"
+        if isinstance(proof, manifest.Cases) and proof.repeats < LEAST_REPEATS:
+            yield f"cases: expected at least {LEAST_REPEATS} runs that agree, found {proof.repeats}"
         if isinstance(proof, manifest.Sanitizers):
             yield from (f"sanitizers: {tool} is not asked for" for tool in TOOLS if tool not in proof.tools)
     for errors in (one for one in held if isinstance(one, manifest.Accuracy)):
@@ -160,12 +161,14 @@ def _timed_in(of: manifest.Kernels, configs: set[str]) -> set[int]:
 
 
 def _too_few_errors(errors: manifest.Accuracy, numbers: set[int]) -> Iterator[str]:
-    """The steps of the first family from the last published one on: what came later keeps the exact maximum."""
-    first = load_iteration(1).family
-    due = {number for number in numbers if number >= N_ITERATIONS and load_iteration(number).family is first}
+    """The steps of the file's families from the last published one on, each on so many inputs."""
+    known = {number: load_iteration(number).family.name for number in numbers | set(errors.iterations)}
+    families = {known[number] for number in errors.iterations}
+    due = {number for number, family in known.items() if number >= N_ITERATIONS and family in families}
     yield from (f"accuracy: iteration {one} is not asked for" for one in sorted(due - set(errors.iterations)))
-    if errors.inputs < LEAST_INPUTS:
-        yield f"accuracy: expected at least {LEAST_INPUTS} inputs, found {errors.inputs}"
+    least = LEAST_INPUTS if families == {load_iteration(1).family.name} else accuracy.INPUTS
+    if errors.inputs < least:
+        yield f"accuracy: expected at least {least} inputs, found {errors.inputs}"
 
 
 def _too_few(owed: Manifest) -> Iterator[str]:

@@ -202,6 +202,8 @@ def energy(path: Path, spec: manifest.Energy) -> Iterator[str]:
         where = f"{run.subject} {run.dtype} S={run.shape.seq_len}, turn {run.turn}"
         if run.seconds < spec.seconds:
             yield f"{where}: expected at least {spec.seconds:g} s, found {run.seconds:g}"
+        if not run.samples:
+            yield f"{where}: expected looks at the GPU, found none"
         if limit and run.watts > POWER_SHARE * limit:
             yield f"{where}: {run.watts:.0f} W, the limit is {limit:.0f}"
 

@@ -52,6 +52,27 @@ class Exclusion:
     excludes: Callable[[Any], bool]
 
 
+@dataclass(frozen=True, eq=False)
+class TensorBox:
+    """A tensor and the box of it that one copy moves: what a tensor map is made of; axes are listed innermost first.
+
+    Attributes:
+        tensor: the array whose first element is the tensor's.
+        dtype: of its elements, fp16 or bf16.
+        dims: elements along each axis.
+        strides: bytes between neighbours along each axis but the first, whose elements are adjacent.
+        box: elements that a copy spans along each axis.
+        swizzle: bytes within which the box's rows are permuted in shared memory.
+    """
+
+    tensor: Any
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
 @dataclass(frozen=True)
 class Launch:
     """A launch as data: what an emulator, or a driver, is told beside the kernel.
@@ -59,7 +80,7 @@ class Launch:
     Attributes:
         grid: CTAs in x, y and z.
         block: threads of a CTA in x (y, z).
-        arguments: the kernel's parameters in order; a structure is a tuple of its members.
+        arguments: the kernel's parameters in order; a structure is a tuple of its members, a tensor map a `TensorBox`.
         shared_bytes: dynamic shared memory of a CTA.
         cluster: CTAs of a cluster in x, y and z.
         resident: a CTA goes on with what is left, so that no more of x are launched than there are multiprocessors.

@@ -2,47 +2,71 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import ValidationError
 import pytest
+import torch
 
-from flashladder.bench import energy
+from flashladder.bench import command, energy, references
+from flashladder.bench import run as timing_run
+from flashladder.bench.references import Arms
+from flashladder.bench.steady import limit_of, steady
+from flashladder.bench.subject import Subject
+from flashladder.bench.sustained import PAUSE_S, WARM_UP_S, Meter, sustain
 from flashladder.bench.timing import Arm
 from flashladder.errors import FlashladderError
-from flashladder.gate.evidence import proofs
+from flashladder.gate.evidence import inside, proofs
 from flashladder.ladder import manifest
+from flashladder.ladder.config import DTYPES
 from flashladder.results.files import load_as, write_result
-from flashladder.results.samples import Sample, Shape, Sustained
-from flashladder.results.schema import EnergyResult
-from tests.null.bench_fixture import group, result
+from flashladder.results.samples import Sample, Sustained
+from flashladder.results.schema import EnergyResult, Reference
+from tests.null.bench_fixture import GPU, group, result
+from tests.null.energy_fixture import SHAPE, kernel, look, made, run
 
-SHAPE = Shape(batch=16, seq_len=4096, n_heads=16, d_head=128)
 LAUNCH_S, WATTS, TICK_S = 0.0009, 500.0, 0.1
 
 
 @dataclass
 class Card:
-    """A GPU that takes `LAUNCH_S` and `WATTS` for a launch; its counter ticks every `TICK_S` seconds."""
+    """A GPU that takes `LAUNCH_S` and `WATTS` for a launch; its counter ticks every `TICK_S` seconds.
+
+    Attributes:
+        now: on the host's clock.
+        end: when all that is queued is done.
+        idle: seconds without work between two launches.
+        answer_s: that the driver takes to answer.
+    """
 
     now: float = 0.0
-    queued: int = 0
+    end: float = 0.0
+    idle: float = 0.0
     launches: int = 0
+    answer_s: float = 0.0
     tells: bool = True
     ticks: bool = True
 
     def launch(self, _: int) -> None:
-        self.queued += 1
+        self.idle += max(0.0, self.now - self.end)
+        self.end = max(self.now, self.end) + LAUNCH_S
         self.launches += 1
 
-    def synchronize(self) -> None:
-        self.now += self.queued * LAUNCH_S
-        self.queued = 0
+    def mark(self) -> Callable[[], bool]:
+        end = self.end
+        return lambda: self.now >= end
+
+    def pause(self) -> None:
+        self.now += PAUSE_S
 
     def energy_mj(self) -> int | None:
+        self.now += self.answer_s
         ticks = int(self.now / TICK_S) if self.ticks else 0
         return round(ticks * TICK_S * WATTS * 1e3) + 12345 if self.tells else None
 
@@ -52,8 +76,8 @@ class Card:
         )
 
     @property
-    def meter(self) -> energy.Meter:
-        return energy.Meter(self.synchronize, self.energy_mj, self.sample, lambda: self.now)
+    def meter(self) -> Meter:
+        return Meter(self.mark, self.energy_mj, self.sample, lambda: self.now, self.pause)
 
     @property
     def arm(self) -> Arm:
@@ -64,21 +88,37 @@ def test_a_run_goes_from_tick_to_tick_and_finds_what_the_card_takes() -> None:
     card = Card()
     run = energy.Cell(card.meter, "fp16", SHAPE, 1.0).run(card.arm, 0)
     assert 1.0 <= run.seconds < 1.0 + 2 * TICK_S
-    assert run.watts == pytest.approx(WATTS, rel=2 * energy.BATCH_S)
-    assert run.launches * LAUNCH_S == pytest.approx(run.seconds)
-    assert run.pj_per_flop == pytest.approx(WATTS * LAUNCH_S / SHAPE.flops * 1e12, rel=2 * energy.BATCH_S)
-    assert run.tflops == pytest.approx(SHAPE.flops / LAUNCH_S / 1e12)
+    assert run.watts == pytest.approx(WATTS, rel=2 * PAUSE_S)
+    assert run.launches * LAUNCH_S == pytest.approx(run.seconds, rel=2 * PAUSE_S)
+    assert run.pj_per_flop == pytest.approx(WATTS * LAUNCH_S / SHAPE.flops * 1e12, rel=4 * PAUSE_S)
+    assert run.tflops == pytest.approx(SHAPE.flops / LAUNCH_S / 1e12, rel=2 * PAUSE_S)
     assert run.sm_clock_mhz == 1500
     assert 3 <= len(run.samples) <= 6
-    assert card.launches * LAUNCH_S > run.seconds + energy.WARM_UP_S, "warm before the first tick"
+    assert card.launches * LAUNCH_S > run.seconds + WARM_UP_S, "warm before the first tick"
 
 
-def test_launches_that_take_longer_than_a_batch_are_waited_for_one_by_one() -> None:
+def test_the_clock_of_a_run_is_the_median_of_its_looks() -> None:
+    looks = tuple(Card().sample().model_copy(update={"sm_clock_mhz": clock}) for clock in (1980, 1500, 1510, None))
+    assert run(samples=looks).sm_clock_mhz == 1510
+    assert run().sm_clock_mhz is None
+
+
+def test_launches_that_take_longer_than_a_batch_are_counted_one_by_one() -> None:
     card = Card()
     slow = Arm("slow", lambda i: tuple(map(card.launch, [i] * 20)))
-    launches, took, joules, _ = energy.sustain(card.meter, slow, 0.5)
-    assert launches * 20 * LAUNCH_S == pytest.approx(took)
-    assert joules / took == pytest.approx(WATTS, rel=0.05)
+    found = sustain(card.meter, slow, 0.5)
+    assert found.launches * 20 * LAUNCH_S == pytest.approx(found.seconds, abs=2 * PAUSE_S)
+    assert found.watts == pytest.approx(WATTS, rel=0.005)
+    assert found.seconds >= 0.5
+
+
+def test_the_gpu_works_on_while_the_driver_is_asked() -> None:
+    card = Card(answer_s=0.008)
+    found = sustain(card.meter, card.arm, 1.0)
+    assert found.launches * LAUNCH_S == pytest.approx(found.seconds, rel=0.01)
+    assert found.watts == pytest.approx(WATTS, rel=0.02)
+    assert found.samples
+    assert card.idle < 6 * PAUSE_S, "between launches that are waited for, before the first batch"
 
 
 @pytest.mark.parametrize(
@@ -90,28 +130,7 @@ def test_launches_that_take_longer_than_a_batch_are_waited_for_one_by_one() -> N
 )
 def test_a_card_that_does_not_tell_is_one_line(card: Card, message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
-        energy.sustain(card.meter, card.arm, 0.2)
-
-
-def made(*runs: Sustained) -> EnergyResult:
-    """A document about one kernel."""
-    timed = result(group())
-    return EnergyResult(
-        rung=timed.rung, gpu=timed.gpu, host=timed.host, kernels={kernel(): timed.kernels[kernel()]},
-        reference=timed.reference, seconds=1.0, runs=runs,
-    )  # fmt: skip
-
-
-def run(subject: str = "fa2", **other: Any) -> Sustained:
-    facts: dict[str, Any] = {
-        "subject": subject, "dtype": "fp16", "shape": SHAPE, "turn": 0, "launches": 1000, "seconds": 1.5,
-        "joules": 900.0, "samples": (),
-    }  # fmt: skip
-    return Sustained(**facts | other)
-
-
-def kernel() -> str:
-    return next(iter(result(group()).kernels))
+        sustain(card.meter, card.arm, 0.2)
 
 
 def test_a_document_comes_back_as_it_was_written_and_prints_a_table(tmp_path: Path) -> None:
@@ -121,7 +140,113 @@ def test_a_document_comes_back_as_it_was_written_and_prints_a_table(tmp_path: Pa
     lines = energy.render(document).splitlines()
     assert lines[2:4] == ["fp16, S = 4096", "subject" + lines[3][7:]]
     assert lines[4].startswith(kernel()), "the most frugal first"
-    assert lines[5].split() == ["fa2", "1466.0", "620", "0.423"]
+    assert lines[5].split() == ["fa2", "1466.0", "620", "1500", "0.423", "power"]
+
+
+@pytest.mark.parametrize(
+    ("clock", "joules", "bits", "limit"),
+    [
+        (1980, 1030.0, 0x0, "structure"),
+        (1905, 1030.0, 0x4, "structure"),
+        (1890, 1030.0, 0x0, "power"),
+        (1890, 900.0, 0x4, "power"),
+        (1890, 900.0, 0x0, "?"),
+        (1890, 900.0, 0x41, "hardware thermal"),
+        (None, 1030.0, 0x4, "?"),
+    ],
+)
+def test_clock_and_power_say_what_holds_a_kernel(clock: int | None, joules: float, bits: int, limit: str) -> None:
+    looks = (look(sm_clock_mhz=clock, throttle_bits=bits),) * 3
+    runs = [run(turn=turn, joules=joules, samples=looks) for turn in range(3)]
+    assert limit_of(GPU, runs) == limit
+    (found,) = steady(made(*runs))
+    assert (found.limit, found.mhz, found.watts) == (limit, clock, joules / 1.5)
+
+
+def test_a_power_cap_that_is_seen_now_and_then_is_none() -> None:
+    capped, free = look(sm_clock_mhz=1890), look(sm_clock_mhz=1890, throttle_bits=0)
+    assert limit_of(GPU, [run(samples=(capped, free, free))]) == "?"
+    assert limit_of(GPU, [run(samples=(capped, capped, free))]) == "power"
+
+
+class Simulated(Card):
+    """The whole command on a card; a kernel and cuDNN run on it, FA4 is not installed."""
+
+    def subject(self, key: str, dtype: str = "fp16") -> Subject:
+        return Subject(key, dtype, lambda tensors: self.launch(0))
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Simulated:
+    card, timed = Simulated(), result(group())
+    cudnn = Reference(op="sdpa", torch="2.11", cuda="13.0", kernels={})
+    device = SimpleNamespace(
+        rung="GPU", gpu=timed.gpu, host=timed.host,
+        telemetry=SimpleNamespace(energy_mj=card.energy_mj, sample=card.sample),
+    )  # fmt: skip
+    monkeypatch.setattr("flashladder.gpu.device.open_device", lambda: device)
+    monkeypatch.setattr(energy, "meter_of", lambda _: card.meter)
+    choose = ([card.subject(kernel())], {kernel(): timed.kernels[kernel()]})
+    monkeypatch.setattr("flashladder.bench.command.choose", lambda *_: choose)
+    found = Arms((card.subject("cudnn"),), {"cudnn": cudnn}, ("fa4: not installed",))
+    monkeypatch.setattr("flashladder.bench.references.arms", lambda *_: found)
+    monkeypatch.setattr("flashladder.bench.references.reference_identity", lambda _: timed.reference)
+    monkeypatch.setattr("flashladder.bench.references.reference_forward", lambda *_: card.launch(0))
+    tensors = SimpleNamespace(q=0, k=0, v=0)
+    monkeypatch.setattr("flashladder.bench.run.prepare", lambda *_: SimpleNamespace(sets=(tensors,)))
+    return card
+
+
+LINE = ["24", "--dtype", "fp16", "--references", "all", "--seconds", "0.5"]
+
+
+def test_the_whole_command_and_its_resumption(
+    simulated: Simulated, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "energy.json.gz"
+    line = [*LINE, "--out", str(path), "--seq-lens"]
+    with pytest.raises(FlashladderError, match="not finished: the budget of 0 s is spent"):
+        energy.main([*line, "512", "4096", "--budget", "0.000000001"])
+    assert not path.is_file()
+    assert energy.main([*line, "4096"]) == 0
+    told = capsys.readouterr().out
+    assert "left out: fa4: not installed" in told
+    assert "1 cells, 2 turns each: about 9 s" in told
+    before = simulated.launches
+    assert energy.main([*line, "4096", "512"]) == 0
+    document = load_as(path, EnergyResult)
+    assert [(one.subject, one.shape.seq_len, one.turn) for one in document.runs] == [
+        (name, seq_len, turn) for seq_len in (4096, 512) for turn in (0, 1) for name in ("fa2", kernel(), "cudnn")
+    ]
+    assert simulated.launches < 2.2 * before, "what is there is not run again"
+
+
+def test_a_file_of_something_else_is_left_alone(simulated: Simulated, tmp_path: Path) -> None:
+    path = tmp_path / "energy.json.gz"
+    line = [*LINE, "--out", str(path), "--seq-lens", "4096"]
+    assert energy.main(line) == 0
+    with pytest.raises(FlashladderError, match=r"the file holds other seconds.*choose another --out"):
+        energy.main([*line, "--seconds", "1"])
+    document = load_as(path, EnergyResult)
+    write_result(path, document.model_copy(update={"gpu": document.gpu.model_copy(update={"uuid": "GPU-1"})}))
+    with pytest.raises(FlashladderError, match=r"the file holds another GPU.*choose another --out"):
+        energy.main(line)
+    write_result(path, document.model_copy(update={"references": {}, "runs": document.runs[:1]}))
+    with pytest.raises(FlashladderError, match="the file holds other references"):
+        energy.main(line)
+
+
+def test_torch_tells_when_a_batch_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    told: list[str] = []
+    event = SimpleNamespace(record=lambda: told.append("recorded"), query=lambda: bool(told))
+    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
+    device = SimpleNamespace(telemetry=SimpleNamespace(energy_mj=lambda: 7, sample=Card().sample))
+    meter = energy.meter_of(device)  # type: ignore[arg-type]  # a stand-in
+    done = meter.mark()
+    assert told == ["recorded"]
+    assert done() is True
+    assert meter.energy_mj() == 7
 
 
 @pytest.mark.parametrize(
@@ -130,6 +255,63 @@ def test_a_document_comes_back_as_it_was_written_and_prints_a_table(tmp_path: Pa
 def test_a_document_that_contradicts_itself_is_refused(runs: tuple[Sustained, ...]) -> None:
     with pytest.raises(ValidationError, match="a run twice, or of a subject that nothing describes"):
         made(*runs)
+
+
+@dataclass
+class Timed:
+    """What `measure` meets in place of a GPU: subjects that take so many launches of the card, and who ran on what."""
+
+    card: Card = field(default_factory=Card)
+    ran: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def launch(self, name: str, q: torch.Tensor, times: int) -> torch.Tensor:
+        for _ in range(times):
+            self.card.launch(0)
+        self.ran.append((name, str(q.dtype).rpartition(".")[2], q.shape[1]))
+        return q
+
+    def subject(self, name: str, dtype: str, times: int) -> Subject:
+        return Subject(name, dtype, lambda one: self.launch(name, one.q, times), returns=True)
+
+
+def measured(monkeypatch: pytest.MonkeyPatch) -> tuple[Timed, EnergyResult]:
+    """Two kernels and cuDNN beside FA2 at two lengths, FA4 left out: FA2 takes 4 launches of the card, cuDNN 2."""
+    timed, known = Timed(), result(group())
+    kernels = {f"16 ({dtype.upper()})": known.kernels[kernel()] for dtype in DTYPES}
+    subjects = [timed.subject(key, dtype, 1) for key, dtype in zip(kernels, DTYPES, strict=True)]
+    cudnn = [timed.subject("cudnn", dtype, 2) for dtype in DTYPES]
+    beside = references.Arms(tuple(cudnn), {"cudnn": known.reference}, ("fa4: not installed",))
+    monkeypatch.setattr(command, "choose", lambda *_: (subjects, kernels))
+    monkeypatch.setattr(command, "shape_of", lambda s: Shape(batch=1, seq_len=s // 8, n_heads=1, d_head=128))
+    monkeypatch.setattr(references, "arms", lambda *_: beside)
+    monkeypatch.setattr(references, "reference_forward", lambda q, k, v: timed.launch("fa2", q, 4))
+    monkeypatch.setattr(references, "reference_identity", lambda _: known.reference)
+    monkeypatch.setattr(timing_run, "prepare", partial(timing_run.prepare, device="cpu"))
+    monkeypatch.setattr(torch.cuda, "synchronize", timed.card.synchronize)
+    monkeypatch.setattr(energy, "Meter", partial(energy.Meter, clock=lambda: timed.card.now))
+    device: Any = SimpleNamespace(gpu=known.gpu, host=known.host, rung=known.rung, telemetry=timed.card)
+    options = Namespace(references=["cudnn", "fa4"], dtypes=DTYPES, seq_lens=[512, 1024], seconds=0.3, turns=2)
+    return timed, energy.measure(options, device)
+
+
+def test_subjects_take_turns_each_on_inputs_of_its_own_dtype(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed, made = measured(monkeypatch)
+    assert capsys.readouterr().out == "left out: fa4: not installed\n"
+    assert [(one.subject, one.dtype, one.shape.seq_len, one.turn) for one in made.runs] == [
+        (subject, dtype, seq_len, turn)
+        for dtype in DTYPES for seq_len in (64, 128) for turn in range(2)
+        for subject in ("fa2", f"16 ({dtype.upper()})", "cudnn")
+    ]  # fmt: skip
+    torchs = {"fp16": "float16", "bf16": "bfloat16"}
+    assert set(timed.ran) == {(one.subject, torchs[one.dtype], one.shape.seq_len) for one in made.runs}
+    for one in made.runs:
+        launches = {"fa2": 4, "cudnn": 2}.get(one.subject, 1)
+        assert one.seconds == pytest.approx(launches * one.launches * LAUNCH_S), (
+            "this subject was launched, not another"
+        )
+        assert one.seconds >= 0.3
 
 
 def spec(**other: Any) -> manifest.Energy:
@@ -159,8 +341,9 @@ Edit = Callable[[list[Sustained]], list[Sustained]]
             ["expected at least 1 s, found 0.9"],
         ),
         (lambda runs: [runs[0].model_copy(update={"joules": 9000.0}), runs[1]], ["6000 W, the limit is"]),
+        (lambda runs: [run(samples=()), runs[1]], ["turn 0: expected looks at the GPU, found none"]),
     ],
-    ids=["whole", "a kernel", "a turn", "too short", "more than the card takes"],
+    ids=["whole", "a kernel", "a turn", "too short", "more than the card takes", "nobody looked"],
 )
 def test_the_manifest_says_what_is_missing(tmp_path: Path, edit: Edit, told: list[str]) -> None:
     path = write_result(tmp_path / "energy.json.gz", made(*edit([run(), run(kernel())])))
@@ -168,6 +351,25 @@ def test_the_manifest_says_what_is_missing(tmp_path: Path, edit: Edit, told: lis
     assert len(found) == len(told)
     for line, part in zip(found, told, strict=True):
         assert part in line
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, []),
+        ({"launches": 1000}, ["1500.0 us is below the 2054.1 us that the GPU's peaks allow"]),
+        ({"samples": (look(t_s=2.0), look(t_s=1.0))}, ["looked at in another order than that of their times"]),
+        ({"samples": (look(t_s=2.0), look(t_s=3.6))}, ["looked at for 1.60 s, expected at most 1.5"]),
+        ({"samples": (look(sm_clock_mhz=2400),)}, ["sm_clock_mhz: expected at most 1980, found 2400"]),
+        ({"samples": (look(power_w=900.0),)}, ["power_w: expected at most 770, found 900"]),
+    ],
+    ids=["a run", "too fast", "another order", "after the end", "a clock that there is not", "power that there is not"],
+)
+def test_a_run_that_cannot_have_been_is_named(changed: dict[str, Any], told: list[str]) -> None:
+    document = made(run(**{"launches": 500} | changed))
+    h200 = document.gpu.model_copy(update={"name": "NVIDIA H200"})
+    found = inside.problems(Path("results/h200/energy.json.gz"), document.model_copy(update={"gpu": h200}))
+    assert found == [f"fa2 fp16 S=4096, turn 0: {line}" for line in told]
 
 
 def test_the_command_wants_something_to_measure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 import subprocess
 import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 import warnings
 
@@ -223,6 +224,45 @@ def test_cudnn_is_asked_for_through_transposed_views(monkeypatch: pytest.MonkeyP
     out = references.BACKENDS["cudnn"].forward()(q, k, v)
     assert given == [(one.data_ptr(), torch.Size([2, 3, 64, 128])) for one in (q, k, v)]
     assert out.shape == q.shape
+
+
+@pytest.mark.parametrize(("name", "module"), [("fa4", "flash_attn.cute"), ("flash-attn", "flash_attn")])
+def test_a_wheels_arm_is_its_own_function_without_options(
+    monkeypatch: pytest.MonkeyPatch, name: str, module: str
+) -> None:
+    """Two wheels have a function of one name; either returns O, or O and the log sums."""
+    asked: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+    out, sums = torch.zeros(1), torch.ones(1)
+    for each in ("flash_attn", "flash_attn.cute"):
+        made: Any = ModuleType(each)
+
+        def answer(*given: Any, of: str = each, **options: Any) -> Any:
+            asked.append((of, given, options))
+            return out if of == "flash_attn" else (out, sums)
+
+        made.flash_attn_func = answer
+        monkeypatch.setitem(sys.modules, each, made)
+    q, k, v = (torch.full((1,), float(number)) for number in range(3))
+    assert references.BACKENDS[name].forward()(q, k, v) is out
+    assert asked == [(module, (q, k, v), {})]
+
+
+def test_fa4s_tile_is_that_of_its_own_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def table(*given: Any) -> Any:
+        asked.append(given)
+        return SimpleNamespace(m_block_size=128, n_block_size=96)
+
+    for each in ("flash_attn", "flash_attn.cute", "flash_attn.cute.interface"):
+        made: Any = ModuleType(each)
+        made.interface = SimpleNamespace(_tile_size_fwd_sm90=table)
+        monkeypatch.setitem(sys.modules, each, made)
+    tile = references.BACKENDS["fa4"].tile
+    assert tile("kernel_cutlass_FlashAttentionForwardSm90_0") == "128x96"
+    assert asked == [(128, 128, False, False)]
+    monkeypatch.setattr(sys.modules["flash_attn.cute"], "interface", SimpleNamespace())
+    assert tile("kernel_cutlass_FlashAttentionForwardSm90_0") is None, "another version"
 
 
 def returning(gpu: FakeGpu, launched: list[str]) -> Subject:

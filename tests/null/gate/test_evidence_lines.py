@@ -11,7 +11,9 @@ import pytest
 
 from flashladder.gate.evidence import cross, manifest, proofs, repeats, timings
 from flashladder.gate.evidence.rule12 import Known, known_of
+from flashladder.ladder.iteration import load_all
 from flashladder.ladder.manifest import (
+    Accuracy,
     Log,
     Manifest,
     Opinions,
@@ -247,3 +249,18 @@ def test_another_build_of_fa2_is_named_by_its_field(field: str) -> None:
     other = RESULT.model_copy(update={"reference": RESULT.reference.model_copy(update={field: "0.1"})})
     expected = f"expected {getattr(RESULT.reference, field)}, as in a, found 0.1"
     assert list(cross._references({"a": RESULT, "b": other})) == [f"b: reference.{field}: {expected}"]
+
+
+def test_errors_of_a_family_are_owed_for_all_its_later_steps() -> None:
+    owed = load_manifest(H200)
+    steps = [step.number for step in load_all() if step.family.name == "hopper"]
+
+    def lines(iterations: list[int], inputs: int) -> list[str]:
+        asked = Accuracy(holds="accuracy", iterations=iterations, inputs=inputs)
+        files = {**owed.files, "accuracy_hopper.json.gz": asked}
+        return list(manifest.too_little(owed.model_copy(update={"files": files}), "h200"))
+
+    assert lines(steps, 63) == []
+    assert lines(steps[:-1], 63) == [f"accuracy: iteration {steps[-1]} is not asked for"]
+    assert lines(steps, 57) == ["accuracy: expected at least 63 inputs, found 57"]
+    assert lines([16, 17, 18, 19], 57) == []

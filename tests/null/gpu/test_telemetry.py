@@ -29,6 +29,7 @@ class FakeNvml:
         self.pids = pids
         self.answers: dict[str, Any] = {
             "nvmlDeviceGetPowerUsage": 612_500,
+            "nvmlDeviceGetTotalEnergyConsumption": 98_765_432_100,
             "nvmlDeviceGetCurrentClocksEventReasons": 0x4,
             "nvmlDeviceGetCurrentClocksThrottleReasons": 0x8,
             "nvmlDeviceGetClockInfo": 1755,
@@ -41,6 +42,7 @@ class FakeNvml:
             "nvmlDeviceGetMigMode": [0, 0],
             "nvmlDeviceGetCudaComputeCapability": (9, 0),
             "nvmlDeviceGetMaxClockInfo": 1980,
+            "nvmlDeviceGetTotalEnergyConsumption": 123_456_789_012,
             "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=pid) for pid in pids],
         }
 
@@ -69,6 +71,11 @@ def test_sample_has_units_that_people_use() -> None:
     assert found.t_s == 1.0
 
 
+def test_energy_is_the_counters_and_in_millijoules() -> None:
+    assert telemetry().energy_mj() == 98_765_432_100
+    assert telemetry(refused=("nvmlDeviceGetTotalEnergyConsumption",)).energy_mj() is None
+
+
 def test_older_drivers_tell_throttle_reasons_under_their_old_name() -> None:
     assert telemetry(refused=("nvmlDeviceGetCurrentClocksEventReasons",)).sample().throttle_bits == 0x8
 
@@ -76,6 +83,11 @@ def test_older_drivers_tell_throttle_reasons_under_their_old_name() -> None:
 def test_what_a_gpu_does_not_answer_is_none() -> None:
     found = telemetry(refused=("nvmlDeviceGetPowerUsage", "nvmlDeviceGetClockInfo")).sample()
     assert (found.power_w, found.sm_clock_mhz) == (None, None)
+
+
+def test_energy_is_a_counter_in_millijoules_where_there_is_one() -> None:
+    assert telemetry().energy_mj() == 123_456_789_012
+    assert telemetry(refused=("nvmlDeviceGetTotalEnergyConsumption",)).energy_mj() is None
 
 
 def test_identity() -> None:

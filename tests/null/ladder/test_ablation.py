@@ -100,8 +100,8 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
         ("16 - swizzle - eager", "nothing named 'swizzle_eager' can be taken back from iteration 16"),
         ("16 -", "nothing named '' can be taken back from iteration 16"),
         ("16 * swizzle", "not a description of an iteration"),
-        ("25 - swizzle", "no such iteration: expected a number from 1 to 24, found 25"),
-        ("0", "no such iteration: expected a number from 1 to 24, found 0"),
+        ("28 - swizzle", "no such iteration: expected a number from 1 to 27, found 28"),
+        ("0", "no such iteration: expected a number from 1 to 27, found 0"),
         (
             "3 - backward",
             (

@@ -119,6 +119,7 @@ def test_parts_that_exclude_each_other_are_named(wrong: dict[str, str], concerns
         (20, {"k_stages": 1}, "k_stages 1: the next tile is asked for while one is read, so that there are two"),
         (22, {"consumer_registers": 236}, "consumer_registers 236: a multiple of 8 from 24 to 240"),
         (22, {"producer_registers": 16}, "producer_registers 16: a multiple of 8 from 24 to 240"),
+        (22, {"producer_registers": 32}, "consumer_registers 240: 512 are dealt out, the launch brings 504"),
         (22, {"producer_registers": 40}, "consumer_registers 240: 520 are dealt out, the launch brings 504"),
     ],
 )

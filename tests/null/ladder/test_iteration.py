@@ -56,7 +56,7 @@ def as_config(row: dict[str, str]) -> AmpereConfig:
 
 
 def test_there_are_twenty_four_in_a_row() -> None:
-    assert [step.number for step in LADDER] == list(range(1, 25))
+    assert [step.number for step in LADDER] == list(range(1, 28))
     assert [step.parent for step in LADDER] == [None, *range(1, 24)]
 
 
@@ -161,7 +161,7 @@ def test_frozen() -> None:
 def test_unknown_numbers(number: int) -> None:
     with pytest.raises(FlashladderError) as caught:
         load_iteration(number)
-    assert str(caught.value) == (f"no such iteration: expected a number from 1 to 24, found {number}")
+    assert str(caught.value) == (f"no such iteration: expected a number from 1 to 27, found {number}")
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:

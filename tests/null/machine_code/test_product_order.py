@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.lock import recount
 from flashladder.machine_code.product_order import steady, stretches, under_products
 from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.view.order import order
@@ -46,6 +47,14 @@ def test_a_wait_that_leaves_one_group_keeps_what_follows_covered() -> None:
     assert under_products(both)["mufu_under_products"] == 1
     alone = code(PRODUCT, LAST, WAIT.format(0), "MUFU.EX2 R0, R4")
     assert under_products(alone)["mufu_under_products"] == 0
+    over = code(PRODUCT, LAST, WAIT.format(0), WAIT.format(1), "MUFU.EX2 R0, R4")
+    assert under_products(over)["mufu_under_products"] == 0, "none is left, though one might be"
+
+
+def test_only_waits_for_products_end_them() -> None:
+    other = code(PRODUCT, LAST, "DEPBAR.LE SB0, 0x0", "MUFU.EX2 R0, R4", WAIT.format(0))
+    assert under_products(other)["mufu_under_products"] == 1
+    assert [one.event for one in stretches(other)][1:] == ["wait for copies", "wait until 0 groups are left"]
 
 
 def test_without_products_of_a_warpgroup_there_is_nothing_to_measure() -> None:
@@ -72,12 +81,19 @@ def test_a_loop_that_begins_within_has_a_stretch_without_event() -> None:
 def test_blocks_that_lie_apart_repeat_a_wait_and_do_not_count() -> None:
     again = code("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", "MUFU.EX2 R9, R9", begin=0x4000)
     assert steady((*TURN, *again)) == TURN
+    before = code("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", *["MUFU.EX2 R9, R9"] * 40, begin=-0x4000)
+    assert steady((*before, *TURN)) == TURN, "first and longer, and without a product"
+    left = code("MUFU.EX2 R0, R4", WAIT.format(0), PRODUCT, LAST, "FADD R1, R1, R0")  # under way over the loop's end
+    counted = recount.scope_of((*left, *again))
+    assert counted.under_products == under_products(left), "what is committed and claimed"
+    assert counted.by_class()["MUFU"] == 2, "opcodes are those of all blocks"
 
 
 def loop_of(turn: tuple[Instruction, ...]) -> Sass:
     """A kernel that is this loop."""
     back = replace(turn[-1], opcode="BRA", operands="`(.L_x_0)", predicate="@P0")
-    whole = (*turn[:-1], back, Instruction(back.address + 16, "", "EXIT", ""))
+    behind = code("MUFU.RCP R0, R1", "F2FP.F16.F32.PACK_AB R4, R2, R3", "EXIT", begin=back.address + 16)
+    whole = (*turn[:-1], back, *behind)
     moved = tuple(replace(one, address=one.address - turn[0].address) for one in whole)
     return Sass(moved, {".L_x_0": 0})
 

@@ -16,9 +16,6 @@ from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
 from flashladder.paths import CONFIGS, RESULTS, ROOT
 from flashladder.report import (
-    accuracy as report_accuracy,
-)
-from flashladder.report import (
     command as report,
 )
 from flashladder.report import (
@@ -36,6 +33,7 @@ from flashladder.report import (
 from flashladder.report import (
     tables as report_tables,
 )
+from flashladder.report.costs import accuracy as report_accuracy
 from flashladder.results.published import PUBLISHED
 from tests.null.ladder_fixture import TIMED, Fixture, make
 
@@ -80,7 +78,7 @@ def test_every_iteration_has_one_row_in_every_table(ladder: report_data.Ladder) 
     rows = list(csv.DictReader(io.StringIO(csv_text(
         report_tables.PROGRESSION, report_tables.progression(ladder)))))  # fmt: skip
     own = [row for row in rows if row["configs_of"] == "h200"]
-    assert [int(row["iteration"]) for row in own] == list(range(1, 25))
+    assert [int(row["iteration"]) for row in own] == list(range(1, 28))
     assert all(row["text_sha256"] == row["pct_of_fa2_seq4096"] == "" for row in own[len(TIMED) :])
     own = own[: len(TIMED)]
     assert {row["verdict_seq4096"] for row in own} <= {"faster", "slower", "same", "ambiguous"}
@@ -268,7 +266,7 @@ def test_json_holds_the_rows(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert report.main(["--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["refused"] == []
-    assert {row["iteration"] for row in told["rows"]} == set(range(1, 25))
+    assert {row["iteration"] for row in told["rows"]} == set(range(1, 28))
 
 
 @pytest.mark.parametrize("argv", [[], ["--check"], ["--json"]])

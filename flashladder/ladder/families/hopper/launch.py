@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flashladder.ladder.families.hopper.config import HopperConfig
-from flashladder.ladder.family import Launch
-
-if TYPE_CHECKING:
-    from flashladder.emulator import TensorMap
+from flashladder.ladder.family import Launch, TensorBox
 
 CHUNK = 64  # elements of d_head in a row of a box: the 128 bytes within which it is swizzled
 ELEMENT = 2  # bytes
 WARP_ROWS = 16  # query rows of a warp
-MAP_TYPES = {"fp16": "f16", "bf16": "bf16"}
 
 
 def blocks(length: int, size: int) -> int:
@@ -38,24 +34,22 @@ def store_rows(config: HopperConfig) -> int:
     return WARP_ROWS if config.persistent else config.rows
 
 
-def map_of(tensor: Any, dtype: str, rows: int) -> TensorMap:
+def map_of(tensor: Any, dtype: str, rows: int) -> TensorBox:
     """The map of a tensor (batch, seq_len, n_heads, d_head), strides in bytes, whose box is `rows` rows of one head.
 
     Axes, innermost first: 64 elements, positions, the two halves of a head, heads, samples. A box lies in shared memory
     as two tiles of `rows` times 128 bytes, each swizzled.
     """
-    from flashladder.emulator import TensorMap
-
     batch, seq_len, heads, d_head = tensor.shape
     sizes = (seq_len, d_head // CHUNK, heads, batch)
     strides = (tensor.strides[1], CHUNK * ELEMENT, tensor.strides[2], tensor.strides[0])
-    return TensorMap(
+    return TensorBox(
         tensor,
-        MAP_TYPES[dtype],
+        dtype,
         dims=(CHUNK, *sizes),
         strides=tuple(CHUNK * ELEMENT if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)),
         box=(CHUNK, rows, d_head // CHUNK, 1, 1),
-        swizzle="128B",
+        swizzle=CHUNK * ELEMENT,
     )
 
 

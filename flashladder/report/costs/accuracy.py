@@ -1,7 +1,8 @@
-"""Errors of the steps with a stale maximum beside FA2's, as a page: results/report/accuracy_<machine>.md.
+"""Errors of the latest steps and of other libraries beside FA2's, as pages: results/report/accuracy_<machine>.md.
 
 Why: a softmax whose maximum lags behind rounds P at another place; whoever takes the speed wants to see what it costs.
-`analysis/accuracy.py` measures on a GPU; `invoke report` renders, and the gate holds the bounds that stand here.
+`analysis/accuracy.py` measures on a GPU, a file for each family; `invoke report` renders, and the gate holds the bounds
+that stand here for the steps, and none for cuDNN and FA4.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from pathlib import Path
 from flashladder.columns import markdown
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
+from flashladder.ladder.iteration import load_iteration
 from flashladder.report.tables import plain
 from flashladder.results.files import read_json
 
 NAME = "accuracy.json.gz"
+FILES = "accuracy*.json.gz"
 REFERENCE = "fa2"
 NORMAL = "normal"  # inputs of N(0, 1)
 BOUNDS: Mapping[str, float] = {"maximum": 2.0, "RMS": 1.2}  # of a step's error over FA2's
 TITLES: Mapping[str, str] = {
     NORMAL: "N(0, 1)", "rising": "rising logits", "falling": "falling logits", "matching": "K = Q",
-    "outlier": "one row of V times 100",
+    "one-hot": "one key has all weight", "equal": "equal logits", "outlier": "one row of V times 100",
 }  # fmt: skip
 
 
@@ -80,7 +83,7 @@ def _pooled(dtype: str, inputs: str, seq_len: int, seeds: list[dict[str, list[fl
 def beyond_bounds(found: list[Errors]) -> Iterator[str]:
     """A line per error that is farther above FA2's than is allowed; one that is no number, too."""
     for cell in found:
-        for arm in cell.maximum.keys() - {REFERENCE}:
+        for arm in filter(str.isdecimal, cell.maximum):
             for (what, most), ratio in zip(BOUNDS.items(), cell.ratios(arm), strict=True):
                 if not ratio <= most:
                     where = f"iteration {arm}, {cell.dtype}, {cell.inputs}, S = {cell.seq_len}"
@@ -88,14 +91,15 @@ def beyond_bounds(found: list[Errors]) -> Iterator[str]:
 
 
 def render(results: Path) -> dict[str, bytes]:
-    """The page of every machine that has errors, by its name."""
-    return {f"accuracy_{path.parent.name}.md": page(path).encode() for path in sorted(results.glob(f"*/{NAME}"))}
+    """A page for every file of errors, by name: ``accuracy_h200.md``, ``accuracy_hopper_h200.md``."""
+    files = {path.name.removesuffix(".json.gz") + f"_{path.parent.name}": path for path in results.glob(f"*/{FILES}")}
+    return {f"{name}.md": page(path).encode() for name, path in sorted(files.items())}
 
 
 def page(path: Path) -> str:
     """A machine's page: worst ratios over the lengths, and FA2's own maximum error."""
     found, document = cells(path), read_json(path)
-    arms = sorted(found[0].maximum.keys() - {REFERENCE}, key=int)
+    arms = sorted(found[0].maximum.keys() - {REFERENCE}, key=lambda arm: (not arm.isdecimal(), arm))
     header = ["inputs", "dtype", *(f"{arm}: {what}" for arm in arms for what in ("max", "RMS")), "FA2's max"]
     rows = []
     for inputs, dtype in dict.fromkeys((cell.inputs, cell.dtype) for cell in found):
@@ -109,11 +113,22 @@ def page(path: Path) -> str:
 Maximum and RMS error against fp64, divided by those of FA2 (torch {document["torch"]}) on the same inputs; the worst
 length counts. N(0, 1) at S = {lengths}, all else at S = {others}; 16 heads, {len(document["records"])} draws.
 The gate holds {BOUNDS["maximum"]:g} for the maximum and {BOUNDS["RMS"]:g} for the RMS. A maximum is one element
-of millions: it moves from draw to draw, as FA2's own does. Iteration 16 has the exact maximum of a row, later ones one
-that may lag behind by a factor of 2.8 ([decision 024](../../docs/decisions/024-beyond-sixteen.md)).
+of millions: it moves from draw to draw, as FA2's own does. {_about(arms, document.get("references", {}))}
 
 {markdown(header, rows)}
 """
+
+
+def _about(arms: list[str], versions: Mapping[str, str]) -> str:
+    """What one knows of the arms."""
+    numbers = [int(arm) for arm in arms if arm.isdecimal()]
+    if load_iteration(numbers[0]).family is load_iteration(1).family:
+        return (
+            "Iteration 16 has the exact maximum of a row, later ones one\nthat may lag behind by a factor of 2.8 "
+            "([decision 024](../../docs/decisions/024-beyond-sixteen.md))."
+        )
+    beside = ", ".join(f"{arm} {versions[arm]}" for arm in arms if not arm.isdecimal())
+    return f"No bound\nis held for other libraries: {beside}." if beside else "No other library\nwas there."
 
 
 def _title(inputs: str) -> str:
