@@ -132,7 +132,7 @@ def _knob_conflicts(parts: Parts, config: HopperConfig) -> Iterator[str]:
     for name in (name for name, two in least.items() if two and getattr(config, name) < 2):
         yield f"{name} {getattr(config, name)}: the next tile is asked for while one is read, so that there are two"
     if parts.mainloop == FLATTENED and config.v_stages < 3:
-        yield f"v_stages {config.v_stages}: two products P V are under way while the next tile lands, so that there are three"
+        yield f"v_stages {config.v_stages}: two tiles are read while the next one lands, so that there are three"
 
 
 def _size_conflicts(config: HopperConfig) -> Iterator[str]:
