@@ -128,6 +128,32 @@ def test_logits_of_all_kinds_in_the_same_tiles(step: Iteration, fill: Fill) -> N
     require_right(step, (1, LENGTH, 1), 2, fill=fill)
 
 
+def first_head_far_above_0(q: Array, k: Array) -> tuple[Array, Array]:
+    """Scores of 45 million in the first head, as of N(0, 1) in the others."""
+    q[:, :, 0], k[:, :, 0] = 2000, 2000
+    return q, k
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
+def test_a_tile_begins_without_the_maximum_of_the_one_before(step: Iteration) -> None:
+    require_right(step, (1, TILE, 3), 1, fill=first_head_far_above_0)
+
+
+def test_no_score_that_outgrows_its_maximum_is_overlooked() -> None:
+    """In each warp of four heads' tiles one row has one huge score, in another accumulator of its lane each time."""
+    step = STEPS[-1]
+    config = one_config(step, "h200")
+    q, k, v, out = make_tensors(step, config, Shape(batch=1, seq_len=2 * TILE, n_heads=4, d_head=config.d_head))
+    q[...], k[...] = 0, 0
+    k[0, np.arange(TILE), :, np.arange(TILE)] = 16  # a key of the block that comes last: one of 128 directions
+    for accumulator in range(64):
+        head, warp, lane = accumulator // 16, accumulator % 16, accumulator * 5 % 32
+        row = 16 * warp + accumulator // 2 % 2 * 8 + lane // 4
+        q[0, row, head, accumulator // 4 * 8 + lane % 4 * 2 + accumulator % 2] = 20  # 41 powers of two
+    forward(step, config, (q, k, v, out), multiprocessors=3)
+    require_near(out, attention_fp64(q, k, v), "fp16")
+
+
 @pytest.mark.parametrize("heads", [1, 2])
 def test_a_maximum_that_rises_in_each_block_of_even_and_odd_numbers(heads: int) -> None:
     """Two blocks a tile, the first of them of a few keys: O is corrected in both slots, late and early."""
