@@ -294,8 +294,8 @@ def test_a_persistent_grid_is_all_tiles_and_each_warp_has_a_box_of_o(hopper: Pat
     found, other = planned(hopper, [words(HOPPER, config, given) for config in (PERSISTENT, once)])
     assert (found["grid"], found["resident"]) == ([3 * 3 * 2, 1, 1], True)
     assert (other["grid"], other["resident"]) == ([3, 3, 2], False)
-    assert HOPPER.for_plan(None, PERSISTENT) == (64, 16, 1)
-    assert HOPPER.for_plan(None, once) == (64, 64, 0)
+    for step, config, own in ((25, PERSISTENT, (64, 16, 1)), (24, once, (64, 64, 0))):
+        assert HOPPER.for_plan(load_iteration(step).parts, config) == own
     for config, answer in ((PERSISTENT, found), (once, other)):
         require_same(answer, HOPPER.launch(config, given))
     maps = [

@@ -15,6 +15,7 @@ from flashladder.ladder.families.hopper import FAMILY
 from flashladder.ladder.families.hopper.config import HopperConfig
 from flashladder.ladder.families.hopper.parts import VALUES, Parts, at_launch, contradictions
 from flashladder.ladder.families.hopper.space import EXCLUSIONS
+from flashladder.ladder.family import Launch
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import begun, load_all, load_iteration, runnable
 from flashladder.ladder.selection import one_config
@@ -97,7 +98,11 @@ def test_what_a_cta_takes() -> None:
     assert [at_launch(one) for one in (LAST, FIRST, replace(LAST, n_consumers=3))] == [168, 512, 128]
 
 
-def parts(number: int = 24, **change: str) -> Parts:
+def parts(**change: str) -> Parts:
+    return of_step(24, **change)
+
+
+def of_step(number: int, **change: str) -> Parts:
     found: Parts = replace(load_iteration(number).parts, **change)
     return found
 
@@ -131,7 +136,7 @@ def test_parts_that_exclude_each_other_are_named(wrong: dict[str, str], concerns
 def test_one_loop_needs_a_lazy_softmax_several_tiles_and_a_producer(
     wrong: dict[str, str], concerns: list[tuple[str, ...]]
 ) -> None:
-    assert [found.concerns for found in contradictions(parts(26, **wrong))] == concerns
+    assert [found.concerns for found in contradictions(of_step(26, **wrong))] == concerns
 
 
 @pytest.mark.parametrize(
@@ -273,6 +278,15 @@ def test_where_it_does_not_run_a_line_says_what_it_needs() -> None:
     assert runnable([16, 24], "sm_80", told.append) == [16]
     assert told == ["iteration 24: not run here: needs sm_90a"]
     assert runnable([16, 24], "sm_90") == [16, 24]
+
+
+def test_a_persistent_kernel_has_as_many_ctas_as_multiprocessors_or_tiles() -> None:
+    once = Launch((5, 3, 2), (384,), (), 0)
+    goes_on = replace(once, grid=(30, 1, 1), resident=True)
+    assert [once.ctas(many) for many in (1, 132)] == [(5, 3, 2)] * 2
+    assert [goes_on.ctas(many) for many in (1, 29, 30, 132)] == [(1, 1, 1), (29, 1, 1), (30, 1, 1), (30, 1, 1)]
+    assert FAMILY.grid(LAZY, (2, 640, 3, 128)) == (5 * 3 * 2, 1, 1)
+    assert FAMILY.grid(LAST, (2, 640, 3, 128)) == (5, 3, 2)
 
 
 def test_it_has_a_configuration_everywhere_though_it_does_not_fit_there() -> None:
