@@ -285,7 +285,7 @@ def test_check_command_writes_and_resumes(
     assert check.main(argv) == 0
     made = load_result(out)
     assert isinstance(made, CheckResult)
-    assert [(case.status, case.repeats) for case in made.cases] == [("pass", 10), ("pass", 10)]
+    assert [(case.status, case.repeats) for case in made.cases] == [("pass", 20), ("pass", 20)]
     before = simulated.now
     assert check.main(argv) == 0
     assert simulated.now == before  # both cases were done

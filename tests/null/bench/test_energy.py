@@ -26,7 +26,7 @@ from flashladder.gate.evidence import inside, proofs
 from flashladder.ladder import manifest
 from flashladder.ladder.config import DTYPES
 from flashladder.results.files import load_as, write_result
-from flashladder.results.samples import Sample, Sustained
+from flashladder.results.samples import Sample, Shape, Sustained
 from flashladder.results.schema import EnergyResult, Reference
 from tests.null.bench_fixture import GPU, group, result
 from tests.null.energy_fixture import SHAPE, kernel, look, made, run

@@ -42,7 +42,6 @@ class FakeNvml:
             "nvmlDeviceGetMigMode": [0, 0],
             "nvmlDeviceGetCudaComputeCapability": (9, 0),
             "nvmlDeviceGetMaxClockInfo": 1980,
-            "nvmlDeviceGetTotalEnergyConsumption": 123_456_789_012,
             "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=pid) for pid in pids],
         }
 
@@ -86,7 +85,7 @@ def test_what_a_gpu_does_not_answer_is_none() -> None:
 
 
 def test_energy_is_a_counter_in_millijoules_where_there_is_one() -> None:
-    assert telemetry().energy_mj() == 123_456_789_012
+    assert telemetry().energy_mj() == 98_765_432_100
     assert telemetry(refused=("nvmlDeviceGetTotalEnergyConsumption",)).energy_mj() is None
 
 
