@@ -35,6 +35,7 @@ EMULATE = Command(
         OfIteration("heads", "heads (default: 1)"),
         OfIteration("dtype", "fp16 or bf16 (default: the configuration's)", choices=DTYPES),
         OfIteration("config", f"{ONE_CONFIG} (default: {PUBLISHED_GPU})"),
+        OfIteration("multiprocessors", "of the GPU: of kernels whose CTAs compute tile after tile (default: 132)"),
         OfFile("kernel", "of a PTX file: its entry (default: the only one)"),
         OfFile("grid", "blocks along x,y,z (default: 1)"),
         OfFile("block", "threads along x,y,z"),

@@ -27,7 +27,14 @@ from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.commands.on_cpu import A_PTX_FILE, AN_ITERATION, EMULATE
 from flashladder.emulate import file as emulate_file
 from flashladder.emulate import screen as emulate_view
-from flashladder.emulate.kernel import ELEMENT, attention_fp64, forward, kernel_of, make_tensors
+from flashladder.emulate.kernel import (
+    ELEMENT,
+    MULTIPROCESSORS,
+    attention_fp64,
+    forward,
+    kernel_of,
+    make_tensors,
+)
 from flashladder.emulate.progress import expected_instructions, ticking
 from flashladder.emulator.budget import parse_bytes
 from flashladder.emulator.run.launch import MEMORY_BUDGET
@@ -98,6 +105,7 @@ def emulate(
     hazards: bool = False,
     seed: int = 0,
     memory_budget: int = MEMORY_BUDGET,
+    multiprocessors: int | None = None,
     progress: bool = False,
 ) -> Emulation:
     """Runs a kernel on N(0, 1) inputs and compares O with fp64.
@@ -109,14 +117,19 @@ def emulate(
         hazards: also look for races, in a second run, so that the first one's time is the emulator's own.
         seed: of the inputs.
         memory_budget: bytes for registers and shared memory at a time.
+        multiprocessors: of the GPU that is stood for, as many as CTAs of a persistent kernel; None: an H200's.
         progress: show a bar on a terminal.
 
     Raises:
-        FlashladderError: a shape that the kernel cannot take, or nothing here can compile it.
+        FlashladderError: a shape that the kernel cannot take, `multiprocessors` of another kernel, or nothing here can
+            compile it.
         EmulationError: the kernel does something it may not.
     """
     require_fits(iteration, config, shape)
     q, k, v, out = make_tensors(iteration, config, shape, seed)
+    if multiprocessors is not None and not iteration.family.launch(config, (q, k, v, out)).resident:
+        expected = "a kernel whose CTAs compute tile after tile"
+        raise FlashladderError("--multiprocessors", expected=expected, found=f"iteration {iteration.description}")
     counters = emulator.Counters()
     kernel = kernel_of(iteration, config)
 
@@ -133,6 +146,7 @@ def emulate(
                 observers=(observer,),
                 memory_budget=memory_budget,
                 progress=tick,
+                multiprocessors=multiprocessors or MULTIPROCESSORS,
             )
 
     result = run(counters, f"emulate {iteration.description}")
@@ -230,6 +244,7 @@ def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
         hazards=options.hazards,
         seed=number_of(options, "seed", least=0),
         memory_budget=parse_bytes(options.memory_budget),
+        multiprocessors=number_of(options, "multiprocessors") if options.multiprocessors else None,
         progress=True,
     )
     text = emulate_view.as_json(found, options) if options.json else emulate_view.render(found, options)

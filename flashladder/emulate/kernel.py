@@ -87,6 +87,7 @@ def forward(
     max_instructions: int = MAX_INSTRUCTIONS,
     progress: Progress | None = None,
     multiprocessors: int = MULTIPROCESSORS,
+    schedule: str | int = "together",
 ) -> emulator.Result:
     """Runs one forward pass; O is written in place, and so is an input that a wrong kernel writes to.
 
@@ -100,6 +101,7 @@ def forward(
         max_instructions: per slice.
         progress: told the number of warp instructions now and then.
         multiprocessors: of the GPU that is stood for: a persistent kernel has no more CTAs.
+        schedule: the order of warps, see `emulator.Kernel.launch`.
 
     Raises:
         FlashladderError: a tensor violates the kernel's contract.
@@ -116,6 +118,7 @@ def forward(
         memory_budget=memory_budget,
         max_instructions=max_instructions,
         progress=progress,
+        schedule=schedule,
         target=iteration.family.targets.arches[-1],  # whether it fits a GPU is seen where its key is known
     )
 

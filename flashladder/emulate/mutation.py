@@ -3,8 +3,9 @@
 Why: a race detector that never fires proves nothing. For every iteration each barrier, wait, arrival, fence and commit
 of its PTX (`DELETED`) is removed alone; a wait for an mbarrier, whose answer is used, says yes at once. In iteration 2
 each XOR of the swizzle is replaced by a plain copy. A mutant counts as caught when the program stops with an error, a
-race is reported, or a number changes; mutants of the swizzle also when bank conflicts appear. Those that change nothing
-the ISA guarantees are listed, with the reason, in ``configs/equivalent_mutants.yaml``, and must stay uncaught.
+race is reported, or a number changes; mutants of the swizzle also when bank conflicts appear. One that passes is tried
+in another order of warps and elected lanes, too. Those that change nothing the ISA guarantees are listed, with the
+reason, in ``configs/equivalent_mutants.yaml``, and must stay uncaught.
 
 Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.2 s a mutant, from iteration 20 on 0.4 s); exit code 1 when a
 verdict is not as listed.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -47,6 +49,7 @@ DELETED = (
 """Opcodes, or how they begin."""
 SWIZZLE, SWIZZLED_ITERATION = "xor.b32", 2
 BLOCKS = 4  # key/value tiles: prologue, two rounds of the main loop and the last tile are all reached
+ORDERS = ("together", "reverse")  # of warps; the second where the first shows nothing
 Caught = Literal["error", "race", "numbers", "conflicts"]
 
 
@@ -155,18 +158,44 @@ def _changed(kernel: emulator.Kernel, place: int) -> emulator.Kernel:
     return emulator.Kernel(kernel.module, function, build_flow(function, kernel.module.path))
 
 
-def observe(iteration: Iteration, config: KernelConfig, kernel: emulator.Kernel | None = None) -> Observed:
-    """Runs a kernel (None: the iteration's own) on one head of `BLOCKS` tiles, with counters and the race detector.
+def shapes_of(iteration: Iteration, config: KernelConfig) -> tuple[Shape, ...]:
+    """What a kernel is observed on: one head of `BLOCKS` tiles.
 
-    A persistent kernel has one CTA for them, whose rings of Q go round.
+    A persistent kernel has one CTA for six tiles of three blocks, an odd number, so that tiles begin and end in either
+    direction of two buffers; then for four tiles of one block, in which nothing but Q's own ring holds the producer.
     """
-    shape = Shape(batch=1, seq_len=max(config.B_r, BLOCKS * config.B_c), n_heads=1, d_head=config.d_head)
-    tensors = make_tensors(iteration, config, shape, seed=1)
-    counters, hazards = emulator.Counters(), emulator.Hazards()
-    forward(iteration, config, tensors, kernel=kernel, observers=(counters, hazards), multiprocessors=1)
-    found = counters.as_dict()
-    conflicts = sum(int(found[CONFLICTS.format(kind)]) for kind in ("ld", "st"))
-    return Observed(tensors[3].view(np.uint16), conflicts, tuple(report.render() for report in hazards.reports))
+
+    def heads(count: int, length: int) -> Shape:
+        return Shape(batch=1, seq_len=length, n_heads=count, d_head=config.d_head)
+
+    usual = heads(1, max(config.B_r, BLOCKS * config.B_c))
+    launch = iteration.family.launch(config, make_tensors(iteration, config, usual))
+    return (heads(2, 3 * config.B_c), heads(4, config.B_c)) if launch.resident else (usual,)
+
+
+def observe(
+    iteration: Iteration,
+    config: KernelConfig,
+    kernel: emulator.Kernel | None = None,
+    *,
+    schedule: str | int = "together",
+) -> Observed:
+    """Runs a kernel (None: the iteration's own) on `shapes_of`, with counters and the race detector, up to a race."""
+    outs, conflicts, races = list[Array](), 0, tuple[str, ...]()
+    for shape in shapes_of(iteration, config):
+        tensors = make_tensors(iteration, config, shape, seed=1)
+        counters, hazards = emulator.Counters(), emulator.Hazards()
+        forward(
+            iteration, config, tensors, kernel=kernel, observers=(counters, hazards), multiprocessors=1,
+            schedule=schedule,
+        )  # fmt: skip
+        found = counters.as_dict()
+        conflicts += sum(int(found[CONFLICTS.format(kind)]) for kind in ("ld", "st"))
+        outs.append(tensors[3].view(np.uint16).ravel())
+        races = tuple(report.render() for report in hazards.reports)
+        if races:
+            break
+    return Observed(np.concatenate(outs), conflicts, races)
 
 
 def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> Verdict:
@@ -180,19 +209,25 @@ def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> V
         ),
         None,
     )
+    seen = map(partial(_given_away, mutant, original), ORDERS)
+    caught, evidence = next((one for one in seen if one[0]), (None, ""))
+    return Verdict(mutant, caught, evidence, reason)
+
+
+def _given_away(mutant: Mutant, original: Observed, schedule: str) -> tuple[Caught | None, str]:
+    """By what a mutant is caught in one order of its warps, and the words of it."""
     try:
-        seen = observe(mutant.iteration, mutant.config, mutant.kernel)
+        seen = observe(mutant.iteration, mutant.config, mutant.kernel, schedule=schedule)
     except emulator.EmulationError as error:
-        return Verdict(mutant, "error", str(error), reason)
+        return "error", str(error)
     if seen.races:
-        return Verdict(mutant, "race", seen.races[0], reason)
+        return "race", seen.races[0]
     if not np.array_equal(seen.out, original.out):
         changed = int((seen.out != original.out).sum())
-        return Verdict(mutant, "numbers", f"{changed} of {seen.out.size} elements of O differ", reason)
+        return "numbers", f"{changed} of {seen.out.size} elements of O differ"
     if seen.conflicts > original.conflicts:
-        rise = f"bank conflicts rise from {original.conflicts} to {seen.conflicts}"
-        return Verdict(mutant, "conflicts", rise, reason)
-    return Verdict(mutant, None, "", reason)
+        return "conflicts", f"bank conflicts rise from {original.conflicts} to {seen.conflicts}"
+    return None, ""
 
 
 def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]:

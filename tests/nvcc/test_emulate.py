@@ -68,6 +68,17 @@ def test_counters_grow_with_the_grid_and_do_not_depend_on_the_budget(capsys: pyt
         assert four["counters"]["short"][name] == 4 * value, name
 
 
+def test_few_multiprocessors_give_a_cta_of_a_persistent_kernel_several_tiles(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("25", "--seq-len", "300", "--heads", "2", "--hazards")
+    two, many = (facts(capsys, *words, *more) for more in (("--multiprocessors", "2"), ()))
+    assert (two["ctas"], many["ctas"]) == (2, 6)
+    assert two["right"]
+    assert two["hazards"] == many["hazards"] == []
+    assert two["lane_instructions"] < many["lane_instructions"], "six CTAs begin and end, and not two"
+
+
 def test_a_missing_barrier_is_told_with_its_source_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

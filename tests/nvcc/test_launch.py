@@ -17,6 +17,7 @@ from tests.nvcc.conftest import cuda_root
 
 pytestmark = pytest.mark.nvcc
 
+NOTHING = "(nil)"  # a null pointer as printf of glibc has it
 RUNTIME = r"""
 #include <cstdio>
 #include <cuda_runtime_api.h>
@@ -31,9 +32,11 @@ const char flashladder_namespace[] = "flashladder_07", flashladder_arches[] = "s
 const char *cudaGetErrorName(cudaError_t) { return "name"; }
 const char *cudaGetErrorString(cudaError_t) { return "text"; }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
-    const int minor = what == cudaDevAttrComputeCapabilityMinor ? 5 : 1 << 17;
-    *value = what == cudaDevAttrComputeCapabilityMajor ? CAPABILITY : minor;
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int device) {
+    *value = what == cudaDevAttrComputeCapabilityMajor   ? CAPABILITY
+             : what == cudaDevAttrComputeCapabilityMinor ? 5
+             : what == cudaDevAttrMultiProcessorCount    ? 3 + device
+                                                         : 1 << 17;
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *found, int) { *found = {}; return cudaSuccess; }
@@ -76,6 +79,8 @@ int main() {
     try {
         launch(flashladder_kernels[0], Launch(42, {2, 3, 5}), 1, reinterpret_cast<void *>(7));
         launch(flashladder_kernels[0], Launch(43, {6, 3, 5}, {1, 3, 1}), 1, reinterpret_cast<void *>(7));
+        for (const unsigned int tiles : {9u, 4u, 3u})
+            launch(flashladder_kernels[0], Launch(44, {tiles, 2, 1}, {1, 1, 1}, true), 1, nullptr);
     } catch (const std::exception &error) {
         std::printf("%s\n", error.what());
     }
@@ -105,6 +110,12 @@ def test_the_runtime_gets_the_launch_as_it_was_planned(tmp_path: Path) -> None:
         "grid 2 3 5 block 96 shared 4096 stream 0x7 argument 42 attributes 0",
         "device 1",
         "grid 6 3 5 block 96 shared 4096 stream 0x7 argument 43 attributes 1 cluster 1 3 1",
+        "device 1",
+        f"grid 4 2 1 block 96 shared 4096 stream {NOTHING} argument 44 attributes 0",  # as many as multiprocessors
+        "device 1",
+        f"grid 4 2 1 block 96 shared 4096 stream {NOTHING} argument 44 attributes 0",
+        "device 1",
+        f"grid 3 2 1 block 96 shared 4096 stream {NOTHING} argument 44 attributes 0",
     ]
 
 
@@ -120,4 +131,4 @@ def test_code_for_one_capability_is_refused_by_every_other_one(tmp_path: Path) -
         assert said(tmp_path, capability, 95, alone=True)[1:] == [
             f"flashladder_07: q: expected a GPU of compute capability 9.5, no other, found sm_{capability}5 ()",
         ]
-    assert len(said(tmp_path, 9, 95, alone=True)) == 6
+    assert len(said(tmp_path, 9, 95, alone=True)) == 12

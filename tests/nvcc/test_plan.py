@@ -31,6 +31,8 @@ from tests.nvcc.row_family import rows
 
 pytestmark = pytest.mark.nvcc
 
+PERSISTENT = HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240, overlap=True, persistent=True)
+MOST_TILES = 1 << 30
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float16]]"
 
 PROGRAM = r"""
@@ -99,15 +101,16 @@ const char *cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
 
 // A problem is `numbers` numbers; each is planned twice, and a line of what was handed over follows.
 int main(int argc, char **argv) {
-    constexpr int numbers = 24;
+    constexpr int numbers = 25;
     for (int at = 1; at + numbers <= argc; at += numbers) {
         long long n[numbers];
         for (int i = 0; i < numbers; ++i)
             n[i] = std::atoll(argv[at + i]);
         const auto view = [&](int i) { return View{reinterpret_cast<void *>(n[i]), n[i + 1], n[i + 2], n[i + 3]}; };
-        const KernelRow row{"",      n[23] ? "bf16" : "fp16", static_cast<int>(n[0]),
+        const auto own = [&](int i) { return static_cast<int>(n[21 + i]); };
+        const KernelRow row{"",      n[24] ? "bf16" : "fp16", static_cast<int>(n[0]),
                             static_cast<int>(n[1]), 128, 128, 0, 80, 0,
-                            nullptr, 0, 0, 0, {static_cast<int>(n[21]), static_cast<int>(n[22]), 0, 0}};
+                            nullptr, 0, 0, 0, {own(0), own(1), own(2), 0}};
         const Problem problem{view(2), view(6), view(10), view(14), n[18], n[19], n[20]};
         const int before = encoded;
         try {
@@ -120,8 +123,10 @@ int main(int argc, char **argv) {
         const Launch found = plan(row, problem);
         if (encoded != before + made)
             return 4;  // a map is kept
-        std::printf("{\"encoded\": %d, \"grid\": [%u, %u, %u], \"cluster\": [%u, %u, %u], \"bytes\": \"", made,
-                    found.grid.x, found.grid.y, found.grid.z, found.cluster.x, found.cluster.y, found.cluster.z);
+        std::printf("{\"encoded\": %d, \"grid\": [%u, %u, %u], \"cluster\": [%u, %u, %u], \"resident\": %s, ", made,
+                    found.grid.x, found.grid.y, found.grid.z, found.cluster.x, found.cluster.y, found.cluster.z,
+                    found.resident ? "true" : "false");
+        std::printf("\"bytes\": \"");
         for (const unsigned char byte : found.arguments)
             std::printf("%02x", byte);
         std::printf("\"}\n");
@@ -192,7 +197,7 @@ def program(folder: Path, plan: Path) -> Path:
 def words(family: Family, config: Any, given: Sequence[Array]) -> list[str]:
     """A problem as the program takes it."""
     views = [number for one in given for number in (one.ctypes.data, one.strides[0], one.strides[1], one.strides[2])]
-    own = (*family.for_plan(None, config), 0, 0)[:2]
+    own = (*family.for_plan(None, config), 0, 0, 0)[:3]
     numbers = (config.B_r, config.B_c, *views, *given[0].shape[:3], *own, config.dtype == "bf16")
     return [str(int(number)) for number in numbers]
 
@@ -207,7 +212,7 @@ def planned(built: Path, lines: Sequence[list[str]]) -> list[dict[str, Any]]:
 
 
 def require_same(found: dict[str, Any], wanted: Launch) -> None:
-    """Grid, clusters and every byte of the arguments but those between members."""
+    """Grid, clusters, whether CTAs go on, and every byte of the arguments but those between members."""
     (arguments,) = arguments_of(wanted)
     expected, other = (packed(arguments, padding)[0] for padding in (b"\0", b"\xff"))
     counted = [place for place in range(len(expected)) if expected[place] == other[place]]  # not what lies between
@@ -216,6 +221,7 @@ def require_same(found: dict[str, Any], wanted: Launch) -> None:
     assert not any(handed[len(expected) :])
     assert len(counted) > 100
     assert (tuple(found["grid"]), tuple(found["cluster"])) == (wanted.grid, wanted.cluster)
+    assert found["resident"] == wanted.resident
 
 
 @pytest.mark.parametrize(
@@ -223,9 +229,10 @@ def require_same(found: dict[str, Any], wanted: Launch) -> None:
     [
         (AMPERE, KERNELS / AMPERE.plan, load_iteration(16).configs["rtx3090"], 0),
         (HOPPER, KERNELS / HOPPER.plan, HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240), 4),
+        (HOPPER, KERNELS / HOPPER.plan, PERSISTENT, 4),
         (rows.FAMILY, Path(rows.__file__).with_name("plan.cpp"), rows.RowConfig("fp16", 8), 0),
     ],
-    ids=["ampere", "hopper", "rows"],
+    ids=["ampere", "hopper", "persistent", "rows"],
 )
 def test_both_sides_hand_over_the_same(tmp_path: Path, family: Family, plan: Path, config: Any, maps: int) -> None:
     problems = [tensors()] if config.multiples else [tensors(), ragged()]
@@ -277,7 +284,39 @@ def test_maps_that_are_kept_do_not_grow_without_bound(hopper: Path) -> None:
     assert found[0]["encoded"] == 4
     assert {one["encoded"] for one in found[1:]} >= {1}
     assert found[-1]["encoded"] >= 1, "the first was given up"
-    assert found[-1]["bytes"] == found[0]["bytes"]
+    digits = 2 * (4 * MAP_BYTES + 6 * 4)  # of the members; what fills the structure up may be anything
+    assert found[-1]["bytes"][:digits] == found[0]["bytes"][:digits]
+
+
+def test_a_persistent_grid_is_all_tiles_and_each_warp_has_a_box_of_o(hopper: Path) -> None:
+    given = [np.zeros((2, 300, 3, 128), np.float16) for _ in range(4)]
+    once = replace(PERSISTENT, overlap=False, persistent=False)
+    found, other = planned(hopper, [words(HOPPER, config, given) for config in (PERSISTENT, once)])
+    assert (found["grid"], found["resident"]) == ([3 * 3 * 2, 1, 1], True)
+    assert (other["grid"], other["resident"]) == ([3, 3, 2], False)
+    for step, config, own in ((25, PERSISTENT, (64, 16, 1)), (24, once, (64, 64, 0))):
+        assert HOPPER.for_plan(load_iteration(step).parts, config) == own
+    for config, answer in ((PERSISTENT, found), (once, other)):
+        require_same(answer, HOPPER.launch(config, given))
+    maps = [
+        [bytes.fromhex(one["bytes"])[at : at + MAP_BYTES] for at in range(0, 4 * MAP_BYTES, MAP_BYTES)]
+        for one in (found, other)
+    ]
+    assert [mine == others for mine, others in zip(*maps, strict=True)] == [True, True, True, False], "only O's"
+
+
+def test_more_tiles_than_a_cta_can_count_are_one_line(hopper: Path) -> None:
+    line = words(HOPPER, PERSISTENT, tensors())
+    line[18:21] = [str(1 << 10), str(128 << 10), str(1 << 10)]  # samples, positions, heads
+    (found,) = planned(hopper, [line])
+    assert found["grid"] == [MOST_TILES, 1, 1]
+    line[18] = str((1 << 10) + 1)
+    done = subprocess.run([hopper, *line], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stdout == (
+        f"flashladder_20: q: expected at most {MOST_TILES} blocks of 128 rows of all heads and samples, "
+        f"found {MOST_TILES + (1 << 20)}\n"
+    )
 
 
 def test_a_driver_without_maps_and_a_map_that_it_refuses_are_one_line(hopper: Path) -> None:

@@ -69,6 +69,7 @@ class Machine:
         observers: counters, race detector.
         exited_arrive: whether exited threads count as arrived at a barrier of the whole block.
         undefined: follows what shuffles read from absent lanes; None: such a shuffle is an error.
+        elects_last: whether ``elect.sync`` names the highest lane and not the lowest.
     """
 
     path: str
@@ -94,6 +95,7 @@ class Machine:
     exited_arrive: bool = False
     unwritten: Sequence[Array] = ()
     undefined: Undefined | None = None
+    elects_last: bool = False
     bulk: BulkGroups | None = None  # the groups of bulk copies, once there is one
     issued: int = 0  # instructions issued in lockstep so far, for the budget
     meetings: int = 0  # arrivals at barriers so far, and exits

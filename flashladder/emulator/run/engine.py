@@ -16,7 +16,7 @@ from flashladder.emulator.machine.control import BARRIERS, Block, Flow, waits, w
 from flashladder.emulator.machine.phases import deadlock
 from flashladder.emulator.machine.phases.waits import Waits
 from flashladder.emulator.machine.state import Machine, Step
-from flashladder.emulator.run.schedule import schedule_of
+from flashladder.emulator.run.schedule import REVERSE, schedule_of
 from flashladder.emulator.run.undefined import Interruption, Undefined
 from flashladder.emulator.syntax.tree import Instruction
 from flashladder.emulator.table import machine as row
@@ -62,6 +62,7 @@ class Engine:
         machine.undefined = Undefined(machine) if track_undefined else None
         self.flow = flow
         self.schedule = schedule_of(schedule, machine, flow)
+        machine.elects_last = schedule == REVERSE
         self.max_instructions = max_instructions
         self.progress = progress
         self.barriers = Barriers(machine)

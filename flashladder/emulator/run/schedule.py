@@ -18,6 +18,7 @@ from flashladder.emulator.machine.state import Machine
 from flashladder.emulator.values import BoolArray
 
 Pending: TypeAlias = dict[int, "BoolArray | None"]
+REVERSE = "reverse"  # the last ones first, of warps as of lanes that may be elected
 EARLY = 0.25  # how often something asynchronous finishes before it has to, where the order is by chance
 
 
@@ -79,7 +80,7 @@ def schedule_of(wanted: str | int, machine: Machine, flow: Flow) -> Schedule:
     """
     if wanted == "together":
         return Schedule()
-    if wanted == "reverse":
+    if wanted == REVERSE:
         return OneByOne(machine, flow, None)
     if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0:
         return OneByOne(machine, flow, wanted)

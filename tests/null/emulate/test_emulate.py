@@ -92,6 +92,19 @@ def test_what_is_no_memory_budget_is_refused(text: str) -> None:
         (["1", "--batch", "65536"], "bad --batch: expected a whole number from 1 to 65535, found '65536'"),
         (["1", "--seq-len", "9" * 5000], "bad --seq-len: expected a whole number from 1 to 2147483647"),
         (["1", "--seed", "1.5"], "bad --seed"),
+        (
+            ["26", "--multiprocessors", "0"],
+            "bad --multiprocessors: expected a whole number from 1 to 2147483647, found '0'",
+        ),
+        (
+            ["26", "--multiprocessors=-1"],
+            "bad --multiprocessors: expected a whole number from 1 to 2147483647, found '-1'",
+        ),
+        (["26", "--multiprocessors", "two"], "bad --multiprocessors"),
+        (
+            ["24", "--multiprocessors", "2"],
+            "--multiprocessors: expected a kernel whose CTAs compute tile after tile, found iteration 24",
+        ),
         (["1", "--seq-len", "96"], "seq_len does not fit the tiles: expected a multiple of B_r = 64, found 96"),
         (["16", "--seq-len", "192"], "expected a multiple of B_r = 128"),
         (["16", "--heads", "17"], "row stride of 2048 is compiled in: expected at most 16, found 17"),

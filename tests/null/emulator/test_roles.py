@@ -84,6 +84,17 @@ over: {store("%word")}"""
         launch(kernel(body.replace("@%p1 bra over;", "")), 32)
 
 
+def test_in_reverse_order_the_highest_lane_is_elected() -> None:
+    body = f"""mov.u32 %word, 0;
+setp.gt.u32 %p1, %t, 29;
+@%p1 bra over;
+elect.sync %n|%p0, 0x3fffffff;
+@%p0 add.u32 %word, %n, 1;
+over: {store("%word")}"""
+    found = [np.flatnonzero(launch(kernel(body), 32, schedule=order)[0]).tolist() for order in ("together", "reverse")]
+    assert found == [[0], [29]]
+
+
 def test_a_deadlock_names_everybody_who_waits() -> None:
     body = f"""{INIT}setp.lt.u32 %p0, %t, 32;
 setp.lt.u32 %p1, %t, 64;

@@ -15,6 +15,7 @@ from flashladder.ladder.families.hopper import FAMILY
 from flashladder.ladder.families.hopper.config import HopperConfig
 from flashladder.ladder.families.hopper.parts import VALUES, Parts, at_launch, contradictions
 from flashladder.ladder.families.hopper.space import EXCLUSIONS
+from flashladder.ladder.family import Launch
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import begun, load_all, load_iteration, runnable
 from flashladder.ladder.selection import one_config
@@ -25,6 +26,7 @@ SPACE = {c.with_dtype(d) for step in LADDER for c in FAMILY.legal_configs(step.p
 LAST = HopperConfig("fp16", 128, 128, 128, 2, 2, 2, 24, 240, overlap=True)
 FIRST = HopperConfig("bf16", 128, 128, 64, 1, 2, 2)
 EIGHTS = "a producer and its consumers have a multiple of 8 each, from 24 to 240"
+LAZY = replace(LAST, v_stages=3, persistent=True, flattened=True)
 
 
 def test_short_form_brief_and_slug() -> None:
@@ -33,6 +35,9 @@ def test_short_form_brief_and_slug() -> None:
     assert LAST.slug() == "fp16_128_128_128_2_stages_2_2_registers_24_240_overlap"
     assert str(FIRST) == "(BF16, 128, 128, 64, 1): stages_2_2"
     assert (FIRST.brief(), FIRST.slug()) == ("128,64,1 2_2", "bf16_128_128_64_1_stages_2_2")
+    assert str(LAZY) == "(FP16, 128, 128, 128, 2): stages_2_3+registers_24_240+overlap+persistent+flattened"
+    assert LAZY.slug() == "fp16_128_128_128_2_stages_2_3_registers_24_240_overlap_persistent_flattened"
+    assert KernelConfig.parse(str(LAZY)) == LAZY
 
 
 def test_round_trip_and_names_are_unique_over_the_whole_space() -> None:
@@ -50,6 +55,7 @@ def test_round_trip_and_names_are_unique_over_the_whole_space() -> None:
         "(FP16, 128, 128, 128, 02): stages_2_2",
         "(FP16, 128, 128, 128, 2): stages_2_2+registers_0_0",
         "(FP16, 128, 128, 128, 2): stages_2_2+registers_024_240",
+        "(FP16, 128, 128, 128, 2): stages_02_3+overlap+persistent+flattened",
     ],
 )
 def test_another_spelling_is_refused_with_the_right_one(text: str) -> None:
@@ -57,15 +63,24 @@ def test_another_spelling_is_refused_with_the_right_one(text: str) -> None:
         KernelConfig.parse(text)
 
 
-@pytest.mark.parametrize("text", ["(FP16, 128, 128, 128, 2): stages_2", "(FP16, 128, 64, 2): stages_2_2+overlap", "x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(FP16, 128, 128, 128, 2): stages_2", "(FP16, 128, 64, 2): stages_2_2+overlap", "x",
+        "(FP16, 128, 128, 128, 2): stages_2_2+persistent+overlap", f"{LAZY}+flattened",
+    ],
+)  # fmt: skip
 def test_what_is_no_short_form_of_it_is_left_to_others(text: str) -> None:
     assert HopperConfig.match(text) is None
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("dtype", "fp8"), ("B_r", 0), ("k_stages", 0), ("n_consumers", True), ("consumer_registers", -8), ("overlap", 1)],
-)
+    [
+        ("dtype", "fp8"), ("B_r", 0), ("k_stages", 0), ("n_consumers", True), ("consumer_registers", -8),
+        ("overlap", 1), ("persistent", 1), ("flattened", "yes"),
+    ],
+)  # fmt: skip
 def test_bad_fields_are_named(field: str, value: Any) -> None:
     with pytest.raises(FlashladderError, match=f"bad kernel configuration, {field}: expected"):
         replace(LAST, **{field: value})
@@ -78,13 +93,18 @@ def test_what_a_cta_takes() -> None:
     assert LAST.smem_bytes == 256 * (128 + 4 * 128) + 5 * 16
     assert FIRST.smem_bytes == 256 * (128 + 4 * 64) + 5 * 16
     assert (LAST.rows, FIRST.rows, LAST.q_stages) == (64, 128, 1)
+    assert (LAZY.q_stages, LAZY.smem_bytes) == (2, 256 * (2 * 128 + 5 * 128) + 7 * 16)
     assert LAST.multiples == {}, "any length will do"
     assert LAST.needs()["registers_per_thread"][0] == 240
     assert [at_launch(one) for one in (LAST, FIRST, replace(LAST, n_consumers=3))] == [168, 512, 128]
 
 
 def parts(**change: str) -> Parts:
-    found: Parts = replace(load_iteration(24).parts, **change)
+    return of_step(24, **change)
+
+
+def of_step(number: int, **change: str) -> Parts:
+    found: Parts = replace(load_iteration(number).parts, **change)
     return found
 
 
@@ -99,6 +119,25 @@ def parts(**change: str) -> Parts:
 def test_parts_that_exclude_each_other_are_named(wrong: dict[str, str], concerns: tuple[str, ...]) -> None:
     assert [found.concerns for found in contradictions(parts(**wrong))] == [concerns]
     assert not list(contradictions(parts()))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "concerns"),
+    [
+        ({"mainloop": "overlapped"}, [("mainloop", "softmax")]),
+        ({"softmax": "exact"}, [("mainloop", "softmax")]),
+        ({"mainloop": "overlapped", "softmax": "exact"}, []),
+        ({"epilogue": "warpgroup_store"}, [("scheduler", "epilogue")]),
+        ({"scheduler": "one_tile", "epilogue": "warpgroup_store"}, [("mainloop", "scheduler")]),
+        ({"scheduler": "one_tile"}, [("scheduler", "epilogue"), ("mainloop", "scheduler")]),
+        ({"roles": "together"}, [("mainloop", "roles"), ("roles", "scheduler")]),
+        ({"roles": "specialised"}, []),
+    ],
+)
+def test_one_loop_needs_a_lazy_softmax_several_tiles_and_a_producer(
+    wrong: dict[str, str], concerns: list[tuple[str, ...]]
+) -> None:
+    assert [found.concerns for found in contradictions(of_step(26, **wrong))] == concerns
 
 
 @pytest.mark.parametrize(
@@ -131,6 +170,14 @@ def test_parts_that_exclude_each_other_are_named(wrong: dict[str, str], concerns
             {"n_consumers": 1, "B_r": 64, "producer_registers": 40, "consumer_registers": 32},
             "producer_registers 40: a consumer, to whom it gives registers, would have 32",
         ),
+        (24, {"persistent": True}, "persistent must be False: scheduler one_tile decides it"),
+        (25, {"persistent": False}, "persistent must be True: scheduler persistent decides it"),
+        (25, {"flattened": True}, "flattened must be False: mainloop overlapped decides it"),
+        (26, {"overlap": False}, "overlap must be True: mainloop flattened decides it"),
+        (26, {"v_stages": 2}, "v_stages 2: two tiles are read while the next one lands, so that there are three"),
+        (27, {"v_stages": 1}, "v_stages 1: two tiles are read while the next one lands, so that there are three"),
+        (25, {"v_stages": 1}, "v_stages 1: the next tile is asked for while one is read, so that there are two"),
+        (26, {"v_stages": 4}, f"262272 bytes of shared memory: a CTA has at most {MAX_SMEM_BYTES}"),
         (22, {"producer_registers": 32}, "consumer_registers 240: 512 are dealt out, the launch brings 504"),
         (22, {"producer_registers": 40}, "consumer_registers 240: 520 are dealt out, the launch brings 504"),
     ],
@@ -153,6 +200,35 @@ def test_registers_of_one_consumer_are_what_ptxas_compiles_for() -> None:
 def test_one_stage_of_k_is_legal_beside_a_producer() -> None:
     own = load_iteration(24)
     assert FAMILY.conflicts(own.parts, replace(own.configs["h200"], k_stages=1)) == ()
+
+
+def test_one_stage_of_k_and_deeper_rings_are_legal_in_one_loop() -> None:
+    own = load_iteration(26)
+    for knobs in ({"k_stages": 1}, {"B_c": 112, "k_stages": 1, "v_stages": 4}):
+        assert FAMILY.conflicts(own.parts, replace(own.configs["h200"], **knobs)) == ()
+
+
+def test_briefs_of_persistent_steps_are_read_back() -> None:
+    for number, brief in ((25, "128,128,2 2_2 24_240"), (26, "128,128,2 2_3 24_240"), (27, "128,96,2 2_3 40_232")):
+        step = load_iteration(number)
+        config = one_config(step, brief)
+        assert isinstance(config, HopperConfig)
+        assert (config.brief(), config.overlap, config.persistent) == (brief, True, True)
+        assert config.flattened == (number > 25)
+        assert FAMILY.fit(step.parts, replace(config, overlap=False, persistent=False, flattened=False)) == config
+        assert FAMILY.conflicts(step.parts, config) == ()
+
+
+def test_one_loop_has_two_buffers_of_p() -> None:
+    once = replace(LAZY, flattened=False)
+    pairs = LAZY.rows * LAZY.B_c // 2  # of P, a register each, over the threads of a warpgroup
+    assert FAMILY.live_registers(LAZY) - FAMILY.live_registers(once) == pairs // 128
+    wide = replace(LAZY, B_c=160, k_stages=1)
+    assert [one.name for one in FAMILY.excluded_by(wide) if one.name == "registers"] == ["registers"]
+    assert not [one.name for one in FAMILY.excluded_by(replace(wide, flattened=False)) if one.name == "registers"]
+    spaces = [FAMILY.tuning_space(load_iteration(number).parts) for number in (25, 26)]
+    assert [max(config.B_c for config in space) for space in spaces] == [160, 128]
+    assert {config.v_stages for config in spaces[1] if isinstance(config, HopperConfig)} == {3}
 
 
 def test_fit_sets_what_the_parts_decide_and_a_brief_is_read_back() -> None:
@@ -221,6 +297,15 @@ def test_where_it_does_not_run_a_line_says_what_it_needs() -> None:
     assert runnable([16, 24], "sm_80", told.append) == [16]
     assert told == ["iteration 24: not run here: needs sm_90a"]
     assert runnable([16, 24], "sm_90") == [16, 24]
+
+
+def test_a_persistent_kernel_has_as_many_ctas_as_multiprocessors_or_tiles() -> None:
+    once = Launch((5, 3, 2), (384,), (), 0)
+    goes_on = replace(once, grid=(30, 1, 1), resident=True)
+    assert [once.ctas(many) for many in (1, 132)] == [(5, 3, 2)] * 2
+    assert [goes_on.ctas(many) for many in (1, 29, 30, 132)] == [(1, 1, 1), (29, 1, 1), (30, 1, 1), (30, 1, 1)]
+    assert FAMILY.grid(LAZY, (2, 640, 3, 128)) == (5 * 3 * 2, 1, 1)
+    assert FAMILY.grid(LAST, (2, 640, 3, 128)) == (5, 3, 2)
 
 
 def test_it_has_a_configuration_everywhere_though_it_does_not_fit_there() -> None:

@@ -58,6 +58,8 @@ def test_verdict_reads_as_one_line() -> None:
         (Claim("LOP3", "kernel", "equals", value=2), {"LOP3": 2}, {"LOP3": 2}, "it says nothing about the step"),
         (Claim("LOP3", "kernel", "equals", value=2), {"LOP3": 3}, {"LOP3": 2}, "it does not hold"),
         (Claim("LOP3", "kernel", "equals", value=2), {"LOP3": 2}, {"LOP3": 3}, ""),
+        (Claim("usual_path", "main_loop", "falls", at_least=0.02), {"usual_path": 741}, {"usual_path": 758}, ""),
+        (Claim("usual_path", "main_loop", "falls", at_least=0.02), {}, {}, "no usual_path in either kernel"),
         (Claim("LOP3", "kernel", "equals"), {"LOP3": 2}, {"LOP3": 2}, ""),
         (Claim("conflicts", "counters", "equals"), {"conflicts": 0}, {"conflicts": 0}, ""),
         (Claim("LOP3", "kernel", "falls"), {"LOP3": 2}, {"LOP3": 4}, "too loose: the smallest change is 0.5, so ask "),

@@ -8,9 +8,10 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.lock import recount
-from flashladder.machine_code.product_order import steady, stretches, under_products
+from flashladder.machine_code.product_order import steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.view.order import order
+from tests.null.sass_fixture import code as listing
 
 PRODUCT, LAST = "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24", "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24, gsb0"
 WAIT = "WARPGROUP.DEPBAR.LE gsb0, 0x{}"
@@ -87,6 +88,57 @@ def test_blocks_that_lie_apart_repeat_a_wait_and_do_not_count() -> None:
     counted = recount.scope_of((*left, *again))
     assert counted.under_products == under_products(left), "what is committed and claimed"
     assert counted.by_class()["MUFU"] == 2, "opcodes are those of all blocks"
+
+
+def rare(*within: str, wait: str = WAIT.format(0), predicate: str = "@!P0") -> Sass:
+    """A loop in which a branch goes around a block with `wait` and other instructions."""
+    rows = [
+        ".L_x_0:", PRODUCT, LAST, PRODUCT, LAST, WAIT.format(1), f"{predicate} BRA `(.L_x_1)".strip(), wait, *within,
+        ".L_x_1:", "MUFU.EX2 R0, R4", "F2FP.F16.F32.PACK_AB R4, R2, R3", "@P3 BRA `(.L_x_0)", "EXIT",
+    ]  # fmt: skip
+    return listing(*rows)
+
+
+def test_a_rare_block_that_waits_for_all_products_is_walked_around() -> None:
+    sass = rare("FADD R0, R1, R2", "MUFU.EX2 R5, R6")
+    loop = sass.main_loop()
+    path = usual_path(loop, sass.targets)
+    assert (len(loop), len(path)) == (12, 9)
+    assert under_products(path) == {"mufu_under_products": 1, "f2fp_under_products": 1, "fadd_under_products": 0}
+    assert under_products(loop)["mufu_under_products"] == 0, "as if every round waited"
+
+
+def test_a_block_that_waits_for_no_product_is_gone_through() -> None:
+    sass = rare("FADD R0, R1, R2", wait="FADD R7, R1, R2")
+    loop = sass.main_loop()
+    assert usual_path(loop, sass.targets) == loop
+    assert under_products(loop)["fadd_under_products"] == 2
+
+
+def test_a_branch_that_is_always_taken_is_no_choice() -> None:
+    sass = rare("FADD R0, R1, R2", predicate="")
+    whole = sass.instructions[:-1]
+    assert usual_path(whole, sass.targets) == whole
+
+
+def test_a_loop_without_rare_blocks_is_its_own_path() -> None:
+    sass = loop_of(TURN)
+    assert usual_path(sass.main_loop(), sass.targets) == sass.main_loop() == steady(sass.main_loop())
+
+
+def test_claims_count_the_usual_path_where_there_is_another_one() -> None:
+    counted = recount._counts(rare("FADD R0, R1, R2", "MUFU.EX2 R5, R6")).loop
+    assert counted.under_products == {
+        "mufu_under_products": 1, "f2fp_under_products": 1, "fadd_under_products": 0, "usual_path": 9,
+    }  # fmt: skip
+    assert counted.by_class()["MUFU"] == 2, "opcodes are those of all blocks"
+    assert "usual_path" not in recount._counts(loop_of(TURN)).loop.under_products
+
+
+def test_the_table_tells_of_rare_blocks_and_judges_the_path() -> None:
+    text = order("kernel", rare("FADD R0, R1, R2", "MUFU.EX2 R5, R6"))
+    assert text.startswith("kernel\nmain loop, 9 instructions, and 3 of rare blocks that wait for all products\n")
+    assert text.endswith("Under products: 1 of 1 MUFU, 1 of 1 F2FP, 0 of 0 FADD.")
 
 
 def loop_of(turn: tuple[Instruction, ...]) -> Sass:

@@ -91,6 +91,71 @@ def test_nested_loops_count_as_their_outermost() -> None:
     assert len(sass.loops()) == 1
 
 
+TILES = (  # a loop over tiles, of which the one over blocks has more products
+    ".L_x_0:",
+    "HGMMA.64x128x16.F32 R0, gdesc[UR8], !UPT, gsb0",
+    ".L_x_1:",
+    "HGMMA.64x128x16.F32 R0, gdesc[UR8], R0",
+    "HGMMA.64x128x16.F32 R0, gdesc[UR8], R0, gsb0",
+    "@P0 BRA `(.L_x_1)",
+    "STSM.16.M88.4 [R0], R4",
+    "@P1 BRA `(.L_x_0)",
+    "EXIT",
+)
+
+
+def test_of_a_loop_over_tiles_the_one_over_blocks_is_the_main_loop() -> None:
+    sass = code(*TILES)
+    assert len(sass.loops()) == 1
+    assert [one.address for one in sass.main_loop()] == [0x10, 0x20, 0x30]
+
+
+def test_a_block_out_of_line_belongs_to_the_inner_loop() -> None:
+    """A wait that was not over at the first try: it jumps back into the loop over blocks."""
+    retry = [".L_x_2:", "SYNCS.PHASECHK.TRANS64.TRYWAIT P2, [UR4], R7", "@P2 BRA `(.L_x_3)", "BRA `(.L_x_2)"]
+    rows = [*TILES[:4], "@!P2 BRA `(.L_x_2)", ".L_x_3:", *TILES[4:], *retry]
+    assert [one.opcode_class for one in code(*rows).main_loop()] == [
+        "HGMMA",
+        "BRA",
+        "HGMMA",
+        "BRA",
+        "SYNCS",
+        "BRA",
+        "BRA",
+    ]
+
+
+def test_a_loop_over_tiles_without_another_one_with_products_stays_whole() -> None:
+    copies = (
+        ".L_x_0:",
+        TILES[1],
+        ".L_x_1:",
+        "UTMALDG.5D [UR8], [UR4]",
+        "@P0 BRA `(.L_x_1)",
+        "@P1 BRA `(.L_x_0)",
+        "EXIT",
+    )
+    assert len(code(*copies).main_loop()) == 4
+
+
+def test_two_back_edges_to_one_header_are_one_loop() -> None:
+    """The flattened loop: `continue` after one of its two slots is no loop of its own."""
+    rows = (
+        ".L_x_0:",
+        "HGMMA.64x128x16.F32 R0, gdesc[UR8], R0, gsb0",
+        "@P0 BRA `(.L_x_0)",
+        "HGMMA.64x128x16.F32 R0, gdesc[UR8], R0, gsb0",
+        "@P1 BRA `(.L_x_0)",
+        "EXIT",
+    )
+    assert len(code(*rows).main_loop()) == 4
+
+
+def test_products_of_a_warp_count_in_the_outermost_loop_as_ever() -> None:
+    warp = [row.replace("HGMMA.64x128x16.F32", "HMMA.16816.F32") for row in TILES]
+    assert len(code(*warp).main_loop()) == 6
+
+
 def test_a_backward_jump_that_cannot_be_reached_from_its_target_is_no_loop() -> None:
     assert code("BRA `(.L_x_1)", ".L_x_0:", "EXIT", ".L_x_1:", "BRA `(.L_x_0)").loops() == []
 

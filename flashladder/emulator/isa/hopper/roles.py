@@ -26,10 +26,13 @@ def increase(step: Step) -> None:
 
 @machine("elect.sync", "elects one lane of those in the membermask: p is true for it, d its number")
 def elect(step: Step) -> None:
-    """``elect.sync d|p, membermask``: any lane may be elected, always the same for the same mask; here the lowest."""
+    """``elect.sync d|p, membermask``: any lane may be elected, always the same for the same mask.
+
+    Here it is the lowest, as on an H200, and the highest where the last ones go first.
+    """
     together = meet(step, 1)
-    lowest = together & (~together + np.uint32(1))
-    leader = np.log2(lowest.astype(np.float64)).astype(np.uint32)
+    chosen = together if step.machine.elects_last else together & (~together + np.uint32(1))
+    leader = np.log2(chosen.astype(np.float64)).astype(np.uint32)
     step.write_pair(0, leader, leader == LANE)
 
 
