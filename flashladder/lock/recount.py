@@ -22,7 +22,7 @@ from tqdm import tqdm
 from flashladder.build.store import CubinEntry
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256, write_atomic
-from flashladder.machine_code import instruction_order, product_order, sass
+from flashladder.machine_code import instruction_order, loops, product_order, sass
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.paths import BUILD
 from flashladder.toolchain.wheels import find_toolchain, load_pins
@@ -81,7 +81,7 @@ def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
         FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
     """
     nvdisasm = find_toolchain().nvdisasm
-    files = [Path(str(one.__file__)) for one in (sass, instruction_order, product_order)]
+    files = [Path(str(one.__file__)) for one in (sass, loops, instruction_order, product_order)]
     reader = (
         "".join(sha256(path.read_bytes()) for path in (*files, Path(__file__))) + load_pins().packages[DISASSEMBLER]
     )

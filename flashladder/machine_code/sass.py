@@ -9,8 +9,8 @@ Nothing to run here; ``invoke sass`` and ``python -m flashladder.view.sass`` do.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 import itertools
@@ -21,6 +21,7 @@ import tempfile
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
+from flashladder.machine_code import loops
 from flashladder.names import KERNEL
 
 BYTES = 16  # of an instruction, from sm_70 on
@@ -115,19 +116,7 @@ class Sass:
 
     def loops(self) -> list[tuple[Instruction, ...]]:
         """Every outermost loop, in address order: the instructions that can be reached from themselves."""
-        forward = self._successors
-        backward: dict[int, list[int]] = defaultdict(list)
-        for source, targets in enumerate(forward):
-            for target in targets:
-                backward[target].append(source)
-        found: set[frozenset[int]] = set()
-        for source, targets in enumerate(forward):
-            for target in targets:
-                if target <= source:  # a backward branch
-                    ahead = _reachable(target, forward.__getitem__)
-                    if source in ahead and target != source:  # BRA to itself is the trap after the end of a kernel
-                        found.add(frozenset(ahead & _reachable(source, backward.__getitem__)))
-        return [tuple(self.instructions[i] for i in sorted(body)) for body in sorted(found, key=min)]
+        return [tuple(self.instructions[i] for i in body) for body in loops.outermost(self._successors)]
 
     def main_loop(self) -> tuple[Instruction, ...]:
         """The loop with the most tensor-core instructions, the longest among equals: the loop over keys and values.
@@ -140,33 +129,12 @@ class Sass:
             counts = count(body)
             return sum(counts.get(name, 0) for name in TENSOR), len(body)
 
-        return max((self._within(body) for body in self.loops()), key=weight, default=())
-
-    def _within(self, body: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
-        """The loop over blocks in a loop over tiles: the one with a header of its own and the most HGMMA; else all."""
-        if not any(one.opcode_class == WARPGROUP_PRODUCT for one in body):
-            return body
-        places = {self.index[one.address] for one in body}
-        found = [
-            frozenset(self._natural(target, source, places))
-            for source in places
-            for target in self._successors[source]
-            if target <= source and target in places and target != source
-        ]
-        inner = [loop for loop in found if min(loop) != min(places) and self._products(loop)]
-        most = max(inner, key=lambda loop: (self._products(loop), len(loop)), default=frozenset(places))
-        return tuple(self.instructions[i] for i in sorted(most))
-
-    def _products(self, places: Iterable[int]) -> int:
-        return sum(self.instructions[i].opcode_class == WARPGROUP_PRODUCT for i in places)
-
-    def _natural(self, header: int, source: int, places: set[int]) -> set[int]:
-        """What reaches a backward branch without its target in between, and the target."""
-        before: dict[int, list[int]] = defaultdict(list)
-        for one in places - {header}:
-            for target in self._successors[one]:
-                before[target].append(one)
-        return _reachable(source, lambda place: before[place] if place != header else ()) | {header}
+        products = {i for i, one in enumerate(self.instructions) if one.opcode_class == WARPGROUP_PRODUCT}
+        bodies = (
+            loops.innermost(self._successors, body, products) if products.intersection(body) else body
+            for body in loops.outermost(self._successors)
+        )
+        return max((tuple(self.instructions[i] for i in body) for body in bodies), key=weight, default=())
 
 
 def never_falls_through(instruction: Instruction) -> bool:
@@ -176,15 +144,6 @@ def never_falls_through(instruction: Instruction) -> bool:
     if instruction.opcode_class in _ENDS or instruction.opcode_class in INDIRECT:
         return True
     return instruction.opcode_class in {"BRA", "JMP"} and "," not in instruction.operands
-
-
-def _reachable(start: int, neighbours: Callable[[int], Sequence[int]]) -> set[int]:
-    seen, todo = {start}, [start]
-    while todo:
-        fresh = [n for n in neighbours(todo.pop()) if n not in seen]
-        seen.update(fresh)
-        todo.extend(fresh)
-    return seen
 
 
 def parse(text: str, kernel: str = KERNEL) -> Sass:

@@ -66,6 +66,8 @@ def require_right(
         ((2, 1, 4), 3, "bf16"),  # one row
         ((1, 17, 8), 1, "bf16"),
         ((5, 128, 1), 2, "fp16"),
+        ((1, 512, 1), 3, "bf16"),  # four blocks: from the second on a maximum may be kept
+        ((1, 451, 2), 3, "fp16"),  # four, the first of them ragged: from the third on
     ],
 )
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
@@ -107,14 +109,14 @@ def outlier(q: Array, k: Array) -> tuple[Array, Array]:
     return q, k
 
 
-LENGTH = 3 * TILE
+LENGTH = 4 * TILE  # where there are fewer blocks every maximum is followed
 VISITED = np.arange(LENGTH)[::-1]  # when a key comes; blocks are visited from the last to the first
 CONTENTS: dict[str, Fill] = {
     # 25 powers of two from block to block: each outgrows the maximum, and no weight of 16 bits holds what is kept
     "rising": by_key(VISITED / TILE * 25 * ROOT * np.log(2)),
     "falling": by_key(-VISITED / TILE * 25 * ROOT * np.log(2)),
-    # 7 and 9 powers of two: the second block stays below the slack, the third is above
-    "slack": by_key(np.repeat([9.0, 7.0, 0.0], TILE) * ROOT * np.log(2)),
+    # a room of 5.8 powers of two: the second block stays below it, the third is above and leaves none to the fourth
+    "room": by_key(np.repeat([8.0, 7.0, 5.0, 0.0], TILE) * ROOT * np.log(2)),
     "equal": lambda q, k: (q, np.zeros_like(k)),
     "far below 0": by_key(np.full(LENGTH, -60.0 * ROOT)),
     "one hot": one_hot,
@@ -143,7 +145,7 @@ def test_no_score_that_outgrows_its_maximum_is_overlooked() -> None:
     """In each warp of four heads' tiles one row has one huge score, in another accumulator of its lane each time."""
     step = STEPS[-1]
     config = one_config(step, "h200")
-    q, k, v, out = make_tensors(step, config, Shape(batch=1, seq_len=2 * TILE, n_heads=4, d_head=config.d_head))
+    q, k, v, out = make_tensors(step, config, Shape(batch=1, seq_len=LENGTH, n_heads=4, d_head=config.d_head))
     q[...], k[...] = 0, 0
     k[0, np.arange(TILE), :, np.arange(TILE)] = 16  # a key of the block that comes last: one of 128 directions
     for accumulator in range(64):
@@ -156,23 +158,37 @@ def test_no_score_that_outgrows_its_maximum_is_overlooked() -> None:
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_a_maximum_that_rises_in_each_block_of_even_and_odd_numbers(heads: int) -> None:
-    """Two blocks a tile, the first of them of a few keys: O is corrected in both slots, late and early."""
-    length = TILE + 9
+    """Four blocks a tile, the first of them of a few keys: O is corrected in both slots, whatever the maximum or not."""
+    length = 3 * TILE + 9
     rising = by_key(np.arange(length)[::-1] / 16 * 10 * ROOT * np.log(2))
     require_right(STEPS[-1], (1, length, heads), 1, fill=rising, dtype="bf16")
 
 
-def test_weights_up_to_the_slack_are_kept_and_not_followed() -> None:
-    """Which maximum is in use shows in no result: the shuffles by which rows agree on one are counted."""
+def shuffles(blocks: list[Array]) -> int:
+    """Of one launch: by them rows agree on a maximum; `blocks`: powers of two, a block's keys each, as they come."""
     step = STEPS[-1]
     config = one_config(step, "h200")
-    outs = []
-    for rise in (7.0, 9.0):  # powers of two by which the second block visited is above the first
-        q, k, v, out = make_tensors(step, config, Shape(batch=1, seq_len=2 * TILE, n_heads=1, d_head=config.d_head))
-        scores = np.repeat([rise, 0.0], TILE) * ROOT * np.log(2)
-        q[...], k[...] = (made.astype(q.dtype) for made in by_key(scores)(q.astype(np.float32), k.astype(np.float32)))
-        counters = emulator.Counters()
-        forward(step, config, (q, k, v, out), observers=(counters,), multiprocessors=1)
-        require_near(out, attention_fp64(q, k, v), "fp16")
-        outs.append(sum(count for name, count in counters.opcodes.items() if name.startswith("shfl")))
-    assert outs[0] < outs[1], "rows agree on a new maximum where the old one is outgrown, and only there"
+    size = Shape(batch=1, seq_len=len(blocks) * TILE, n_heads=1, d_head=config.d_head)
+    q, k, v, out = make_tensors(step, config, size)
+    scores = np.concatenate(blocks[::-1]) * ROOT * np.log(2)
+    q[...], k[...] = (made.astype(q.dtype) for made in by_key(scores)(q.astype(np.float32), k.astype(np.float32)))
+    counters = emulator.Counters()
+    forward(step, config, (q, k, v, out), observers=(counters,), multiprocessors=1)
+    require_near(out, attention_fp64(q, k, v), "fp16")
+    return sum(count for name, count in counters.opcodes.items() if name.startswith("shfl"))
+
+
+def test_a_maximum_is_followed_where_a_score_is_above_the_room_of_its_row() -> None:
+    """Which maximum is in use shows in no result: the shuffles by which rows agree on one are counted."""
+    flat, one_key = np.zeros(TILE), np.where(np.arange(TILE) == 77, 0.0, -30.0)
+    kept = shuffles([flat] * 4)
+    assert shuffles([flat, flat + 5, flat + 5, flat + 5]) == kept, "2.5 of 1 / sqrt(512) are 5.8 powers of two"
+    once = shuffles([flat, flat + 7, flat + 6.5, flat + 6.5])
+    assert once > kept, "a weight above the room is followed"
+    assert shuffles([one_key, flat + 1, flat + 0.5, flat + 0.5]) == once, "no room for a row of one weight"
+    assert shuffles([flat, flat + 7, flat + 7.5, flat + 6.5]) > once, "what m grew is gone from the room"
+
+
+def test_where_there_are_few_blocks_every_maximum_is_followed() -> None:
+    flat = np.zeros(TILE)
+    assert shuffles([flat, flat, flat]) == shuffles([flat, flat + 9, flat + 18])
