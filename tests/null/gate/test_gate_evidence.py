@@ -406,6 +406,12 @@ def test_a_checker_that_makes_fewer_cases_than_the_manifest_says_is_named(monkey
     assert set(told) == {"expected 42 cases, the checker makes 41", "expected 37 cases, the checker makes 36"}
 
 
+def test_a_step_that_says_it_is_not_measured_and_is_asked_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "load_iteration", lambda n: replace(load_iteration(n), unmeasured="no GPU" * (n == 9)))
+    (told,) = manifest._measured_after_all({8, 9, 99})
+    assert told.startswith("iteration 9 is asked for: expected no 'unmeasured' in iterations/09_")
+
+
 def test_each_kind_of_file_that_a_machine_has_is_asked_for() -> None:
     for name in ("h100", "h200"):
         held = {one.holds for one in load_manifest(RESULTS / name).files.values()} - {"text"}
@@ -426,8 +432,9 @@ def test_what_the_edits_are_caught_by_is_not_said_of_the_committed_files(name: s
         return
     assert by_kind == {
         "accuracy": 2, "cases": 1, "counters": 1, "emulator-cases": 1, "emulator-patterns": 2, "energy": 1,
-        "opinions": 1,        "programs": 1, "sanitizers": 1, "seconds": 1, "table": 1, "tests": 3, "text": 2, "rates": 1, "timings": 14,
-        "trials": 5,
+        "opinions": 1,
+        "programs": 1, "sanitizers": 1, "seconds": 1, "table": 1, "tests": 3, "text": 2, "rates": 1,
+        "timings": 14, "trials": 5,
     }  # fmt: skip
     assert owed["second_card.json.gz"].beside == "bench.json.gz"  # type: ignore[union-attr]  # timings have it
     assert {tuple(owed[f"{one}.json.gz"].seq_lens) for one in ("bench", "h200", "second_card")} == {GRID}  # type: ignore[union-attr]

@@ -20,6 +20,7 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import begun, load_all, load_iteration, runnable
 from flashladder.ladder.selection import one_config
 from flashladder.machine_code.ptxas import PtxasUsage
+from flashladder.view.command import header
 
 LADDER = [step for step in load_all() if step.family is FAMILY]
 SPACE = {c.with_dtype(d) for step in LADDER for c in FAMILY.legal_configs(step.parts) for d in ("fp16", "bf16")}
@@ -317,9 +318,18 @@ def test_it_has_a_configuration_everywhere_though_it_does_not_fit_there() -> Non
 def test_a_results_file_owes_the_steps_of_the_families_that_it_is_about() -> None:
     ladder = load_all()
     assert [step.number for step in begun(ladder, [3])] == list(range(1, 20))
-    assert [step.number for step in begun(ladder, [22, 99])] == [step.number for step in LADDER]
-    assert begun(ladder, [1, 24]) == ladder
+    due = [step.number for step in LADDER if not step.unmeasured]
+    assert [step.number for step in begun(ladder, [22, 99])] == due
+    assert [step.number for step in begun(ladder, [1, 24])] == [*range(1, 20), *due]
     assert begun(ladder, []) == ()
+
+
+def test_nothing_is_owed_of_a_step_that_says_why_it_is_not_measured() -> None:
+    first, second = load_iteration(23), load_iteration(24)
+    later = replace(second, unmeasured="Its code is newer than what a GPU was asked.")
+    assert begun((first, later), [23]) == (first,)
+    assert "Not measured yet: Its code is newer than what a GPU was asked." in header(later)
+    assert "Not measured yet" not in header(second)
 
 
 def test_commands_that_follow_one_warp_for_all_refuse_it() -> None:
