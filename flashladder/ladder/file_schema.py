@@ -65,6 +65,7 @@ class IterationFile(Model):
     parent: Annotated[int, Field(ge=1, le=99)] | None = None
     family: str = DEFAULT
     why: Annotated[str, Field(min_length=40)]
+    unmeasured: Annotated[str, Field(min_length=40)] | None = None
     change: Model = Model()
     configs: GpusFile = GpusFile()
     expect: ExpectFile = ExpectFile()

@@ -56,6 +56,7 @@ class Iteration:
         slug: the idea as the file name says it, safe in file names.
         title: the idea in a few words.
         why: the mechanism, in the field's terms.
+        unmeasured: why no result of a GPU is owed of it yet; empty as soon as one is.
         parent: the iteration that this one differs from; None for the first.
         change: concern to new value; what differs from the parent.
         family: what kind of kernel it is: whose concerns, configurations and launch.
@@ -71,6 +72,7 @@ class Iteration:
     slug: str
     title: str
     why: str
+    unmeasured: str
     parent: int | None
     change: Mapping[str, object]
     family: Family
@@ -153,10 +155,11 @@ def load_runnable(arch: str) -> tuple[Iteration, ...]:
 def begun(ladder: Iterable[Iteration], numbers: Iterable[int]) -> tuple[Iteration, ...]:
     """Those of `ladder` whose family has one among `numbers`.
 
-    Why: a machine's results owe every step of a family once they hold one of it, and nothing of the others.
+    Why: a machine's results owe every step of a family once they hold one of it, and nothing of the others, nor of a
+    step that says why it has not been measured yet.
     """
     families = {load_iteration(number).family for number in {*numbers} & set(_files(ITERATIONS))}
-    return tuple(iteration for iteration in ladder if iteration.family in families)
+    return tuple(iteration for iteration in ladder if iteration.family in families and not iteration.unmeasured)
 
 
 def claim_configs(
@@ -252,6 +255,7 @@ def _resolved(located: Located, path: Path, folder: Path) -> Iteration:
         slug=slug,
         title=file.title,
         why=" ".join(file.why.split()),
+        unmeasured=" ".join((file.unmeasured or "").split()),
         parent=file.parent,
         change=frozen(change),
         family=family,

@@ -74,6 +74,7 @@ def as_data(iteration: Iteration) -> dict[str, object]:
         "slug": iteration.slug,
         "title": iteration.title,
         "why": iteration.why,
+        "unmeasured": iteration.unmeasured,
         "parent": iteration.parent,
         "change": dict(iteration.change),
         "parts": asdict(iteration.parts),
@@ -130,6 +131,7 @@ def header(iteration: Iteration) -> str:
     sections = [
         f"Iteration {iteration.description}: {iteration.title} ({parent})",
         textwrap.fill(iteration.why, WIDTH),
+        textwrap.fill(f"Not measured yet: {iteration.unmeasured}", WIDTH) if iteration.unmeasured else "",
         _section("changes", iteration.change.items()),
         _section("parts", asdict(iteration.parts).items(), marked=iteration.change),
         _section("configurations", ((gpu, config.short_form()) for gpu, config in iteration.configs.items())),

@@ -39,9 +39,9 @@ LADDERS = "timings of the ladder"  # in all lengths, by the manifest; a second r
 LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "tests": 1}  # files of any machine
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
     "h200": {
-        LADDERS: 8, "timings": 14, "accuracy": 1,
+        LADDERS: 8, "timings": 14, "accuracy": 2, "energy": 1,
         "sanitizers": 1, "counters": 1, "table": 1, "opinions": 1, "tests": 3, "seconds": 1,
-        "trials": 3, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
+        "trials": 5, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
     },
     "h100": {LADDERS: 4, "timings": 4, "accuracy": 1},
 }  # fmt: skip
@@ -122,6 +122,9 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     held = owed.files.values()
     asked = {number for one in held if (of := getattr(one, "of", None)) is not None for number in of.iterations}
     every = {iteration.number: iteration for iteration in begun(load_runnable(gpu.arch), {1} | asked)}
+    for number in sorted(asked):
+        if (step := load_iteration(number)).unmeasured:
+            yield f"iteration {number} is asked for: expected no 'unmeasured' in {relative(step.path)}, found one"
     yield from _too_few(owed)
     ladders = [one for one in held if isinstance(one, manifest.Timings) and one.of and one.purpose == "report"]
     configs = {PUBLISHED_GPU, "h200" if gpu.arch == "sm_90" else owed.machine}
