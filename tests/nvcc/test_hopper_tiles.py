@@ -158,7 +158,7 @@ def test_no_score_that_outgrows_its_maximum_is_overlooked() -> None:
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_a_maximum_that_rises_in_each_block_of_even_and_odd_numbers(heads: int) -> None:
-    """Four blocks a tile, the first of them of a few keys: O is corrected in both slots, whatever the maximum or not."""
+    """Four blocks a tile, the first of them of a few keys: O is corrected in both slots."""
     length = 3 * TILE + 9
     rising = by_key(np.arange(length)[::-1] / 16 * 10 * ROOT * np.log(2))
     require_right(STEPS[-1], (1, length, heads), 1, fill=rising, dtype="bf16")

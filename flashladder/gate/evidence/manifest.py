@@ -23,7 +23,7 @@ from flashladder.gpu.sanitize import TOOLS
 from flashladder.ladder import manifest
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import begun, load_iteration, load_runnable
+from flashladder.ladder.iteration import begun, load_all, load_iteration, load_runnable
 from flashladder.ladder.manifest import NAME, Manifest, load_manifest
 from flashladder.names import PUBLISHED_GPU
 from flashladder.results import machine
@@ -122,9 +122,7 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     held = owed.files.values()
     asked = {number for one in held if (of := getattr(one, "of", None)) is not None for number in of.iterations}
     every = {iteration.number: iteration for iteration in begun(load_runnable(gpu.arch), {1} | asked)}
-    for number in sorted(asked):
-        if (step := load_iteration(number)).unmeasured:
-            yield f"iteration {number} is asked for: expected no 'unmeasured' in {relative(step.path)}, found one"
+    yield from _measured_after_all(asked)
     yield from _too_few(owed)
     ladders = [one for one in held if isinstance(one, manifest.Timings) and one.of and one.purpose == "report"]
     configs = {PUBLISHED_GPU, "h200" if gpu.arch == "sm_90" else owed.machine}
@@ -151,6 +149,13 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
         yield from _too_few_errors(errors, set(every))
     for read in (one for one in held if isinstance(one, manifest.Counters)):
         yield from _lacks(read.holds, [read.of], set(every), {DTYPES[0]})
+
+
+def _measured_after_all(asked: set[int]) -> Iterator[str]:
+    """Steps of which a file is asked for, though they say why there is none."""
+    for step in map(load_iteration, sorted(asked & {one.number for one in load_all()})):
+        if step.unmeasured:
+            yield f"iteration {step.number} is asked for: expected no 'unmeasured' in {relative(step.path)}, found one"
 
 
 def _timed_in(of: manifest.Kernels, configs: set[str]) -> set[int]:

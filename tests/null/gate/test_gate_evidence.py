@@ -425,8 +425,8 @@ def test_what_the_edits_are_caught_by_is_not_said_of_the_committed_files(name: s
         assert by_kind == {"accuracy": 1, "cases": 1, "rates": 1, "tests": 1, "text": 1, "timings": 4}
         return
     assert by_kind == {
-        "accuracy": 2, "cases": 1, "counters": 1, "emulator-cases": 1, "emulator-patterns": 2, "energy": 1, "opinions": 1,
-        "programs": 1, "sanitizers": 1, "seconds": 1, "table": 1, "tests": 3, "text": 2, "rates": 1, "timings": 14,
+        "accuracy": 2, "cases": 1, "counters": 1, "emulator-cases": 1, "emulator-patterns": 2, "energy": 1,
+        "opinions": 1,        "programs": 1, "sanitizers": 1, "seconds": 1, "table": 1, "tests": 3, "text": 2, "rates": 1, "timings": 14,
         "trials": 5,
     }  # fmt: skip
     assert owed["second_card.json.gz"].beside == "bench.json.gz"  # type: ignore[union-attr]  # timings have it
