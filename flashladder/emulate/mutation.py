@@ -162,7 +162,8 @@ def shapes_of(iteration: Iteration, config: KernelConfig) -> tuple[Shape, ...]:
     """What a kernel is observed on: one head of `BLOCKS` tiles.
 
     A persistent kernel has one CTA for six tiles of three blocks, an odd number, so that tiles begin and end in either
-    direction of two buffers; then for four tiles of one block, in which nothing but Q's own ring holds the producer.
+    direction of two buffers; then for four tiles of one block, in which nothing but Q's own ring holds the producer;
+    then for four of four blocks, from which on a maximum may be kept, so that nobody waits for O up to the end.
     """
 
     def heads(count: int, length: int) -> Shape:
@@ -170,7 +171,9 @@ def shapes_of(iteration: Iteration, config: KernelConfig) -> tuple[Shape, ...]:
 
     usual = heads(1, max(config.B_r, BLOCKS * config.B_c))
     launch = iteration.family.launch(config, make_tensors(iteration, config, usual))
-    return (heads(2, 3 * config.B_c), heads(4, config.B_c)) if launch.resident else (usual,)
+    if not launch.resident:
+        return (usual,)
+    return heads(2, 3 * config.B_c), heads(4, config.B_c), heads(1, 4 * config.B_c)
 
 
 def observe(

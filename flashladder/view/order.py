@@ -29,13 +29,14 @@ def order(title: str, sass: Sass) -> str:
         raise FlashladderError("the kernel has no loop", where=title, expected="a main loop")
     inside = len(steady(whole))
     rare, others = inside - len(code), len(whole) - inside
-    apart = f" and {others} apart, {APART}" if others else ""
     rows: list[tuple[str, ...]] = [("at", "event", "groups", *WORK)]
     for one in stretches(code):
         counts = (str(one.counts.get(name, "")) for name in WORK)
         rows.append((f"{one.address:x}", one.event or "the loop begins", str(one.pending or ""), *counts))
     text = "\n".join(table(rows, None, right={0, 2, *range(3, 3 + len(WORK))}))
-    size = f"{len(code)} instructions{f', {rare} of rare blocks that wait for all products,' if rare else ''}{apart}"
+    size = f"{len(code)} instructions"
+    size += f", {rare} of rare blocks that wait for all products" if rare else ""
+    size += f"{',' if rare else ''} and {others} apart, {APART}" if others else ""
     return f"{title}\nmain loop, {size}\n\n{text}\n\n{LEGEND}{_verdict(code)}"
 
 

@@ -16,7 +16,7 @@ CLAIM_FORMS = (
 WITH_ARCHES = f"{CLAIM_FORMS}, the last three of machine code with on: [sm_80, ...], which names some architectures"
 OPCODES = (
     "an opcode of configs/opcodes.yaml, or one of total, registers, hmma_after_ldsm, mufu_under_products, "
-    "f2fp_under_products, fadd_under_products"
+    "usual_path, f2fp_under_products, fadd_under_products"
 )
 ON = "some of sm_80, sm_86, sm_89, sm_90 under 'on', in this order (without it: all)"
 
@@ -320,10 +320,7 @@ ROOTS: dict[str, tuple[str, int, str]] = {
     "claim_on_an_architecture_of_another_family": (
         HOPPER_ROOT,
         15,
-        (
-            "no machine code of the family hopper is for sm_80: expected some of sm_90a, or no 'on', "
-            "found HGMMA in the main loop is 16 (on sm_80, sm_90 only)"
-        ),
+        "a claim for machine code that the family hopper does not have: expected sm_90a, found sm_80, sm_90",
     ),
 }
 

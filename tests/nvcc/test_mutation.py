@@ -142,7 +142,8 @@ def test_the_tiles_of_a_persistent_kernel_end_in_both_slots_of_its_loop() -> Non
     iteration = load_iteration(26)
     config = iteration.configs[PUBLISHED_GPU]
     shapes = mutation.shapes_of(iteration, config)
-    assert [(one.seq_len // config.B_c, one.n_heads * one.seq_len // config.B_r) for one in shapes] == [(3, 6), (1, 4)]
+    blocks_and_tiles = [(one.seq_len // config.B_c, one.n_heads * one.seq_len // config.B_r) for one in shapes]
+    assert blocks_and_tiles == [(3, 6), (1, 4), (4, 4)]
     before = load_iteration(24)
     assert [one.seq_len for one in mutation.shapes_of(before, before.configs[PUBLISHED_GPU])] == [4 * config.B_c]
 

@@ -17,8 +17,9 @@ LADDER = [step for step in load_all() if step.family is load_iteration(1).family
 
 
 def test_the_grids_that_there_are() -> None:
-    others = ("ablation", "beyond", "cpu", "h100", "h200", "hopper", "rtx4090", "smoke", "toolchain", "tune")
-    assert grid_names() == tuple(sorted(["a100", "rtx3090", *others]))
+    hopper = ("h100", "h200", "hopper", "persistent")
+    others = ("ablation", "beyond", "cpu", "rtx4090", "smoke", "toolchain", "tune")
+    assert grid_names() == tuple(sorted(["a100", "rtx3090", *hopper, *others]))
 
 
 @pytest.mark.parametrize("name", ["a100", "rtx3090"])
@@ -92,7 +93,7 @@ n_heads: 16
                 "'b200'; did you mean 'h200'?"
             ),
         ),
-        ("  - 1\n", "  - 25\n", 4, "no such iteration"),
+        ("  - 1\n", "  - 28\n", 4, "no such iteration"),
         ("16 - swizzle", "16 - swizle", 5, "nothing named 'swizle' can be taken back from iteration 16"),
         (
             "  - 1\n",

@@ -137,7 +137,7 @@ def test_claims_count_the_usual_path_where_there_is_another_one() -> None:
 
 def test_the_table_tells_of_rare_blocks_and_judges_the_path() -> None:
     text = order("kernel", rare("FADD R0, R1, R2", "MUFU.EX2 R5, R6"))
-    assert text.startswith("kernel\nmain loop, 9 instructions, and 3 of rare blocks that wait for all products\n")
+    assert text.startswith("kernel\nmain loop, 9 instructions, 3 of rare blocks that wait for all products\n")
     assert text.endswith("Under products: 1 of 1 MUFU, 1 of 1 F2FP, 0 of 0 FADD.")
 
 
