@@ -41,7 +41,7 @@ def forward(
             From iteration 20 on the kernels need 9.0 and take any seq_len.
         k: keys, as q; iterations 16 to 19 also fix the seq_len stride of all four tensors at 2048 elements (16 heads).
         v: values, as q.
-        iteration: the step of the ladder, 1 to 27; None for the last one that q's GPU runs.
+        iteration: the step of the ladder, 1 to 27; None for the last measured one that q's GPU runs.
         config: a configuration or its short form; None for the one tuned for q's GPU, else for its architecture, else
             for the A100.
         out: where to write, as q, overlapping no input; None for a new contiguous tensor.
@@ -119,12 +119,12 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
 
 
 def _last_on(device: int | None) -> int:
-    """The last iteration that a GPU runs; of tensors elsewhere that of the ladder, whose check names the argument."""
+    """The last measured iteration that a GPU runs; of tensors elsewhere that of the ladder, whose check names the argument."""
     if device is None:
         return LAST_ITERATION
     from flashladder.ladder.iteration import load_runnable
 
-    return load_runnable(_gpu(device)[1])[-1].number
+    return next(step.number for step in reversed(load_runnable(_gpu(device)[1])) if not step.unmeasured)
 
 
 # torch.compile calls them while tracing instead of tracing into it. Not as a decorator: torch's has no types.

@@ -29,7 +29,7 @@ def ladder(*numbers: int) -> Kernels:
 @pytest.mark.parametrize(
     ("numbers", "arches", "grids"),
     [
-        (range(1, 28), ["sm_90"], ["beyond", "cpu", "h100", "h200", "hopper", "smoke"]),
+        (range(1, 28), ["sm_90"], ["beyond", "cpu", "h100", "h200", "hopper", "persistent", "smoke"]),
         (range(1, 28), ["sm_80", "sm_86"], ["a100", "beyond", "cpu", "rtx3090", "smoke"]),
         ([1, 7, 8, 14, 15, 16], ["sm_90"], ["smoke"]),
         ([16], ["sm_90"], []),

@@ -253,7 +253,7 @@ def test_another_build_of_fa2_is_named_by_its_field(field: str) -> None:
 
 def test_errors_of_a_family_are_owed_for_all_its_later_steps() -> None:
     owed = load_manifest(H200)
-    steps = [step.number for step in load_all() if step.family.name == "hopper"]
+    steps = [step.number for step in load_all() if step.family.name == "hopper" and not step.unmeasured]
 
     def lines(iterations: list[int], inputs: int) -> list[str]:
         asked = Accuracy(holds="accuracy", iterations=iterations, inputs=inputs)

@@ -47,6 +47,9 @@ TELLS = {
     22: "USETMAXREG",
     23: "BAR",
     24: "mufu_under_products",
+    25: "BAR",
+    26: "usual_path",
+    27: "BAR",
 }
 
 

@@ -40,7 +40,7 @@ def test_a_machine_whose_timings_lie_in_several_files_is_told_of_as_a_whole() ->
     drawn = progression.panel(book, "all", "All steps", 1)
     assert f"H200 reaches {best:.1f} %" in html.unescape(drawn.description)
     table = lengths.table(book, h200, "fp16")
-    assert {row[0].text for row in table.rows} == {str(step.number) for step in load_all()}
+    assert {row[0].text for row in table.rows} == {str(step.number) for step in load_all() if not step.unmeasured}
     assert "bench_hopper.json.gz" in table.caption
     assert HEADLINE_LENGTH == 4096
 
