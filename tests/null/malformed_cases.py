@@ -26,7 +26,7 @@ STEPS: dict[str, tuple[str, int, str]] = {
         step("title:", "titel:"),
         2,
         (
-            "unknown key 'titel': expected one of iteration, title, parent, family, why, change, configs, expect, "
+            "unknown key 'titel': expected one of iteration, title, parent, family, why, unmeasured, change, configs, expect, "
             "found 'titel'; "
             "did you mean 'title'?"
         ),
