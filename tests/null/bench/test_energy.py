@@ -340,8 +340,14 @@ Edit = Callable[[list[Sustained]], list[Sustained]]
             lambda runs: [runs[0].model_copy(update={"seconds": 0.9, "joules": 500.0}), runs[1]],
             ["expected at least 1 s, found 0.9"],
         ),
-        (lambda runs: [runs[0].model_copy(update={"joules": 9000.0}), runs[1]], ["6000 W, the limit is"]),
-        (lambda runs: [run(samples=()), runs[1]], ["turn 0: expected looks at the GPU, found none"]),
+        (
+            lambda runs: [runs[0].model_copy(update={"joules": 9000.0}), runs[1]],
+            ["6000 W, the limit is", "the counter tells 6e+03 W, looks at the card meanwhile 600 W"],
+        ),
+        (
+            lambda runs: [run(samples=()), runs[1]],
+            ["turn 0: expected looks at the GPU, found none", "looks at the card meanwhile nothing"],
+        ),
     ],
     ids=["whole", "a kernel", "a turn", "too short", "more than the card takes", "nobody looked"],
 )
