@@ -26,9 +26,8 @@ STEPS: dict[str, tuple[str, int, str]] = {
         step("title:", "titel:"),
         2,
         (
-            "unknown key 'titel': expected one of iteration, title, parent, family, why, unmeasured, change, configs, expect, "
-            "found 'titel'; "
-            "did you mean 'title'?"
+            "unknown key 'titel': expected one of iteration, title, parent, family, why, unmeasured, change, "
+            "configs, expect, found 'titel'; did you mean 'title'?"
         ),
     ),
     "unknown_concern": (

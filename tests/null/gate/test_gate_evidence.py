@@ -8,6 +8,7 @@ the seal. Files that an edit does not concern are left out of the tree: deriving
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 import gzip
 import json
 from pathlib import Path
@@ -23,6 +24,7 @@ from flashladder.gate import verify
 from flashladder.gate.evidence import cross, manifest, proofs, repeats
 from flashladder.gate.outcome import Outcome
 from flashladder.gpu.ncu import csv_beside, to_csv
+from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.ladder.manifest import NAME, Cases, Log, load_manifest
 from flashladder.names import REGISTERS
 from flashladder.paths import RESULTS
@@ -41,6 +43,7 @@ SMALL = "sanitizer.json.gz"  # a document, so that machine.json has one
 GRID = (512, 1024, 2048, 4096, 8192, 16384)
 HELD = load_manifest(RESULTS / "h200").files
 RUNS = next(one.repeats for one in HELD.values() if isinstance(one, Cases))
+H100_RULE = json.loads(gzip.decompress((RESULTS / "h100" / "check.json.gz").read_bytes()))["rule"]
 LOGGED = next(one for name, one in HELD.items() if isinstance(one, Log) and name == "pytest_gpu.log")
 (FIRST_TEST,) = re.findall(r"^(tests/gpu/.+) PASSED", (RESULTS / "h200" / "pytest_gpu.log").read_text(), re.MULTILINE)[
     :1
@@ -199,7 +202,9 @@ EDITS: dict[str, tuple[str, Edit, Callable[[Path], Outcome], str]] = {
     "biases of 1": ("check", lambda d: cases(d, lambda c: c["accuracy"].update(bias_allowed=1.0, row_bias_allowed=1.0)),
                     COMPLETE, "case grid 16x512x16: bias_allowed: expected "),
     "slightly larger bounds": (
-        "check", lambda d: cases(d, lambda c: c["accuracy"].update(max_allowed=c["accuracy"]["max_allowed"] * 1.1)),
+        "check", lambda d: (
+            cases(d, lambda c: c["accuracy"].update(max_allowed=c["accuracy"]["max_allowed"] * 1.1)),
+            d.update(rule=H100_RULE)),  # files of one rule are compared
         AGREE, "case grid 16x512x16: max_allowed: found "),
     "bounds of a timed cell": (
         "bench", lambda d: d["groups"][3]["series"][2]["after"].update(max_allowed=1.0), COMPLETE,
@@ -407,7 +412,10 @@ def test_a_checker_that_makes_fewer_cases_than_the_manifest_says_is_named(monkey
 
 
 def test_a_step_that_says_it_is_not_measured_and_is_asked_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "load_iteration", lambda n: replace(load_iteration(n), unmeasured="no GPU" * (n == 9)))
+    def known(number: int) -> Iteration:
+        return replace(load_iteration(number), unmeasured="no GPU" * (number == 9))
+
+    monkeypatch.setattr(manifest, "load_iteration", known)
     (told,) = manifest._measured_after_all({8, 9, 99})
     assert told.startswith("iteration 9 is asked for: expected no 'unmeasured' in iterations/09_")
 
