@@ -119,7 +119,7 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
 
 
 def _last_on(device: int | None) -> int:
-    """The last measured iteration that a GPU runs; of tensors elsewhere that of the ladder, whose check names the argument."""
+    """The last measured step that a GPU runs; of tensors elsewhere the ladder's, whose check names the argument."""
     if device is None:
         return LAST_ITERATION
     from flashladder.ladder.iteration import load_runnable
