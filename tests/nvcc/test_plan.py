@@ -49,10 +49,13 @@ extern "C" const char flashladder_namespace[] = "flashladder_20";
 
 // A driver that encodes a map as the emulator does (flashladder/emulator/machine/copies/tensor_map.py).
 static int encoded = 0;
+static bool used = !std::getenv("FRESH_THREAD");  // whether this thread has a context of the driver
 
 static int encode(void *map, unsigned type, unsigned rank, void *address, const std::uint64_t *dims,
                   const std::uint64_t *strides, const std::uint32_t *box, const std::uint32_t *every,
                   unsigned interleave, unsigned swizzle, unsigned promotion, unsigned fill) {
+    if (!used)
+        return 201;
     ++encoded;
     if (strides[0] % 16)
         return 1;
@@ -93,6 +96,14 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **found, uns
     const bool known = !std::strcmp(name, "cuTensorMapEncodeTiled") && version >= 12000 && !std::getenv("OLD_DRIVER");
     *found = known ? reinterpret_cast<void *>(encode) : nullptr;
     *state = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *device) {
+    *device = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) {
+    used = true;
     return cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
@@ -274,6 +285,13 @@ def test_tensors_at_one_address_share_a_map_only_where_all_that_it_says_is_equal
     for answer, (config, given) in zip(found, problems, strict=True):
         require_same(answer, HOPPER.launch(config, given))
     assert [one["encoded"] for one in found] == [4, 4, 2, 2, 4, 4, 4, 4, 2, 0]
+
+
+def test_a_thread_that_has_not_used_the_gpu_yet_is_given_a_context(hopper: Path) -> None:
+    config, given = HopperConfig("fp16", 128, 128, 128, 2, 2, 2), tensors()
+    line: list[str | Path] = [hopper, *words(HOPPER, config, given)]
+    fresh = subprocess.run(line, capture_output=True, text=True, check=True, env={"FRESH_THREAD": "1"})
+    require_same(json.loads(fresh.stdout), HOPPER.launch(config, given))
 
 
 def test_maps_that_are_kept_do_not_grow_without_bound(hopper: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 import re
+from typing import Any
 
 from flashladder.ladder.config import DTYPES, ELEMENT_BYTES, KernelConfig, bad_field
 
@@ -139,9 +140,9 @@ class HopperConfig(KernelConfig):
         match = _SHORT_FORM.fullmatch(text)
         if match is None:
             return None
-        knobs = {name: int(match[name] or 0) for name in INTEGERS}
-        switches = {name: match[name] is not None for name in SWITCHES}
-        return cls(match["dtype"].lower(), **knobs, **switches).spelled(text)
+        knobs: dict[str, Any] = {name: int(match[name] or 0) for name in INTEGERS}
+        knobs |= {name: match[name] is not None for name in SWITCHES}
+        return cls(match["dtype"].lower(), **knobs).spelled(text)
 
     def brief(self) -> str:
         """What the parts of an iteration leave open, as ``invoke list`` prints it: ``128,128,2 2_2 24_240``.
