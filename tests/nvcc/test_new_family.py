@@ -151,13 +151,13 @@ def test_a_broken_family_is_one_line(checkout: Path) -> None:
 
 
 def test_a_file_of_no_family_is_one_line(checkout: Path) -> None:
-    other = checkout / "iterations" / "26_other.yaml"
+    other = checkout / "iterations" / "29_other.yaml"
     other.write_text((FILES / "28_rows.yaml").read_text().replace("28", "29").replace("family: rows", "family: row"))
     try:
         said = invoke(checkout, "list", code=2)
     finally:
         other.unlink()
     assert said == (
-        "error: iterations/26_other.yaml:3: no such family of kernels: expected ampere or hopper or rows, found 'row'; "
+        "error: iterations/29_other.yaml:3: no such family of kernels: expected ampere or hopper or rows, found 'row'; "
         "did you mean 'rows'?\n"
     )
