@@ -108,8 +108,8 @@ def _listed(names: tuple[str, ...]) -> str:
 CASES = _replayed("emulator_cases.json.gz", "records")
 PATTERNS = _replayed("emulator_patterns.json.gz", "readings")
 FIGURES = (
-    Figure(README, r"first command takes about ([a-z]+ minutes?)", _duration("reproduce")),
-    Figure(README, r"the second about ([a-z]+ minutes?)", _duration("tests")),
+    Figure(README, r"first command takes about ([a-z0-9]+ minutes?)", _duration("reproduce")),
+    Figure(README, r"the second about ([a-z0-9]+ minutes?)", _duration("tests")),
     Figure(README, r"they need ([\d.]+) GB of disk", _disk),
     Figure(MEASURED, r"FA4 are about ([\d.]+) times", lambda data: f"{data.beyond_ampere():.1f}"),
     Figure(MEASURED, r"within ([\d.]+) points \(harmonic", _points("default")),
