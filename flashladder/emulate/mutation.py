@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 from flashladder import emulator
 from flashladder.arguments import NUMBERS, Parser, whole
+from flashladder.emulate.executions import launch_of
 from flashladder.emulate.kernel import forward, kernel_of, make_tensors
 from flashladder.emulator.machine.control import build_flow
 from flashladder.emulator.syntax.tree import Immediate, Instruction, Label
@@ -170,8 +171,7 @@ def shapes_of(iteration: Iteration, config: KernelConfig) -> tuple[Shape, ...]:
         return Shape(batch=1, seq_len=length, n_heads=count, d_head=config.d_head)
 
     usual = heads(1, max(config.B_r, BLOCKS * config.B_c))
-    launch = iteration.family.launch(config, make_tensors(iteration, config, usual))
-    if not launch.resident:
+    if not launch_of(iteration, config, usual).resident:
         return (usual,)
     return heads(2, 3 * config.B_c), heads(4, config.B_c), heads(1, 4 * config.B_c)
 

@@ -32,7 +32,7 @@ struct Slots {
     __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
         : cta(cta_), me(me_), group(cta_, me_), work(cta_.args) {
         const int step = static_cast<int>(gridDim.x);
-        const int tiles = cta.args.n_q_blocks * cta.args.n_heads * cta.args.batch - static_cast<int>(blockIdx.x);
+        const int tiles = work.tiles() - static_cast<int>(blockIdx.x);
         unsure = cta.args.n_kv_blocks < 4 ? 2 : cta.ragged_rows() < G::B_c ? 1 : 0;
         all = (tiles + step - 1) / step * cta.args.n_kv_blocks - 1;
     }
