@@ -29,6 +29,7 @@ from flashladder.report import (
 )
 from flashladder.report import (
     figures,
+    table_csv,
 )
 from flashladder.report import (
     plot as report_plot,
@@ -41,7 +42,7 @@ from flashladder.report import (
 )
 from flashladder.report.costs import accuracy as report_accuracy
 from flashladder.report.costs import energy as report_energy
-from flashladder.report.data import Ladder, collect
+from flashladder.report.data import HEADLINE_LENGTH, Ladder, collect
 
 REPORT = RESULTS / "report"
 BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"
@@ -52,15 +53,17 @@ def render(ladder: Ladder) -> dict[str, bytes]:
     """Every file of results/report by its name, with its bytes."""
     files = {
         "progression.md": report_tables.document(ladder).encode(),
-        "progression.csv": csv_text(report_tables.PROGRESSION, report_tables.progression(ladder)).encode(),
-        "cells.csv": csv_text(report_tables.CELLS, report_tables.cells(ladder)).encode(),
+        "progression.csv": csv_text(table_csv.PROGRESSION, table_csv.progression(ladder)).encode(),
+        "cells.csv": csv_text(table_csv.CELLS, table_csv.cells(ladder)).encode(),
     }
     if ladder.emulated:
         files["counters.md"] = report_counters.document(ladder, ladder.emulated).encode()
         rows = report_counters.csv_rows(ladder, ladder.emulated)
         files["counters.csv"] = csv_text(report_counters.COLUMNS, rows).encode()
     names = {iteration.number: short_name(iteration.slug) for iteration in ladder.iterations}
-    plot = report_plot.render(plot_series(ladder), names, report_tables.plot_subtitle(ladder))
+    plot = report_plot.render(
+        plot_series(ladder), names, report_tables.plot_subtitle(ladder), plot_levels(ladder), plot_panels(ladder)
+    )
     return {**files, **{f"{PLOT}.{suffix}": data for suffix, data in plot.items()}}
 
 
@@ -113,6 +116,33 @@ def plot_series(ladder: Ladder) -> list[report_plot.Series]:
         line = tuple(report_plot.Point(number, value) for number, value in enumerate(column, 1))
         lines.append(report_plot.Series(f"{report_tables.gpu_title(key)}, published", line, key))
     return lines
+
+
+def plot_levels(ladder: Ladder) -> list[report_plot.Level]:
+    """The libraries of README's table, across the plot; none where another machine's line is the first."""
+    machine = report_tables.headline_machine(ladder)
+    if machine is None or machine is not ladder.machines[0]:
+        return []
+    return [
+        report_plot.Level(one.title, one.summaries[HEADLINE_LENGTH].pct)
+        for one in report_tables.anchors_below(machine, "fp16")
+    ]
+
+
+def plot_panels(ladder: Ladder) -> dict[int, str]:
+    """First iteration and title of each panel: a panel per family, or two of the one that there is."""
+    firsts: dict[str, int] = {}
+    for iteration in ladder.iterations:
+        firsts.setdefault(iteration.family.name, iteration.number)
+    last = ladder.iterations[-1].number
+    if len(firsts) < 2:
+        closer = report_plot.CLOSER_FROM
+        return {1: f"iterations 1 to {closer - 1}, percent of FA2", closer: f"iterations {closer} to {last}"}
+    ends = [first - 1 for first in [*firsts.values()][1:]]
+    return {
+        first: f"{first} to {end}: family {name}"
+        for (name, first), end in zip(firsts.items(), [*ends, last], strict=True)
+    }
 
 
 def between_markers(text: str, block: str) -> str:
@@ -176,7 +206,7 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
             if not path.is_file() or path.read_bytes() != data:
                 write_atomic(path, data)
     if as_json:
-        rows = [dict(zip(report_tables.PROGRESSION, row, strict=True)) for row in report_tables.progression(ladder)]
+        rows = [dict(zip(table_csv.PROGRESSION, row, strict=True)) for row in table_csv.progression(ladder)]
         print(json.dumps({"rows": rows, "stale": problems, "refused": ladder.refused}, indent=2))
     elif check:
         print("stale" if problems else f"up to date: {len(files)} files")

@@ -23,6 +23,7 @@ from flashladder.lock.refusal import find_locked, refusal
 from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, read_lock
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, RESULTS
+from flashladder.report.anchors import Anchor, anchors_of
 from flashladder.results.files import load_as
 from flashladder.results.published import Published, load
 from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
@@ -47,7 +48,7 @@ class Machine:
     """All that counts of one folder under results/.
 
     `floors` are A/A floors per dtype in percentage points, `other_floors` those of other cards of the same model;
-    `reference` says whose FA2, under which driver, and when.
+    `reference` says whose FA2, under which driver, and when; `anchors` are the libraries timed beside the last step.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Machine:
     reference: str
     measured: Mapping[tuple[int, str], Measured]
     refused: tuple[str, ...]
+    anchors: tuple[Anchor, ...] = ()
 
     @property
     def title(self) -> str:
@@ -200,8 +202,9 @@ def machine_of(
             measured[cell] = _measured(kernel, result, published, measured.get(cell), where)
     rungs = tuple(dict.fromkeys(result.rung for _, result in results))
     reference = _reference([result for _, result in results])
-    others = _floors_of_others(folder, first)
-    return Machine(folder.name, gpu_key(first.name), first, rungs, floors, others, reference, measured, tuple(refused))
+    others, key = _floors_of_others(folder, first), gpu_key(first.name)
+    anchors = anchors_of(folder, MODE)
+    return Machine(folder.name, key, first, rungs, floors, others, reference, measured, tuple(refused), anchors)
 
 
 def second_files(folder: Path) -> list[Path]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 import io
+from itertools import pairwise
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,9 @@ PUBLISHED_STYLES: Mapping[str, tuple[str, str, tuple[int, tuple[int, ...]]]] = {
     "a100": ("#D55E00", "s", (0, (4, 2))),
     "rtx3090": ("#009E73", "^", (0, (1, 1))),
 }
+UPRIGHT_FROM = 12  # more steps than these in a panel: their values would touch
 INK, FAINT = "#222222", "#8A8A8A"
-ZOOM_FROM = 7  # iterations from here on lie within a few points of FA2 and get a panel of their own
+CLOSER_FROM = 7  # in a ladder of one family: iterations from here on lie within a few points of FA2
 STYLE: Mapping[str, Any] = {
     "svg.hashsalt": "flashladder",
     "text.parse_math": False,  # a title may hold a dollar sign
@@ -66,38 +68,58 @@ class Series:
     key: str | None = None
 
 
-def data_digest(series: Sequence[Series], names: Mapping[int, str]) -> str:
+@dataclass(frozen=True)
+class Level:
+    """A line across both panels: percent of FA2 of a library, timed beside the last step of the first series."""
+
+    label: str
+    percent: float
+
+
+def data_digest(picture: Picture) -> str:
     """SHA-256 of everything that is drawn."""
-    return sha256(
-        dump_json(
-            {
-                "series": [asdict(line) for line in series],
-                "names": {str(number): name for number, name in names.items()},
-            }
-        )
-    )
+    return sha256(dump_json(asdict(picture)))
 
 
-def render(series: Sequence[Series], names: Mapping[int, str], subtitle: str) -> dict[str, bytes]:
-    """Draws the plot.
+def render(
+    series: Sequence[Series],
+    names: Mapping[int, str],
+    subtitle: str,
+    levels: Sequence[Level] = (),
+    titles: Mapping[int, str] | None = None,
+) -> dict[str, bytes]:
+    """Draws the plot: two panels, each with a scale of its own.
 
     Args:
         series: lines to draw; measured ones come first.
         names: iteration number -> short name under the axis.
         subtitle: what was measured: GPU, dtype, length.
+        levels: libraries on the GPU of the first series; they cross the second panel.
+        titles: first iteration of each of the two panels -> its title.
 
     Returns:
         bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch).
     """
-    return dict(_drawn(tuple(series), tuple(sorted(names.items())), subtitle))
+    panels = titles or {min(names): "first steps", CLOSER_FROM: "closer to FA2"}
+    picture = Picture(tuple(series), tuple(sorted(names.items())), subtitle, tuple(levels), tuple(panels.items()))
+    return dict(_drawn(picture))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that is drawn."""
+
+    series: tuple[Series, ...]
+    names: tuple[tuple[int, str], ...]
+    subtitle: str
+    levels: tuple[Level, ...]
+    panels: tuple[tuple[int, str], ...]
 
 
 @lru_cache(maxsize=4)
-def _drawn(series: tuple[Series, ...], numbered: tuple[tuple[int, str], ...], subtitle: str) -> Mapping[str, bytes]:
+def _drawn(picture: Picture) -> Mapping[str, bytes]:
     """The plot; one process draws the same data once."""
-    names = dict(numbered)
-    description = f"percent of FA2 per iteration; data {data_digest(series, names)}"
-    return saved(lambda: _figure(series, names, subtitle), description)
+    return saved(lambda: _figure(picture), f"percent of FA2 per iteration; data {data_digest(picture)}")
 
 
 def saved(draw: Callable[[], Figure], description: str) -> dict[str, bytes]:
@@ -124,21 +146,26 @@ def rendered_by(svg: bytes) -> tuple[str, str]:
     return (release[1] if release else "", digest[1] if digest else "")
 
 
-def _figure(series: Sequence[Series], names: Mapping[int, str], subtitle: str) -> Figure:
+def _figure(picture: Picture) -> Figure:
     from matplotlib.figure import Figure
 
+    series, names = picture.series, dict(picture.names)
+    firsts = [first for first, _ in picture.panels]
     figure = Figure(figsize=(12.4, 5.6), facecolor="white")
-    left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [1.0, 1.12]})
-    figure.subplots_adjust(left=0.052, right=0.868, top=0.822, bottom=0.212, wspace=0.13)
-    figure.text(0.052, 0.945, "Steps of a FlashAttention-2 forward kernel", fontsize=15, fontweight="bold")
-    figure.text(0.052, 0.898, subtitle, fontsize=9.5, color="#555555")
-    _panel(left, series, names, sorted(names), "all iterations, percent of FA2")
-    late = [number for number in sorted(names) if number >= ZOOM_FROM] or sorted(names)
-    _panel(right, series, names, late, f"iterations {late[0]} to {late[-1]}, closer")
-    right.set_ylim(*_zoom_limits(series))
-    left.set_ylim(0, max(right.get_ylim()[1], 110))
-    _values(right, series)
-    _end_labels(right, series)
+    spans = [[n for n in names if first <= n < end] for first, end in pairwise((*firsts, max(names) + 1))]
+    widths = [2.5 + len(numbers) for numbers in spans]
+    panels = figure.subplots(1, len(spans), gridspec_kw={"width_ratios": widths})
+    figure.subplots_adjust(left=0.052, right=0.868, top=0.822, bottom=0.212, wspace=0.46)
+    figure.text(0.052, 0.945, "Steps of an attention forward kernel", fontsize=15, fontweight="bold")
+    figure.text(0.052, 0.898, picture.subtitle, fontsize=9.5, color="#555555")
+    for axes, numbers, (_, title) in zip(panels, spans, picture.panels, strict=True):
+        levels = picture.levels if axes is panels[-1] else ()
+        _panel(axes, series, names, numbers, title)
+        axes.set_ylim(*_limits(series, numbers, levels))
+        for level in levels:
+            axes.axhline(level.percent, color=INK, linewidth=0.9, linestyle=(0, (6, 3)), zorder=1.4)
+        _values(axes, series, numbers)
+        _end_labels(axes, series, numbers, levels)
     return figure
 
 
@@ -189,51 +216,51 @@ def _style(line: Series, index: int) -> tuple[str, str, Any]:
     return PUBLISHED_STYLES[line.key]
 
 
-def _zoom_limits(series: Sequence[Series]) -> tuple[float, float]:
-    """Multiples of 5 % around everything in the closer panel, intervals and value labels included."""
-    points = [point for line in series for point in line.points if point.iteration >= ZOOM_FROM]
-    low = min([100.0, *(point.percent if point.low is None else point.low for point in points)])
-    high = max([100.0, *(point.percent if point.high is None else point.high for point in points)])
-    return 5 * ((low - 0.5) // 5), 5 * ((high + 1.2) // 5 + 1)
+def _limits(series: Sequence[Series], numbers: Sequence[int], levels: Sequence[Level]) -> tuple[float, float]:
+    """Multiples of 5 % around everything in a panel, FA2, intervals and value labels included; zero if it is near."""
+    points = [point for line in series for point in line.points if point.iteration in numbers]
+    across = [100.0, *(level.percent for level in levels)]
+    low = min([*across, *(point.percent if point.low is None else point.low for point in points)])
+    high = max([*across, *(point.percent if point.high is None else point.high for point in points)])
+    room = (high - low) * (0.16 if len(numbers) > UPRIGHT_FROM else 0.09)
+    return max(0.0, 5 * ((low - room / 2) // 5)), 5 * ((high + room) // 5 + 1)
 
 
-def _values(axes: Axes, series: Sequence[Series]) -> None:
-    """Writes the percentages of the first measured line above its points, or below where another line is in the way."""
+def _values(axes: Axes, series: Sequence[Series], numbers: Sequence[int]) -> None:
+    """Writes the percentages of the first measured line above its points, upright where they stand close."""
     from matplotlib.patheffects import withStroke
 
     if not series or series[0].key is not None:
         return
-    low, high = axes.get_ylim()
-    room = (high - low) * 0.075
-    others = {(point.iteration, point.percent) for line in series[1:] for point in line.points}
+    upright = len(numbers) > UPRIGHT_FROM
     for point in series[0].points:
-        if point.iteration < ZOOM_FROM:
+        if point.iteration not in numbers:
             continue
-        top = point.percent if point.high is None else point.high
-        bottom = point.percent if point.low is None else point.low
-        taken = any(number == point.iteration and 0 < percent - point.percent < room for number, percent in others)
         axes.annotate(
-            f"{point.percent:.1f}", (point.iteration, bottom if taken else top), xytext=(0, -5 if taken else 5),
-            textcoords="offset points", ha="center", va="top" if taken else "bottom", fontsize=8.2,
-            color=MEASURED_COLORS[0], fontweight="bold", zorder=4,
+            f"{point.percent:.1f}", (point.iteration, point.percent if point.high is None else point.high),
+            xytext=(0, 6), textcoords="offset points", ha="center", va="bottom", fontsize=8.2,
+            rotation=90 if upright else 0, color=MEASURED_COLORS[0], fontweight="bold", zorder=4,
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )  # fmt: skip
 
 
-def _end_labels(axes: Axes, series: Sequence[Series]) -> None:
-    """Names the lines at their right end, moved apart where they would touch."""
+def _end_labels(axes: Axes, series: Sequence[Series], numbers: Sequence[int], levels: Sequence[Level]) -> None:
+    """Names the libraries, and the lines that end in a panel, at its right side, moved apart where they would touch."""
     low, high = axes.get_ylim()
     gap = (high - low) * 0.105
-    ends = sorted((line.points[-1].percent, index) for index, line in enumerate(series) if line.points)
+    ends = [(level.percent, f"{level.label}\n{level.percent:.1f} %", INK, "normal") for level in levels]
+    for index, line in enumerate(series):
+        if line.points and (last := line.points[-1]).iteration in numbers:
+            text = f"{line.label}\n{last.iteration}: {last.percent:.1f} %"
+            ends.append((last.percent, text, _style(line, index)[0], "bold" if line.key is None else "normal"))
+    ends.sort()
     placed: list[float] = []
-    for percent, _ in ends:
+    for percent, *_ in ends:
         placed.append(max(percent, placed[-1] + gap) if placed else percent)
     over = max(0.0, placed[-1] + gap * 0.3 - high) if placed else 0.0
-    for (percent, index), y in zip(ends, placed, strict=True):
-        line = series[index]
-        color, _, _ = _style(line, index)
+    for (percent, text, color, weight), y in zip(ends, placed, strict=True):
         axes.annotate(
-            f"{line.label}\n{line.points[-1].iteration}: {percent:.1f} %", (1, percent), (1.008, y - over),
-            xycoords=("axes fraction", "data"), textcoords=("axes fraction", "data"), color=color, fontsize=8.8,
-            va="center", fontweight="bold" if line.key is None else "normal", annotation_clip=False,
+            text, (1, percent), (1.012, y - over), xycoords=("axes fraction", "data"),
+            textcoords=("axes fraction", "data"), color=color, fontsize=8.8, va="center", fontweight=weight,
+            annotation_clip=False,
         )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Tables of the report as text: Markdown for people (README, results/report/progression.md), CSV for programs.
+"""Tables of the report as Markdown, for people: README, results/report/progression.md.
 
-Columns are named once, here. Percentages are of FA2's speed, so that more is better and 100 is FA2; a dash means that
-there is no such number, never zero. Nothing to run here; `invoke report` does.
+Percentages are of FA2's speed, so that more is better and 100 is FA2; a dash means that there is no such number, never
+zero. Below the steps stand the libraries that the last of them was timed beside. Nothing to run here; `invoke report`
+does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from flashladder.columns import markdown
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
 from flashladder.names import PUBLISHED_GPU
+from flashladder.report.anchors import Anchor
 from flashladder.report.claims import section
 from flashladder.report.data import HEADLINE_LENGTH, MODE, Ladder, Machine, Row
 from flashladder.results.published import Statistic
@@ -21,18 +23,6 @@ from flashladder.results.schema import Summary
 DASH = "–"
 NOT_RUN = "not run here"  # by a GPU that the step's family does not run on
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
-PROGRESSION = (
-    "machine", "gpu", "rung", "mode", "dtype", "configs_of", "iteration", "title", "config", "tflops_seq4096",
-    "fa2_tflops_seq4096", "sm_clock_mhz_seq4096", "pct_of_fa2_seq4096", "pct_low_seq4096", "pct_high_seq4096",
-    "verdict_seq4096", "pct_of_fa2_hmean", "pct_low_hmean", "pct_high_hmean", "a_a_floor_points",
-    "published_a100_pct_seq4096", "published_a100_pct_hmean", "published_rtx3090_pct_seq4096",
-    "published_rtx3090_pct_hmean", "registers", "spill_store_bytes", "spill_load_bytes", "text_sha256",
-)  # fmt: skip
-CELLS = (
-    "machine", "gpu", "rung", "mode", "iteration", "config", "dtype", "seq_len", "batch", "n_heads", "d_head", "tflops",
-    "fa2_tflops", "kernel_us", "fa2_us", "pct_of_fa2", "pct_low", "pct_high", "verdict", "n_pairs", "dropped_share",
-    "sm_clock_mhz", "text_sha256",
-)  # fmt: skip
 
 
 def plain(name: str) -> str:
@@ -73,7 +63,36 @@ def table(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str |
         header += [f"{gpu} TFLOP/s", f"{gpu} % of FA2", "95 % interval", "harmonic mean"]
     for key in ladder.published.gpus:
         header += [f"{gpu_title(key)} %", "harmonic mean"]
-    return markdown([*header, "registers", "spills, B"], [_cells(ladder, machine, row) for row in rows])
+    lines = [_cells(ladder, machine, row) for row in rows]
+    lines += [
+        _fitted(_anchor_cells(machine, one), len(header) + 2) for one in anchors_below(machine, dtype, configs_of)
+    ]
+    return markdown([*header, "registers", "spills, B"], lines)
+
+
+def anchors_below(machine: Machine | None, dtype: str, configs_of: str | None = None) -> list[Anchor]:
+    """The libraries below a table: of the machine's own configurations, which they were timed beside."""
+    if machine is None or configs_of not in (None, machine.key):
+        return []
+    return [one for one in machine.anchors if one.dtype == dtype and HEADLINE_LENGTH in one.summaries]
+
+
+def _anchor_cells(machine: Machine | None, anchor: Anchor) -> list[str]:
+    """A library's line, as far as it has one."""
+    summary = anchor.summaries[HEADLINE_LENGTH]
+    return [
+        "",
+        anchor.title,
+        f"{machine.tflops(summary):.1f}" if machine else DASH,
+        f"**{summary.pct:.1f}**",
+        f"{summary.pct_low:.1f} to {summary.pct_high:.1f}",
+        f"{anchor.mean.pct:.1f}" if anchor.mean else DASH,
+    ]
+
+
+def _fitted(cells: list[str], width: int) -> list[str]:
+    """`cells` cut, or filled up with dashes, to the width of a table."""
+    return [*cells, *[DASH] * (width - len(cells))][:width]
 
 
 def _cells(ladder: Ladder, machine: Machine | None, row: Row) -> list[str]:
@@ -160,7 +179,8 @@ def readme_table(ladder: Ladder, machine: Machine | None) -> str:
         full = _cells(ladder, machine, row)
         theirs = [ladder.published.find(row.iteration.number, key, "seq4096") for key in ladder.published.gpus]
         rows.append([*full[: 2 + n_measured], *(f"{cell.value:.1f}" if cell else DASH for cell in theirs)])
-    return markdown(header, rows)
+    below = (_anchor_cells(machine, one)[: 2 + n_measured] for one in anchors_below(machine, "fp16"))
+    return markdown(header, [*rows, *(_fitted(cells, len(header)) for cells in below)])
 
 
 def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
@@ -202,7 +222,7 @@ def document(ladder: Ladder) -> str:
     if not ladder.machines:
         parts += ["## Published", caption(ladder, None, "fp16"), table(ladder, None, "fp16")]
     for machine in ladder.machines:
-        for dtype, configs_of in _sets(ladder, machine):
+        for dtype, configs_of in sets_of(ladder, machine):
             title = f"## {plain(machine.title)}, {dtype}, configurations of the {gpu_title(configs_of)}"
             parts += [title, caption(ladder, machine, dtype, configs_of), table(ladder, machine, dtype, configs_of)]
             parts += ["Percent of FA2 by sequence length:", _by_length(ladder, machine, dtype, configs_of)]
@@ -212,7 +232,7 @@ def document(ladder: Ladder) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _sets(ladder: Ladder, machine: Machine) -> Iterator[tuple[str, str]]:
+def sets_of(ladder: Ladder, machine: Machine) -> Iterator[tuple[str, str]]:
     """(dtype, GPU key of the configurations) of every table of a machine that has something in it."""
     own = machine.key or PUBLISHED_GPU
     for dtype in DTYPES:
@@ -228,55 +248,10 @@ def _by_length(ladder: Ladder, machine: Machine, dtype: str, configs_of: str) ->
         summaries = row.measured.summaries if row.measured else {}
         found = [f"{summaries[length].pct:.1f}" if length in summaries else DASH for length in lengths]
         lines.append([str(row.iteration.number), f"`{row.config}`", *found])
+    for one in anchors_below(machine, dtype, configs_of):
+        found = [f"{one.summaries[length].pct:.1f}" if length in one.summaries else DASH for length in lengths]
+        lines.append(["", one.title, *found])
     return markdown(["#", "Configuration", *map(str, lengths)], lines)
-
-
-def progression(ladder: Ladder) -> list[tuple[object, ...]]:
-    """Rows of progression.csv: one per machine, dtype, set of configurations and iteration."""
-    sets: list[tuple[Machine | None, str, str]] = [
-        (machine, dtype, key) for machine in ladder.machines for dtype, key in _sets(ladder, machine)
-    ]
-    return [
-        _progression_row(ladder, machine, dtype, key, row)
-        for machine, dtype, key in sets or [(None, "fp16", PUBLISHED_GPU)]
-        for row in ladder.rows(machine, dtype, key)
-    ]
-
-
-def _progression_row(ladder: Ladder, machine: Machine | None, dtype: str, key: str, row: Row) -> tuple[object, ...]:
-    summary, mean, locked = headline(row), row.measured.mean if row.measured else None, row.locked
-    cells = [ladder.published.find(row.iteration.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
-    published = [cell.value if cell else None for cell in cells]
-    where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
-    fa2 = machine.fa2(dtype) if machine else None
-    timed = (
-        (rounded(machine.tflops(summary)), rounded(fa2[1]), rounded(summary.sm_clock_mhz, 0), rounded(summary.pct),
-         rounded(summary.pct_low), rounded(summary.pct_high), summary.verdict)
-        if machine and fa2 and summary else (None,) * 7
-    )  # fmt: skip
-    means = (rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3
-    floor = rounded(machine.floors.get(dtype)) if machine else None
-    code = (
-        (locked.registers, locked.spill_stores, locked.spill_loads, locked.text_sha256) if locked else (None,) * 4
-    )  # fmt: skip
-    iteration = row.iteration
-    return (*where, dtype, key, iteration.number, iteration.title, row.config, *timed, *means, floor, *published, *code)
-
-
-def cells(ladder: Ladder) -> list[tuple[object, ...]]:
-    """Rows of cells.csv: every measured kernel at every length."""
-    return [
-        (
-            machine.name, machine.gpu.name, "+".join(machine.rungs), MODE, number, config, one.dtype, length,
-            one.shape.batch, one.shape.n_heads, one.shape.d_head, rounded(one.tflops), rounded(one.reference_tflops),
-            rounded(one.kernel_us), rounded(one.reference_us), rounded(one.pct), rounded(one.pct_low),
-            rounded(one.pct_high), one.verdict, one.n_pairs, rounded(one.dropped_share), rounded(one.sm_clock_mhz, 0),
-            measured.kernel.text_sha256,
-        )
-        for machine in ladder.machines
-        for (number, config), measured in sorted(machine.measured.items())
-        for length, one in sorted(measured.summaries.items())
-    ]  # fmt: skip
 
 
 def rounded(value: float | None, digits: int = 3) -> str | None:

@@ -21,6 +21,7 @@ from flashladder.bench.timing import RUN_UP, Arm, warm_up
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.report import data as report_data
+from flashladder.report import table_csv
 from flashladder.report import tables as report_tables
 from flashladder.report.tables import headline
 from flashladder.results import derive as summaries
@@ -158,7 +159,7 @@ def test_only_the_grids_batch_and_heads_stand_in_a_table(tmp_path: Path) -> None
         row = ladder.rows(ladder.machines[0], "fp16")[0]
         summary = headline(row)
         assert (summary.shape.batch if summary else None) == expected
-        assert all(cell[report_tables.CELLS.index("batch")] == 16 for cell in report_tables.cells(ladder))
+        assert all(cell[table_csv.CELLS.index("batch")] == 16 for cell in table_csv.cells(ladder))
 
 
 @pytest.mark.parametrize("names", [("bench.json.gz", "bench_more.json.gz"), ("bench_more.json.gz", "bench.json.gz")])
@@ -212,11 +213,11 @@ def test_tflops_of_rows_with_equal_ratios_are_equal(tmp_path: Path) -> None:
     ladder = report_data.collect(fixture.folder)
     lines = report_tables.table(ladder, ladder.machines[0], "fp16").splitlines()
     assert [line.split("|")[3].strip() for line in lines[2:4]] == ["240.0", "240.0"]  # of the median, 300.2
-    rows = {row[4]: dict(zip(report_tables.CELLS, row, strict=True)) for row in report_tables.cells(ladder)}
+    rows = {row[4]: dict(zip(table_csv.CELLS, row, strict=True)) for row in table_csv.cells(ladder)}
     assert float(str(rows[2]["tflops"])) == pytest.approx(1.1 * float(str(rows[1]["tflops"])), rel=1e-3)
     caption = report_tables.caption(ladder, ladder.machines[0], "fp16")
     assert "one figure for FA2, 300.2: the median of what it reached beside the kernels (300.2 to 330.2)" in caption
-    progression = [dict(zip(report_tables.PROGRESSION, row, strict=True)) for row in report_tables.progression(ladder)]
+    progression = [dict(zip(table_csv.PROGRESSION, row, strict=True)) for row in table_csv.progression(ladder)]
     assert progression[0]["tflops_seq4096"] == progression[1]["tflops_seq4096"]
     assert {row["fa2_tflops_seq4096"] for row in progression[:16]} == {"300.150"}
 

@@ -23,6 +23,7 @@ from flashladder.report import (
 )
 from flashladder.report import (
     figures,
+    table_csv,
 )
 from flashladder.report import (
     plot as report_plot,
@@ -77,7 +78,7 @@ def test_a_row_joins_measurement_lock_and_publication(ladder: report_data.Ladder
 
 def test_every_iteration_has_one_row_in_every_table(ladder: report_data.Ladder) -> None:
     rows = list(csv.DictReader(io.StringIO(csv_text(
-        report_tables.PROGRESSION, report_tables.progression(ladder)))))  # fmt: skip
+        table_csv.PROGRESSION, table_csv.progression(ladder)))))  # fmt: skip
     own = [row for row in rows if row["configs_of"] == "h200"]
     assert [int(row["iteration"]) for row in own] == list(range(1, 28))
     assert all(row["text_sha256"] == row["pct_of_fa2_seq4096"] == "" for row in own[len(TIMED) :])
@@ -88,8 +89,8 @@ def test_every_iteration_has_one_row_in_every_table(ladder: report_data.Ladder) 
 
 
 def test_cells_hold_every_length(ladder: report_data.Ladder) -> None:
-    assert len(report_tables.cells(ladder)) == len(TIMED) * 6
-    assert all(len(row) == len(report_tables.CELLS) for row in report_tables.cells(ladder))
+    assert len(table_csv.cells(ladder)) == len(TIMED) * 6
+    assert all(len(row) == len(table_csv.CELLS) for row in table_csv.cells(ladder))
 
 
 def test_caption_names_gpu_rung_floor_and_what_is_only_published(ladder: report_data.Ladder) -> None:

@@ -1,0 +1,75 @@
+"""What the ladder is compared with besides FA2: cuDNN and FA4, from the sweep that timed them beside its last step.
+
+Why: percent of FA2 says how far a step has come, not whether something faster can be installed. A library's speed
+belongs to the run in which it was timed in turn with FA2, so that each machine's rows come from one file: of the
+machine's committed sweeps with references that which goes farthest up the ladder.
+
+Nothing to run here; `invoke report` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashladder.errors import FlashladderError
+from flashladder.ladder.grid import grid_names, load_grid
+from flashladder.names import REFERENCES
+from flashladder.results.files import load_as
+from flashladder.results.schema import BenchResult, Mean, Summary
+
+TITLES = dict(zip(REFERENCES, ("cuDNN", "FA4", "flash-attn"), strict=True))
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A library in one dtype: its summaries by sequence length, and their harmonic mean."""
+
+    name: str
+    version: str
+    dtype: str
+    summaries: Mapping[int, Summary]
+    mean: Mean | None
+
+    @property
+    def title(self) -> str:
+        """``cuDNN 9.19.0``."""
+        return f"{TITLES[self.name]} {self.version}".strip()
+
+
+def last_sweep(folder: Path, mode: str) -> BenchResult | None:
+    """Of a machine's sweeps with references that whose last step is the ladder's farthest; None where there is none.
+
+    A file that cannot be read is none: the gate says so, and here a row is missing.
+    """
+    found: list[tuple[int, BenchResult]] = []
+    for name in grid_names():
+        path = folder / f"{name}.json.gz"
+        if not path.is_file() or not load_grid(name).references:
+            continue
+        try:
+            result = load_as(path, BenchResult)
+        except FlashladderError:
+            continue
+        if (result.mode, result.purpose) == (mode, "report") and result.references and result.kernels:
+            found.append((max(kernel.iteration for kernel in result.kernels.values()), result))
+    return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def anchors_of(folder: Path, mode: str) -> tuple[Anchor, ...]:
+    """The libraries of a machine's last sweep, in the order of that file, each in the dtypes that it was timed in."""
+    result = last_sweep(folder, mode)
+    if result is None:
+        return ()
+    timed = dict.fromkeys((one.kernel, one.dtype) for one in result.summaries if one.kernel in result.references)
+    return tuple(
+        Anchor(
+            name,
+            (result.references[name].version or "").partition(",")[0],
+            dtype,
+            {one.shape.seq_len: one for one in result.summaries if (one.kernel, one.dtype) == (name, dtype)},
+            next((one for one in result.means if (one.kernel, one.dtype) == (name, dtype)), None),
+        )
+        for name, dtype in timed
+    )

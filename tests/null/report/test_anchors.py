@@ -1,0 +1,82 @@
+"""Libraries below the steps: which sweep they come from, and where they stand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+import shutil
+
+import pytest
+
+from flashladder.paths import RESULTS
+from flashladder.report import command as report
+from flashladder.report import data as report_data
+from flashladder.report import plot as report_plot
+from flashladder.report import tables as report_tables
+from flashladder.report.anchors import anchors_of
+from flashladder.results.files import load_as
+from flashladder.results.schema import BenchResult
+
+HOPPER = RESULTS / "h200" / "hopper.json.gz"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A machine's folder with two sweeps beside libraries: 17 to 19, and 19 to 24."""
+    for name in ("beyond.json.gz", "hopper.json.gz"):
+        shutil.copy(RESULTS / "h200" / name, tmp_path / name)
+    return tmp_path
+
+
+def test_they_are_those_beside_the_farthest_step(folder: Path) -> None:
+    result = load_as(HOPPER, BenchResult)
+    found = anchors_of(folder, report_data.MODE)
+    assert {(one.name, one.dtype) for one in found} == {(a, b) for a in ("cudnn", "fa4") for b in ("fp16", "bf16")}
+    for one in found:
+        theirs = [each for each in result.summaries if (each.kernel, each.dtype) == (one.name, one.dtype)]
+        assert {length: each.pct for length, each in one.summaries.items()} == {
+            each.shape.seq_len: each.pct for each in theirs
+        }
+    assert {one.title for one in found} == {"cuDNN 9.19.0", "FA4 4.0.0b36"}
+    (folder / "hopper.json.gz").unlink()
+    assert {one.name for one in anchors_of(folder, report_data.MODE)} == {"cudnn"}
+
+
+def test_a_sweep_that_cannot_be_read_or_has_another_mode_is_none(folder: Path) -> None:
+    (folder / "hopper.json.gz").write_bytes(b"not gzip")
+    assert {one.name for one in anchors_of(folder, report_data.MODE)} == {"cudnn"}
+    assert anchors_of(folder, "event-locked") == ()
+
+
+def test_they_stand_below_the_steps_and_only_beside_the_machines_own_configurations() -> None:
+    ladder = report_data.collect()
+    machine = report_tables.headline_machine(ladder)
+    assert machine is not None
+    n_libraries = len({one.name for one in machine.anchors})
+    assert n_libraries > 1
+    lines = report_tables.readme_table(ladder, machine).splitlines()
+    below = lines[2 + len(ladder.iterations) :]
+    assert [line.split("|")[2].split()[0] for line in below] == ["cuDNN", "FA4"]
+    fp16 = {one.title: one.summaries[4096].pct for one in machine.anchors if one.dtype == "fp16"}
+    for line, (title, pct) in zip(below, fp16.items(), strict=True):
+        assert title in line
+        assert f"**{pct:.1f}**" in line
+        assert len(line.split("|")) == len(lines[0].split("|"))
+    for dtype in ("fp16", "bf16"):
+        assert report_tables.table(ladder, machine, dtype).count("cuDNN") == 1
+        assert "cuDNN" not in report_tables.table(ladder, machine, dtype, "a100")
+    assert "cuDNN" not in report_tables.table(ladder, replace(machine, anchors=()), "fp16")
+
+
+def test_the_plot_draws_them_and_a_panel_for_each_family() -> None:
+    ladder = report_data.collect()
+    levels = report.plot_levels(ladder)
+    assert [level.label.split()[0] for level in levels] == ["cuDNN", "FA4"]
+    panels = report.plot_panels(ladder)
+    assert [*panels] == [1, 20]
+    names = dict.fromkeys(range(1, 25), "step")
+    points = tuple(report_plot.Point(n, 80.0 + n) for n in names)
+    lines = [report_plot.Series("made up", points)]
+    with_levels, without = (report_plot.render(lines, names, "made up", drawn, panels)["svg"] for drawn in (levels, []))
+    assert report_plot.rendered_by(with_levels)[1] != report_plot.rendered_by(without)[1]
+    assert with_levels.count(b"stroke-dasharray: 5.4,2.7") == without.count(b"stroke-dasharray: 5.4,2.7") + len(levels)
