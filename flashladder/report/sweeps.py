@@ -68,6 +68,7 @@ def page(result: BenchResult) -> str:
         parts += [
             f"## {dtype}, percent of FA2's speed; A/A floor {result.floors_pct[dtype]:.2f} points",
             _table(own, result),
+            _over_libraries(own, result),
         ]
     parts += [
         LEGEND,
@@ -105,6 +106,30 @@ def _table(own: list[Summary], result: BenchResult) -> str:
             )
         )
     return markdown(header, lines)
+
+
+def _over_libraries(own: list[Summary], result: BenchResult) -> str:
+    """How many times as fast as the fastest library each kernel is, per length; empty without a library.
+
+    Both were timed in turn with FA2, whose share cancels out.
+    """
+    best: dict[int, Summary] = {}
+    for one in own:
+        if one.kernel in result.references and one.pct > getattr(best.get(one.shape.seq_len), "pct", 0.0):
+            best[one.shape.seq_len] = one
+    kernels = dict.fromkeys(one.kernel for one in own if one.kernel in result.kernels)
+    if not best:
+        return ""
+    lengths = sorted({one.shape.seq_len for one in own})
+    lines = []
+    for key in kernels:
+        found = {one.shape.seq_len: one.pct for one in own if one.kernel == key}
+        times = [f"{found[n] / best[n].pct:.3f}" if n in found and n in best else DASH for n in lengths]
+        lines.append((*named(key, result.kernels), *times))
+    lines.append(("fastest", DASH, *(best[n].kernel if n in best else DASH for n in lengths)))
+    return "Times as fast as the fastest library:\n\n" + markdown(
+        ("#", "configuration", *(f"S = {length}" for length in lengths)), lines
+    )
 
 
 def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
