@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.grid import grid_names, load_grid
-from flashladder.names import REFERENCES
+from flashladder.names import HEADLINE_LENGTH, REFERENCES
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult, Mean, Summary
 
+Fa2 = tuple[float, float, float]  # TFLOP/s of FA2 beside kernels of one run: least, median, most
 TITLES = dict(zip(REFERENCES, ("cuDNN", "FA4", "flash-attn"), strict=True))
 
 
@@ -31,11 +33,27 @@ class Anchor:
     dtype: str
     summaries: Mapping[int, Summary]
     mean: Mean | None
+    fa2: Fa2 | None = None
+
+    @property
+    def tflops(self) -> float | None:
+        """TFLOP/s at S = 4096: the ratio times the run's one figure for FA2, as of a step of that run."""
+        return None if self.fa2 is None else self.summaries[HEADLINE_LENGTH].pct / 100 * self.fa2[1]
 
     @property
     def title(self) -> str:
         """``cuDNN 9.19.0``."""
         return f"{TITLES[self.name]} {self.version}".strip()
+
+
+def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
+    """FA2 at S = 4096 beside the kernels of a run; None where none of them was timed there."""
+    found = [
+        one.reference_tflops
+        for one in result.summaries
+        if (one.dtype, one.shape.seq_len) == (dtype, HEADLINE_LENGTH) and one.kernel in result.kernels
+    ]
+    return (min(found), median(found), max(found)) if found else None
 
 
 def last_sweep(folder: Path, mode: str) -> BenchResult | None:
@@ -70,6 +88,7 @@ def anchors_of(folder: Path, mode: str) -> tuple[Anchor, ...]:
             dtype,
             {one.shape.seq_len: one for one in result.summaries if (one.kernel, one.dtype) == (name, dtype)},
             next((one for one in result.means if (one.kernel, one.dtype) == (name, dtype)), None),
+            fa2_of(result, dtype),
         )
         for name, dtype in timed
     )

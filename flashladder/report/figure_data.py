@@ -20,9 +20,9 @@ from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.iteration import load_all
 from flashladder.located import first_problem
 from flashladder.lock.schema import read_lock
-from flashladder.names import PUBLISHED_GPU
+from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import CONFIGS, RESULTS
-from flashladder.report.data import HEADLINE_LENGTH, Ladder, Machine, second_files
+from flashladder.report.data import Ladder, Machine, second_files
 from flashladder.report.tables import headline, headline_machine
 from flashladder.results.files import load_as, read_json
 from flashladder.results.published import number, read_csv

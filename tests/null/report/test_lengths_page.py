@@ -7,8 +7,9 @@ import re
 
 from analysis.page import lengths, progression
 from flashladder.ladder.iteration import load_all
+from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS
-from flashladder.report.data import HEADLINE_LENGTH, collect
+from flashladder.report.data import collect
 from flashladder.report.page.book import Book
 from flashladder.results.files import load_result
 from flashladder.results.schema import BenchResult

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.names import HEADLINE_LENGTH
 from flashladder.report import sweeps as report_sweeps
-from flashladder.report.data import HEADLINE_LENGTH
 from flashladder.results.files import write_result
 from flashladder.results.origin import Reference
 from flashladder.results.schema import BenchResult
