@@ -3,7 +3,7 @@
 Why: a timer that nobody checks is an opinion; two that share no code with ours are a measurement. NVBench times each
 launch alone with CUDA events and a cold L2; ncu reads the GPU's own duration, caches flushed, clocks left alone. Both
 run `flashladder.bench.opinion_program` in a process of its own. A tool that is missing or refused is one line, no
-failure.
+failure. Torch's own timer and events without a flush are `flashladder.bench.doubt.timers`.
 
 Used by `flashladder.bench.second_opinion`.
 """
@@ -18,6 +18,7 @@ import tempfile
 
 import numpy as np
 
+from flashladder.bench.doubt.timers import ask_torch, ask_warm
 from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.references import BACKENDS
 from flashladder.errors import FlashladderError
@@ -30,7 +31,7 @@ from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, TENSOR
 from flashladder.results.samples import Method, Opinion, Timings
 
 SAMPLES = 12  # of one turn under NVBench
-ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24}  # ncu gives one sample in a turn
+ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24, "torch": 12, "warm": 12}  # ncu and torch: a sample a turn
 SAMPLE_TIMES = "nv/json/bin:nv/cold/sample_times"
 METRICS = (DURATION, CYCLES, INSTRUCTIONS, TENSOR)
 FAMILIES = {"fa2": r"pytorch_flash::", "flash-attn": r"flash::", "cudnn": r"cudnn", "fa4": r"kernel_cutlass|flash_attn"}
@@ -191,4 +192,6 @@ def _opinion(method: Method, version: str, rounds: Rounds, timings: tuple[Timing
     )
 
 
-ASK: Mapping[Method, Callable[[Rounds, float], Opinion]] = {"nvbench": ask_nvbench, "ncu": ask_ncu}
+ASK: Mapping[Method, Callable[[Rounds, float], Opinion]] = {
+    "nvbench": ask_nvbench, "ncu": ask_ncu, "torch": ask_torch, "warm": ask_warm,
+}  # fmt: skip

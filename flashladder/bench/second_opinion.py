@@ -1,4 +1,4 @@
-"""Do other timers agree? The paired timer's ratios to FA2 beside NVBench's and Nsight Compute's, with intervals.
+"""Do other timers agree? The paired timer's ratios to FA2 beside those of other tools, with intervals.
 
 Why: a systematic error of the paired timer would be in every table; tools that share no code with it would not make the
 same one. Ratios of another tool: each sample against the median of FA2's in the same round, their median, and a 95 %
@@ -7,6 +7,7 @@ of the measurement protocol); else they differ. By how much is told in either ca
 
 Run:
     python -m flashladder.bench 1 7 16 --seq-lens 4096 --method nvbench ncu --out opinions.json.gz    # needs a GPU
+    python -m flashladder.bench 27 --references cudnn fa4 --method nvbench ncu torch warm --out doubt.json.gz
     python -m flashladder.bench.second_opinion opinions.json.gz       # prints the table; exit 1 when it does not follow
 """
 
@@ -18,6 +19,8 @@ import sys
 
 import numpy as np
 
+from flashladder.bench.doubt.better import advantages, by_round, render
+from flashladder.bench.doubt.timers import held_up
 from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.opinion_tools import ASK, ROUNDS
 from flashladder.bench.references import FA2
@@ -34,13 +37,15 @@ TIMEOUT_S = 240.0  # of one tool at one dtype and shape
 Cell = tuple[str, str, Shape]
 
 
-def ask(paired: BenchResult, methods: Sequence[Method], timeout_s: float = TIMEOUT_S) -> SecondOpinionResult:
+def ask(
+    paired: BenchResult, methods: Sequence[Method], timeout_s: float = TIMEOUT_S, rounds: int | None = None
+) -> SecondOpinionResult:
     """Has every cell of a fresh paired result timed by other tools; a tool that cannot is left out with its reason."""
     opinions: list[Opinion] = []
     left_out: dict[str, None] = {}
     for method in methods:
         try:
-            opinions += [ASK[method](one, timeout_s) for one in _rounds(paired, ROUNDS[method])]
+            opinions += [ASK[method](one, timeout_s) for one in _rounds(paired, rounds or ROUNDS[method])]
         except FlashladderError as error:
             left_out[f"{method}: {error}"] = None
     return derive(
@@ -88,7 +93,7 @@ def _agreement(opinion: Opinion, timings: Timings, paired: Summary, floor: float
         FlashladderError: FA2 was not timed in one of the rounds.
     """
     fa2 = opinion.of(FA2)
-    medians = _by_round(fa2) if fa2 else {}
+    medians = by_round(fa2) if fa2 else {}
     if lacking := set(timings.rounds) - medians.keys():
         raise FlashladderError(f"{opinion.method} has no time of FA2", where=timings.subject, found=min(lacking))
     ratios = log_ratios([medians[number] for number in timings.rounds], timings.us)
@@ -108,12 +113,6 @@ def _agreement(opinion: Opinion, timings: Timings, paired: Summary, floor: float
         off_pct=100.0 * (pct / paired.pct - 1.0),
         agrees=low <= paired.pct_high * floor and paired.pct_low <= high * floor,
     )
-
-
-def _by_round(timings: Timings) -> dict[int, float]:
-    """Median of each round in microseconds."""
-    numbers, times = np.asarray(timings.rounds), np.asarray(timings.us)
-    return {number: float(np.median(times[numbers == number])) for number in dict.fromkeys(timings.rounds)}
 
 
 def problems(result: SecondOpinionResult) -> list[str]:
@@ -161,6 +160,7 @@ def table(result: SecondOpinionResult) -> str:
         for one in result.paired.summaries:
             if (one.dtype, one.shape) == (dtype, shape):
                 lines += [one.kernel, f"{head}  beside the paired timer", *_rows(result, one)]
+    lines += [*render(advantages(result)), ""]
     intervals = "95 %: paired over pairs, others over rounds beside FA2; agree: they meet, give or take the A/A floor"
     return "\n".join([*lines, intervals, *(f"left out: {line}" for line in result.left_out)])
 
@@ -176,6 +176,7 @@ def _rows(result: SecondOpinionResult, paired: Summary) -> list[str]:
                 if (other.method, other.dtype, other.shape) == (one.method, one.dtype, one.shape)
             )
             told = f"{'agree' if one.agrees else 'differ'} ({one.off_pct:+.2f} %)"
+            told += "; the host's time" if held_up(opinion.of(one.kernel)) else ""
             rows.append(_row(one.method, opinion.mode, one, _clock(opinion.of(one.kernel)), told))
     return rows
 
@@ -205,7 +206,7 @@ def verify(path: Path) -> SecondOpinionResult:
     return result
 
 
-def compare(out: Path | None, paired: BenchResult, methods: Sequence[Method]) -> None:
+def compare(out: Path | None, paired: BenchResult, methods: Sequence[Method], rounds: int | None = None) -> None:
     """Asks the tools, writes the result and prints its table.
 
     Raises:
@@ -214,7 +215,7 @@ def compare(out: Path | None, paired: BenchResult, methods: Sequence[Method]) ->
     import torch
 
     torch.cuda.empty_cache()  # the tools' processes need the memory
-    result = ask(paired, methods)
+    result = ask(paired, methods, rounds=rounds)
     if out is not None:
         write_result(out, result)
     print(table(result))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from flashladder.ladder.config import Dtype
 
-Method = Literal["nvbench", "ncu"]  # of a second opinion
+Method = Literal["nvbench", "ncu", "torch", "warm"]  # of a second opinion
 
 
 class Strict(BaseModel):
@@ -143,8 +143,8 @@ class Group(Strict):
 class Timings(Strict):
     """One subject's samples: `rounds[i]` is the round in which it ran `us[i]` microseconds.
 
-    In each round FA2 (``fa2``) and every kernel have their turn. `counters` holds Nsight Compute's other metrics, by
-    name, sample by sample.
+    In each round FA2 (``fa2``) and every kernel have their turn. `counters` holds Nsight Compute's other metrics, or
+    what torch's timer was told besides, by name, sample by sample.
     """
 
     subject: str
@@ -162,10 +162,13 @@ class Timings(Strict):
 
 
 class Opinion(Strict):
-    """What one tool measured at one dtype and shape; FA2's timings are among them."""
+    """What one tool measured at one dtype and shape; FA2's timings are among them.
+
+    `mode`: by events or by the host's clock (``wall-free``), at clocks that are left alone; ``ncu-base`` is ncu's.
+    """
 
     method: Method
-    mode: Literal["event-free", "ncu-base"]
+    mode: Literal["event-free", "ncu-base", "wall-free"]
     version: str
     dtype: Dtype
     shape: Shape
