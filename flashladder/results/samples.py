@@ -277,8 +277,8 @@ class FarRows(Strict):
         differing: launches that wrote another O than the first, by the sum of all its bits and the rows themselves.
         seconds: of one launch, the median.
         finite: whether all of O is.
-        max_error: of these rows; None: not a number. What is allowed is the rule's (`flashladder.cases.reference`),
-            or twice torch's own relative RMS error on the same rows, where that is more.
+        max_error: of these rows; None: not a number. Allowed is, of RMS as of maximum, twice torch's own error on the
+            same rows, at least a unit roundoff, and what tensor cores cut off (`flashladder.cases.reference`).
         digest: SHA-256 of that sum and of the rows.
     """
 
