@@ -33,7 +33,7 @@ from flashladder.results.samples import Method, Opinion, Timings
 from flashladder.results.schema import Agreement, BenchResult, SecondOpinionResult, Shape, Summary
 from flashladder.results.statistics import log_ratios, percent, summarize
 
-TIMEOUT_S = 240.0  # of one tool at one dtype and shape
+TIMEOUT_S = 240.0  # of one tool, for each cell
 Cell = tuple[str, str, Shape]
 
 
@@ -45,7 +45,8 @@ def ask(
     left_out: dict[str, None] = {}
     for method in methods:
         try:
-            opinions += [ASK[method](one, timeout_s) for one in _rounds(paired, rounds or ROUNDS[method])]
+            for cells in _alike(_rounds(paired, rounds or ROUNDS[method])):
+                opinions += ASK[method](cells, timeout_s * len(cells))
         except FlashladderError as error:
             left_out[f"{method}: {error}"] = None
     return derive(
@@ -67,6 +68,14 @@ def _rounds(paired: BenchResult, rounds: int) -> list[Rounds]:
     for summary in paired.summaries:
         subjects.setdefault((summary.dtype, summary.shape), [FA2]).append(summary.kernel)
     return [Rounds(tuple(keys), dtype, shape, rounds) for (dtype, shape), keys in subjects.items()]
+
+
+def _alike(cells: Sequence[Rounds]) -> list[list[Rounds]]:
+    """Cells of the same subjects, dtype and heads together: one process launches them."""
+    found: dict[tuple[object, ...], list[Rounds]] = {}
+    for one in cells:
+        found.setdefault((one.subjects, one.dtype, one.shape.n_heads), []).append(one)
+    return list(found.values())
 
 
 def derive(result: SecondOpinionResult) -> SecondOpinionResult:

@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 import time
 from typing import Any
 
-from flashladder.bench.opinion_program import WARM_UPS, Rounds, load
-from flashladder.bench.run import FIRST_SEED
+from flashladder.bench.opinion_program import WARM_UPS, Rounds, first_tensors, load
 from flashladder.bench.subject import Subject
 from flashladder.bench.timing import Event
-from flashladder.cases.inputs import Case, Tensors, make_tensors
+from flashladder.cases.inputs import Tensors
 from flashladder.errors import FlashladderError
 from flashladder.results.samples import Opinion, Timings
 
@@ -38,7 +37,7 @@ TRIES = 5  # of one launch, until the host was ahead
 Found = dict[str, list[tuple[int, float]]]
 
 
-def ask_torch(rounds: Rounds, _: float) -> Opinion:
+def ask_torch(cells: Sequence[Rounds], _: float) -> list[Opinion]:
     """Times of ``torch.utils.benchmark.Timer``, launches back to back for `RUN_S` in each turn.
 
     Raises:
@@ -50,10 +49,13 @@ def ask_torch(rounds: Rounds, _: float) -> Opinion:
     def timer(launch: Callable[[], object]) -> Any:
         return benchmark.Timer(stmt="launch()", globals={"launch": launch})
 
-    tensors = _tensors(rounds)
-    subjects = [load(key, rounds.dtype) for key in rounds.subjects]
-    timings = torch_rounds(timer, torch.cuda.synchronize, rounds, subjects, tensors)
-    return _opinion("torch", "wall-free", f"torch.utils.benchmark of torch {torch.__version__}", rounds, timings)
+    version = f"torch.utils.benchmark of torch {torch.__version__}"
+    return [
+        _opinion("torch", "wall-free", version, rounds, torch_rounds(
+            timer, torch.cuda.synchronize, rounds, _subjects(rounds), first_tensors(rounds)
+        ))
+        for rounds in cells
+    ]  # fmt: skip
 
 
 def torch_rounds(
@@ -90,7 +92,7 @@ def torch_rounds(
     return tuple(_timings(key, found[key], {HOST: tuple(host[key])}) for key in rounds.subjects)
 
 
-def ask_warm(rounds: Rounds, _: float) -> Opinion:
+def ask_warm(cells: Sequence[Rounds], _: float) -> list[Opinion]:
     """Events around single launches, without a flush.
 
     Raises:
@@ -105,10 +107,12 @@ def ask_warm(rounds: Rounds, _: float) -> Opinion:
     def sleep() -> None:
         torch.cuda._sleep(SLEEP_CYCLES)  # type: ignore[no-untyped-call]  # noqa: SLF001 - under no public name
 
-    tensors = _tensors(rounds)
-    subjects = [load(key, rounds.dtype) for key in rounds.subjects]
-    timings = warm_rounds(event, sleep, torch.cuda.synchronize, rounds, subjects, tensors)
-    return _opinion("warm", "event-free", f"events of torch {torch.__version__}", rounds, timings)
+    return [
+        _opinion("warm", "event-free", f"events of torch {torch.__version__}", rounds, warm_rounds(
+            event, sleep, torch.cuda.synchronize, rounds, _subjects(rounds), first_tensors(rounds)
+        ))
+        for rounds in cells
+    ]  # fmt: skip
 
 
 def warm_rounds(
@@ -164,14 +168,12 @@ def held_up(timings: Timings | None) -> bool:
     return 2 * sum(behind) > len(behind)
 
 
+def _subjects(rounds: Rounds) -> list[Subject]:
+    return [load(key, rounds.dtype) for key in rounds.subjects]
+
+
 def _call(subject: Subject, tensors: Tensors) -> Callable[[], object]:
     return lambda: subject.launch(tensors)
-
-
-def _tensors(rounds: Rounds) -> Tensors:
-    """Those of the paired timer's first input set."""
-    case = Case("second opinion", rounds.shape, seed=FIRST_SEED + rounds.shape.seq_len)
-    return make_tensors(case, rounds.dtype, "cuda")
 
 
 def _timings(subject: str, found: Sequence[tuple[int, float]], counters: Mapping[str, tuple[int, ...]]) -> Timings:

@@ -81,7 +81,7 @@ def test_torchs_timer_has_each_subject_in_turn_and_tells_what_the_host_took(tens
 def test_it_is_torchs_own_timer_that_is_asked(tensors: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timers, "RUN_S", 0.001)
     monkeypatch.setattr(timers, "load", lambda key, dtype: Subject(key, dtype, lambda one: one.q + one.k))
-    monkeypatch.setattr(timers, "_tensors", lambda _: tensors)
+    monkeypatch.setattr(timers, "first_tensors", lambda _: tensors)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     asked: list[int] = []
     real = benchmark.Timer.timeit
@@ -91,7 +91,7 @@ def test_it_is_torchs_own_timer_that_is_asked(tensors: Tensors, monkeypatch: pyt
         return real(self, number)
 
     monkeypatch.setattr(benchmark.Timer, "timeit", timeit)
-    found = timers.ask_torch(ROUNDS, 1.0)
+    (found,) = timers.ask_torch([ROUNDS], 1.0)
     assert (found.method, found.mode) == ("torch", "wall-free")
     assert found.version == f"torch.utils.benchmark of torch {torch.__version__}"
     assert all(0 < us < 1e5 for one in found.timings for us in one.us)
@@ -141,11 +141,11 @@ def test_a_launch_that_the_gpu_waited_for_is_taken_again(tensors: Tensors) -> No
 def test_without_a_flush_torchs_events_are_asked(tensors: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Sleeper()
     monkeypatch.setattr(timers, "load", lambda key, dtype: gpu.subject(key, 1.5))
-    monkeypatch.setattr(timers, "_tensors", lambda _: tensors)
+    monkeypatch.setattr(timers, "first_tensors", lambda _: tensors)
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: gpu.event())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.sleep(), raising=False)
-    found = timers.ask_warm(ROUNDS, 1.0)
+    (found,) = timers.ask_warm([ROUNDS], 1.0)
     assert (found.method, found.mode) == ("warm", "event-free")
     assert {round(us) for one in found.timings for us in one.us} == {1500}
 
