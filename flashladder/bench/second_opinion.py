@@ -13,7 +13,7 @@ Run:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 import sys
 
@@ -38,28 +38,37 @@ Cell = tuple[str, str, Shape]
 
 
 def ask(
-    paired: BenchResult, methods: Sequence[Method], timeout_s: float = TIMEOUT_S, rounds: int | None = None
+    paired: BenchResult,
+    methods: Sequence[Method],
+    timeout_s: float = TIMEOUT_S,
+    rounds: int | None = None,
+    keep: Callable[[SecondOpinionResult], object] = lambda _: None,
 ) -> SecondOpinionResult:
-    """Has every cell of a fresh paired result timed by other tools; a tool that cannot is left out with its reason."""
-    opinions: list[Opinion] = []
-    left_out: dict[str, None] = {}
+    """Has every cell of a fresh paired result timed by other tools; a tool that cannot is left out with its reason.
+
+    Args:
+        paired: what the paired timer gave.
+        methods: the tools, in this order.
+        timeout_s: of one tool, for each cell.
+        rounds: of each tool; None: its own number.
+        keep: called with what there is, before the first tool and after each.
+    """
+    result = derive(
+        SecondOpinionResult(
+            rung=paired.rung, gpu=paired.gpu, host=paired.host, kernels=paired.kernels, paired=paired, opinions=()
+        )
+    )  # fmt: skip
+    keep(result)
     for method in methods:
+        opinions, left_out = result.opinions, result.left_out
         try:
             for cells in _alike(_rounds(paired, rounds or ROUNDS[method])):
-                opinions += ASK[method](cells, timeout_s * len(cells))
+                opinions = (*opinions, *ASK[method](cells, timeout_s * len(cells)))
         except FlashladderError as error:
-            left_out[f"{method}: {error}"] = None
-    return derive(
-        SecondOpinionResult(
-            rung=paired.rung,
-            gpu=paired.gpu,
-            host=paired.host,
-            kernels=paired.kernels,
-            paired=paired,
-            opinions=tuple(opinions),
-            left_out=tuple(left_out),
-        )
-    )
+            left_out = (*left_out, f"{method}: {error}")
+        result = derive(result.model_copy(update={"opinions": opinions, "left_out": left_out}))
+        keep(result)
+    return result
 
 
 def _rounds(paired: BenchResult, rounds: int) -> list[Rounds]:
@@ -224,9 +233,7 @@ def compare(out: Path | None, paired: BenchResult, methods: Sequence[Method], ro
     import torch
 
     torch.cuda.empty_cache()  # the tools' processes need the memory
-    result = ask(paired, methods, rounds=rounds)
-    if out is not None:
-        write_result(out, result)
+    result = ask(paired, methods, rounds=rounds, keep=lambda one: write_result(out, one) if out else None)
     print(table(result))
     if found := problems(result):
         raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=out)

@@ -124,6 +124,7 @@ class Opinions(_Strict):
 
     holds: Literal["opinions"]
     of: Kernels
+    references: list[ReferenceName] = []
     seq_lens: Lengths
     samples: Annotated[dict[str, Some], Field(min_length=1, description="by tool")]
 

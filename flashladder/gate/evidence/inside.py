@@ -48,7 +48,7 @@ def problems(path: Path, result: AnyResult) -> list[str]:
         found += _sustained(result)
     if isinstance(result, SoakResult):
         found += _soaked(result)
-    found += _arms(result)
+    found += _arms(timed)
     return [*found, *_as_locked(path, result)] if isinstance(result, Result) else found
 
 

@@ -125,7 +125,8 @@ def opinions(path: Path, spec: manifest.Opinions) -> Iterator[str]:
     made = {(str(one.method), str(one.dtype), one.shape): one for one in result.opinions}
     for method, least in spec.samples.items():
         for seq_len in spec.seq_lens:
-            for key, dtype in [*keys(spec.of), *(("fa2", dtype) for dtype in spec.of.dtypes)]:
+            others = [(name, dtype) for name in ("fa2", *spec.references) for dtype in spec.of.dtypes]
+            for key, dtype in [*keys(spec.of), *others]:
                 opinion = made.get((method, dtype, shape_at(seq_len)))
                 timings = opinion.of(key) if opinion else None
                 n = len(timings.us) if timings else 0

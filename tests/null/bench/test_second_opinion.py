@@ -352,6 +352,20 @@ def test_nvbench_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -
         opinion_tools.ask_nvbench([ROUNDS], 0.2)
 
 
+def test_what_there_is_is_kept_after_each_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: list[Rounds], __: float) -> list[Opinion]:
+        raise FlashladderError("it is broken")
+
+    monkeypatch.setattr(second_opinion, "ASK", {"nvbench": lambda *_: [opinion("nvbench")], "ncu": broken})
+    kept: list[SecondOpinionResult] = []
+    made = ask(paired(), ["nvbench", "ncu"], keep=kept.append)
+    assert [(len(one.opinions), len(one.agreements), len(one.left_out)) for one in kept] == [
+        (0, 0, 0), (1, 2, 0), (1, 2, 1)
+    ]  # fmt: skip
+    assert kept[-1] == made
+    assert all(problems(one) == [] for one in kept)
+
+
 def test_agreement_is_an_overlap_of_intervals() -> None:
     made = judged(opinion("nvbench"), opinion("ncu", faster=1.02))
     found = {(one.method, one.kernel[:2]): one for one in made.agreements}
