@@ -40,6 +40,7 @@ from flashladder.results.schema import (
     EnergyResult,
     SanitizerResult,
     SecondOpinionResult,
+    SoakResult,
 )
 from flashladder.sweep.cells import title
 from flashladder.sweep.records import Records
@@ -237,6 +238,8 @@ def _told(result: AnyResult) -> str:
         what = f"{len(result.kernels)} kernels"
     elif isinstance(result, EnergyResult):
         what = f"{len(result.runs)} runs"
+    elif isinstance(result, SoakResult):
+        what = f"{len(result.cases)} cases, {sum(one.launches for one in result.hammered):,} launches"
     else:
         what = f"{len(result.cases)} cases"
     return f"{result.kind}, {what}"

@@ -124,6 +124,7 @@ class Opinions(_Strict):
 
     holds: Literal["opinions"]
     of: Kernels
+    references: list[ReferenceName] = []
     seq_lens: Lengths
     samples: Annotated[dict[str, Some], Field(min_length=1, description="by tool")]
 
@@ -185,6 +186,18 @@ class Energy(_Strict):
     seconds: Annotated[float, Field(gt=0, description="of a run, at least")]
 
 
+class Soak(_Strict):
+    """Every case beside other work, launches at small shapes in all, and long shapes: of each kernel."""
+
+    holds: Literal["soak"]
+    of: Kernels
+    cases: Annotated[int, Field(gt=0, description="per kernel")]
+    ragged: Annotated[int, Field(ge=0, description="more, per kernel that takes any length")] = 0
+    repeats: Annotated[int, Field(gt=1, description="runs of a case that agree bit for bit")]
+    launches: Annotated[int, Field(gt=0, description="at small shapes, of each kernel")]
+    far: Annotated[int, Field(gt=0, description="long shapes of each kernel")]
+
+
 class Accuracy(_Strict):
     """Errors of iterations, FA2 and other references against fp64, on so many inputs in each dtype."""
 
@@ -214,6 +227,7 @@ Held = Annotated[
         Trials,
         Rates,
         Energy,
+        Soak,
         Accuracy,
         Other,
     ],

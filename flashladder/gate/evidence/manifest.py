@@ -18,7 +18,7 @@ from typing import Any
 from flashladder.cases.case import SEQ_LENS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
-from flashladder.gate.evidence import accuracy, proofs, timings
+from flashladder.gate.evidence import accuracy, proofs, soak, timings
 from flashladder.gpu.sanitize import TOOLS
 from flashladder.ladder import manifest
 from flashladder.ladder.config import DTYPES
@@ -107,6 +107,7 @@ _KINDS: tuple[tuple[type, Callable[[Path, Any], Iterator[str]]], ...] = (
     (manifest.Trials, proofs.trials),
     (manifest.Rates, proofs.rates),
     (manifest.Energy, proofs.energy),
+    (manifest.Soak, soak.problems),
     (manifest.Accuracy, accuracy.problems),
 )
 
@@ -180,12 +181,14 @@ def _too_few_errors(errors: manifest.Accuracy, numbers: set[int]) -> Iterator[st
 
 
 def _too_few(owed: Manifest) -> Iterator[str]:
-    """Kinds of which the manifest names fewer files than the machine is known to have."""
+    """Kinds of which the manifest names fewer files than the machine is known to have; soaks that ask for little."""
     found: Counter[str] = Counter(one.holds for one in owed.files.values())
     found[LADDERS] = sum(
         isinstance(one, manifest.Timings) and one.of is not None and one.purpose == "report"
         for one in owed.files.values()
     )
+    for one in owed.files.values():
+        yield from soak.too_little(one) if isinstance(one, manifest.Soak) else ()
     for kind, least in {**LEAST, **MORE.get(owed.machine, {})}.items():
         if found[kind] < least:
             yield f"{kind}: expected at least {least} files that hold them, found {found[kind]}"

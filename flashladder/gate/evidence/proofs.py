@@ -31,6 +31,7 @@ from flashladder.results.schema import (
     SanitizerResult,
     SecondOpinionResult,
     Shape,
+    SoakResult,
 )
 
 ALIKE = 1.5  # times: mean power by the energy counter against looks, which the driver averages over a second
@@ -45,7 +46,12 @@ _PROGRAMS = re.compile(r"^(\d+) programs, (\d+) of them bit by bit, (\d+) differ
 def check(path: Path, spec: manifest.Cases) -> Iterator[str]:
     """Every kernel with every case, in the shape that its name says, within bounds that follow from the rule."""
     result = load_as(path, CheckResult)
-    yield from _kernels(result.kernels, spec.of)
+    yield from same_kernels(result.kernels, spec.of)
+    yield from every_case(result, spec)
+
+
+def every_case(result: CheckResult | SoakResult, spec: manifest.Cases | manifest.Soak) -> Iterator[str]:
+    """Cases that are missing, unknown or not as they must be."""
     by_kernel: dict[str, list[CaseResult]] = {}
     for case in result.cases:
         by_kernel.setdefault(case.kernel, []).append(case)
@@ -79,7 +85,8 @@ def _shape(shape: Shape) -> str:
     return f"{shape.batch}x{shape.seq_len}x{shape.n_heads}x{shape.d_head}"
 
 
-def _kernels(found: Mapping[str, Kernel], of: manifest.Kernels) -> Iterator[str]:
+def same_kernels(found: Mapping[str, Kernel], of: manifest.Kernels) -> Iterator[str]:
+    """Kernels that are missing, or too many."""
     due = [key for key, _ in keys(of)]
     yield from (f"kernel {key}: is missing" for key in due if key not in found)
     yield from (f"kernel {key}: is not in the manifest" for key in found if key not in due)
@@ -88,7 +95,7 @@ def _kernels(found: Mapping[str, Kernel], of: manifest.Kernels) -> Iterator[str]
 def sanitizers(path: Path, spec: manifest.Sanitizers) -> Iterator[str]:
     """Every tool over every kernel, as many launches as kernels."""
     result = load_as(path, SanitizerResult)
-    yield from _kernels(result.kernels, spec.of)
+    yield from same_kernels(result.kernels, spec.of)
     ran = Counter(finding.tool for finding in result.findings)
     yield from (f"tool {tool}: expected once, found {ran[tool]}" for tool in spec.tools if ran[tool] != 1)
     launches = len(keys(spec.of))
@@ -101,7 +108,7 @@ def sanitizers(path: Path, spec: manifest.Sanitizers) -> Iterator[str]:
 def counters(path: Path, spec: manifest.Counters) -> Iterator[str]:
     """Every counter of every kernel, at the shape that the peers were read at."""
     result = load_as(path, CounterResult)
-    yield from _kernels(result.kernels, spec.of)
+    yield from same_kernels(result.kernels, spec.of)
     shape = Shape(batch=1, seq_len=spec.seq_len, n_heads=N_HEADS, d_head=D_HEAD)
     if result.shape != shape:
         yield f"expected the shape {_shape(shape)}, found {_shape(result.shape)}"
@@ -114,11 +121,12 @@ def counters(path: Path, spec: manifest.Counters) -> Iterator[str]:
 def opinions(path: Path, spec: manifest.Opinions) -> Iterator[str]:
     """Every tool's samples of every subject at every length."""
     result = load_as(path, SecondOpinionResult)
-    yield from _kernels(result.kernels, spec.of)
+    yield from same_kernels(result.kernels, spec.of)
     made = {(str(one.method), str(one.dtype), one.shape): one for one in result.opinions}
     for method, least in spec.samples.items():
         for seq_len in spec.seq_lens:
-            for key, dtype in [*keys(spec.of), *(("fa2", dtype) for dtype in spec.of.dtypes)]:
+            others = [(name, dtype) for name in ("fa2", *spec.references) for dtype in spec.of.dtypes]
+            for key, dtype in [*keys(spec.of), *others]:
                 opinion = made.get((method, dtype, shape_at(seq_len)))
                 timings = opinion.of(key) if opinion else None
                 n = len(timings.us) if timings else 0
@@ -188,7 +196,7 @@ def trials(path: Path, spec: manifest.Trials) -> Iterator[str]:
 def energy(path: Path, spec: manifest.Energy) -> Iterator[str]:
     """Every turn of every kernel and reference at every length, long enough and within the card's limits."""
     result = load_as(path, EnergyResult)
-    yield from _kernels(result.kernels, spec.of)
+    yield from same_kernels(result.kernels, spec.of)
     others = ("fa2", *spec.references)
     subjects = [*keys(spec.of), *((name, dtype) for name in others for dtype in spec.of.dtypes)]
     due = {
