@@ -25,7 +25,6 @@ from flashladder.files import dump_json, relative
 from flashladder.gate import results as gate_results
 from flashladder.gate import verify_document
 from flashladder.gate.evidence import cross, manifest, rerun
-from flashladder.gate.results import CHECK
 from flashladder.gate.verify_sweep import grid_note
 from flashladder.ladder.manifest import NAME as MANIFEST
 from flashladder.paths import RESULTS
@@ -35,6 +34,7 @@ from flashladder.results.files import SEAL, identity, load_result, seal_problems
 from flashladder.results.schema import (
     AnyResult,
     BenchResult,
+    CheckResult,
     CounterResult,
     EmulatedSweepResult,
     EnergyResult,
@@ -221,7 +221,7 @@ def _by_kind(path: Path, result: AnyResult, *, sealed: bool) -> Sequence[str]:
         return gate_results.counter_table_problems(path).problems
     if sealed and isinstance(result, SanitizerResult):
         return gate_results.sanitizer_problems(path).problems
-    if sealed and path.name == CHECK:
+    if sealed and isinstance(result, CheckResult):
         return gate_results.check_problems(path.parent).problems
     return ()
 

@@ -40,7 +40,7 @@ LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "t
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
     "h200": {
         LADDERS: 10, "timings": 16, "accuracy": 2, "energy": 2,
-        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 1, "tests": 3, "seconds": 1,
+        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 2, "soak": 1, "tests": 3, "seconds": 1,
         "trials": 5, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
     },
     "h100": {LADDERS: 4, "timings": 4, "accuracy": 1},
@@ -137,19 +137,25 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
         yield from (f"timings: S={n}: is not asked for" for n in SEQ_LENS if n not in one.seq_lens)
         if min(one.pairs, one.min_pairs) < LEAST_PAIRS:
             yield f"timings: expected at least {LEAST_PAIRS} pairs, found {one.pairs}, {one.min_pairs} that count"
-    cases = [one for one in held if isinstance(one, manifest.Cases)]
-    if not any("prog" in one.of.configs for one in cases):
-        yield "expected cases of all configurations of the ladder (prog), found none"
-    for proof in (one for one in held if isinstance(one, manifest.Cases | manifest.Sanitizers)):
-        yield from _lacks(proof.holds, [proof.of], set(every), set(DTYPES))
-        if isinstance(proof, manifest.Cases) and proof.repeats < LEAST_REPEATS:
-            yield f"cases: expected at least {LEAST_REPEATS} runs that agree, found {proof.repeats}"
-        if isinstance(proof, manifest.Sanitizers):
-            yield from (f"sanitizers: {tool} is not asked for" for tool in TOOLS if tool not in proof.tools)
+    yield from _proofs([one for one in held if isinstance(one, manifest.Cases | manifest.Sanitizers)], set(every))
     for errors in (one for one in held if isinstance(one, manifest.Accuracy)):
         yield from _too_few_errors(errors, set(every))
     for read in (one for one in held if isinstance(one, manifest.Counters)):
         yield from _lacks(read.holds, [read.of], set(every), {DTYPES[0]})
+
+
+def _proofs(held: list[manifest.Cases | manifest.Sanitizers], every: set[int]) -> Iterator[str]:
+    """What cases and sanitizers must be asked of, and are not."""
+    cases = [one for one in held if isinstance(one, manifest.Cases)]
+    if not any("prog" in one.of.configs for one in cases):
+        yield "expected cases of all configurations of the ladder (prog), found none"
+    yield from _lacks_together("cases", [one.of for one in cases], every, set(DTYPES))
+    for proof in held:
+        if isinstance(proof, manifest.Sanitizers):
+            yield from _lacks(proof.holds, [proof.of], every, set(DTYPES))
+            yield from (f"sanitizers: {tool} is not asked for" for tool in TOOLS if tool not in proof.tools)
+        elif proof.repeats < LEAST_REPEATS:
+            yield f"cases: expected at least {LEAST_REPEATS} runs that agree, found {proof.repeats}"
 
 
 def _measured_after_all(asked: set[int]) -> Iterator[str]:
@@ -192,6 +198,14 @@ def _too_few(owed: Manifest) -> Iterator[str]:
     for kind, least in {**LEAST, **MORE.get(owed.machine, {})}.items():
         if found[kind] < least:
             yield f"{kind}: expected at least {least} files that hold them, found {found[kind]}"
+
+
+def _lacks_together(what: str, given: list[manifest.Kernels], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
+    """Iterations that none of the files asks for, where a step may have one of its own; dtypes of each file."""
+    missing = numbers - {number for of in given for number in of.iterations} if given else set()
+    yield from (f"{what}: iteration {one} is not asked for" for one in sorted(missing))
+    for of in given:
+        yield from (f"{what}: {one} is not asked for" for one in sorted(dtypes - set(of.dtypes)))
 
 
 def _lacks(what: str, given: list[manifest.Kernels | None], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
