@@ -118,12 +118,17 @@ def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
     files = _files(folder)
     if number not in files:
         raise no_such_iteration(number, folder)
+    return _current(files[number], folder)
+
+
+def _current(path: Path, folder: Path) -> Iteration:
+    """A file as it is now."""
     try:
-        stat = files[number].stat()
+        stat = path.stat()
     except OSError as error:  # a link that leads nowhere
-        where = f"{relative(folder)}/{files[number].name}"
+        where = f"{relative(folder)}/{path.name}"
         raise FlashladderError(f"cannot read the file ({error.strerror})", where=where) from error
-    return _load(files[number], folder, (stat.st_mtime_ns, stat.st_size))
+    return _load(path, folder, (stat.st_mtime_ns, stat.st_size))
 
 
 def no_such_iteration(found: object, folder: Path = ITERATIONS) -> FlashladderError:
@@ -140,7 +145,7 @@ def load_all(folder: Path = ITERATIONS) -> tuple[Iteration, ...]:
     Raises:
         FlashladderError: there is none, a file is wrong, or two claim one number.
     """
-    return tuple(load_iteration(number, folder) for number in _files(folder))
+    return tuple(_current(path, folder) for path in _files(folder).values())
 
 
 def load_runnable(arch: str) -> tuple[Iteration, ...]:
