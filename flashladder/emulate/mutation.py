@@ -7,7 +7,7 @@ race is reported, or a number changes; mutants of the swizzle also when bank con
 in another order of warps and elected lanes, too. Those that change nothing the ISA guarantees are listed, with the
 reason, in ``configs/equivalent_mutants.yaml``, and must stay uncaught.
 
-Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.2 s a mutant, from iteration 20 on 0.4 s); exit code 1 when a
+Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.1 s a mutant, from iteration 20 on 0.3 s); exit code 1 when a
 verdict is not as listed.
 """
 

@@ -1,6 +1,6 @@
 """The race detector and the adversarial copies are proven by deletion: every barrier, wait and commit is missed.
 
-Run: pytest tests/nvcc/test_mutation.py  (0.2 s a mutant, from iteration 20 on 0.4 to 1 s; 710 of them)
+Run: pytest tests/nvcc/test_mutation.py  (0.1 s a mutant, from iteration 20 on 0.3 s; 710 of them)
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_without_the_swizzle_the_bank_conflicts_of_iteration_1_appear() -> None:
 
 @pytest.mark.parametrize("number", [24, 26])
 def test_other_byte_counts_than_those_that_come_are_caught(number: int) -> None:
-    """An mbarrier that expects half of a tile ends its phase too early, one that expects two tiles never."""
+    """An mbarrier that expects half of a tile ends its phase too early, or is told too much; one of two tiles never."""
     iteration = load_iteration(number)
     config = iteration.configs[PUBLISHED_GPU]
     kernel = kernel_of(iteration, config)
@@ -123,7 +123,8 @@ def test_other_byte_counts_than_those_that_come_are_caught(number: int) -> None:
     assert len(places) == 4, "Q, K, V and the last V"
     for place in places:
         for count in (16384, 65536):  # bytes; a tile has 32768
-            assert judge(changed_bytes(iteration, place, count), observe_once(number), []).caught == "error"
+            caught = judge(changed_bytes(iteration, place, count), observe_once(number), []).caught
+            assert caught == "error" or (caught == "race" and count == 16384), "what is read too early is seen at once"
 
 
 def changed_bytes(iteration: Iteration, place: int, count: int) -> Mutant:
