@@ -115,10 +115,10 @@ def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
     Raises:
         FlashladderError: there is no such iteration, or its file or one of its parents' is wrong.
     """
-    files = _files(folder)
-    if number not in files:
+    path = _files(folder).get(number)
+    if path is None:
         raise no_such_iteration(number, folder)
-    return _current(files[number], folder)
+    return _current(path, folder)
 
 
 def _current(path: Path, folder: Path) -> Iteration:
