@@ -115,10 +115,9 @@ def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
     Raises:
         FlashladderError: there is no such iteration, or its file or one of its parents' is wrong.
     """
-    path = _files(folder).get(number)
-    if path is None:
-        raise no_such_iteration(number, folder)
-    return _current(path, folder)
+    if path := _files(folder).get(number):
+        return _current(path, folder)
+    raise no_such_iteration(number, folder)
 
 
 def _current(path: Path, folder: Path) -> Iteration:

@@ -297,4 +297,4 @@ def test_every_iteration_is_checked_where_several_are_asked_for(monkeypatch: pyt
     numbers = [iteration.number for iteration in load_all()]
     report = check_emulator.check_many(numbers, dtypes=["fp16"], quick=True)
     assert asked == numbers[::-1], "what takes longest begins first"
-    assert report.cases == tuple(numbers)
+    assert report.cases == tuple(numbers)  # type: ignore[comparison-overlap]
