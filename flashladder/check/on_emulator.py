@@ -44,6 +44,7 @@ from flashladder.results.schema import Shape
 if TYPE_CHECKING:
     import torch
 
+MOST_TILES = 3  # of a CTA of a persistent kernel: more make a launch longer; tests/nvcc/test_hopper_tiles.py has eight
 REPEATS = 2  # runs of the first case that must agree bit for bit
 FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four of them pass 2^31 bytes, eight 2^32; address space only
 RAGGED = (
@@ -145,13 +146,14 @@ def emulated_run(
 ) -> Run:
     """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
 
-    The first launch of each configuration is watched for races, and any longer one after it, but of those in `watched`
-    (short forms). `kernels` is the folder of the CUDA sources, so that a changed copy of it meets the same check.
+    The first launch of each configuration is watched for races, and any of more blocks of keys after it, but of those
+    in `watched` (short forms). `kernels` is the folder of the CUDA sources, so that a changed copy of it meets the same
+    check.
 
     The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
     races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
     """
-    longest = dict.fromkeys(watched, sys.maxsize)  # watched, in positions
+    longest = dict.fromkeys(watched, sys.maxsize)  # watched, in blocks of keys
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
         config = KernelConfig.parse(short_form)
@@ -164,9 +166,10 @@ def emulated_run(
         except FlashladderError as error:
             raise ValueError(str(error)) from error
         hazards = emulator.Hazards()
-        known = longest.get(short_form, 0)
-        observers = (hazards,) if q.shape[1] > known else ()
-        longest[short_form] = max(q.shape[1], known)
+        known, blocks = longest.get(short_form, 0), -(-q.shape[1] // config.B_c)
+        observers = (hazards,) if blocks > known else ()
+        longest[short_form] = max(blocks, known)
+        tiles = q.shape[0] * q.shape[2] * -(-q.shape[1] // config.B_r)
         try:
             forward(
                 iteration,
@@ -175,7 +178,7 @@ def emulated_run(
                 kernel=kernel,
                 observers=observers,
                 memory_budget=memory_budget,
-                multiprocessors=FEW,
+                multiprocessors=max(FEW, -(-tiles // MOST_TILES)),
             )
         except FlashladderError as error:
             raise RuntimeError(str(error)) from error
@@ -253,5 +256,5 @@ def check_many(
     ]
     ptx_many(pairs)  # each is compiled once, before the processes ask for it
     jobs = [_Job(number, tuple(configs), tuple(dtypes), quick, done) for number in numbers]
-    reports = parallel.over(_Job.run, jobs, "check")
-    return CheckReport(tuple(case for report in reports for case in report.cases))
+    reports = parallel.over(_Job.run, jobs[::-1], "check")  # the last iterations take longest
+    return CheckReport(tuple(case for report in reports[::-1] for case in report.cases))

@@ -87,6 +87,7 @@ def forward(
     max_instructions: int = MAX_INSTRUCTIONS,
     progress: Progress | None = None,
     multiprocessors: int = MULTIPROCESSORS,
+    grid: tuple[int, int, int] | None = None,
     schedule: str | int = "together",
 ) -> emulator.Result:
     """Runs one forward pass; O is written in place, and so is an input that a wrong kernel writes to.
@@ -101,6 +102,7 @@ def forward(
         max_instructions: per slice.
         progress: told the number of warp instructions now and then.
         multiprocessors: of the GPU that is stood for: a persistent kernel has no more CTAs.
+        grid: other CTAs than all; the first ones alone write their part of O.
         schedule: the order of warps, see `emulator.Kernel.launch`.
 
     Raises:
@@ -110,7 +112,7 @@ def forward(
     require(iteration, config, tensors)
     launch = iteration.family.launch(config, tensors)
     return (kernel or kernel_of(iteration, config)).launch(
-        launch.ctas(multiprocessors),
+        grid or launch.ctas(multiprocessors),
         launch.block,
         arguments_of(launch),
         shared_bytes=launch.shared_bytes,

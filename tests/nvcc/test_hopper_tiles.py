@@ -125,7 +125,7 @@ CONTENTS: dict[str, Fill] = {
 
 
 @pytest.mark.parametrize("fill", CONTENTS.values(), ids=CONTENTS.keys())
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
+@pytest.mark.parametrize("step", [STEPS[0], STEPS[-1]], ids=lambda step: step.slug)  # any maximum is followed, or some
 def test_logits_of_all_kinds_in_the_same_tiles(step: Iteration, fill: Fill) -> None:
     require_right(step, (1, LENGTH, 1), 2, fill=fill)
 
