@@ -27,14 +27,42 @@ struct Slots {
     int done = 0;                              // slots
     float room[2];                             // that scores of each row have above the maximum in use
     int all;                                   // slots that there are
-    int unsure;  // blocks behind the first that follow: a few keys, or a few blocks, tell too little of a row
+    int part[2];  // where blocks are split: how many of a tile are this CTA's, rows of the first of them
+    int unsure;   // blocks behind the first that follow: a few keys, or a few blocks, tell too little of a row
 
     __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
         : cta(cta_), me(me_), group(cta_, me_), work(cta_.args) {
+        if constexpr (Cta::splits) {
+            part[0] = cta.visits().end - cta.visits().first;
+            part[1] = cta.ragged_rows();
+        }
         const int step = static_cast<int>(gridDim.x);
-        const int tiles = work.tiles() - static_cast<int>(blockIdx.x);
-        unsure = cta.args.n_kv_blocks < 4 ? 2 : cta.ragged_rows() < G::B_c ? 1 : 0;
-        all = (tiles + step - 1) / step * cta.args.n_kv_blocks - 1;
+        const int tiles = work.tiles() - work.at;
+        unsure = blocks() < 4 ? 2 : ragged_rows() < G::B_c ? 1 : 0;
+        all = (tiles + step - 1) / step * blocks() - 1;
+    }
+
+    // Blocks of a tile that this CTA visits, rows of the first of them, rows of all.
+    __device__ __forceinline__ int blocks() const {
+        if constexpr (Cta::splits) {
+            return part[0];
+        } else {
+            return cta.args.n_kv_blocks;
+        }
+    }
+    __device__ __forceinline__ int ragged_rows() const {
+        if constexpr (Cta::splits) {
+            return part[1];
+        } else {
+            return cta.ragged_rows();
+        }
+    }
+    __device__ __forceinline__ int keys() const {
+        if constexpr (Cta::splits) {
+            return ragged_rows() + (blocks() - 1) * G::B_c;
+        } else {
+            return cta.args.seq_len;
+        }
     }
 
     __device__ __forceinline__ void first() {
@@ -59,6 +87,11 @@ struct Slots {
         issue_pv(group.p);
         ptx::wgmma_wait<0>();
         ptx::pin(group.o);
+        if constexpr (Cta::splits) {
+            if (Cta::Scheduler::parts() > 1) {
+                return Cta::Epilogue::merge(cta, me, work.tile(), group.o, group.stats);
+            }
+        }
         group.store(work.tile());
     }
 
@@ -83,7 +116,7 @@ struct Slots {
     // tile the place through which the tile before it left can be given back, too.
     __device__ __forceinline__ void settle() {
         if (must_follow()) {
-            Softmax::decide(room, group.stats, cta.ragged_rows() + block * G::B_c, cta.args.seq_len);
+            Softmax::decide(room, group.stats, ragged_rows() + block * G::B_c, keys());
             if (block == 0 && done > 0) {
                 group.give_back();
             }
@@ -102,8 +135,8 @@ struct Slots {
     __device__ __forceinline__ bool must_follow() const { return block <= unsure; }
 
     __device__ __forceinline__ void follow(bool opens, float (&grown)[2]) {
-        if (opens && cta.ragged_rows() < G::B_c) {
-            mask_columns(group.s, cta.ragged_rows());
+        if (opens && ragged_rows() < G::B_c) {
+            mask_columns(group.s, ragged_rows());
         }
         Softmax::follow(group.s, group.stats, opens, grown);
     }

@@ -151,6 +151,10 @@ Kernel &kernel_of(const KernelRow &row) {
 
 }  // namespace
 
+int multiprocessors_of(int device) {
+    return attribute(cudaDevAttrMultiProcessorCount, device);
+}
+
 void launch(const KernelRow &row, const Launch &planned, int device, void *stream) {
     int current = -1;
     check(cudaGetDevice(&current), "reading the current device");
@@ -163,9 +167,7 @@ void launch(const KernelRow &row, const Launch &planned, int device, void *strea
     cluster.val.clusterDim.y = planned.cluster.y;
     cluster.val.clusterDim.z = planned.cluster.z;
     cudaLaunchConfig_t config{};
-    const unsigned int most = planned.resident
-                                  ? static_cast<unsigned int>(attribute(cudaDevAttrMultiProcessorCount, device))
-                                  : planned.grid.x;
+    const unsigned int most = planned.resident ? static_cast<unsigned int>(multiprocessors_of(device)) : planned.grid.x;
     config.gridDim = dim3(std::min(planned.grid.x, most), planned.grid.y, planned.grid.z);
     config.blockDim = dim3(static_cast<unsigned int>(row.n_threads));
     config.dynamicSmemBytes = static_cast<std::size_t>(row.smem_bytes);

@@ -76,8 +76,11 @@ struct Launch {
     }
 };
 
-// How a family launches: kernels/<family>/plan.cpp, one of them in each library.
-FLASHLADDER_HIDDEN Launch plan(const KernelRow &row, const Problem &problem);
+// How a family launches on a device of so many multiprocessors: kernels/<family>/plan.cpp, one of them in each library.
+FLASHLADDER_HIDDEN Launch plan(const KernelRow &row, const Problem &problem, int multiprocessors);
+
+// Of a device.
+FLASHLADDER_HIDDEN int multiprocessors_of(int device);
 
 // Enqueues `row`'s kernel on `stream` of `device`, made current if it is not and left so. Loads the kernel at its first
 // use on a device; safe from several threads and during CUDA graph capture. Throws std::runtime_error with one line.

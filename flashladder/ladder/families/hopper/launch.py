@@ -12,6 +12,9 @@ from flashladder.ladder.family import Launch, TensorBox
 CHUNK = 64  # elements of d_head in a row of a box: the 128 bytes within which it is swizzled
 ELEMENT = 2  # bytes
 WARP_ROWS = 16  # query rows of a warp
+MOST_PARTS = 8  # CTAs of a cluster, the most that every GPU with clusters takes
+LEAST_BLOCKS = 2  # KV blocks of a part: merging costs about as much as one
+OF_A_GPC = 16  # multiprocessors that a GPC has at least, within which a cluster lies; two of a TPC are never apart
 
 
 def blocks(length: int, size: int) -> int:
@@ -53,12 +56,28 @@ def map_of(tensor: Any, dtype: str, rows: int) -> TensorBox:
     )
 
 
-def launch_of(config: HopperConfig, tensors: Sequence[Any]) -> Launch:
+def clusters_at_once(parts: int, multiprocessors: int) -> int:
+    """Clusters of so many CTAs, one a multiprocessor, that a GPU runs at once."""
+    return multiprocessors // parts if parts <= 2 else multiprocessors // OF_A_GPC * (OF_A_GPC // parts)
+
+
+def parts_of(tiles: int, kv_blocks: int, multiprocessors: int) -> int:
+    """CTAs that share a tile's KV blocks: the least number with the shortest parts, of those that all run at once."""
+    best = 1
+    for parts in range(2, MOST_PARTS + 1):
+        possible = kv_blocks >= LEAST_BLOCKS * parts and tiles <= clusters_at_once(parts, multiprocessors)
+        if possible and blocks(kv_blocks, parts) < blocks(kv_blocks, best):
+            best = parts
+    return best
+
+
+def launch_of(config: HopperConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
     """Four tensor maps, the scale of scores for powers of two, and the numbers of positions, blocks, heads and samples.
 
     Args:
         config: of the kernel.
         tensors: Q, K, V and O: arrays (batch, seq_len, n_heads, d_head).
+        multiprocessors: of the GPU.
     """
     import numpy as np  # which a build, where nothing is launched, does without
 
@@ -67,10 +86,13 @@ def launch_of(config: HopperConfig, tensors: Sequence[Any]) -> Launch:
     maps = [map_of(tensor, config.dtype, rows) for tensor, rows in zip(tensors, box_rows, strict=True)]
     counts = (seq_len, blocks(seq_len, config.B_c), blocks(seq_len, config.B_r), heads, batch)
     scale = np.float32(math.log2(math.e) / math.sqrt(d_head))
+    grid = grid_of(config, tensors[0].shape)
+    parts = parts_of(grid[0], counts[1], multiprocessors) if config.split else 1
     return Launch(
-        grid=grid_of(config, tensors[0].shape),
+        grid=(grid[0] * parts, *grid[1:]),
         block=(config.n_threads,),
         arguments=((*maps, scale, *map(np.int32, counts)),),
         shared_bytes=config.smem_bytes,
-        resident=config.persistent,
+        cluster=(parts, 1, 1),
+        resident=config.persistent and parts == 1,
     )
