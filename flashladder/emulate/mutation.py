@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +27,7 @@ from tqdm import tqdm
 from flashladder import emulator
 from flashladder.arguments import NUMBERS, Parser, whole
 from flashladder.emulate.executions import launch_of
-from flashladder.emulate.kernel import forward, kernel_of, make_tensors
+from flashladder.emulate.kernel import MULTIPROCESSORS, forward, kernel_of, make_tensors
 from flashladder.emulator.machine.control import build_flow
 from flashladder.emulator.syntax.tree import Immediate, Instruction, Label
 from flashladder.emulator.values import Array
@@ -43,7 +44,7 @@ from flashladder.yaml_text import read_yaml
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
 DELETED = (
     *("bar.sync", "bar.warp.sync", "cp.async.wait_group", "cp.async.commit_group"),
-    *("barrier.cta", "mbarrier.init", "mbarrier.arrive", "mbarrier.try_wait", "fence", "setmaxnreg"),
+    *("barrier.cta", "barrier.cluster", "mbarrier.init", "mbarrier.arrive", "mbarrier.try_wait", "fence", "setmaxnreg"),
     *("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"),
     *("cp.async.bulk.commit_group", "cp.async.bulk.wait_group"),
 )
@@ -159,21 +160,25 @@ def _changed(kernel: emulator.Kernel, place: int) -> emulator.Kernel:
     return emulator.Kernel(kernel.module, function, build_flow(function, kernel.module.path))
 
 
-def shapes_of(iteration: Iteration, config: KernelConfig) -> tuple[Shape, ...]:
-    """What a kernel is observed on: one head of `BLOCKS` tiles.
+def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[tuple[Shape, int], ...]:
+    """What a kernel is observed on, and how many multiprocessors there are: one head of `BLOCKS` tiles, on one.
 
     A persistent kernel has one CTA for six tiles of three blocks, an odd number, so that tiles begin and end in either
     direction of two buffers; then for four tiles of one block, in which nothing but Q's own ring holds the producer;
-    then for four of four blocks, from which on a maximum may be kept, so that nobody waits for O up to the end.
+    then for four of four blocks, from which on a maximum may be kept, so that nobody waits for O up to the end. One that
+    splits tiles has seven of seven blocks besides, each on a cluster, whose parts are of different lengths.
     """
 
     def heads(count: int, length: int) -> Shape:
         return Shape(batch=1, seq_len=length, n_heads=count, d_head=config.d_head)
 
     usual = heads(1, max(config.B_r, BLOCKS * config.B_c))
-    if not launch_of(iteration, config, usual).resident:
-        return (usual,)
-    return heads(2, 3 * config.B_c), heads(4, config.B_c), heads(1, 4 * config.B_c)
+    if not launch_of(iteration, config, usual, 1).resident:
+        return ((usual, 1),)
+    on_one = [(one, 1) for one in (heads(2, 3 * config.B_c), heads(4, config.B_c), heads(1, 4 * config.B_c))]
+    shared = heads(1, (BLOCKS + 3) * config.B_c)
+    is_split = prod(launch_of(iteration, config, shared).cluster) > 1
+    return (*on_one, *([(shared, MULTIPROCESSORS)] if is_split else []))
 
 
 def observe(
@@ -183,14 +188,14 @@ def observe(
     *,
     schedule: str | int = "together",
 ) -> Observed:
-    """Runs a kernel (None: the iteration's own) on `shapes_of`, with counters and the race detector, up to a race."""
+    """Runs a kernel (None: the iteration's own) on `launches_of`, with counters and the race detector, up to a race."""
     outs, conflicts, races = list[Array](), 0, tuple[str, ...]()
-    for shape in shapes_of(iteration, config):
+    for shape, multiprocessors in launches_of(iteration, config):
         tensors = make_tensors(iteration, config, shape, seed=1)
         counters, hazards = emulator.Counters(), emulator.Hazards()
         forward(
-            iteration, config, tensors, kernel=kernel, observers=(counters, hazards), multiprocessors=1,
-            schedule=schedule,
+            iteration, config, tensors, kernel=kernel, observers=(counters, hazards),
+            multiprocessors=multiprocessors, schedule=schedule,
         )  # fmt: skip
         found = counters.as_dict()
         conflicts += sum(int(found[CONFLICTS.format(kind)]) for kind in ("ld", "st"))

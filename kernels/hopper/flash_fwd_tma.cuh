@@ -99,9 +99,12 @@ struct Cta {
         if constexpr (splits) {
             return min(args.seq_len - first_row(visits().first), G::B_c);
         } else {
-            return args.seq_len - first_row(0);
+            return last_rows();
         }
     }
+
+    // Rows of a tile's last block, which is visited first: 1 to B_c.
+    __device__ __forceinline__ int last_rows() const { return args.seq_len - first_row(0); }
 };
 
 }  // namespace flashladder::hopper

@@ -27,41 +27,25 @@ struct Slots {
     int done = 0;                              // slots
     float room[2];                             // that scores of each row have above the maximum in use
     int all;                                   // slots that there are
-    int part[2];  // where blocks are split: how many of a tile are this CTA's, rows of the first of them
-    int unsure;   // blocks behind the first that follow: a few keys, or a few blocks, tell too little of a row
+    int unsure;  // blocks behind the first that follow: a few keys, or a few blocks, tell too little of a row
 
     __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
         : cta(cta_), me(me_), group(cta_, me_), work(cta_.args) {
-        if constexpr (Cta::splits) {
-            part[0] = cta.visits().end - cta.visits().first;
-            part[1] = cta.ragged_rows();
-        }
         const int step = static_cast<int>(gridDim.x);
         const int tiles = work.tiles() - work.at;
-        unsure = blocks() < 4 ? 2 : ragged_rows() < G::B_c ? 1 : 0;
+        unsure = blocks() < 4 ? 2 : cta.ragged_rows() < G::B_c ? 1 : 0;
         all = (tiles + step - 1) / step * blocks() - 1;
     }
 
-    // Blocks of a tile that this CTA visits, rows of the first of them, rows of all.
-    __device__ __forceinline__ int blocks() const {
+    // Blocks of a tile that this CTA visits.
+    __device__ __forceinline__ int blocks() const { return cta.visits().end - cta.visits().first; }
+
+    // Keys of the blocks visited so far, of the tile; at most so many where the first of them may be another CTA's.
+    __device__ __forceinline__ int seen() const {
         if constexpr (Cta::splits) {
-            return part[0];
+            return (block + 1) * G::B_c;
         } else {
-            return cta.args.n_kv_blocks;
-        }
-    }
-    __device__ __forceinline__ int ragged_rows() const {
-        if constexpr (Cta::splits) {
-            return part[1];
-        } else {
-            return cta.ragged_rows();
-        }
-    }
-    __device__ __forceinline__ int keys() const {
-        if constexpr (Cta::splits) {
-            return ragged_rows() + (blocks() - 1) * G::B_c;
-        } else {
-            return cta.args.seq_len;
+            return cta.ragged_rows() + block * G::B_c;
         }
     }
 
@@ -77,7 +61,7 @@ struct Slots {
         group.take_s();
         shift(true);
         float grown[2];
-        follow(true, grown);
+        follow<true>(true, grown);
         begin_tile();
         weigh(group.p);
     }
@@ -116,7 +100,7 @@ struct Slots {
     // tile the place through which the tile before it left can be given back, too.
     __device__ __forceinline__ void settle() {
         if (must_follow()) {
-            Softmax::decide(room, group.stats, ragged_rows() + block * G::B_c, keys());
+            Softmax::decide(room, group.stats, seen(), cta.args.seq_len);
             if (block == 0 && done > 0) {
                 group.give_back();
             }
@@ -134,9 +118,16 @@ struct Slots {
     // Whether rows agree on their maximum whatever it is.
     __device__ __forceinline__ bool must_follow() const { return block <= unsure; }
 
+    // Rows of a block that opens a tile: of the CTA's first, or of a later one, which is whose blocks are all its own.
+    template <bool first>
+    __device__ __forceinline__ int opening_rows() const {
+        return first ? cta.ragged_rows() : cta.last_rows();
+    }
+
+    template <bool first = false>
     __device__ __forceinline__ void follow(bool opens, float (&grown)[2]) {
-        if (opens && ragged_rows() < G::B_c) {
-            mask_columns(group.s, ragged_rows());
+        if (opens && opening_rows<first>() < G::B_c) {
+            mask_columns(group.s, opening_rows<first>());
         }
         Softmax::follow(group.s, group.stats, opens, grown);
     }

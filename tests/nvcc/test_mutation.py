@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flashladder.emulate import mutation
+from flashladder.emulate.executions import launch_of
 from flashladder.emulate.kernel import kernel_of
 from flashladder.emulate.mutation import (
     DELETED,
@@ -45,6 +46,7 @@ KINDS = {
     21: WGMMA,
     **dict.fromkeys((22, 23, 24), ROLES),
     **dict.fromkeys((25, 26, 27), ROLES | {"bar.warp.sync"}),
+    28: ROLES | {"bar.warp.sync", "barrier.cluster"},
 }
 
 
@@ -141,11 +143,23 @@ def changed_bytes(iteration: Iteration, place: int, count: int) -> Mutant:
 def test_the_tiles_of_a_persistent_kernel_end_in_both_slots_of_its_loop() -> None:
     iteration = load_iteration(26)
     config = iteration.configs[PUBLISHED_GPU]
-    shapes = mutation.shapes_of(iteration, config)
-    blocks_and_tiles = [(one.seq_len // config.B_c, one.n_heads * one.seq_len // config.B_r) for one in shapes]
-    assert blocks_and_tiles == [(3, 6), (1, 4), (4, 4)]
-    before = load_iteration(24)
-    assert [one.seq_len for one in mutation.shapes_of(before, before.configs[PUBLISHED_GPU])] == [4 * config.B_c]
+    assert of_one_cta(iteration) == [(3, 6), (1, 4), (4, 4)]
+    assert of_one_cta(load_iteration(24)) == [(4, 4)]
+
+
+def of_one_cta(iteration: Iteration) -> list[tuple[int, int]]:
+    """Blocks of a tile, and tiles, where there is one multiprocessor."""
+    config = iteration.configs[PUBLISHED_GPU]
+    found = mutation.launches_of(iteration, config)
+    return [(one.seq_len // config.B_c, one.n_heads * one.seq_len // config.B_r) for one, count in found if count == 1]
+
+
+def test_a_kernel_that_splits_tiles_is_also_observed_with_clusters_of_unlike_parts() -> None:
+    iteration = load_iteration(28)
+    config = iteration.configs[PUBLISHED_GPU]
+    assert of_one_cta(iteration) == of_one_cta(load_iteration(27))
+    (split,) = [(one, count) for one, count in mutation.launches_of(iteration, config) if count > 1]
+    assert (split[0].seq_len // config.B_c, launch_of(iteration, config, *split).cluster) == (7, (3, 1, 1))
 
 
 def test_who_is_elected_is_no_secret_that_a_mutant_may_build_on() -> None:

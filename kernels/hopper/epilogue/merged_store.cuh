@@ -122,7 +122,6 @@ struct MergedStore : WarpStore {
             merge_row(cta, row, me.lane, parts,
                       box + swizzled<box_rows>(row % box_rows, me.lane / 2) + me.lane % 2 * 8);
         }
-        ptx::cluster_arrive();  // of other CTAs this warp reads nothing any more
         ptx::fence_proxy_async();
         ptx::barrier_sync(me.consumers_barrier(G::n_consumers), G::n_consumers * kWarpgroup);  // the rows are whole
         if (warp == 0 && ptx::elect_one()) {
@@ -133,7 +132,8 @@ struct MergedStore : WarpStore {
             }
             ptx::tma_store_commit();
         }
-        ptx::cluster_wait();  // nor does anybody read this CTA's: it may end
+        ptx::cluster_arrive();  // of other CTAs this warp reads nothing any more
+        ptx::cluster_wait();    // nor does anybody read this CTA's: it may end
     }
 };
 

@@ -21,7 +21,7 @@ struct Flattened {
                                                 typename Slots::Weights &now) {
         auto &group = slots.group;
         slots.settle();
-        const bool opens = ++slots.block == slots.blocks();
+        const bool opens = ++slots.block == slots.cta.args.n_kv_blocks;
         auto q = group.q;  // O of the tile before leaves through its own
         if (opens) {
             slots.block = 0;

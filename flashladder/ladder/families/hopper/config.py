@@ -101,6 +101,12 @@ class HopperConfig(KernelConfig):
         return {}
 
     @property
+    def few_tiles(self) -> tuple[tuple[int, int, int], ...]:
+        """Tiles that an H200 may split in 2 to 7: parts of unlike lengths, ragged blocks."""
+        lengths = ((5, 1, 1), (6, 59, 1), (7, 3, 5), (7, self.B_c, 1), (9, 64, 1), (13, self.B_c - 1, 1))
+        return tuple((1, whole * self.B_c + rows, heads) for whole, rows, heads in lengths) if self.split else ()
+
+    @property
     def tile(self) -> str:
         """B_r, B_c and n_consumers."""
         return f"{self.B_r},{self.B_c},{self.n_consumers}"

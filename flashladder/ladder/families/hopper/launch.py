@@ -13,8 +13,9 @@ CHUNK = 64  # elements of d_head in a row of a box: the 128 bytes within which i
 ELEMENT = 2  # bytes
 WARP_ROWS = 16  # query rows of a warp
 MOST_PARTS = 8  # CTAs of a cluster, the most that every GPU with clusters takes
-LEAST_BLOCKS = 2  # KV blocks of a part: merging costs about as much as one
-OF_A_GPC = 16  # multiprocessors that a GPC has at least, within which a cluster lies; two of a TPC are never apart
+LEAST_BLOCKS = 2  # KV blocks of a part
+LEAST_SAVED = 4  # KV blocks that no part has of a tile's: a cluster and its merging cost about three
+OF_A_GPC = 16  # multiprocessors of a whole one
 
 
 def blocks(length: int, size: int) -> int:
@@ -57,16 +58,22 @@ def map_of(tensor: Any, dtype: str, rows: int) -> TensorBox:
 
 
 def clusters_at_once(parts: int, multiprocessors: int) -> int:
-    """Clusters of so many CTAs, one a multiprocessor, that a GPU runs at once."""
-    return multiprocessors // parts if parts <= 2 else multiprocessors // OF_A_GPC * (OF_A_GPC // parts)
+    """Clusters of so many CTAs, one a multiprocessor, that a GPU may run at once; a launch on one asks its driver.
+
+    A cluster lies in one GPC, the two multiprocessors of a TPC are never apart, and one GPC's worth is lost where GPCs
+    are not all whole.
+    """
+    return multiprocessors // 2 if parts == 2 else (multiprocessors // OF_A_GPC - 1) * (OF_A_GPC // parts)
 
 
 def parts_of(tiles: int, kv_blocks: int, multiprocessors: int) -> int:
-    """CTAs that share a tile's KV blocks: the least number with the shortest parts, of those that all run at once."""
+    """CTAs that share a tile's KV blocks: the least number with the shortest parts, of those that pay and run at once."""
     best = 1
     for parts in range(2, MOST_PARTS + 1):
-        possible = kv_blocks >= LEAST_BLOCKS * parts and tiles <= clusters_at_once(parts, multiprocessors)
-        if possible and blocks(kv_blocks, parts) < blocks(kv_blocks, best):
+        longest = blocks(kv_blocks, parts)
+        pays = kv_blocks >= LEAST_BLOCKS * parts and kv_blocks - longest >= LEAST_SAVED
+        fits = tiles * parts <= multiprocessors and tiles <= clusters_at_once(parts, multiprocessors)
+        if pays and fits and longest < blocks(kv_blocks, best):
             best = parts
     return best
 
