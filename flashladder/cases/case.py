@@ -90,7 +90,10 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
         case("far heads", 1, tile, 2, "far_heads", far_bytes=far_stride(2)),
         case("far samples", 2, tile, 1, "far_samples", far_bytes=far_stride(2)),
         *(case("few tiles", batch, length, heads) for batch, length, heads in config.few_tiles),
-        *(case(f"few tiles of extreme logits {turn}", 1, tile * 8 - 1, 6, contents=half) for turn, half in enumerate(halves)),
+        *(
+            case(f"few tiles of extreme logits {turn}", 1, tile * 8 - 1, 6, contents=half)
+            for turn, half in enumerate(halves)
+        ),
     )
 
 

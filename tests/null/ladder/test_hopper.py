@@ -157,7 +157,9 @@ def test_one_loop_needs_a_lazy_softmax_several_tiles_and_a_producer(
         ({"roles": "ping_pong"}, []),
     ],
 )
-def test_what_is_split_is_merged_and_goes_through_one_loop(wrong: dict[str, str], concerns: list[tuple[str, ...]]) -> None:
+def test_what_is_split_is_merged_and_goes_through_one_loop(
+    wrong: dict[str, str], concerns: list[tuple[str, ...]]
+) -> None:
     assert [found.concerns for found in contradictions(of_step(28, **wrong))] == concerns
 
 
