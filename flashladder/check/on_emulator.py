@@ -155,12 +155,13 @@ def emulated_run(
     """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
 
     The first launch of each configuration is watched for races, and any longer one after it, those whose tiles an H200
-    splits for themselves, but of those in `watched` (short forms). `kernels` is the folder of the CUDA sources, so that a changed copy of it meets the same check.
+    splits for themselves, but of those in `watched` (short forms). `kernels` is the folder of the CUDA sources, so that
+    a changed copy of it meets the same check.
 
     The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
     races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
     """
-    longest = dict[tuple[str, bool], int]()  # watched, in positions, of whole tiles and of split ones
+    longest = dict[tuple[str, bool], int]()  # watched, in positions, where tiles are whole and where they are split
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
         config = KernelConfig.parse(short_form)

@@ -165,8 +165,8 @@ def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[tuple[Shape
 
     A persistent kernel has one CTA for six tiles of three blocks, an odd number, so that tiles begin and end in either
     direction of two buffers; then for four tiles of one block, in which nothing but Q's own ring holds the producer;
-    then for four of four blocks, from which on a maximum may be kept, so that nobody waits for O up to the end. One that
-    splits tiles has seven of seven blocks besides, each on a cluster, whose parts are of different lengths.
+    then for four of four blocks, from which on a maximum may be kept, so that nobody waits for O up to the end. One
+    that splits tiles has seven of seven blocks besides, each on a cluster, whose parts are of different lengths.
     """
 
     def heads(count: int, length: int) -> Shape:

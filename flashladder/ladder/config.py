@@ -63,7 +63,10 @@ class KernelConfig(ABC):
 
     @property
     def few_tiles(self) -> Sequence[tuple[int, int, int]]:
-        """Shapes (batch, seq_len, n_heads) of few tiles, where a launch is another one: a check adds them, shortest first."""
+        """Shapes (batch, seq_len, n_heads) of few tiles, where a launch is another one: a check adds them.
+
+        They are in the order of their lengths.
+        """
         return ()
 
     @property

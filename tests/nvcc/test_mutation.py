@@ -142,7 +142,6 @@ def changed_bytes(iteration: Iteration, place: int, count: int) -> Mutant:
 
 def test_the_tiles_of_a_persistent_kernel_end_in_both_slots_of_its_loop() -> None:
     iteration = load_iteration(26)
-    config = iteration.configs[PUBLISHED_GPU]
     assert of_one_cta(iteration) == [(3, 6), (1, 4), (4, 4)]
     assert of_one_cta(load_iteration(24)) == [(4, 4)]
 

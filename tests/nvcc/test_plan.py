@@ -113,7 +113,8 @@ cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char *cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
 }
 
-// A problem is `numbers` numbers, the last of them a device: multiprocessors, and clusters of 2 to 8 CTAs at once; each is planned twice, and a line of what was handed over follows.
+// A problem is `numbers` numbers, the last of them a device: multiprocessors, and clusters of 2 to 8 CTAs at once.
+// Each is planned twice, and a line of what was handed over follows.
 int main(int argc, char **argv) {
     constexpr int numbers = 34;
     for (int at = 1; at + numbers <= argc; at += numbers) {

@@ -67,7 +67,7 @@ def clusters_at_once(parts: int, multiprocessors: int) -> int:
 
 
 def parts_of(tiles: int, kv_blocks: int, multiprocessors: int) -> int:
-    """CTAs that share a tile's KV blocks: the least number with the shortest parts, of those that pay and run at once."""
+    """CTAs that share a tile's KV blocks: of numbers that pay and run at once the least with the shortest parts."""
     best = 1
     for parts in range(2, MOST_PARTS + 1):
         longest = blocks(kv_blocks, parts)
