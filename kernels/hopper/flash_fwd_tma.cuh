@@ -85,23 +85,11 @@ struct Cta {
     // First row of the block that is visited as number `i`.
     __device__ __forceinline__ int first_row(int i) const { return (args.n_kv_blocks - 1 - i) * G::B_c; }
 
-    // Which blocks of a tile this CTA visits: all, or its part of them.
-    __device__ __forceinline__ Visits visits() const {
-        if constexpr (splits) {
-            return Scheduler::visits(args);
-        } else {
-            return {0, args.n_kv_blocks};
-        }
-    }
+    // Which blocks of a tile this CTA visits.
+    __device__ __forceinline__ Visits visits() const { return visits_of<typename Kernel::Scheduler, splits>(args); }
 
     // Rows of the block that this CTA visits first: 1 to B_c.
-    __device__ __forceinline__ int ragged_rows() const {
-        if constexpr (splits) {
-            return min(args.seq_len - first_row(visits().first), G::B_c);
-        } else {
-            return last_rows();
-        }
-    }
+    __device__ __forceinline__ int ragged_rows() const { return opening_rows<splits>(*this); }
 
     // Rows of a tile's last block, which is visited first: 1 to B_c.
     __device__ __forceinline__ int last_rows() const { return args.seq_len - first_row(0); }
