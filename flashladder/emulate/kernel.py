@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+import math
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def forward(
         memory_budget: bytes of a slice, see `emulator.Kernel.launch`.
         max_instructions: per slice.
         progress: told the number of warp instructions now and then.
-        multiprocessors: of the GPU that is stood for: a persistent kernel has no more CTAs.
+        multiprocessors: of the GPU that is stood for: a persistent kernel has no more CTAs, and few tiles are split.
         grid: other CTAs than all; the first ones alone write their part of O.
         schedule: the order of warps, see `emulator.Kernel.launch`.
 
@@ -110,7 +111,7 @@ def forward(
         EmulationError: the kernel does something it may not.
     """
     require(iteration, config, tensors)
-    launch = iteration.family.launch(config, tensors)
+    launch = iteration.family.launch(config, tensors, multiprocessors)
     return (kernel or kernel_of(iteration, config)).launch(
         grid or launch.ctas(multiprocessors),
         launch.block,
@@ -121,6 +122,7 @@ def forward(
         max_instructions=max_instructions,
         progress=progress,
         schedule=schedule,
+        cluster=launch.cluster if math.prod(launch.cluster) > 1 else None,
         target=iteration.family.targets.arches[-1],  # whether it fits a GPU is seen where its key is known
     )
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from flashladder import emulator
 from flashladder.emulate.executions import launch_of
-from flashladder.emulate.kernel import forward, make_tensors
+from flashladder.emulate.kernel import MULTIPROCESSORS, forward, make_tensors
 from flashladder.emulator.run.schedule import REVERSE
 from flashladder.emulator.values import Array
 from flashladder.ladder.config import KernelConfig
@@ -22,11 +23,13 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.names import CONFLICTS
 from flashladder.results.schema import Shape
 
-__all__ = ["ORDERS", "REVERSE", "Observed", "Seen", "look", "observe", "shapes_of"]
+__all__ = ["ORDERS", "REVERSE", "Observed", "Planned", "Seen", "alone", "launches_of", "look", "observe"]
 
 BLOCKS = 4  # key/value tiles: prologue, two rounds of the main loop and the last tile are all reached
 ORDERS = ("together", REVERSE)  # of warps; the second where the first shows nothing on the same shape
 FIRST_CTA = (1, 1, 1)
+
+Planned = tuple[Shape, int]  # a launch: its shape, and of how many multiprocessors
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Observed:
-    """What the launches on all of `shapes_of` showed, one after another."""
+    """What the launches on all of `launches_of` showed, one after another."""
 
     launches: tuple[Seen, ...]
 
@@ -64,35 +67,47 @@ class RaceFound(Exception):
     """Ends a launch at its first race: what more it would show is not asked."""
 
 
-def shapes_of(iteration: Iteration, config: KernelConfig) -> tuple[Shape, ...]:
-    """What a kernel is observed on, the quickest first: one head of `BLOCKS` tiles.
+def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[Planned, ...]:
+    """What a kernel is observed on, and on how many multiprocessors, the quickest first: one head of `BLOCKS` tiles.
 
     A persistent kernel has one CTA for four tiles of one block, in which nothing but Q's own ring holds the producer;
     then for three tiles of three blocks, an odd number, so that tiles begin and end in either direction of two buffers;
-    then for four of four blocks, from which on a maximum may be kept, so that nobody waits for O up to the end.
+    then for four of four blocks, from which on a maximum may be kept, so that nobody waits for O up to the end. One
+    that splits tiles has seven of seven blocks besides, each on a cluster, whose parts are of different lengths.
     """
 
     def heads(count: int, length: int) -> Shape:
         return Shape(batch=1, seq_len=length, n_heads=count, d_head=config.d_head)
 
     usual = heads(1, max(config.B_r, BLOCKS * config.B_c))
-    if not launch_of(iteration, config, usual).resident:
-        return (usual,)
-    return heads(4, config.B_c), heads(1, 3 * config.B_c), heads(1, 4 * config.B_c)
+    if not launch_of(iteration, config, usual, 1).resident:
+        return ((usual, 1),)
+    on_one = [(one, 1) for one in (heads(4, config.B_c), heads(1, 3 * config.B_c), heads(1, 4 * config.B_c))]
+    shared = heads(1, (BLOCKS + 3) * config.B_c)
+    is_split = prod(launch_of(iteration, config, shared).cluster) > 1
+    return (*on_one, *([(shared, MULTIPROCESSORS)] if is_split else []))
+
+
+def alone(iteration: Iteration, config: KernelConfig, planned: Planned) -> bool:
+    """Whether a CTA of this launch does what all do, to other rows, and with nobody: the first one tells of all."""
+    launch = launch_of(iteration, config, *planned)
+    return not launch.resident and prod(launch.cluster) == 1
 
 
 def look(
     iteration: Iteration,
     config: KernelConfig,
-    shape: Shape,
+    planned: Planned,
     kernel: emulator.Kernel | None = None,
     *,
     schedule: str | int = "together",
 ) -> Seen:
     """One launch, with counters and the race detector; of another `kernel` than the iteration's own up to a race.
 
-    The reverse order, in which one warp runs at a time, is the first CTA's: all others do the same to other rows.
+    The reverse order, in which one warp runs at a time, is the first CTA's where it is `alone`.
     """
+    shape, multiprocessors = planned
+    first = schedule == REVERSE and alone(iteration, config, planned)
     tensors = make_tensors(iteration, config, shape, seed=1)
     counters, hazards = emulator.Counters(), emulator.Hazards()
 
@@ -102,8 +117,8 @@ def look(
 
     with suppress(RaceFound):
         forward(
-            iteration, config, tensors, kernel=kernel, observers=(counters, hazards), multiprocessors=1,
-            grid=FIRST_CTA if schedule == REVERSE else None, schedule=schedule,
+            iteration, config, tensors, kernel=kernel, observers=(counters, hazards),
+            multiprocessors=multiprocessors, grid=FIRST_CTA if first else None, schedule=schedule,
             progress=None if kernel is None else stop,
         )  # fmt: skip
     found = counters.as_dict()
@@ -119,10 +134,10 @@ def observe(
     *,
     schedule: str | int = "together",
 ) -> Observed:
-    """Runs a kernel (None: the iteration's own) on `shapes_of`, up to a launch with a race."""
+    """Runs a kernel (None: the iteration's own) on `launches_of`, up to a launch with a race."""
     launches = list[Seen]()
-    for shape in shapes_of(iteration, config):
-        launches.append(look(iteration, config, shape, kernel, schedule=schedule))
+    for planned in launches_of(iteration, config):
+        launches.append(look(iteration, config, planned, kernel, schedule=schedule))
         if launches[-1].races:
             break
     return Observed(tuple(launches))

@@ -24,9 +24,8 @@ from tqdm import tqdm
 
 from flashladder import emulator
 from flashladder.arguments import NUMBERS, Parser, whole
-from flashladder.emulate.executions import launch_of
 from flashladder.emulate.kernel import kernel_of
-from flashladder.emulate.launches import ORDERS, REVERSE, Observed, Seen, look, observe, shapes_of
+from flashladder.emulate.launches import ORDERS, REVERSE, Observed, Planned, Seen, alone, launches_of, look, observe
 from flashladder.emulator.machine.control import build_flow
 from flashladder.emulator.syntax.tree import Immediate, Instruction, Label
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
@@ -36,13 +35,12 @@ from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.located import first_problem
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import ROOT
-from flashladder.results.schema import Shape
 from flashladder.yaml_text import read_yaml
 
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
 DELETED = (
     *("bar.sync", "bar.warp.sync", "cp.async.wait_group", "cp.async.commit_group"),
-    *("barrier.cta", "mbarrier.init", "mbarrier.arrive", "mbarrier.try_wait", "fence", "setmaxnreg"),
+    *("barrier.cta", "barrier.cluster", "mbarrier.init", "mbarrier.arrive", "mbarrier.try_wait", "fence", "setmaxnreg"),
     *("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"),
     *("cp.async.bulk.commit_group", "cp.async.bulk.wait_group"),
 )
@@ -158,23 +156,23 @@ def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> V
         ),
         None,
     )
-    shapes = shapes_of(mutant.iteration, mutant.config)
-    trials = product(zip(shapes, original.launches, strict=True), ORDERS)
-    seen = (_given_away(mutant, shape, before, schedule) for (shape, before), schedule in trials)
+    planned = launches_of(mutant.iteration, mutant.config)
+    trials = product(zip(planned, original.launches, strict=True), ORDERS)
+    seen = (_given_away(mutant, one, before, schedule) for (one, before), schedule in trials)
     caught, evidence = next((one for one in seen if one[0]), (None, ""))
     return Verdict(mutant, caught, evidence, reason)
 
 
-def _given_away(mutant: Mutant, shape: Shape, before: Seen, schedule: str) -> tuple[Caught | None, str]:
+def _given_away(mutant: Mutant, planned: Planned, before: Seen, schedule: str) -> tuple[Caught | None, str]:
     """By what a mutant is caught in one launch, and the words of it; `before` is what the kernel itself showed."""
     try:
-        seen = look(mutant.iteration, mutant.config, shape, mutant.kernel, schedule=schedule)
+        seen = look(mutant.iteration, mutant.config, planned, mutant.kernel, schedule=schedule)
     except emulator.EmulationError as error:
         return "error", str(error)
     if seen.races:
         return "race", seen.races[0]
     differs = seen.out != before.out
-    if schedule == REVERSE and not launch_of(mutant.iteration, mutant.config, shape).resident:
+    if schedule == REVERSE and alone(mutant.iteration, mutant.config, planned):
         differs = differs[:1, : mutant.config.B_r, :1]
     if differs.any():
         return "numbers", f"{int(differs.sum())} of {differs.size} elements of O differ"

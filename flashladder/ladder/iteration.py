@@ -52,11 +52,11 @@ class Iteration:
     """One step of the ladder, or an ablation of one, resolved through its parents.
 
     Attributes:
-        number: 1 to 27; an ablation keeps the number of the iteration that it varies.
+        number: 1 to 28; an ablation keeps the number of the iteration that it varies.
         slug: the idea as the file name says it, safe in file names.
         title: the idea in a few words.
         why: the mechanism, in the field's terms.
-        unmeasured: why no result of a GPU is owed of it yet; empty as soon as one is.
+        unmeasured: why no timing of it is owed yet; empty as soon as one is. Its cases may have been checked before.
         parent: the iteration that this one differs from; None for the first.
         change: concern to new value; what differs from the parent.
         family: what kind of kernel it is: whose concerns, configurations and launch.

@@ -99,6 +99,7 @@ class Cases(_Strict):
     of: Kernels
     cases: Annotated[int, Field(gt=0, description="per kernel")]
     ragged: Annotated[int, Field(ge=0, description="more, per kernel that takes any length")] = 0
+    few: Annotated[int, Field(ge=0, description="more, per kernel that splits the tiles of small grids")] = 0
     repeats: Annotated[int, Field(gt=1, description="runs that agree bit for bit")]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMBER = "no such iteration: expected a number from 1 to 27, found "
+NUMBER = "no such iteration: expected a number from 1 to 28, found "
 WORDS = "not a description of an iteration: expected a number, or one change to one"
 SPELLING = "no such configuration: expected one of a100, rtx3090, h200, prog, prog-all, all, tune, a tile such as"
 SHORT_FORM = "not the short form of a kernel configuration"
@@ -14,7 +14,7 @@ LONG = "1" * 5000
 CASES: list[tuple[list[str], str]] = [
     # iterations
     (["show", "0"], f"{NUMBER}0"),
-    (["show", "28"], f"{NUMBER}28"),
+    (["show", "29"], f"{NUMBER}29"),
     (["show", "999999999"], f"{NUMBER}999999999"),
     (["show", LONG], f"{NUMBER}1111111111"),
     (["show", "99999999999999"], f"{NUMBER}99999999999999"),
@@ -136,7 +136,7 @@ CASES: list[tuple[list[str], str]] = [
     (["sass", "tests/data/tiny.cu"], "tiny.cu: no GPU code in the file: expected a wheel, library, object"),
     (["ptx", "tests/data/tiny.sm_80.cubin"], "no PTX in the file, nor in its cubins; ptxas keeps it"),
     (["ptx", "./nosuch.so"], "nosuch.so: no such file"),
-    (["explain", "28"], f"{NUMBER}28"),
+    (["explain", "29"], f"{NUMBER}29"),
     (["explain", "24"], "explain follows one warp for all: expected kernels whose warps run alike"),
     (["trace", "20"], "trace follows one warp for all: expected kernels whose warps run alike"),
     (

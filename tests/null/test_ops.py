@@ -87,9 +87,9 @@ def test_other_attributes_are_still_missing() -> None:
         _ = flashladder.backward
 
 
-@pytest.mark.parametrize("iteration", [0, 28, -1, True, 8.0, "8", [8]])
+@pytest.mark.parametrize("iteration", [0, 29, -1, True, 8.0, "8", [8]])
 def test_there_is_no_such_iteration(calls: list[str], iteration: object) -> None:
-    with pytest.raises(FlashladderError, match="bad argument iteration: expected an integer from 1 to 27, found"):
+    with pytest.raises(FlashladderError, match="bad argument iteration: expected an integer from 1 to 28, found"):
         forward(iteration)
     assert calls == []
 
@@ -188,7 +188,7 @@ def test_the_default_is_the_last_step_that_the_gpu_runs(arch: str, last: int, mo
 
     monkeypatch.setattr(ops, "_gpu", lambda device: (f"NVIDIA Tomorrow {device}", arch))
     assert ops._last_on(0) == last
-    assert ops._last_on(None) == ops.LAST_ITERATION == 27
+    assert ops._last_on(None) == ops.LAST_ITERATION == 28
 
 
 def test_the_gpus_configuration_is_the_default(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def require_right(
     tensors, hazards = make_tensors(step, config, size, seed=seq_len), emulator.Hazards()
     for tensor, side in zip(tensors[:2], (1, -1), strict=True):
         tensor[...] += tensor.dtype.type(side * apart)
-    launch = step.family.launch(config, tensors)
+    launch = step.family.launch(config, tensors, 132)
     kernel_of(step, config).launch(
         launch.grid, launch.block, arguments_of(launch), shared_bytes=launch.shared_bytes, observers=(hazards,),
         schedule=schedule,

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from flashladder.emulate import mutation
+from flashladder.emulate.executions import launch_of
 from flashladder.emulate.kernel import kernel_of
-from flashladder.emulate.launches import ORDERS, Observed, look, observe, shapes_of
+from flashladder.emulate.launches import ORDERS, Observed, alone, launches_of, look, observe
 from flashladder.emulate.mutation import (
     DELETED,
     SWIZZLE,
@@ -46,6 +47,7 @@ KINDS = {
     21: WGMMA,
     **dict.fromkeys((22, 23, 24), ROLES),
     **dict.fromkeys((25, 26, 27), ROLES | {"bar.warp.sync"}),
+    28: ROLES | {"bar.warp.sync", "barrier.cluster"},
 }
 
 
@@ -142,12 +144,25 @@ def changed_bytes(iteration: Iteration, place: int, count: int) -> Mutant:
 
 def test_the_tiles_of_a_persistent_kernel_end_in_both_slots_of_its_loop() -> None:
     iteration = load_iteration(26)
+    assert of_one_cta(iteration) == [(1, 4), (3, 3), (4, 4)]
+    assert of_one_cta(load_iteration(24)) == [(4, 4)]
+
+
+def of_one_cta(iteration: Iteration) -> list[tuple[int, int]]:
+    """Blocks of a tile, and tiles, where there is one multiprocessor."""
     config = iteration.configs[PUBLISHED_GPU]
-    shapes = shapes_of(iteration, config)
-    blocks_and_tiles = [(one.seq_len // config.B_c, one.n_heads * one.seq_len // config.B_r) for one in shapes]
-    assert blocks_and_tiles == [(1, 4), (3, 3), (4, 4)]
-    before = load_iteration(24)
-    assert [one.seq_len for one in shapes_of(before, before.configs[PUBLISHED_GPU])] == [4 * config.B_c]
+    found = launches_of(iteration, config)
+    return [(one.seq_len // config.B_c, one.n_heads * one.seq_len // config.B_r) for one, count in found if count == 1]
+
+
+def test_a_kernel_that_splits_tiles_is_also_observed_with_clusters_of_unlike_parts() -> None:
+    iteration = load_iteration(28)
+    config = iteration.configs[PUBLISHED_GPU]
+    assert of_one_cta(iteration) == of_one_cta(load_iteration(27))
+    (split,) = [(one, count) for one, count in launches_of(iteration, config) if count > 1]
+    assert (split[0].seq_len // config.B_c, launch_of(iteration, config, *split).cluster) == (7, (3, 1, 1))
+    assert not alone(iteration, config, split)
+    assert alone(load_iteration(24), load_iteration(24).configs[PUBLISHED_GPU], (split[0], 1))
 
 
 def test_who_is_elected_is_no_secret_that_a_mutant_may_build_on() -> None:
@@ -155,7 +170,7 @@ def test_who_is_elected_is_no_secret_that_a_mutant_may_build_on() -> None:
     iteration = load_iteration(25)
     mutant = next(one for one in mutants_of(iteration) if one.instruction.opcode == "bar.warp.sync")
     original = observe_once(25)
-    shapes = shapes_of(iteration, mutant.config)
+    shapes = launches_of(iteration, mutant.config)
     together, reverse = (
         [mutation._given_away(mutant, *one, order) for one in zip(shapes, original.launches, strict=True)]
         for order in ORDERS
@@ -167,11 +182,11 @@ def test_who_is_elected_is_no_secret_that_a_mutant_may_build_on() -> None:
 def test_a_launch_of_a_mutant_ends_at_its_first_race_and_says_the_same() -> None:
     iteration = load_iteration(24)
     mutant = next(m for m in mutants_of(iteration) if m.instruction.opcode == "bar.sync")
-    (shape,) = shapes_of(iteration, mutant.config)
-    seen = look(iteration, mutant.config, shape, mutant.kernel)
+    (planned,) = launches_of(iteration, mutant.config)
+    seen = look(iteration, mutant.config, planned, mutant.kernel)
     assert seen.races
     assert np.isnan(seen.out.view(np.float16)).all(), "nothing was stored yet"
-    caught, evidence = mutation._given_away(mutant, shape, observe_once(24).launches[0], "together")
+    caught, evidence = mutation._given_away(mutant, planned, observe_once(24).launches[0], "together")
     assert (caught, evidence) == ("race", seen.races[0])
 
 
@@ -191,9 +206,10 @@ def test_numbers_of_the_first_cta_are_compared_in_the_other_order() -> None:
     item = kernel.function.body[places[-1]]
     assert isinstance(item, Instruction)
     mutant = Mutant(iteration, config, item, 1, changed)
-    (shape,) = shapes_of(iteration, config)
+    (planned,) = launches_of(iteration, config)
+    shape = planned[0]
     for order in ORDERS:
-        caught, evidence = mutation._given_away(mutant, shape, observe_once(16).launches[0], order)
+        caught, evidence = mutation._given_away(mutant, planned, observe_once(16).launches[0], order)
         assert caught == "numbers"
         rows = shape.seq_len if order == ORDERS[0] else config.B_r
         assert evidence.endswith(f" of {rows * shape.d_head} elements of O differ")

@@ -41,9 +41,9 @@ MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more wa
     "h200": {
         LADDERS: 10, "timings": 16, "accuracy": 2, "energy": 2,
         "sanitizers": 1, "counters": 1, "table": 1, "opinions": 2, "soak": 1, "tests": 3, "seconds": 1,
-        "trials": 5, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
+        "trials": 6, "cases": 2, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
     },
-    "h100": {LADDERS: 4, "timings": 4, "accuracy": 1},
+    "h100": {LADDERS: 5, "timings": 5, "cases": 2, "accuracy": 1},
 }  # fmt: skip
 UNNAMED = {NAME, SEAL, SIGNATURE, machine.NAME}
 
@@ -123,7 +123,8 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     held = owed.files.values()
     asked = {number for one in held if (of := getattr(one, "of", None)) is not None for number in of.iterations}
     every = {iteration.number: iteration for iteration in begun(load_runnable(gpu.arch), {1} | asked)}
-    yield from _measured_after_all(asked)
+    timed_of = (one.of for one in held if isinstance(one, manifest.Timings) and one.of is not None)
+    yield from _measured_after_all({number for of in timed_of for number in of.iterations})
     yield from _too_few(owed)
     ladders = [one for one in held if isinstance(one, manifest.Timings) and one.of and one.purpose == "report"]
     configs = {PUBLISHED_GPU, "h200" if gpu.arch == "sm_90" else owed.machine}
@@ -159,10 +160,10 @@ def _proofs(held: list[manifest.Cases | manifest.Sanitizers], every: set[int]) -
 
 
 def _measured_after_all(asked: set[int]) -> Iterator[str]:
-    """Steps of which a file is asked for, though they say why there is none."""
+    """Steps of which timings are asked for, though they say why there are none."""
     for step in map(load_iteration, sorted(asked & {one.number for one in load_all()})):
         if step.unmeasured:
-            yield f"iteration {step.number} is asked for: expected no 'unmeasured' in {relative(step.path)}, found one"
+            yield f"timings of iteration {step.number} are asked for: expected no 'unmeasured' in {relative(step.path)}, found one"
 
 
 def _timed_in(of: manifest.Kernels, configs: set[str]) -> set[int]:

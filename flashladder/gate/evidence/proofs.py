@@ -59,7 +59,7 @@ def every_case(result: CheckResult | SoakResult, spec: manifest.Cases | manifest
         config = KernelConfig.parse(kernel.config)
         due = {case.name: case.shape for case in cases_for(config)}
         found = Counter(case.case for case in by_kernel.get(key, ()))
-        asked = spec.cases + (0 if config.multiples else spec.ragged)
+        asked = spec.cases + (0 if config.multiples else spec.ragged) + (spec.few if config.few_tiles else 0)
         if len(due) != asked:
             yield f"{key}: expected {asked} cases, the checker makes {len(due)}"
         yield from (f"{key}: case {name}: expected once, found {found[name]}" for name in due if found[name] != 1)
