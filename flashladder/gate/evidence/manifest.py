@@ -11,7 +11,7 @@ Nothing to run here; `invoke gate` and `invoke verify` do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from flashladder.gpu.sanitize import TOOLS
 from flashladder.ladder import manifest
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import begun, load_all, load_iteration, load_runnable
 from flashladder.ladder.manifest import NAME, Manifest, load_manifest
 from flashladder.names import PUBLISHED_GPU
@@ -133,8 +134,12 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     if not whole:
         yield f"expected timings of the ladder in the configurations {', '.join(sorted(configs))}, found none"
     beside = {n for *_, numbers in timed for n in numbers} - {n for one in whole if one.of for n in one.of.iterations}
-    yield from _lacks("timings", [one.of for one in whole], set(every) - beside, set(DTYPES))
+    published = {number for number in every if number <= N_ITERATIONS}
+    of_published = [one.of for one in whole if one.of and published & set(one.of.iterations)]
+    yield from _lacks("timings", of_published, published - beside, set(DTYPES))
+    yield from _lacks_together("timings", [one.of for one in whole if one.of], set(every) - beside, set(DTYPES))
     for one in whole:
+        yield from _lacks_of_grid(one)
         yield from (f"timings: S={n}: is not asked for" for n in SEQ_LENS if n not in one.seq_lens)
         if min(one.pairs, one.min_pairs) < LEAST_PAIRS:
             yield f"timings: expected at least {LEAST_PAIRS} pairs, found {one.pairs}, {one.min_pairs} that count"
@@ -145,7 +150,7 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
         yield from _lacks(read.holds, [read.of], set(every), {DTYPES[0]})
 
 
-def _proofs(held: list[manifest.Cases | manifest.Sanitizers], every: set[int]) -> Iterator[str]:
+def _proofs(held: Sequence[manifest.Cases | manifest.Sanitizers], every: set[int]) -> Iterator[str]:
     """What cases and sanitizers must be asked of, and are not."""
     cases = [one for one in held if isinstance(one, manifest.Cases)]
     if not any("prog" in one.of.configs for one in cases):
@@ -163,7 +168,8 @@ def _measured_after_all(asked: set[int]) -> Iterator[str]:
     """Steps of which timings are asked for, though they say why there are none."""
     for step in map(load_iteration, sorted(asked & {one.number for one in load_all()})):
         if step.unmeasured:
-            yield f"timings of iteration {step.number} are asked for: expected no 'unmeasured' in {relative(step.path)}, found one"
+            told = f"expected no 'unmeasured' in {relative(step.path)}, found one"
+            yield f"timings of iteration {step.number} are asked for: {told}"
 
 
 def _timed_in(of: manifest.Kernels, configs: set[str]) -> set[int]:
@@ -201,7 +207,14 @@ def _too_few(owed: Manifest) -> Iterator[str]:
             yield f"{kind}: expected at least {least} files that hold them, found {found[kind]}"
 
 
-def _lacks_together(what: str, given: list[manifest.Kernels], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
+def _lacks_of_grid(one: manifest.Timings) -> Iterator[str]:
+    """Iterations of a sweep's grid that the file of it is not asked for."""
+    if one.of is not None and one.grid is not None:
+        due = {cell.iteration.number for cell in load_grid(one.grid).cells} - set(one.of.iterations)
+        yield from (f"timings: iteration {number} of the grid {one.grid} is not asked for" for number in sorted(due))
+
+
+def _lacks_together(what: str, given: Sequence[manifest.Kernels], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
     """Iterations that none of the files asks for, where a step may have one of its own; dtypes of each file."""
     missing = numbers - {number for of in given for number in of.iterations} if given else set()
     yield from (f"{what}: iteration {one} is not asked for" for one in sorted(missing))
@@ -209,7 +222,7 @@ def _lacks_together(what: str, given: list[manifest.Kernels], numbers: set[int],
         yield from (f"{what}: {one} is not asked for" for one in sorted(dtypes - set(of.dtypes)))
 
 
-def _lacks(what: str, given: list[manifest.Kernels | None], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
+def _lacks(what: str, given: Sequence[manifest.Kernels | None], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
     """Iterations that no file asks for, or one that asks for a part of the published or of the later steps; dtypes."""
     asked = [of for of in given if of is not None]
     families: dict[tuple[str, bool], set[int]] = {}
