@@ -194,6 +194,7 @@ class Soak(_Strict):
     of: Kernels
     cases: Annotated[int, Field(gt=0, description="per kernel")]
     ragged: Annotated[int, Field(ge=0, description="more, per kernel that takes any length")] = 0
+    few: Annotated[int, Field(ge=0, description="more, per kernel that splits the tiles of small grids")] = 0
     repeats: Annotated[int, Field(gt=1, description="runs of a case that agree bit for bit")]
     launches: Annotated[int, Field(gt=0, description="at small shapes, of each kernel")]
     far: Annotated[int, Field(gt=0, description="long shapes of each kernel")]

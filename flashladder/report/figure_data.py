@@ -104,6 +104,17 @@ class Data:
         best = max(summary.pct for summary in found if summary is not None) / 100
         return statistics.mean(theirs) / fa2 / best
 
+    def over_libraries(self, machine: str) -> tuple[float, float]:
+        """How many times as fast as the fastest library the ladder's best is: the least and most of a sweep's cells."""
+        result = load_as(self.results / machine / "persistent.json.gz", BenchResult)
+        ours: dict[tuple[str, int], float] = {}
+        theirs: dict[tuple[str, int], float] = {}
+        for one in result.summaries:
+            kept, cell = theirs if one.kernel in result.references else ours, (one.dtype, one.shape.seq_len)
+            kept[cell] = max(one.pct, kept.get(cell, 0.0))
+        times = [ours[cell] / theirs[cell] for cell in ours]
+        return min(times), max(times)
+
     def replayed(self, name: str, kind: str) -> int:
         """How many records of one kind a file of the H200's holds."""
         if name not in self._counted:
