@@ -124,7 +124,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     batch = shape.batch[HEADLINE_LENGTH]
     parts = [
         (
-            f"Measured on one {machine.gpu.name} ({dtype}, S = {HEADLINE_LENGTH}, batch {batch}, "
+            f"Measured on {cards_text(machine, dtype)} ({dtype}, S = {HEADLINE_LENGTH}, batch {batch}, "
             f"{shape.n_heads} heads, d_head {shape.d_head})"
         ),
         f"tile configurations of the {gpu_title(configs_of or machine.key or PUBLISHED_GPU)}",
@@ -139,6 +139,14 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {code}."
     idle = "".join(f" {reason}." for one in ladder.iterations if (reason := one.not_run_on(machine.gpu.arch)))
     return f"{'; '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{idle.replace(' iteration', ' Iteration')}"
+
+
+def cards_text(machine: Machine, dtype: str) -> str:
+    """``one NVIDIA H200``; where runs were on several, that each was on one."""
+    name, runs = machine.gpu.name, machine.fa2(dtype)
+    return (
+        f"one {name}" if len(runs) < 2 else f"an {name}, each run on one card ({', '.join(map(_span, runs.values()))})"
+    )
 
 
 def floor_text(machine: Machine, dtype: str) -> str:
@@ -199,7 +207,8 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
     one_run = len(machine.fa2("fp16")) < 2
     return (
         f"Percent of FA2's speed at S = {HEADLINE_LENGTH} (fp16, batch {shape.batch[HEADLINE_LENGTH]}, {shape.n_heads} "
-        f"heads, d_head {shape.d_head}), timed in turn with it on one {machine.gpu.name}: {machine.reference}{floor}. "
+        f"heads, d_head {shape.d_head}), timed in turn with it on {cards_text(machine, 'fp16')}: "
+        f"{machine.reference}{floor}. "
         f"{'' if one_run else 'TFLOP/s are that percentage of FA2 in the same run. '}"
         f"{gpus}: published by {ladder.published.description.source.repository}, not measured by this project."
         f"{idle.replace(' iteration', ' Iteration')}"
