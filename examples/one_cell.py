@@ -13,21 +13,21 @@ from torch.nn.functional import scaled_dot_product_attention as attention
 needs = "an H100 or H200, torch, and the wheel alone: pip install flashladder_27-*.whl && python one_cell.py"
 parser = argparse.ArgumentParser(description="Times an iteration beside cuDNN and FA4.", epilog=f"Needs {needs}")
 parser.add_argument("--iteration", type=int, default=27)
-parser.add_argument("--seq-len", type=int, default=4096)
+parser.add_argument("--seq-len", type=lambda text: max(1, int(text)), default=4096)
 parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="float16")
 given, heads, d_head, rounds, warm_up = parser.parse_args(), 16, 128, 40, 10
 length, batch, ours = given.seq_len, max(1, min(16, 65536 // given.seq_len)), f"flashladder_{given.iteration:02d}"
 if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
     raise SystemExit("error: expected an H100 or H200 that torch can use, found none; run this on one")
 try:
-    importlib.import_module(ours)  # brings torch.ops.flashladder_27
+    version = importlib.import_module(ours) and metadata.version(ours)  # brings torch.ops.flashladder_27
 except ImportError as error:
     raise SystemExit(f"error: cannot load {ours} ({error}); `invoke build {given.iteration}` makes its wheel") from None
 torch.manual_seed(0)
 q, k, v = torch.randn(3, batch, length, heads, d_head, dtype=getattr(torch, given.dtype), device="cuda")
 turned = [tensor.transpose(1, 2) for tensor in (q, k, v)]  # torch's own order of axes; nothing is copied
 calls = {ours: lambda: getattr(torch.ops, ours).forward(q, k, v), "cudnn": lambda: attention(*turned)}
-versions = {ours: metadata.version(ours), "cudnn": torch.backends.cudnn.version()}
+versions = {ours: version, "cudnn": torch.backends.cudnn.version()}
 try:
     fa4, versions["fa4"] = importlib.import_module("flash_attn.cute"), metadata.version("flash-attn-4")
     calls["fa4"] = lambda: fa4.flash_attn_func(q, k, v)

@@ -162,9 +162,7 @@ def emulated_run(
     The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
     races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
     """
-    longest = dict[
-        tuple[str, bool], int
-    ]()  # watched, in blocks of keys, where tiles are whole and where they are split
+    longest = dict[tuple[str, int], int]()  # watched, in blocks of keys, for each number of CTAs that share a tile
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
         config = KernelConfig.parse(short_form)
@@ -177,11 +175,11 @@ def emulated_run(
         except FlashladderError as error:
             raise ValueError(str(error)) from error
         hazards = emulator.Hazards()
-        whole = prod(iteration.family.launch(config, tensors, MULTIPROCESSORS).cluster) == 1
+        parts = prod(iteration.family.launch(config, tensors, MULTIPROCESSORS).cluster)
         blocks, tiles = -(-q.shape[1] // config.B_c), q.shape[0] * q.shape[2] * -(-q.shape[1] // config.B_r)
-        known = sys.maxsize if short_form in watched else longest.get((short_form, whole), 0)
+        known = sys.maxsize if short_form in watched else longest.get((short_form, parts), 0)
         observers = (hazards,) if blocks > known else ()
-        longest[short_form, whole] = max(blocks, known)
+        longest[short_form, parts] = max(blocks, known)
         try:
             forward(
                 iteration,
@@ -190,7 +188,7 @@ def emulated_run(
                 kernel=kernel,
                 observers=observers,
                 memory_budget=memory_budget,
-                multiprocessors=max(FEW, -(-tiles // MOST_TILES)) if whole else MULTIPROCESSORS,
+                multiprocessors=max(FEW, -(-tiles // MOST_TILES)) if parts == 1 else MULTIPROCESSORS,
             )
         except FlashladderError as error:
             raise RuntimeError(str(error)) from error

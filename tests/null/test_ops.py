@@ -182,7 +182,7 @@ def test_the_tuned_configuration_follows_the_gpus_name_or_architecture(
     assert ops._tuned(7, dtype, gpu, arch) == load_iteration(7).configs[key].with_dtype(dtype).short_form()
 
 
-@pytest.mark.parametrize(("arch", "last"), [("sm_80", 19), ("sm_89", 19), ("sm_90", 24), ("sm_100", 19)])
+@pytest.mark.parametrize(("arch", "last"), [("sm_80", 19), ("sm_89", 19), ("sm_90", 27), ("sm_100", 19)])
 def test_the_default_is_the_last_step_that_the_gpu_runs(arch: str, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from flashladder import ops
 

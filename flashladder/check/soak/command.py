@@ -91,9 +91,11 @@ class Kernel:
 def beside_load(place: Place, kernel: Kernel, options: argparse.Namespace, references: References) -> None:
     """Every case of a kernel beside products, that the file does not hold yet."""
     load = place.load()
-    done = {case.case for case in place.result.cases if case.kernel == kernel.key}
+    done = {case.case: case for case in place.result.cases if case.kernel == kernel.key}
     for case in cases_for(kernel.config, quick=options.quick):
         if case.name in done:
+            if done[case.name].status == "pass":
+                _enough(place, kernel, "repeats", done[case.name].repeats, options.repeats)
             continue
         with place.dog.within(CASE_S, f"{kernel.key}, case {case.name}"):
             report = check_iteration(
@@ -105,15 +107,26 @@ def beside_load(place: Place, kernel: Kernel, options: argparse.Namespace, refer
         place.keep(cases=report.cases[0], **({"beside": found} if found else {}))
 
 
+def _enough(place: Place, kernel: Kernel, what: str, found: int, asked: int) -> None:
+    """What a file holds is not run again: it must be as much as is asked for now."""
+    if found < asked:
+        raise FlashladderError(
+            f"{kernel.key}: the file holds fewer {what} than are asked for", where=place.out,
+            expected=f"at least {asked:,}", found=f"{found:,}", hint=OTHER_FILE,
+        )  # fmt: skip
+
+
 def _only(case: Case) -> Callable[[KernelConfig], tuple[Case, ...]]:
     return lambda _: (case,)
 
 
 def launched(place: Place, kernel: Kernel, options: argparse.Namespace) -> None:
     """All small shapes of a kernel that the file does not hold yet."""
-    done = {one.shape for one in place.result.hammered if one.kernel == kernel.key}
+    done = {one.shape: one.launches for one in place.result.hammered if one.kernel == kernel.key}
     for shape, count in many.split(options.launches):
-        if shape not in done:
+        if shape in done:
+            _enough(place, kernel, "launches of a shape", done[shape], count)
+        else:
             run, on = kernel.installed.run, place.device
             found = many.hammer(kernel.key, kernel.config, run, shape, count, place.queue, place.dog, on)
             place.keep(hammered=found)
@@ -176,6 +189,10 @@ def measure(options: argparse.Namespace, device: Device) -> bool:
     from flashladder.check.soak.load import on_gpu
 
     kernels = tuple(_kernels(options, device.gpu.arch))
+    if not kernels:
+        raise FlashladderError(
+            "no kernel to soak on this GPU", expected="iterations that run here", found=list(options.numbers)
+        )
     identities = {one.key: one.installed.identity(one.config, device.gpu.arch) for one in kernels}
     fresh = SoakResult(
         rung=device.rung, gpu=device.gpu, host=device.host, kernels=identities, reference=reference_identity({}),

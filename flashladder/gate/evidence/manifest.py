@@ -42,7 +42,7 @@ MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more wa
     "h200": {
         LADDERS: 10, "timings": 16, "accuracy": 2, "energy": 2,
         "sanitizers": 1, "counters": 1, "table": 1, "opinions": 2, "soak": 1, "tests": 3, "seconds": 1,
-        "trials": 6, "cases": 2, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
+        "trials": 6, "cases": 2, "emulator-cases": 1, "emulator-patterns": 2, "programs": 1,
     },
     "h100": {LADDERS: 5, "timings": 5, "cases": 2, "accuracy": 1},
 }  # fmt: skip
@@ -138,30 +138,40 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     of_published = [one.of for one in whole if one.of and published & set(one.of.iterations)]
     yield from _lacks("timings", of_published, published - beside, set(DTYPES))
     yield from _lacks_together("timings", [one.of for one in whole if one.of], set(every) - beside, set(DTYPES))
-    for one in whole:
+    yield from _lacks_of_tables(owed, configs, set(every))
+    for one in ladders:
         yield from _lacks_of_grid(one)
+    for one in whole:
         yield from (f"timings: S={n}: is not asked for" for n in SEQ_LENS if n not in one.seq_lens)
         if min(one.pairs, one.min_pairs) < LEAST_PAIRS:
             yield f"timings: expected at least {LEAST_PAIRS} pairs, found {one.pairs}, {one.min_pairs} that count"
-    yield from _proofs([one for one in held if isinstance(one, manifest.Cases | manifest.Sanitizers)], set(every))
+    others = {number for one in held if not isinstance(one, manifest.Cases) for number in _asked_of(one)}
+    proofs_of = [one for one in held if isinstance(one, manifest.Cases | manifest.Sanitizers)]
+    yield from _proofs(proofs_of, set(every), others & {one.number for one in load_all()})
     for errors in (one for one in held if isinstance(one, manifest.Accuracy)):
         yield from _too_few_errors(errors, set(every))
     for read in (one for one in held if isinstance(one, manifest.Counters)):
         yield from _lacks(read.holds, [read.of], set(every), {DTYPES[0]})
 
 
-def _proofs(held: Sequence[manifest.Cases | manifest.Sanitizers], every: set[int]) -> Iterator[str]:
-    """What cases and sanitizers must be asked of, and are not."""
+def _proofs(held: Sequence[manifest.Cases | manifest.Sanitizers], every: set[int], others: set[int]) -> Iterator[str]:
+    """What cases and sanitizers must be asked of, and are not; `others`: steps of other files."""
     cases = [one for one in held if isinstance(one, manifest.Cases)]
-    if not any("prog" in one.of.configs for one in cases):
+    if not cases or any("prog" not in one.of.configs for one in cases):
         yield "expected cases of all configurations of the ladder (prog), found none"
-    yield from _lacks_together("cases", [one.of for one in cases], every, set(DTYPES))
+    yield from _lacks_together("cases", [one.of for one in cases], every | others, set(DTYPES))
     for proof in held:
         if isinstance(proof, manifest.Sanitizers):
             yield from _lacks(proof.holds, [proof.of], every, set(DTYPES))
             yield from (f"sanitizers: {tool} is not asked for" for tool in TOOLS if tool not in proof.tools)
         elif proof.repeats < LEAST_REPEATS:
             yield f"cases: expected at least {LEAST_REPEATS} runs that agree, found {proof.repeats}"
+
+
+def _asked_of(one: Any) -> set[int]:
+    """Iterations that a file is asked for."""
+    of = getattr(one, "of", None)
+    return set(of.iterations if of is not None else getattr(one, "iterations", ()))
 
 
 def _measured_after_all(asked: set[int]) -> Iterator[str]:
@@ -205,6 +215,18 @@ def _too_few(owed: Manifest) -> Iterator[str]:
     for kind, least in {**LEAST, **MORE.get(owed.machine, {})}.items():
         if found[kind] < least:
             yield f"{kind}: expected at least {least} files that hold them, found {found[kind]}"
+
+
+def _lacks_of_tables(owed: Manifest, configs: set[str], every: set[int]) -> Iterator[str]:
+    """Steps that no file of the ladder's tables is asked for: a sweep beside it keeps none of them in a table."""
+    tables = [
+        one.of
+        for name, one in owed.files.items()
+        if name.startswith("bench") and isinstance(one, manifest.Timings) and one.of and one.purpose == "report"
+    ]
+    asked = {number for of in tables for number in _timed_in(of, configs)}
+    missing = every - asked if tables else set()
+    yield from (f"timings in the ladder's tables: iteration {one} is not asked for" for one in sorted(missing))
 
 
 def _lacks_of_grid(one: manifest.Timings) -> Iterator[str]:

@@ -19,6 +19,7 @@ from flashladder.gate.evidence.inside import POWER_SHARE
 from flashladder.gate.evidence.timings import keys, shape_at
 from flashladder.ladder import manifest
 from flashladder.ladder.config import D_HEAD, KernelConfig
+from flashladder.ladder.iteration import load_iteration
 from flashladder.results.derive import fastest_possible_us
 from flashladder.results.files import load_as, read_json
 from flashladder.results.schema import (
@@ -64,7 +65,10 @@ def every_case(result: CheckResult | SoakResult, spec: manifest.Cases | manifest
             yield f"{key}: expected {asked} cases, the checker makes {len(due)}"
         yield from (f"{key}: case {name}: expected once, found {found[name]}" for name in due if found[name] != 1)
         yield from (f"{key}: case {name}: unknown" for name in found if name not in due)
+        any_stride = not load_iteration(kernel.iteration).row_stride
         for case in by_kernel.get(key, ()):
+            if any_stride and case.status == "not_applicable":
+                yield f"{key}: case {case.case}: was refused, expected pass: it takes any row stride"
             yield from (f"{key}: case {case.case}: {line}" for line in _case(case, due.get(case.case), spec.repeats))
 
 

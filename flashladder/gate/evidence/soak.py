@@ -64,7 +64,10 @@ def _launches(result: SoakResult, key: str, spec: manifest.Soak) -> Iterator[str
         yield f"expected {spec.launches:,} launches at small shapes, found {found:,}"
     missing = [shape for shape in launches.SHAPES if [one.shape for one in own].count(shape) != 1]
     yield from (f"launches at {told(shape)}: expected once" for shape in missing)
+    each = spec.launches // len(launches.SHAPES)
     for one in own:
+        if one.launches < each:
+            yield f"launches at {told(one.shape)}: expected {each:,}, found {one.launches:,}"
         if one.looks < one.launches / launches.GRAPH:
             yield f"launches at {told(one.shape)}: expected a look after each {launches.GRAPH}, found {one.looks}"
 

@@ -331,6 +331,20 @@ def test_the_whole_command_goes_on_where_it_stopped(
     assert "27 FP16" in capsys.readouterr().out
 
 
+def test_a_file_that_holds_less_than_is_asked_for_is_no_answer(
+    planted: Callable[[cases.Run], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted(right)
+    line = [*LINE, "--out", str(tmp_path / "soak.json.gz")]
+    assert soak.main(line) == 0
+    for more, told in ((["--launches", "600"], "fewer launches of a shape"), (["--repeats", "9"], "fewer repeats")):
+        with pytest.raises(FlashladderError, match=told):
+            soak.main([*line, *more])
+    monkeypatch.setattr(soak, "runnable", lambda *_: [])
+    with pytest.raises(FlashladderError, match="no kernel to soak on this GPU"):
+        soak.main(LINE)
+
+
 def test_a_wrong_kernel_ends_with_1(planted: Callable[[cases.Run], None], tmp_path: Path) -> None:
     planted(altered(one_nan))
     path = tmp_path / "soak.json.gz"
@@ -441,6 +455,8 @@ def less(part: str) -> Callable[[SoakResult], SoakResult]:
         (lambda one: one, []),
         (less("cases"), ["case ragged 2x1x3: expected once, found 0"]),
         (but("cases", repeats=20), ["expected 50 runs that agree, found 20", "20 launches beside work, found 50"]),
+        (but("cases", status="not_applicable", accuracy=None), ["was refused, expected pass"]),
+        (but("hammered", plain=1, replayed=0), ["small shapes, found 750,001", "expected 250,000, found 1"]),
         (less("beside"), ["case ragged 2x1x3: expected 50 launches beside work, found 0"]),
         (but("beside", seconds=1e3), ["expected work beside at least 50% of its time, found 4%"]),
         (less("hammered"), ["expected 1,000,000 launches at small shapes, found 750,000", "S=1, H=2: expected once"]),
@@ -451,7 +467,8 @@ def less(part: str) -> Callable[[SoakResult], SoakResult]:
         (but("far", rms_allowed=1.0), ["rms_allowed: expected at most"]),
     ],
     ids=[
-        "whole", "a case", "few repeats", "a case alone", "an idle stream", "a shape", "few looks", "a long shape",
+        "whole", "a case", "few repeats", "a refusal", "few launches", "a case alone", "an idle stream", "a shape",
+        "few looks", "a long shape",
         "other rows", "a bound", "another bound",
     ],
 )  # fmt: skip

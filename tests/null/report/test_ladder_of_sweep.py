@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 import subprocess
 import sys
@@ -13,12 +14,13 @@ from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
 
 H200 = RESULTS / "h200"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """The script with these arguments."""
     command = [sys.executable, str(ROOT / "analysis" / "ladder_of_sweep.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=ENVIRONMENT)
 
 
 @pytest.mark.parametrize("path", sorted(H200.glob("bench_*.json.gz")), ids=lambda path: path.name)
