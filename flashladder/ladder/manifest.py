@@ -92,15 +92,20 @@ class Timings(_Strict):
     apart: Apart | None = None
 
 
-class Cases(_Strict):
-    """Numerical checks: every case of each configuration, so often."""
+class EveryCase(_Strict):
+    """Every case of each configuration, so often."""
 
-    holds: Literal["cases"]
     of: Kernels
     cases: Annotated[int, Field(gt=0, description="per kernel")]
     ragged: Annotated[int, Field(ge=0, description="more, per kernel that takes any length")] = 0
     few: Annotated[int, Field(ge=0, description="more, per kernel that splits the tiles of small grids")] = 0
-    repeats: Annotated[int, Field(gt=1, description="runs that agree bit for bit")]
+    repeats: Annotated[int, Field(gt=1, description="runs of a case that agree bit for bit")]
+
+
+class Cases(EveryCase):
+    """Numerical checks: every case of each configuration, so often."""
+
+    holds: Literal["cases"]
 
 
 class Sanitizers(_Strict):
@@ -187,15 +192,10 @@ class Energy(_Strict):
     seconds: Annotated[float, Field(gt=0, description="of a run, at least")]
 
 
-class Soak(_Strict):
+class Soak(EveryCase):
     """Every case beside other work, launches at small shapes in all, and long shapes: of each kernel."""
 
     holds: Literal["soak"]
-    of: Kernels
-    cases: Annotated[int, Field(gt=0, description="per kernel")]
-    ragged: Annotated[int, Field(ge=0, description="more, per kernel that takes any length")] = 0
-    few: Annotated[int, Field(ge=0, description="more, per kernel that splits the tiles of small grids")] = 0
-    repeats: Annotated[int, Field(gt=1, description="runs of a case that agree bit for bit")]
     launches: Annotated[int, Field(gt=0, description="at small shapes, of each kernel")]
     far: Annotated[int, Field(gt=0, description="long shapes of each kernel")]
 

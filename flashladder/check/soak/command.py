@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 import time
 from typing import TYPE_CHECKING
 
-from flashladder.arguments import Parser, result_file, seconds, whole
+from flashladder.arguments import Parser, whole
+from flashladder.bench.long_runs import add_kernels, add_result, on_this_gpu
 from flashladder.build.installed import Installed, chosen_configs, load_installed
 from flashladder.cases.case import cases_for
 from flashladder.cases.inputs import Case
@@ -34,7 +35,7 @@ from flashladder.check.soak.outcome import problems, render
 from flashladder.check.soak.watchdog import Watchdog
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.config import DTYPES, KernelConfig
-from flashladder.ladder.iteration import load_iteration, runnable
+from flashladder.ladder.iteration import runnable
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import SoakResult
 
@@ -219,18 +220,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Runs kernels beside other work, a million times, and on long rows.",
         epilog="example: python -m flashladder.check.soak 26 27 --out soak.json.gz",
     )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations")
-    parser.add_argument("--configs", nargs="+", metavar="KEY", help="selection keys (default: those of this GPU)")
-    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help="default: both")
+    add_kernels(parser)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all three")
     parser.add_argument("--repeats", type=whole, default=REPEATS, help=f"of a case beside load (default: {REPEATS})")
     parser.add_argument("--launches", type=whole, default=MILLION, help="of each kernel (default: a million)")
     parser.add_argument("--quick", action="store_true", help="beside load short lengths only")
-    parser.add_argument("--budget", type=seconds, default=0.0, help="begin no kernel's part after this many seconds")
-    parser.add_argument("--out", type=result_file, help="result file, .json.gz; what it holds is not run again")
-    parser.add_argument(
-        "--show", type=result_file, metavar="FILE", help="print the table of a result file and do nothing else"
-    )
+    add_result(parser, "kernel's part")
     return parser
 
 
@@ -243,17 +238,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if not options.numbers or options.repeats < 2 or options.launches < 1:
         parser.error("expected iterations, at least 2 repeats and a launch")
-    for number in options.numbers:
-        load_iteration(number)  # a wrong number is answered before a GPU is looked for
-    from flashladder.bench.command import default_key
-    from flashladder.gpu.device import exclusive, open_device
-
-    device = open_device()
-    options.configs = options.configs or [default_key(device.gpu.name)]
-    with exclusive(device.gpu.uuid):
-        complete = measure(options, device)
-    if not complete:
-        raise FlashladderError(
-            f"not finished: the budget of {options.budget:.0f} s is spent", hint="run it again with the same --out"
-        )
+    on_this_gpu(options, measure)
     return 0

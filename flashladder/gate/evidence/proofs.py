@@ -51,7 +51,7 @@ def check(path: Path, spec: manifest.Cases) -> Iterator[str]:
     yield from every_case(result, spec)
 
 
-def every_case(result: CheckResult | SoakResult, spec: manifest.Cases | manifest.Soak) -> Iterator[str]:
+def every_case(result: CheckResult | SoakResult, spec: manifest.EveryCase) -> Iterator[str]:
     """Cases that are missing, unknown or not as they must be."""
     by_kernel: dict[str, list[CaseResult]] = {}
     for case in result.cases:
