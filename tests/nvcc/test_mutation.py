@@ -24,11 +24,13 @@ from flashladder.emulate.mutation import (
     judge,
     mutants_of,
     read_equivalent,
+    targets_of,
 )
 from flashladder.emulator import EmulationError, Kernel
 from flashladder.emulator.machine.control import build_flow
 from flashladder.emulator.syntax.tree import Immediate, Instruction
 from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import PUBLISHED_GPU
 
@@ -79,10 +81,26 @@ def test_without_the_syncwarp_before_q_iteration_1_races() -> None:
 
 
 def test_the_list_of_equivalent_mutants_names_only_mutants_that_exist() -> None:
-    for entry in read_equivalent():
-        for number in entry.iterations:
-            found = [(mutant.instruction.opcode, mutant.nth) for mutant in mutants_of(load_iteration(number))]
-            assert (entry.opcode, entry.nth) in found
+    listed = [(number, entry.opcode, entry.nth) for entry in read_equivalent() for number in entry.iterations]
+    numbers = sorted({number for number, *_ in listed})
+    known = {(number, one.opcode, nth) for number in numbers for _, one, nth in targets_of(load_iteration(number))}
+    assert listed
+    assert not set(listed) - known
+
+
+def test_a_kernel_that_ships_with_a_race_in_one_order_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutants are tried in both orders, and what they are held against is, too."""
+    asked = []
+
+    def observed(iteration: Iteration, config: KernelConfig, *, schedule: str) -> Observed:
+        asked.append(schedule)
+        one = observe(iteration, config)
+        return Observed((replace(one.launches[0], races=("planted",)),)) if schedule == ORDERS[1] else one
+
+    monkeypatch.setattr(mutation, "observe", observed)
+    with pytest.raises(FlashladderError, match=r"iteration 4 as it ships is reported.*planted"):
+        next(mutation.verify([4]))
+    assert asked == list(ORDERS)
 
 
 def test_a_mutant_listed_by_mistake_is_reported() -> None:
@@ -161,7 +179,8 @@ def test_a_kernel_that_splits_tiles_is_also_observed_with_clusters_of_unlike_par
     assert of_one_cta(iteration) == of_one_cta(load_iteration(27))
     (split,) = [(one, count) for one, count in launches_of(iteration, config) if count > 1]
     assert (split[0].seq_len // config.B_c, launch_of(iteration, config, *split).cluster) == (7, (3, 1, 1))
-    assert not alone(iteration, config, split)
+    assert alone(iteration, config, split), "each cluster has a tile of its own"
+    assert not any(alone(iteration, config, one) for one in launches_of(iteration, config) if one != split)
     assert alone(load_iteration(24), load_iteration(24).configs[PUBLISHED_GPU], (split[0], 1))
 
 
