@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 import os
 from pathlib import Path
 import re
@@ -75,15 +76,23 @@ def yaml_files(folder: Path) -> list[Path]:
         FlashladderError: no such folder, or a file in it that looks like YAML but that nobody would read.
     """
     try:
-        names = sorted(folder.iterdir())
+        with os.scandir(folder) as found:
+            names = tuple(one.name for one in found)
     except OSError as error:
         raise FlashladderError(f"cannot read the folder ({error.strerror})", where=relative(folder)) from error
-    for path in names:
+    return list(_yaml_among(folder, names))
+
+
+@lru_cache(maxsize=64)
+def _yaml_among(folder: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
+    """`yaml_files` of a folder that holds `names`: an iteration is looked up thousands of times."""
+    paths = sorted(folder / name for name in names)
+    for path in paths:
         if path.suffix != ".yaml" and path.suffix.lower() in {".yaml", ".yml"}:
             raise FlashladderError(
                 "the file is not read", where=relative(path), hint=f"rename it to {path.stem}.yaml, or remove it"
             )
-    return [path for path in names if path.suffix == ".yaml"]
+    return tuple(path for path in paths if path.suffix == ".yaml")
 
 
 def read_text(path: Path) -> str:

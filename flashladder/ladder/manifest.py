@@ -17,6 +17,7 @@ from flashladder.ladder.grid_schema import ReferenceName
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import select_configs
 from flashladder.located import read_located, validate
+from flashladder.yaml_text import read_text
 
 NAME = "manifest.yaml"
 
@@ -250,4 +251,12 @@ def load_manifest(folder: Path) -> Manifest:
     Raises:
         FlashladderError: it is missing or malformed.
     """
-    return validate(Manifest, read_located(folder / NAME))
+    text = read_text(folder / NAME)
+    if text not in _READ:
+        if len(_READ) > 16:
+            _READ.clear()
+        _READ[text] = validate(Manifest, read_located(folder / NAME))
+    return _READ[text]
+
+
+_READ: dict[str, Manifest] = {}  # by text: PyYAML needs 0.1 s for one, and the gate asks often

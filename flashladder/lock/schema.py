@@ -8,6 +8,7 @@ Try: ``read_lock("sm_80").iterations[8].kernels``.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -96,7 +97,7 @@ def read_lock(arch: str, folder: Path = LOCKS) -> LockFile:
     if not path.is_file():
         return LockFile(arch=arch)
     try:
-        lock = LockFile.model_validate_json(checked_json(path.read_bytes()))
+        lock = _read(path.read_bytes())
     except (OSError, ValueError) as error:
         raise FlashladderError(
             f"not a machine-code lock of schema {SCHEMA}: {first_problem(error)}",
@@ -107,7 +108,12 @@ def read_lock(arch: str, folder: Path = LOCKS) -> LockFile:
         raise FlashladderError(
             "the lock is that of another architecture", where=relative(path), expected=arch, found=lock.arch
         )
-    return lock
+    return lock.model_copy(update={"iterations": dict(lock.iterations)})  # writers add to it
+
+
+@lru_cache(maxsize=16)
+def _read(raw: bytes) -> LockFile:
+    return LockFile.model_validate_json(checked_json(raw))
 
 
 def write_lock(lock: LockFile, folder: Path = LOCKS) -> Path:

@@ -123,8 +123,26 @@ def _drawn(picture: Picture) -> Mapping[str, bytes]:
     return saved(lambda: _figure(picture), f"percent of FA2 per iteration; data {data_digest(picture)}")
 
 
-def saved(draw: Callable[[], Figure], description: str) -> dict[str, bytes]:
-    """What `draw` makes in this project's style, as bytes by suffix, ``svg`` and ``png``; it calls `description`."""
+def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str, bytes]:
+    """What `draw` makes in this project's style, as bytes by suffix, ``svg`` and ``png``.
+
+    Args:
+        draw: draws what `description` and `texts` tell whole; one process draws the same once.
+        description: stands in the files; with the digest of the data.
+        texts: what else is drawn.
+    """
+    told = (description, *texts)
+    if told not in _SAVED:
+        if len(_SAVED) > 16:
+            _SAVED.clear()
+        _SAVED[told] = _saved(draw, description)
+    return dict(_SAVED[told])
+
+
+_SAVED: dict[tuple[str, ...], Mapping[str, bytes]] = {}
+
+
+def _saved(draw: Callable[[], Figure], description: str) -> Mapping[str, bytes]:
     import matplotlib as mpl
 
     mpl.use("agg")

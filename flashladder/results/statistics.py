@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 import math
 from typing import Literal, TypeVar
 
@@ -78,8 +79,21 @@ def resampled_medians(
 
     With `clusters` (one number per value, the process it came from) whole clusters are drawn: samples of one process
     share its memory layout and clock history and are no independent evidence. One cluster alone is drawn by value.
+    The array cannot be written to: it is kept for whoever asks for the same draws, as a ratio and its mean do.
     """
-    random = np.random.default_rng(seed)
+    groups = None if clusters is None else tuple(clusters)
+    return _resampled(np.asarray(values, dtype=np.float64).tobytes(), groups, resamples, seed)
+
+
+@lru_cache(maxsize=2048)  # of 16 KB
+def _resampled(raw: bytes, clusters: tuple[int, ...] | None, resamples: int, seed: int) -> Floats:
+    """`resampled_medians` of the values in `raw`."""
+    found = _drawn(np.frombuffer(raw, dtype=np.float64), clusters, resamples, np.random.default_rng(seed))
+    found.flags.writeable = False
+    return found
+
+
+def _drawn(values: Floats, clusters: tuple[int, ...] | None, resamples: int, random: np.random.Generator) -> Floats:
     groups = _by_cluster(values, clusters)
     if len(groups) == 1:
         drawn = random.integers(values.size, size=(resamples, values.size))

@@ -10,6 +10,7 @@ family's kernels need nothing here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 import re
 
 from flashladder.view.compact import WIDTH, compact, cut, headed, signatures
@@ -49,8 +50,14 @@ def folded(unit: str, sources: Mapping[str, str], shared: Collection[str]) -> st
         sources: the texts of what it includes, in reading order, by their names below ``kernels/``.
         shared: names of those that are no parts of it; their functions are folded.
     """
+    return _folded(unit, tuple(sources.items()), frozenset(shared))
+
+
+@lru_cache(maxsize=64)
+def _folded(unit: str, sources: tuple[tuple[str, str], ...], shared: frozenset[str]) -> str:
+    """`folded`, once for the same texts: a kernel is shown, and compared with those before and after it."""
     names = _names_of_kernel(unit)
-    texts = {name: _without_kernel(text, names) for name, text in sources.items() if not name.endswith(CHECKS)}
+    texts = {name: _without_kernel(text, names) for name, text in sources if not name.endswith(CHECKS)}
     above = {name: text for name, text in texts.items() if not name.startswith(FLOOR)}
     aliases = _aliases("\n".join(above.values()), names)
     whole: list[str] = []

@@ -112,6 +112,12 @@ def test_every_kept_input_belongs_to_a_target() -> None:
         (b'{"a": "\\ud800"}', "surrogates not allowed"),
         (b"[" * (MOST_JSON_DEPTH + 1) + b"]" * (MOST_JSON_DEPTH + 1), "it nests deeper than 48 levels"),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "it nests deeper than 48 levels"),
+        # Brackets in a text, and behind an escape, that would balance those around it.
+        (b'["]",' * 60 + b'"["' + b"]" * 60, "it nests deeper than 48 levels"),
+        (b'["]",' * 60 + b"0" + b',"["]' * 60, "it nests deeper than 48 levels"),
+        (b'["a","]","",' * 60 + b"0" + b',"","[","b"]' * 60, "it nests deeper than 48 levels"),
+        (b'["]\\"",' * 60 + b"0" + b',"\\"["]' * 60, "it nests deeper than 48 levels"),
+        (b'[{"a":' * 25 + b"1" + b"}]" * 25, "it nests deeper than 48 levels"),
         (b"1" * 5000, "Exceeds the limit"),
         (b"{", "Expecting property name"),
     ],

@@ -48,7 +48,7 @@ def render(found: Sequence[Comparison], title: str, subtitle: str, label: Label)
         for name, panel in panels.items()
     }
     description = f"{title}; data {sha256(dump_json(data))}"
-    return saved(lambda: _figure(panels, title, subtitle, label), description)
+    return saved(lambda: _figure(panels, title, subtitle, label), description, subtitle)
 
 
 def _how(one: Comparison) -> str:

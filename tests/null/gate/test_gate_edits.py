@@ -40,16 +40,36 @@ SAMPLES, PEAKS, LIMITS = "results follow", "peaks of GPUs", "locked kernels are 
 MARKERS = "markers of the generated table"
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """The checkout as links."""
+@pytest.fixture(scope="module")
+def links(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
+    """Every file of the checkout by the path of its link in a tree for all edits."""
+    root = tmp_path_factory.mktemp("tree")
+    found = {}
     for name in LINKED:
         source = ROOT / name
         for path in [source] if source.is_file() else [one for one in sorted(source.rglob("*")) if one.is_file()]:
             if "__pycache__" not in path.parts:
-                (tmp_path / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
-                (tmp_path / path.relative_to(ROOT)).symlink_to(path)
-    return tmp_path
+                found[root / path.relative_to(ROOT)] = path
+    for folder in {path.parent for path in found}:
+        folder.mkdir(parents=True, exist_ok=True)
+    return {root: ROOT, **found}
+
+
+@pytest.fixture
+def tree(links: dict[Path, Path], tmp_path: Path) -> Path:
+    """The checkout as links: what the test before left otherwise is a link again, what it left besides is gone.
+
+    Under a name of its own, as readers keep what they have read of a folder.
+    """
+    root, *paths = links
+    for path in {one for one in root.rglob("*") if not one.is_dir()} - set(paths):
+        path.unlink()
+    for path in paths:
+        if not path.is_symlink():
+            path.unlink(missing_ok=True)
+            path.symlink_to(links[path])
+    (tmp_path / "tree").symlink_to(root)
+    return tmp_path / "tree"
 
 
 def edited(tree: Path, name: str, edit: Edit) -> None:
