@@ -41,8 +41,8 @@ def render(found: Sequence[Comparison], title: str, subtitle: str, label: Label)
     panels: dict[str, list[Comparison]] = {}
     for one in found:
         if one.worth is not None:
-            title = f"{_how(one)}\n{KernelConfig.parse(one.base.config).brief()}, {one.dtype}"
-            panels.setdefault(title, []).append(one)
+            name = f"{_how(one)}\n{KernelConfig.parse(one.base.config).brief()}, {one.dtype}"
+            panels.setdefault(name, []).append(one)
     data = {
         name: [[label(one), one.worth and vars(one.worth), one.floor] for one in panel]
         for name, panel in panels.items()
