@@ -4,7 +4,7 @@ The work is done by `torch.ops.flashladder_NN`; this module picks the library an
 is missing with the command that makes it. It traces under `torch.compile` without a graph break. Unlike the rest of the
 package this module needs torch to be imported; `flashladder.forward` imports it at its first use.
 
-    >>> out = flashladder.forward(q, k, v)                 # the last iteration that this GPU runs
+    >>> out = flashladder.forward(q, k, v)                 # the fastest at this length on this GPU
     >>> out = flashladder.forward(q, k, v, iteration=7, config="(FP16, 128, 64, 64, 4): async+...")
 """
 
@@ -41,7 +41,8 @@ def forward(
             From iteration 20 on the kernels need 9.0 and take any seq_len.
         k: keys, as q; iterations 16 to 19 also fix the seq_len stride of all four tensors at 2048 elements (16 heads).
         v: values, as q.
-        iteration: the step of the ladder, 1 to 28; None for the last measured one that q's GPU runs.
+        iteration: the step of the ladder, 1 to 28; None for the fastest one at q's length on its GPU, as measured
+            (``configs/fastest.json``), if that is built, else for the last measured one that the GPU runs.
         config: a configuration or its short form; None for the one tuned for q's GPU, else for its architecture, else
             for the A100.
         out: where to write, as q, overlapping no input; None for a new contiguous tensor.
@@ -57,7 +58,7 @@ def forward(
     """
     _check_tensors(q=q, k=k, v=v, out=out)
     device = q.device.index if q.device.type == "cuda" else None
-    library = library_name(_last_on(device) if iteration is None else iteration)
+    library = library_name(_step_for(q, device) if iteration is None else iteration)
     short_form = config.short_form() if isinstance(config, KernelConfig) else config
     dtype = str(q.dtype).rpartition(".")[2]
     resolved = _resolve(library, short_form, dtype, device)
@@ -118,19 +119,29 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
     return wanted
 
 
-def _last_on(device: int | None) -> int:
-    """The last measured step that a GPU runs; of tensors elsewhere the ladder's, whose check names the argument."""
-    if device is None:
-        return LAST_ITERATION
-    from flashladder.ladder.iteration import load_runnable
+def _step_for(q: torch.Tensor, device: int | None) -> int:
+    """The step that is fastest at q's length on its GPU; of tensors elsewhere the last, whose check names the argument.
 
-    return next(step.number for step in reversed(load_runnable(_gpu(device)[1])) if not step.unmeasured)
+    Where q has no dimension of lengths the operator's own check says so.
+    """
+    if device is None or q.dim() < 2:
+        return LAST_ITERATION
+    chosen = LAST_ITERATION
+    for start, step in _steps_on(device):
+        if q.shape[1] >= start:
+            chosen = step
+    return chosen
+
+
+def _steps_on(device: int) -> tuple[tuple[int, int], ...]:
+    """From which length on which step is taken on a GPU."""
+    return _installed_choices(*_gpu(device))
 
 
 # torch.compile calls them while tracing instead of tracing into it. Not as a decorator: torch's has no types.
 _mark_constant: Any = torch.compiler.assume_constant_result
 _mark_constant(_resolve)
-_mark_constant(_last_on)
+_mark_constant(_steps_on)
 
 
 def library_name(iteration: int) -> str:
@@ -184,3 +195,12 @@ def _tuned(iteration: int, dtype: str, gpu: str, arch: str) -> str:
 
     config = load_iteration(iteration).configs[configs_for(gpu_key(gpu), arch)]
     return str(config.with_dtype(dtype))
+
+
+@cache
+def _installed_choices(gpu: str, arch: str) -> tuple[tuple[int, int], ...]:
+    """`flashladder.ladder.fastest.choices` of a GPU, of steps that are installed; the last measured one stands in."""
+    from flashladder.ladder.fastest import choices, last_measured
+
+    last = last_measured(arch)
+    return tuple((start, step if find_spec(library_name(step)) else last) for start, step in choices(gpu, arch))

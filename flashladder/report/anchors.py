@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from flashladder.cases.case import N_HEADS, SEQ_LENS, batch_of
 from flashladder.errors import FlashladderError
+from flashladder.files import dump_json
 from flashladder.ladder.config import D_HEAD
+from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names, load_grid
 from flashladder.names import HEADLINE_LENGTH, REFERENCES
 from flashladder.results.files import load_as
@@ -84,6 +86,33 @@ def last_sweep(folder: Path, mode: str) -> BenchResult | None:
         if (result.mode, result.purpose) == (mode, "report") and result.references and result.kernels:
             found.append((max(kernel.iteration for kernel in result.kernels.values()), result))
     return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def fastest_of(folder: Path, mode: str) -> dict[int, int]:
+    """The fastest step from each sequence length on, of a machine's last sweep; empty where there is none.
+
+    Fastest is which has the largest mean over its dtypes; lengths between two of the grid go with the shorter one, and
+    shorter ones than all with the shortest.
+    """
+    result = last_sweep(folder, mode)
+    if result is None:
+        return {}
+    told: dict[int, dict[int, list[float]]] = {length: {} for length in SEQ_LENS}
+    for one in result.summaries:
+        if one.kernel in result.kernels and on_grid(one.shape):
+            told[one.shape.seq_len].setdefault(result.kernels[one.kernel].iteration, []).append(one.pct)
+    best = {length: max(steps, key=lambda step: mean(steps[step])) for length, steps in told.items() if steps}
+    chosen: dict[int, int] = {}
+    for length, step in best.items():
+        if not chosen or step != [*chosen.values()][-1]:
+            chosen[length if chosen else 1] = step
+    return chosen
+
+
+def fastest(results: Path, mode: str) -> str:
+    """The text of configs/fastest.json: `fastest_of` each GPU that has a folder of results."""
+    found = {key: fastest_of(results / key, mode) for key in load_gpus() if (results / key).is_dir()}
+    return dump_json({key: {"from_seq_len": steps} for key, steps in found.items() if steps})
 
 
 def anchors_of(folder: Path, mode: str) -> tuple[Anchor, ...]:

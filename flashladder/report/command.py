@@ -23,6 +23,7 @@ from flashladder.columns import csv_text
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.files import relative, write_atomic
+from flashladder.ladder.fastest import FASTEST
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import (
@@ -41,9 +42,10 @@ from flashladder.report import (
 from flashladder.report import (
     tables as report_tables,
 )
+from flashladder.report.anchors import fastest
 from flashladder.report.costs import accuracy as report_accuracy
 from flashladder.report.costs import energy as report_energy
-from flashladder.report.data import Ladder, collect
+from flashladder.report.data import MODE, Ladder, collect
 
 REPORT = RESULTS / "report"
 BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"
@@ -85,6 +87,7 @@ def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     costs = {**report_accuracy.render(results), **report_energy.render(results)}
     own = {**render(ladder), **report_sweeps.render(results), **costs}
     report = {root / "results" / "report" / name: data for name, data in own.items()}
+    report[root / "configs" / FASTEST.name] = fastest(results, MODE).encode()
     return report | {root / page: data for page, data in texts(ladder, root).items()}
 
 

@@ -182,13 +182,70 @@ def test_the_tuned_configuration_follows_the_gpus_name_or_architecture(
     assert ops._tuned(7, dtype, gpu, arch) == load_iteration(7).configs[key].with_dtype(dtype).short_form()
 
 
-@pytest.mark.parametrize(("arch", "last"), [("sm_80", 19), ("sm_89", 19), ("sm_90", 27), ("sm_100", 19)])
-def test_the_default_is_the_last_step_that_the_gpu_runs(arch: str, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def every_step_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever is installed here: all wheels are."""
     from flashladder import ops
 
-    monkeypatch.setattr(ops, "_gpu", lambda device: (f"NVIDIA Tomorrow {device}", arch))
-    assert ops._last_on(0) == last
-    assert ops._last_on(None) == ops.LAST_ITERATION == 28
+    ops._installed_choices.cache_clear()
+    monkeypatch.setattr(ops, "find_spec", lambda name: name)
+    yield
+    ops._installed_choices.cache_clear()
+
+
+@pytest.mark.usefixtures("every_step_installed")
+@pytest.mark.parametrize(
+    ("gpu", "arch", "steps"),
+    [
+        ("NVIDIA H200", "sm_90", {1: 26, 1024: 26, 2047: 26, 2048: 27, 262144: 27}),
+        ("NVIDIA H100 80GB HBM3", "sm_90", {512: 26, 2048: 27}),
+        ("NVIDIA GH200 480GB", "sm_90", {512: 26, 2048: 27}),  # as the H200, whose configurations it runs
+        ("NVIDIA A100-SXM4-80GB", "sm_80", {512: 19, 16384: 19}),
+        ("NVIDIA Tomorrow", "sm_89", {512: 19}),
+        ("NVIDIA Tomorrow", "sm_100", {512: 19, 4096: 19}),
+    ],
+)
+def test_the_default_is_the_fastest_step_at_this_length(
+    gpu: str, arch: str, steps: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flashladder import ops
+
+    monkeypatch.setattr(ops, "_gpu", lambda _: (gpu, arch))
+    found = {length: ops._step_for(torch.empty(1, length, 1, 1), 0) for length in steps}
+    assert found == steps
+
+
+@pytest.mark.parametrize("missing", ["flashladder_26", "flashladder_27"])
+def test_a_step_that_is_not_installed_is_stood_in_for_by_the_last(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without 26 the last one runs; without the last one its absence is told, and not hidden by a slower step."""
+    from flashladder import ops
+
+    ops._installed_choices.cache_clear()
+    monkeypatch.setattr(ops, "find_spec", lambda name: None if name == missing else name)
+    assert ops._installed_choices("NVIDIA H200", "sm_90") == ((1, 27 if missing.endswith("26") else 26), (2048, 27))
+    ops._installed_choices.cache_clear()
+
+
+def test_tensors_elsewhere_and_without_lengths_are_left_to_the_operators_check() -> None:
+    from flashladder import ops
+
+    assert ops._step_for(torch.empty(1, 512, 1, 1), None) == ops.LAST_ITERATION == 28
+    assert ops._step_for(torch.empty(5), 0) == ops.LAST_ITERATION
+
+
+@pytest.mark.usefixtures("every_step_installed")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
+def test_the_default_traces_whole_at_lengths_that_vary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A length that varies becomes a symbol in torch.compile: the step is chosen by a guard, not by a graph break."""
+    from flashladder import ops
+
+    monkeypatch.setattr(ops, "_gpu", lambda _: ("NVIDIA H200", "sm_90"))
+    torch.compiler.reset()
+    compiled: Any = torch.compile(lambda q: q + ops._step_for(q, 0), backend="eager", fullgraph=True, dynamic=True)
+    found = [compiled(torch.zeros(1, length, 1, 1)).unique().item() for length in (512, 1000, 2048, 5000, 640)]
+    assert found == [26, 26, 27, 27, 26]
 
 
 def test_the_gpus_configuration_is_the_default(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import json
 from pathlib import Path
 import shutil
 from statistics import median
 
 import pytest
 
-from flashladder.paths import RESULTS
+from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import plot as report_plot
 from flashladder.report import tables as report_tables
-from flashladder.report.anchors import anchors_of
+from flashladder.report.anchors import anchors_of, fastest, fastest_of
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import BenchResult, Summary
 
 HOPPER = RESULTS / "h200" / "hopper.json.gz"
 
@@ -80,6 +81,46 @@ def test_a_tuning_run_or_one_without_libraries_is_none(folder: Path, change: dic
     made = load_as(HOPPER, BenchResult)
     write_result(folder / "hopper.json.gz", made.model_copy(update=change))
     assert {one.name for one in anchors_of(folder, report_data.MODE)} == {"cudnn"}
+
+
+def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path) -> None:
+    """By the mean over dtypes; a length that no sweep has belongs to the next shorter one, and 1 to the shortest."""
+    made = load_as(HOPPER, BenchResult)
+    steps = {kernel.iteration for kernel in made.kernels.values()}
+    assert set(fastest_of(folder, report_data.MODE).values()) <= steps
+    faster = {512: 20, 1024: 20, 2048: 22, 4096: 21, 8192: 21, 16384: 20}
+
+    def raised(one: Summary) -> Summary:
+        kernel = made.kernels.get(one.kernel)
+        more = 1000.0 if kernel and faster[one.shape.seq_len] == kernel.iteration else 0.0
+        told = {"pct": one.pct + more, "pct_low": one.pct_low + more, "pct_high": one.pct_high + more}
+        return one.model_copy(update=told)
+
+    changed = made.model_copy(update={"summaries": tuple(map(raised, made.summaries))})
+    write_result(folder / "hopper.json.gz", changed)
+    assert fastest_of(folder, report_data.MODE) == {1: 20, 2048: 22, 4096: 21, 16384: 20}
+    assert fastest_of(folder, "event-locked") == {}
+
+
+def test_one_dtype_does_not_decide_alone(folder: Path) -> None:
+    made = load_as(HOPPER, BenchResult)
+    worst = {"pct": 1.0, "pct_low": 0.9, "pct_high": 1.1}
+    (best,) = set(fastest_of(folder, report_data.MODE).values())
+    slowed = [
+        one.model_copy(update=worst)
+        if one.dtype == "bf16" and one.kernel in made.kernels and made.kernels[one.kernel].iteration == best
+        else one
+        for one in made.summaries
+    ]
+    write_result(folder / "hopper.json.gz", made.model_copy(update={"summaries": tuple(slowed)}))
+    assert best not in fastest_of(folder, report_data.MODE).values()
+
+
+def test_the_committed_choice_is_written_for_each_gpu_with_results(tmp_path: Path) -> None:
+    text = fastest(RESULTS, report_data.MODE)
+    assert (ROOT / "configs" / "fastest.json").read_text(encoding="utf-8") == text
+    assert set(json.loads(text)) == {"h100", "h200"}
+    assert json.loads(fastest(tmp_path, report_data.MODE)) == {}
 
 
 def test_a_sweep_that_cannot_be_read_or_has_another_mode_is_none(folder: Path) -> None:

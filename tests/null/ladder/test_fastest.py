@@ -1,0 +1,57 @@
+"""The steps that `flashladder.forward` takes: what the file may hold, and that each is one of those measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.ladder import fastest
+from flashladder.ladder.fastest import Fastest, choices, last_measured, load_fastest
+from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import load_iteration
+
+
+def test_the_committed_file_names_gpus_and_steps_that_they_run() -> None:
+    found = load_fastest()
+    assert found
+    for key, one in found.items():
+        assert min(one.from_seq_len) == 1
+        for step in one.from_seq_len.values():
+            iteration = load_iteration(step)
+            assert not iteration.unmeasured
+            assert key in load_gpus()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[]", "valid dictionary"),
+        ('{"h200": {"from_seq_len": {"0": 26}}}', "greater than or equal to 1"),
+        ('{"h200": {"from_seq_len": {"long": 26}}}', "valid integer"),
+        ('{"h200": {"steps": {}}}', "from_seq_len"),
+        ('{"h200": ', "line 1"),
+        ('{"h200": {"from_seq_len": {"1": 26, "1": 27}}}', "twice"),
+    ],
+)
+def test_a_file_of_another_form_is_one_line(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "fastest.json"
+    path.write_text(text)
+    with pytest.raises(FlashladderError, match=says) as caught:
+        load_fastest(path)
+    assert "\n" not in str(caught.value)
+    assert "invoke report writes it" in str(caught.value)
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FlashladderError, match=r"cannot read the fastest steps.*No such file"):
+        load_fastest(tmp_path / "none.json")
+
+
+def test_steps_that_a_gpu_does_not_run_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of the H200 says nothing to a GPU that only falls back on its configurations."""
+    monkeypatch.setattr(fastest, "load_fastest", lambda: {"a100": Fastest(from_seq_len={1: 26})})
+    choices.cache_clear()
+    assert choices("NVIDIA A100-SXM4-80GB", "sm_80") == ((1, last_measured("sm_80")),)
+    choices.cache_clear()
