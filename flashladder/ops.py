@@ -199,8 +199,8 @@ def _tuned(iteration: int, dtype: str, gpu: str, arch: str) -> str:
 
 @cache
 def _installed_choices(gpu: str, arch: str) -> tuple[tuple[int, int], ...]:
-    """`flashladder.ladder.fastest.choices` of a GPU, of steps that are installed; the last measured one stands in."""
-    from flashladder.ladder.fastest import choices, last_measured
+    """`flashladder.fastest.choices` of a GPU, of steps that are installed; the last measured one stands in."""
+    from flashladder.fastest import choices, last_measured
 
     last = last_measured(arch)
     return tuple((start, step if find_spec(library_name(step)) else last) for start, step in choices(gpu, arch))

@@ -22,8 +22,8 @@ from flashladder.arguments import parser_of
 from flashladder.columns import csv_text
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
+from flashladder.fastest import FASTEST
 from flashladder.files import relative, write_atomic
-from flashladder.ladder.fastest import FASTEST
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flashladder import fastest
 from flashladder.errors import FlashladderError
-from flashladder.ladder import fastest
-from flashladder.ladder.fastest import Fastest, choices, last_measured, load_fastest
+from flashladder.fastest import Fastest, choices, last_measured, load_fastest
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_iteration
 

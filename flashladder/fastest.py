@@ -4,7 +4,7 @@ Why: the last step is not the fastest everywhere; on an H200 rows of up to 1,024
 the one before. ``configs/fastest.json`` is written by ``invoke report`` from the sweep that goes farthest up the ladder
 on each GPU (`flashladder.report.anchors.fastest_of`) and held to it by the gate; nobody edits it.
 
-Try: ``python -c "from flashladder.ladder.fastest import choices; print(choices('NVIDIA H200', 'sm_90'))"``.
+Try: ``python -c "from flashladder.fastest import choices; print(choices('NVIDIA H200', 'sm_90'))"``.
 """
 
 from __future__ import annotations
