@@ -13,12 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json, relative
 from flashladder.ladder.gpus import configs_for, gpu_key
-from flashladder.ladder.iteration import load_runnable
+from flashladder.ladder.iteration import load_all, load_runnable
 from flashladder.located import first_problem
 from flashladder.paths import CONFIGS
 
@@ -27,11 +27,20 @@ Positive = Annotated[int, Field(ge=1)]
 Choices = tuple[tuple[int, int], ...]  # a sequence length, and the step from there on; ascending, the first is 1
 
 
+def _from_one(steps: dict[int, int]) -> dict[int, int]:
+    """Every length has a step."""
+    if 1 not in steps:
+        raise ValueError(f"expected a step from length 1 on, found lengths {sorted(steps)}")
+    return steps
+
+
 class Fastest(BaseModel):
     """The steps of one GPU."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    from_seq_len: dict[Positive, Positive] = Field(description="sequence length: step from there up to the next one")
+    from_seq_len: Annotated[dict[Positive, Positive], AfterValidator(_from_one)] = Field(
+        description="sequence length: step from there up to the next one"
+    )
 
 
 @cache
@@ -44,7 +53,7 @@ def load_fastest(path: Path = FASTEST) -> dict[str, Fastest]:
     try:
         return TypeAdapter(dict[str, Fastest]).validate_python(load_json(path.read_bytes()))
     except (OSError, ValueError) as error:
-        what = first_problem(error) if isinstance(error, ValidationError) else error
+        what = first_problem(error) if isinstance(error, ValidationError) else getattr(error, "strerror", None) or error
         raise FlashladderError(
             "cannot read the fastest steps", where=relative(path), found=what, hint="invoke report writes it"
         ) from error
@@ -72,5 +81,12 @@ def last_measured(arch: str) -> int:
 
 
 def _measured(arch: str) -> list[int]:
-    """Numbers of the steps that run on an architecture and were timed."""
-    return [step.number for step in load_runnable(arch) if not step.unmeasured]
+    """Numbers of the steps that run on an architecture and were timed.
+
+    Raises:
+        FlashladderError: none does.
+    """
+    found = [step.number for step in load_runnable(arch) if not step.unmeasured]
+    if not found:
+        raise FlashladderError("no step runs on this GPU", expected=load_all()[0].family.needs, found=arch)
+    return found

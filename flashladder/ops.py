@@ -122,13 +122,15 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
 def _step_for(q: torch.Tensor, device: int | None) -> int:
     """The step that is fastest at q's length on its GPU; of tensors elsewhere the last, whose check names the argument.
 
-    Where q has no dimension of lengths the operator's own check says so.
+    Where q has no length, or one of 0, the operator's own check says so.
     """
-    if device is None or q.dim() < 2:
+    if device is None:
         return LAST_ITERATION
-    chosen = LAST_ITERATION
-    for start, step in _steps_on(device):
-        if q.shape[1] >= start:
+    length = q.shape[1] if q.dim() > 1 else 0
+    steps = _steps_on(device)
+    chosen = steps[0][1]
+    for start, step in steps:
+        if length >= start:
             chosen = step
     return chosen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,8 @@ def test_the_committed_file_names_gpus_and_steps_that_they_run() -> None:
         ('{"h200": {"from_seq_len": {"0": 26}}}', "greater than or equal to 1"),
         ('{"h200": {"from_seq_len": {"long": 26}}}', "valid integer"),
         ('{"h200": {"steps": {}}}', "from_seq_len"),
+        ('{"h200": {"from_seq_len": {}}}', "a step from length 1 on"),
+        ('{"h200": {"from_seq_len": {"512": 26}}}', r"a step from length 1 on, found lengths \[512\]"),
         ('{"h200": ', "line 1"),
         ('{"h200": {"from_seq_len": {"1": 26, "1": 27}}}', "twice"),
     ],
@@ -45,13 +48,35 @@ def test_a_file_of_another_form_is_one_line(text: str, says: str, tmp_path: Path
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match=r"cannot read the fastest steps.*No such file"):
+    with pytest.raises(FlashladderError, match=r"cannot read the fastest steps: found No such file or directory; "):
         load_fastest(tmp_path / "none.json")
 
 
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """No answer of another table is kept, before and after."""
+    choices.cache_clear()
+    yield
+    choices.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh")
 def test_steps_that_a_gpu_does_not_run_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of the H200 says nothing to a GPU that only falls back on its configurations."""
     monkeypatch.setattr(fastest, "load_fastest", lambda: {"a100": Fastest(from_seq_len={1: 26})})
-    choices.cache_clear()
     assert choices("NVIDIA A100-SXM4-80GB", "sm_80") == ((1, last_measured("sm_80")),)
-    choices.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_gpu_takes_its_own_table_before_that_of_its_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And lengths come in their order, whatever that of the file is."""
+    tables = {"h100": Fastest(from_seq_len={4096: 24, 1: 25, 512: 27}), "h200": Fastest(from_seq_len={1: 26})}
+    monkeypatch.setattr(fastest, "load_fastest", lambda: tables)
+    assert choices("NVIDIA H100 80GB HBM3", "sm_90") == ((1, 25), (512, 27), (4096, 24))
+    assert choices("NVIDIA GH200 480GB", "sm_90") == ((1, 26),)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_gpu_that_no_step_runs_on_is_one_line() -> None:
+    with pytest.raises(FlashladderError, match=r"^no step runs on this GPU: expected .*8\.0.*, found sm_75$"):
+        choices("Tesla T4", "sm_75")

@@ -228,11 +228,48 @@ def test_a_step_that_is_not_installed_is_stood_in_for_by_the_last(
     ops._installed_choices.cache_clear()
 
 
-def test_tensors_elsewhere_and_without_lengths_are_left_to_the_operators_check() -> None:
+def test_tensors_elsewhere_are_left_to_the_operators_check() -> None:
     from flashladder import ops
 
     assert ops._step_for(torch.empty(1, 512, 1, 1), None) == ops.LAST_ITERATION == 28
-    assert ops._step_for(torch.empty(5), 0) == ops.LAST_ITERATION
+
+
+@pytest.mark.usefixtures("every_step_installed")
+@pytest.mark.parametrize("shape", [(), (5,), (1, 0, 1, 1)])
+def test_without_a_length_the_operator_that_is_asked_is_one_that_the_gpu_runs(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its check says what is wrong; that of a step which nobody was told to build would not be installed."""
+    from flashladder import ops
+
+    monkeypatch.setattr(ops, "_gpu", lambda _: ("NVIDIA H200", "sm_90"))
+    assert ops._step_for(torch.empty(shape), 0) == 26
+
+
+def test_forward_asks_for_the_step_of_qs_length_and_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the library: what a tensor says of its device is all that is asked of a GPU."""
+    from flashladder import ops
+
+    class OnGpu(torch.Tensor):
+        """A tensor that says it lies on the second GPU."""
+
+        @property
+        def device(self) -> torch.device:  # type: ignore[override]
+            return torch.device("cuda", 1)
+
+    asked = []
+
+    def resolve(library: str, config: str | None, dtype: str, device: int | None) -> str:
+        asked.append((library, device))
+        raise FlashladderError("enough")
+
+    monkeypatch.setattr(ops, "_steps_on", lambda device: {1: ((1, 22), (256, 24))}[device])
+    monkeypatch.setattr(ops, "_resolve", resolve)
+    for length, iteration in ((128, None), (256, None), (256, 7)):
+        q = torch.zeros(1, length, 1, 128, dtype=torch.float16).as_subclass(OnGpu)
+        with pytest.raises(FlashladderError, match="enough"):
+            flashladder.forward(q, q, q, iteration=iteration)
+    assert asked == [("flashladder_22", 1), ("flashladder_24", 1), ("flashladder_07", 1)]
 
 
 @pytest.mark.usefixtures("every_step_installed")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+import os
 from pathlib import Path
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -67,6 +69,25 @@ def unguarded(path: Path) -> list[str]:
 def schema_says(kind: str, *files: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{kind}", *map(str, files)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+SESSIONS = ("lint", "typecheck", "docs", "browser", "reproduce", "package", "tests")  # of .ci/run
+
+
+@pytest.mark.parametrize("failing", ["", *SESSIONS, "docs tests"])
+def test_a_session_that_fails_fails_the_whole_run_and_is_named_and_the_others_run(failing: str, tmp_path: Path) -> None:
+    """In either lane; what .ci/run does once it has its nox."""
+    nox = tmp_path / "nox"
+    nox.write_text('#!/bin/sh\necho "this is $2"\ncase " $FAILING " in *" $2 "*) exit 1;; esac\n', encoding="utf-8")
+    nox.chmod(0o755)
+    _, begin, lanes = (ROOT / ".ci" / "run").read_text(encoding="utf-8").partition('touch "$scratch/failed"')
+    assert begin
+    script = f"set -euo pipefail\nscratch={shlex.quote(str(tmp_path))}\nnox=({shlex.quote(str(nox))})\n{begin}{lanes}"
+    environment = {**os.environ, "FAILING": failing}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1 if failing else 0, "")
+    assert sorted(re.findall(r"^this is (\w+)$", done.stdout, re.MULTILINE)) == sorted(SESSIONS)
+    assert re.search(rf"^=== total: \d+ s; failed: {failing or 'none'}$", done.stdout, re.MULTILINE)
 
 
 def test_there_are_three() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashladder.emulate import mutation
+from flashladder.emulate import launches, mutation
 from flashladder.emulate.executions import launch_of
 from flashladder.emulate.kernel import kernel_of
 from flashladder.emulate.launches import ORDERS, Observed, alone, launches_of, look, observe
@@ -182,6 +182,24 @@ def test_a_kernel_that_splits_tiles_is_also_observed_with_clusters_of_unlike_par
     assert alone(iteration, config, split), "each cluster has a tile of its own"
     assert not any(alone(iteration, config, one) for one in launches_of(iteration, config) if one != split)
     assert alone(load_iteration(24), load_iteration(24).configs[PUBLISHED_GPU], (split[0], 1))
+
+
+def test_the_first_alone_runs_in_the_other_order_only_and_where_it_tells_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def asked_for(*_: object, first: int | None, multiprocessors: int, schedule: str, **__: object) -> None:
+        asked.append((schedule, multiprocessors > 1, first))
+
+    monkeypatch.setattr(launches, "forward", asked_for)
+    for number, expected in ((24, [(False, 1)]), (28, [(False, None)] * 3 + [(True, 1)])):
+        iteration = load_iteration(number)
+        for order in ORDERS:
+            asked.clear()
+            observe(iteration, iteration.configs[PUBLISHED_GPU], schedule=order)
+            one = order == ORDERS[1]
+            assert asked == [(order, several, first if one else None) for several, first in expected]
 
 
 def test_who_is_elected_is_no_secret_that_a_mutant_may_build_on() -> None:

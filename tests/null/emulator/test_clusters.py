@@ -57,7 +57,7 @@ def test_a_cluster_is_never_cut_by_the_memory_budget() -> None:
     assert (out[:, 0] == [1, 0, 3, 2, 5, 4, 7, 6]).all()
 
 
-@pytest.mark.parametrize(("first", "ran"), [(1, 2), (3, 6), (9, 8), (None, 8)])
+@pytest.mark.parametrize(("first", "ran"), [(1, 2), (np.int64(3), 6), (9, 8), (None, 8)])
 def test_the_first_clusters_may_run_alone(first: int | None, ran: int) -> None:
     """What they see of the grid is as if all ran; of others nothing is written."""
     out = np.full((8, 32), 99, np.uint32)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from flashladder.cases.case import cases_for
+from flashladder.errors import FlashladderError
 from flashladder.gate import checks as gate_checks
 from flashladder.gate import verify
 from flashladder.gate.evidence import cross, manifest, proofs, repeats
@@ -374,6 +375,20 @@ LESS = [
     ("hopper.json.gz", 20, "timings: iteration 20 of the grid hopper is not asked for"),
     ("check_persistent.json.gz", 28, "cases: iteration 28 is not asked for"),
 ]
+
+
+def test_a_manifest_that_was_changed_is_read_anew(tmp_path: Path) -> None:
+    """Same folder, other text; and same text in another folder is the same manifest."""
+    text = (RESULTS / "h200" / "manifest.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "manifest.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert load_manifest(tmp_path) == load_manifest(RESULTS / "h200")
+    path.write_text(text + "  more.json.gz: 1\n", encoding="utf-8")
+    for _ in range(2):  # what is refused is not kept either
+        with pytest.raises(FlashladderError, match=f"^{re.escape(str(path))}:"):
+            load_manifest(tmp_path)
+    path.write_text(text + "# a remark\n", encoding="utf-8")
+    assert load_manifest(tmp_path) == load_manifest(RESULTS / "h200")
 
 
 @pytest.mark.parametrize(("name", "number", "line"), LESS, ids=[f"{name}-{number}" for name, number, _ in LESS])

@@ -340,6 +340,16 @@ def test_lock_files_round_trip_and_are_canonical(tmp_path: Path) -> None:
     assert json.loads(first)["schema"] == 1
 
 
+def test_what_a_writer_adds_to_a_lock_is_not_in_the_next_one_that_is_read(tmp_path: Path) -> None:
+    arch = ARCHES[0]
+    write_lock(LockFile(arch=arch), tmp_path)
+    mine = read_lock(arch, tmp_path)
+    mine.iterations[7] = next(iter(read_lock(arch).iterations.values()))
+    assert read_lock(arch, tmp_path).iterations == {}
+    write_lock(mine, tmp_path)
+    assert list(read_lock(arch, tmp_path).iterations) == [7]
+
+
 def test_an_architecture_without_lock_has_an_empty_one(tmp_path: Path) -> None:
     assert read_lock("sm_90", tmp_path).iterations == {}
 

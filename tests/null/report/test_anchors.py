@@ -102,6 +102,21 @@ def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path)
     assert fastest_of(folder, "event-locked") == {}
 
 
+def test_a_step_that_is_fast_at_another_shape_of_the_same_length_is_not_the_fastest(folder: Path) -> None:
+    made = load_as(HOPPER, BenchResult)
+    before = fastest_of(folder, report_data.MODE)
+    told = {"pct": 1000.0, "pct_low": 999.0, "pct_high": 1001.0}
+    others = [
+        one.model_copy(update={**told, "shape": one.shape.model_copy(update=change)})
+        for one in made.summaries
+        if one.kernel in made.kernels and made.kernels[one.kernel].iteration not in before.values()
+        for change in ({"batch": 1}, {"n_heads": 2}, {"seq_len": 640})
+    ]
+    assert others
+    write_result(folder / "hopper.json.gz", made.model_copy(update={"summaries": (*made.summaries, *others)}))
+    assert fastest_of(folder, report_data.MODE) == before
+
+
 def test_one_dtype_does_not_decide_alone(folder: Path) -> None:
     made = load_as(HOPPER, BenchResult)
     worst = {"pct": 1.0, "pct_low": 0.9, "pct_high": 1.1}

@@ -54,6 +54,27 @@ def test_what_cannot_be_read_says_why(tmp_path: Path, name: str, data: bytes | N
         assert told(path, read) == f"{path}: {message}"
 
 
+@pytest.mark.parametrize("old", [False, True], ids=["of this version", "of an old one"])
+def test_what_a_reader_does_to_a_document_is_not_in_what_the_next_one_reads(old: bool, tmp_path: Path) -> None:
+    path = write_result(tmp_path / "bench.json", result())
+    if old:
+        path.write_bytes((FIRST / "bench.json").read_bytes())
+    text = json.loads(path.read_text(encoding="utf-8"))
+    for read in (load_result, identity, read_json):
+        read(path)
+        mine = read_json(path)
+        assert mine == text
+        mine["kernels"].clear()
+        del mine["schema_version"]
+    version = text["schema_version"]
+    files._identity.cache_clear()
+    assert identity(path) == (version, digest_of(text))
+    files._validated.cache_clear()
+    assert load_result(path).model_dump()["kernels"]
+    files._identity.cache_clear()
+    assert identity(path) == (version, digest_of(text))
+
+
 def test_a_documents_identity_is_its_version_and_the_digest_of_its_content(tmp_path: Path) -> None:
     for name in ("a.json", "a.json.gz"):
         path = write_result(tmp_path / name, result())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,6 +170,27 @@ def test_a_harmonic_summary_draws_clusters_and_every_length_on_its_own() -> None
     both = harmonic_summary([(values, None), (values, None)])
     expected = np.quantile(np.log(2 / (np.exp(-seeds[0]) + np.exp(-seeds[1]))), [0.025, 0.975])
     assert (both.low, both.high) == pytest.approx(tuple(expected))
+
+
+def test_draws_that_are_kept_are_those_that_were_asked_for() -> None:
+    """Of the same values with another seed, other clusters or another number, others; and nobody can write to them."""
+    values = noisy(0.0, 1.0, 12, 1)
+    asked: list[dict[str, Any]] = [
+        {},
+        {"seed": SEED + 1},
+        {"clusters": [0, 1] * 6},
+        {"clusters": [0] * 6 + [1] * 6},
+        {"clusters": [1] * 6 + [0] * 6},
+    ]
+    found = [resampled_medians(values, **one) for one in asked]
+    assert len({one.tobytes() for one in found}) == len(asked)
+    for one, draws in zip(asked, found, strict=True):
+        assert np.array_equal(resampled_medians(values.copy(), **one), draws)
+        with pytest.raises(ValueError, match="read-only"):
+            draws[0] = 0.0
+    assert resampled_medians(values, resamples=7).shape == (7,)
+    values[0] += 1.0
+    assert not np.array_equal(resampled_medians(values), found[0])
 
 
 def test_equal_values_share_the_mean_of_their_ranks() -> None:
