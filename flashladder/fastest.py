@@ -75,18 +75,19 @@ def choices(gpu: str, arch: str) -> Choices:
     return ((1, measured[-1]),)
 
 
-def last_measured(arch: str) -> int:
-    """The last measured step that GPUs of an architecture run."""
+def last_measured(arch: str | None) -> int:
+    """The last measured step that GPUs of an architecture run; None: of the ladder."""
     return _measured(arch)[-1]
 
 
-def _measured(arch: str) -> list[int]:
-    """Numbers of the steps that run on an architecture and were timed.
+def _measured(arch: str | None) -> list[int]:
+    """Numbers of the steps that run on an architecture and were timed; None: on any.
 
     Raises:
         FlashladderError: none does.
     """
-    found = [step.number for step in load_runnable(arch) if not step.unmeasured]
+    steps = load_all() if arch is None else load_runnable(arch)
+    found = [step.number for step in steps if not step.unmeasured]
     if not found:
         raise FlashladderError("no step runs on this GPU", expected=load_all()[0].family.needs, found=arch)
     return found

@@ -120,12 +120,12 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
 
 
 def _step_for(q: torch.Tensor, device: int | None) -> int:
-    """The step that is fastest at q's length on its GPU; of tensors elsewhere the last, whose check names the argument.
+    """The step that is fastest at q's length on its GPU; elsewhere the last measured one, whose check tells.
 
     Where q has no length, or one of 0, the operator's own check says so.
     """
     if device is None:
-        return LAST_ITERATION
+        return _last_measured()
     length = q.shape[1] if q.dim() > 1 else 0
     steps = _steps_on(device)
     chosen = steps[0][1]
@@ -140,10 +140,18 @@ def _steps_on(device: int) -> tuple[tuple[int, int], ...]:
     return _installed_choices(*_gpu(device))
 
 
+def _last_measured() -> int:
+    """The ladder's last measured step."""
+    from flashladder.fastest import last_measured
+
+    return last_measured(None)
+
+
 # torch.compile calls them while tracing instead of tracing into it. Not as a decorator: torch's has no types.
 _mark_constant: Any = torch.compiler.assume_constant_result
 _mark_constant(_resolve)
 _mark_constant(_steps_on)
+_mark_constant(_last_measured)
 
 
 def library_name(iteration: int) -> str:

@@ -231,7 +231,7 @@ def test_a_step_that_is_not_installed_is_stood_in_for_by_the_last(
 def test_tensors_elsewhere_are_left_to_the_operators_check() -> None:
     from flashladder import ops
 
-    assert ops._step_for(torch.empty(1, 512, 1, 1), None) == ops.LAST_ITERATION == 28
+    assert ops._step_for(torch.empty(1, 512, 1, 1), None) == 27, "28 was not timed"
 
 
 @pytest.mark.usefixtures("every_step_installed")
