@@ -26,14 +26,13 @@ from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_n
 from flashladder.bench.kernel_names import profiled
 from flashladder.bench.references import FA2, Arms, arms, reference_identity
 from flashladder.bench.run import bench_group, cuda_hardware, estimate_s, prepare
-from flashladder.bench.subject import Subject, kernel_subject
+from flashladder.bench.subject import Subject, kernel_subject, shape_of
 from flashladder.bench.table import ranking, table
 from flashladder.build.installed import chosen_configs, load_installed
-from flashladder.cases.case import N_HEADS, SEQ_LENS, batch_of
+from flashladder.cases.case import SEQ_LENS
 from flashladder.commands import A_RESULT_FILE, COMMANDS, SEVERAL_DTYPES, SEVERAL_KEYS
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device
-from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
 from flashladder.names import GPUS
@@ -44,11 +43,6 @@ from flashladder.results.schema import BenchResult, Group, Kernel, Process, Sett
 
 TUNE_LENGTH = 4096
 ROUGH_TFLOPS = 300.0  # FA2 on an H200, for the estimate only
-
-
-def shape_of(seq_len: int) -> Shape:
-    """The grid's shape at this length."""
-    return Shape(batch=batch_of(seq_len), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
 
 
 def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel]]:

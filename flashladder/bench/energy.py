@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from flashladder.arguments import Parser, seconds, whole
 from flashladder.bench.long_runs import add_kernels, add_result, on_this_gpu
 from flashladder.bench.steady import LEGEND, Steady, steady
-from flashladder.bench.subject import Subject
+from flashladder.bench.subject import Subject, shape_of
 from flashladder.bench.sustained import WARM_UP_S, Done, Meter, sustain
 from flashladder.bench.timing import Arm
 from flashladder.cases.case import SEQ_LENS
@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace, device: Device) -> tuple[EnergyResult, 
     Raises:
         FlashladderError: a wheel is missing, the GPU does not tell its energy, or `options.out` is of something else.
     """
-    from flashladder.bench.command import choose, shape_of
+    from flashladder.bench.command import choose
     from flashladder.bench.references import FA2, arms, reference_forward, reference_identity
     from flashladder.bench.run import prepare
     from flashladder.results.blocks import Plan

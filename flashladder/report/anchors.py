@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
 
-from flashladder.cases.case import N_HEADS, SEQ_LENS, batch_of
+from flashladder.bench.subject import shape_of
+from flashladder.cases.case import SEQ_LENS
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
-from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names, load_grid
 from flashladder.names import HEADLINE_LENGTH, REFERENCES
@@ -52,9 +53,7 @@ class Anchor:
 
 def on_grid(shape: Shape) -> bool:
     """Whether it is one of the ladder's: a sweep may have others of the same length."""
-    return shape.seq_len in SEQ_LENS and shape == Shape(
-        batch=batch_of(shape.seq_len), seq_len=shape.seq_len, n_heads=N_HEADS, d_head=D_HEAD
-    )
+    return shape.seq_len in SEQ_LENS and shape == shape_of(shape.seq_len)
 
 
 def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
@@ -102,11 +101,8 @@ def fastest_of(folder: Path, mode: str) -> dict[int, int]:
         if one.kernel in result.kernels and on_grid(one.shape):
             told[one.shape.seq_len].setdefault(result.kernels[one.kernel].iteration, []).append(one.pct)
     best = {length: max(steps, key=lambda step: mean(steps[step])) for length, steps in told.items() if steps}
-    chosen: dict[int, int] = {}
-    for length, step in best.items():
-        if not chosen or step != [*chosen.values()][-1]:
-            chosen[length if chosen else 1] = step
-    return chosen
+    firsts = [(next(lengths), step) for step, lengths in groupby(best, key=best.__getitem__)]
+    return {length if i else 1: step for i, (length, step) in enumerate(firsts)}
 
 
 def fastest(results: Path, mode: str) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 import io
 from itertools import pairwise
 import re
@@ -103,7 +102,7 @@ def render(
     panels = titles or {min(names): "first steps", CLOSER_FROM: "closer to FA2"}
     panels = {first: title for first, title in panels.items() if first <= max(names)}
     picture = Picture(tuple(series), tuple(sorted(names.items())), subtitle, tuple(levels), tuple(panels.items()))
-    return dict(_drawn(picture))
+    return saved(lambda: _figure(picture), f"percent of FA2 per iteration; data {data_digest(picture)}")
 
 
 @dataclass(frozen=True)
@@ -115,12 +114,6 @@ class Picture:
     subtitle: str
     levels: tuple[Level, ...]
     panels: tuple[tuple[int, str], ...]
-
-
-@lru_cache(maxsize=4)
-def _drawn(picture: Picture) -> Mapping[str, bytes]:
-    """The plot; one process draws the same data once."""
-    return saved(lambda: _figure(picture), f"percent of FA2 per iteration; data {data_digest(picture)}")
 
 
 def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str, bytes]:

@@ -13,10 +13,11 @@ from pathlib import Path
 import re
 from statistics import median
 
+from flashladder.bench.subject import shape_of
 from flashladder.cases.case import N_HEADS, cases_for
 from flashladder.gate.evidence import bounds
 from flashladder.gate.evidence.inside import POWER_SHARE
-from flashladder.gate.evidence.timings import keys, shape_at
+from flashladder.gate.evidence.timings import keys
 from flashladder.ladder import manifest
 from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import load_iteration
@@ -131,7 +132,7 @@ def opinions(path: Path, spec: manifest.Opinions) -> Iterator[str]:
         for seq_len in spec.seq_lens:
             others = [(name, dtype) for name in ("fa2", *spec.references) for dtype in spec.of.dtypes]
             for key, dtype in [*keys(spec.of), *others]:
-                opinion = made.get((method, dtype, shape_at(seq_len)))
+                opinion = made.get((method, dtype, shape_of(seq_len)))
                 timings = opinion.of(key) if opinion else None
                 n = len(timings.us) if timings else 0
                 if n < least:
@@ -204,7 +205,7 @@ def energy(path: Path, spec: manifest.Energy) -> Iterator[str]:
     others = ("fa2", *spec.references)
     subjects = [*keys(spec.of), *((name, dtype) for name in others for dtype in spec.of.dtypes)]
     due = {
-        (key, dtype, shape_at(seq_len), turn)
+        (key, dtype, shape_of(seq_len), turn)
         for key, dtype in subjects
         for seq_len in spec.seq_lens
         for turn in range(spec.turns)

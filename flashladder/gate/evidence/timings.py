@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from flashladder.cases.case import N_HEADS, batch_of
+from flashladder.bench.subject import shape_of
 from flashladder.gate.evidence import bounds
-from flashladder.ladder.config import D_HEAD, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.manifest import Kernels, Timings
 from flashladder.results.schema import A_A, BenchResult, Shape, kernel_key
@@ -64,11 +64,6 @@ def _processes(result: BenchResult, spec: Timings) -> Iterator[str]:
                 yield f"process {one.index}: expected no foreign processes {when}, found {others}"
 
 
-def shape_at(seq_len: int) -> Shape:
-    """The ladder's shape at a length."""
-    return Shape(batch=batch_of(seq_len), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
-
-
 def keys(of: Kernels) -> list[tuple[str, str]]:
     """Names and dtypes of the kernels that a manifest means, as result files write them."""
     found = of.configurations().items()
@@ -88,7 +83,7 @@ def cells(result: BenchResult, spec: Timings) -> Iterator[str]:
     measured: Counter[Cell] = Counter(
         (series.kernel, group.dtype, group.shape) for group in result.groups for series in group.series if series.pairs
     )
-    series, shapes = wanted(spec), [shape_at(length) for length in spec.seq_lens]
+    series, shapes = wanted(spec), [shape_of(length) for length in spec.seq_lens]
     due = {(name, dtype, shape) for name, dtype in series for shape in shapes}
     for shape in shapes:
         for dtype in dict.fromkeys(dtype for _, dtype in series):

@@ -12,7 +12,7 @@ import torch
 from flashladder.bench import command as bench
 from flashladder.bench import kernel_names
 from flashladder.bench.run import bench_group, estimate_s, prepare
-from flashladder.bench.subject import kernel_subject
+from flashladder.bench.subject import kernel_subject, shape_of
 from flashladder.build.installed import Installed, chosen_configs
 from flashladder.cases.inputs import Case
 from flashladder.check import command as check
@@ -127,7 +127,7 @@ def test_keep_writes_raw_samples_and_derive_follows(tmp_path: Path) -> None:
 
 
 def test_the_whole_ladder_fits_a_short_lease() -> None:
-    shapes = [bench.shape_of(length) for length in (512, 1024, 2048, 4096, 8192, 16384)]
+    shapes = [shape_of(length) for length in (512, 1024, 2048, 4096, 8192, 16384)]
     seconds = 2 * estimate_s([(shape, 15, 1) for shape in shapes], Plan(), tflops=bench.ROUGH_TFLOPS)
     assert 60 < seconds < 240
 

@@ -282,7 +282,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> tuple[Timed, EnergyResult]:
     cudnn = [timed.subject("cudnn", dtype, 2) for dtype in DTYPES]
     beside = references.Arms(tuple(cudnn), {"cudnn": known.reference}, ("fa4: not installed",))
     monkeypatch.setattr(command, "choose", lambda *_: (subjects, kernels))
-    monkeypatch.setattr(command, "shape_of", lambda s: Shape(batch=1, seq_len=s // 8, n_heads=1, d_head=128))
+    monkeypatch.setattr(energy, "shape_of", lambda s: Shape(batch=1, seq_len=s // 8, n_heads=1, d_head=128))
     monkeypatch.setattr(references, "arms", lambda *_: beside)
     monkeypatch.setattr(references, "reference_forward", lambda q, k, v: timed.launch("fa2", q, 4))
     monkeypatch.setattr(references, "reference_identity", lambda _: known.reference)
