@@ -190,9 +190,9 @@ def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]
     listed = read_equivalent()
     for number in numbers:
         iteration = load_iteration(number)
-        original = observe(iteration, iteration.configs[PUBLISHED_GPU])
-        if original.races:
-            raise CheckFailed(f"iteration {number} as it ships is reported", found=original.races[0])
+        original, reverse = (observe(iteration, iteration.configs[PUBLISHED_GPU], schedule=one) for one in ORDERS)
+        if races := (*original.races, *reverse.races):
+            raise CheckFailed(f"iteration {number} as it ships is reported", found=races[0])
         for mutant in mutants_of(iteration):
             if only is None or _is_a(mutant.instruction, only):
                 yield judge(mutant, original, listed)

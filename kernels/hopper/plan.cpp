@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -156,6 +157,11 @@ Launch plan(const KernelRow &row, const Problem &problem, const Device &device) 
         if (tiles > most_tiles)
             fail("q: expected at most " + std::to_string(most_tiles) + " blocks of " + std::to_string(row.B_r) +
                  " rows of all heads and samples, found " + std::to_string(tiles));
+        const std::int64_t slots =
+            (tiles + device.multiprocessors - 1) / device.multiprocessors * std::int64_t{args.n_kv_blocks};
+        if (slots > std::numeric_limits<std::int32_t>::max())
+            fail("q: expected at most " + std::to_string(std::numeric_limits<std::int32_t>::max()) +
+                 " blocks of K for one multiprocessor, found " + std::to_string(slots) + "; give it fewer positions");
         const int parts = row.own[3] ? parts_of(tiles, args.n_kv_blocks, device) : 1;
         return Launch(args, {size(tiles * parts), 1, 1}, {size(parts), 1, 1}, parts == 1);
     }

@@ -166,8 +166,13 @@ class Kernel {
         config.attrs = &cluster;
         config.numAttrs = 1;
         int clusters = 0;
-        check(cudaOccupancyMaxActiveClusters(&clusters, static_cast<const void *>(kernel), &config),
-              "asking how many clusters run at once");
+        const cudaError_t error = cudaOccupancyMaxActiveClusters(&clusters, static_cast<const void *>(kernel), &config);
+        if (error == cudaErrorInvalidClusterSize) {  // a slice of a GPU may be too small for any: nothing is split
+            cudaGetLastError();
+            clusters = 0;
+        } else {
+            check(error, "asking how many clusters run at once");
+        }
         clusters_.emplace(std::make_pair(device, ctas), clusters);
         return clusters;
     }
