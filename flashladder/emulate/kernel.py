@@ -88,7 +88,7 @@ def forward(
     max_instructions: int = MAX_INSTRUCTIONS,
     progress: Progress | None = None,
     multiprocessors: int = MULTIPROCESSORS,
-    grid: tuple[int, int, int] | None = None,
+    first: int | None = None,
     schedule: str | int = "together",
 ) -> emulator.Result:
     """Runs one forward pass; O is written in place, and so is an input that a wrong kernel writes to.
@@ -103,7 +103,7 @@ def forward(
         max_instructions: per slice.
         progress: told the number of warp instructions now and then.
         multiprocessors: of the GPU that is stood for: a persistent kernel has no more CTAs, and few tiles are split.
-        grid: other CTAs than all; the first ones alone write their part of O.
+        first: how many CTAs, or clusters, run of all; they alone write their part of O.
         schedule: the order of warps, see `emulator.Kernel.launch`.
 
     Raises:
@@ -113,7 +113,7 @@ def forward(
     require(iteration, config, tensors)
     launch = iteration.family.launch(config, tensors, multiprocessors)
     return (kernel or kernel_of(iteration, config)).launch(
-        grid or launch.ctas(multiprocessors),
+        launch.ctas(multiprocessors),
         launch.block,
         arguments_of(launch),
         shared_bytes=launch.shared_bytes,
@@ -122,6 +122,7 @@ def forward(
         max_instructions=max_instructions,
         progress=progress,
         schedule=schedule,
+        first=first,
         cluster=launch.cluster if math.prod(launch.cluster) > 1 else None,
         target=iteration.family.targets.arches[-1],  # whether it fits a GPU is seen where its key is known
     )

@@ -27,7 +27,6 @@ __all__ = ["ORDERS", "REVERSE", "Observed", "Planned", "Seen", "alone", "launche
 
 BLOCKS = 4  # key/value tiles: prologue, two rounds of the main loop and the last tile are all reached
 ORDERS = ("together", REVERSE)  # of warps; the second where the first shows nothing on the same shape
-FIRST_CTA = (1, 1, 1)
 
 Planned = tuple[Shape, int]  # a launch: its shape, and of how many multiprocessors
 
@@ -89,9 +88,9 @@ def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[Planned, ..
 
 
 def alone(iteration: Iteration, config: KernelConfig, planned: Planned) -> bool:
-    """Whether a CTA of this launch does what all do, to other rows, and with nobody: the first one tells of all."""
+    """Whether a CTA, or a cluster, of this launch does what all do, to rows of its own: the first one tells of all."""
     launch = launch_of(iteration, config, *planned)
-    return not launch.resident and prod(launch.cluster) == 1
+    return not launch.resident or prod(launch.cluster) > 1
 
 
 def look(
@@ -104,10 +103,10 @@ def look(
 ) -> Seen:
     """One launch, with counters and the race detector; of another `kernel` than the iteration's own up to a race.
 
-    The reverse order, in which one warp runs at a time, is the first CTA's where it is `alone`.
+    The reverse order, in which one warp runs at a time, is the first CTA's or cluster's where it is `alone`.
     """
     shape, multiprocessors = planned
-    first = schedule == REVERSE and alone(iteration, config, planned)
+    first = 1 if schedule == REVERSE and alone(iteration, config, planned) else None
     tensors = make_tensors(iteration, config, shape, seed=1)
     counters, hazards = emulator.Counters(), emulator.Hazards()
 
@@ -118,7 +117,7 @@ def look(
     with suppress(RaceFound):
         forward(
             iteration, config, tensors, kernel=kernel, observers=(counters, hazards),
-            multiprocessors=multiprocessors, grid=FIRST_CTA if first else None, schedule=schedule,
+            multiprocessors=multiprocessors, first=first, schedule=schedule,
             progress=None if kernel is None else stop,
         )  # fmt: skip
     found = counters.as_dict()

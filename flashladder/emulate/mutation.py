@@ -109,16 +109,22 @@ def read_equivalent(path: Path = EQUIVALENT) -> tuple[Equivalent, ...]:
         ) from error
 
 
+def targets_of(iteration: Iteration) -> Iterator[tuple[int, Instruction, int]]:
+    """What is changed in an iteration's A100 kernel in fp16: its place in the body, itself, the how manieth it is."""
+    counts: dict[str, int] = {}
+    for place, item in enumerate(kernel_of(iteration, iteration.configs[PUBLISHED_GPU]).function.body):
+        if isinstance(item, Label) or not _is_target(iteration, item):
+            continue
+        counts[item.opcode] = counts.get(item.opcode, 0) + 1
+        yield place, item, counts[item.opcode]
+
+
 def mutants_of(iteration: Iteration) -> Iterator[Mutant]:
     """Every mutant of an iteration's A100 kernel in fp16."""
     config = iteration.configs[PUBLISHED_GPU]
     kernel = kernel_of(iteration, config)
-    counts: dict[str, int] = {}
-    for place, item in enumerate(kernel.function.body):
-        if isinstance(item, Label) or not _is_target(iteration, item):
-            continue
-        counts[item.opcode] = counts.get(item.opcode, 0) + 1
-        yield Mutant(iteration, config, item, counts[item.opcode], _changed(kernel, place))
+    for place, item, nth in targets_of(iteration):
+        yield Mutant(iteration, config, item, nth, _changed(kernel, place))
 
 
 def _is_target(iteration: Iteration, instruction: Instruction) -> bool:

@@ -38,6 +38,7 @@ def computed(
     dtype: str = "fp16",
     schedule: str | int = "together",
     fill: Fill | None = None,
+    first: int | None = None,
 ) -> tuple[emulator.Result, tuple[Array, Array, Array, Array]]:
     """One launch without a hazard, and its tensors."""
     batch, seq_len, heads = shape
@@ -49,7 +50,7 @@ def computed(
     hazards = emulator.Hazards()
     tensors = (q, k, v, out)
     found = forward(
-        step(), config, tensors, observers=(hazards,), multiprocessors=multiprocessors, schedule=schedule
+        step(), config, tensors, observers=(hazards,), multiprocessors=multiprocessors, schedule=schedule, first=first
     )  # fmt: skip
     assert hazards.render() == ""
     return found, tensors
@@ -75,6 +76,8 @@ def require_right(
         ((1, 8 * TILE - 127, 1), H200, 4, "bf16"),
         ((3, 8 * TILE - 60, 1), H200, 4, "fp16"),
         ((1, 10 * TILE, 1), H200, 5, "fp16"),
+        ((1, 12 * TILE, 1), H200, 6, "bf16"),
+        ((1, 14 * TILE - 3, 1), H200, 7, "fp16"),
         ((1, 15 * TILE + 9, 1), LARGER, 8, "fp16"),
     ],
 )
@@ -103,11 +106,12 @@ def test_whoever_has_the_largest_maximum(fill: Fill) -> None:
 
 @pytest.mark.slow
 def test_another_order_of_warps_gives_the_same_bits() -> None:
-    """Parts are added in the order of ranks, whoever is ready first."""
-    one, other = (
-        computed((1, 6 * TILE - 7, 1), H200, schedule=order)[1][3].view(np.uint16) for order in ("together", "reverse")
-    )
-    assert np.array_equal(one, other)
+    """Parts are added in the order of ranks, whoever is ready first; of all clusters but the first nobody is asked."""
+    one = computed((1, 6 * TILE - 7, 1), H200)[1][3].view(np.uint16)
+    found, tensors = computed((1, 6 * TILE - 7, 1), H200, schedule="reverse", first=1)
+    assert found.blocks == 3
+    assert np.array_equal(one[:, :TILE], tensors[3].view(np.uint16)[:, :TILE])
+    assert np.isnan(tensors[3][:, TILE:]).all()
 
 
 def test_no_bank_conflict_in_what_a_merge_writes_and_reads() -> None:
