@@ -19,6 +19,7 @@ pytestmark = pytest.mark.nvcc
 
 LAUNCHED = 12  # lines about launches
 NOTHING = "(nil)"  # a null pointer as printf of glibc has it
+INVALID_VALUE, INVALID_CLUSTER_SIZE = 1, 912  # cudaError_t
 RUNTIME = r"""
 #include <cstdio>
 #include <cuda_runtime_api.h>
@@ -32,7 +33,7 @@ const char flashladder_namespace[] = "flashladder_07", flashladder_arches[] = "s
 
 const char *cudaGetErrorName(cudaError_t) { return "name"; }
 const char *cudaGetErrorString(cudaError_t) { return "text"; }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { std::printf("error taken\n"); return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int device) {
     *value = what == cudaDevAttrComputeCapabilityMajor   ? CAPABILITY
              : what == cudaDevAttrComputeCapabilityMinor ? 5
@@ -67,7 +68,7 @@ cudaError_t cudaOccupancyMaxActiveClusters(int *found, const void *, const cudaL
     std::printf("clusters of %u %u %u of %u threads and %zu bytes, %u attribute\n", cluster.x, cluster.y, cluster.z,
                 asked->blockDim.x, asked->dynamicSmemBytes, asked->numAttrs);
     *found = 100 / static_cast<int>(cluster.x);
-    return REFUSES ? cudaErrorInvalidValue : cudaSuccess;
+    return static_cast<cudaError_t>(REFUSES);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *found, const void *, void **parameters) {
     std::printf("grid %u %u %u block %u shared %zu stream %p argument %d attributes %u", found->gridDim.x,
@@ -100,7 +101,7 @@ int main() {
 """
 
 
-def said(folder: Path, capability: int, least: int = 80, *, alone: bool = False, refuses: bool = False) -> list[str]:
+def said(folder: Path, capability: int, least: int = 80, *, alone: bool = False, refuses: int = 0) -> list[str]:
     """What the runtime of a GPU of compute capability N.5 is asked for, or the launcher's error."""
     try:
         compiler = host_compiler()
@@ -108,7 +109,7 @@ def said(folder: Path, capability: int, least: int = 80, *, alone: bool = False,
         pytest.skip(str(error))
     (folder / "main.cpp").write_text("#include <stdexcept>\n" + RUNTIME, encoding="utf-8")
     includes = [f"-I{KERNELS}", "-isystem", str(cuda_root() / "include"), f"-DCAPABILITY={capability}"]
-    includes += [f"-DLEAST={least}", f"-DALONE={int(alone)}", f"-DREFUSES={int(refuses)}"]
+    includes += [f"-DLEAST={least}", f"-DALONE={int(alone)}", f"-DREFUSES={refuses}"]
     sources = [str(folder / "main.cpp"), str(KERNELS / "host" / "launch.cpp")]
     subprocess.run([str(compiler), "-std=c++17", *includes, *sources, "-o", str(folder / "program")], check=True)
     return subprocess.run([str(folder / "program")], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -145,9 +146,25 @@ def test_how_many_clusters_run_at_once_is_asked_once_a_size(tmp_path: Path) -> N
 
 
 def test_a_device_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
-    assert said(tmp_path, 9, refuses=True)[-1] == (
+    assert said(tmp_path, 9, refuses=INVALID_VALUE)[-1] == (
         "flashladder_07: asking how many clusters run at once failed: name (text)"
     )
+
+
+def test_a_slice_of_a_gpu_that_is_too_small_for_any_cluster_has_none(tmp_path: Path) -> None:
+    """The driver then refuses the size; no error is left behind for the next call of anybody."""
+    assert said(tmp_path, 9, refuses=INVALID_CLUSTER_SIZE)[LAUNCHED:] == [
+        "device 1",
+        "clusters of 2 1 1 of 96 threads and 4096 bytes, 1 attribute",
+        "error taken",
+        "2 of 4: 0",
+        "clusters of 8 1 1 of 96 threads and 4096 bytes, 1 attribute",
+        "error taken",
+        "8 of 4: 0",
+        "2 of 4: 0",
+        "device 1",
+        "2 again: 0",
+    ]
 
 
 def test_a_gpu_that_is_too_old_is_named(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from flashladder.emulator import EmulationError, Kernel
 from flashladder.emulator.machine.control import build_flow
 from flashladder.emulator.syntax.tree import Immediate, Instruction
 from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import PUBLISHED_GPU
 

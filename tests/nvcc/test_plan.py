@@ -5,6 +5,7 @@ Why: the emulator runs what `Family.launch` says, a GPU what `plan.cpp` says; he
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 import json
@@ -395,7 +396,7 @@ def test_every_number_of_tiles_and_multiprocessors_is_dealt_out_alike(hopper: Pa
 
 def test_more_tiles_than_a_cta_can_count_are_one_line(hopper: Path) -> None:
     line = words(HOPPER, PERSISTENT, tensors())
-    line[18:21] = [str(1 << 10), str(128 << 10), str(1 << 10)]  # samples, positions, heads
+    line[18:21] = [str(1 << 10), str(128 << 7), str(1 << 13)]  # samples, positions, heads
     (found,) = planned(hopper, [line])
     assert found["grid"] == [MOST_TILES, 1, 1]
     line[18] = str((1 << 10) + 1)
@@ -404,6 +405,29 @@ def test_more_tiles_than_a_cta_can_count_are_one_line(hopper: Path) -> None:
     assert done.stdout == (
         f"flashladder_20: q: expected at most {MOST_TILES} blocks of 128 rows of all heads and samples, "
         f"found {MOST_TILES + (1 << 20)}\n"
+    )
+
+
+def test_more_blocks_than_a_cta_can_count_are_one_line(hopper: Path) -> None:
+    """A CTA counts the blocks of K of all of its tiles."""
+    line = words(HOPPER, PERSISTENT, tensors())
+    longest = (1 << 31) - 1
+    heads = 1 << 14
+
+    def blocks(positions: int) -> int:
+        """Of K, for a multiprocessor."""
+        return -(-heads * -(-positions // PERSISTENT.B_r) // H200) * -(-positions // PERSISTENT.B_c)
+
+    positions = bisect_right(range(1 << 20), longest, key=blocks) - 1
+    assert blocks(positions) <= longest < blocks(positions + 1)
+    line[18:21] = ["1", str(positions), str(heads)]
+    assert planned(hopper, [line])[0]["grid"] == [heads * -(-positions // PERSISTENT.B_r), 1, 1]
+    line[19] = str(positions + 1)
+    done = subprocess.run([hopper, *line], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stdout == (
+        f"flashladder_20: q: expected at most {longest} blocks of K for one multiprocessor, "
+        f"found {blocks(positions + 1)}; give it fewer positions\n"
     )
 
 

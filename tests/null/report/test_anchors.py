@@ -58,6 +58,23 @@ def test_their_numbers_are_those_of_their_own_dtype_length_and_run(folder: Path)
         assert one.tflops == pytest.approx(one.summaries[4096].pct / 100 * median(beside))
 
 
+def test_cells_of_other_shapes_than_the_ladders_are_not_theirs(folder: Path) -> None:
+    """A sweep may ask for few heads or another batch at the same length, and its mean may be over them, too."""
+    made = load_as(HOPPER, BenchResult)
+    other = [
+        one.model_copy(update={"shape": one.shape.model_copy(update=change), "reference_tflops": 1.0})
+        for one in made.summaries
+        for change in ({"batch": 1}, {"n_heads": 2}, {"seq_len": 640})
+    ]
+    means = [one.model_copy(update={"seq_lens": (640,)}) for one in made.means]
+    before = anchors_of(folder, report_data.MODE)
+    changed = made.model_copy(update={"summaries": (*other, *made.summaries), "means": (*means, *made.means)})
+    write_result(folder / "hopper.json.gz", changed)
+    assert anchors_of(folder, report_data.MODE) == before
+    write_result(folder / "hopper.json.gz", made.model_copy(update={"summaries": tuple(other)}))
+    assert all(not one.summaries and one.fa2 is None for one in anchors_of(folder, report_data.MODE))
+
+
 @pytest.mark.parametrize("change", [{"purpose": "tune"}, {"references": {}}], ids=["tuning", "no libraries"])
 def test_a_tuning_run_or_one_without_libraries_is_none(folder: Path, change: dict[str, object]) -> None:
     made = load_as(HOPPER, BenchResult)
