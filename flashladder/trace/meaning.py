@@ -23,7 +23,7 @@ MEANING = {
 }
 STALE = "exp2_stale"  # softmax of kernels in which a row keeps its maximum until a score is far above it
 STALE_MEANING = {
-    "m": "what the row uses, in powers of two: kept until a score is 4 times above, then its maximum, or a quarter of it",
+    "m": "what the row uses, in powers of two: kept until a score is 4 times above, then its maximum, 2 less if heavy",
     "P": "2^(S c - m) in fp32, up to 4",
     "O_rescaled": "O brought to the maximum in use, before P V is added",
 }
