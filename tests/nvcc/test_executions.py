@@ -97,7 +97,7 @@ def counted(step: Iteration, *, rising: bool) -> Counter[str]:
     order = np.arange(SMALL.seq_len) // config.B_c
     backward = step.parts.schedule in ("backward", "rings")
     q[..., 0] = 8
-    k[..., 0] = 8 * np.reshape(order[::-1] if backward else order, (-1, 1)) * rising
+    k[..., 0] = 8 * np.reshape(order[::-1] if backward else order, (-1, 1)) if rising else 8
     forward(step, config, (q, k, v, out), observers=[counters])
     return counters.opcodes
 
