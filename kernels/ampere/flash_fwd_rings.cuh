@@ -1,7 +1,7 @@
 // Body of iterations 18 and 19: K and V lie in rings of two stages in shared memory.
 //
-// The parity of a block is its stage; which tile of K and V it takes is the schedule's. One wait and one barrier a
-// block are enough then: what the barrier frees is filled during the block that it begins (schedule/rings.cuh).
+// The parity of a block is its stage; which tile of K and V is copied there is the schedule's. One wait and one barrier
+// a block are enough then: what the barrier frees is filled during the block that it begins (schedule/rings.cuh).
 #pragma once
 
 #include <cstdint>
@@ -84,7 +84,6 @@ struct Cta : CtaState<OneStage<Kernel>> {
     __device__ __forceinline__ void load_q() {
         copy_tile<G::B_r>(args.q, args.q_strides, blockIdx.x * G::B_r, G::smem_q);
     }
-    // B_c rows of a tensor, `tile` such tiles from its first row, into the stage of block `block`.
     __device__ __forceinline__ void load_k(int block, int tile) {
         copy_tile<G::B_c>(args.k, args.k_strides, tile * G::B_c, G::smem_k + stage(block));
     }

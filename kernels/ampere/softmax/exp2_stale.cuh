@@ -51,9 +51,8 @@ struct Exp2Stale {
         bool any = false;
 #pragma unroll
         for (int i = 0; i < m_tiles * 2; ++i) {
-            float &b = best[i / 2][i % 2];
-            b = lane_max(s[i / 2], i % 2);
-            above[i / 2][i % 2] = fmaf(b, scale(), -stats.m[i / 2][i % 2]) > slack;
+            best[i / 2][i % 2] = lane_max(s[i / 2], i % 2);
+            above[i / 2][i % 2] = fmaf(best[i / 2][i % 2], scale(), -stats.m[i / 2][i % 2]) > slack;
             any |= above[i / 2][i % 2];
         }
         if (!__any_sync(0xffffffffu, any)) {
