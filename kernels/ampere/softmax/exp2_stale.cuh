@@ -12,11 +12,11 @@
 // short of `weight` sqrt(S) times the part of the keys that it has seen. The m in use of a heavy row is its maximum
 // less the slack, so that one comparison with one constant means no slack for a heavy row and a slack of 2 for a light
 // one, and the common path does not know of weights. Which a row is, is decided where it is brought to its maximum; the
-// last bit of m says it.
+// last bit of m says it, where m is below 2^10 in size: there the bit is less than what P's 16 bits can tell. Beyond, where
+// it would bend every P of a row one way, a row is light and its m whole.
 //
 // On N(0,1) inputs the sum grows faster than sqrt(S): with a weight of 2 at every length, most rows of a short one are
-// heavy. Below 1024 keys it is 1.5: on an H200 at S = 512 116.1 instead of 114.1 % of FA2, and rows with a heavy key
-// still follow it (fp16, 2026-11-23; docs/decisions/024).
+// heavy, and S = 512 takes the time of its rescales. So short rows have less (docs/decisions/024).
 #pragma once
 
 #include "ampere/softmax/rows.cuh"
@@ -30,16 +30,21 @@ struct Exp2Stale {
     // A light row's l at the end, in units of its largest P, over sqrt(S); S in blocks of `keys`.
     template <int keys>
     static __device__ __forceinline__ float weight(int n_kv_blocks) {
-        return n_kv_blocks < 1024 / keys ? 1.5f : 2.0f;
+        return n_kv_blocks >= 1024 / keys ? 2.0f : n_kv_blocks >= 512 / keys ? 1.25f : 1.5f;
     }
 
     // c = log2(e) / sqrt(d_head); rsqrt.approx in PTX, folded to a constant by ptxas
     static __device__ __forceinline__ float scale() { return rsqrtf(static_cast<float>(d_head)) * kLog2E; }
 
+    // Whether the last bit of m tells something: where m is small enough for it to be nothing beside P's 16 bits.
+    static __device__ __forceinline__ bool marks(float m) { return fabsf(m) < 1024.0f; }
+
     // The m in use of a row whose maximum is `top`: below it by the slack if the row is heavy. The last bit says which.
-    static __device__ __forceinline__ float marked(float top, bool heavy) {
-        return __int_as_float(heavy ? __float_as_int(top - slack) | 1 : __float_as_int(top) & ~1);
+    static __device__ __forceinline__ float light(float top) {
+        return marks(top) ? __int_as_float(__float_as_int(top) & ~1) : top;
     }
+    static __device__ __forceinline__ float heavy(float top) { return __int_as_float(__float_as_int(top - slack) | 1); }
+    static __device__ __forceinline__ bool is_heavy(float m) { return marks(m) && (__float_as_int(m) & 1); }
 
     // Brings rows whose scores exceed m by more than the slack to their maximum, and says anew which of them are heavy;
     // rescale(m, half, factor) must do the same to what was summed under the old one. `RowStats::m` is c m here.
@@ -66,15 +71,14 @@ struct Exp2Stale {
             if (__any_sync(0xffffffffu, above[i / 2][i % 2])) {  // eight rows: a lane's, over the warp
                 float &m = stats.m[i / 2][i % 2];
                 float &l = stats.l[i / 2][i % 2];
-                const bool was_heavy = __float_as_int(m) & 1;
-                const float top = fmaxf(was_heavy ? m + slack : m, quad_max(best[i / 2][i % 2]) * scale());
-                const float light_m = marked(top, false);
-                const float light = ptx::ex2(m - light_m);
-                const float heavy_m = marked(top, true);
+                const float top = fmaxf(is_heavy(m) ? m + slack : m, quad_max(best[i / 2][i % 2]) * scale());
+                const float light_m = light(top);
+                const float lighter = ptx::ex2(m - light_m);
+                const float heavy_m = heavy(top);
                 const float heavier = ptx::ex2(m - heavy_m);
-                const bool heavy = quad_sum(l) * light < due;
-                const float correction = heavy ? heavier : light;
-                m = heavy ? heavy_m : light_m;
+                const bool becomes_heavy = quad_sum(l) * lighter < due && marks(heavy_m);
+                const float correction = becomes_heavy ? heavier : lighter;
+                m = becomes_heavy ? heavy_m : light_m;
                 l *= correction;
                 rescale(i / 2, i % 2, correction);
             }
@@ -99,7 +103,8 @@ struct Exp2Stale {
         if constexpr (first_block) {
 #pragma unroll
             for (int i = 0; i < m_tiles * 2; ++i) {
-                stats.m[i / 2][i % 2] = marked(row_max(s[i / 2], i % 2) * scale(), true);
+                const float top = row_max(s[i / 2], i % 2) * scale();
+                stats.m[i / 2][i % 2] = marks(heavy(top)) ? heavy(top) : top;
             }
         } else {
             follow(s, stats, done, n_kv_blocks,
