@@ -12,8 +12,8 @@
 // short of `weight` sqrt(S) times the part of the keys that it has seen. The m in use of a heavy row is its maximum
 // less the slack, so that one comparison with one constant means no slack for a heavy row and a slack of 2 for a light
 // one, and the common path does not know of weights. Which a row is, is decided where it is brought to its maximum; the
-// last bit of m says it, where m is below 2^10 in size: there the bit is less than what P's 16 bits can tell. Beyond, where
-// it would bend every P of a row one way, a row is light and its m whole.
+// last bit of m says it where m is below 2^10 in size: there the bit is less than what P's 16 bits can tell. Beyond,
+// where it would bend every P of a row one way, a row is light and its m whole.
 //
 // On N(0,1) inputs the sum grows faster than sqrt(S): with a weight of 2 at every length, most rows of a short one are
 // heavy, and S = 512 takes the time of its rescales. So short rows have less (docs/decisions/024).
