@@ -127,6 +127,8 @@ def beside_parent(iteration: Iteration, parent: Iteration, gpu: str) -> str:
 def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     """Percent of FA2 on each measured machine, with the published configuration and with the machine's own."""
     lines = [*_measured(iteration, ladder), *_published(iteration, ladder)]
+    if iteration.unmeasured:
+        lines.append(f"- No timing of it counts yet: {iteration.unmeasured}")
     yield from lines or [
         f"- Nobody has timed it yet; `invoke bench {iteration.number}` does, on {iteration.family.needs}."
     ]

@@ -17,6 +17,18 @@ from flashladder.gpu import device
 settings.register_profile("same inputs every time", derandomize=True)  # `nox -s fuzz` looks for new ones
 settings.load_profile("same inputs every time")
 SECONDS = {"slow": 20.0, "nvcc": 0.4, "": 0.0}  # about, by marker, for the order alone
+LONG = {  # files of `nvcc` whose tests are far from that, in seconds
+    "test_new_family.py": 70.0,
+    "test_hopper_tiles.py": 60.0,
+    "test_new_iteration.py": 55.0,
+    "test_hopper_cutlass.py": 55.0,
+    "test_emulator_cuda.py": 45.0,
+    "test_hopper_ladder.py": 45.0,
+    "test_emulate.py": 40.0,
+    "test_lock_nvcc.py": 30.0,
+    "test_explain.py": 30.0,
+    "test_bundle.py": 25.0,
+}
 
 
 def pytest_configure() -> None:
@@ -74,7 +86,11 @@ def dealt(items: Sequence[pytest.Item], shares: int) -> list[pytest.Item]:
 
 
 def _seconds(items: Sequence[pytest.Item]) -> float:
-    return sum(SECONDS[kind_of(item)] for item in items)
+    """About how long a unit takes: slow tests by their number, those of a file as the file is known for."""
+    slow = sum(SECONDS["slow"] for item in items if kind_of(item) == "slow")
+    others = [item for item in items if kind_of(item) != "slow"]
+    known = LONG.get(others[0].path.name) if others else None
+    return slow + (sum(SECONDS[kind_of(item)] for item in others) if known is None else known)
 
 
 def pytest_collection_finish() -> None:

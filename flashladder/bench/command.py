@@ -8,7 +8,7 @@ Run on a machine with a GPU:
     python -m flashladder.bench --all --configs prog --out bench.json.gz
     python -m flashladder.bench 16 --references all                  # cuDNN, FA4 and flash-attn as arms of their own
     python -m flashladder.bench 16 --tune --out tune.json.gz         # ranks configurations at one length
-    python -m flashladder.bench 16 --method nvbench ncu              # second opinions beside the paired timer
+    python -m flashladder.bench 16 --method nvbench ncu torch warm   # second opinions beside the paired timer
 Exit code: 0 done, 1 a kernel is wrong or a time impossible, 2 it could not run.
 """
 
@@ -187,7 +187,7 @@ def judged(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bo
     if out is not None and out.exists():
         raise FlashladderError("the file exists", where=out, hint="choose another --out, or delete it")
     result, complete = run_bench(options, device)
-    compare(out, result, options.methods)
+    compare(out, result, options.methods, options.rounds)
     return result, complete
 
 
@@ -238,11 +238,14 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add_all(parser)
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
+    parser.add_argument("--rounds", type=whole, help="of each other timer (default: 8 of nvbench, 24 of ncu, else 12)")
     parser.add_argument("--budget", type=seconds, default=0.0, help="start no group after this many seconds")
     options = parser.parse_args(argv)
     require_numbers(parser, options)
     if options.tune and (options.references or options.methods):
         parser.error("--tune ranks kernels: leave --references and --method out")
+    if options.rounds is not None and (options.rounds < 1 or not options.methods):
+        parser.error("--rounds: expected at least 1, and --method")
     pairs = options.pairs or (6 if options.tune else 24)
     if pairs < (1 if options.tune else 20):
         parser.error(f"--pairs: expected at least 20, found {pairs}: fewer give no honest interval")

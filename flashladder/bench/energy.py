@@ -23,7 +23,8 @@ from itertools import groupby
 import time
 from typing import TYPE_CHECKING
 
-from flashladder.arguments import Parser, result_file, seconds, whole
+from flashladder.arguments import Parser, seconds, whole
+from flashladder.bench.long_runs import add_kernels, add_result, on_this_gpu
 from flashladder.bench.steady import LEGEND, Steady, steady
 from flashladder.bench.subject import Subject
 from flashladder.bench.sustained import WARM_UP_S, Done, Meter, sustain
@@ -31,8 +32,7 @@ from flashladder.bench.timing import Arm
 from flashladder.cases.case import SEQ_LENS
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.ladder.config import DTYPES, Dtype
-from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.config import Dtype
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import EnergyResult, Shape, Sustained
 
@@ -165,18 +165,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Power, clock and energy per FLOP of kernels and references that run for seconds on end.",
         epilog="example: python -m flashladder.bench.energy 19 24 --references all --seq-lens 4096",
     )
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations")
-    parser.add_argument("--configs", nargs="+", metavar="KEY", help="selection keys (default: those of this GPU)")
-    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help="default: both")
+    add_kernels(parser)
     parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help="cudnn, fa4, flash-attn or all")
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, default=list(SEQ_LENS), metavar="S")
     parser.add_argument("--seconds", type=seconds, default=2.0, help="of a run, at least (default: 2)")
     parser.add_argument("--turns", type=whole, default=TURNS, help=f"of each subject (default: {TURNS})")
-    parser.add_argument("--budget", type=seconds, default=0.0, help="begin no dtype and length after this many seconds")
-    parser.add_argument("--out", type=result_file, help="result file, .json.gz; what it holds is not run again")
-    parser.add_argument(
-        "--show", type=result_file, metavar="FILE", help="print the table of a result file and do nothing else"
-    )
+    add_result(parser, "dtype and length")
     return parser
 
 
@@ -189,20 +183,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if not options.numbers or options.turns < 1 or options.seconds <= 0:
         parser.error("expected iterations, at least one turn and more than 0 seconds")
-    for number in options.numbers:
-        load_iteration(number)  # a wrong number is answered before a GPU is looked for
-    from flashladder.bench.command import default_key
-    from flashladder.gpu.device import exclusive, open_device
+    options.tune = False
 
-    device = open_device()
-    options.configs, options.tune = options.configs or [default_key(device.gpu.name)], False
-    with exclusive(device.gpu.uuid):
+    def measured(options: argparse.Namespace, device: Device) -> bool:
         result, complete = measure(options, device)
-    print(render(result))
-    if not complete:
-        raise FlashladderError(
-            f"not finished: the budget of {options.budget:.0f} s is spent", hint="run it again with the same --out"
-        )
+        print(render(result))
+        return complete
+
+    on_this_gpu(options, measured)
     return 0
 
 

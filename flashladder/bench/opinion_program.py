@@ -38,20 +38,21 @@ class Rounds:
     shape: Shape
     rounds: int
 
-    def command(self, *more: str) -> list[str]:
-        """The command line that launches them in a new process."""
-        shape = self.shape
-        return [
-            sys.executable, "-m", "flashladder.bench.opinion_program", *self.subjects, "--dtype", self.dtype,
-            "--batch", str(shape.batch), "--seq-len", str(shape.seq_len), "--n-heads", str(shape.n_heads),
-            "--rounds", str(self.rounds), *more,
-        ]  # fmt: skip
-
     def turns(self) -> Iterator[tuple[int, str]]:
         """Round and subject of each turn, in launch order."""
         for number in range(self.rounds):
             for subject in self.subjects:
                 yield number, subject
+
+
+def command(cells: Sequence[Rounds], *more: str) -> list[str]:
+    """The command line that launches cells of the same subjects, dtype and heads in a new process, one by one."""
+    first, shapes = cells[0], [cell.shape for cell in cells]
+    return [
+        sys.executable, "-m", "flashladder.bench.opinion_program", *first.subjects, "--dtype", first.dtype,
+        "--batch", *(str(shape.batch) for shape in shapes), "--seq-len", *(str(shape.seq_len) for shape in shapes),
+        "--n-heads", str(first.shape.n_heads), "--rounds", str(first.rounds), *more,
+    ]  # fmt: skip
 
 
 def load(key: str, dtype: str) -> Subject:
@@ -68,6 +69,12 @@ def load(key: str, dtype: str) -> Subject:
     installed, config = load_installed(int(number)), KernelConfig.parse(form)
     installed.require(config)
     return kernel_subject(int(number), config, installed.run)
+
+
+def first_tensors(rounds: Rounds) -> Tensors:
+    """Those of the paired timer's first input set, on the GPU."""
+    case = Case("second opinion", rounds.shape, seed=FIRST_SEED + rounds.shape.seq_len)
+    return make_tensors(case, rounds.dtype, "cuda")
 
 
 def launch_rounds(
@@ -89,35 +96,34 @@ def launch_rounds(
 def nvbench_rounds(
     bench: Any,
     stream: Callable[[Any], Any],
-    rounds: Rounds,
+    cells: Sequence[tuple[Rounds, Tensors]],
     subjects: Sequence[Subject],
-    tensors: Tensors,
     *,
     samples: int,
     out: str,
 ) -> None:
-    """One NVBench benchmark per turn, named ``ROUND INDEX``; cold L2, isolated, at NVBench's own throttle rule.
+    """One NVBench benchmark per turn, named ``CELL ROUND INDEX``; cold L2, isolated, at NVBench's own throttle rule.
 
     Args:
         bench: the module `cuda.bench`.
         stream: makes a context manager of a launch; what is queued inside goes to NVBench's stream.
-        rounds: how many turns.
-        subjects: in the order of `rounds.subjects`.
-        tensors: what they are launched on.
+        cells: how many turns, and what subjects are launched on.
+        subjects: in the order of each cell's subjects.
         samples: of each turn.
         out: JSON file to write; the samples go into files beside it.
     """
-    for number in range(rounds.rounds):
+    turns = ((cell, number) for cell, (rounds, _) in enumerate(cells) for number in range(rounds.rounds))
+    for cell, number in turns:
         for index, subject in enumerate(subjects):
 
-            def benchmark(state: Any, subject: Subject = subject) -> None:
+            def benchmark(state: Any, subject: Subject = subject, tensors: Tensors = cells[cell][1]) -> None:
                 def launch(how: Any) -> None:
                     with stream(how):
                         subject.launch(tensors)
 
                 state.exec(launch, batched=False)
 
-            bench.register(benchmark).set_name(f"{number} {index}").set_cold_warmup_runs(WARM_UPS)
+            bench.register(benchmark).set_name(f"{cell} {number} {index}").set_cold_warmup_runs(WARM_UPS)
     bench.run_all_benchmarks(
         [
             "flashladder", "--devices", "0", "--stopping-criterion", "sample-count", "--target-samples", str(samples),
@@ -126,8 +132,8 @@ def nvbench_rounds(
     )  # fmt: skip
 
 
-def parse_arguments(argv: Sequence[str] | None = None) -> tuple[Rounds, argparse.Namespace]:
-    """The command line as `Rounds`, and how they are to be launched."""
+def parse_arguments(argv: Sequence[str] | None = None) -> tuple[list[Rounds], argparse.Namespace]:
+    """The command line as cells, and how they are to be launched."""
     parser = Parser(
         prog="python -m flashladder.bench.opinion_program",
         description="Launches FA2, kernels and references in rounds, for NVBench or under ncu.",
@@ -135,32 +141,37 @@ def parse_arguments(argv: Sequence[str] | None = None) -> tuple[Rounds, argparse
     )
     parser.add_argument("subjects", nargs="+", metavar="SUBJECT", help=f"{', '.join(BACKENDS)}, or a kernel's key")
     parser.add_argument("--dtype", choices=DTYPES, default="fp16")
-    parser.add_argument("--batch", type=whole, default=1)
-    parser.add_argument("--seq-len", type=whole, default=1024)
+    parser.add_argument("--batch", nargs="+", type=whole, default=[1])
+    parser.add_argument("--seq-len", nargs="+", type=whole, default=[1024], help="one for each --batch")
     parser.add_argument("--n-heads", type=whole, default=16)
     parser.add_argument("--rounds", type=whole, default=1)
     parser.add_argument("--nvbench", metavar="FILE", help="let NVBench time them and write this JSON file")
     parser.add_argument("--samples", type=whole, default=12, help="of each turn, with --nvbench")
     found = parser.parse_args(argv)
-    if min(found.batch, found.seq_len, found.n_heads, found.rounds, found.samples) < 1:
+    if min(*found.batch, *found.seq_len, found.n_heads, found.rounds, found.samples) < 1:
         parser.error("--batch, --seq-len, --n-heads, --rounds and --samples: expected at least 1")
-    shape = Shape(batch=found.batch, seq_len=found.seq_len, n_heads=found.n_heads, d_head=128)
-    return Rounds(tuple(found.subjects), found.dtype, shape, found.rounds), found
+    if len(found.batch) != len(found.seq_len):
+        parser.error(f"--seq-len: expected one for each of {len(found.batch)} --batch, found {len(found.seq_len)}")
+    shapes = [
+        Shape(batch=batch, seq_len=seq_len, n_heads=found.n_heads, d_head=128)
+        for batch, seq_len in zip(found.batch, found.seq_len, strict=True)
+    ]
+    return [Rounds(tuple(found.subjects), found.dtype, shape, found.rounds) for shape in shapes], found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Launches them on the current GPU."""
-    rounds, how = parse_arguments(argv)
+    asked, how = parse_arguments(argv)
     import torch
 
-    subjects = [load(key, rounds.dtype) for key in rounds.subjects]
-    case = Case("second opinion", rounds.shape, seed=FIRST_SEED + rounds.shape.seq_len)
-    tensors = make_tensors(case, rounds.dtype, "cuda")
+    subjects = [load(key, how.dtype) for key in how.subjects]
+    cells = [(rounds, first_tensors(rounds)) for rounds in asked]
     torch.cuda.synchronize()
     if not how.nvbench:
         from torch.cuda import profiler
 
-        launch_rounds(rounds, subjects, tensors, torch.cuda.synchronize, profiler)
+        for rounds, tensors in cells:
+            launch_rounds(rounds, subjects, tensors, torch.cuda.synchronize, profiler)
         return 0
     bench = importlib.import_module("cuda.bench")  # optional package
 
@@ -168,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         external: Any = torch.cuda.ExternalStream
         return torch.cuda.stream(external(launch.get_stream().addressof()))
 
-    nvbench_rounds(bench, on_stream, rounds, subjects, tensors, samples=how.samples, out=how.nvbench)
+    nvbench_rounds(bench, on_stream, cells, subjects, samples=how.samples, out=how.nvbench)
     return 0
 
 

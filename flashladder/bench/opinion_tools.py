@@ -3,7 +3,7 @@
 Why: a timer that nobody checks is an opinion; two that share no code with ours are a measurement. NVBench times each
 launch alone with CUDA events and a cold L2; ncu reads the GPU's own duration, caches flushed, clocks left alone. Both
 run `flashladder.bench.opinion_program` in a process of its own. A tool that is missing or refused is one line, no
-failure.
+failure. Torch's own timer and events without a flush are `flashladder.bench.doubt.timers`.
 
 Used by `flashladder.bench.second_opinion`.
 """
@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 import re
 import tempfile
+from typing import Any
 
 import numpy as np
 
-from flashladder.bench.opinion_program import Rounds
+from flashladder.bench.doubt.timers import ask_torch, ask_warm
+from flashladder.bench.opinion_program import Rounds, command
 from flashladder.bench.references import BACKENDS
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json
@@ -30,7 +33,7 @@ from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, TENSOR
 from flashladder.results.samples import Method, Opinion, Timings
 
 SAMPLES = 12  # of one turn under NVBench
-ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24}  # ncu gives one sample in a turn
+ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24, "torch": 12, "warm": 12}  # ncu and torch: a sample a turn
 SAMPLE_TIMES = "nv/json/bin:nv/cold/sample_times"
 METRICS = (DURATION, CYCLES, INSTRUCTIONS, TENSOR)
 FAMILIES = {"fa2": r"pytorch_flash::", "flash-attn": r"flash::", "cudnn": r"cudnn", "fa4": r"kernel_cutlass|flash_attn"}
@@ -50,8 +53,8 @@ def family(kernel: str) -> str | None:
     return next((key for key, start in FAMILIES.items() if re.match(start, name)), None)
 
 
-def ask_nvbench(rounds: Rounds, timeout_s: float) -> Opinion:
-    """NVBench's times.
+def ask_nvbench(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
+    """NVBench's times of all cells, from one process.
 
     Raises:
         FlashladderError: it is not installed, failed, or wrote what we cannot read.
@@ -65,13 +68,13 @@ def ask_nvbench(rounds: Rounds, timeout_s: float) -> Opinion:
         ) from error
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "nvbench.json"
-        _run(rounds.command("--nvbench", str(out), "--samples", str(SAMPLES)), timeout_s, "NVBench")
-        timings = read_nvbench(out, rounds)
-    return _opinion("nvbench", f"cuda-bench {version}", rounds, timings)
+        _run(command(cells, "--nvbench", str(out), "--samples", str(SAMPLES)), timeout_s, "NVBench")
+        found = read_nvbench(out, cells)
+    return [_opinion("nvbench", f"cuda-bench {version}", *one) for one in zip(cells, found, strict=True)]
 
 
-def read_nvbench(path: Path, rounds: Rounds) -> tuple[Timings, ...]:
-    """Samples by subject from NVBench's JSON and the binary files beside it: seconds as little-endian float32.
+def read_nvbench(path: Path, cells: Sequence[Rounds]) -> list[tuple[Timings, ...]]:
+    """Per cell samples by subject from NVBench's JSON and the binary files beside it: little-endian float32 seconds.
 
     Raises:
         FlashladderError: a turn is missing, was skipped, or its samples are not those that the document tells of.
@@ -79,16 +82,21 @@ def read_nvbench(path: Path, rounds: Rounds) -> tuple[Timings, ...]:
     try:
         document = load_json(path.read_bytes())
         states = {bench["name"]: bench["states"][0] for bench in document["benchmarks"]}
-        times: dict[str, list[tuple[int, float]]] = {subject: [] for subject in rounds.subjects}
-        for number in range(rounds.rounds):
-            for index, subject in enumerate(rounds.subjects):
-                seconds = _samples(path.parent, states[f"{number} {index}"])
-                times[subject] += [(number, float(one) * 1e6) for one in seconds]
+        return [
+            tuple(_sampled(path.parent, states, number, index, rounds) for index in range(len(rounds.subjects)))
+            for number, rounds in enumerate(cells)
+        ]
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise FlashladderError("cannot read what NVBench wrote", found=f"{type(error).__name__}: {error}") from error
-    return tuple(
-        Timings(subject=subject, rounds=tuple(one for one, _ in found), us=tuple(us for _, us in found))
-        for subject, found in times.items()
+
+
+def _sampled(folder: Path, states: Mapping[str, Any], cell: int, index: int, rounds: Rounds) -> Timings:
+    """All turns of a subject in a cell; raises ValueError, KeyError or OSError."""
+    turns = [(number, _samples(folder, states[f"{cell} {number} {index}"])) for number in range(rounds.rounds)]
+    return Timings(
+        subject=rounds.subjects[index],
+        rounds=tuple(number for number, found in turns for _ in found),
+        us=tuple(float(seconds) * 1e6 for _, found in turns for seconds in found),
     )
 
 
@@ -110,8 +118,8 @@ def _samples(folder: Path, state: Mapping[str, object]) -> Sequence[float]:
     return [float(one) for one in found]
 
 
-def ask_ncu(rounds: Rounds, timeout_s: float) -> Opinion:
-    """Nsight Compute's durations and counters, one per turn.
+def ask_ncu(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
+    """Nsight Compute's durations and counters of all cells, one per turn, from one process.
 
     Raises:
         FlashladderError: no ncu, counters are refused, it failed, or it saw other launches.
@@ -119,23 +127,24 @@ def ask_ncu(rounds: Rounds, timeout_s: float) -> Opinion:
     ncu = require_ncu()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
-        command = [
+        line = [
             str(ncu), "--clock-control", "none", "--profile-from-start", "off", "--print-kernel-base", "demangled",
             "--metrics", ",".join(METRICS), "--csv", "--print-units", "base", "--log-file", str(log),
-            *rounds.command(),
+            *command(cells),
         ]  # fmt: skip
-        _run(command, timeout_s, "ncu", log)
-        timings = by_turn(read_launches(log.read_text(encoding="utf-8"), METRICS), rounds)
-    return _opinion("ncu", ncu_version(ncu), rounds, timings)
+        _run(line, timeout_s, "ncu", log)
+        found = by_turn(read_launches(log.read_text(encoding="utf-8"), METRICS), cells)
+    version = ncu_version(ncu)
+    return [_opinion("ncu", version, *one) for one in zip(cells, found, strict=True)]
 
 
-def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], rounds: Rounds) -> tuple[Timings, ...]:
+def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], cells: Sequence[Rounds]) -> list[tuple[Timings, ...]]:
     """Kernels, in launch order, to the turns that launched them; a reference may launch several, which count together.
 
     Raises:
         FlashladderError: a kernel that is nobody's, or another number of turns than expected.
     """
-    turns = list(rounds.turns())
+    turns = [turn for rounds in cells for turn in rounds.turns()]
     taken: list[dict[str, int]] = []
     for name, found in launches:
         mine = family(name)
@@ -151,14 +160,19 @@ def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], rounds: Rounds) -
         taken.append(dict(found))
     if len(taken) != len(turns):
         raise FlashladderError("ncu saw another number of launches", expected=len(turns), found=len(taken))
+    told = zip(turns, taken, strict=True)
     try:
-        return tuple(_timings(subject, turns, taken) for subject in rounds.subjects)
+        by_cell = [list(islice(told, len(rounds.subjects) * rounds.rounds)) for rounds in cells]
+        return [
+            tuple(_timings(subject, mine) for subject in rounds.subjects)
+            for rounds, mine in zip(cells, by_cell, strict=True)
+        ]
     except ValueError as error:
         raise FlashladderError("ncu's times are none", found=first_problem(error)) from error
 
 
-def _timings(subject: str, turns: Sequence[tuple[int, str]], taken: Sequence[Mapping[str, int]]) -> Timings:
-    mine = [(number, found) for (number, key), found in zip(turns, taken, strict=True) if key == subject]
+def _timings(subject: str, turns: Sequence[tuple[tuple[int, str], Mapping[str, int]]]) -> Timings:
+    mine = [(number, found) for (number, key), found in turns if key == subject]
     return Timings(
         subject=subject,
         rounds=tuple(number for number, _ in mine),
@@ -191,4 +205,6 @@ def _opinion(method: Method, version: str, rounds: Rounds, timings: tuple[Timing
     )
 
 
-ASK: Mapping[Method, Callable[[Rounds, float], Opinion]] = {"nvbench": ask_nvbench, "ncu": ask_ncu}
+ASK: Mapping[Method, Callable[[Sequence[Rounds], float], list[Opinion]]] = {
+    "nvbench": ask_nvbench, "ncu": ask_ncu, "torch": ask_torch, "warm": ask_warm,
+}  # fmt: skip

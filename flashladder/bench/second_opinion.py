@@ -1,4 +1,4 @@
-"""Do other timers agree? The paired timer's ratios to FA2 beside NVBench's and Nsight Compute's, with intervals.
+"""Do other timers agree? The paired timer's ratios to FA2 beside those of other tools, with intervals.
 
 Why: a systematic error of the paired timer would be in every table; tools that share no code with it would not make the
 same one. Ratios of another tool: each sample against the median of FA2's in the same round, their median, and a 95 %
@@ -7,17 +7,20 @@ of the measurement protocol); else they differ. By how much is told in either ca
 
 Run:
     python -m flashladder.bench 1 7 16 --seq-lens 4096 --method nvbench ncu --out opinions.json.gz    # needs a GPU
+    python -m flashladder.bench 27 --references cudnn fa4 --method nvbench ncu torch warm --out doubt.json.gz
     python -m flashladder.bench.second_opinion opinions.json.gz       # prints the table; exit 1 when it does not follow
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 import sys
 
 import numpy as np
 
+from flashladder.bench.doubt.better import advantages, by_round, render
+from flashladder.bench.doubt.timers import held_up
 from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.opinion_tools import ASK, ROUNDS
 from flashladder.bench.references import FA2
@@ -30,30 +33,42 @@ from flashladder.results.samples import Method, Opinion, Timings
 from flashladder.results.schema import Agreement, BenchResult, SecondOpinionResult, Shape, Summary
 from flashladder.results.statistics import log_ratios, percent, summarize
 
-TIMEOUT_S = 240.0  # of one tool at one dtype and shape
+TIMEOUT_S = 240.0  # of one tool, for each cell
 Cell = tuple[str, str, Shape]
 
 
-def ask(paired: BenchResult, methods: Sequence[Method], timeout_s: float = TIMEOUT_S) -> SecondOpinionResult:
-    """Has every cell of a fresh paired result timed by other tools; a tool that cannot is left out with its reason."""
-    opinions: list[Opinion] = []
-    left_out: dict[str, None] = {}
-    for method in methods:
-        try:
-            opinions += [ASK[method](one, timeout_s) for one in _rounds(paired, ROUNDS[method])]
-        except FlashladderError as error:
-            left_out[f"{method}: {error}"] = None
-    return derive(
+def ask(
+    paired: BenchResult,
+    methods: Sequence[Method],
+    timeout_s: float = TIMEOUT_S,
+    rounds: int | None = None,
+    keep: Callable[[SecondOpinionResult], object] = lambda _: None,
+) -> SecondOpinionResult:
+    """Has every cell of a fresh paired result timed by other tools; a tool that cannot is left out with its reason.
+
+    Args:
+        paired: what the paired timer gave.
+        methods: the tools, in this order.
+        timeout_s: of one tool, for each cell.
+        rounds: of each tool; None: its own number.
+        keep: called with what there is, before the first tool and after each.
+    """
+    result = derive(
         SecondOpinionResult(
-            rung=paired.rung,
-            gpu=paired.gpu,
-            host=paired.host,
-            kernels=paired.kernels,
-            paired=paired,
-            opinions=tuple(opinions),
-            left_out=tuple(left_out),
+            rung=paired.rung, gpu=paired.gpu, host=paired.host, kernels=paired.kernels, paired=paired, opinions=()
         )
-    )
+    )  # fmt: skip
+    keep(result)
+    for method in methods:
+        opinions, left_out = result.opinions, result.left_out
+        try:
+            for cells in _alike(_rounds(paired, rounds or ROUNDS[method])):
+                opinions = (*opinions, *ASK[method](cells, timeout_s * len(cells)))
+        except FlashladderError as error:
+            left_out = (*left_out, f"{method}: {error}")
+        result = derive(result.model_copy(update={"opinions": opinions, "left_out": left_out}))
+        keep(result)
+    return result
 
 
 def _rounds(paired: BenchResult, rounds: int) -> list[Rounds]:
@@ -62,6 +77,14 @@ def _rounds(paired: BenchResult, rounds: int) -> list[Rounds]:
     for summary in paired.summaries:
         subjects.setdefault((summary.dtype, summary.shape), [FA2]).append(summary.kernel)
     return [Rounds(tuple(keys), dtype, shape, rounds) for (dtype, shape), keys in subjects.items()]
+
+
+def _alike(cells: Sequence[Rounds]) -> list[list[Rounds]]:
+    """Cells of the same subjects, dtype and heads together: one process launches them."""
+    found: dict[tuple[object, ...], list[Rounds]] = {}
+    for one in cells:
+        found.setdefault((one.subjects, one.dtype, one.shape.n_heads), []).append(one)
+    return list(found.values())
 
 
 def derive(result: SecondOpinionResult) -> SecondOpinionResult:
@@ -88,7 +111,7 @@ def _agreement(opinion: Opinion, timings: Timings, paired: Summary, floor: float
         FlashladderError: FA2 was not timed in one of the rounds.
     """
     fa2 = opinion.of(FA2)
-    medians = _by_round(fa2) if fa2 else {}
+    medians = by_round(fa2) if fa2 else {}
     if lacking := set(timings.rounds) - medians.keys():
         raise FlashladderError(f"{opinion.method} has no time of FA2", where=timings.subject, found=min(lacking))
     ratios = log_ratios([medians[number] for number in timings.rounds], timings.us)
@@ -108,12 +131,6 @@ def _agreement(opinion: Opinion, timings: Timings, paired: Summary, floor: float
         off_pct=100.0 * (pct / paired.pct - 1.0),
         agrees=low <= paired.pct_high * floor and paired.pct_low <= high * floor,
     )
-
-
-def _by_round(timings: Timings) -> dict[int, float]:
-    """Median of each round in microseconds."""
-    numbers, times = np.asarray(timings.rounds), np.asarray(timings.us)
-    return {number: float(np.median(times[numbers == number])) for number in dict.fromkeys(timings.rounds)}
 
 
 def problems(result: SecondOpinionResult) -> list[str]:
@@ -161,6 +178,7 @@ def table(result: SecondOpinionResult) -> str:
         for one in result.paired.summaries:
             if (one.dtype, one.shape) == (dtype, shape):
                 lines += [one.kernel, f"{head}  beside the paired timer", *_rows(result, one)]
+    lines += [*render(advantages(result)), ""]
     intervals = "95 %: paired over pairs, others over rounds beside FA2; agree: they meet, give or take the A/A floor"
     return "\n".join([*lines, intervals, *(f"left out: {line}" for line in result.left_out)])
 
@@ -176,6 +194,7 @@ def _rows(result: SecondOpinionResult, paired: Summary) -> list[str]:
                 if (other.method, other.dtype, other.shape) == (one.method, one.dtype, one.shape)
             )
             told = f"{'agree' if one.agrees else 'differ'} ({one.off_pct:+.2f} %)"
+            told += "; the host's time" if held_up(opinion.of(one.kernel)) else ""
             rows.append(_row(one.method, opinion.mode, one, _clock(opinion.of(one.kernel)), told))
     return rows
 
@@ -205,7 +224,7 @@ def verify(path: Path) -> SecondOpinionResult:
     return result
 
 
-def compare(out: Path | None, paired: BenchResult, methods: Sequence[Method]) -> None:
+def compare(out: Path | None, paired: BenchResult, methods: Sequence[Method], rounds: int | None = None) -> None:
     """Asks the tools, writes the result and prints its table.
 
     Raises:
@@ -214,9 +233,7 @@ def compare(out: Path | None, paired: BenchResult, methods: Sequence[Method]) ->
     import torch
 
     torch.cuda.empty_cache()  # the tools' processes need the memory
-    result = ask(paired, methods)
-    if out is not None:
-        write_result(out, result)
+    result = ask(paired, methods, rounds=rounds, keep=lambda one: write_result(out, one) if out else None)
     print(table(result))
     if found := problems(result):
         raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=out)

@@ -65,6 +65,7 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
         return Case(f"{name} {batch}x{seq_len}x{heads}", shape, view, seed=seq_len + heads, **other)
 
     tile = max(config.B_r, config.B_c)
+    halves = (LOGITS[:6], LOGITS[6:]) if config.few_tiles else ()
     lengths = (512, 1024) if quick else SEQ_LENS
     ragged = () if config.multiples else RAGGED[:4] if quick else RAGGED
     return (
@@ -88,6 +89,11 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
         case("far rows", 1, 2 * tile, 1, "far_rows", far_bytes=far_stride(2 * tile)),
         case("far heads", 1, tile, 2, "far_heads", far_bytes=far_stride(2)),
         case("far samples", 2, tile, 1, "far_samples", far_bytes=far_stride(2)),
+        *(case("few tiles", batch, length, heads) for batch, length, heads in config.few_tiles),
+        *(
+            case(f"few tiles of extreme logits {turn}", 1, tile * 8 - 1, 6, contents=half)
+            for turn, half in enumerate(halves)
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from flashladder.cases.contents import CONSTANT, EDGES, HEAVY, LOGITS
 from flashladder.cases.inputs import FULL_HEADS, Case, View
 from flashladder.cases.reference import References
 from flashladder.check.cases import CheckReport, check_iteration
-from flashladder.emulate.kernel import FEW, forward, kernel_of, require
+from flashladder.emulate.kernel import FEW, MULTIPROCESSORS, forward, kernel_of, require
 from flashladder.emulator.run.launch import MEMORY_BUDGET
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
@@ -44,6 +45,7 @@ from flashladder.results.schema import Shape
 if TYPE_CHECKING:
     import torch
 
+MOST_TILES = 3  # of a CTA of a persistent kernel: more make a launch longer; tests/nvcc/test_hopper_tiles.py has eight
 REPEATS = 2  # runs of the first case that must agree bit for bit
 FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four of them pass 2^31 bytes, eight 2^32; address space only
 RAGGED = (
@@ -83,11 +85,18 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
     main = case("small", (2, 256, 2), repeats=REPEATS)
     ragged = [] if config.multiples else [case("ragged", shape) for shape in RAGGED]
     slices = -(-len(LOGITS) // 2)
+    few = [case("few tiles", shape) for shape in config.few_tiles]
+    halves = (LOGITS[:slices], LOGITS[slices:]) if few else ()
+    spread = [
+        case(f"few tiles of extreme logits {turn}", (1, tile * 8 - 1, slices), contents=half)
+        for turn, half in enumerate(halves)
+    ]
     apart = [case("ragged extreme logits", (2, tile * 2 - 1, slices), contents=LOGITS)] if ragged else []
     if quick:
-        return (main, case("transposed", (1, tile, 2), "transposed"), *ragged[:QUICK_RAGGED])
+        return (main, case("transposed", (1, tile, 2), "transposed"), *few[:1], *ragged[:QUICK_RAGGED])
     return (
         main,
+        *few,
         *ragged,
         case("long", (1, 1024, 1)),
         case("one block", (1, tile, 1)),
@@ -109,6 +118,7 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         case("far samples", (2, tile, 1), "far_samples", far_bytes=far_stride(2)),
         case("large logits", (1, tile * 2, 1), scale=LARGE_LOGITS),
         case("extreme logits", (2, max(192, tile * 2), slices), contents=LOGITS),
+        *spread,
         *apart,  # one row short of a block, which counts neither as a key nor in the maximum
         case("edge logits", (1, max(192, tile * 2), len(EDGES)), contents=EDGES),
         case("constant V", (1, tile * 2, 2), contents=CONSTANT),
@@ -146,13 +156,14 @@ def emulated_run(
 ) -> Run:
     """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
 
-    The first launch of each configuration is watched for races, and any longer one after it, but of those in `watched`
-    (short forms). `kernels` is the folder of the CUDA sources, so that a changed copy of it meets the same check.
+    The first launch of each configuration is watched for races, and any of more blocks of keys after it, those whose
+    tiles an H200 splits for themselves, but of those in `watched` (short forms). `kernels` is the folder of the CUDA
+    sources, so that a changed copy of it meets the same check.
 
     The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
     races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
     """
-    longest = dict.fromkeys(watched, sys.maxsize)  # watched, in positions
+    longest = dict[tuple[str, int], int]()  # watched, in blocks of keys, for each number of CTAs that share a tile
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
         config = KernelConfig.parse(short_form)
@@ -165,9 +176,11 @@ def emulated_run(
         except FlashladderError as error:
             raise ValueError(str(error)) from error
         hazards = emulator.Hazards()
-        known = longest.get(short_form, 0)
-        observers = (hazards,) if q.shape[1] > known else ()
-        longest[short_form] = max(q.shape[1], known)
+        parts = prod(iteration.family.launch(config, tensors, MULTIPROCESSORS).cluster)
+        blocks, tiles = -(-q.shape[1] // config.B_c), q.shape[0] * q.shape[2] * -(-q.shape[1] // config.B_r)
+        known = sys.maxsize if short_form in watched else longest.get((short_form, parts), 0)
+        observers = (hazards,) if blocks > known else ()
+        longest[short_form, parts] = max(blocks, known)
         try:
             forward(
                 iteration,
@@ -176,7 +189,7 @@ def emulated_run(
                 kernel=kernel,
                 observers=observers,
                 memory_budget=memory_budget,
-                multiprocessors=FEW,
+                multiprocessors=max(FEW, -(-tiles // MOST_TILES)) if parts == 1 else MULTIPROCESSORS,
             )
         except FlashladderError as error:
             raise RuntimeError(str(error)) from error
@@ -254,5 +267,5 @@ def check_many(
     ]
     ptx_many(pairs)  # each is compiled once, before the processes ask for it
     jobs = [_Job(number, tuple(configs), tuple(dtypes), quick, done) for number in numbers]
-    reports = parallel.over(_Job.run, jobs, "check")
-    return CheckReport(tuple(case for report in reports for case in report.cases))
+    reports = parallel.over(_Job.run, jobs[::-1], "check")  # the last iterations take longest
+    return CheckReport(tuple(case for report in reports[::-1] for case in report.cases))

@@ -127,7 +127,7 @@ def emulate(
     """
     require_fits(iteration, config, shape)
     q, k, v, out = make_tensors(iteration, config, shape, seed)
-    if multiprocessors is not None and not iteration.family.launch(config, (q, k, v, out)).resident:
+    if multiprocessors is not None and not iteration.family.launch(config, (q, k, v, out), 1).resident:
         expected = "a kernel whose CTAs compute tile after tile"
         raise FlashladderError("--multiprocessors", expected=expected, found=f"iteration {iteration.description}")
     counters = emulator.Counters()

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from flashladder.build.compile import cubin_for
-from flashladder.emulate.kernel import NUMPY_DTYPES, arguments_of, kernel_of
+from flashladder.emulate.kernel import MULTIPROCESSORS, NUMPY_DTYPES, arguments_of, kernel_of
 from flashladder.emulator.machine.arguments import pack
 from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
@@ -97,7 +97,9 @@ def walked(sass: Sass, launch: Launch, constants: Constants, *, asked: bool = Fa
     )
 
 
-def launch_of(iteration: Iteration, config: KernelConfig, shape: Shape) -> Launch:
+def launch_of(
+    iteration: Iteration, config: KernelConfig, shape: Shape, multiprocessors: int = MULTIPROCESSORS
+) -> Launch:
     """The launch on tensors of `shape`, which have no contents; with a fixed row stride, the first heads of wider ones.
 
     Raises:
@@ -111,7 +113,7 @@ def launch_of(iteration: Iteration, config: KernelConfig, shape: Shape) -> Launc
     one = np.zeros(1, NUMPY_DTYPES[config.dtype])
     strides = [one.itemsize * prod(whole[i + 1 :]) for i in range(4)]
     tensor = as_strided(one, whole, strides, writeable=False)[:, :, : shape.n_heads]  # no memory behind it
-    return iteration.family.launch(config, [tensor] * 4)
+    return iteration.family.launch(config, [tensor] * 4, multiprocessors)
 
 
 def constants_of(iteration: Iteration, config: KernelConfig, launch: Launch, place: int) -> Constants:

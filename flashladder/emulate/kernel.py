@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+import math
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,7 @@ def forward(
     max_instructions: int = MAX_INSTRUCTIONS,
     progress: Progress | None = None,
     multiprocessors: int = MULTIPROCESSORS,
+    first: int | None = None,
     schedule: str | int = "together",
 ) -> emulator.Result:
     """Runs one forward pass; O is written in place, and so is an input that a wrong kernel writes to.
@@ -100,7 +102,8 @@ def forward(
         memory_budget: bytes of a slice, see `emulator.Kernel.launch`.
         max_instructions: per slice.
         progress: told the number of warp instructions now and then.
-        multiprocessors: of the GPU that is stood for: a persistent kernel has no more CTAs.
+        multiprocessors: of the GPU that is stood for: a persistent kernel has no more CTAs, and few tiles are split.
+        first: how many CTAs, or clusters, run of all; they alone write their part of O.
         schedule: the order of warps, see `emulator.Kernel.launch`.
 
     Raises:
@@ -108,7 +111,7 @@ def forward(
         EmulationError: the kernel does something it may not.
     """
     require(iteration, config, tensors)
-    launch = iteration.family.launch(config, tensors)
+    launch = iteration.family.launch(config, tensors, multiprocessors)
     return (kernel or kernel_of(iteration, config)).launch(
         launch.ctas(multiprocessors),
         launch.block,
@@ -119,6 +122,8 @@ def forward(
         max_instructions=max_instructions,
         progress=progress,
         schedule=schedule,
+        first=first,
+        cluster=launch.cluster if math.prod(launch.cluster) > 1 else None,
         target=iteration.family.targets.arches[-1],  # whether it fits a GPU is seen where its key is known
     )
 

@@ -7,7 +7,7 @@ race is reported, or a number changes; mutants of the swizzle also when bank con
 in another order of warps and elected lanes, too. Those that change nothing the ISA guarantees are listed, with the
 reason, in ``configs/equivalent_mutants.yaml``, and must stay uncaught.
 
-Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.2 s a mutant, from iteration 20 on 0.4 s); exit code 1 when a
+Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.1 s a mutant, from iteration 20 on 0.3 s); exit code 1 when a
 verdict is not as listed.
 """
 
@@ -15,42 +15,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import pydantic
 from tqdm import tqdm
 
 from flashladder import emulator
 from flashladder.arguments import NUMBERS, Parser, whole
-from flashladder.emulate.executions import launch_of
-from flashladder.emulate.kernel import forward, kernel_of, make_tensors
+from flashladder.emulate.kernel import kernel_of
+from flashladder.emulate.launches import ORDERS, REVERSE, Observed, Planned, Seen, alone, launches_of, look, observe
 from flashladder.emulator.machine.control import build_flow
 from flashladder.emulator.syntax.tree import Immediate, Instruction, Label
-from flashladder.emulator.values import Array
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.located import first_problem
-from flashladder.names import CONFLICTS, PUBLISHED_GPU
+from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import ROOT
-from flashladder.results.schema import Shape
 from flashladder.yaml_text import read_yaml
 
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
 DELETED = (
     *("bar.sync", "bar.warp.sync", "cp.async.wait_group", "cp.async.commit_group"),
-    *("barrier.cta", "mbarrier.init", "mbarrier.arrive", "mbarrier.try_wait", "fence", "setmaxnreg"),
+    *("barrier.cta", "barrier.cluster", "mbarrier.init", "mbarrier.arrive", "mbarrier.try_wait", "fence", "setmaxnreg"),
     *("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"),
     *("cp.async.bulk.commit_group", "cp.async.bulk.wait_group"),
 )
 """Opcodes, or how they begin."""
 SWIZZLE, SWIZZLED_ITERATION = "xor.b32", 2
-BLOCKS = 4  # key/value tiles: prologue, two rounds of the main loop and the last tile are all reached
-ORDERS = ("together", "reverse")  # of warps; the second where the first shows nothing
 Caught = Literal["error", "race", "numbers", "conflicts"]
 
 
@@ -98,15 +93,6 @@ class Verdict:
         return f"{self.mutant}: {state}" if self.as_listed else f"WRONG {self.mutant}: {self.evidence or 'not caught'}"
 
 
-@dataclass(frozen=True)
-class Observed:
-    """What one run showed."""
-
-    out: Array
-    conflicts: int
-    races: tuple[str, ...]
-
-
 def read_equivalent(path: Path = EQUIVALENT) -> tuple[Equivalent, ...]:
     """The committed list, or that of another file.
 
@@ -123,16 +109,22 @@ def read_equivalent(path: Path = EQUIVALENT) -> tuple[Equivalent, ...]:
         ) from error
 
 
+def targets_of(iteration: Iteration) -> Iterator[tuple[int, Instruction, int]]:
+    """What is changed in an iteration's A100 kernel in fp16: its place in the body, itself, the how manieth it is."""
+    counts: dict[str, int] = {}
+    for place, item in enumerate(kernel_of(iteration, iteration.configs[PUBLISHED_GPU]).function.body):
+        if isinstance(item, Label) or not _is_target(iteration, item):
+            continue
+        counts[item.opcode] = counts.get(item.opcode, 0) + 1
+        yield place, item, counts[item.opcode]
+
+
 def mutants_of(iteration: Iteration) -> Iterator[Mutant]:
     """Every mutant of an iteration's A100 kernel in fp16."""
     config = iteration.configs[PUBLISHED_GPU]
     kernel = kernel_of(iteration, config)
-    counts: dict[str, int] = {}
-    for place, item in enumerate(kernel.function.body):
-        if isinstance(item, Label) or not _is_target(iteration, item):
-            continue
-        counts[item.opcode] = counts.get(item.opcode, 0) + 1
-        yield Mutant(iteration, config, item, counts[item.opcode], _changed(kernel, place))
+    for place, item, nth in targets_of(iteration):
+        yield Mutant(iteration, config, item, nth, _changed(kernel, place))
 
 
 def _is_target(iteration: Iteration, instruction: Instruction) -> bool:
@@ -159,50 +151,8 @@ def _changed(kernel: emulator.Kernel, place: int) -> emulator.Kernel:
     return emulator.Kernel(kernel.module, function, build_flow(function, kernel.module.path))
 
 
-def shapes_of(iteration: Iteration, config: KernelConfig) -> tuple[Shape, ...]:
-    """What a kernel is observed on: one head of `BLOCKS` tiles.
-
-    A persistent kernel has one CTA for six tiles of three blocks, an odd number, so that tiles begin and end in either
-    direction of two buffers; then for four tiles of one block, in which nothing but Q's own ring holds the producer;
-    then for four of four blocks, from which on a maximum may be kept, so that nobody waits for O up to the end.
-    """
-
-    def heads(count: int, length: int) -> Shape:
-        return Shape(batch=1, seq_len=length, n_heads=count, d_head=config.d_head)
-
-    usual = heads(1, max(config.B_r, BLOCKS * config.B_c))
-    if not launch_of(iteration, config, usual).resident:
-        return (usual,)
-    return heads(2, 3 * config.B_c), heads(4, config.B_c), heads(1, 4 * config.B_c)
-
-
-def observe(
-    iteration: Iteration,
-    config: KernelConfig,
-    kernel: emulator.Kernel | None = None,
-    *,
-    schedule: str | int = "together",
-) -> Observed:
-    """Runs a kernel (None: the iteration's own) on `shapes_of`, with counters and the race detector, up to a race."""
-    outs, conflicts, races = list[Array](), 0, tuple[str, ...]()
-    for shape in shapes_of(iteration, config):
-        tensors = make_tensors(iteration, config, shape, seed=1)
-        counters, hazards = emulator.Counters(), emulator.Hazards()
-        forward(
-            iteration, config, tensors, kernel=kernel, observers=(counters, hazards), multiprocessors=1,
-            schedule=schedule,
-        )  # fmt: skip
-        found = counters.as_dict()
-        conflicts += sum(int(found[CONFLICTS.format(kind)]) for kind in ("ld", "st"))
-        outs.append(tensors[3].view(np.uint16).ravel())
-        races = tuple(report.render() for report in hazards.reports)
-        if races:
-            break
-    return Observed(np.concatenate(outs), conflicts, races)
-
-
 def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> Verdict:
-    """Runs a mutant and says what gave it away."""
+    """Runs a mutant on one shape after another, in each order of its warps, and says what gave it away first."""
     reason = next(
         (
             entry.reason
@@ -212,24 +162,28 @@ def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> V
         ),
         None,
     )
-    seen = map(partial(_given_away, mutant, original), ORDERS)
+    planned = launches_of(mutant.iteration, mutant.config)
+    trials = product(zip(planned, original.launches, strict=True), ORDERS)
+    seen = (_given_away(mutant, one, before, schedule) for (one, before), schedule in trials)
     caught, evidence = next((one for one in seen if one[0]), (None, ""))
     return Verdict(mutant, caught, evidence, reason)
 
 
-def _given_away(mutant: Mutant, original: Observed, schedule: str) -> tuple[Caught | None, str]:
-    """By what a mutant is caught in one order of its warps, and the words of it."""
+def _given_away(mutant: Mutant, planned: Planned, before: Seen, schedule: str) -> tuple[Caught | None, str]:
+    """By what a mutant is caught in one launch, and the words of it; `before` is what the kernel itself showed."""
     try:
-        seen = observe(mutant.iteration, mutant.config, mutant.kernel, schedule=schedule)
+        seen = look(mutant.iteration, mutant.config, planned, mutant.kernel, schedule=schedule)
     except emulator.EmulationError as error:
         return "error", str(error)
     if seen.races:
         return "race", seen.races[0]
-    if not np.array_equal(seen.out, original.out):
-        changed = int((seen.out != original.out).sum())
-        return "numbers", f"{changed} of {seen.out.size} elements of O differ"
-    if seen.conflicts > original.conflicts:
-        return "conflicts", f"bank conflicts rise from {original.conflicts} to {seen.conflicts}"
+    differs = seen.out != before.out
+    if schedule == REVERSE and alone(mutant.iteration, mutant.config, planned):
+        differs = differs[:1, : mutant.config.B_r, :1]
+    if differs.any():
+        return "numbers", f"{int(differs.sum())} of {differs.size} elements of O differ"
+    if seen.conflicts > before.conflicts:
+        return "conflicts", f"bank conflicts rise from {before.conflicts} to {seen.conflicts}"
     return None, ""
 
 
@@ -242,9 +196,9 @@ def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]
     listed = read_equivalent()
     for number in numbers:
         iteration = load_iteration(number)
-        original = observe(iteration, iteration.configs[PUBLISHED_GPU])
-        if original.races:
-            raise CheckFailed(f"iteration {number} as it ships is reported", found=original.races[0])
+        original, reverse = (observe(iteration, iteration.configs[PUBLISHED_GPU], schedule=one) for one in ORDERS)
+        if races := (*original.races, *reverse.races):
+            raise CheckFailed(f"iteration {number} as it ships is reported", found=races[0])
         for mutant in mutants_of(iteration):
             if only is None or _is_a(mutant.instruction, only):
                 yield judge(mutant, original, listed)

@@ -101,8 +101,8 @@ def read_all() -> EmulatedCounters:
     """
     ladder = load_all()
     ptx_many([(one, one.configs[PUBLISHED_GPU].with_dtype(dtype)) for one in ladder for dtype in DTYPES])
-    kernels = parallel.over(read_kernel, [iteration.number for iteration in ladder], "counters")
-    named = {kernel_key(kernel.iteration, kernel.config): kernel for kernel in kernels}
+    kernels = parallel.over(read_kernel, [iteration.number for iteration in ladder[::-1]], "counters")  # longest first
+    named = {kernel_key(kernel.iteration, kernel.config): kernel for kernel in kernels[::-1]}
     return EmulatedCounters(shape=SHAPE, race_shape=RACE_SHAPE, kernels=named)
 
 

@@ -19,18 +19,9 @@ from flashladder.gate.outcome import Outcome, outcome
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
 from flashladder.lock.schema import LOCKS, read_lock
-from flashladder.names import PUBLISHED_GPU
+from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.report.data import (
-    HEADLINE_LENGTH,
-    MODE,
-    Ladder,
-    Machine,
-    Row,
-    bench_files,
-    machine_of,
-    other_files,
-)
+from flashladder.report.data import MODE, Ladder, Machine, Row, bench_files, machine_of, other_files
 from flashladder.report.tables import headline
 from flashladder.results.differences import Found
 from flashladder.results.files import load_as

@@ -19,6 +19,7 @@ from flashladder.cases.inputs import layouts
 from flashladder.emulate import agreement as emulator_agreement
 from flashladder.emulate.reading import NAME as READING_NAME
 from flashladder.emulate.reading import load_reading, stale
+from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import begun, load_all, load_iteration, load_runnable
@@ -30,7 +31,8 @@ from flashladder.results.differences import Found
 from flashladder.results.files import SEAL, SIGNATURE, load_as, seal_problems
 from flashladder.results.schema import BenchResult, CaseResult, CheckResult, CounterResult, Kernel, SanitizerResult
 
-CHECK = "check.json.gz"
+CHECK = "check.json.gz"  # the ladder's; steps that came later may have a file of their own beside it
+CHECKS = "check*.json.gz"
 
 
 def published_problems(folder: Path) -> Found:
@@ -73,7 +75,7 @@ def sampled_files(folder: Path) -> list[Path]:
 
 def checked_folders(folder: Path) -> list[Path]:
     """Machine folders that hold a benchmark, and so need a check beside it, or a check alone."""
-    return sorted({path.parent for name in ("bench*.json.gz", CHECK) for path in folder.glob(f"*/{name}")})
+    return sorted({path.parent for name in ("bench*.json.gz", CHECKS) for path in folder.glob(f"*/{name}")})
 
 
 def machine_folders(folder: Path) -> list[Path]:
@@ -90,8 +92,17 @@ def sample_problems(path: Path) -> Found:
 
 
 def checks_of(folder: Path) -> CheckResult:
-    """The numerical checks of a machine's folder."""
-    return load_as(folder / CHECK, CheckResult)
+    """The numerical checks of a machine's folder, those of all its files together.
+
+    Raises:
+        FlashladderError: there is none, or one is of another GPU model.
+    """
+    first, *others = [load_as(path, CheckResult) for path in sorted(folder.glob(CHECKS)) or [folder / CHECK]]
+    if found := {one.gpu.name for one in others} - {first.gpu.name}:
+        raise FlashladderError("checks of another GPU", where=relative(folder), expected=first.gpu.name, found=found)
+    kernels = {key: kernel for one in (first, *others) for key, kernel in one.kernels.items()}
+    cases = tuple(case for one in (first, *others) for case in one.cases)
+    return first.model_copy(update={"kernels": kernels, "cases": cases})
 
 
 def check_problems(folder: Path) -> Found:

@@ -25,7 +25,6 @@ from flashladder.files import dump_json, relative
 from flashladder.gate import results as gate_results
 from flashladder.gate import verify_document
 from flashladder.gate.evidence import cross, manifest, rerun
-from flashladder.gate.results import CHECK
 from flashladder.gate.verify_sweep import grid_note
 from flashladder.ladder.manifest import NAME as MANIFEST
 from flashladder.paths import RESULTS
@@ -35,11 +34,13 @@ from flashladder.results.files import SEAL, identity, load_result, seal_problems
 from flashladder.results.schema import (
     AnyResult,
     BenchResult,
+    CheckResult,
     CounterResult,
     EmulatedSweepResult,
     EnergyResult,
     SanitizerResult,
     SecondOpinionResult,
+    SoakResult,
 )
 from flashladder.sweep.cells import title
 from flashladder.sweep.records import Records
@@ -220,7 +221,7 @@ def _by_kind(path: Path, result: AnyResult, *, sealed: bool) -> Sequence[str]:
         return gate_results.counter_table_problems(path).problems
     if sealed and isinstance(result, SanitizerResult):
         return gate_results.sanitizer_problems(path).problems
-    if sealed and path.name == CHECK:
+    if sealed and isinstance(result, CheckResult):
         return gate_results.check_problems(path.parent).problems
     return ()
 
@@ -237,6 +238,8 @@ def _told(result: AnyResult) -> str:
         what = f"{len(result.kernels)} kernels"
     elif isinstance(result, EnergyResult):
         what = f"{len(result.runs)} runs"
+    elif isinstance(result, SoakResult):
+        what = f"{len(result.cases)} cases, {sum(one.launches for one in result.hammered):,} launches"
     else:
         what = f"{len(result.cases)} cases"
     return f"{result.kind}, {what}"

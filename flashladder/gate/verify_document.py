@@ -30,6 +30,7 @@ from flashladder.results.schema import (
     EmulatedSweepResult,
     EnergyResult,
     SecondOpinionResult,
+    SoakResult,
 )
 
 MOST = 8  # lines on one document's keys
@@ -94,6 +95,8 @@ def _dtypes(result: AnyResult) -> list[str]:
         used = [(case.kernel, case.dtype) for case in result.cases]
     elif isinstance(result, EnergyResult):
         used = [(run.subject, run.dtype) for run in result.runs]
+    elif isinstance(result, SoakResult):
+        used = [(one.kernel, one.dtype) for part in (result.cases, result.hammered, result.far) for one in part]
     found = [
         f"kernel {key}: dtype {own[key]}, of a configuration for {form}"
         for key, form in forms.items()

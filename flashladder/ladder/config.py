@@ -8,7 +8,7 @@ themselves are a family's (`flashladder.ladder.families`). Try ``KernelConfig.pa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, TypeVar, get_args
 
 from typing_extensions import Self
@@ -60,6 +60,14 @@ class KernelConfig(ABC):
     def multiples(self) -> Mapping[str, int]:
         """What seq_len must be divisible by, by name."""
         return {"B_r": self.B_r, "B_c": self.B_c}
+
+    @property
+    def few_tiles(self) -> Sequence[tuple[int, int, int]]:
+        """Shapes (batch, seq_len, n_heads) of few tiles, where a launch is another one: a check adds them.
+
+        They are in the order of their lengths.
+        """
+        return ()
 
     @property
     @abstractmethod

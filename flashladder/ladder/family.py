@@ -133,8 +133,11 @@ class Family(ABC):
         """CTAs in x, y and z for tensors of `shape`, (batch, seq_len, n_heads, d_head)."""
 
     @abstractmethod
-    def launch(self, config: Any, tensors: Sequence[Any]) -> Launch:
-        """The launch for Q, K, V and O: arrays (batch, seq_len, n_heads, d_head) with strides in bytes."""
+    def launch(self, config: Any, tensors: Sequence[Any], multiprocessors: int) -> Launch:
+        """The launch for Q, K, V and O: arrays (batch, seq_len, n_heads, d_head) with strides in bytes.
+
+        `multiprocessors` are those of the GPU, for kernels that share work out among them.
+        """
 
     def in_brief(self, reason: str) -> str:
         """One of the reasons of `conflicts` in the words of `KernelConfig.brief`."""

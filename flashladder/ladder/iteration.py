@@ -52,11 +52,11 @@ class Iteration:
     """One step of the ladder, or an ablation of one, resolved through its parents.
 
     Attributes:
-        number: 1 to 27; an ablation keeps the number of the iteration that it varies.
+        number: 1 to 28; an ablation keeps the number of the iteration that it varies.
         slug: the idea as the file name says it, safe in file names.
         title: the idea in a few words.
         why: the mechanism, in the field's terms.
-        unmeasured: why no result of a GPU is owed of it yet; empty as soon as one is.
+        unmeasured: why no timing of it is owed yet; empty as soon as one is. Its cases may have been checked before.
         parent: the iteration that this one differs from; None for the first.
         change: concern to new value; what differs from the parent.
         family: what kind of kernel it is: whose concerns, configurations and launch.
@@ -115,15 +115,19 @@ def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
     Raises:
         FlashladderError: there is no such iteration, or its file or one of its parents' is wrong.
     """
-    files = _files(folder)
-    if number not in files:
-        raise no_such_iteration(number, folder)
+    if path := _files(folder).get(number):
+        return _current(path, folder)
+    raise no_such_iteration(number, folder)
+
+
+def _current(path: Path, folder: Path) -> Iteration:
+    """A file as it is now."""
     try:
-        stat = files[number].stat()
+        stat = path.stat()
     except OSError as error:  # a link that leads nowhere
-        where = f"{relative(folder)}/{files[number].name}"
+        where = f"{relative(folder)}/{path.name}"
         raise FlashladderError(f"cannot read the file ({error.strerror})", where=where) from error
-    return _load(files[number], folder, (stat.st_mtime_ns, stat.st_size))
+    return _load(path, folder, (stat.st_mtime_ns, stat.st_size))
 
 
 def no_such_iteration(found: object, folder: Path = ITERATIONS) -> FlashladderError:
@@ -140,7 +144,7 @@ def load_all(folder: Path = ITERATIONS) -> tuple[Iteration, ...]:
     Raises:
         FlashladderError: there is none, a file is wrong, or two claim one number.
     """
-    return tuple(load_iteration(number, folder) for number in _files(folder))
+    return tuple(_current(path, folder) for path in _files(folder).values())
 
 
 def load_runnable(arch: str) -> tuple[Iteration, ...]:

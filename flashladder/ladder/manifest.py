@@ -92,14 +92,20 @@ class Timings(_Strict):
     apart: Apart | None = None
 
 
-class Cases(_Strict):
-    """Numerical checks: every case of each configuration, so often."""
+class EveryCase(_Strict):
+    """Every case of each configuration, so often."""
 
-    holds: Literal["cases"]
     of: Kernels
     cases: Annotated[int, Field(gt=0, description="per kernel")]
     ragged: Annotated[int, Field(ge=0, description="more, per kernel that takes any length")] = 0
-    repeats: Annotated[int, Field(gt=1, description="runs that agree bit for bit")]
+    few: Annotated[int, Field(ge=0, description="more, per kernel that splits the tiles of small grids")] = 0
+    repeats: Annotated[int, Field(gt=1, description="runs of a case that agree bit for bit")]
+
+
+class Cases(EveryCase):
+    """Numerical checks: every case of each configuration, so often."""
+
+    holds: Literal["cases"]
 
 
 class Sanitizers(_Strict):
@@ -124,6 +130,7 @@ class Opinions(_Strict):
 
     holds: Literal["opinions"]
     of: Kernels
+    references: list[ReferenceName] = []
     seq_lens: Lengths
     samples: Annotated[dict[str, Some], Field(min_length=1, description="by tool")]
 
@@ -185,6 +192,14 @@ class Energy(_Strict):
     seconds: Annotated[float, Field(gt=0, description="of a run, at least")]
 
 
+class Soak(EveryCase):
+    """Every case beside other work, launches at small shapes in all, and long shapes: of each kernel."""
+
+    holds: Literal["soak"]
+    launches: Annotated[int, Field(gt=0, description="at small shapes, of each kernel")]
+    far: Annotated[int, Field(gt=0, description="long shapes of each kernel")]
+
+
 class Accuracy(_Strict):
     """Errors of iterations, FA2 and other references against fp64, on so many inputs in each dtype.
 
@@ -218,6 +233,7 @@ Held = Annotated[
         Trials,
         Rates,
         Energy,
+        Soak,
         Accuracy,
         Other,
     ],

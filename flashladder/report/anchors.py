@@ -12,13 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
+from flashladder.cases.case import N_HEADS, SEQ_LENS, batch_of
 from flashladder.errors import FlashladderError
+from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.grid import grid_names, load_grid
-from flashladder.names import REFERENCES
+from flashladder.names import HEADLINE_LENGTH, REFERENCES
 from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult, Mean, Summary
+from flashladder.results.schema import BenchResult, Mean, Shape, Summary
 
+Fa2 = tuple[float, float, float]  # TFLOP/s of FA2 beside kernels of one run: least, median, most
 TITLES = dict(zip(REFERENCES, ("cuDNN", "FA4", "flash-attn"), strict=True))
 
 
@@ -31,11 +35,36 @@ class Anchor:
     dtype: str
     summaries: Mapping[int, Summary]
     mean: Mean | None
+    fa2: Fa2 | None = None
+
+    @property
+    def tflops(self) -> float | None:
+        """TFLOP/s at S = 4096: the ratio times the run's one figure for FA2, as of a step of that run."""
+        return None if self.fa2 is None else self.summaries[HEADLINE_LENGTH].pct / 100 * self.fa2[1]
 
     @property
     def title(self) -> str:
         """``cuDNN 9.19.0``."""
         return f"{TITLES[self.name]} {self.version}".strip()
+
+
+def on_grid(shape: Shape) -> bool:
+    """Whether it is one of the ladder's: a sweep may have others of the same length."""
+    return shape.seq_len in SEQ_LENS and shape == Shape(
+        batch=batch_of(shape.seq_len), seq_len=shape.seq_len, n_heads=N_HEADS, d_head=D_HEAD
+    )
+
+
+def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
+    """FA2 at S = 4096 beside the kernels of a run; None where none of them was timed there."""
+    found = [
+        one.reference_tflops
+        for one in result.summaries
+        if (one.dtype, one.shape.seq_len) == (dtype, HEADLINE_LENGTH)
+        and one.kernel in result.kernels
+        and on_grid(one.shape)
+    ]
+    return (min(found), median(found), max(found)) if found else None
 
 
 def last_sweep(folder: Path, mode: str) -> BenchResult | None:
@@ -68,8 +97,16 @@ def anchors_of(folder: Path, mode: str) -> tuple[Anchor, ...]:
             name,
             (result.references[name].version or "").partition(",")[0],
             dtype,
-            {one.shape.seq_len: one for one in result.summaries if (one.kernel, one.dtype) == (name, dtype)},
-            next((one for one in result.means if (one.kernel, one.dtype) == (name, dtype)), None),
+            {
+                one.shape.seq_len: one
+                for one in result.summaries
+                if (one.kernel, one.dtype) == (name, dtype) and on_grid(one.shape)
+            },
+            next(
+                (one for one in result.means if (one.kernel, one.dtype) == (name, dtype) and one.seq_lens == SEQ_LENS),
+                None,
+            ),
+            fa2_of(result, dtype),
         )
         for name, dtype in timed
     )

@@ -23,6 +23,7 @@ from flashladder.columns import csv_text
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.files import relative, write_atomic
+from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import (
     counters as report_counters,
@@ -42,7 +43,7 @@ from flashladder.report import (
 )
 from flashladder.report.costs import accuracy as report_accuracy
 from flashladder.report.costs import energy as report_energy
-from flashladder.report.data import HEADLINE_LENGTH, Ladder, collect
+from flashladder.report.data import Ladder, collect
 
 REPORT = RESULTS / "report"
 BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"

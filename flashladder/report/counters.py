@@ -10,8 +10,8 @@ from __future__ import annotations
 from flashladder.columns import markdown
 from flashladder.emulate.reading import EmulatedCounters, EmulatedKernel
 from flashladder.gpu.ncu import BESIDE_PRODUCTS, NOISY, STORE_NOISE, WAVEFRONT_TOLERANCE
-from flashladder.names import CONFLICTS, LDSM, PUBLISHED_GPU, SECTORS, TENSOR, WAVEFRONTS
-from flashladder.report.data import HEADLINE_LENGTH, Ladder, Machine, Row
+from flashladder.names import CONFLICTS, HEADLINE_LENGTH, LDSM, PUBLISHED_GPU, SECTORS, TENSOR, WAVEFRONTS
+from flashladder.report.data import Ladder, Machine, Row
 from flashladder.report.tables import DASH, fa2_text, gpu_title, headline, headline_machine, plain, rounded
 
 COLUMNS = (
@@ -39,7 +39,7 @@ def table(ladder: Ladder, reading: EmulatedCounters) -> str:
     lines = []
     for row, kernel in rows(ladder, reading):
         summary = headline(row)
-        speed = [f"{machine.tflops(summary):.1f}", f"{summary.pct:.1f}"] if machine and summary else [DASH, DASH]
+        speed = [f"{row.tflops:.1f}", f"{summary.pct:.1f}"] if row.tflops and summary else [DASH, DASH]
         counts = (
             *(kernel.counters[name.format(one)] for one in ("ld", "st") for name in (WAVEFRONTS, CONFLICTS)),
             *(kernel.counters[name] for name in (*SECTORS, LDSM, TENSOR)),
@@ -98,7 +98,7 @@ def csv_rows(ladder: Ladder, reading: EmulatedCounters) -> list[tuple[object, ..
                 counters[CONFLICTS.format(one)],
             )
         )
-        speed = (rounded(machine.tflops(summary)), rounded(summary.pct)) if machine and summary else (None, None)
+        speed = (rounded(row.tflops), rounded(summary.pct)) if summary else (None, None)
         found.append((
             row.iteration.number, row.iteration.title, kernel.config, *shared, *(counters[name] for name in SECTORS),
             counters[LDSM], counters[TENSOR], kernel.copied_bytes, kernel.warp_instructions, kernel.races["fp16"],

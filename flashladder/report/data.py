@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from flashladder.emulate.reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError
@@ -21,9 +20,9 @@ from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.lock.refusal import find_locked, refusal
 from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, read_lock
-from flashladder.names import PUBLISHED_GPU
+from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, RESULTS
-from flashladder.report.anchors import Anchor, anchors_of
+from flashladder.report.anchors import Anchor, Fa2, anchors_of, fa2_of
 from flashladder.results.files import load_as
 from flashladder.results.published import Published, load
 from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
@@ -31,16 +30,22 @@ from flashladder.results.statistics import stated
 
 SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
 MODE = "event-free"  # of the progression; other modes are other tables
-HEADLINE_LENGTH = 4096
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One kernel timed on one machine: summaries by sequence length, and the harmonic mean where all lengths exist."""
+    """One kernel timed on one machine: summaries by sequence length, and the harmonic mean where all lengths exist.
+
+    `fa2`: FA2's TFLOP/s at S = 4096 in the run in which the kernel was timed there: least, median and most over all
+    kernels beside it. FA2's own speed moves with the card's clock and temperature from one group of samples to the
+    next, so that TFLOP/s of kernels compare only through the ratio to one figure, the run's median; and a card that
+    was hotter in another run has another figure.
+    """
 
     kernel: Kernel
     summaries: Mapping[int, Summary]
     mean: Mean | None
+    fa2: Fa2 | None = None
 
 
 @dataclass(frozen=True)
@@ -67,23 +72,13 @@ class Machine:
         """The GPU as tables print it."""
         return load_gpus()[self.key].title if self.key else self.gpu.name
 
-    def fa2(self, dtype: str) -> tuple[float, float, float] | None:
-        """FA2's TFLOP/s at S = 4096: least, median and most over all kernels that it was timed beside.
-
-        FA2's own speed moves with the card's clock and temperature from one group of samples to the next, so that
-        TFLOP/s of different kernels compare only through the ratio to one figure: the median. None without a timing.
-        """
-        beside = [
-            summary.reference_tflops
-            for measured in self.measured.values()
-            if measured.kernel.dtype == dtype and (summary := measured.summaries.get(HEADLINE_LENGTH))
-        ]
-        return (min(beside), median(beside), max(beside)) if beside else None
-
-    def tflops(self, summary: Summary) -> float:
-        """A kernel's TFLOP/s at S = 4096 that compare with those of others: its ratio times the one figure for FA2."""
-        fa2 = self.fa2(summary.dtype)
-        return summary.pct / 100 * (fa2[1] if fa2 else summary.reference_tflops)
+    def fa2(self, dtype: str) -> dict[Fa2, list[int]]:
+        """FA2's figures in each run, and the iterations timed there at S = 4096, in order."""
+        found: dict[Fa2, list[int]] = {}
+        for (number, _), one in sorted(self.measured.items()):
+            if one.kernel.dtype == dtype and one.fa2 and number not in found.setdefault(one.fa2, []):
+                found[one.fa2].append(number)
+        return found
 
 
 @dataclass(frozen=True)
@@ -94,6 +89,13 @@ class Row:
     config: str
     measured: Measured | None
     locked: LockedKernel | None
+
+    @property
+    def tflops(self) -> float | None:
+        """TFLOP/s at S = 4096 that compare with those of the same run: the ratio times its one figure for FA2."""
+        if self.measured is None or self.measured.fa2 is None:
+            return None
+        return self.measured.summaries[HEADLINE_LENGTH].pct / 100 * self.measured.fa2[1]
 
 
 @dataclass(frozen=True)
@@ -255,6 +257,7 @@ def _measured(
 ) -> Measured:
     shape = published.description.shape
     summaries = dict(earlier.summaries) if earlier else {}
+    fa2 = earlier.fa2 if earlier else None
     for summary in result.summaries:
         on_grid = (summary.shape.n_heads, summary.shape.d_head, summary.shape.batch) == (
             shape.n_heads, shape.d_head, shape.batch.get(summary.shape.seq_len),
@@ -267,5 +270,6 @@ def _measured(
                 hint="keep one of the files that hold it",
             )  # fmt: skip
         summaries[summary.shape.seq_len] = summary
+        fa2 = fa2_of(result, kernel.dtype) if summary.shape.seq_len == HEADLINE_LENGTH else fa2
     means = [mean for mean in result.means if mean.kernel == kernel.key and mean.seq_lens == shape.seq_lens]
-    return Measured(kernel, summaries, means[0] if means else (earlier.mean if earlier else None))
+    return Measured(kernel, summaries, means[0] if means else (earlier.mean if earlier else None), fa2)

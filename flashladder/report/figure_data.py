@@ -20,9 +20,9 @@ from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.iteration import load_all
 from flashladder.located import first_problem
 from flashladder.lock.schema import read_lock
-from flashladder.names import PUBLISHED_GPU
+from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import CONFIGS, RESULTS
-from flashladder.report.data import HEADLINE_LENGTH, Ladder, Machine, second_files
+from flashladder.report.data import Ladder, Machine, second_files
 from flashladder.report.tables import headline, headline_machine
 from flashladder.results.files import load_as, read_json
 from flashladder.results.published import number, read_csv
@@ -103,6 +103,17 @@ class Data:
         found = (headline(row) for row in rows_of_it)
         best = max(summary.pct for summary in found if summary is not None) / 100
         return statistics.mean(theirs) / fa2 / best
+
+    def over_libraries(self, machine: str) -> tuple[float, float]:
+        """How many times as fast as the fastest library the ladder's best is: the least and most of a sweep's cells."""
+        result = load_as(self.results / machine / "persistent.json.gz", BenchResult)
+        ours: dict[tuple[str, int], float] = {}
+        theirs: dict[tuple[str, int], float] = {}
+        for one in result.summaries:
+            kept, cell = theirs if one.kernel in result.references else ours, (one.dtype, one.shape.seq_len)
+            kept[cell] = max(one.pct, kept.get(cell, 0.0))
+        times = [ours[cell] / theirs[cell] for cell in ours]
+        return min(times), max(times)
 
     def replayed(self, name: str, kind: str) -> int:
         """How many records of one kind a file of the H200's holds."""

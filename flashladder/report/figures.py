@@ -89,6 +89,10 @@ def _replayed(name: str, kind: str) -> Callable[[Data], str]:
     return lambda data: str(data.replayed(name, kind))
 
 
+def _over(machine: str, place: int) -> Callable[[Data], str]:
+    return lambda data: f"{data.over_libraries(machine)[place]:.2f}"
+
+
 def _disk(data: Data) -> str:
     return f"{data.durations['reproduce'].disk_gb or 0:.0f}"
 
@@ -111,6 +115,10 @@ FIGURES = (
     Figure(README, r"first command takes about ([a-z0-9]+ minutes?)", _duration("reproduce")),
     Figure(README, r"the second about ([a-z0-9]+ minutes?)", _duration("tests")),
     Figure(README, r"they need ([\d.]+) GB of disk", _disk),
+    Figure(README, r"best is ([\d.]+) to [\d.]+ times as fast as the better", _over("h200", 0)),
+    Figure(README, r"best is [\d.]+ to ([\d.]+) times as fast as the better", _over("h200", 1)),
+    Figure(README, r"H100 it is ([\d.]+) to [\d.]+ times as fast as cuDNN", _over("h100", 0)),
+    Figure(README, r"H100 it is [\d.]+ to ([\d.]+) times as fast as cuDNN", _over("h100", 1)),
     Figure(MEASURED, r"FA4 are about ([\d.]+) times", lambda data: f"{data.beyond_ampere():.1f}"),
     Figure(MEASURED, r"within ([\d.]+) points \(harmonic", _points("default")),
     Figure(MEASURED, r"points \(harmonic mean ([\d.]+)\)", _points("hmean")),
@@ -133,9 +141,9 @@ FIGURES = (
     Figure(H200, r"counters of (\d+) kernels", PATTERNS),
     Figure(H200, r"more than ([\d.]+) points at S", lambda data: f"{data.moved(everywhere=False):.1f}"),
     Figure(H200, r"or ([\d.]+) at any length", lambda data: f"{data.moved(everywhere=True):.1f}"),
-    *(Figure(CHANGELOG, rf"^- Iteration {step}, .*: ([\d.]+) %\.$", _step(step)) for step in range(1, 25)),
+    *(Figure(CHANGELOG, rf"^- Iteration {step}, .*: ([\d.]+) %\.$", _step(step)) for step in range(1, 28)),
     Figure(REPRODUCED, r"steps lead from (\d+) to", lambda data: f"{data.percent(1):.0f}"),
-    Figure(REPRODUCED, r"steps lead from \d+ to (\d+) percent", lambda data: f"{data.percent(24):.0f}"),
+    Figure(REPRODUCED, r"steps lead from \d+ to (\d+) percent", lambda data: f"{data.percent(27):.0f}"),
     Figure(CHANGELOG, r"H200's configurations \(([\d and-]+)\)", _day),
 )
 

@@ -101,6 +101,7 @@ def render(
         bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch).
     """
     panels = titles or {min(names): "first steps", CLOSER_FROM: "closer to FA2"}
+    panels = {first: title for first, title in panels.items() if first <= max(names)}
     picture = Picture(tuple(series), tuple(sorted(names.items())), subtitle, tuple(levels), tuple(panels.items()))
     return dict(_drawn(picture))
 
@@ -154,7 +155,7 @@ def _figure(picture: Picture) -> Figure:
     figure = Figure(figsize=(12.4, 5.6), facecolor="white")
     spans = [[n for n in names if first <= n < end] for first, end in pairwise((*firsts, max(names) + 1))]
     widths = [2.5 + len(numbers) for numbers in spans]
-    panels = figure.subplots(1, len(spans), gridspec_kw={"width_ratios": widths})
+    panels = figure.subplots(1, len(spans), squeeze=False, gridspec_kw={"width_ratios": widths})[0]
     figure.subplots_adjust(left=0.052, right=0.868, top=0.822, bottom=0.212, wspace=0.46)
     figure.text(0.052, 0.945, "Steps of an attention forward kernel", fontsize=15, fontweight="bold")
     figure.text(0.052, 0.898, picture.subtitle, fontsize=9.5, color="#555555")

@@ -12,10 +12,11 @@ from pathlib import Path
 from flashladder.bench.table import MARKS
 from flashladder.columns import csv_text, markdown
 from flashladder.ladder.config import KernelConfig
+from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS
-from flashladder.report import tuning
-from flashladder.report.data import HEADLINE_LENGTH, other_runs
+from flashladder.report.data import other_runs
 from flashladder.report.tables import DASH, plain
+from flashladder.report.variants import tuning
 from flashladder.report.variants.pages import pages
 from flashladder.results.files import load_result
 from flashladder.results.schema import BenchResult, Kernel, Reference, Summary

@@ -40,11 +40,11 @@ def _progression_row(ladder: Ladder, machine: Machine | None, dtype: str, key: s
     cells = [ladder.published.find(row.iteration.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
     published = [cell.value if cell else None for cell in cells]
     where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
-    fa2 = machine.fa2(dtype) if machine else None
+    fa2 = row.measured.fa2 if row.measured else None
     timed = (
-        (rounded(machine.tflops(summary)), rounded(fa2[1]), rounded(summary.sm_clock_mhz, 0), rounded(summary.pct),
+        (rounded(row.tflops), rounded(fa2[1]), rounded(summary.sm_clock_mhz, 0), rounded(summary.pct),
          rounded(summary.pct_low), rounded(summary.pct_high), summary.verdict)
-        if machine and fa2 and summary else (None,) * 7
+        if fa2 and summary else (None,) * 7
     )  # fmt: skip
     means = (rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3
     floor = rounded(machine.floors.get(dtype)) if machine else None

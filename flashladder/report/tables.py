@@ -13,10 +13,10 @@ from typing import get_args
 from flashladder.columns import markdown
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
-from flashladder.names import PUBLISHED_GPU
+from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.report.anchors import Anchor
 from flashladder.report.claims import section
-from flashladder.report.data import HEADLINE_LENGTH, MODE, Ladder, Machine, Row
+from flashladder.report.data import MODE, Ladder, Machine, Row
 from flashladder.results.published import Statistic
 from flashladder.results.schema import Summary
 
@@ -64,9 +64,7 @@ def table(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str |
     for key in ladder.published.gpus:
         header += [f"{gpu_title(key)} %", "harmonic mean"]
     lines = [_cells(ladder, machine, row) for row in rows]
-    lines += [
-        _fitted(_anchor_cells(machine, one), len(header) + 2) for one in anchors_below(machine, dtype, configs_of)
-    ]
+    lines += [_fitted(_anchor_cells(one), len(header) + 2) for one in anchors_below(machine, dtype, configs_of)]
     return markdown([*header, "registers", "spills, B"], lines)
 
 
@@ -77,13 +75,13 @@ def anchors_below(machine: Machine | None, dtype: str, configs_of: str | None = 
     return [one for one in machine.anchors if one.dtype == dtype and HEADLINE_LENGTH in one.summaries]
 
 
-def _anchor_cells(machine: Machine | None, anchor: Anchor) -> list[str]:
+def _anchor_cells(anchor: Anchor) -> list[str]:
     """A library's line, as far as it has one."""
     summary = anchor.summaries[HEADLINE_LENGTH]
     return [
         "",
         anchor.title,
-        f"{machine.tflops(summary):.1f}" if machine else DASH,
+        f"{anchor.tflops:.1f}" if anchor.tflops else DASH,
         f"**{summary.pct:.1f}**",
         f"{summary.pct_low:.1f} to {summary.pct_high:.1f}",
         f"{anchor.mean.pct:.1f}" if anchor.mean else DASH,
@@ -100,7 +98,7 @@ def _cells(ladder: Ladder, machine: Machine | None, row: Row) -> list[str]:
     if machine:
         summary, mean = headline(row), row.measured.mean if row.measured else None
         cells += [
-            f"{machine.tflops(summary):.1f}" if summary else DASH,
+            f"{row.tflops:.1f}" if row.tflops else DASH,
             f"**{summary.pct:.1f}**" if summary else NOT_RUN if row.iteration.not_run_on(machine.gpu.arch) else DASH,
             f"{summary.pct_low:.1f} to {summary.pct_high:.1f}" if summary else DASH,
             f"{mean.pct:.1f}" if mean else DASH,
@@ -126,7 +124,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     batch = shape.batch[HEADLINE_LENGTH]
     parts = [
         (
-            f"Measured on one {machine.gpu.name} ({dtype}, S = {HEADLINE_LENGTH}, batch {batch}, "
+            f"Measured on {cards_text(machine, dtype)} ({dtype}, S = {HEADLINE_LENGTH}, batch {batch}, "
             f"{shape.n_heads} heads, d_head {shape.d_head})"
         ),
         f"tile configurations of the {gpu_title(configs_of or machine.key or PUBLISHED_GPU)}",
@@ -143,6 +141,14 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     return f"{'; '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{idle.replace(' iteration', ' Iteration')}"
 
 
+def cards_text(machine: Machine, dtype: str) -> str:
+    """``one NVIDIA H200``; where runs were on several, that each was on one."""
+    name, runs = machine.gpu.name, machine.fa2(dtype)
+    return (
+        f"one {name}" if len(runs) < 2 else f"an {name}, each run on one card ({', '.join(map(_span, runs.values()))})"
+    )
+
+
 def floor_text(machine: Machine, dtype: str) -> str:
     """The A/A floor of each card that the kernels were timed on."""
     others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
@@ -151,15 +157,23 @@ def floor_text(machine: Machine, dtype: str) -> str:
 
 
 def fa2_text(machine: Machine, dtype: str) -> str:
-    """What the column of TFLOP/s is: the ratio to FA2 times one figure for FA2, so that rows compare."""
-    found = machine.fa2(dtype)
-    if found is None:
+    """What the column of TFLOP/s is: the ratio to FA2 times one figure for FA2 in each run, so that rows compare."""
+    runs = machine.fa2(dtype)
+    if not runs:
         return ""
-    least, middle, most = found
-    return (
-        f"TFLOP/s are the percentage of one figure for FA2, {middle:.1f}: the median of what it reached beside the "
-        f"kernels ({least:.1f} to {most:.1f}); each as timed is in `results/report/cells.csv`. "
-    )
+    least, middle, most = next(iter(runs))
+    told = f", {middle:.1f}: the median of what it reached beside the kernels ({least:.1f} to {most:.1f})"
+    if len(runs) > 1:
+        of = [f"{middle:.1f} ({least:.1f} to {most:.1f}) for {_span(of)}" for (least, middle, most), of in runs.items()]
+        told = f" in each run, the median of what it reached beside the kernels: {', '.join(of)}"
+    return f"TFLOP/s are the percentage of one figure for FA2{told}; each as timed is in `results/report/cells.csv`. "
+
+
+def _span(numbers: list[int]) -> str:
+    """``17 to 19``; numbers that do not follow each other one by one."""
+    if len(numbers) > 1 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+        return f"{numbers[0]} to {numbers[-1]}"
+    return " and ".join(map(str, numbers))
 
 
 def clock_text(low: float, high: float) -> str:
@@ -179,7 +193,7 @@ def readme_table(ladder: Ladder, machine: Machine | None) -> str:
         full = _cells(ladder, machine, row)
         theirs = [ladder.published.find(row.iteration.number, key, "seq4096") for key in ladder.published.gpus]
         rows.append([*full[: 2 + n_measured], *(f"{cell.value:.1f}" if cell else DASH for cell in theirs)])
-    below = (_anchor_cells(machine, one)[: 2 + n_measured] for one in anchors_below(machine, "fp16"))
+    below = (_anchor_cells(one)[: 2 + n_measured] for one in anchors_below(machine, "fp16"))
     return markdown(header, [*rows, *(_fitted(cells, len(header)) for cells in below)])
 
 
@@ -190,9 +204,12 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
     shape, gpus = ladder.published.description.shape, " and ".join(map(gpu_title, ladder.published.gpus))
     floor = f"; {floor_text(machine, 'fp16')}" if "fp16" in machine.floors else ""
     idle = "".join(f" {reason}." for one in ladder.iterations if (reason := one.not_run_on(machine.gpu.arch)))
+    one_run = len(machine.fa2("fp16")) < 2
     return (
         f"Percent of FA2's speed at S = {HEADLINE_LENGTH} (fp16, batch {shape.batch[HEADLINE_LENGTH]}, {shape.n_heads} "
-        f"heads, d_head {shape.d_head}), timed in turn with it on one {machine.gpu.name}: {machine.reference}{floor}. "
+        f"heads, d_head {shape.d_head}), timed in turn with it on {cards_text(machine, 'fp16')}: "
+        f"{machine.reference}{floor}. "
+        f"{'' if one_run else 'TFLOP/s are that percentage of FA2 in the same run. '}"
         f"{gpus}: published by {ladder.published.description.source.repository}, not measured by this project."
         f"{idle.replace(' iteration', ' Iteration')}"
     )

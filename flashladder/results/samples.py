@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from flashladder.ladder.config import Dtype
 
-Method = Literal["nvbench", "ncu"]  # of a second opinion
+Method = Literal["nvbench", "ncu", "torch", "warm"]  # of a second opinion
 
 
 class Strict(BaseModel):
@@ -143,8 +143,8 @@ class Group(Strict):
 class Timings(Strict):
     """One subject's samples: `rounds[i]` is the round in which it ran `us[i]` microseconds.
 
-    In each round FA2 (``fa2``) and every kernel have their turn. `counters` holds Nsight Compute's other metrics, by
-    name, sample by sample.
+    In each round FA2 (``fa2``) and every kernel have their turn. `counters` holds Nsight Compute's other metrics, or
+    what torch's timer was told besides, by name, sample by sample.
     """
 
     subject: str
@@ -162,10 +162,13 @@ class Timings(Strict):
 
 
 class Opinion(Strict):
-    """What one tool measured at one dtype and shape; FA2's timings are among them."""
+    """What one tool measured at one dtype and shape; FA2's timings are among them.
+
+    `mode`: by events or by the host's clock (``wall-free``), at clocks that are left alone; ``ncu-base`` is ncu's.
+    """
 
     method: Method
-    mode: Literal["event-free", "ncu-base"]
+    mode: Literal["event-free", "ncu-base", "wall-free"]
     version: str
     dtype: Dtype
     shape: Shape
@@ -222,3 +225,74 @@ class Sustained(Strict):
         """Median SM clock in MHz; None where the GPU does not tell."""
         clocks = [one.sm_clock_mhz for one in self.samples if one.sm_clock_mhz is not None]
         return median(clocks) if clocks else None
+
+
+class Beside(Strict):
+    """How long one case's launches ran, and how much of that beside other work on the GPU; how many products that was.
+
+    `kernel` is a kernel's key, `case` a case's name; `launches` are those that were looked at.
+    """
+
+    kernel: str
+    case: str
+    launches: int = Field(gt=0)
+    products: int = Field(gt=0)
+    seconds: float = Field(gt=0)
+    beside_s: float = Field(ge=0)
+
+
+class Hammered(Strict):
+    """One kernel at one small shape, launched again and again on one input; `digest` is the first O's SHA-256.
+
+    Attributes:
+        plain: launches that the host queued one by one; `replayed`: those that CUDA graphs queued.
+        looks: how often O was poisoned, written by the launches in between, and compared with the first O bit by bit.
+        differing: looks at which it was another one.
+        finite: whether all of the first O is.
+    """
+
+    kernel: str
+    dtype: Dtype
+    shape: Shape
+    plain: int = Field(ge=0)
+    replayed: int = Field(ge=0)
+    looks: int = Field(gt=0)
+    differing: int = Field(ge=0)
+    finite: bool
+    seconds: float = Field(gt=0)
+    digest: str
+
+    @property
+    def launches(self) -> int:
+        """All of them."""
+        return self.plain + self.replayed
+
+
+class FarRows(Strict):
+    """One kernel at one long or large shape: some rows of some slices against fp64, beside torch's 16-bit attention.
+
+    Attributes:
+        slices: (sample, head) pairs that were compared, `rows` of each.
+        launches: on the same inputs.
+        differing: launches that wrote another O than the first, by the sum of all its bits and the rows themselves.
+        seconds: of one launch, the median.
+        finite: whether all of O is.
+        max_error: of these rows; None: not a number. Allowed is, of RMS as of maximum, twice torch's own error on the
+            same rows, at least a unit roundoff, and what tensor cores cut off (`flashladder.cases.reference`).
+        digest: SHA-256 of that sum and of the rows.
+    """
+
+    kernel: str
+    dtype: Dtype
+    shape: Shape
+    slices: tuple[tuple[int, int], ...] = Field(min_length=1)
+    rows: tuple[int, ...] = Field(min_length=1)
+    launches: int = Field(gt=1)
+    differing: int = Field(ge=0)
+    seconds: float = Field(gt=0)
+    finite: bool
+    max_error: float | None
+    max_allowed: float
+    rms_error: float | None
+    rms_allowed: float
+    digest: str

@@ -1,8 +1,7 @@
 """The schema of result files: frozen pydantic models, from one pair of times to a whole document.
 
 Why: a number without its raw samples, machine-code hash and GPU is worth nothing a month later, so that a document that
-lacks one of them is refused. Reading and writing: `flashladder.results.files`; what is derived:
-`flashladder.results.derive`.
+lacks one of them is refused. Reading: `flashladder.results.files`; what is derived: `flashladder.results.derive`.
 """
 
 from __future__ import annotations
@@ -25,8 +24,11 @@ from flashladder.results.origin import (
 )
 from flashladder.results.samples import (
     Accuracy,
+    Beside,
     Block,
+    FarRows,
     Group,
+    Hammered,
     Method,
     Opinion,
     Pair,
@@ -38,11 +40,11 @@ from flashladder.results.samples import (
 )
 
 __all__ = [
-    "A_A", "PROTOCOL_VERSION", "SCHEMA_VERSION", "Accuracy", "Agreement", "AnyResult", "BenchResult", "Block",
+    "A_A", "PROTOCOL_VERSION", "SCHEMA_VERSION", "Accuracy", "Agreement", "AnyResult", "BenchResult", "Beside", "Block",
     "CaseResult", "CheckResult", "CounterResult", "EmulatedCheckResult", "EmulatedSweepResult", "EnergyResult",
-    "Finding", "Gpu", "Group", "Host", "Kernel", "Mean", "Mode", "Opinion", "Origin", "Pair", "Process", "Reference",
-    "Result", "Sample", "SanitizerResult", "SecondOpinionResult", "Series", "Settings", "Shape", "Strict", "Summary",
-    "Sustained", "kernel_key",
+    "FarRows", "Finding", "Gpu", "Group", "Hammered", "Host", "Kernel", "Mean", "Mode", "Opinion", "Origin", "Pair",
+    "Process", "Reference", "Result", "Sample", "SanitizerResult", "SecondOpinionResult", "Series", "Settings", "Shape",
+    "SoakResult", "Strict", "Summary", "Sustained", "kernel_key",
 ]  # fmt: skip
 
 ROUNDING = 1e-9  # relative: what another order of the same sums may give
@@ -271,6 +273,19 @@ class EnergyResult(Result):
         return self
 
 
+class SoakResult(Result):
+    """Kernels under load, launched a million times, and on long rows; `hung` is what did not end, if anything."""
+
+    kind: Literal["soak"] = "soak"
+    reference: Reference
+    rule: str | None = None
+    cases: tuple[CaseResult, ...] = ()
+    beside: tuple[Beside, ...] = ()
+    hammered: tuple[Hammered, ...] = ()
+    far: tuple[FarRows, ...] = ()
+    hung: str | None = None
+
+
 AnyResult = Annotated[
     BenchResult
     | CheckResult
@@ -279,6 +294,7 @@ AnyResult = Annotated[
     | SecondOpinionResult
     | CounterResult
     | SanitizerResult
-    | EnergyResult,
+    | EnergyResult
+    | SoakResult,
     Field(discriminator="kind"),
 ]

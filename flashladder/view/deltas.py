@@ -23,7 +23,7 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import Iteration, same_but_for_parts
 from flashladder.lock.command import locked_kernel
 from flashladder.lock.step_counts import read_counts
-from flashladder.names import GLOBAL_REQUESTS, PUBLISHED_GPU
+from flashladder.names import GLOBAL_REQUESTS, HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
 
 if TYPE_CHECKING:
@@ -117,8 +117,6 @@ def _readings() -> Iterator[tuple[str, dict[tuple[int, str], Mapping[str, int]]]
 
 def speeds(before: Iteration, after: Iteration) -> Iterator[Delta]:
     """Percent of FA2 on each machine that timed both, at its own and at the A100's configurations, and as published."""
-    from flashladder.report.data import HEADLINE_LENGTH
-
     machines, published = committed()
 
     def timed(machine: Machine, step: Iteration, key: str) -> float | None:

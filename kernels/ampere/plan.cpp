@@ -12,7 +12,7 @@ TensorStrides strides_of(const View &view) {
 
 }  // namespace
 
-Launch plan(const KernelRow &row, const Problem &problem) {
+Launch plan(const KernelRow &row, const Problem &problem, const Device &) {
     const FlashFwdArgs args{
         problem.q.data,        problem.k.data,          problem.v.data,
         problem.out.data,      strides_of(problem.q),   strides_of(problem.k),

@@ -55,6 +55,9 @@ FLASHLADDER_USE(tile, Tile{made<const Part>().tile()});
 FLASHLADDER_USE(write, Part::write(made<const Any>(), made<const Any>(), made<const Tile>(), std::uint32_t{0},
                                    made<float[1][16][4]>(), made<RowStats<1>>()));
 FLASHLADDER_USE(settle, Part::settle());
+FLASHLADDER_USE(visits, Visits{Part::visits(made<const HopperArgs>())});
+FLASHLADDER_USE(merge, Part::merge(made<const Any>(), made<const Any>(), made<const Tile>(),
+                                   made<const float[1][16][4]>(), made<RowStats<1>>()));
 #undef FLASHLADDER_USE
 
 // Tiles of shared memory in stages, and who may touch a stage when.
@@ -107,8 +110,10 @@ struct Softmax {
     static_assert(!lazy || has_exponentials<Part>, "Softmax must have 'static void exponentials(x, stats)'");
 };
 
+// Where it has `static Visits visits(const HopperArgs &)`, several CTAs share a tile's blocks.
 template <typename Part>
 struct Scheduler {
+    static constexpr bool splits = has_visits<Part>;
     static_assert(has_several<Part>, "Scheduler must have 'constexpr bool several': tiles of one CTA");
     static_assert(has_work<Part>, "Scheduler must have 'Scheduler(const HopperArgs &)'");
     static_assert(has_valid<Part>, "Scheduler must have 'bool valid() const': whether there is a tile");
@@ -116,8 +121,10 @@ struct Scheduler {
     static_assert(has_tile<Part>, "Scheduler must have 'Tile tile() const'");
 };
 
+// Where it has `static void merge(const Cta &, me, tile, o, stats)`, it puts together what several CTAs have computed.
 template <typename Part>
 struct Epilogue {
+    static constexpr bool merges = has_merge<Part>;
     static_assert(has_write<Part>, "Epilogue must have 'static void write(const Cta &, me, tile, smem, o, stats)'");
     static_assert(has_settle<Part>, "Epilogue must have 'static void settle()': a thread's stores are read");
 };

@@ -33,7 +33,9 @@ struct Cta {
     using QRing = typename Kernel::Pipeline::template Ring<Kernel::q_stages, G::q_bytes>;
     using KRing = typename Kernel::Pipeline::template Ring<Kernel::k_stages, G::kv_bytes>;
     using VRing = typename Kernel::Pipeline::template Ring<Kernel::v_stages, G::kv_bytes>;
-    static_assert(QRing::bytes + KRing::bytes + VRing::bytes == G::smem_bytes - G::smem_barriers);
+    static_assert(QRing::bytes + KRing::bytes + VRing::bytes == G::smem_stats - G::smem_barriers);
+    static constexpr bool splits = contract::Scheduler<Scheduler>::splits;
+    static_assert(splits == contract::Epilogue<Epilogue>::merges, "what is split is merged");
 
     const HopperArgs &args;
     const std::uint32_t smem;  // shared address of the CTA's tiles
@@ -83,8 +85,14 @@ struct Cta {
     // First row of the block that is visited as number `i`.
     __device__ __forceinline__ int first_row(int i) const { return (args.n_kv_blocks - 1 - i) * G::B_c; }
 
-    // Rows of the block that is visited first: 1 to B_c.
-    __device__ __forceinline__ int ragged_rows() const { return args.seq_len - first_row(0); }
+    // Which blocks of a tile this CTA visits.
+    __device__ __forceinline__ Visits visits() const { return visits_of<typename Kernel::Scheduler, splits>(args); }
+
+    // Rows of the block that this CTA visits first: 1 to B_c.
+    __device__ __forceinline__ int ragged_rows() const { return opening_rows<splits>(*this); }
+
+    // Rows of a tile's last block, which is visited first: 1 to B_c.
+    __device__ __forceinline__ int last_rows() const { return args.seq_len - first_row(0); }
 };
 
 }  // namespace flashladder::hopper

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "hopper/contracts.cuh"
+
 namespace flashladder::hopper {
 
 constexpr int kWarp = 32;        // threads
@@ -25,7 +27,7 @@ struct Geometry {
     static constexpr int o_n_tiles = Kernel::d_head / 8;     // of O
     static constexpr int consumer_warps = n_consumers * kWarpgroup / kWarp;
 
-    // Shared memory, in bytes from its start: Q (whose place O takes), K, V, barriers.
+    // Shared memory, in bytes from its start: Q (whose place O takes), K, V, barriers, m and l of rows that are merged.
     static constexpr int group_bytes = rows * 2 * kHalfRow;  // a warpgroup's Q, or O
     static constexpr int q_bytes = B_r * 2 * kHalfRow;
     static constexpr int kv_bytes = B_c * 2 * kHalfRow;
@@ -34,8 +36,10 @@ struct Geometry {
     static constexpr int smem_v = smem_k + Kernel::k_stages * kv_bytes;
     static constexpr int smem_barriers = smem_v + Kernel::v_stages * kv_bytes;
     static constexpr int barrier_bytes = 16;  // of a stage: full and empty
-    static constexpr int smem_bytes =
+    static constexpr int smem_stats =
         smem_barriers + barrier_bytes * (Kernel::q_stages + Kernel::k_stages + Kernel::v_stages);
+    static constexpr int smem_bytes =
+        smem_stats + (contract::Epilogue<typename Kernel::Epilogue>::merges ? B_r * 2 * 4 : 0);
 
     static_assert(sizeof(typename Kernel::value_t) == 2, "inputs are 16-bit");
     static_assert(Kernel::d_head == 128, "a row is two halves of 64 elements");

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -26,6 +27,9 @@ constexpr std::uint32_t chunk = 64;  // elements of a row of a box: the 128 byte
 constexpr std::uint64_t chunk_bytes = 128;
 constexpr std::size_t most_kept = 1024;       // maps, a few hundred bytes each
 constexpr std::int64_t most_tiles = 1 << 30;  // a CTA counts them, and one round beyond, in 32 bits
+constexpr int most_parts = 8;                 // CTAs of a cluster, the most that every GPU with clusters takes
+constexpr int least_blocks = 2;               // KV blocks of a part
+constexpr int least_saved = 4;                // KV blocks that no part has of a tile's
 
 [[noreturn]] void fail(const std::string &message) {
     throw std::runtime_error(std::string(flashladder_namespace) + ": " + message);
@@ -117,10 +121,23 @@ std::int32_t blocks(std::int64_t length, int size) {
     return static_cast<std::int32_t>((length + size - 1) / size);
 }
 
+// CTAs that share a tile's KV blocks: the least number with the shortest parts. What they do besides costs about as
+// much as three blocks, and all clusters have to run at once.
+int parts_of(std::int64_t tiles, std::int32_t kv_blocks, const Device &device) {
+    int best = 1;
+    for (int parts = 2; parts <= most_parts && tiles * parts <= device.multiprocessors; ++parts) {
+        const std::int32_t longest = blocks(kv_blocks, parts);
+        const bool pays = kv_blocks >= least_blocks * parts && kv_blocks - longest >= least_saved;
+        if (pays && longest < blocks(kv_blocks, best) && tiles <= device.clusters_at_once(parts))
+            best = parts;
+    }
+    return best;
+}
+
 }  // namespace
 
-// own: rows of a box of Q, rows of a box of O, whether a CTA computes several tiles.
-Launch plan(const KernelRow &row, const Problem &problem) {
+// own: rows of a box of Q, rows of a box of O, whether a CTA computes several tiles, whether several CTAs share a tile.
+Launch plan(const KernelRow &row, const Problem &problem, const Device &device) {
     const auto map = [&](const char *name, const View &view, int rows) {
         return map_of(name, row, problem, view, rows);
     };
@@ -140,7 +157,13 @@ Launch plan(const KernelRow &row, const Problem &problem) {
         if (tiles > most_tiles)
             fail("q: expected at most " + std::to_string(most_tiles) + " blocks of " + std::to_string(row.B_r) +
                  " rows of all heads and samples, found " + std::to_string(tiles));
-        return Launch(args, {size(tiles), 1, 1}, {1, 1, 1}, true);
+        const std::int64_t slots =
+            (tiles + device.multiprocessors - 1) / device.multiprocessors * std::int64_t{args.n_kv_blocks};
+        if (slots > std::numeric_limits<std::int32_t>::max())
+            fail("q: expected at most " + std::to_string(std::numeric_limits<std::int32_t>::max()) +
+                 " blocks of K for one multiprocessor, found " + std::to_string(slots) + "; give it fewer positions");
+        const int parts = row.own[3] ? parts_of(tiles, args.n_kv_blocks, device) : 1;
+        return Launch(args, {size(tiles * parts), 1, 1}, {size(parts), 1, 1}, parts == 1);
     }
     return Launch(args, {size(args.n_q_blocks), size(problem.n_heads), size(problem.batch)});
 }

@@ -32,9 +32,21 @@ struct Slots {
     __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
         : cta(cta_), me(me_), group(cta_, me_), work(cta_.args) {
         const int step = static_cast<int>(gridDim.x);
-        const int tiles = work.tiles() - static_cast<int>(blockIdx.x);
-        unsure = cta.args.n_kv_blocks < 4 ? 2 : cta.ragged_rows() < G::B_c ? 1 : 0;
-        all = (tiles + step - 1) / step * cta.args.n_kv_blocks - 1;
+        const int tiles = work.tiles() - work.at;
+        unsure = blocks() < 4 ? 2 : cta.ragged_rows() < G::B_c ? 1 : 0;
+        all = (tiles + step - 1) / step * blocks() - 1;
+    }
+
+    // Blocks of a tile that this CTA visits.
+    __device__ __forceinline__ int blocks() const { return cta.visits().end - cta.visits().first; }
+
+    // Keys of the blocks visited so far, of the tile; at most so many where the first of them may be another CTA's.
+    __device__ __forceinline__ int seen() const {
+        if constexpr (Cta::splits) {
+            return (block + 1) * G::B_c;
+        } else {
+            return cta.ragged_rows() + block * G::B_c;
+        }
     }
 
     __device__ __forceinline__ void first() {
@@ -49,7 +61,7 @@ struct Slots {
         group.take_s();
         shift(true);
         float grown[2];
-        follow(true, grown);
+        follow<true>(true, grown);
         begin_tile();
         weigh(group.p);
     }
@@ -59,6 +71,11 @@ struct Slots {
         issue_pv(group.p);
         ptx::wgmma_wait<0>();
         ptx::pin(group.o);
+        if constexpr (Cta::splits) {
+            if (Cta::Scheduler::parts() > 1) {
+                return Cta::Epilogue::merge(cta, me, work.tile(), group.o, group.stats);
+            }
+        }
         group.store(work.tile());
     }
 
@@ -83,7 +100,7 @@ struct Slots {
     // tile the place through which the tile before it left can be given back, too.
     __device__ __forceinline__ void settle() {
         if (must_follow()) {
-            Softmax::decide(room, group.stats, cta.ragged_rows() + block * G::B_c, cta.args.seq_len);
+            Softmax::decide(room, group.stats, seen(), cta.args.seq_len);
             if (block == 0 && done > 0) {
                 group.give_back();
             }
@@ -101,9 +118,16 @@ struct Slots {
     // Whether rows agree on their maximum whatever it is.
     __device__ __forceinline__ bool must_follow() const { return block <= unsure; }
 
+    // Rows of a block that opens a tile: of the CTA's first, or of a later one, which is whose blocks are all its own.
+    template <bool first>
+    __device__ __forceinline__ int opening_rows() const {
+        return first ? cta.ragged_rows() : cta.last_rows();
+    }
+
+    template <bool first = false>
     __device__ __forceinline__ void follow(bool opens, float (&grown)[2]) {
-        if (opens && cta.ragged_rows() < G::B_c) {
-            mask_columns(group.s, cta.ragged_rows());
+        if (opens && opening_rows<first>() < G::B_c) {
+            mask_columns(group.s, opening_rows<first>());
         }
         Softmax::follow(group.s, group.stats, opens, grown);
     }

@@ -1,5 +1,7 @@
-// What a scheduler hands out: B_r rows of O, of one head of one sample.
+// What a scheduler hands out: B_r rows of O, of one head of one sample; where it splits them, some of their blocks.
 #pragma once
+
+#include "hopper/args.cuh"
 
 namespace flashladder::hopper {
 
@@ -8,5 +10,31 @@ struct Tile {
     int head;
     int batch;
 };
+
+// Blocks of K and V by the order in which a tile's are visited: from `first` to the one before `end`.
+struct Visits {
+    int first;
+    int end;
+};
+
+// Those of a CTA: all of a tile, or its part where the scheduler splits tiles.
+template <typename Scheduler, bool splits>
+__device__ __forceinline__ Visits visits_of(const HopperArgs &args) {
+    if constexpr (splits) {
+        return Scheduler::visits(args);
+    } else {
+        return {0, args.n_kv_blocks};
+    }
+}
+
+// Rows of the block that it visits first: of all, or those of a CTA whose part of the tile may begin with a whole one.
+template <bool splits, typename Cta>
+__device__ __forceinline__ int opening_rows(const Cta &cta) {
+    if constexpr (splits) {
+        return min(cta.args.seq_len - cta.first_row(cta.visits().first), Cta::G::B_c);
+    } else {
+        return cta.last_rows();
+    }
+}
 
 }  // namespace flashladder::hopper

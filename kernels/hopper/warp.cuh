@@ -19,6 +19,9 @@ struct Warp {
 
     // Named barriers: 0 is __syncthreads, 1 and 2 are turns (roles/ping_pong.cuh), then one of each warpgroup alone.
     __device__ __forceinline__ int own_barrier() const { return 3 + group; }
+
+    // Then one of all `n_consumers` warpgroups.
+    __device__ __forceinline__ int consumers_barrier(int n_consumers) const { return 3 + n_consumers; }
 };
 
 }  // namespace flashladder::hopper

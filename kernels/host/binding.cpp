@@ -109,7 +109,7 @@ void run(const KernelRow &row, const Tensor &q, const Tensor &k, const Tensor &v
     const torch::stable::accelerator::DeviceGuard guard(device);
     const Problem problem{view_of(q), view_of(k), view_of(v), view_of(out, out.mutable_data_ptr()),
                           q.size(0),  q.size(1),  q.size(2)};
-    launch(row, plan(row, problem), device, current_stream(device));
+    launch(row, plan(row, problem, device_for(row, device)), device, current_stream(device));
 }
 
 // A contiguous tensor like q. What the stable ABI throws says nothing; torch's own reason has gone to stderr by then.

@@ -7,11 +7,13 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace flashladder {
 namespace {
@@ -102,6 +104,30 @@ void check_device(const KernelRow &row, int device) {
     }
 }
 
+cudaLaunchAttribute cluster_of(const Extent &ctas) {
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = ctas.x;
+    cluster.val.clusterDim.y = ctas.y;
+    cluster.val.clusterDim.z = ctas.z;
+    return cluster;
+}
+
+cudaLaunchConfig_t config_of(const KernelRow &row, const Extent &grid) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(grid.x, grid.y, grid.z);
+    config.blockDim = dim3(static_cast<unsigned int>(row.n_threads));
+    config.dynamicSmemBytes = static_cast<std::size_t>(row.smem_bytes);
+    return config;
+}
+
+void make_current(int device) {
+    int current = -1;
+    check(cudaGetDevice(&current), "reading the current device");
+    if (current != device)
+        check(cudaSetDevice(device), "selecting q's device");
+}
+
 class Kernel {
   public:
     // The kernel, ready for `device`. A failure is not remembered: the next call tries again.
@@ -127,6 +153,30 @@ class Kernel {
         return kernel_;
     }
 
+    // Clusters of so many CTAs that the current device, `device`, runs at once.
+    int clusters_at_once(const KernelRow &row, int device, int ctas) {
+        const cudaKernel_t kernel = ready(row, device);
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto found = clusters_.find({device, ctas});
+        if (found != clusters_.end())
+            return found->second;
+        const RelaxedCapture relaxed;
+        cudaLaunchAttribute cluster = cluster_of({static_cast<unsigned int>(ctas), 1, 1});
+        cudaLaunchConfig_t config = config_of(row, {static_cast<unsigned int>(ctas), 1, 1});
+        config.attrs = &cluster;
+        config.numAttrs = 1;
+        int clusters = 0;
+        const cudaError_t error = cudaOccupancyMaxActiveClusters(&clusters, static_cast<const void *>(kernel), &config);
+        if (error == cudaErrorInvalidClusterSize) {  // a slice of a GPU may be too small for any: nothing is split
+            cudaGetLastError();
+            clusters = 0;
+        } else {
+            check(error, "asking how many clusters run at once");
+        }
+        clusters_.emplace(std::make_pair(device, ctas), clusters);
+        return clusters;
+    }
+
   private:
     void load(const KernelRow &row, int device) {
         cudaLibrary_t library = nullptr;
@@ -142,6 +192,7 @@ class Kernel {
     std::mutex mutex_;
     cudaKernel_t kernel_ = nullptr;
     std::set<int> devices_;
+    std::map<std::pair<int, int>, int> clusters_;  // device and CTAs of one to how many run at once
 };
 
 Kernel &kernel_of(const KernelRow &row) {
@@ -151,24 +202,20 @@ Kernel &kernel_of(const KernelRow &row) {
 
 }  // namespace
 
+Device device_for(const KernelRow &row, int device) {
+    make_current(device);
+    return {attribute(cudaDevAttrMultiProcessorCount, device),
+            [&row, device](int ctas) { return kernel_of(row).clusters_at_once(row, device, ctas); }};
+}
+
 void launch(const KernelRow &row, const Launch &planned, int device, void *stream) {
-    int current = -1;
-    check(cudaGetDevice(&current), "reading the current device");
-    if (current != device)
-        check(cudaSetDevice(device), "selecting q's device");
+    make_current(device);
     const cudaKernel_t kernel = kernel_of(row).ready(row, device);
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = planned.cluster.x;
-    cluster.val.clusterDim.y = planned.cluster.y;
-    cluster.val.clusterDim.z = planned.cluster.z;
-    cudaLaunchConfig_t config{};
     const unsigned int most = planned.resident
                                   ? static_cast<unsigned int>(attribute(cudaDevAttrMultiProcessorCount, device))
                                   : planned.grid.x;
-    config.gridDim = dim3(std::min(planned.grid.x, most), planned.grid.y, planned.grid.z);
-    config.blockDim = dim3(static_cast<unsigned int>(row.n_threads));
-    config.dynamicSmemBytes = static_cast<std::size_t>(row.smem_bytes);
+    cudaLaunchAttribute cluster = cluster_of(planned.cluster);
+    cudaLaunchConfig_t config = config_of(row, {std::min(planned.grid.x, most), planned.grid.y, planned.grid.z});
     config.stream = static_cast<cudaStream_t>(stream);
     config.attrs = &cluster;
     config.numAttrs = planned.cluster.x * planned.cluster.y * planned.cluster.z > 1 ? 1 : 0;

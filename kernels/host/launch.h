@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 
 #define FLASHLADDER_HIDDEN __attribute__((visibility("hidden")))
 
@@ -76,8 +77,17 @@ struct Launch {
     }
 };
 
+// What a plan may ask of the device that it is made for.
+struct Device {
+    int multiprocessors;
+    std::function<int(int)> clusters_at_once;  // how many clusters of so many CTAs of the row's kernel run at once
+};
+
 // How a family launches: kernels/<family>/plan.cpp, one of them in each library.
-FLASHLADDER_HIDDEN Launch plan(const KernelRow &row, const Problem &problem);
+FLASHLADDER_HIDDEN Launch plan(const KernelRow &row, const Problem &problem, const Device &device);
+
+// `device`, made current if it is not and left so. Its answers are kept; they may throw as `launch` does.
+FLASHLADDER_HIDDEN Device device_for(const KernelRow &row, int device);
 
 // Enqueues `row`'s kernel on `stream` of `device`, made current if it is not and left so. Loads the kernel at its first
 // use on a device; safe from several threads and during CUDA graph capture. Throws std::runtime_error with one line.

@@ -144,7 +144,7 @@ def _ptxas_table(text: str) -> None:
 
 def _launches(text: str) -> None:
     found = read_launches(text, METRICS)
-    by_turn(found, SMALL)
+    by_turn(found, [SMALL])
     assert all(metric == DURATION or value == round(value) for _, one in found for metric, value in one.items())
 
 
@@ -253,7 +253,7 @@ TARGETS = (
     Target(
         "nvbench",
         "bench.opinion_tools.read_nvbench",
-        filed("nvbench/in.json", lambda path: read_nvbench(path, _rounds())),
+        filed("nvbench/in.json", lambda path: read_nvbench(path, [_rounds()])),
         lambda: [_nvbench()],
     ),
     Target(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMBER = "no such iteration: expected a number from 1 to 27, found "
+NUMBER = "no such iteration: expected a number from 1 to 28, found "
 WORDS = "not a description of an iteration: expected a number, or one change to one"
 SPELLING = "no such configuration: expected one of a100, rtx3090, h200, prog, prog-all, all, tune, a tile such as"
 SHORT_FORM = "not the short form of a kernel configuration"
@@ -14,7 +14,7 @@ LONG = "1" * 5000
 CASES: list[tuple[list[str], str]] = [
     # iterations
     (["show", "0"], f"{NUMBER}0"),
-    (["show", "28"], f"{NUMBER}28"),
+    (["show", "29"], f"{NUMBER}29"),
     (["show", "999999999"], f"{NUMBER}999999999"),
     (["show", LONG], f"{NUMBER}1111111111"),
     (["show", "99999999999999"], f"{NUMBER}99999999999999"),
@@ -101,8 +101,8 @@ CASES: list[tuple[list[str], str]] = [
     (["check", "7", "--dtype", "FP16"], "no such dtype: expected fp16 or bf16, found 'FP16'"),
     (["check", "7", "--backend", "Emulator"], "no such backend: expected gpu or emulator, found 'Emulator'"),
     (["bench", "7", "--dtype", "fp32"], "no such dtype"),
-    (["bench", "7", "--method", "ncu,nope"], "no such method: expected nvbench or ncu, found 'nope'"),
-    (["bench", "7", "--method", "ncu,"], "no such method: expected nvbench or ncu, found ''"),
+    (["bench", "7", "--method", "ncu,nope"], "no such method: expected nvbench or ncu or torch or warm, found 'nope'"),
+    (["bench", "7", "--method", "ncu,"], "no such method: expected nvbench or ncu or torch or warm, found ''"),
     (["emulate", "1", "--dtype", "float"], "no such dtype"),
     (["emulate", "1", "--seq-len", "0"], "bad --seq-len: expected a whole number from 1 to 2147483647, found '0'"),
     (["emulate", "1", "--seq-len", "-64"], "found '-64'"),
@@ -136,7 +136,7 @@ CASES: list[tuple[list[str], str]] = [
     (["sass", "tests/data/tiny.cu"], "tiny.cu: no GPU code in the file: expected a wheel, library, object"),
     (["ptx", "tests/data/tiny.sm_80.cubin"], "no PTX in the file, nor in its cubins; ptxas keeps it"),
     (["ptx", "./nosuch.so"], "nosuch.so: no such file"),
-    (["explain", "28"], f"{NUMBER}28"),
+    (["explain", "29"], f"{NUMBER}29"),
     (["explain", "24"], "explain follows one warp for all: expected kernels whose warps run alike"),
     (["trace", "20"], "trace follows one warp for all: expected kernels whose warps run alike"),
     (

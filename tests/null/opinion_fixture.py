@@ -30,15 +30,15 @@ NAMES = {
 HEADER = '"ID","Process ID","Process Name","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
 
 
-def write_nvbench(path: Path, rounds: Rounds, samples: int = 3, *, skipped: str | None = None) -> None:
-    """The JSON of ``--jsonbin`` and its binary files: subject k takes 1 ms times k + 1."""
+def write_nvbench(path: Path, *cells: Rounds, samples: int = 3, skipped: str | None = None) -> None:
+    """The JSON of ``--jsonbin`` and its binary files: subject k takes 1 ms times k + 1, ten times that in cell 1."""
     folder = path.with_name(path.name + "-bin")
     folder.mkdir()
     benchmarks: list[dict[str, object]] = []
-    for number in range(rounds.rounds):
-        for index in range(len(rounds.subjects)):
+    for cell, number in ((cell, number) for cell, one in enumerate(cells) for number in range(one.rounds)):
+        for index in range(len(cells[cell].subjects)):
             name = f"{folder.name}/{len(benchmarks)}.bin"
-            np.full(samples, 1e-3 * (index + 1), dtype="<f4").tofile(path.parent / name)
+            np.full(samples, 1e-3 * 10**cell * (index + 1), dtype="<f4").tofile(path.parent / name)
             data = [
                 {"name": "filename", "type": "string", "value": name},
                 {"name": "size", "type": "int64", "value": str(samples)},
@@ -46,9 +46,9 @@ def write_nvbench(path: Path, rounds: Rounds, samples: int = 3, *, skipped: str 
             other = {"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "type": "float64", "value": "0.5"}]}
             state = {"name": "Device=0", "device": 0, "is_skipped": False, "axis_values": None}
             state["summaries"] = [other, {"tag": SAMPLE_TIMES, "hint": "file/sample_times", "data": data}]
-            if skipped == f"{number} {index}":
+            if skipped == f"{cell} {number} {index}":
                 state |= {"is_skipped": True, "skip_reason": "too short", "summaries": None}
-            benchmarks.append({"name": f"{number} {index}", "axes": None, "states": [state]})
+            benchmarks.append({"name": f"{cell} {number} {index}", "axes": None, "states": [state]})
     path.write_text(json.dumps({"meta": {}, "devices": [], "benchmarks": benchmarks}), encoding="utf-8")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+import subprocess
 from typing import Any
 
 import pytest
@@ -77,6 +78,20 @@ def test_the_list_of_decisions_is_current_and_a_record_without_a_title_is_named(
     (tmp_path / "002-y.md").write_text("# 003: y\n")
     with pytest.raises(FlashladderError, match=r"002-y\.md: not a decision record"):
         decisions.page(tmp_path)
+
+
+def test_drafts_beside_the_decisions_are_named_there_and_fit_the_sources() -> None:
+    """A draft that waits for a GPU is of no use once the sources have moved on: it is brought along or goes."""
+    drafts = sorted((decisions.FOLDER / "drafts").iterdir())
+    assert [path.name for path in drafts if path.suffix != ".patch"] == []
+    for draft in drafts:
+        (record,) = decisions.FOLDER.glob(f"{draft.name[:3]}-*.md")
+        assert f"](drafts/{draft.name})" in record.read_text(encoding="utf-8")
+        assert draft.read_text(encoding="utf-8").count("\ndiff --git ") > 0
+        done = subprocess.run(
+            ["git", "apply", "--check", str(draft)], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_transcript_is_of_the_steps_that_readme_names() -> None:

@@ -87,9 +87,9 @@ def test_other_attributes_are_still_missing() -> None:
         _ = flashladder.backward
 
 
-@pytest.mark.parametrize("iteration", [0, 28, -1, True, 8.0, "8", [8]])
+@pytest.mark.parametrize("iteration", [0, 29, -1, True, 8.0, "8", [8]])
 def test_there_is_no_such_iteration(calls: list[str], iteration: object) -> None:
-    with pytest.raises(FlashladderError, match="bad argument iteration: expected an integer from 1 to 27, found"):
+    with pytest.raises(FlashladderError, match="bad argument iteration: expected an integer from 1 to 28, found"):
         forward(iteration)
     assert calls == []
 
@@ -182,13 +182,13 @@ def test_the_tuned_configuration_follows_the_gpus_name_or_architecture(
     assert ops._tuned(7, dtype, gpu, arch) == load_iteration(7).configs[key].with_dtype(dtype).short_form()
 
 
-@pytest.mark.parametrize(("arch", "last"), [("sm_80", 19), ("sm_89", 19), ("sm_90", 24), ("sm_100", 19)])
+@pytest.mark.parametrize(("arch", "last"), [("sm_80", 19), ("sm_89", 19), ("sm_90", 27), ("sm_100", 19)])
 def test_the_default_is_the_last_step_that_the_gpu_runs(arch: str, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from flashladder import ops
 
     monkeypatch.setattr(ops, "_gpu", lambda device: (f"NVIDIA Tomorrow {device}", arch))
     assert ops._last_on(0) == last
-    assert ops._last_on(None) == ops.LAST_ITERATION == 27
+    assert ops._last_on(None) == ops.LAST_ITERATION == 28
 
 
 def test_the_gpus_configuration_is_the_default(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

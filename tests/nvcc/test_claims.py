@@ -71,7 +71,7 @@ def test_edited_counts_are_found(
 ) -> None:
     monkeypatch.setattr(step_counts, "count_all", lambda: counted)
     step_counts.check().show()
-    assert capsys.readouterr().out == "36 kernels on 5 architectures\n"
+    assert capsys.readouterr().out == "37 kernels on 5 architectures\n"
     document = json.loads(COUNTS.read_text(encoding="utf-8"))
     key = "05 (FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer"
     document["kernels"][key]["ptx"]["mma_before_use"] += 1

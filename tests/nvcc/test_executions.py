@@ -18,7 +18,7 @@ import pytest
 from flashladder import emulator
 from flashladder.build.compile import compile_many
 from flashladder.emulate.executions import WARP, Executed, constants_of, executed, launch_of, walked
-from flashladder.emulate.kernel import arguments_of, forward, kernel_of, make_tensors
+from flashladder.emulate.kernel import MULTIPROCESSORS, arguments_of, forward, kernel_of, make_tensors
 from flashladder.emulate.reading import load_reading
 from flashladder.emulator.machine.observer import Observer
 from flashladder.emulator.machine.state import Machine
@@ -117,7 +117,8 @@ def test_on_normal_inputs_a_ninth_of_the_votes_finds_a_lane() -> None:
     """What the assumption of `explain` leaves out (docs/explain.md): one CTA of the H200's launch at S = 4096."""
     step = load_iteration(17)
     config, votes = step.configs["h200"], Votes()
-    launch = step.family.launch(config, make_tensors(step, config, Shape(batch=1, seq_len=4096, n_heads=1, d_head=128)))
+    tensors = make_tensors(step, config, Shape(batch=1, seq_len=4096, n_heads=1, d_head=128))
+    launch = step.family.launch(config, tensors, MULTIPROCESSORS)
     kernel_of(step, config).launch(
         (1, 1, 1), launch.block, arguments_of(launch), shared_bytes=launch.shared_bytes, observers=(votes,)
     )

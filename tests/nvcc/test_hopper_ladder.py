@@ -43,7 +43,7 @@ def require_right(
     tensors, hazards = make_tensors(step, config, size, seed=seq_len), emulator.Hazards()
     for tensor, side in zip(tensors[:2], (1, -1), strict=True):
         tensor[...] += tensor.dtype.type(side * apart)
-    launch = step.family.launch(config, tensors)
+    launch = step.family.launch(config, tensors, 132)
     kernel_of(step, config).launch(
         launch.grid, launch.block, arguments_of(launch), shared_bytes=launch.shared_bytes, observers=(hazards,),
         schedule=schedule,
@@ -53,8 +53,7 @@ def require_right(
     assert hazards.render() == ""
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize(("shape", "dtype"), [*zip(SHAPES.values(), DTYPES * 2, strict=True)], ids=SHAPES.keys())
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
 def test_numbers_are_right_and_no_hazard_is_found(step: Iteration, shape: tuple[int, int, int], dtype: str) -> None:
     require_right(step, one_config(step, "h200", dtype), shape, "together")

@@ -1,7 +1,8 @@
-"""Iterations 25 to 27 with several tiles a CTA on the CPU: any counts of tiles and blocks, any logits, no race.
+"""Iterations 25 to 28 with several tiles a CTA on the CPU: any counts of tiles and blocks, any logits, no race.
 
 A CTA of these goes on to its next tile without a stop, so that what one tile leaves behind meets the next one: rings
-that go round, buffers of P whose direction depends on the number of blocks, a maximum that is kept for too long.
+that go round, buffers of P whose direction depends on the number of blocks, a maximum that is kept for too long. Where
+there are few tiles, 28 splits them: tests/nvcc/test_hopper_split.py.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ CONTENTS: dict[str, Fill] = {
 
 
 @pytest.mark.parametrize("fill", CONTENTS.values(), ids=CONTENTS.keys())
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
+@pytest.mark.parametrize("step", [STEPS[0], STEPS[-1]], ids=lambda step: step.slug)  # any maximum is followed, or some
 def test_logits_of_all_kinds_in_the_same_tiles(step: Iteration, fill: Fill) -> None:
     require_right(step, (1, LENGTH, 1), 2, fill=fill)
 

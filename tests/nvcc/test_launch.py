@@ -1,6 +1,6 @@
 """The launcher, with a CUDA runtime that prints what it is asked for instead of a GPU.
 
-Why: nothing here has a GPU, and no kernel has a cluster yet: what `launch.cpp` hands to the runtime is looked at.
+Why: nothing here has a GPU: what `launch.cpp` asks of the runtime and hands to it is looked at.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from tests.nvcc.conftest import cuda_root
 
 pytestmark = pytest.mark.nvcc
 
+LAUNCHED = 12  # lines about launches
 NOTHING = "(nil)"  # a null pointer as printf of glibc has it
+INVALID_VALUE, INVALID_CLUSTER_SIZE = 1, 912  # cudaError_t
 RUNTIME = r"""
 #include <cstdio>
 #include <cuda_runtime_api.h>
@@ -31,7 +33,7 @@ const char flashladder_namespace[] = "flashladder_07", flashladder_arches[] = "s
 
 const char *cudaGetErrorName(cudaError_t) { return "name"; }
 const char *cudaGetErrorString(cudaError_t) { return "text"; }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { std::printf("error taken\n"); return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int device) {
     *value = what == cudaDevAttrComputeCapabilityMajor   ? CAPABILITY
              : what == cudaDevAttrComputeCapabilityMinor ? 5
@@ -61,6 +63,13 @@ cudaError_t cudaLibraryGetKernel(cudaKernel_t *, cudaLibrary_t, const char *name
 cudaError_t cudaLibraryUnload(cudaLibrary_t) { return cudaSuccess; }
 cudaError_t cudaGetDevice(int *device) { *device = 0; return cudaSuccess; }
 cudaError_t cudaSetDevice(int device) { std::printf("device %d\n", device); return cudaSuccess; }
+cudaError_t cudaOccupancyMaxActiveClusters(int *found, const void *, const cudaLaunchConfig_t *asked) {
+    const auto &cluster = asked->attrs[0].val.clusterDim;
+    std::printf("clusters of %u %u %u of %u threads and %zu bytes, %u attribute\n", cluster.x, cluster.y, cluster.z,
+                asked->blockDim.x, asked->dynamicSmemBytes, asked->numAttrs);
+    *found = 100 / static_cast<int>(cluster.x);
+    return static_cast<cudaError_t>(REFUSES);
+}
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *found, const void *, void **parameters) {
     std::printf("grid %u %u %u block %u shared %zu stream %p argument %d attributes %u", found->gridDim.x,
                 found->gridDim.y, found->gridDim.z, found->blockDim.x, found->dynamicSmemBytes,
@@ -81,6 +90,10 @@ int main() {
         launch(flashladder_kernels[0], Launch(43, {6, 3, 5}, {1, 3, 1}), 1, reinterpret_cast<void *>(7));
         for (const unsigned int tiles : {9u, 4u, 3u})
             launch(flashladder_kernels[0], Launch(44, {tiles, 2, 1}, {1, 1, 1}, true), 1, nullptr);
+        const Device device = device_for(flashladder_kernels[0], 1);
+        for (const int ctas : {2, 8, 2})
+            std::printf("%d of %d: %d\n", ctas, device.multiprocessors, device.clusters_at_once(ctas));
+        std::printf("2 again: %d\n", device_for(flashladder_kernels[0], 1).clusters_at_once(2));
     } catch (const std::exception &error) {
         std::printf("%s\n", error.what());
     }
@@ -88,7 +101,7 @@ int main() {
 """
 
 
-def said(folder: Path, capability: int, least: int = 80, *, alone: bool = False) -> list[str]:
+def said(folder: Path, capability: int, least: int = 80, *, alone: bool = False, refuses: int = 0) -> list[str]:
     """What the runtime of a GPU of compute capability N.5 is asked for, or the launcher's error."""
     try:
         compiler = host_compiler()
@@ -96,14 +109,14 @@ def said(folder: Path, capability: int, least: int = 80, *, alone: bool = False)
         pytest.skip(str(error))
     (folder / "main.cpp").write_text("#include <stdexcept>\n" + RUNTIME, encoding="utf-8")
     includes = [f"-I{KERNELS}", "-isystem", str(cuda_root() / "include"), f"-DCAPABILITY={capability}"]
-    includes += [f"-DLEAST={least}", f"-DALONE={int(alone)}"]
+    includes += [f"-DLEAST={least}", f"-DALONE={int(alone)}", f"-DREFUSES={refuses}"]
     sources = [str(folder / "main.cpp"), str(KERNELS / "host" / "launch.cpp")]
     subprocess.run([str(compiler), "-std=c++17", *includes, *sources, "-o", str(folder / "program")], check=True)
     return subprocess.run([str(folder / "program")], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def test_the_runtime_gets_the_launch_as_it_was_planned(tmp_path: Path) -> None:
-    assert said(tmp_path, 9) == [
+    assert said(tmp_path, 9)[:LAUNCHED] == [
         "device 1",
         "kernel flash_fwd_kernel",
         "shared memory 4096 on 1",
@@ -119,6 +132,41 @@ def test_the_runtime_gets_the_launch_as_it_was_planned(tmp_path: Path) -> None:
     ]
 
 
+def test_how_many_clusters_run_at_once_is_asked_once_a_size(tmp_path: Path) -> None:
+    assert said(tmp_path, 9)[LAUNCHED:] == [
+        "device 1",
+        "clusters of 2 1 1 of 96 threads and 4096 bytes, 1 attribute",
+        "2 of 4: 50",
+        "clusters of 8 1 1 of 96 threads and 4096 bytes, 1 attribute",
+        "8 of 4: 12",
+        "2 of 4: 50",
+        "device 1",
+        "2 again: 50",
+    ]
+
+
+def test_a_device_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+    assert said(tmp_path, 9, refuses=INVALID_VALUE)[-1] == (
+        "flashladder_07: asking how many clusters run at once failed: name (text)"
+    )
+
+
+def test_a_slice_of_a_gpu_that_is_too_small_for_any_cluster_has_none(tmp_path: Path) -> None:
+    """The driver then refuses the size; no error is left behind for the next call of anybody."""
+    assert said(tmp_path, 9, refuses=INVALID_CLUSTER_SIZE)[LAUNCHED:] == [
+        "device 1",
+        "clusters of 2 1 1 of 96 threads and 4096 bytes, 1 attribute",
+        "error taken",
+        "2 of 4: 0",
+        "clusters of 8 1 1 of 96 threads and 4096 bytes, 1 attribute",
+        "error taken",
+        "8 of 4: 0",
+        "2 of 4: 0",
+        "device 1",
+        "2 again: 0",
+    ]
+
+
 def test_a_gpu_that_is_too_old_is_named(tmp_path: Path) -> None:
     assert said(tmp_path, 7) == [
         "device 1",
@@ -131,4 +179,4 @@ def test_code_for_one_capability_is_refused_by_every_other_one(tmp_path: Path) -
         assert said(tmp_path, capability, 95, alone=True)[1:] == [
             f"flashladder_07: q: expected a GPU of compute capability 9.5, no other, found sm_{capability}5 ()",
         ]
-    assert len(said(tmp_path, 9, 95, alone=True)) == 12
+    assert len(said(tmp_path, 9, 95, alone=True)) == LAUNCHED + 8

@@ -67,69 +67,69 @@ def test_what_the_page_types_works_and_the_wheel_is_called(checkout: Path) -> No
 
 
 def require_callable(checkout: Path) -> None:
-    assert "build-iteration-28 -> A warp per row" in ran(checkout, "-m", "nox", "-l")
-    rows = invoke(checkout, "ptxas", "28", "--configs", "a100", "--arch", "sm_90", "--json")
+    assert "build-iteration-29 -> A warp per row" in ran(checkout, "-m", "nox", "-l")
+    rows = invoke(checkout, "ptxas", "29", "--configs", "a100", "--arch", "sm_90", "--json")
     assert {row["arch"] for row in json.loads(rows)} == {"sm_90"}
-    (wheel,) = (checkout / "build" / "iteration_28" / "sm_80").glob("flashladder_28-*.whl")
+    (wheel,) = (checkout / "build" / "iteration_29" / "sm_80").glob("flashladder_29-*.whl")
     site = checkout / "site"
     shutil.unpack_archive(wheel, site, "zip")
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import torch, flashladder\n"
         "for length in (64, 63):\n"
         "    q = torch.zeros(1, length, 3, 128, dtype=torch.float16)\n"
-        "    try: flashladder.forward(q, q, q, iteration=28)\n"
+        "    try: flashladder.forward(q, q, q, iteration=29)\n"
         "    except Exception as error: print(error)"
     )
     said = ran(checkout, "-c", program, str(site))
-    assert "flashladder_28: q: expected a CUDA tensor" in said
-    assert "flashladder_28: q: expected seq_len divisible by B_r = 4, found 63" in said
+    assert "flashladder_29: q: expected a CUDA tensor" in said
+    assert "flashladder_29: q: expected seq_len divisible by B_r = 4, found 63" in said
 
 
 def test_it_shares_no_configuration_and_no_claim_with_the_other_family(checkout: Path) -> None:
     program = (
         "from flashladder.ladder.iteration import claim_configs, load_iteration as load\n"
         "from flashladder.ladder.selection import select_configs as chosen\n"
-        "both = [{type(one).__name__ for one in chosen(load(n), 'prog-all')} for n in (16, 28)]\n"
-        "print(both, claim_configs(load(28))[1])"
+        "both = [{type(one).__name__ for one in chosen(load(n), 'prog-all')} for n in (16, 29)]\n"
+        "print(both, claim_configs(load(29))[1])"
     )
     assert ran(checkout, "-c", program).strip() == "[{'AmpereConfig'}, {'RowConfig'}] None"
-    own = checkout / "iterations" / "28_rows.yaml"
+    own = checkout / "iterations" / "29_rows.yaml"
     before = own.read_text(encoding="utf-8")
     own.write_text(before + "expect:\n  sass: {IADD3: {falls: 0.5}}\n", encoding="utf-8")
     try:
         said = invoke(checkout, "list", code=2)
     finally:
         own.write_text(before, encoding="utf-8")
-    assert "iterations/28_rows.yaml:13: a claim against a parent that does not exist" in said
+    assert "iterations/29_rows.yaml:13: a claim against a parent that does not exist" in said
 
 
 def test_it_is_not_run_where_it_cannot(checkout: Path) -> None:
     program = (
         "from flashladder.ladder.iteration import runnable\n"
-        "print(runnable([16, 28], 'sm_90'), runnable([16, 28], 'sm_100a'))"
+        "print(runnable([16, 29], 'sm_90'), runnable([16, 29], 'sm_100a'))"
     )
     assert ran(checkout, "-c", program).splitlines() == [
-        "iteration 28: not run here: needs compute capability 10.0 or later", "[16] [16, 28]",
+        "iteration 29: not run here: needs compute capability 10.0 or later", "[16] [16, 29]",
     ]  # fmt: skip
 
 
 def require_locked(checkout: Path) -> None:
     locks = {path.stem: json.loads(path.read_text()) for path in (checkout / "results" / "locks").glob("*.json")}
-    assert [arch for arch in sorted(locks) if "28" in locks[arch]["iterations"]] == ["sm_80", "sm_90"]
-    assert set(locks["sm_80"]["iterations"]["28"]["kernels"]) == {
+    assert [arch for arch in sorted(locks) if "29" in locks[arch]["iterations"]] == ["sm_80", "sm_90"]
+    assert set(locks["sm_80"]["iterations"]["29"]["kernels"]) == {
         f"({dtype}, 128, {rows}): warp_per_row" for dtype in ("FP16", "BF16") for rows in (4, 8)
     }
-    assert "holds  iteration 8" in ran(checkout, "-m", "flashladder.lock.code_claims", "8", "28")
+    assert "holds  iteration 8" in ran(checkout, "-m", "flashladder.lock.code_claims", "8", "29")
 
 
 def require_reported(checkout: Path) -> None:
     row = next(
-        line for line in (checkout / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 28 ")
+        line for line in (checkout / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 29 ")
     )
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1] == "A warp per row"
     assert set(cells[2:]) == {"–", "not run here"}
-    assert "Iteration 28: not run here: needs compute capability 10.0 or later." in (checkout / "README.md").read_text()
+    assert "Iteration 29: not run here: needs compute capability 10.0 or later." in (checkout / "README.md").read_text()
 
 
 def test_a_broken_family_is_one_line(checkout: Path) -> None:
@@ -151,13 +151,13 @@ def test_a_broken_family_is_one_line(checkout: Path) -> None:
 
 
 def test_a_file_of_no_family_is_one_line(checkout: Path) -> None:
-    other = checkout / "iterations" / "29_other.yaml"
-    other.write_text((FILES / "28_rows.yaml").read_text().replace("28", "29").replace("family: rows", "family: row"))
+    other = checkout / "iterations" / "30_other.yaml"
+    other.write_text((FILES / "29_rows.yaml").read_text().replace("29", "30").replace("family: rows", "family: row"))
     try:
         said = invoke(checkout, "list", code=2)
     finally:
         other.unlink()
     assert said == (
-        "error: iterations/29_other.yaml:3: no such family of kernels: expected ampere or hopper or rows, found 'row'; "
+        "error: iterations/30_other.yaml:3: no such family of kernels: expected ampere or hopper or rows, found 'row'; "
         "did you mean 'rows'?\n"
     )

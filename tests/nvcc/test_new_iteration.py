@@ -30,18 +30,18 @@ def test_ten_steps_make_an_iteration(tmp_path: Path) -> None:
     before = locked(root)
     for step in STEPS:
         pages.run(step, root, checkouts.environment(root, ROOT))
-    assert "build-iteration-28 -> An epilogue of its own" in checkouts.ran(root, ROOT, "-m", "nox", "-l").stdout
+    assert "build-iteration-29 -> An epilogue of its own" in checkouts.ran(root, ROOT, "-m", "nox", "-l").stdout
     require_callable(root)
     after = locked(root)
-    assert hashes(after["28"]) == hashes(before["19"])
+    assert hashes(after["29"]) == hashes(before["19"])
     row = next(
-        line for line in (root / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 28 ")
+        line for line in (root / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 29 ")
     )
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1] == "An epilogue of its own"
     assert set(cells[2:]) == {"–"}, "not measured, not published"
     table = (root / "results" / "report" / "progression.md").read_text(encoding="utf-8")
-    row = next(line for line in table.splitlines() if line.startswith("| 28 "))
+    row = next(line for line in table.splitlines() if line.startswith("| 29 "))
     assert [cell.strip() for cell in row.strip("|").split("|")][-2:] == ["255", "8"]  # the H200's, as iteration 19
 
 
@@ -65,17 +65,17 @@ def hashes(iteration: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:
 
 def require_callable(root: Path) -> None:
     """The wheel that step 8 built knows its operator."""
-    (wheel,) = (root / "build" / "iteration_28" / "sm_80").glob("flashladder_28-*.whl")
+    (wheel,) = (root / "build" / "iteration_29" / "sm_80").glob("flashladder_29-*.whl")
     site = root / "site"
     shutil.unpack_archive(wheel, site, "zip")
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import torch, flashladder\n"
         "q = torch.zeros(1, 128, 16, 128, dtype=torch.float16)\n"
-        "try: flashladder.forward(q, q, q, iteration=28)\n"
+        "try: flashladder.forward(q, q, q, iteration=29)\n"
         "except Exception as error: print(error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(site)], env=os.environ | checkouts.environment(root, ROOT),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert "flashladder_28: q: expected a CUDA tensor" in done.stdout
+    assert "flashladder_29: q: expected a CUDA tensor" in done.stdout

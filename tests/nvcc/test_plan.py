@@ -5,6 +5,7 @@ Why: the emulator runs what `Family.launch` says, a GPU what `plan.cpp` says; he
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 import json
@@ -22,6 +23,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.families.ampere import FAMILY as AMPERE
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.families.hopper.config import HopperConfig
+from flashladder.ladder.families.hopper.launch import clusters_at_once
 from flashladder.ladder.family import Family, Launch
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS
@@ -32,7 +34,9 @@ from tests.nvcc.row_family import rows
 pytestmark = pytest.mark.nvcc
 
 PERSISTENT = HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240, overlap=True, persistent=True)
+SPLIT = replace(PERSISTENT, B_c=128, flattened=True, split=True)
 MOST_TILES = 1 << 30
+H200 = 132  # multiprocessors
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float16]]"
 
 PROGRAM = r"""
@@ -110,28 +114,30 @@ cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char *cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
 }
 
-// A problem is `numbers` numbers; each is planned twice, and a line of what was handed over follows.
+// A problem is `numbers` numbers, the last of them a device: multiprocessors, and clusters of 2 to 8 CTAs at once.
+// Each is planned twice, and a line of what was handed over follows.
 int main(int argc, char **argv) {
-    constexpr int numbers = 25;
+    constexpr int numbers = 34;
     for (int at = 1; at + numbers <= argc; at += numbers) {
         long long n[numbers];
         for (int i = 0; i < numbers; ++i)
             n[i] = std::atoll(argv[at + i]);
         const auto view = [&](int i) { return View{reinterpret_cast<void *>(n[i]), n[i + 1], n[i + 2], n[i + 3]}; };
         const auto own = [&](int i) { return static_cast<int>(n[21 + i]); };
-        const KernelRow row{"",      n[24] ? "bf16" : "fp16", static_cast<int>(n[0]),
+        const KernelRow row{"",      n[25] ? "bf16" : "fp16", static_cast<int>(n[0]),
                             static_cast<int>(n[1]), 128, 128, 0, 80, 0,
-                            nullptr, 0, 0, 0, {own(0), own(1), own(2), 0}};
+                            nullptr, 0, 0, 0, {own(0), own(1), own(2), own(3)}};
+        const Device device{static_cast<int>(n[26]), [&](int ctas) { return static_cast<int>(n[25 + ctas]); }};
         const Problem problem{view(2), view(6), view(10), view(14), n[18], n[19], n[20]};
         const int before = encoded;
         try {
-            plan(row, problem);
+            plan(row, problem, device);
         } catch (const std::exception &error) {
             std::printf("%s\n", error.what());
             return 3;
         }
         const int made = encoded - before;
-        const Launch found = plan(row, problem);
+        const Launch found = plan(row, problem, device);
         if (encoded != before + made)
             return 4;  // a map is kept
         std::printf("{\"encoded\": %d, \"grid\": [%u, %u, %u], \"cluster\": [%u, %u, %u], \"resident\": %s, ", made,
@@ -205,11 +211,12 @@ def program(folder: Path, plan: Path) -> Path:
     return made
 
 
-def words(family: Family, config: Any, given: Sequence[Array]) -> list[str]:
-    """A problem as the program takes it."""
+def words(family: Family, config: Any, given: Sequence[Array], multiprocessors: int = H200) -> list[str]:
+    """A problem as the program takes it, on a device of so many multiprocessors."""
     views = [number for one in given for number in (one.ctypes.data, one.strides[0], one.strides[1], one.strides[2])]
-    own = (*family.for_plan(None, config), 0, 0, 0)[:3]
-    numbers = (config.B_r, config.B_c, *views, *given[0].shape[:3], *own, config.dtype == "bf16")
+    own = (*family.for_plan(None, config), 0, 0, 0, 0)[:4]
+    device = (multiprocessors, *(clusters_at_once(parts, multiprocessors) for parts in range(2, 9)))
+    numbers = (config.B_r, config.B_c, *views, *given[0].shape[:3], *own, config.dtype == "bf16", *device)
     return [str(int(number)) for number in numbers]
 
 
@@ -231,6 +238,11 @@ def require_same(found: dict[str, Any], wanted: Launch) -> None:
     assert [handed[place] for place in counted] == [expected[place] for place in counted]
     assert not any(handed[len(expected) :])
     assert len(counted) > 100
+    require_same_extent(found, wanted)
+
+
+def require_same_extent(found: dict[str, Any], wanted: Launch) -> None:
+    """Grid, clusters, whether CTAs go on."""
     assert (tuple(found["grid"]), tuple(found["cluster"])) == (wanted.grid, wanted.cluster)
     assert found["resident"] == wanted.resident
 
@@ -241,16 +253,17 @@ def require_same(found: dict[str, Any], wanted: Launch) -> None:
         (AMPERE, KERNELS / AMPERE.plan, load_iteration(16).configs["rtx3090"], 0),
         (HOPPER, KERNELS / HOPPER.plan, HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240), 4),
         (HOPPER, KERNELS / HOPPER.plan, PERSISTENT, 4),
+        (HOPPER, KERNELS / HOPPER.plan, SPLIT, 4),
         (rows.FAMILY, Path(rows.__file__).with_name("plan.cpp"), rows.RowConfig("fp16", 8), 0),
     ],
-    ids=["ampere", "hopper", "persistent", "rows"],
+    ids=["ampere", "hopper", "persistent", "split", "rows"],
 )
 def test_both_sides_hand_over_the_same(tmp_path: Path, family: Family, plan: Path, config: Any, maps: int) -> None:
     problems = [tensors()] if config.multiples else [tensors(), ragged()]
     built = program(tmp_path, plan)
     for given in problems:
         (found,) = planned(built, [words(family, config, given)])
-        require_same(found, family.launch(config, given))
+        require_same(found, family.launch(config, given, H200))
         assert found["encoded"] == maps
 
 
@@ -283,7 +296,7 @@ def test_tensors_at_one_address_share_a_map_only_where_all_that_it_says_is_equal
     problems = at_one_address()
     found = planned(hopper, [words(HOPPER, config, given) for config, given in problems])
     for answer, (config, given) in zip(found, problems, strict=True):
-        require_same(answer, HOPPER.launch(config, given))
+        require_same(answer, HOPPER.launch(config, given, H200))
     assert [one["encoded"] for one in found] == [4, 4, 2, 2, 4, 4, 4, 4, 2, 0]
 
 
@@ -291,7 +304,7 @@ def test_a_thread_that_has_not_used_the_gpu_yet_is_given_a_context(hopper: Path)
     config, given = HopperConfig("fp16", 128, 128, 128, 2, 2, 2), tensors()
     line: list[str | Path] = [hopper, *words(HOPPER, config, given)]
     fresh = subprocess.run(line, capture_output=True, text=True, check=True, env={"FRESH_THREAD": "1"})
-    require_same(json.loads(fresh.stdout), HOPPER.launch(config, given))
+    require_same(json.loads(fresh.stdout), HOPPER.launch(config, given, H200))
 
 
 def test_maps_that_are_kept_do_not_grow_without_bound(hopper: Path) -> None:
@@ -312,10 +325,10 @@ def test_a_persistent_grid_is_all_tiles_and_each_warp_has_a_box_of_o(hopper: Pat
     found, other = planned(hopper, [words(HOPPER, config, given) for config in (PERSISTENT, once)])
     assert (found["grid"], found["resident"]) == ([3 * 3 * 2, 1, 1], True)
     assert (other["grid"], other["resident"]) == ([3, 3, 2], False)
-    for step, config, own in ((25, PERSISTENT, (64, 16, 1)), (24, once, (64, 64, 0))):
+    for step, config, own in ((25, PERSISTENT, (64, 16, 1, 0)), (24, once, (64, 64, 0, 0))):
         assert HOPPER.for_plan(load_iteration(step).parts, config) == own
     for config, answer in ((PERSISTENT, found), (once, other)):
-        require_same(answer, HOPPER.launch(config, given))
+        require_same(answer, HOPPER.launch(config, given, H200))
     maps = [
         [bytes.fromhex(one["bytes"])[at : at + MAP_BYTES] for at in range(0, 4 * MAP_BYTES, MAP_BYTES)]
         for one in (found, other)
@@ -323,9 +336,67 @@ def test_a_persistent_grid_is_all_tiles_and_each_warp_has_a_box_of_o(hopper: Pat
     assert [mine == others for mine, others in zip(*maps, strict=True)] == [True, True, True, False], "only O's"
 
 
+# Batch, positions and heads, multiprocessors, and how many CTAs then share a tile.
+SHARED = [
+    ((1, 1024, 8), H200, 2),  # 64 tiles of eight blocks
+    ((1, 1024, 9), H200, 1),  # 72 clusters of two would not all run at once
+    ((2, 1024, 4), H200, 2),
+    ((1, 1024, 8), 128, 2),
+    ((1, 1024, 8), 127, 1),
+    ((1, 512, 16), H200, 1),  # of four blocks two would be saved
+    ((1, 640, 1), H200, 1),
+    ((1, 641, 1), H200, 3),  # six: halves would save three
+    ((1, 1024, 1), H200, 4),
+    ((1, 1152, 1), H200, 3),  # four parts would leave three blocks in one of them, too
+    ((1, 1280, 1), H200, 5),
+    ((1, 1281, 1), H200, 4),  # of eleven blocks five parts have three at most, as four have
+    ((1, 1536, 1), H200, 6),
+    ((1, 1792, 1), H200, 7),
+    ((1, 2048, 1), H200, 4),  # sixteen clusters of six to eight would not; of five parts one has four blocks, too
+    ((1, 1920, 1), H200, 5),
+    ((1, 2176, 1), H200, 5),
+    ((1, 3200, 1), H200, 4),
+    ((1, 4096, 1), H200, 3),
+    ((1, 66 * 128, 1), H200, 2),
+    ((1, 66 * 128 + 1, 1), H200, 1),
+    ((1, 1024, 1), 15, 1),
+    ((1, 1024, 1), 16, 2),
+    ((1, 1024, 1), 31, 2),
+    ((16, 1024, 16), H200, 1),
+]
+
+
+def no_memory(shape: tuple[int, int, int]) -> list[Array]:
+    """Q, K, V and O, one element each."""
+    return [np.broadcast_to(np.float16(0), (*shape, 128))] * 4
+
+
+def test_both_sides_deal_the_blocks_of_a_tile_out_alike(hopper: Path) -> None:
+    problems = [(no_memory(shape), multiprocessors) for shape, multiprocessors, _ in SHARED]
+    found = planned(hopper, [words(HOPPER, SPLIT, given, count) for given, count in problems])
+    for answer, (given, count), (shape, _, parts) in zip(found, problems, SHARED, strict=True):
+        tiles = shape[0] * -(-shape[1] // 128) * shape[2]
+        assert (answer["grid"], answer["cluster"]) == ([tiles * parts, 1, 1], [parts, 1, 1]), (shape, count)
+        assert answer["resident"] == (parts == 1)
+        require_same_extent(answer, HOPPER.launch(SPLIT, given, count))
+
+
+def test_every_number_of_tiles_and_multiprocessors_is_dealt_out_alike(hopper: Path) -> None:
+    shapes = [(1, 128 * blocks - 5, heads) for blocks in range(1, 34) for heads in (1, 2, 3, 5)]
+    asked = [(no_memory(shape), count) for shape in shapes for count in (1, 16, 78, 114, H200)]
+    found = [
+        answer
+        for first in range(0, len(asked), 100)  # fewer maps than are kept
+        for answer in planned(hopper, [words(HOPPER, SPLIT, *one) for one in asked[first : first + 100]])
+    ]
+    assert {one["cluster"][0] for one in found} == set(range(1, 8))
+    for answer, (given, count) in zip(found, asked, strict=True):
+        require_same_extent(answer, HOPPER.launch(SPLIT, given, count))
+
+
 def test_more_tiles_than_a_cta_can_count_are_one_line(hopper: Path) -> None:
     line = words(HOPPER, PERSISTENT, tensors())
-    line[18:21] = [str(1 << 10), str(128 << 10), str(1 << 10)]  # samples, positions, heads
+    line[18:21] = [str(1 << 10), str(128 << 7), str(1 << 13)]  # samples, positions, heads
     (found,) = planned(hopper, [line])
     assert found["grid"] == [MOST_TILES, 1, 1]
     line[18] = str((1 << 10) + 1)
@@ -334,6 +405,29 @@ def test_more_tiles_than_a_cta_can_count_are_one_line(hopper: Path) -> None:
     assert done.stdout == (
         f"flashladder_20: q: expected at most {MOST_TILES} blocks of 128 rows of all heads and samples, "
         f"found {MOST_TILES + (1 << 20)}\n"
+    )
+
+
+def test_more_blocks_than_a_cta_can_count_are_one_line(hopper: Path) -> None:
+    """A CTA counts the blocks of K of all of its tiles."""
+    line = words(HOPPER, PERSISTENT, tensors())
+    longest = (1 << 31) - 1
+    heads = 1 << 14
+
+    def blocks(positions: int) -> int:
+        """Of K, for a multiprocessor."""
+        return -(-heads * -(-positions // PERSISTENT.B_r) // H200) * -(-positions // PERSISTENT.B_c)
+
+    positions = bisect_right(range(1 << 20), longest, key=blocks) - 1
+    assert blocks(positions) <= longest < blocks(positions + 1)
+    line[18:21] = ["1", str(positions), str(heads)]
+    assert planned(hopper, [line])[0]["grid"] == [heads * -(-positions // PERSISTENT.B_r), 1, 1]
+    line[19] = str(positions + 1)
+    done = subprocess.run([hopper, *line], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stdout == (
+        f"flashladder_20: q: expected at most {longest} blocks of K for one multiprocessor, "
+        f"found {blocks(positions + 1)}; give it fewer positions\n"
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+import sys
 import time
 from typing import Any, Literal
 
@@ -99,6 +100,7 @@ class Kernel:
         target: str | None = None,
         cluster: int | Sequence[int] | None = None,
         schedule: str | int = "together",
+        first: int | None = None,
     ) -> Result:
         """Runs the kernel on a grid and writes what it stored back into the arrays among `args`.
 
@@ -122,6 +124,7 @@ class Kernel:
             cluster: blocks of a cluster along x, y, z; None: what the kernel itself requires, else no clusters.
             schedule: the order of warps that could go on: all ``together``, the last one first and alone (``reverse``),
                 or by chance and alone, from a seed. A result that depends on it is wrong.
+            first: how many clusters (without them blocks) of the grid run, in the order of their numbers; None: all.
 
         Returns:
             How many blocks, slices and instructions ran, and for how long.
@@ -148,7 +151,7 @@ class Kernel:
         )
         data = pack(self.function, as_arrays(args, self.module.path), arrays.address_of, self.module.path)
         symbols = {**layout.symbols, **_allocate_globals(self.module, memory), **offsets(self.function)[0]}
-        ids = layout.block_ids()
+        ids = layout.block_ids()[: _count(first, self.module.path) * layout.cluster_size]
         size = layout.slice_size(budget, self.flow.peak)
         parts = [ids[first : first + size] for first in range(0, len(ids), size)]
         issued = 0
@@ -241,6 +244,16 @@ def _number(given: object, what: str, path: str) -> int:
     if not isinstance(given, int | np.integer):
         raise EmulationError("arguments", what, path=path, expected="a whole number", found=repr(given))
     return int(given)
+
+
+def _count(first: object, path: str) -> int:
+    """How many blocks, or clusters, run at most."""
+    if first is None:
+        return sys.maxsize
+    if isinstance(first, bool) or not isinstance(first, int | np.integer) or first < 1:
+        expected = "a whole number, 1 or more, or None"
+        raise EmulationError("arguments", "how many blocks run first", path=path, expected=expected, found=repr(first))
+    return int(first)
 
 
 def _observers(observers: object, path: str) -> tuple[Observer, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import re
 
 from flashladder.bench.references import BACKENDS, FA2
+from flashladder.check.soak.outcome import problems as soak_problems
 from flashladder.lock.refusal import find_locked
 from flashladder.lock.schema import LOCKS, LockFile, read_lock
 from flashladder.names import REGISTERS
@@ -31,6 +32,7 @@ from flashladder.results.schema import (
     Result,
     Sample,
     SecondOpinionResult,
+    SoakResult,
 )
 
 POWER_SHARE = 1.1  # of the limit, that a look may show: the driver averages
@@ -44,7 +46,9 @@ def problems(path: Path, result: AnyResult) -> list[str]:
     found = list(_times(timed)) if isinstance(timed, BenchResult) else []
     if isinstance(result, EnergyResult):
         found += _sustained(result)
-    found += _arms(result)
+    if isinstance(result, SoakResult):
+        found += _soaked(result)
+    found += _arms(timed)
     return [*found, *_as_locked(path, result)] if isinstance(result, Result) else found
 
 
@@ -119,6 +123,18 @@ def _sustained(result: EnergyResult) -> Iterator[str]:
         elif times and times[-1] - times[0] > run.seconds:
             yield f"{where}: looked at for {times[-1] - times[0]:.2f} s, expected at most {run.seconds:g}"
         yield from (f"{where}: {line}" for look in run.samples for line in _look(look, result.gpu))
+
+
+def _soaked(result: SoakResult) -> Iterator[str]:
+    """What went wrong, by the words of the command; launches that are faster than the GPU's peaks; kernels unknown."""
+    yield from soak_problems(result)
+    for far in result.far:
+        least, found = fastest_possible_us(far.shape, result.gpu.name), far.seconds * 1e6
+        if least is not None and found < least:
+            where = f"{far.kernel} at B={far.shape.batch}, S={far.shape.seq_len}"
+            yield f"{where}: {found:.1f} us is below the {least:.1f} us that the GPU's peaks allow"
+    named = {one.kernel for part in (result.cases, result.beside, result.hammered, result.far) for one in part}
+    yield from (f"kernel {key}: nothing describes it" for key in sorted(named - result.kernels.keys()))
 
 
 def _telemetry(group: Group, gpu: Gpu) -> Iterator[str]:

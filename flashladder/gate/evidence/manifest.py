@@ -11,18 +11,19 @@ Nothing to run here; `invoke gate` and `invoke verify` do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flashladder.cases.case import SEQ_LENS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
-from flashladder.gate.evidence import accuracy, proofs, timings
+from flashladder.gate.evidence import accuracy, proofs, soak, timings
 from flashladder.gpu.sanitize import TOOLS
 from flashladder.ladder import manifest
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import begun, load_all, load_iteration, load_runnable
 from flashladder.ladder.manifest import NAME, Manifest, load_manifest
 from flashladder.names import PUBLISHED_GPU
@@ -39,11 +40,11 @@ LADDERS = "timings of the ladder"  # in all lengths, by the manifest; a second r
 LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "tests": 1}  # files of any machine
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
     "h200": {
-        LADDERS: 8, "timings": 14, "accuracy": 2, "energy": 1,
-        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 1, "tests": 3, "seconds": 1,
-        "trials": 5, "emulator-cases": 1, "emulator-patterns": 1, "programs": 1,
+        LADDERS: 10, "timings": 16, "accuracy": 2, "energy": 2,
+        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 2, "soak": 1, "tests": 3, "seconds": 1,
+        "trials": 6, "cases": 2, "emulator-cases": 1, "emulator-patterns": 2, "programs": 1,
     },
-    "h100": {LADDERS: 4, "timings": 4, "accuracy": 1},
+    "h100": {LADDERS: 5, "timings": 5, "cases": 2, "accuracy": 1},
 }  # fmt: skip
 UNNAMED = {NAME, SEAL, SIGNATURE, machine.NAME}
 
@@ -107,6 +108,7 @@ _KINDS: tuple[tuple[type, Callable[[Path, Any], Iterator[str]]], ...] = (
     (manifest.Trials, proofs.trials),
     (manifest.Rates, proofs.rates),
     (manifest.Energy, proofs.energy),
+    (manifest.Soak, soak.problems),
     (manifest.Accuracy, accuracy.problems),
 )
 
@@ -122,7 +124,8 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     held = owed.files.values()
     asked = {number for one in held if (of := getattr(one, "of", None)) is not None for number in of.iterations}
     every = {iteration.number: iteration for iteration in begun(load_runnable(gpu.arch), {1} | asked)}
-    yield from _measured_after_all(asked)
+    timed_of = (one.of for one in held if isinstance(one, manifest.Timings) and one.of is not None)
+    yield from _measured_after_all({number for of in timed_of for number in of.iterations})
     yield from _too_few(owed)
     ladders = [one for one in held if isinstance(one, manifest.Timings) and one.of and one.purpose == "report"]
     configs = {PUBLISHED_GPU, "h200" if gpu.arch == "sm_90" else owed.machine}
@@ -131,31 +134,52 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     if not whole:
         yield f"expected timings of the ladder in the configurations {', '.join(sorted(configs))}, found none"
     beside = {n for *_, numbers in timed for n in numbers} - {n for one in whole if one.of for n in one.of.iterations}
-    yield from _lacks("timings", [one.of for one in whole], set(every) - beside, set(DTYPES))
+    published = {number for number in every if number <= N_ITERATIONS}
+    of_published = [one.of for one in whole if one.of and published & set(one.of.iterations)]
+    yield from _lacks("timings", of_published, published - beside, set(DTYPES))
+    yield from _lacks_together("timings", [one.of for one in whole if one.of], set(every) - beside, set(DTYPES))
+    yield from _lacks_of_tables(owed, configs, set(every))
+    for one in ladders:
+        yield from _lacks_of_grid(one)
     for one in whole:
         yield from (f"timings: S={n}: is not asked for" for n in SEQ_LENS if n not in one.seq_lens)
         if min(one.pairs, one.min_pairs) < LEAST_PAIRS:
             yield f"timings: expected at least {LEAST_PAIRS} pairs, found {one.pairs}, {one.min_pairs} that count"
-    cases = [one for one in held if isinstance(one, manifest.Cases)]
-    if not any("prog" in one.of.configs for one in cases):
-        yield "expected cases of all configurations of the ladder (prog), found none"
-    for proof in (one for one in held if isinstance(one, manifest.Cases | manifest.Sanitizers)):
-        yield from _lacks(proof.holds, [proof.of], set(every), set(DTYPES))
-        if isinstance(proof, manifest.Cases) and proof.repeats < LEAST_REPEATS:
-            yield f"cases: expected at least {LEAST_REPEATS} runs that agree, found {proof.repeats}"
-        if isinstance(proof, manifest.Sanitizers):
-            yield from (f"sanitizers: {tool} is not asked for" for tool in TOOLS if tool not in proof.tools)
+    others = {number for one in held if not isinstance(one, manifest.Cases) for number in _asked_of(one)}
+    proofs_of = [one for one in held if isinstance(one, manifest.Cases | manifest.Sanitizers)]
+    yield from _proofs(proofs_of, set(every), others & {one.number for one in load_all()})
     for errors in (one for one in held if isinstance(one, manifest.Accuracy)):
         yield from _too_few_errors(errors, set(every))
     for read in (one for one in held if isinstance(one, manifest.Counters)):
         yield from _lacks(read.holds, [read.of], set(every), {DTYPES[0]})
 
 
+def _proofs(held: Sequence[manifest.Cases | manifest.Sanitizers], every: set[int], others: set[int]) -> Iterator[str]:
+    """What cases and sanitizers must be asked of, and are not; `others`: steps of other files."""
+    cases = [one for one in held if isinstance(one, manifest.Cases)]
+    if not cases or any("prog" not in one.of.configs for one in cases):
+        yield "expected cases of all configurations of the ladder (prog), found none"
+    yield from _lacks_together("cases", [one.of for one in cases], every | others, set(DTYPES))
+    for proof in held:
+        if isinstance(proof, manifest.Sanitizers):
+            yield from _lacks(proof.holds, [proof.of], every, set(DTYPES))
+            yield from (f"sanitizers: {tool} is not asked for" for tool in TOOLS if tool not in proof.tools)
+        elif proof.repeats < LEAST_REPEATS:
+            yield f"cases: expected at least {LEAST_REPEATS} runs that agree, found {proof.repeats}"
+
+
+def _asked_of(one: Any) -> set[int]:
+    """Iterations that a file is asked for."""
+    of = getattr(one, "of", None)
+    return set(of.iterations if of is not None else getattr(one, "iterations", ()))
+
+
 def _measured_after_all(asked: set[int]) -> Iterator[str]:
-    """Steps of which a file is asked for, though they say why there is none."""
+    """Steps of which timings are asked for, though they say why there are none."""
     for step in map(load_iteration, sorted(asked & {one.number for one in load_all()})):
         if step.unmeasured:
-            yield f"iteration {step.number} is asked for: expected no 'unmeasured' in {relative(step.path)}, found one"
+            told = f"expected no 'unmeasured' in {relative(step.path)}, found one"
+            yield f"timings of iteration {step.number} are asked for: {told}"
 
 
 def _timed_in(of: manifest.Kernels, configs: set[str]) -> set[int]:
@@ -180,18 +204,47 @@ def _too_few_errors(errors: manifest.Accuracy, numbers: set[int]) -> Iterator[st
 
 
 def _too_few(owed: Manifest) -> Iterator[str]:
-    """Kinds of which the manifest names fewer files than the machine is known to have."""
+    """Kinds of which the manifest names fewer files than the machine is known to have; soaks that ask for little."""
     found: Counter[str] = Counter(one.holds for one in owed.files.values())
     found[LADDERS] = sum(
         isinstance(one, manifest.Timings) and one.of is not None and one.purpose == "report"
         for one in owed.files.values()
     )
+    for one in owed.files.values():
+        yield from soak.too_little(one) if isinstance(one, manifest.Soak) else ()
     for kind, least in {**LEAST, **MORE.get(owed.machine, {})}.items():
         if found[kind] < least:
             yield f"{kind}: expected at least {least} files that hold them, found {found[kind]}"
 
 
-def _lacks(what: str, given: list[manifest.Kernels | None], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
+def _lacks_of_tables(owed: Manifest, configs: set[str], every: set[int]) -> Iterator[str]:
+    """Steps that no file of the ladder's tables is asked for: a sweep beside it keeps none of them in a table."""
+    tables = [
+        one.of
+        for name, one in owed.files.items()
+        if name.startswith("bench") and isinstance(one, manifest.Timings) and one.of and one.purpose == "report"
+    ]
+    asked = {number for of in tables for number in _timed_in(of, configs)}
+    missing = every - asked if tables else set()
+    yield from (f"timings in the ladder's tables: iteration {one} is not asked for" for one in sorted(missing))
+
+
+def _lacks_of_grid(one: manifest.Timings) -> Iterator[str]:
+    """Iterations of a sweep's grid that the file of it is not asked for."""
+    if one.of is not None and one.grid is not None:
+        due = {cell.iteration.number for cell in load_grid(one.grid).cells} - set(one.of.iterations)
+        yield from (f"timings: iteration {number} of the grid {one.grid} is not asked for" for number in sorted(due))
+
+
+def _lacks_together(what: str, given: Sequence[manifest.Kernels], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
+    """Iterations that none of the files asks for, where a step may have one of its own; dtypes of each file."""
+    missing = numbers - {number for of in given for number in of.iterations} if given else set()
+    yield from (f"{what}: iteration {one} is not asked for" for one in sorted(missing))
+    for of in given:
+        yield from (f"{what}: {one} is not asked for" for one in sorted(dtypes - set(of.dtypes)))
+
+
+def _lacks(what: str, given: Sequence[manifest.Kernels | None], numbers: set[int], dtypes: set[str]) -> Iterator[str]:
     """Iterations that no file asks for, or one that asks for a part of the published or of the later steps; dtypes."""
     asked = [of for of in given if of is not None]
     families: dict[tuple[str, bool], set[int]] = {}

@@ -19,6 +19,7 @@ from flashladder.gate.evidence.inside import POWER_SHARE
 from flashladder.gate.evidence.timings import keys, shape_at
 from flashladder.ladder import manifest
 from flashladder.ladder.config import D_HEAD, KernelConfig
+from flashladder.ladder.iteration import load_iteration
 from flashladder.results.derive import fastest_possible_us
 from flashladder.results.files import load_as, read_json
 from flashladder.results.schema import (
@@ -31,6 +32,7 @@ from flashladder.results.schema import (
     SanitizerResult,
     SecondOpinionResult,
     Shape,
+    SoakResult,
 )
 
 ALIKE = 1.5  # times: mean power by the energy counter against looks, which the driver averages over a second
@@ -45,7 +47,12 @@ _PROGRAMS = re.compile(r"^(\d+) programs, (\d+) of them bit by bit, (\d+) differ
 def check(path: Path, spec: manifest.Cases) -> Iterator[str]:
     """Every kernel with every case, in the shape that its name says, within bounds that follow from the rule."""
     result = load_as(path, CheckResult)
-    yield from _kernels(result.kernels, spec.of)
+    yield from same_kernels(result.kernels, spec.of)
+    yield from every_case(result, spec)
+
+
+def every_case(result: CheckResult | SoakResult, spec: manifest.EveryCase) -> Iterator[str]:
+    """Cases that are missing, unknown or not as they must be."""
     by_kernel: dict[str, list[CaseResult]] = {}
     for case in result.cases:
         by_kernel.setdefault(case.kernel, []).append(case)
@@ -53,12 +60,15 @@ def check(path: Path, spec: manifest.Cases) -> Iterator[str]:
         config = KernelConfig.parse(kernel.config)
         due = {case.name: case.shape for case in cases_for(config)}
         found = Counter(case.case for case in by_kernel.get(key, ()))
-        asked = spec.cases + (0 if config.multiples else spec.ragged)
+        asked = spec.cases + (0 if config.multiples else spec.ragged) + (spec.few if config.few_tiles else 0)
         if len(due) != asked:
             yield f"{key}: expected {asked} cases, the checker makes {len(due)}"
         yield from (f"{key}: case {name}: expected once, found {found[name]}" for name in due if found[name] != 1)
         yield from (f"{key}: case {name}: unknown" for name in found if name not in due)
+        any_stride = not load_iteration(kernel.iteration).row_stride
         for case in by_kernel.get(key, ()):
+            if any_stride and case.status == "not_applicable":
+                yield f"{key}: case {case.case}: was refused, expected pass: it takes any row stride"
             yield from (f"{key}: case {case.case}: {line}" for line in _case(case, due.get(case.case), spec.repeats))
 
 
@@ -79,7 +89,8 @@ def _shape(shape: Shape) -> str:
     return f"{shape.batch}x{shape.seq_len}x{shape.n_heads}x{shape.d_head}"
 
 
-def _kernels(found: Mapping[str, Kernel], of: manifest.Kernels) -> Iterator[str]:
+def same_kernels(found: Mapping[str, Kernel], of: manifest.Kernels) -> Iterator[str]:
+    """Kernels that are missing, or too many."""
     due = [key for key, _ in keys(of)]
     yield from (f"kernel {key}: is missing" for key in due if key not in found)
     yield from (f"kernel {key}: is not in the manifest" for key in found if key not in due)
@@ -88,7 +99,7 @@ def _kernels(found: Mapping[str, Kernel], of: manifest.Kernels) -> Iterator[str]
 def sanitizers(path: Path, spec: manifest.Sanitizers) -> Iterator[str]:
     """Every tool over every kernel, as many launches as kernels."""
     result = load_as(path, SanitizerResult)
-    yield from _kernels(result.kernels, spec.of)
+    yield from same_kernels(result.kernels, spec.of)
     ran = Counter(finding.tool for finding in result.findings)
     yield from (f"tool {tool}: expected once, found {ran[tool]}" for tool in spec.tools if ran[tool] != 1)
     launches = len(keys(spec.of))
@@ -101,7 +112,7 @@ def sanitizers(path: Path, spec: manifest.Sanitizers) -> Iterator[str]:
 def counters(path: Path, spec: manifest.Counters) -> Iterator[str]:
     """Every counter of every kernel, at the shape that the peers were read at."""
     result = load_as(path, CounterResult)
-    yield from _kernels(result.kernels, spec.of)
+    yield from same_kernels(result.kernels, spec.of)
     shape = Shape(batch=1, seq_len=spec.seq_len, n_heads=N_HEADS, d_head=D_HEAD)
     if result.shape != shape:
         yield f"expected the shape {_shape(shape)}, found {_shape(result.shape)}"
@@ -114,11 +125,12 @@ def counters(path: Path, spec: manifest.Counters) -> Iterator[str]:
 def opinions(path: Path, spec: manifest.Opinions) -> Iterator[str]:
     """Every tool's samples of every subject at every length."""
     result = load_as(path, SecondOpinionResult)
-    yield from _kernels(result.kernels, spec.of)
+    yield from same_kernels(result.kernels, spec.of)
     made = {(str(one.method), str(one.dtype), one.shape): one for one in result.opinions}
     for method, least in spec.samples.items():
         for seq_len in spec.seq_lens:
-            for key, dtype in [*keys(spec.of), *(("fa2", dtype) for dtype in spec.of.dtypes)]:
+            others = [(name, dtype) for name in ("fa2", *spec.references) for dtype in spec.of.dtypes]
+            for key, dtype in [*keys(spec.of), *others]:
                 opinion = made.get((method, dtype, shape_at(seq_len)))
                 timings = opinion.of(key) if opinion else None
                 n = len(timings.us) if timings else 0
@@ -188,7 +200,7 @@ def trials(path: Path, spec: manifest.Trials) -> Iterator[str]:
 def energy(path: Path, spec: manifest.Energy) -> Iterator[str]:
     """Every turn of every kernel and reference at every length, long enough and within the card's limits."""
     result = load_as(path, EnergyResult)
-    yield from _kernels(result.kernels, spec.of)
+    yield from same_kernels(result.kernels, spec.of)
     others = ("fa2", *spec.references)
     subjects = [*keys(spec.of), *((name, dtype) for name in others for dtype in spec.of.dtypes)]
     due = {

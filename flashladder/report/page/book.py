@@ -10,8 +10,9 @@ from functools import cached_property
 from pathlib import Path
 
 from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
+from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import ROOT
-from flashladder.report.data import HEADLINE_LENGTH, Ladder, bench_files, other_runs
+from flashladder.report.data import Ladder, bench_files, other_runs
 from flashladder.report.page.figure import Drawn
 from flashladder.report.page.records import Records
 from flashladder.report.tables import plain

@@ -15,8 +15,8 @@ import statistics
 from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_iteration
-from flashladder.names import LDSM, WAVEFRONTS
-from flashladder.report.data import HEADLINE_LENGTH, Ladder
+from flashladder.names import HEADLINE_LENGTH, LDSM, WAVEFRONTS
+from flashladder.report.data import Ladder
 from flashladder.report.reasons.counts import locked
 from flashladder.report.reasons.guarded import Contradicted
 from flashladder.report.reasons.rates import MMA_FLOPS, SCHEDULERS, documented_rate, mma_issue, tensor_rate
@@ -144,7 +144,7 @@ class Loads:
         speeds = Speeds(self.ladder, self.number)
         if gpu in self.ladder.published.gpus:
             return self.ladder.published.tflops(of, gpu, "seq4096")
-        fa2 = speeds.machine.fa2("fp16")
-        if fa2 is None:
+        row = next(row for row in self.ladder.rows(speeds.machine, "fp16") if row.iteration.number == of)
+        if row.tflops is None:
             raise FlashladderError("FA2 was not timed", found=gpu)
-        return speeds.pct(gpu, of) / 100 * fa2[1]
+        return row.tflops

@@ -15,9 +15,9 @@ from flashladder.columns import csv_records
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.iteration import load_iteration
-from flashladder.names import PUBLISHED_GPU
+from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.report.data import HEADLINE_LENGTH, Ladder, Machine
+from flashladder.report.data import Ladder, Machine
 from flashladder.report.reasons.guarded import Change, Contradicted
 from flashladder.report.tables import headline_machine
 from flashladder.report.variants.worth import BOTH

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from flashladder.arguments import Parser, named, result_file
 from flashladder.files import write_atomic
+from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import BUILD
-from flashladder.report.data import HEADLINE_LENGTH
 from flashladder.report.tables import plain
 from flashladder.report.variants.plot import Label, render
 from flashladder.report.variants.tables import ablation_markdown, to_csv, toolchain_markdown

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 import math
 
 import numpy as np
@@ -114,9 +115,10 @@ def _compared(result: BenchResult) -> Iterator[Comparison]:
     measured = {cell: joined(parts) for cell, parts in by_cell(result.groups).items()}
     cells = {_key(cell): cell for cell in result.sweep.planned if cell.subject not in BACKENDS}
     failures = {failure.address: failure for failure in result.sweep.failures}
+    base_configs = cache(_base_configs)  # each is asked at every length, and the ladder's files are listed each time
     for key, cell in cells.items():
         subject = parse_subject(cell.subject, cell.toolchain)
-        for config in _base_configs(subject, cell.config) if subject.variant else ():
+        for config in base_configs(subject, cell.config) if subject.variant else ():
             base = (
                 Subject(subject.number) if not subject.cuda else Subject(subject.number, subject.sign, subject.change)
             )

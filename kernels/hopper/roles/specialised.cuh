@@ -37,15 +37,15 @@ struct Specialised {
             cta.load_q(tile, q_next);
             q_next.next();
 #pragma unroll 1
-            for (int i = 0; i < cta.args.n_kv_blocks; ++i) {
+            for (int i = cta.visits().first; i < cta.visits().end; ++i) {
                 cta.load_k(tile, i, k_next);
                 k_next.next();
-                if (i > 0) {
+                if (i > cta.visits().first) {
                     cta.load_v(tile, i - 1, v_next);
                     v_next.next();
                 }
             }
-            cta.load_v(tile, cta.args.n_kv_blocks - 1, v_next);
+            cta.load_v(tile, cta.visits().end - 1, v_next);
             v_next.next();
         }
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 import sys
@@ -15,7 +15,15 @@ import torch
 
 from flashladder.bench import command as bench
 from flashladder.bench import opinion_program, opinion_tools, second_opinion
-from flashladder.bench.opinion_program import WARM_UPS, Rounds, launch_rounds, load, nvbench_rounds, parse_arguments
+from flashladder.bench.opinion_program import (
+    WARM_UPS,
+    Rounds,
+    command,
+    launch_rounds,
+    load,
+    nvbench_rounds,
+    parse_arguments,
+)
 from flashladder.bench.opinion_tools import by_turn, family, normalised, read_nvbench
 from flashladder.bench.second_opinion import ask, derive, problems, table
 from flashladder.bench.subject import Subject
@@ -29,6 +37,7 @@ from flashladder.results.files import load_as, load_result, write_result
 from flashladder.results.samples import Opinion, Timings
 from flashladder.results.schema import SecondOpinionResult, Shape
 from tests.null.bench.test_bench_null import simulated
+from tests.null.bench_fixture import SHAPE
 from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench
 
 __all__ = ["simulated"]  # a fixture
@@ -60,7 +69,7 @@ def launched(*names: str) -> list[tuple[str, dict[str, int]]]:
 def test_launches_go_to_their_turns() -> None:
     rounds = Rounds(("fa2", KERNELS[0], KERNELS[1], "fa4"), "fp16", TINY, 2)
     turn = (NAMES["fa2"], OURS, OURS, NAMES["fa4"])
-    found = by_turn(launched(*turn, *turn), rounds)
+    (found,) = by_turn(launched(*turn, *turn), [rounds])
     assert [one.subject for one in found] == list(rounds.subjects)
     assert all((one.rounds, one.us) == ((0, 1), (1.0, 1.0)) for one in found)
     assert found[0].counters[CYCLES] == (1500, 1500)
@@ -70,7 +79,7 @@ def test_launches_go_to_their_turns() -> None:
 def test_what_a_reference_launches_besides_is_its_own() -> None:
     rounds = Rounds(("fa2", KERNELS[0], "fa4"), "fp16", TINY, 2)
     turn = (NAMES["fa2"], OURS, NAMES["fa4"], "prepare(int)", NAMES["fa4"])
-    found = by_turn(launched(*turn, *turn), rounds)
+    (found,) = by_turn(launched(*turn, *turn), [rounds])
     assert [one.us for one in found] == [(1.0, 1.0), (1.0, 1.0), (3.0, 3.0)]
 
 
@@ -86,13 +95,13 @@ def test_what_a_reference_launches_besides_is_its_own() -> None:
 )
 def test_other_launches_than_expected_are_refused(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
-        by_turn(launched(*names), Rounds(("fa2", KERNELS[0]), "fp16", TINY, 1))
+        by_turn(launched(*names), [Rounds(("fa2", KERNELS[0]), "fp16", TINY, 1)])
 
 
 def test_nvbenchs_samples_are_read_round_by_round(tmp_path: Path) -> None:
     path = tmp_path / "nvbench.json"
     write_nvbench(path, ROUNDS)
-    found = read_nvbench(path, ROUNDS)
+    (found,) = read_nvbench(path, [ROUNDS])
     assert [one.subject for one in found] == list(ROUNDS.subjects)
     assert found[2].rounds == (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
     assert all(abs(us - 3000.0) < 1e-3 for us in found[2].us)
@@ -100,27 +109,74 @@ def test_nvbenchs_samples_are_read_round_by_round(tmp_path: Path) -> None:
 
 def test_what_nvbench_leaves_out_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "nvbench.json"
-    write_nvbench(path, ROUNDS, skipped="2 1")
+    write_nvbench(path, ROUNDS, skipped="0 2 1")
     with pytest.raises(FlashladderError, match="cannot read what NVBench wrote: found ValueError: skipped: too short"):
-        read_nvbench(path, ROUNDS)
-    with pytest.raises(FlashladderError, match="found KeyError: '4 0'"):
+        read_nvbench(path, [ROUNDS])
+    with pytest.raises(FlashladderError, match="found KeyError: '0 4 0'"):
         more = Rounds(("fa2",), "fp16", TINY, 5)
-        read_nvbench(path, more)
+        read_nvbench(path, [more])
     (tmp_path / "nvbench.json-bin" / "0.bin").write_bytes(b"\0" * 8)
     with pytest.raises(FlashladderError, match="2 samples, told 3"):
-        read_nvbench(path, ROUNDS)
+        read_nvbench(path, [ROUNDS])
     with pytest.raises(FlashladderError, match="cannot read what NVBench wrote"):
-        read_nvbench(tmp_path / "none.json", ROUNDS)
+        read_nvbench(tmp_path / "none.json", [ROUNDS])
 
 
 def test_the_programs_command_parses_back() -> None:
-    command = ROUNDS.command("--nvbench", "out.json", "--samples", "5")
-    assert command[:3] == [sys.executable, "-m", "flashladder.bench.opinion_program"]
-    rounds, how = parse_arguments(command[3:])
-    assert rounds == ROUNDS
-    assert (how.nvbench, how.samples) == ("out.json", 5)
+    longer = replace(ROUNDS, shape=SHAPE.model_copy(update={"batch": 4, "seq_len": 16384}))
+    for cells in ([ROUNDS], [ROUNDS, longer]):
+        line = command(cells, "--nvbench", "out.json", "--samples", "5")
+        assert line[:3] == [sys.executable, "-m", "flashladder.bench.opinion_program"]
+        found, how = parse_arguments(line[3:])
+        assert found == cells
+        assert (how.nvbench, how.samples) == ("out.json", 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rounds", "0"], "--rounds and --samples: expected at least 1"),
+        (["--seq-len", "512", "0", "--batch", "1", "1"], "expected at least 1"),
+        (["--seq-len", "512", "4096", "--batch", "16"], "--seq-len: expected one for each of 1 --batch, found 2"),
+    ],
+)
+def test_the_programs_numbers_are_asked(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse_arguments(["fa2", "--rounds", "0"])
+        parse_arguments(["fa2", *words])
+    assert message in capsys.readouterr().err
+
+
+def test_several_cells_of_one_process_are_told_apart(tmp_path: Path) -> None:
+    """Each cell's own times, whatever the tool; NVBench's file has cell 1 ten times as long."""
+    first, second = ROUNDS, replace(ROUNDS, shape=TINY, rounds=2)
+    path = tmp_path / "nvbench.json"
+    write_nvbench(path, first, second)
+    found = read_nvbench(path, [first, second])
+    assert [round(one.us[0]) for cell in found for one in cell] == [1000, 2000, 3000, 10000, 20000, 30000]
+    assert [len(one.us) for cell in found for one in cell] == [12, 12, 12, 6, 6, 6]
+    names = [NAMES["fa2"], OURS, OURS]
+    slow = {OURS: 2000, NAMES["fa2"]: 1500}
+    rows = read_launches(ncu_csv(names * 4), opinion_tools.METRICS)
+    rows += read_launches(ncu_csv(names * 2, slow), opinion_tools.METRICS)
+    cells = by_turn(rows, [first, second])
+    assert [[one.us for one in cell] for cell in cells] == [[(1.0,) * 4] * 3, [(1.5,) * 2, (2.0,) * 2, (2.0,) * 2]]
+
+
+def test_cells_of_the_same_subjects_share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[list[int], float]] = []
+
+    def answer(cells: list[Rounds], timeout_s: float) -> list[Opinion]:
+        seen.append(([one.shape.seq_len for one in cells], timeout_s))
+        assert {one.rounds for one in cells} == {3}
+        return []
+
+    monkeypatch.setattr(second_opinion, "ASK", {"nvbench": answer})
+    of = paired()
+    more = [one.model_copy(update={"shape": one.shape.model_copy(update={"seq_len": 512})}) for one in of.summaries]
+    other = more[0].model_copy(update={"dtype": "bf16"})
+    monkeypatch.setattr(second_opinion, "derive", lambda result: result)
+    ask(of.model_copy(update={"summaries": (*of.summaries, *more, other)}), ["nvbench"], 10.0, 3)
+    assert seen == [([4096, 512], 20.0), ([512], 10.0)]
 
 
 @pytest.mark.parametrize(("key", "message"), [("fa5", "no such subject"), ("99 (FP16)", "iteration 99")])
@@ -199,8 +255,8 @@ def test_nvbench_times_every_turn_on_its_own_stream(tensors: Tensors) -> None:
         yield
 
     subjects = [log.subject(key) for key in rounds.subjects]
-    nvbench_rounds(fake, stream, rounds, subjects, tensors, samples=5, out="out.json")
-    assert fake.names == ["0 0", "0 1", "1 0", "1 1"]
+    nvbench_rounds(fake, stream, [(rounds, tensors)], subjects, samples=5, out="out.json")
+    assert fake.names == ["0 0 0", "0 0 1", "0 1 0", "0 1 1"]
     assert log.seen == [one for _, key in rounds.turns() for one in ("on the stream of its launch", key)]
     options = dict(zip(fake.argv[1::2], fake.argv[2::2], strict=True))
     assert options["--jsonbin"] == "out.json"
@@ -232,13 +288,13 @@ def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, mon
     rounds = Rounds(("fa2", KERNELS[0]), "fp16", TINY, 2)
     ncu = fake_ncu(tmp_path, ncu_csv([NAMES["fa2"], OURS] * 2, {OURS: 2000}))
     monkeypatch.setattr(opinion_tools, "require_ncu", lambda: ncu)
-    found = opinion_tools.ask_ncu(rounds, 30.0)
+    (found,) = opinion_tools.ask_ncu([rounds], 30.0)
     assert (found.method, found.mode, found.version) == ("ncu", "ncu-base", "Version 2025.3")
     assert [one.us for one in found.timings] == [(1.0, 1.0), (2.0, 2.0)]
     argv = (tmp_path / "argv.txt").read_text(encoding="utf-8").splitlines()
     assert argv[argv.index("--clock-control") + 1] == "none"
     assert argv[argv.index("--profile-from-start") + 1] == "off"
-    assert argv[argv.index(sys.executable) :] == rounds.command()
+    assert argv[argv.index(sys.executable) :] == command([rounds])
 
 
 @pytest.mark.parametrize(
@@ -257,7 +313,7 @@ def test_a_refused_counter_drops_ncu_with_one_line(
     assert made.opinions == ()
     assert len(made.left_out) == 1
     with pytest.raises(FlashladderError, match=message):
-        opinion_tools.ask_ncu(ROUNDS, 30.0)
+        opinion_tools.ask_ncu([ROUNDS], 30.0)
     assert "left out: ncu: " in table(made)
     assert problems(made) == []
 
@@ -280,16 +336,34 @@ def test_nvbench_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -
         "import pathlib, sys; from tests.null.opinion_fixture import ROUNDS, write_nvbench; "
         "write_nvbench(pathlib.Path(sys.argv[sys.argv.index('--nvbench') + 1]), ROUNDS)"
     )
-    monkeypatch.setattr(Rounds, "command", lambda _, *more: [sys.executable, "-c", writer, *more])
-    found = opinion_tools.ask_nvbench(ROUNDS, 60.0)
+    monkeypatch.setattr(opinion_tools, "command", lambda _, *more: [sys.executable, "-c", writer, *more])
+    (found,) = opinion_tools.ask_nvbench([ROUNDS], 60.0)
     assert (found.method, found.mode, found.version) == ("nvbench", "event-free", "cuda-bench 0.3.0")
     assert len(found.timings) == 3
-    monkeypatch.setattr(Rounds, "command", lambda _, *more: [sys.executable, "-c", "print('oh'); raise SystemExit(4)"])
+    monkeypatch.setattr(
+        opinion_tools, "command", lambda _, *more: [sys.executable, "-c", "print('oh'); raise SystemExit(4)"]
+    )
     with pytest.raises(FlashladderError, match="NVBench ended with exit code 4: found oh"):
-        opinion_tools.ask_nvbench(ROUNDS, 60.0)
-    monkeypatch.setattr(Rounds, "command", lambda _, *more: [sys.executable, "-c", "import time; time.sleep(60)"])
+        opinion_tools.ask_nvbench([ROUNDS], 60.0)
+    monkeypatch.setattr(
+        opinion_tools, "command", lambda _, *more: [sys.executable, "-c", "import time; time.sleep(60)"]
+    )
     with pytest.raises(FlashladderError, match="NVBench did not end within 0 s"):
-        opinion_tools.ask_nvbench(ROUNDS, 0.2)
+        opinion_tools.ask_nvbench([ROUNDS], 0.2)
+
+
+def test_what_there_is_is_kept_after_each_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: list[Rounds], __: float) -> list[Opinion]:
+        raise FlashladderError("it is broken")
+
+    monkeypatch.setattr(second_opinion, "ASK", {"nvbench": lambda *_: [opinion("nvbench")], "ncu": broken})
+    kept: list[SecondOpinionResult] = []
+    made = ask(paired(), ["nvbench", "ncu"], keep=kept.append)
+    assert [(len(one.opinions), len(one.agreements), len(one.left_out)) for one in kept] == [
+        (0, 0, 0), (1, 2, 0), (1, 2, 1)
+    ]  # fmt: skip
+    assert kept[-1] == made
+    assert all(problems(one) == [] for one in kept)
 
 
 def test_agreement_is_an_overlap_of_intervals() -> None:
@@ -418,18 +492,21 @@ def test_the_command_asks_tools_for_the_same_cells(
 ) -> None:
     asked: list[Rounds] = []
 
-    def answer(rounds: Rounds, timeout_s: float) -> Any:
+    def answer(cells: list[Rounds], timeout_s: float) -> Any:
+        (rounds,) = cells
         asked.append(rounds)
         given = {"fa2": 2000.0, rounds.subjects[1]: 1600.0}
         timings = [
             {"subject": key, "rounds": (0, 1, 2), "us": (us, us * 1.0001, us * 0.9999)} for key, us in given.items()
         ]
-        return Opinion.model_validate(
-            {"method": "nvbench", "mode": "event-free", "version": "1", "dtype": rounds.dtype, "shape": rounds.shape,
-             "timings": timings}
-        )  # fmt: skip
+        return [
+            Opinion.model_validate(
+                {"method": "nvbench", "mode": "event-free", "version": "1", "dtype": rounds.dtype,
+                 "shape": rounds.shape, "timings": timings}
+            )
+        ]  # fmt: skip
 
-    def refuse(rounds: Rounds, timeout_s: float) -> Any:
+    def refuse(cells: list[Rounds], timeout_s: float) -> Any:
         raise FlashladderError("the driver refuses hardware counters")
 
     monkeypatch.setattr(second_opinion, "ASK", {"nvbench": answer, "ncu": refuse})
@@ -455,6 +532,6 @@ def test_tuning_takes_no_methods() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
 def test_without_a_gpu_the_program_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert opinion_program.parse_arguments(["fa2"])[0].rounds == 1
+    assert opinion_program.parse_arguments(["fa2"])[0][0].rounds == 1
     with pytest.raises(FlashladderError, match="no GPU here"):
         bench.main(["16", "--method", "ncu"])

@@ -84,7 +84,7 @@ def test_a_request_holds_every_configuration_for_every_architecture() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["28"], "no such iteration"),
+        (["29"], "no such iteration"),
         (
             ["7", "--arch", "sm_70"],
             "unknown GPU architecture: expected one of sm_80, sm_86, sm_89, sm_90, sm_90a, found sm_70",

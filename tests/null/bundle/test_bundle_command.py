@@ -29,8 +29,8 @@ def ladder(*numbers: int) -> Kernels:
 @pytest.mark.parametrize(
     ("numbers", "arches", "grids"),
     [
-        (range(1, 28), ["sm_90"], ["beyond", "cpu", "h100", "h200", "hopper", "persistent", "smoke"]),
-        (range(1, 28), ["sm_80", "sm_86"], ["a100", "beyond", "cpu", "rtx3090", "smoke"]),
+        (range(1, 29), ["sm_90"], ["beyond", "cpu", "h100", "h200", "hopper", "persistent", "smoke"]),
+        (range(1, 29), ["sm_80", "sm_86"], ["a100", "beyond", "cpu", "rtx3090", "smoke"]),
         ([1, 7, 8, 14, 15, 16], ["sm_90"], ["smoke"]),
         ([16], ["sm_90"], []),
     ],
@@ -67,7 +67,7 @@ def test_a_mistake_is_one_line(words: list[str], told: str) -> None:
 
 
 def test_choices() -> None:
-    assert command.numbers_of("") == list(range(1, 28))
+    assert command.numbers_of("") == list(range(1, 29))
     assert command.numbers_of("7, 16,7") == [7, 16]
     assert command.pythons_of("") == [f"3.{sys.version_info[1]}"]
     assert command.pythons_of("3.12,3.13") == ["3.12", "3.13"]
@@ -76,7 +76,7 @@ def test_choices() -> None:
 
 
 def test_a_choice_of_iterations_that_lacks_kernels_of_the_grids_is_told() -> None:
-    assert command.lacking(grids_that_run(ladder(*range(1, 28)), ["sm_90"])) == ""
+    assert command.lacking(grids_that_run(ladder(*range(1, 29)), ["sm_90"])) == ""
     told = command.lacking(grids_that_run(ladder(1, 16), ["sm_90"]))
     assert told == "warning: it lacks kernels of the grids cpu and smoke; to include them: --grid cpu,smoke"
 
@@ -89,7 +89,7 @@ def test_commands_that_need_a_checkout_say_so_without_one(monkeypatch: pytest.Mo
 
 
 def test_the_text_for_the_node_names_what_runs() -> None:
-    text = readme("flashladder-0.1.0-sm_90-cp312", ["sm_90"], ["3.12"], ["cpu", "h200"], range(1, 28))
+    text = readme("flashladder-0.1.0-sm_90-cp312", ["sm_90"], ["3.12"], ["cpu", "h200"], range(1, 29))
     assert "Grids that run from this bundle: cpu, h200." in text
     assert max(map(len, text.splitlines())) <= 120
     assert '"grids": [\n    "cpu"\n  ]' in facts_text("x", ["sm_90"], ["cpu"], [7])

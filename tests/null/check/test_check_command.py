@@ -372,11 +372,15 @@ def test_several_iterations_are_compiled_once_and_their_cases_joined(monkeypatch
     done = frozenset({("k", "a")})
     report = on_emulator.check_many([7, 8], ["a100"], ["fp16"], quick=True, done=done)
     assert [(one.kernel, one.case) for one in report.cases] == [("7", "a"), ("7", "b"), ("8", "a"), ("8", "b")]
-    assert jobs_seen == [on_emulator._Job(n, ("a100",), ("fp16",), quick=True, done=done) for n in (7, 8)]
+    assert jobs_seen == [
+        on_emulator._Job(n, ("a100",), ("fp16",), quick=True, done=done) for n in (8, 7)
+    ]  # the last first
     assert told == ["check"]
     assert compiled == [[(n, load_iteration(n).configs["a100"].short_form()) for n in (7, 8)]]
     on_emulator.check_many([7, 8])
-    assert jobs_seen[2:] == [on_emulator._Job(n, ("a100",), DTYPES, quick=False, done=frozenset()) for n in (7, 8)]
+    assert jobs_seen[2:] == [
+        on_emulator._Job(n, ("a100",), DTYPES, quick=False, done=frozenset()) for n in (8, 7)
+    ]  # the last first
     assert len(compiled[1]) == 4
 
 

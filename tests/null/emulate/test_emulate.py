@@ -86,7 +86,7 @@ def test_what_is_no_memory_budget_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["28"], "no such iteration"),
+        (["29"], "no such iteration"),
         (["1", "--batch", "-1"], "bad --batch"),
         (["1", "--heads", "two"], "bad --heads"),
         (["1", "--batch", "65536"], "bad --batch: expected a whole number from 1 to 65535, found '65536'"),

@@ -57,6 +57,23 @@ def test_a_cluster_is_never_cut_by_the_memory_budget() -> None:
     assert (out[:, 0] == [1, 0, 3, 2, 5, 4, 7, 6]).all()
 
 
+@pytest.mark.parametrize(("first", "ran"), [(1, 2), (3, 6), (9, 8), (None, 8)])
+def test_the_first_clusters_may_run_alone(first: int | None, ran: int) -> None:
+    """What they see of the grid is as if all ran; of others nothing is written."""
+    out = np.full((8, 32), 99, np.uint32)
+    result = emulator.load(kernel(SWAP)).kernel().launch(8, 32, [out], cluster=2, first=first)
+    assert result.blocks == ran
+    assert out[:, 0].tolist() == [1, 0, 3, 2, 5, 4, 7, 6][:ran] + [99] * (8 - ran)
+
+
+def test_the_first_blocks_see_the_whole_grid() -> None:
+    out = np.zeros((4, 3, 1), np.uint32)
+    body = """mov.u32 %r0, %ctaid.x; mul.lo.u32 %r1, %r0, 4; cvt.u64.u32 %at, %r1; add.u64 %at, %out, %at;
+mov.u32 %word, %nctaid.x;\nst.global.u32 [%at], %word;"""
+    emulator.load(kernel(body)).kernel().launch((4, 3), 1, [out], first=2)
+    assert out.ravel().tolist() == [4, 4] + [0] * 10
+
+
 @pytest.mark.parametrize("shape", [(2, 1, 1), (1, 2, 2), (2, 2, 1)])
 def test_ranks_and_places_in_three_dimensions(shape: tuple[int, int, int]) -> None:
     grid = (2, 4, 2)

@@ -89,6 +89,32 @@ def test_a_check_that_proves_nothing_fails(
     assert message in one_detail(gate_checks.checks_passed(fixture.folder))
 
 
+def test_steps_may_have_a_check_of_their_own(fixture: Fixture) -> None:
+    folder = fixture.bench.parent
+    later = folder / "check_later.json.gz"
+    later.write_bytes((folder / "check.json.gz").read_bytes())
+    repeated = gate_checks.checks_passed(fixture.folder)
+    assert "is unknown or repeated" in repeated.details[0]
+
+    def only(document: Document, *, ours: bool) -> None:
+        kept = {key for key in document["kernels"] if key.startswith("07 ") == ours}
+        document["kernels"] = {key: one for key, one in document["kernels"].items() if key in kept}
+        document["cases"] = [one for one in document["cases"] if one["kernel"] in kept]
+
+    edit(fixture, "check.json.gz", lambda document: only(document, ours=False))
+    assert "timed in bench.json.gz, but not checked" not in "".join(gate_checks.checks_passed(fixture.folder).details)
+    edit(fixture, later.name, lambda document: only(document, ours=True))
+    assert gate_checks.checks_passed(fixture.folder).status == "ok"
+    edit(fixture, later.name, lambda document: case(document, 7, 2).update(status="fail", reason="wrote outside O"))
+    assert "failed: wrote outside O" in one_detail(gate_checks.checks_passed(fixture.folder))
+    later.unlink()
+    assert "07 " in one_detail(gate_checks.checks_passed(fixture.folder))
+    edit(fixture, "check.json.gz", lambda document: document["gpu"].update(name="NVIDIA H200"))
+    later.write_bytes((folder / "check.json.gz").read_bytes())
+    edit(fixture, later.name, lambda document: document["gpu"].update(name="NVIDIA H100 80GB HBM3"))
+    assert "checks of another GPU" in one_detail(gate_checks.checks_passed(fixture.folder))
+
+
 def test_a_benchmark_without_checks_fails(fixture: Fixture) -> None:
     (fixture.bench.parent / "check.json.gz").unlink()
     assert "check.json.gz" in one_detail(gate_checks.checks_passed(fixture.folder))

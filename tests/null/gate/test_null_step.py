@@ -50,6 +50,7 @@ TELLS = {
     25: "BAR",
     26: "usual_path",
     27: "BAR",
+    28: "UCGABAR_ARV",
 }
 
 

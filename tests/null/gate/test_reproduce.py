@@ -52,7 +52,7 @@ def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
     monkeypatch.setattr(check, "main", lambda _: pytest.fail("there is no GPU"))
     monkeypatch.setattr("flashladder.check.on_emulator.check_many", check_many)
     measured = reproduce.measure()
-    assert asked == [list(range(1, 28))]
+    assert asked == [list(range(1, 29))]
     assert measured.folder is None
     assert measured.line == reproduce.NO_GPU.format(1)
     (outcome,) = measured.outcomes

@@ -65,6 +65,7 @@ def changed(data: bytes, index: int, draw: random.Random) -> bytes:
     return data[:index] + bytes([data[index] ^ draw.randint(1, 255)]) + data[index + 1 :]
 
 
+@pytest.mark.slow
 def test_every_changed_byte_of_a_committed_folder_is_found(committed: Path) -> None:
     draw = random.Random(8)
     files = [one for one in sorted(committed.rglob("*")) if one.is_file() and one.parent.name != "locks"]

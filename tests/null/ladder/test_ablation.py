@@ -100,8 +100,8 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
         ("16 - swizzle - eager", "nothing named 'swizzle_eager' can be taken back from iteration 16"),
         ("16 -", "nothing named '' can be taken back from iteration 16"),
         ("16 * swizzle", "not a description of an iteration"),
-        ("28 - swizzle", "no such iteration: expected a number from 1 to 27, found 28"),
-        ("0", "no such iteration: expected a number from 1 to 27, found 0"),
+        ("29 - swizzle", "no such iteration: expected a number from 1 to 28, found 29"),
+        ("0", "no such iteration: expected a number from 1 to 28, found 0"),
         (
             "3 - backward",
             (
@@ -111,8 +111,8 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
         ),
         ("1 - swizzle", "iteration 1 has no change to take back: found '1 - swizzle'"),
         (
-            "27 + swizzle",
-            "iteration 27 has every change of the family hopper: there is none to add: found '27 + swizzle'",
+            "28 + swizzle",
+            "iteration 28 has every change of the family hopper: there is none to add: found '28 + swizzle'",
         ),
         ("19 + xor", "iteration 19 has every change of the family ampere: there is none to add: found '19 + xor'"),
         (

@@ -93,7 +93,7 @@ n_heads: 16
                 "'b200'; did you mean 'h200'?"
             ),
         ),
-        ("  - 1\n", "  - 28\n", 4, "no such iteration"),
+        ("  - 1\n", "  - 29\n", 4, "no such iteration"),
         ("16 - swizzle", "16 - swizle", 5, "nothing named 'swizle' can be taken back from iteration 16"),
         (
             "  - 1\n",

@@ -13,6 +13,7 @@ from flashladder.ladder.compose import included_files, part_files, translation_u
 from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
 from flashladder.ladder.families.hopper import FAMILY
 from flashladder.ladder.families.hopper.config import HopperConfig
+from flashladder.ladder.families.hopper.launch import parts_of
 from flashladder.ladder.families.hopper.parts import VALUES, Parts, at_launch, contradictions
 from flashladder.ladder.families.hopper.space import EXCLUSIONS
 from flashladder.ladder.family import Launch
@@ -28,6 +29,7 @@ LAST = HopperConfig("fp16", 128, 128, 128, 2, 2, 2, 24, 240, overlap=True)
 FIRST = HopperConfig("bf16", 128, 128, 64, 1, 2, 2)
 EIGHTS = "a producer and its consumers have a multiple of 8 each, from 24 to 240"
 LAZY = replace(LAST, v_stages=3, persistent=True, flattened=True)
+SPLIT = replace(LAZY, split=True)
 
 
 def test_short_form_brief_and_slug() -> None:
@@ -39,6 +41,8 @@ def test_short_form_brief_and_slug() -> None:
     assert str(LAZY) == "(FP16, 128, 128, 128, 2): stages_2_3+registers_24_240+overlap+persistent+flattened"
     assert LAZY.slug() == "fp16_128_128_128_2_stages_2_3_registers_24_240_overlap_persistent_flattened"
     assert KernelConfig.parse(str(LAZY)) == LAZY
+    assert (str(SPLIT), SPLIT.slug()) == (f"{LAZY}+split", f"{LAZY.slug()}_split")
+    assert KernelConfig.parse(str(SPLIT)) == SPLIT
 
 
 def test_round_trip_and_names_are_unique_over_the_whole_space() -> None:
@@ -69,6 +73,7 @@ def test_another_spelling_is_refused_with_the_right_one(text: str) -> None:
     [
         "(FP16, 128, 128, 128, 2): stages_2", "(FP16, 128, 64, 2): stages_2_2+overlap", "x",
         "(FP16, 128, 128, 128, 2): stages_2_2+persistent+overlap", f"{LAZY}+flattened",
+        f"{LAST}+split+persistent",
     ],
 )  # fmt: skip
 def test_what_is_no_short_form_of_it_is_left_to_others(text: str) -> None:
@@ -79,7 +84,7 @@ def test_what_is_no_short_form_of_it_is_left_to_others(text: str) -> None:
     ("field", "value"),
     [
         ("dtype", "fp8"), ("B_r", 0), ("k_stages", 0), ("n_consumers", True), ("consumer_registers", -8),
-        ("overlap", 1), ("persistent", 1), ("flattened", "yes"),
+        ("overlap", 1), ("persistent", 1), ("flattened", "yes"), ("split", 1),
     ],
 )  # fmt: skip
 def test_bad_fields_are_named(field: str, value: Any) -> None:
@@ -95,6 +100,7 @@ def test_what_a_cta_takes() -> None:
     assert FIRST.smem_bytes == 256 * (128 + 4 * 64) + 5 * 16
     assert (LAST.rows, FIRST.rows, LAST.q_stages) == (64, 128, 1)
     assert (LAZY.q_stages, LAZY.smem_bytes) == (2, 256 * (2 * 128 + 5 * 128) + 7 * 16)
+    assert SPLIT.smem_bytes == LAZY.smem_bytes + 128 * 2 * 4, "m and l of each row"
     assert LAST.multiples == {}, "any length will do"
     assert LAST.needs()["registers_per_thread"][0] == 240
     assert [at_launch(one) for one in (LAST, FIRST, replace(LAST, n_consumers=3))] == [168, 512, 128]
@@ -142,6 +148,22 @@ def test_one_loop_needs_a_lazy_softmax_several_tiles_and_a_producer(
 
 
 @pytest.mark.parametrize(
+    ("wrong", "concerns"),
+    [
+        ({"epilogue": "warp_store"}, [("scheduler", "epilogue")]),
+        ({"scheduler": "persistent"}, [("scheduler", "epilogue")]),
+        ({"scheduler": "persistent", "epilogue": "warp_store"}, []),
+        ({"mainloop": "overlapped", "softmax": "exact"}, [("scheduler", "mainloop")]),
+        ({"roles": "ping_pong"}, []),
+    ],
+)
+def test_what_is_split_is_merged_and_goes_through_one_loop(
+    wrong: dict[str, str], concerns: list[tuple[str, ...]]
+) -> None:
+    assert [found.concerns for found in contradictions(of_step(28, **wrong))] == concerns
+
+
+@pytest.mark.parametrize(
     ("step", "knobs", "reason"),
     [
         (24, {"overlap": False}, "overlap must be True: mainloop overlapped decides it"),
@@ -179,6 +201,9 @@ def test_one_loop_needs_a_lazy_softmax_several_tiles_and_a_producer(
         (27, {"v_stages": 1}, "v_stages 1: two tiles are read while the next one lands, so that there are three"),
         (25, {"v_stages": 1}, "v_stages 1: the next tile is asked for while one is read, so that there are two"),
         (26, {"v_stages": 4}, f"262272 bytes of shared memory: a CTA has at most {MAX_SMEM_BYTES}"),
+        (27, {"split": True}, "split must be False: scheduler persistent decides it"),
+        (28, {"split": False}, "split must be True: scheduler split decides it"),
+        (28, {"persistent": False}, "persistent must be True: scheduler split decides it"),
         (22, {"producer_registers": 32}, "consumer_registers 240: 512 are dealt out, the launch brings 504"),
         (22, {"producer_registers": 40}, "consumer_registers 240: 520 are dealt out, the launch brings 504"),
     ],
@@ -307,6 +332,19 @@ def test_a_persistent_kernel_has_as_many_ctas_as_multiprocessors_or_tiles() -> N
     assert [goes_on.ctas(many) for many in (1, 29, 30, 132)] == [(1, 1, 1), (29, 1, 1), (30, 1, 1), (30, 1, 1)]
     assert FAMILY.grid(LAZY, (2, 640, 3, 128)) == (5 * 3 * 2, 1, 1)
     assert FAMILY.grid(LAST, (2, 640, 3, 128)) == (5, 3, 2)
+
+
+def test_shapes_of_few_tiles_are_those_that_an_h200_splits() -> None:
+    assert [config.few_tiles for config in (LAST, LAZY)] == [(), ()]
+    for config, wanted in ((SPLIT, {2, 3, 4, 5, 7}), (replace(SPLIT, B_c=96), {3, 4, 5, 7})):
+        found = {
+            parts_of(-(-length // config.B_r) * heads * batch, -(-length // config.B_c), 132)
+            for batch, length, heads in config.few_tiles
+        }
+        assert found == wanted
+    lengths = [length for _, length, _ in SPLIT.few_tiles]
+    assert lengths == sorted(lengths)
+    assert any(length % SPLIT.B_c for length in lengths)
 
 
 def test_it_has_a_configuration_everywhere_though_it_does_not_fit_there() -> None:

@@ -56,8 +56,8 @@ def as_config(row: dict[str, str]) -> AmpereConfig:
 
 
 def test_there_are_twenty_seven_in_a_row() -> None:
-    assert [step.number for step in LADDER] == list(range(1, 28))
-    assert [step.parent for step in LADDER] == [None, *range(1, 27)]
+    assert [step.number for step in LADDER] == list(range(1, 29))
+    assert [step.parent for step in LADDER] == [None, *range(1, 28)]
 
 
 @pytest.mark.parametrize("number", range(2, 7))
@@ -157,11 +157,11 @@ def test_frozen() -> None:
     assert step != load_iteration(7)
 
 
-@pytest.mark.parametrize("number", [0, 28, -1])
+@pytest.mark.parametrize("number", [0, 29, -1])
 def test_unknown_numbers(number: int) -> None:
     with pytest.raises(FlashladderError) as caught:
         load_iteration(number)
-    assert str(caught.value) == (f"no such iteration: expected a number from 1 to 27, found {number}")
+    assert str(caught.value) == (f"no such iteration: expected a number from 1 to 28, found {number}")
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 import shutil
+from statistics import median
 
 import pytest
 
@@ -14,7 +15,7 @@ from flashladder.report import data as report_data
 from flashladder.report import plot as report_plot
 from flashladder.report import tables as report_tables
 from flashladder.report.anchors import anchors_of
-from flashladder.results.files import load_as
+from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult
 
 HOPPER = RESULTS / "h200" / "hopper.json.gz"
@@ -39,6 +40,45 @@ def test_they_are_those_beside_the_farthest_step(folder: Path) -> None:
         }
     assert {one.title for one in found} == {"cuDNN 9.19.0", "FA4 4.0.0b36"}
     (folder / "hopper.json.gz").unlink()
+    assert {one.name for one in anchors_of(folder, report_data.MODE)} == {"cudnn"}
+
+
+def test_their_numbers_are_those_of_their_own_dtype_length_and_run(folder: Path) -> None:
+    result = load_as(HOPPER, BenchResult)
+    for one in anchors_of(folder, report_data.MODE):
+        (mean,) = [each for each in result.means if (each.kernel, each.dtype) == (one.name, one.dtype)]
+        assert one.mean == mean
+        beside = [
+            each.reference_tflops
+            for each in result.summaries
+            if (each.dtype, each.shape.seq_len) == (one.dtype, 4096) and each.kernel in result.kernels
+        ]
+        assert one.fa2 == (min(beside), median(beside), max(beside))
+        assert min(beside) < median(beside) < max(beside)
+        assert one.tflops == pytest.approx(one.summaries[4096].pct / 100 * median(beside))
+
+
+def test_cells_of_other_shapes_than_the_ladders_are_not_theirs(folder: Path) -> None:
+    """A sweep may ask for few heads or another batch at the same length, and its mean may be over them, too."""
+    made = load_as(HOPPER, BenchResult)
+    other = [
+        one.model_copy(update={"shape": one.shape.model_copy(update=change), "reference_tflops": 1.0})
+        for one in made.summaries
+        for change in ({"batch": 1}, {"n_heads": 2}, {"seq_len": 640})
+    ]
+    means = [one.model_copy(update={"seq_lens": (640,)}) for one in made.means]
+    before = anchors_of(folder, report_data.MODE)
+    changed = made.model_copy(update={"summaries": (*other, *made.summaries), "means": (*means, *made.means)})
+    write_result(folder / "hopper.json.gz", changed)
+    assert anchors_of(folder, report_data.MODE) == before
+    write_result(folder / "hopper.json.gz", made.model_copy(update={"summaries": tuple(other)}))
+    assert all(not one.summaries and one.fa2 is None for one in anchors_of(folder, report_data.MODE))
+
+
+@pytest.mark.parametrize("change", [{"purpose": "tune"}, {"references": {}}], ids=["tuning", "no libraries"])
+def test_a_tuning_run_or_one_without_libraries_is_none(folder: Path, change: dict[str, object]) -> None:
+    made = load_as(HOPPER, BenchResult)
+    write_result(folder / "hopper.json.gz", made.model_copy(update=change))
     assert {one.name for one in anchors_of(folder, report_data.MODE)} == {"cudnn"}
 
 

@@ -7,8 +7,9 @@ import re
 
 from analysis.page import lengths, progression
 from flashladder.ladder.iteration import load_all
+from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS
-from flashladder.report.data import HEADLINE_LENGTH, collect
+from flashladder.report.data import collect
 from flashladder.report.page.book import Book
 from flashladder.results.files import load_result
 from flashladder.results.schema import BenchResult
@@ -33,7 +34,11 @@ def test_a_machine_whose_timings_lie_in_several_files_is_told_of_as_a_whole() ->
     """The H200's later steps have files of their own, and the caption's best and the table are of all of them."""
     book = Book(collect())
     h200 = next(one for one in book.machines if one.key == "h200")
-    assert [one.path.name for one in h200.further] == ["bench_beyond.json.gz", "bench_hopper.json.gz"]
+    assert [one.path.name for one in h200.further] == [
+        "bench_beyond.json.gz",
+        "bench_hopper.json.gz",
+        "bench_persistent.json.gz",
+    ]
     every = [one.summaries for one in h200.further]
     best = max(one.pct for own in every for one in own.values() if (one.dtype, one.shape.seq_len) == ("fp16", 4096))
     assert best > max(one.pct for one in h200.result.summaries)

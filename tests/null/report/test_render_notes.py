@@ -36,7 +36,7 @@ ALONE = {
     19: {"a100", "rtx3090", "h200"},
     20: set(),  # another family
     21: set(),
-    **{number: {"a100", "rtx3090", "h200"} for number in (22, 23, 24, 25, 27)},
+    **{number: {"a100", "rtx3090", "h200"} for number in (22, 23, 24, 25, 27, 28)},
     26: set(),  # three stages of V
 }
 

@@ -80,17 +80,25 @@ def test_every_iteration_has_one_row_in_every_table(ladder: report_data.Ladder) 
     rows = list(csv.DictReader(io.StringIO(csv_text(
         table_csv.PROGRESSION, table_csv.progression(ladder)))))  # fmt: skip
     own = [row for row in rows if row["configs_of"] == "h200"]
-    assert [int(row["iteration"]) for row in own] == list(range(1, 28))
+    assert [int(row["iteration"]) for row in own] == list(range(1, 29))
     assert all(row["text_sha256"] == row["pct_of_fa2_seq4096"] == "" for row in own[len(TIMED) :])
     own = own[: len(TIMED)]
     assert {row["verdict_seq4096"] for row in own} <= {"faster", "slower", "same", "ambiguous"}
-    assert all(float(row["pct_low_seq4096"]) <= float(row["pct_of_fa2_seq4096"]) for row in own)
+    for where in ("seq4096", "hmean"):
+        for row in own:
+            bounds = [float(row[f"{name}_{where}"]) for name in ("pct_low", "pct_of_fa2", "pct_high")]
+            assert bounds == sorted(bounds)
     assert all(float(row["pct_of_fa2_hmean"]) > 0 and len(row["text_sha256"]) == 64 for row in own)
 
 
 def test_cells_hold_every_length(ladder: report_data.Ladder) -> None:
     assert len(table_csv.cells(ladder)) == len(TIMED) * 6
     assert all(len(row) == len(table_csv.CELLS) for row in table_csv.cells(ladder))
+    for row in (dict(zip(table_csv.CELLS, map(str, one), strict=True)) for one in table_csv.cells(ladder)):
+        ratio = 100 * float(row["fa2_us"]) / float(row["kernel_us"])
+        assert ratio == pytest.approx(float(row["pct_of_fa2"]), rel=0.01)
+        assert 100 * float(row["tflops"]) / float(row["fa2_tflops"]) == pytest.approx(ratio, rel=0.01)
+        assert float(row["pct_low"]) <= float(row["pct_of_fa2"]) <= float(row["pct_high"])
 
 
 def test_caption_names_gpu_rung_floor_and_what_is_only_published(ladder: report_data.Ladder) -> None:
@@ -270,7 +278,7 @@ def test_json_holds_the_rows(place: Path, capsys: pytest.CaptureFixture[str]) ->
     assert report.main(["--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["refused"] == []
-    assert {row["iteration"] for row in told["rows"]} == set(range(1, 28))
+    assert {row["iteration"] for row in told["rows"]} == set(range(1, 29))
 
 
 @pytest.mark.parametrize("argv", [[], ["--check"], ["--json"]])

@@ -48,7 +48,7 @@ def test_counters_stand_beside_the_speed_of_the_same_kernel(
 ) -> None:
     text = csv_text(report_counters.COLUMNS, report_counters.csv_rows(ladder, reading))
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert [int(row["iteration"]) for row in rows] == list(range(1, 28))
+    assert [int(row["iteration"]) for row in rows] == list(range(1, 29))
     assert int(rows[0]["shared_ld_conflicts"]) > 0
     assert rows[1]["shared_ld_conflicts"] == "0"
     machine = report_tables.headline_machine(ladder)

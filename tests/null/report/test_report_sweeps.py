@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.names import HEADLINE_LENGTH
+from flashladder.paths import RESULTS
 from flashladder.report import sweeps as report_sweeps
-from flashladder.report.data import HEADLINE_LENGTH
-from flashladder.results.files import write_result
+from flashladder.results.files import load_as, write_result
 from flashladder.results.origin import Reference
 from flashladder.results.schema import BenchResult
 from flashladder.sweep import plan
@@ -132,3 +133,21 @@ def test_other_documents_have_no_page(tmp_path: Path, packed: BenchResult) -> No
     with pytest.raises(FlashladderError, match="the finals of this run are missing"):
         pages(tmp_path, packed.model_copy(update={"purpose": "tune"}))
     assert pages(tmp_path, packed.model_copy(update={"sweep": None})) == {}
+
+
+def test_kernels_stand_beside_the_fastest_library_of_each_length() -> None:
+    """Of the committed sweep, whose two libraries are each the fastest at some length."""
+    result = load_as(RESULTS / "h200" / "hopper.json.gz", BenchResult)
+    own = [one for one in result.summaries if one.dtype == "fp16"]
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in report_sweeps._over_libraries(own, result).splitlines()
+    ]
+    lengths = sorted({one.shape.seq_len for one in own})
+    last = next(line for line in lines if line[:1] == ["24"])
+    names = next(line for line in lines if line[:1] == ["fastest"])
+    for length, times, name in zip(lengths, last[2:], names[2:], strict=True):
+        pct = {one.kernel.partition(" ")[0]: one.pct for one in own if one.shape.seq_len == length}
+        assert name == max(result.references, key=lambda one: pct[one])
+        assert times == f"{pct['24'] / pct[name]:.3f}"
+    assert report_sweeps._over_libraries([one for one in own if one.kernel not in result.references], result) == ""

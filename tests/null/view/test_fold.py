@@ -14,7 +14,7 @@ from flashladder.view import command as view
 from flashladder.view.compact import WIDTH, compact, headed, signatures
 from flashladder.view.fold import folded
 
-LONGEST = 400  # lines of a page
+LONGEST = 490  # lines of a page
 EACH = pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)
 
 

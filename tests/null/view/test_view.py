@@ -303,7 +303,7 @@ def test_an_ablation_is_never_locked() -> None:
 
 
 def test_unknown_iteration_is_one_line() -> None:
-    with pytest.raises(FlashladderError, match=r"no such iteration: expected a number from 1 to 27, found 99"):
+    with pytest.raises(FlashladderError, match=r"no such iteration: expected a number from 1 to 28, found 99"):
         view.main(["show", "99"])
 
 

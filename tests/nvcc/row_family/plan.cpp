@@ -4,7 +4,7 @@
 
 namespace flashladder {
 
-Launch plan(const KernelRow &row, const Problem &problem) {
+Launch plan(const KernelRow &row, const Problem &problem, const Device &) {
     rows::Args args{static_cast<int>(problem.seq_len),
                     static_cast<int>(problem.n_heads),
                     {},

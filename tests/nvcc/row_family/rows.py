@@ -151,9 +151,10 @@ class Rows(Family):
     def grid(self, config: RowConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
         return math.prod(shape[:3]) // config.B_r, 1, 1
 
-    def launch(self, config: RowConfig, tensors: Sequence[Any]) -> Launch:
+    def launch(self, config: RowConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
         import numpy as np
 
+        del multiprocessors  # one grid for all GPUs
         _, seq_len, heads, _ = tensors[0].shape
         strides = [np.int64(tensor.strides[axis]) for tensor in tensors for axis in (0, 1, 2)]
         arguments = (np.int32(seq_len), np.int32(heads), *strides, *tensors)

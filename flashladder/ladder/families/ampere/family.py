@@ -153,8 +153,9 @@ class Ampere(Family):
         """See `flashladder.ladder.families.ampere.launch`."""
         return launch.grid_of(config, shape)
 
-    def launch(self, config: AmpereConfig, tensors: Sequence[Any]) -> Launch:
-        """See `flashladder.ladder.families.ampere.launch`."""
+    def launch(self, config: AmpereConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
+        """See `flashladder.ladder.families.ampere.launch`; every GPU gets the same grid."""
+        del multiprocessors
         return launch.launch_of(config, tensors)
 
     def in_brief(self, reason: str) -> str:

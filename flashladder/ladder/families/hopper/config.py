@@ -15,6 +15,7 @@ from flashladder.ladder.config import DTYPES, ELEMENT_BYTES, KernelConfig, bad_f
 
 WARPGROUP = 128  # threads
 MBARRIERS = 16  # bytes of the two mbarriers of a stage: full and empty
+STATS = 8  # bytes of a row's maximum and sum
 
 
 @dataclass(frozen=True, order=True)
@@ -34,6 +35,7 @@ class HopperConfig(KernelConfig):
         overlap: the softmax of a block runs under the product P V of the block before it.
         persistent: a CTA computes tile after tile; Q has two stages then, so that the next one's comes early.
         flattened: blocks of all tiles are one loop, with two buffers of P.
+        split: where there are few tiles, the CTAs of a cluster share the blocks of one and merge their O.
 
     Raises:
         FlashladderError: a field has a wrong type, or a value that no kernel could have.
@@ -52,6 +54,7 @@ class HopperConfig(KernelConfig):
     overlap: bool = False
     persistent: bool = False
     flattened: bool = False
+    split: bool = False
 
     def __post_init__(self) -> None:
         """Refuses what cannot be a configuration of any iteration."""
@@ -98,16 +101,25 @@ class HopperConfig(KernelConfig):
         return {}
 
     @property
+    def few_tiles(self) -> tuple[tuple[int, int, int], ...]:
+        """Tiles that an H200 may split in 2 to 7: parts of unlike lengths, ragged blocks."""
+        lengths = ((5, 1, 1), (6, 59, 1), (7, 3, 5), (7, self.B_c, 1), (9, 64, 1), (13, self.B_c - 1, 1))
+        return tuple((1, whole * self.B_c + rows, heads) for whole, rows, heads in lengths) if self.split else ()
+
+    @property
     def tile(self) -> str:
         """B_r, B_c and n_consumers."""
         return f"{self.B_r},{self.B_c},{self.n_consumers}"
 
     @property
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of a CTA in bytes: Q (whose place O takes), the rings, two mbarriers a stage."""
+        """Dynamic shared memory of a CTA in bytes: Q (whose place O takes), the rings, two mbarriers a stage.
+
+        Where O is merged, m and l of each row besides.
+        """
         rows = self.B_r * self.q_stages + self.B_c * (self.k_stages + self.v_stages)
         stages = self.q_stages + self.k_stages + self.v_stages
-        return rows * self.d_head * ELEMENT_BYTES + stages * MBARRIERS
+        return rows * self.d_head * ELEMENT_BYTES + stages * MBARRIERS + self.split * self.B_r * STATS
 
     def short_form(self) -> str:
         """The configuration on one line, as tables and locks write it; `parse` is its exact inverse."""
@@ -163,13 +175,13 @@ class HopperConfig(KernelConfig):
 
 
 REGISTERS = ("producer_registers", "consumer_registers")
-SWITCHES = ("overlap", "persistent", "flattened")
+SWITCHES = ("overlap", "persistent", "flattened", "split")
 INTEGERS = tuple(one.name for one in fields(HopperConfig) if one.name not in ("dtype", *SWITCHES))
 _SHORT_FORM = re.compile(
     r"\((?P<dtype>[A-Z0-9]+), (?P<d_head>\d{1,9}), (?P<B_r>\d{1,9}), (?P<B_c>\d{1,9}), (?P<n_consumers>\d{1,9})\): "
     r"stages_(?P<k_stages>\d{1,9})_(?P<v_stages>\d{1,9})"
     r"(\+registers_(?P<producer_registers>\d{1,9})_(?P<consumer_registers>\d{1,9}))?"
-    r"(?P<overlap>\+overlap)?(?P<persistent>\+persistent)?(?P<flattened>\+flattened)?",
+    r"(?P<overlap>\+overlap)?(?P<persistent>\+persistent)?(?P<flattened>\+flattened)?(?P<split>\+split)?",
     re.ASCII,
 )
 BRIEF = re.compile(

@@ -131,18 +131,18 @@ class Hopper(Family):
         """See `flashladder.ladder.families.hopper.launch`."""
         return launch.grid_of(config, shape)
 
-    def launch(self, config: HopperConfig, tensors: Sequence[Any]) -> Launch:
+    def launch(self, config: HopperConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
         """See `flashladder.ladder.families.hopper.launch`."""
-        return launch.launch_of(config, tensors)
+        return launch.launch_of(config, tensors, multiprocessors)
 
     def live_registers(self, config: HopperConfig) -> int:
         """See `flashladder.ladder.families.hopper.space`."""
         return live_registers(config)
 
-    def for_plan(self, parts: Parts, config: HopperConfig) -> tuple[int, int, int]:
-        """Rows of a box of Q and of O, and whether a CTA computes several tiles."""
+    def for_plan(self, parts: Parts, config: HopperConfig) -> tuple[int, int, int, int]:
+        """Rows of a box of Q and of O, whether a CTA computes several tiles, whether several CTAs share a tile."""
         del parts
-        return config.rows, launch.store_rows(config), int(config.persistent)
+        return config.rows, launch.store_rows(config), int(config.persistent), int(config.split)
 
     def refuses(self, usage: PtxasUsage) -> str:
         """Products that ptxas serialised, registers that it did not deal out, anything in local memory.

@@ -29,9 +29,9 @@ LEAST_REGISTERS, MOST_REGISTERS, REGISTER_STEP = 24, 240, 8  # setmaxnreg; 255 i
 
 TOGETHER, PING_PONG = "together", "ping_pong"  # roles without a producer; roles that take turns
 MMA_SYNC, OVERLAPPED, FLATTENED = "mma_sync", "overlapped", "flattened"  # mainloops
-ONE_TILE, PERSISTENT = "one_tile", "persistent"  # schedulers
+ONE_TILE, PERSISTENT, SPLIT = "one_tile", "persistent", "split"  # schedulers
 STALE = "stale"  # a softmax
-WARP_STORE = "warp_store"  # an epilogue
+WARP_STORE, MERGED_STORE = "warp_store", "merged_store"  # epilogues
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,12 @@ def contradictions(parts: Parts) -> Iterator[Contradiction]:
     if (parts.mainloop == FLATTENED) != (parts.softmax == STALE):
         why = "a slot that waits for no P V follows maxima in its rare path alone"
         yield found(why, "mainloop", "softmax")
-    if (parts.scheduler == PERSISTENT) != (parts.epilogue == WARP_STORE):
+    if (parts.scheduler == SPLIT) != (parts.epilogue == MERGED_STORE):
+        yield found("what CTAs share is merged, and only that", "scheduler", "epilogue")
+    elif (parts.scheduler == PERSISTENT) != (parts.epilogue == WARP_STORE):
         yield found("a CTA with more to do sends O warp by warp, and only such a one", "scheduler", "epilogue")
+    if parts.scheduler == SPLIT and parts.mainloop != FLATTENED:
+        yield found("another loop goes over all blocks of a tile", "scheduler", "mainloop")
     if parts.mainloop == FLATTENED and parts.scheduler == ONE_TILE:
         yield found("there is one loop over the blocks of several tiles", "mainloop", "scheduler")
     if parts.roles == TOGETHER and parts.scheduler != ONE_TILE:
@@ -101,8 +105,9 @@ def derived_knobs(parts: Parts) -> dict[str, Any]:
     """The knobs of a configuration that `parts` leave no choice about."""
     knobs: dict[str, Any] = {
         "overlap": parts.mainloop in (OVERLAPPED, FLATTENED),
-        "persistent": parts.scheduler == PERSISTENT,
+        "persistent": parts.scheduler in (PERSISTENT, SPLIT),
         "flattened": parts.mainloop == FLATTENED,
+        "split": parts.scheduler == SPLIT,
     }
     if parts.roles == TOGETHER:
         knobs |= {"producer_registers": 0, "consumer_registers": 0}
@@ -120,6 +125,7 @@ def _knob_conflicts(parts: Parts, config: HopperConfig) -> Iterator[str]:
         "overlap": f"mainloop {parts.mainloop} decides it",
         "persistent": f"scheduler {parts.scheduler} decides it",
         "flattened": f"mainloop {parts.mainloop} decides it",
+        "split": f"scheduler {parts.scheduler} decides it",
         "producer_registers": f"roles {parts.roles} have no producer",
         "consumer_registers": f"roles {parts.roles} leave registers to the compiler",
     }

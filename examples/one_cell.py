@@ -1,0 +1,60 @@
+"""Repeats one cell: an iteration, cuDNN and, where it is installed, FA4, in turn on the same inputs."""
+
+import argparse
+import importlib
+from importlib import metadata
+import os
+from statistics import median
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention as attention
+
+needs = "an H100 or H200, torch, and the wheel alone: pip install flashladder_27-*.whl && python one_cell.py"
+parser = argparse.ArgumentParser(description="Times an iteration beside cuDNN and FA4.", epilog=f"Needs {needs}")
+parser.add_argument("--iteration", type=int, default=27)
+parser.add_argument("--seq-len", type=lambda text: max(1, int(text)), default=4096)
+parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="float16")
+given, heads, d_head, rounds, warm_up = parser.parse_args(), 16, 128, 40, 10
+length, batch, ours = given.seq_len, max(1, min(16, 65536 // given.seq_len)), f"flashladder_{given.iteration:02d}"
+if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+    raise SystemExit("error: expected an H100 or H200 that torch can use, found none; run this on one")
+try:
+    version = importlib.import_module(ours) and metadata.version(ours)  # brings torch.ops.flashladder_27
+except ImportError as error:
+    raise SystemExit(f"error: cannot load {ours} ({error}); `invoke build {given.iteration}` makes its wheel") from None
+torch.manual_seed(0)
+q, k, v = torch.randn(3, batch, length, heads, d_head, dtype=getattr(torch, given.dtype), device="cuda")
+turned = [tensor.transpose(1, 2) for tensor in (q, k, v)]  # torch's own order of axes; nothing is copied
+calls = {ours: lambda: getattr(torch.ops, ours).forward(q, k, v), "cudnn": lambda: attention(*turned)}
+versions = {ours: version, "cudnn": torch.backends.cudnn.version()}
+try:
+    fa4, versions["fa4"] = importlib.import_module("flash_attn.cute"), metadata.version("flash-attn-4")
+    calls["fa4"] = lambda: fa4.flash_attn_func(q, k, v)
+except ImportError as error:
+    print(f"without FA4 ({error}): pip install 'flash-attn-4[cu13]' brings it")
+flush = torch.empty(2**30, dtype=torch.uint8, device="cuda")  # far more than the L2; meanwhile the host gets ahead
+marks = {name: [] for name in calls}
+with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):  # cuDNN or an error, no other backend
+    apart = (calls[ours]() - calls["cudnn"]().transpose(1, 2)).abs().max().item()
+    for turn in range(warm_up + rounds):  # nothing is waited for: the card stays at work
+        for name in sorted(calls, reverse=turn % 2 == 1):  # in turn, forth and back
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            flush.zero_()
+            start.record()
+            calls[name]()
+            end.record()
+            marks[name].append((start, end))
+    with torch.profiler.profile(acc_events=True) as seen:
+        results = [call() for call in calls.values()]
+        torch.cuda.synchronize()
+us = {name: [1e3 * start.elapsed_time(end) for start, end in marks[name][warm_up:]] for name in calls}
+print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; {given.dtype}, B={batch}, S={length}, H={heads}")
+for name, times in us.items():
+    tflops = 4 * batch * heads * length**2 * d_head / median(times) / 1e6
+    print(f"{name:15s} {versions[name]!s:12s} {median(times):9.1f} us {tflops:7.1f} TFLOP/s")
+print("kernels:", *dict.fromkeys(one.name for one in seen.events() if "CUDA" in str(one.device_type)), sep="\n  ")
+time, best = min((median(times), name) for name, times in us.items() if name != ours)
+faster = f"{time / median(us[ours]):.3f} times as fast as {best}"
+print(f"{ours} is {faster}; largest difference to cuDNN {apart:.1e}", flush=True)
+os._exit(0)  # at once: torch's profiler can break a process that leaves in the usual way

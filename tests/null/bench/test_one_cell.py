@@ -1,0 +1,155 @@
+"""The script for strangers: short, refuses politely, and on a made-up GPU it tells who is faster, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import metadata
+import itertools
+from pathlib import Path
+import runpy
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from flashladder.paths import ROOT
+
+SCRIPT = ROOT / "examples" / "one_cell.py"
+MOST_LINES = 60
+MS = {"flashladder_27": 2.0, "cudnn": 3.0, "fa4": 2.5}
+
+
+class Gpu:
+    """Launches take the times of `MS`; events tell when they were queued."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.log: list[str] = []
+
+    def call(self, name: str) -> Callable[..., torch.Tensor]:
+        def launch(q: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+            self.now += MS[name]
+            self.log.append(name)
+            return torch.zeros_like(q)
+
+        return launch
+
+    def event(self, *, enable_timing: bool) -> Event:
+        assert enable_timing
+        return Event(self)
+
+
+class Event:
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.at = gpu, -1.0
+
+    def record(self) -> None:
+        self.at = self.gpu.now
+
+    def elapsed_time(self, end: Event) -> float:
+        return end.at - self.at
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """An H200 on which all three run."""
+    made, on_cpu = Gpu(), {name: getattr(torch, name) for name in ("randn", "empty")}
+    for name, function in on_cpu.items():
+        monkeypatch.setattr(torch, name, lambda *a, function=function, **b: function(*a, **{**b, "device": "cpu"}))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    monkeypatch.setattr(torch.cuda, "Event", made.event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
+    monkeypatch.setitem(sys.modules, "flashladder_27", ModuleType("flashladder_27"))
+    operator = SimpleNamespace(forward=made.call("flashladder_27"))
+    monkeypatch.setattr(torch.ops, "flashladder_27", operator, raising=False)
+    fa4: Any = ModuleType("flash_attn.cute")
+    fa4.flash_attn_func = made.call("fa4")
+    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
+    monkeypatch.setitem(sys.modules, "flash_attn.cute", fa4)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", made.call("cudnn"))
+    monkeypatch.setattr(metadata, "version", lambda name: {"flashladder_27": "0.1.0", "flash-attn-4": "4.0"}[name])
+
+    @contextmanager
+    def profile(*, acc_events: bool) -> Iterator[SimpleNamespace]:
+        assert acc_events
+        names = (("flash_fwd_kernel", "CUDA"), ("cudnn_sdpa", "CUDA"), ("aten::empty", "CPU"))
+        events = [SimpleNamespace(name=name, device_type=f"DeviceType.{where}") for name, where in names]
+        yield SimpleNamespace(events=lambda: events)
+
+    monkeypatch.setattr(torch.profiler, "profile", profile)
+
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr("os._exit", leave)
+    return made
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
+    """The script with these words; what it leaves with."""
+    monkeypatch.setattr(sys, "argv", [SCRIPT.name, *words])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    return caught.value.code
+
+
+def test_it_is_as_short_as_it_is_said_to_be_and_needs_nothing_of_ours() -> None:
+    text = SCRIPT.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES
+    imports = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
+    assert not [line for line in imports if "flashladder" in line]
+    known = {*sys.stdlib_module_names, "torch"}
+    assert {line.split()[1].partition(".")[0] for line in imports} <= known
+
+
+def test_it_tells_who_is_faster(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran(monkeypatch, "--seq-len", "64", "--dtype", "bfloat16") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"NVIDIA H200, torch {torch.__version__}; bfloat16, B=16, S=64, H=16"
+    flops = 4 * 16 * 16 * 64**2 * 128
+    assert [line.split() for line in lines[1:4]] == [
+        [name, version, f"{1e3 * MS[name]:.1f}", "us", f"{flops / MS[name] / 1e9:.1f}", "TFLOP/s"]
+        for name, version in (("flashladder_27", "0.1.0"), ("cudnn", "91900"), ("fa4", "4.0"))
+    ]
+    assert lines[4:7] == ["kernels:", "  flash_fwd_kernel", "  cudnn_sdpa"]
+    assert lines[7] == "flashladder_27 is 1.250 times as fast as fa4; largest difference to cuDNN 0.0e+00"
+    turns = gpu.log[2:-3]
+    assert {name: turns.count(name) for name in MS} == dict.fromkeys(MS, 50)
+    pairs = set(itertools.pairwise(turns))
+    assert {("flashladder_27", "fa4"), ("fa4", "flashladder_27")} <= pairs, "forth and back"
+
+
+def test_without_fa4_it_says_so_and_goes_on(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "flash_attn.cute", None)
+    assert ran(monkeypatch, "--seq-len", "32") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("without FA4 (")
+    assert "1.500 times as fast as cudnn" in lines[-1]
+    assert set(gpu.log) == {"flashladder_27", "cudnn"}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_another_gpu_or_no_wheel_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flashladder_26", None)  # as where it is not installed
+    told = ran(monkeypatch, "--iteration", "26")
+    assert str(told).startswith("error: cannot load flashladder_26 (")
+    assert "; `invoke build 26` makes its wheel" in str(told)
+    refused = "error: expected an H100 or H200 that torch can use, found none; run this on one"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    assert ran(monkeypatch) == refused
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert ran(monkeypatch) == refused
+
+
+def test_pages_name_it() -> None:
+    for page in ("README.md", "docs/reproduce.md"):
+        assert "examples/one_cell.py" in Path(ROOT, page).read_text(encoding="utf-8"), page

@@ -1,0 +1,520 @@
+"""Soaking without a GPU: operators beside made-up work, launched often, on long rows; a hang is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from flashladder.bench.references import REFERENCE_OP
+from flashladder.build.installed import chosen_configs
+from flashladder.cases import case as cases
+from flashladder.cases.inputs import Case
+from flashladder.check.soak import command as soak
+from flashladder.check.soak import far, launches, outcome, watchdog
+from flashladder.check.soak.far import chosen_rows, chosen_slices
+from flashladder.check.soak.launches import Queue, hammer
+from flashladder.check.soak.load import LEAST, Load
+from flashladder.check.soak.watchdog import Watchdog
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.gate import verify, verify_document
+from flashladder.gate.evidence import inside
+from flashladder.gate.evidence import soak as evidence
+from flashladder.ladder import manifest
+from flashladder.results.files import load_as, this_host, write_result
+from flashladder.results.schema import (
+    Accuracy,
+    Beside,
+    CaseResult,
+    FarRows,
+    Hammered,
+    Kernel,
+    Reference,
+    Shape,
+    SoakResult,
+)
+from tests.null.bench_fixture import GPU
+from tests.null.check.test_check_null import altered, one_nan, right
+
+CONFIG = chosen_configs(27, ["h200"], ["fp16"])[0]
+KEY = f"27 {CONFIG.short_form()}"
+TINY = Shape(batch=1, seq_len=5, n_heads=2, d_head=128)
+SHORT = Shape(batch=2, seq_len=65, n_heads=1, d_head=128)
+LONG = Shape(batch=2, seq_len=1030, n_heads=3, d_head=128)
+QUEUE = Queue(lambda: None, lambda calls: calls)
+DOG = Watchdog(end=pytest.fail)
+
+
+def hammered(run: cases.Run, count: int = 3000) -> Hammered:
+    return hammer(KEY, CONFIG, run, TINY, count, QUEUE, DOG, "cpu")
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small numbers of launches."""
+    for name, number in (("PLAIN", 30), ("CHUNK", 10), ("GRAPH", 20)):
+        monkeypatch.setattr(launches, name, number)
+
+
+@pytest.mark.usefixtures("few")
+def test_launches_come_one_by_one_and_then_in_graphs() -> None:
+    calls: list[None] = []
+
+    def counted(*tensors: Any) -> None:
+        calls.append(None)
+        right(*tensors)
+
+    found = hammered(counted, 85)
+    assert (found.plain, found.replayed, found.looks, found.differing) == (30, 60, 3 + 3, 0)
+    assert (found.launches, len(calls)) == (90, 91), "and the first of all"
+    assert found.finite
+    assert len(found.digest) == 64
+    assert hammered(right, 25).plain == 25, "no graph where there are few"
+    assert hammered(right, 25).digest == found.digest
+
+
+@pytest.mark.usefixtures("few")
+def test_one_launch_with_other_bits_is_seen_if_it_is_the_last_before_a_look() -> None:
+    turn = 0
+
+    def sometimes(out: torch.Tensor) -> None:
+        nonlocal turn
+        turn += 1
+        if turn == 1 + 20:
+            out.view(torch.int16)[0, 0, 0, 0] ^= 1
+
+    assert hammered(altered(sometimes), 85).differing == 1
+
+
+@pytest.mark.usefixtures("few")
+def test_a_launch_that_writes_nothing_is_seen() -> None:
+    found = hammered(lambda *_: None, 25)
+    assert not found.finite
+    assert outcome.problems(made(hammered=(found,))) == [
+        f"{KEY} at B=1, S=5, H=2: elements of O are NaN or infinite, or were not written"
+    ]
+
+
+def test_launches_are_split_over_shapes() -> None:
+    found = launches.split(1_000_000)
+    assert sum(count for _, count in found) >= 1_000_000
+    assert {shape.seq_len for shape, _ in found} == {1, 129, 512, 1000}
+    assert launches.CHUNK < 1024, "a queue's length: the host must not be held by a launch"
+
+
+def test_whoever_does_not_end_is_told_and_ended() -> None:
+    told: list[str] = []
+    ended = threading.Event()
+
+    def end(line: str) -> None:
+        told.append(line)
+        ended.set()
+
+    dog = Watchdog(told.append, end)
+    with dog.within(30.0, "quick"):
+        pass
+    with dog.within(0.01, "slow"):
+        assert ended.wait(30)
+    assert told == ["slow: no end within 0.01 s"] * 2
+
+
+def test_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    watchdog.leave("27: no end within 20 s")
+    assert codes == [1]
+    assert capsys.readouterr().err == "error: 27: no end within 20 s\n"
+
+
+@dataclass
+class Clock:
+    """A GPU with two streams, on which each queued thing takes a millisecond; `lag` is when the launch begins."""
+
+    second: float = 0.0
+    first: float = 0.0
+    lag: float = 0.0
+    seen: list[int] = field(default_factory=list)
+
+    def product(self, turn: int) -> None:
+        self.seen.append(turn)
+        self.second += 1.0
+
+    def mark(self) -> Mark:
+        return Mark(self.second)
+
+    def launch_mark(self) -> Mark:
+        return Mark(self.first)
+
+    def launch(self, *_: object) -> None:
+        self.first += self.lag
+
+    def load(self) -> Load:
+        return Load(self, self.launch_mark, lambda: None)
+
+
+@dataclass(frozen=True)
+class Mark:
+    at: float
+
+    def elapsed_time(self, other: Mark) -> float:
+        return other.at - self.at
+
+
+def test_products_run_before_and_behind_a_launch_and_more_where_it_is_long() -> None:
+    clock = Clock(lag=40.0)
+    load = clock.load()
+    run = load.around(clock.launch)
+    run()
+    assert len(clock.seen) == 2 * LEAST
+    run()
+    assert len(clock.seen) == 2 * LEAST + 2 * 60, "1.5 times 40 ms, each side"
+    found = load.taken(KEY, "grid")
+    assert found is not None
+    assert (found.launches, found.products) == (2, 2 * LEAST + 120)
+    assert found.seconds == pytest.approx(0.080)
+    assert found.beside_s == pytest.approx(0.012 + 0.040)
+    assert load.taken(KEY, "grid") is None
+
+
+def long_rows(run: cases.Run, shape: Shape = LONG) -> FarRows:
+    return far.far(KEY, CONFIG, run, shape, lambda: None, DOG, "cpu")
+
+
+def test_rows_around_powers_of_two_are_compared() -> None:
+    found = long_rows(right)
+    assert found.rows == (0, 1, 63, 64, 127, 128, 901, 902, 965, 966, 1023, 1024, 1025, 1028, 1029)
+    assert found.slices == ((0, 0), (1, 0), (1, 2))
+    assert (found.launches, found.differing, found.finite) == (3, 0, True)
+    assert outcome.problems(made(far=(found,))) == []
+    assert {2**15 - 1, 2**15, 2**16, 2**17 + 1, 2**18 - 2} <= set(chosen_rows(2**18 - 1))
+    assert max(chosen_rows(2**18 - 1)) == 2**18 - 2
+
+
+def test_slices_on_both_sides_of_2_to_the_31_are_compared() -> None:
+    found = chosen_slices(Shape(batch=4, seq_len=2**18, n_heads=16, d_head=128))
+    assert {(0, 0), (3, 15), (2, 0), (1, 15)} <= set(found)
+    assert chosen_slices(Shape(batch=2049, seq_len=1024, n_heads=16, d_head=128))[-1] == (2048, 15)
+    assert (2047, 15) in chosen_slices(Shape(batch=2049, seq_len=1024, n_heads=16, d_head=128))
+    assert max(shape.batch * shape.seq_len * shape.n_heads * 128 for shape in far.SHAPES) > 2**32
+
+
+def off(out: torch.Tensor) -> None:
+    out[1, 1024, 2] *= 1.02
+
+
+def moody() -> Callable[[torch.Tensor], object]:
+    turn = iter(range(9))
+    return lambda out: out[0, 500, 1].mul_(1 + next(turn))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (off, ["max error", "relative RMS"]),
+        (one_nan, ["elements of O are NaN or infinite", "max error NaN", "relative RMS NaN"]),
+        (moody(), ["2 of 3 launches wrote other bits than the first"]),
+    ],
+    ids=["a row that is off", "a NaN", "other bits where nobody compares"],
+)
+def test_wrong_long_rows_are_told(change: Callable[[torch.Tensor], object], told: list[str]) -> None:
+    found = outcome.problems(made(far=(long_rows(altered(change)),)))
+    assert [line.startswith(f"{KEY} at B=2, S=1030, H=3: {part}") for line, part in zip(found, told, strict=True)]
+    assert all(part in line for line, part in zip(found, told, strict=True))
+
+
+def test_tensors_that_do_not_fit_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise RuntimeError("CUDA out of memory\nmore")
+
+    monkeypatch.setattr(far, "make_tensors", none)
+    with pytest.raises(FlashladderError, match="cannot make tensors of B=2, S=1030, H=3: found CUDA out of memory"):
+        long_rows(right)
+
+
+def identity() -> Kernel:
+    return Kernel(
+        iteration=27, config=CONFIG.short_form(), dtype="fp16", arch="sm_90a", text_sha256="ab" * 32, toolchain={}
+    )
+
+
+def made(**parts: Any) -> SoakResult:
+    return SoakResult(
+        rung="GPU", gpu=GPU, host=this_host(), kernels={KEY: identity()},
+        reference=Reference(op=REFERENCE_OP, torch="2.11", cuda="13.0", kernels={}), **parts,
+    )  # fmt: skip
+
+
+class Wheel:
+    """An installed iteration whose operator is `run`."""
+
+    number = 27
+
+    def __init__(self, run: cases.Run) -> None:
+        self.run = run
+
+    def require(self, _: object) -> None:
+        """It holds every configuration."""
+
+    def identity(self, *_: object) -> Kernel:
+        return identity()
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch, few: None) -> Callable[[cases.Run], None]:
+    """The command on a made-up GPU: two small cases, two small shapes, one long one."""
+    device = SimpleNamespace(gpu=GPU, host=this_host(), rung="GPU")
+    small = [Case(f"small {n}", TINY.model_copy(update={"seq_len": n})) for n in (3, 64)]
+    clock = Clock(lag=2.0)
+
+    def plant(run: cases.Run) -> None:
+        monkeypatch.setattr("flashladder.gpu.device.open_device", lambda: device)
+        monkeypatch.setattr(soak, "load_installed", lambda _: Wheel(run))
+        monkeypatch.setattr(soak, "cases_for", lambda *_, **__: small)
+        monkeypatch.setattr("flashladder.check.soak.load.on_gpu", lambda: WithLaunch(clock).load())
+        monkeypatch.setattr(launches, "cuda_queue", lambda: QUEUE)
+        monkeypatch.setattr(launches, "split", partial(launches.split, shapes=(TINY, SHORT)))
+        monkeypatch.setattr(far, "SHAPES", (LONG,))
+        monkeypatch.setattr(soak, "Place", partial(soak.Place, device="cpu"))
+        monkeypatch.setattr("flashladder.bench.references.reference_identity", lambda _: made().reference)
+
+    return plant
+
+
+@dataclass
+class WithLaunch:
+    """The made-up second stream; a launch's own marks are 2 ms apart."""
+
+    clock: Clock
+
+    def load(self) -> Load:
+        def mark() -> Mark:
+            self.clock.first += 1.0
+            return Mark(self.clock.first)
+
+        return Load(self.clock, mark, lambda: None)
+
+
+LINE = ["27", "--dtype", "fp16", "--launches", "60", "--repeats", "3"]
+
+
+def test_the_whole_command_goes_on_where_it_stopped(
+    planted: Callable[[cases.Run], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planted(right)
+    path = tmp_path / "soak.json.gz"
+    line = [*LINE, "--out", str(path)]
+    assert soak.main([*line, "--parts", "load"]) == 0
+    first = load_as(path, SoakResult)
+    assert [(one.case, one.status, one.repeats) for one in first.cases] == [
+        ("small 3", "pass", 3),
+        ("small 64", "pass", 3),
+    ]
+    assert [(one.case, one.launches) for one in first.beside] == [("small 3", 3), ("small 64", 3)]
+    with pytest.raises(FlashladderError, match="not finished: the budget of 0 s is spent"):
+        soak.main([*line, "--budget", "0.000000001"])
+    assert soak.main(line) == 0
+    whole = load_as(path, SoakResult)
+    assert whole.cases == first.cases, "what is there is not run again"
+    assert [(one.shape, one.launches) for one in whole.hammered] == [(TINY, 30), (SHORT, 30)]
+    assert [one.shape for one in whole.far] == [LONG]
+    said = capsys.readouterr().out
+    assert "0 problems" in said
+    capsys.readouterr()
+    assert soak.main(["--show", str(path)]) == 0
+    assert "27 FP16" in capsys.readouterr().out
+
+
+def test_a_file_that_holds_less_than_is_asked_for_is_no_answer(
+    planted: Callable[[cases.Run], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted(right)
+    line = [*LINE, "--out", str(tmp_path / "soak.json.gz")]
+    assert soak.main(line) == 0
+    for more, told in ((["--launches", "600"], "fewer launches of a shape"), (["--repeats", "9"], "fewer repeats")):
+        with pytest.raises(FlashladderError, match=told):
+            soak.main([*line, *more])
+    monkeypatch.setattr(soak, "runnable", lambda *_: [])
+    with pytest.raises(FlashladderError, match="no kernel to soak on this GPU"):
+        soak.main(LINE)
+
+
+def test_a_wrong_kernel_ends_with_1(planted: Callable[[cases.Run], None], tmp_path: Path) -> None:
+    planted(altered(one_nan))
+    path = tmp_path / "soak.json.gz"
+    with pytest.raises(CheckFailed, match=r"problems, the first: .*small 3"):
+        soak.main([*LINE, "--out", str(path)])
+    assert len(outcome.problems(load_as(path, SoakResult))) == 2 + 2 + 3
+
+
+def test_a_hang_is_written_before_the_process_ends(tmp_path: Path) -> None:
+    ended: list[str] = []
+    path = tmp_path / "soak.json.gz"
+    place = soak.Place(made(), path, Clock().load, QUEUE, "cpu", Watchdog(end=ended.append))
+    with place.dog.within(0.01, "27 at S=129"):
+        for _ in range(300):
+            if ended:
+                break
+            threading.Event().wait(0.1)
+    assert ended == ["27 at S=129: no end within 0.01 s"]
+    assert outcome.problems(load_as(path, SoakResult)) == ["hung: 27 at S=129: no end within 0.01 s"]
+    assert "FAILED hung: 27 at S=129" in outcome.render(load_as(path, SoakResult))
+    again = soak.earlier(path, made())
+    assert again.hung is None
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "soak.json.gz", made())
+    assert soak.earlier(path, made()) == made()
+    other = made().model_copy(update={"gpu": GPU.model_copy(update={"uuid": "GPU-1"})})
+    code = made().model_copy(update={"kernels": {KEY: identity().model_copy(update={"text_sha256": "cd" * 32})}})
+    for fresh in (other, code):
+        with pytest.raises(FlashladderError, match="the file holds another GPU, torch, rule or code"):
+            soak.earlier(path, fresh)
+
+
+def test_the_command_wants_something_to_soak(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in ([], ["27", "--repeats", "1"], ["27", "--launches", "0"]):
+        with pytest.raises(SystemExit) as caught:
+            soak.main(argv)
+        assert caught.value.code == 2
+        assert "expected iterations, at least 2 repeats and a launch" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_without_a_gpu_it_is_one_line() -> None:
+    with pytest.raises(FlashladderError, match="no GPU here"):
+        soak.main(["27"])
+
+
+def spec(**other: Any) -> manifest.Soak:
+    facts: dict[str, Any] = {
+        "holds": "soak", "of": {"iterations": [27], "configs": ["h200"], "dtypes": ["fp16"]},
+        "cases": len(cases.cases_for(CONFIG)) - 5, "ragged": 5, "repeats": 50, "launches": 1_000_000,
+        "far": len(far.SHAPES),
+    }  # fmt: skip
+    return manifest.Soak.model_validate(facts | other)
+
+
+def owed() -> SoakResult:
+    """What the manifest asks for, made up."""
+    bound = 2.0**-11
+    good = Accuracy(max_error=1e-4, max_allowed=3e-4, rms_error=1e-4, rms_allowed=bound, finite=True)
+    every = cases.cases_for(CONFIG)
+    return made(
+        cases=tuple(
+            CaseResult(
+                kernel=KEY, case=one.name, dtype="fp16", shape=one.shape, status="pass", accuracy=good, repeats=50
+            )
+            for one in every
+        ),
+        beside=tuple(
+            Beside(kernel=KEY, case=one.name, launches=50, products=600, seconds=1.0, beside_s=0.9) for one in every
+        ),
+        hammered=tuple(
+            Hammered(
+                kernel=KEY, dtype="fp16", shape=shape, plain=10_000, replayed=240_000, looks=260, differing=0,
+                finite=True, seconds=2.0, digest="ab",
+            )
+            for shape in launches.SHAPES
+        ),
+        far=tuple(
+            FarRows(
+                kernel=KEY, dtype="fp16", shape=shape, slices=chosen_slices(shape), rows=chosen_rows(shape.seq_len),
+                launches=3, differing=0, seconds=9.0, finite=True, max_error=1e-4, max_allowed=2e-4, rms_error=1e-4,
+                rms_allowed=bound, digest="ab",
+            )
+            for shape in far.SHAPES
+        ),
+    )  # fmt: skip
+
+
+def but(part: str, **changed: Any) -> Callable[[SoakResult], SoakResult]:
+    """The first entry of a part changed."""
+
+    def edit(one: SoakResult) -> SoakResult:
+        first, *others = getattr(one, part)
+        return one.model_copy(update={part: (first.model_copy(update=changed), *others)})
+
+    return edit
+
+
+def less(part: str) -> Callable[[SoakResult], SoakResult]:
+    return lambda one: one.model_copy(update={part: getattr(one, part)[1:]})
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (lambda one: one, []),
+        (less("cases"), ["case ragged 2x1x3: expected once, found 0"]),
+        (but("cases", repeats=20), ["expected 50 runs that agree, found 20", "20 launches beside work, found 50"]),
+        (but("cases", status="not_applicable", accuracy=None), ["was refused, expected pass"]),
+        (but("hammered", plain=1, replayed=0), ["small shapes, found 750,001", "expected 250,000, found 1"]),
+        (less("beside"), ["case ragged 2x1x3: expected 50 launches beside work, found 0"]),
+        (but("beside", seconds=1e3), ["expected work beside at least 50% of its time, found 4%"]),
+        (less("hammered"), ["expected 1,000,000 launches at small shapes, found 750,000", "S=1, H=2: expected once"]),
+        (but("hammered", looks=10), ["expected a look after each 1000, found 10"]),
+        (less("far"), ["expected 6 long shapes, each once, found 5", "long rows at B=1, S=65537, H=2: are missing"]),
+        (but("far", rows=(0,)), ["other rows or slices were compared than the command chooses"]),
+        (but("far", max_allowed=1.0), ["max_allowed: expected at most"]),
+        (but("far", rms_allowed=1.0), ["rms_allowed: expected at most"]),
+    ],
+    ids=[
+        "whole", "a case", "few repeats", "a refusal", "few launches", "a case alone", "an idle stream", "a shape",
+        "few looks", "a long shape",
+        "other rows", "a bound", "another bound",
+    ],
+)  # fmt: skip
+def test_the_manifest_says_what_is_missing(
+    tmp_path: Path, edit: Callable[[SoakResult], SoakResult], told: list[str]
+) -> None:
+    path = write_result(tmp_path / "soak.json.gz", edit(owed()))
+    found = list(evidence.problems(path, spec()))
+    assert len(found) == len(told), found
+    for line, part in zip(found, told, strict=True):
+        assert part in line
+
+
+def test_a_manifest_may_not_ask_for_less_than_is_owed() -> None:
+    assert list(evidence.too_little(spec())) == []
+    assert list(evidence.too_little(spec(repeats=20, launches=999, far=1))) == [
+        "soak: expected at least 50 runs that agree, found 20",
+        "soak: expected at least 1,000,000 launches, found 999",
+        "soak: expected at least 6 long shapes, found 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (lambda one: one, []),
+        (but("hammered", differing=3), [f"{KEY} at B=1, S=1, H=2: 3 of 260 looks found other bits than the first"]),
+        (but("far", seconds=1e-6), [f"{KEY} at B=1, S=65537: 1.0 us is below the "]),
+        (but("far", kernel="28"), ["kernel 28: nothing describes it"]),
+        (lambda one: one.model_copy(update={"hung": "27"}), ["hung: 27"]),
+    ],
+    ids=["whole", "other bits", "too fast", "an unknown kernel", "a hang"],
+)
+def test_a_committed_soak_is_judged_by_the_commands_own_words(
+    edit: Callable[[SoakResult], SoakResult], told: list[str]
+) -> None:
+    h200 = GPU.model_copy(update={"name": "NVIDIA H200"})
+    found = inside.problems(Path("results/h200/soak.json.gz"), edit(owed().model_copy(update={"gpu": h200})))
+    assert len(found) == len(told), found
+    for line, part in zip(found, told, strict=True):
+        assert line.startswith(part)
+
+
+def test_verify_says_what_a_soak_is(tmp_path: Path) -> None:
+    (found,) = verify.verify(write_result(tmp_path / "soak.json.gz", owed()))
+    assert found.summary.startswith(f"soak, {len(owed().cases)} cases, 1,000,000 launches, schema 2")
+    other = owed().model_copy(update={"hammered": (owed().hammered[0].model_copy(update={"dtype": "bf16"}),)})
+    lines = verify_document.problems(write_result(tmp_path / "other.json.gz", other))
+    assert [line for line in lines if line.endswith(f"{KEY}: measured as bf16, a kernel for fp16")]
