@@ -29,7 +29,8 @@ SCALE = RSQRT + 2 * EPSILON  # the scale: a reciprocal root, and log2(e), times 
 LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half the least subnormal: error of what is too small for the dtype
 
 SLACK = 2.0  # powers of two by which a score may exceed the m in use: `slack` of softmax/exp2_stale.cuh
-SHORT, WEIGHTS = 1024, (1.5, 2.0)  # its `weight`, below so many keys and from there on
+WEIGHTS = ((1024, 2.0), (512, 1.25), (0, 1.5))  # its `weight`, from so many keys on
+MARKED = 1024.0  # its `marks`: the size of m from which on a row is light and its m whole
 HEAVY_ERROR = 2.0**-17  # of a row's sum in units of its largest P: what two sums and two exponentials round
 TOGETHER = 8  # rows that follow a maximum together: those of a warp's lanes in one half of an m-tile
 
@@ -100,18 +101,22 @@ class Progress:
     @property
     def due(self) -> float:
         """The sum, in units of its largest P, from which on a row is a light one."""
-        return WEIGHTS[self.keys >= SHORT] * self.done / math.sqrt(self.keys)
+        weight = next(weight for keys, weight in WEIGHTS if self.keys >= keys)
+        return weight * self.done / math.sqrt(self.keys)
 
 
 def marked(top: torch.Tensor, heavy: torch.Tensor) -> torch.Tensor:
     """The m in use of rows with this maximum: below it by `SLACK` if the row is heavy; the last bit of fp32 says so."""
-    bits = torch.where(heavy, top - SLACK, top).float().view(torch.int32)
-    return torch.where(heavy, bits | 1, bits & ~1).view(torch.float32).double()
+    heavy = heavy & ((top - SLACK).abs() < MARKED)
+    value = torch.where(heavy, top - SLACK, top).float()
+    bits = value.view(torch.int32)
+    light = torch.where(value.abs() < MARKED, bits & ~1, bits)
+    return torch.where(heavy, bits | 1, light).view(torch.float32).double()
 
 
 def is_heavy(m: torch.Tensor) -> torch.Tensor:
     """Which rows follow their maximum exactly, by the last bit of their m."""
-    return (m.float().view(torch.int32) & 1).bool()
+    return (m.float().view(torch.int32) & 1).bool() & (m.abs() < MARKED)
 
 
 def stale_maximum(

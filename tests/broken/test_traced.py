@@ -51,7 +51,7 @@ OWN = (
     own("stale_o_not_rescaled", 17, STALE, "rescale(i / 2, i % 2, correction);", ""),
     own("stale_sum_not_rescaled", 18, STALE, "l *= correction;", ""),
     own("stale_threshold_never_met", 18, STALE, "-stats.m[i / 2][i % 2]) > slack", "-stats.m[i / 2][i % 2]) > 64.0f"),
-    own("heavy_rows_have_slack", 17, STALE, "quad_sum(l) * light < due", "false"),
+    own("heavy_rows_have_slack", 17, STALE, "quad_sum(l) * lighter < due", "false"),
     own("rows_are_heavy_by_half_their_sum", 19, STALE, "return sum + ptx::shuffle_xor(sum, 1);", "return sum;"),
     own("stale_vote_of_one_lane", 17, STALE, "__any_sync(0xffffffffu, any)", "__shfl_sync(0xffffffffu, any, 0)"),
     own("stale_maximum_of_half_the_quad", 19, STALE, "return fmaxf(best, ptx::shuffle_xor(best, 1));", "return best;"),

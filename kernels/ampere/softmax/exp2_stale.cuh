@@ -104,7 +104,7 @@ struct Exp2Stale {
 #pragma unroll
             for (int i = 0; i < m_tiles * 2; ++i) {
                 const float top = row_max(s[i / 2], i % 2) * scale();
-                stats.m[i / 2][i % 2] = marks(heavy(top)) ? heavy(top) : top;
+                stats.m[i / 2][i % 2] = marks(heavy(top)) ? heavy(top) : light(top);
             }
         } else {
             follow(s, stats, done, n_kv_blocks,

@@ -52,8 +52,21 @@ def test_in_any_order_of_blocks_it_is_attention(blocks: tuple[int, ...], *, stal
 def test_the_slack_is_the_kernels() -> None:
     source = (KERNELS / "ampere" / "softmax" / f"{STALE}.cuh").read_text(encoding="utf-8")
     assert re.findall(r"slack = ([\d.]+)f;", source) == [f"{ref.SLACK:.1f}"]
-    short, *weights = re.findall(r"n_kv_blocks < (\d+) / keys \? ([\d.]+)f : ([\d.]+)f;", source)[0]
-    assert (int(short), tuple(map(float, weights))) == (ref.SHORT, ref.WEIGHTS)
+    weights = re.findall(r"n_kv_blocks >= (\d+) / keys \? ([\d.]+)f", source)
+    (least,) = re.findall(r"keys \? [\d.]+f : ([\d.]+)f;", source)
+    assert tuple((int(keys), float(weight)) for keys, weight in [*weights, ("0", least)]) == ref.WEIGHTS
+    assert re.findall(r"fabsf\(m\) < ([\d.]+)f;", source) == [f"{ref.MARKED:.1f}"]
+
+
+def test_beyond_where_the_last_bit_counts_a_row_is_light_and_its_m_whole() -> None:
+    top = torch.tensor([1021.0, 1023.9, 1024.1, 1025.5, 1027.0, 2.0**17 + 1 / 64, -1020.0, -1023.0, -2.0e5]).double()
+    m = ref.marked(top.float().double(), torch.ones(len(top), dtype=torch.bool))
+    heavy = (top - ref.SLACK).abs() < ref.MARKED
+    assert heavy.tolist() == [True] * 4 + [False] * 2 + [True] + [False] * 2
+    assert ref.is_heavy(m).tolist() == heavy.tolist()
+    assert torch.allclose(m[heavy], top[heavy] - ref.SLACK, rtol=1e-6)
+    whole = ~heavy & (top.abs() >= ref.MARKED)
+    assert torch.equal(m[whole], top[whole].float().double())
 
 
 def test_a_light_row_keeps_its_maximum_until_a_score_is_above_it_and_eight_rows_follow() -> None:
@@ -72,7 +85,9 @@ def test_a_light_row_keeps_its_maximum_until_a_score_is_above_it_and_eight_rows_
         assert torch.equal(ref.stale_maximum(state, s, SCALE, progress, seen)[0] == 1.0, seen == 1.0)
 
 
-@pytest.mark.parametrize(("done", "keys", "due"), [(64, 512, 1.5 * 64 / 512**0.5), (1024, 1024, 2 * 32)])
+@pytest.mark.parametrize(
+    ("done", "keys", "due"), [(64, 512, 1.25 * 64 / 512**0.5), (64, 256, 1.5 * 4), (1024, 1024, 2 * 32)]
+)
 def test_a_row_whose_sum_is_small_follows_every_score(done: int, keys: int, due: float) -> None:
     c = SCALE / math.log(2)
     progress, top = ref.Progress(done, keys), torch.full((1, 8, 4), 5.0, dtype=torch.float64)
