@@ -54,6 +54,22 @@ def _peak(row: int) -> Content:
     return fill
 
 
+def _overtaken(first: int, second: int) -> Content:
+    """Two keys outweigh all others in every row, the second by 1.8 to 2.7 times the first; in eighths of the keys.
+
+    Met in that order, the weight of the second rounds to 16 bits unless the row follows its maximum: by an error that
+    all elements of the row have in common, and the row has hardly another. They lie in different blocks of 64 of 256.
+    """
+
+    def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+        along = _along(q, generator)
+        q += along
+        k[first * len(k) // 8] = 0.875 * along
+        k[second * len(k) // 8] = 0.9453125 * along
+
+    return fill
+
+
 def _slope(direction: int) -> Content:
     """Logits that rise (1) or fall (-1) by 2 from one block of 64 keys to the next: the maximum moves, or stays."""
 
@@ -168,6 +184,8 @@ CONTENTS: Mapping[str, Content] = MappingProxyType(
         "deep below zero": _deep,
         "first key": _peak(1),
         "last key": _peak(-2),
+        "overtaken forward": _overtaken(3, 5),
+        "overtaken backward": _overtaken(5, 3),
         "rising": _slope(1),
         "falling": _slope(-1),
         "plunging": _plunging,
@@ -185,5 +203,6 @@ CONTENTS: Mapping[str, Content] = MappingProxyType(
 )
 """What a slice of Q, K and V may hold, by name: each turns N(0, 1) draws (seq_len, d_head) into it, in place."""
 CONSTANT = ("constant", "first key, constant")
+HEAVY = ("overtaken forward", "overtaken backward")
 EDGES = ("zero queries", "high levels", "low levels", "wide")
-LOGITS = tuple(name for name in CONTENTS if name not in ("normal", *CONSTANT, *EDGES))
+LOGITS = tuple(name for name in CONTENTS if name not in ("normal", *CONSTANT, *EDGES, *HEAVY))

@@ -31,7 +31,7 @@ _OPCODES = {
     "mma": "HMMA",
     "fma": "FFMA FMUL FADD",
     "imad": "IMAD F2FP",
-    "mufu": "MUFU",
+    "mufu": "MUFU I2F",  # whole numbers become floats where exponentials are made
     "alu": "BMSK CS2R FMNMX FSEL FSETP HADD2 HFMA2 HMUL2 I2FP IABS IADD3 IMNMX ISETP LEA LOP3 MOV P2R PLOP3 POPC "
     "PRMT R2P SEL SGXT SHF VIADD VIMNMX VOTE",
     "uniform": "BREAK BSSY BSYNC CALL LDC NOP R2UR RET S2R S2UR WARPSYNC YIELD R2B MEMBAR ERRBAR CCTL",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 import math
 
 import numpy as np
@@ -113,7 +114,8 @@ def _compared(found: Trace) -> Iterator[Comparison]:
     truth = ref.online_softmax(q, k, v, blocks, config.B_c, scale, stale=stale)
     for number, (step, block, real) in enumerate(zip(found.steps, blocks, truth, strict=True)):
         rows = slice(block * config.B_c, (block + 1) * config.B_c)
-        pairs = _stale_pairs if stale else _pairs
+        progress = ref.Progress(number * config.B_c, found.shape.seq_len)
+        pairs = partial(_stale_pairs, progress=progress) if stale else _pairs
         for pair in pairs(step, before, real, (q, k[:, rows], v[:, rows]), scale, config.dtype):
             yield _comparison(found, pair, number, block)
         before = ref.State(exact(step.m.array), exact(step.l.array), exact(step.o.array))
@@ -152,12 +154,13 @@ def _stale_pairs(
     inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     scale: float,
     dtype: str,
+    progress: ref.Progress,
 ) -> Iterator[_Pair]:
     """As `_pairs`, where a row may keep its maximum: m is in powers of two, P, l and O are relative to the m in use."""
     q, k, v = inputs
     s, m = exact(step.scores.array), exact(step.m.array)
     yield _Pair(S, step.scores, ref.scores(q, k), real.scores)
-    yield _Pair(M, step.m, ref.stale_maximum(before.m, s, scale, m), real.after.m)
+    yield _Pair(M, step.m, ref.stale_maximum(before, s, scale, progress, m), real.after.m)
     yield _Pair(P, step.p, ref.stale_weights(s, m, scale), real.p)
     yield from _summed_pairs(step, before, real, v, math.log(2), dtype)
 

@@ -23,12 +23,12 @@ MEANING = {
 }
 STALE = "exp2_stale"  # softmax of kernels in which a row keeps its maximum until a score is far above it
 STALE_MEANING = {
-    "m": "the maximum that the row uses: kept until a score is 2.83 times above, then the row's own; in powers of two",
-    "P": "2^(S c - m) in fp32, up to 2.83",
+    "m": "what the row uses, in powers of two: kept until a score is 4 times above, then its maximum, 2 less if heavy",
+    "P": "2^(S c - m) in fp32, up to 4",
     "O_rescaled": "O brought to the maximum in use, before P V is added",
 }
 STALE_SUSPECTS = {
-    "m": "S and the m before are right there: look at the vote, what it compares, and who follows the new maximum",
+    "m": "S and the m before are right there: look at the vote, what it compares, who follows, and who is heavy",
     "l": "P, m and the l before are right there: look at the sum over the row, and its correction where m is a new one",
     "O_rescaled": "m and the O before are right there: look at O's correction where m is a new one, or how O begins",
 }

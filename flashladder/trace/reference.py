@@ -28,7 +28,10 @@ FLUSHED = 2.0**-126  # the least number that .ftz keeps
 SCALE = RSQRT + 2 * EPSILON  # the scale: a reciprocal root, and log2(e), times each other
 LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half the least subnormal: error of what is too small for the dtype
 
-SLACK = 1.5  # powers of two by which a score may exceed a stale maximum: `slack` of softmax/exp2_stale.cuh
+SLACK = 2.0  # powers of two by which a score may exceed the m in use: `slack` of softmax/exp2_stale.cuh
+WEIGHTS = ((1024, 2.0), (512, 1.25), (0, 1.5))  # its `weight`, from so many keys on
+MARKED = 1024.0  # its `marks`: the size of m from which on a row is light and its m whole
+HEAVY_ERROR = 2.0**-17  # of a row's sum in units of its largest P: what two sums and two exponentials round
 TOGETHER = 8  # rows that follow a maximum together: those of a warp's lanes in one half of an m-tile
 
 Bounded = tuple[torch.Tensor, torch.Tensor]
@@ -88,24 +91,60 @@ def maximum(before: torch.Tensor, s: torch.Tensor) -> Bounded:
     return value, torch.full_like(value, FLUSHED)
 
 
-def stale_maximum(before: torch.Tensor, s: torch.Tensor, scale: float, seen: torch.Tensor | None = None) -> Bounded:
+@dataclass(frozen=True)
+class Progress:
+    """How many keys came before a block, and how many there are."""
+
+    done: int
+    keys: int
+
+    @property
+    def due(self) -> float:
+        """The sum, in units of its largest P, from which on a row is a light one."""
+        weight = next(weight for keys, weight in WEIGHTS if self.keys >= keys)
+        return weight * self.done / math.sqrt(self.keys)
+
+
+def marked(top: torch.Tensor, heavy: torch.Tensor) -> torch.Tensor:
+    """The m in use of rows with this maximum: below it by `SLACK` if the row is heavy; the last bit of fp32 says so."""
+    heavy = heavy & ((top - SLACK).abs() < MARKED)
+    value = torch.where(heavy, top - SLACK, top).float()
+    bits = value.view(torch.int32)
+    light = torch.where(value.abs() < MARKED, bits & ~1, bits)
+    return torch.where(heavy, bits | 1, light).view(torch.float32).double()
+
+
+def is_heavy(m: torch.Tensor) -> torch.Tensor:
+    """Which rows follow their maximum exactly, by the last bit of their m."""
+    return (m.float().view(torch.int32) & 1).bool() & (m.abs() < MARKED)
+
+
+def stale_maximum(
+    before: State, s: torch.Tensor, scale: float, progress: Progress, seen: torch.Tensor | None = None
+) -> Bounded:
     """The m of a row that keeps its maximum, in powers of two: that of before, until a score is above it by `SLACK`.
 
-    Eight rows follow together, to the largest score so far of each. Where rounding decides whether one is above,
-    `seen` may have it either way.
+    Eight rows follow together, to the largest score so far of each, and say anew whether they are heavy: the m of a
+    heavy row is below its maximum by the slack, so that the next score above the maximum is above by the slack. Where
+    rounding decides whether one is above, or heavy, `seen` may have it either way.
     """
     c = scale / math.log(2)
     lanes = s.reshape(*s.shape[:-1], -1, QUAD, 2).amax(dim=(-3, -1)) * c
-    top = lanes.amax(dim=-1, keepdim=True)
-    error = top.abs() * (SCALE + EPSILON)
-    above, unsure = lanes - before - SLACK, lanes.abs() * (SCALE + EPSILON) + EPSILON * SLACK
+    above, unsure = lanes - before.m - SLACK, lanes.abs() * (SCALE + EPSILON) + EPSILON * SLACK
     if seen is None:
         unsure = torch.zeros_like(unsure)
     must, may = (_together(above + sign * unsure > 0) for sign in (-1, 1))
-    fresh = torch.maximum(before, top)
+    top = torch.maximum(before.m + SLACK * is_heavy(before.m), lanes.amax(dim=-1, keepdim=True))
+    error = top.abs() * (SCALE + 4 * EPSILON) + 4 * EPSILON * SLACK
+    share = before.l.sum(dim=-1, keepdim=True) * torch.exp2(before.m - top) - progress.due
+    first = torch.isinf(before.m)
+    fresh = marked(top, first | (share < 0))
     if seen is not None:
-        must |= may & ((seen - fresh).abs() < (seen - before).abs())
-    return torch.where(must, fresh, before), torch.where(must, error, 0.0) + FLUSHED
+        close = share.abs() < progress.due * HEAVY_ERROR
+        other = marked(top, first | (share >= 0))
+        fresh = torch.where(close & ((seen - other).abs() < (seen - fresh).abs()), other, fresh)
+        must = must | (may & ((seen - fresh).abs() < (seen - before.m).abs()))
+    return torch.where(must, fresh, before.m), torch.where(must, error, 0.0) + FLUSHED
 
 
 def _together(above: torch.Tensor) -> torch.Tensor:
@@ -199,10 +238,11 @@ def online_softmax(
         stale: whether rows keep their maximum, see `stale_maximum`; m is in powers of two then.
     """
     state = State.empty(*q.shape)
-    for block in blocks:
+    for visit, block in enumerate(blocks):
         rows = slice(block * keys, (block + 1) * keys)
         s, _ = scores(q, k[:, rows])
-        m, _ = stale_maximum(state.m, s, scale) if stale else maximum(state.m, s)
+        progress = Progress(visit * keys, k.shape[1])
+        m, _ = stale_maximum(state, s, scale, progress) if stale else maximum(state.m, s)
         p, _ = stale_weights(s, m, scale) if stale else weights(s, m, scale, folded=True)
         sums, _ = total(state, m, p, math.log(2) if stale else scale)
         kept, _ = rescaled(state, m, math.log(2) if stale else scale)

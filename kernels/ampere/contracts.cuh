@@ -41,8 +41,8 @@ FLASHLADDER_USE(resident, static_cast<int (*)[Part::resident + 1]>(nullptr));
 FLASHLADDER_USE(begin, made<Part>().begin(made<const Any>()));
 FLASHLADDER_USE(step, made<Part>().step(made<const Any>(), 0));
 FLASHLADDER_USE(tile, static_cast<const std::uint32_t *>(made<const Part>().tile(0)[0]));
-FLASHLADDER_USE(update,
-                Part::template update<true>(made<float[1][2][4]>(), made<float[1][16][4]>(), made<RowStats<1>>()));
+FLASHLADDER_USE(update, Part::template update<true>(made<float[1][2][4]>(), made<float[1][16][4]>(),
+                                                    made<RowStats<1>>(), 0, 1));
 FLASHLADDER_USE(row_of_o, Part::row(made<float[16][4]>(), 0, 1.0f));
 FLASHLADDER_USE(store, Part::store(made<void *const>(), made<const uint4>()));
 FLASHLADDER_USE(run, Part::run(made<Any>(), 1));
@@ -94,7 +94,8 @@ struct Operand {
 
 template <typename Part>
 struct Softmax {
-    static_assert(has_update<Part>, "Softmax must have 'static void update<first_block>(s, o, RowStats &)'");
+    static_assert(has_update<Part>,
+                  "Softmax must have 'static void update<first_block>(s, o, RowStats &, int done, int n_kv_blocks)'");
 };
 
 template <typename Part>

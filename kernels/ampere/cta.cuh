@@ -89,10 +89,10 @@ struct CtaState : Geometry<Kernel> {
 
     __device__ __forceinline__ void clear_o() { clear(o); }
 
-    // S becomes P; O and the row statistics follow the new maximum.
+    // S becomes P; O and the row statistics follow the new maximum. `done` of `n_kv_blocks` blocks came before.
     template <bool first_block>
-    __device__ __forceinline__ void softmax() {
-        Kernel::Softmax::template update<first_block>(s, o, stats);
+    __device__ __forceinline__ void softmax(int done, int n_kv_blocks) {
+        Kernel::Softmax::template update<first_block>(s, o, stats, done, n_kv_blocks);
     }
 
     // O / l in 16 bits: (m_tiles, o_n_tiles, 2) registers, rows g and g + 8.

@@ -1,7 +1,7 @@
 // Body of iterations 18 and 19: K and V lie in rings of two stages in shared memory.
 //
-// Blocks go from the first to the last, and the parity of a block is its stage. One wait and one barrier a block are
-// enough then: what the barrier frees is filled during the block that it begins (schedule/rings.cuh).
+// The parity of a block is its stage; which tile of K and V is copied there is the schedule's. One wait and one barrier
+// a block are enough then: what the barrier frees is filled during the block that it begins (schedule/rings.cuh).
 #pragma once
 
 #include <cstdint>
@@ -84,11 +84,11 @@ struct Cta : CtaState<OneStage<Kernel>> {
     __device__ __forceinline__ void load_q() {
         copy_tile<G::B_r>(args.q, args.q_strides, blockIdx.x * G::B_r, G::smem_q);
     }
-    __device__ __forceinline__ void load_k(int block) {
-        copy_tile<G::B_c>(args.k, args.k_strides, block * G::B_c, G::smem_k + stage(block));
+    __device__ __forceinline__ void load_k(int block, int tile) {
+        copy_tile<G::B_c>(args.k, args.k_strides, tile * G::B_c, G::smem_k + stage(block));
     }
-    __device__ __forceinline__ void load_v(int block) {
-        copy_tile<G::B_c>(args.v, args.v_strides, block * G::B_c, smem_v + stage(block));
+    __device__ __forceinline__ void load_v(int block, int tile) {
+        copy_tile<G::B_c>(args.v, args.v_strides, tile * G::B_c, smem_v + stage(block));
     }
     __device__ __forceinline__ void sync_q() const { __syncthreads(); }  // other warps copied parts of this warp's rows
 

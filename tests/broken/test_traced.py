@@ -2,7 +2,7 @@
 
 Mistakes in the scale, the maximum, the sum, the rescaling, the conversion of P, the indexing of V and the rows of Q,
 each in an early iteration and in a late one; a needle: one accumulator of one lane in one KV block; from iteration 17
-on the vote, the threshold and the rescaling of a stale maximum, and the stages of rings.
+on the vote, the threshold and the rescaling of a stale maximum, which rows are heavy, and the stages of rings.
 
 Run: pytest tests/broken/test_traced.py  (1 s a kernel)
 """
@@ -49,8 +49,10 @@ OWN = (
     own("needle_early", 4, "kernels/ampere/schedule/eager.cuh", "cta.qk_matmul();",
         f"cta.qk_matmul(); {NEEDLE.format(m=0)}"),
     own("stale_o_not_rescaled", 17, STALE, "rescale(i / 2, i % 2, correction);", ""),
-    own("stale_sum_not_rescaled", 18, STALE, "stats.l[i / 2][i % 2] *= correction;", ""),
-    own("stale_threshold_never_met", 18, STALE, "slack = 1.5f", "slack = 64.0f"),
+    own("stale_sum_not_rescaled", 18, STALE, "l *= correction;", ""),
+    own("stale_threshold_never_met", 18, STALE, "-stats.m[i / 2][i % 2]) > slack", "-stats.m[i / 2][i % 2]) > 64.0f"),
+    own("heavy_rows_have_slack", 17, STALE, "quad_sum(l) * lighter < due", "false"),
+    own("rows_are_heavy_by_half_their_sum", 19, STALE, "return sum + ptx::shuffle_xor(sum, 1);", "return sum;"),
     own("stale_vote_of_one_lane", 17, STALE, "__any_sync(0xffffffffu, any)", "__shfl_sync(0xffffffffu, any, 0)"),
     own("stale_maximum_of_half_the_quad", 19, STALE, "return fmaxf(best, ptx::shuffle_xor(best, 1));", "return best;"),
     own("v_of_the_other_stage", 18, RINGS, "v_source{v_first + stage(block)}", "v_source{v_first + stage(block / 2)}"),
@@ -96,14 +98,16 @@ PLANTED = {
     "q_of_the_next_warp": Found("S", 0, 1, 0, 0, 0, 0, r"the row is that of query 16\n"),
     "q_of_the_next_warp_static": Found("S", 3, 1, 0, 0, 0, 0, r"the row is that of query 32\n"),
     # a stale maximum
-    "stale_vote_of_one_lane": Found("m", 6, 2, 8, None, 0, 0, r"look at the vote"),
-    "stale_threshold_never_met": Found("m", 1, 2, 8, None, 0, 0, r"2.83 times above, .*; 272 of 1024 differ"),
-    "stale_maximum_of_half_the_quad": Found("m", 1, 2, 8, None, 0, 0, r"who follows the new maximum"),
-    "stale_o_not_rescaled": Found("O_rescaled", 6, 2, 8, 0, 0, 0, r"O's correction where m is a new one"),
-    "stale_sum_not_rescaled": Found("l", 1, 2, 8, None, 0, 0, r"its correction where m is a new one"),
+    "stale_vote_of_one_lane": Found("m", 6, 2, 64, None, 2, 0, r"look at the vote"),
+    "stale_threshold_never_met": Found("m", 6, 2, 0, None, 0, 0, r"4 times above, .*; 1000 of 1024 differ"),
+    "stale_maximum_of_half_the_quad": Found("m", 6, 2, 2, None, 0, 9, r"who follows"),
+    "heavy_rows_have_slack": Found("m", 6, 2, 8, None, 0, 0, r"who is heavy"),
+    "rows_are_heavy_by_half_their_sum": Found("m", 6, 2, 0, None, 0, 0, r"who is heavy"),
+    "stale_o_not_rescaled": Found("O_rescaled", 6, 2, 0, 0, 0, 0, r"O's correction where m is a new one"),
+    "stale_sum_not_rescaled": Found("l", 6, 2, 0, None, 0, 0, r"its correction where m is a new one"),
     # rings
-    "k_of_the_first_stage": Found("S", 1, 2, 0, 0, 0, 0, r"the row is that of keys 0 to 31\n"),
-    "v_of_the_other_stage": Found("O", 1, 2, 0, 0, 0, 0, r"P V of V's rows 0 to 31\n"),
+    "k_of_the_first_stage": Found("S", 6, 2, 0, 0, 0, 0, r"the row is that of keys 224 to 255\n"),
+    "v_of_the_other_stage": Found("O", 6, 2, 0, 0, 0, 0, r"P V of V's rows 224 to 255\n"),
     # behind the last KV block
     "sum_not_shared": Found("out", None, 5, 0, 0, 0, 0, r"l's sum over the quad"),
     # one element: n-tile 5, element 3 of m-tile 1 or 0, thread 77 = warp 2, lane 13 (g = 3, t = 1)

@@ -95,8 +95,9 @@ def counted(step: Iteration, *, rising: bool) -> Counter[str]:
     q, k, v, out = make_tensors(step, config, SMALL)
     q[...], k[...] = 0, 0
     order = np.arange(SMALL.seq_len) // config.B_c
+    backward = step.parts.schedule in ("backward", "rings")
     q[..., 0] = 8
-    k[..., 0] = 8 * np.reshape(order[::-1] if step.parts.schedule == "backward" else order, (-1, 1)) * rising
+    k[..., 0] = 8 * np.reshape(order[::-1] if backward else order, (-1, 1)) if rising else 8
     forward(step, config, (q, k, v, out), observers=[counters])
     return counters.opcodes
 
@@ -112,7 +113,7 @@ def test_what_votes_guard_runs_where_every_lane_asks(number: int) -> None:
         assert len(found.warp.votes) == 5
 
 
-def test_on_normal_inputs_a_fifth_of_the_votes_finds_a_lane() -> None:
+def test_on_normal_inputs_a_ninth_of_the_votes_finds_a_lane() -> None:
     """What the assumption of `explain` leaves out (docs/explain.md): one CTA of the H200's launch at S = 4096."""
     step = load_iteration(17)
     config, votes = step.configs["h200"], Votes()
@@ -122,8 +123,8 @@ def test_on_normal_inputs_a_fifth_of_the_votes_finds_a_lane() -> None:
         (1, 1, 1), launch.block, arguments_of(launch), shared_bytes=launch.shared_bytes, observers=(votes,)
     )
     first, *groups = votes.shares.values()
-    assert first == pytest.approx(0.21, abs=0.03)
-    assert sum(groups) / len(groups) == pytest.approx(0.28, abs=0.08)
+    assert first == pytest.approx(0.12, abs=0.03)
+    assert sum(groups) / len(groups) == pytest.approx(0.35, abs=0.08)
 
 
 class Votes(Observer):

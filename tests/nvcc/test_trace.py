@@ -27,7 +27,7 @@ def test_an_iterations_intermediates_are_those_of_the_reference(number: int) -> 
     shape = Shape(batch=1, seq_len=2 * max(config.B_r, config.B_c), n_heads=1, d_head=128)
     found = trace(step, config, shape, seed=number)
     assert found.passed, found.first
-    assert found.backward == (step.parts.schedule == "backward")
+    assert found.backward == (step.parts.schedule in ("backward", "rings"))
     names = [one.name for one in found.comparisons]
     per_block = [name for name in INTERMEDIATES[:-1] if name != "S_scaled" or step.parts.softmax == "exp"]
     assert names == [*per_block * (shape.seq_len // config.B_c), "out"]
@@ -58,7 +58,7 @@ def test_a_maximum_is_seen_to_be_stale_and_p_to_exceed_one(number: int) -> None:
     assert found.passed, found.first
     m = np.stack([one.m.array[..., 0] for one in found.steps])
     changes = (m[1:] != m[:-1]).mean()
-    assert 0.01 < changes < 0.2  # of rows in a block; a running maximum of 32 keys changes in 0.2 and more
+    assert 0.01 < changes < 0.22  # of rows in a block; a running maximum of 32 keys changes in 0.24
     assert 2 < max(float(one.p.array.max()) for one in found.steps) <= 4 * (1 + 1e-5)
 
 

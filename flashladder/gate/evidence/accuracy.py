@@ -17,7 +17,7 @@ from flashladder.ladder import manifest
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.lock.refusal import find_locked
 from flashladder.lock.schema import read_lock
-from flashladder.report.costs.accuracy import NORMAL, REFERENCE, beyond_bounds, cells
+from flashladder.report.costs.accuracy import NORMAL, REFERENCE, Errors, beyond_bounds, cells
 from flashladder.results.files import read_json
 
 FIRST = {NORMAL, *(f"scale {n}" for n in (2, 3, 5, 10, 20, 30)), "rising", "falling", "matching", "outlier"}
@@ -50,6 +50,19 @@ def problems(path: Path, spec: manifest.Accuracy) -> Iterator[str]:
         yield from (f"inputs: {dtype}: {kind} is unknown" for kind in sorted(kinds - due))
     yield from _other_code(document, spec)
     yield from beyond_bounds(found)
+    yield from _beyond_normal(found, spec)
+
+
+def _beyond_normal(found: list[Errors], spec: manifest.Accuracy) -> Iterator[str]:
+    """Largest errors on N(0, 1) beyond what the manifest says of this file."""
+    if (most := spec.normal) is None:
+        return
+    for cell in (one for one in found if one.inputs == NORMAL):
+        for arm in map(str, spec.iterations):
+            ratio, _ = cell.ratios(arm)
+            if not ratio <= most:
+                where = f"iteration {arm}, {cell.dtype}, N(0, 1), S = {cell.seq_len}"
+                yield f"{where}: maximum error {ratio:.3f} times FA2's, the manifest allows {most:g}"
 
 
 def _other_code(document: dict[str, Any], spec: manifest.Accuracy) -> Iterator[str]:

@@ -124,8 +124,8 @@ def _about(arms: list[str], versions: Mapping[str, str]) -> str:
     numbers = [int(arm) for arm in arms if arm.isdecimal()]
     if load_iteration(numbers[0]).family is load_iteration(1).family:
         return (
-            "Iteration 16 has the exact maximum of a row, later ones one\nthat may lag behind by a factor of 2.8 "
-            "([decision 024](../../docs/decisions/024-beyond-sixteen.md))."
+            "Iteration 16 has the exact maximum of a row, later ones one\nthat may lag behind by a factor of 4 where "
+            "no key dominates the row ([decision 024](../../docs/decisions/024-beyond-sixteen.md))."
         )
     beside = ", ".join(f"{arm} {versions[arm]}" for arm in arms if not arm.isdecimal())
     return f"No bound\nis held for other libraries: {beside}." if beside else "No other library\nwas there."

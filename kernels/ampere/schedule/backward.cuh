@@ -9,7 +9,7 @@ namespace flashladder {
 
 struct Backward {
     template <bool first_block, typename Cta>
-    static __device__ __forceinline__ void kv_block(Cta &cta, int block) {
+    static __device__ __forceinline__ void kv_block(Cta &cta, int block, int n_kv_blocks) {
         ptx::cp_async_wait<0>();
         __syncthreads();  // K has landed; every warp is done with the V of the block before
         cta.load_v(block);
@@ -24,7 +24,7 @@ struct Backward {
         if constexpr (first_block) {
             cta.clear_o();  // becomes the zero register of the first mma
         }
-        cta.template softmax<first_block>();
+        cta.template softmax<first_block>(n_kv_blocks - 1 - block, n_kv_blocks);
         cta.pv_matmul();
     }
 
@@ -40,9 +40,9 @@ struct Backward {
             cta.sync_q();  // Q has landed, K may still be on its way
             cta.load_q_fragments();
         }
-        kv_block<true>(cta, n_kv_blocks - 1);
+        kv_block<true>(cta, n_kv_blocks - 1, n_kv_blocks);
         for (int block = n_kv_blocks - 2; block >= 0; --block) {
-            kv_block<false>(cta, block);
+            kv_block<false>(cta, block, n_kv_blocks);
         }
     }
 };

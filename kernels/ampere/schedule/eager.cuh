@@ -31,7 +31,7 @@ struct Eager {
                 cta.load_k(block + 1);
                 ptx::cp_async_commit();
             }
-            cta.template softmax<false>();
+            cta.template softmax<false>(block, n_kv_blocks);
             cta.pv_matmul();
         }
     }

@@ -25,7 +25,7 @@ struct Lazy {
             ptx::cp_async_wait<0>();
             __syncthreads();  // K has landed; every warp is done with the V of the block before
             cta.qk_matmul();
-            cta.template softmax<false>();
+            cta.template softmax<false>(block, n_kv_blocks);
             cta.load_v(block);
             ptx::cp_async_commit();
             ptx::cp_async_wait<0>();

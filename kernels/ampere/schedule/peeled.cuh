@@ -25,7 +25,7 @@ struct Peeled {
         if constexpr (first_block) {
             cta.clear_o();  // becomes the zero register of the first mma
         }
-        cta.template softmax<first_block>();
+        cta.template softmax<first_block>(block, n_kv_blocks);
         cta.pv_matmul();
     }
 

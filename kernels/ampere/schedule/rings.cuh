@@ -7,6 +7,8 @@
 // The copies stand behind S = Q K^T: straight behind the barrier they would stand between every warp and its first
 // ldmatrix, and all warps of the SM would ask for them at once. On an H200: 118.9 instead of 115.8 % of FA2 (S = 4096,
 // fp16, 2026-11-22; docs/decisions/024).
+//
+// Tiles go from the last to the first as in `backward`; blocks are counted upwards, as their parity is their stage.
 #pragma once
 
 #include "ptx/cp_async.cuh"
@@ -20,14 +22,14 @@ struct Rings {
         __syncthreads();  // K and V have landed; every warp is done with those of the block before
         cta.qk_matmul(block);
         if (block + 1 < n_kv_blocks) {
-            cta.load_k(block + 1);
-            cta.load_v(block + 1);
+            cta.load_k(block + 1, n_kv_blocks - 2 - block);
+            cta.load_v(block + 1, n_kv_blocks - 2 - block);
             ptx::cp_async_commit();
         }
         if constexpr (first_block) {
             cta.clear_o();  // becomes the zero register of the first mma
         }
-        cta.template softmax<first_block>();
+        cta.template softmax<first_block>(block, n_kv_blocks);
         cta.pv_matmul(block);
     }
 
@@ -35,8 +37,8 @@ struct Rings {
     static __device__ __forceinline__ void run(Cta &cta, int n_kv_blocks) {
         cta.load_q();
         ptx::cp_async_commit();
-        cta.load_k(0);
-        cta.load_v(0);
+        cta.load_k(0, n_kv_blocks - 1);
+        cta.load_v(0, n_kv_blocks - 1);
         ptx::cp_async_commit();
         cta.reset_row_stats();
         if constexpr (Cta::q_resident) {

@@ -18,7 +18,7 @@ struct Exp {
     // S becomes P = exp(S scale - m); l and O are brought to the new maximum. `first_block` makes no difference here.
     template <bool first_block, int m_tiles, int s_tiles, int o_tiles>
     static __device__ __forceinline__ void update(float (&s)[m_tiles][s_tiles][4], float (&o)[m_tiles][o_tiles][4],
-                                                  RowStats<m_tiles> &stats) {
+                                                  RowStats<m_tiles> &stats, int /* done */, int /* n_kv_blocks */) {
 #pragma unroll
         for (int m = 0; m < m_tiles; ++m) {
 #pragma unroll

@@ -1,15 +1,22 @@
-// Softmax `exp2_stale` (iteration 17): a row keeps a stale maximum until a score exceeds it by more than `slack`.
+// Softmax `exp2_stale` (iteration 17): a row keeps a stale maximum until a score exceeds it by more than `slack`, and a
+// row that one key may dominate has no slack.
 //
-// softmax does not depend on the m that is subtracted, only the range of P does: with a slack of 1.5 P is at most 2.83.
-// So a lane compares its own part of the row with the m in use, without a shuffle, and the warp votes once a block.
-// Only where a score is above the slack, the rows concerned agree on their true maximum, and O and l are brought to it:
-// 128 multiplications a lane in every block become 32 in a few.
+// softmax does not depend on the m that is subtracted, only the range of P does: with a slack of 2 P is at most 4. So a
+// lane compares its own part of the row with the m in use, without a shuffle, and the warp votes once a block. Only
+// where a score is above the slack, the rows concerned agree on their true maximum, and O and l are brought to it: 128
+// multiplications a lane in every block become 32 in a few.
 //
-// Why 1.5, and not the 8 that range alone would allow: the largest P of a row is exactly 1 after the row was brought to
-// its maximum, and rounded to 16 bits below that. Where one key dominates, the rounding is seen. On N(0,1) inputs the
-// maximum error over FA2's is up to 1.68 at 8, 1.20 at 2 and 1.18 at 1 (fp16, H200, five lengths, up to five
-// seeds each, 2026-11-22; docs/decisions/024), the speed 118.0, 116.8 and 115.4 % of FA2 (S = 4096). At 2 a short row
-// of many heads broke the rule of the check in bf16.
+// Why 2, and not the 8 that range alone would allow, and why not for every row: the largest P of a row is a power of
+// two, which 16 bits hold exactly, after the row was brought to its maximum, and is rounded below that. Where one key
+// dominates, the rounding is seen. Such a row has a small sum: it is heavy while l, in units of its largest P, falls
+// short of `weight` sqrt(S) times the part of the keys that it has seen. The m in use of a heavy row is its maximum
+// less the slack, so that one comparison with one constant means no slack for a heavy row and a slack of 2 for a light
+// one, and the common path does not know of weights. Which a row is, is decided where it is brought to its maximum; the
+// last bit of m says it where m is below 2^10 in size: there the bit is less than what P's 16 bits can tell. Beyond,
+// where it would bend every P of a row one way, a row is light and its m whole.
+//
+// On N(0,1) inputs the sum grows faster than sqrt(S): with a weight of 2 at every length, most rows of a short one are
+// heavy, and S = 512 takes the time of its rescales. So short rows have less (docs/decisions/024).
 #pragma once
 
 #include "ampere/softmax/rows.cuh"
@@ -18,37 +25,61 @@ namespace flashladder {
 
 template <int d_head>
 struct Exp2Stale {
-    static constexpr float slack = 1.5f;  // powers of two
+    static constexpr float slack = 2.0f;  // powers of two, whole: 2^slack is exact in 16 bits
+
+    // A light row's l at the end, in units of its largest P, over sqrt(S); S in blocks of `keys`.
+    template <int keys>
+    static __device__ __forceinline__ float weight(int n_kv_blocks) {
+        return n_kv_blocks >= 1024 / keys ? 2.0f : n_kv_blocks >= 512 / keys ? 1.25f : 1.5f;
+    }
 
     // c = log2(e) / sqrt(d_head); rsqrt.approx in PTX, folded to a constant by ptxas
     static __device__ __forceinline__ float scale() { return rsqrtf(static_cast<float>(d_head)) * kLog2E; }
 
-    // Brings rows whose scores exceed c m by more than the slack to their maximum; rescale(m, half, factor) must do the
-    // same to what was summed under the old one. `RowStats::m` is c m here. It may be -inf: every row is brought then.
+    // Whether the last bit of m tells something: where m is small enough for it to be nothing beside P's 16 bits.
+    static __device__ __forceinline__ bool marks(float m) { return fabsf(m) < 1024.0f; }
+
+    // The m in use of a row whose maximum is `top`: below it by the slack if the row is heavy. The last bit says which.
+    static __device__ __forceinline__ float light(float top) {
+        return marks(top) ? __int_as_float(__float_as_int(top) & ~1) : top;
+    }
+    static __device__ __forceinline__ float heavy(float top) { return __int_as_float(__float_as_int(top - slack) | 1); }
+    static __device__ __forceinline__ bool is_heavy(float m) { return marks(m) && (__float_as_int(m) & 1); }
+
+    // Brings rows whose scores exceed m by more than the slack to their maximum, and says anew which of them are heavy;
+    // rescale(m, half, factor) must do the same to what was summed under the old one. `RowStats::m` is c m here.
     template <int m_tiles, int s_tiles, typename Rescale>
     static __device__ __forceinline__ void follow(const float (&s)[m_tiles][s_tiles][4], RowStats<m_tiles> &stats,
-                                                  Rescale rescale) {
+                                                  int done, int n_kv_blocks, Rescale rescale) {
         float best[m_tiles][2];
         bool above[m_tiles][2];
         bool any = false;
 #pragma unroll
         for (int i = 0; i < m_tiles * 2; ++i) {
-            float &b = best[i / 2][i % 2];
-            b = lane_max(s[i / 2], i % 2);
-            above[i / 2][i % 2] = fmaf(b, scale(), -stats.m[i / 2][i % 2]) > slack;
+            best[i / 2][i % 2] = lane_max(s[i / 2], i % 2);
+            above[i / 2][i % 2] = fmaf(best[i / 2][i % 2], scale(), -stats.m[i / 2][i % 2]) > slack;
             any |= above[i / 2][i % 2];
         }
         if (!__any_sync(0xffffffffu, any)) {
             return;
         }
+        constexpr int keys = s_tiles * 8;
+        const float due = weight<keys>(n_kv_blocks) * static_cast<float>(done * keys) *
+                          rsqrtf(static_cast<float>(n_kv_blocks * keys));
 #pragma unroll
         for (int i = 0; i < m_tiles * 2; ++i) {
             if (__any_sync(0xffffffffu, above[i / 2][i % 2])) {  // eight rows: a lane's, over the warp
                 float &m = stats.m[i / 2][i % 2];
-                const float m_new = fmaxf(m, quad_max(best[i / 2][i % 2]) * scale());
-                const float correction = ptx::ex2(m - m_new);
-                m = m_new;
-                stats.l[i / 2][i % 2] *= correction;
+                float &l = stats.l[i / 2][i % 2];
+                const float top = fmaxf(is_heavy(m) ? m + slack : m, quad_max(best[i / 2][i % 2]) * scale());
+                const float light_m = light(top);
+                const float lighter = ptx::ex2(m - light_m);
+                const float heavy_m = heavy(top);
+                const float heavier = ptx::ex2(m - heavy_m);
+                const bool becomes_heavy = quad_sum(l) * lighter < due && marks(heavy_m);
+                const float correction = becomes_heavy ? heavier : lighter;
+                m = becomes_heavy ? heavy_m : light_m;
+                l *= correction;
                 rescale(i / 2, i % 2, correction);
             }
         }
@@ -68,14 +99,16 @@ struct Exp2Stale {
     // S becomes P; l and O are brought to another maximum where it must be, or started by the first block.
     template <bool first_block, int m_tiles, int s_tiles, int o_tiles>
     static __device__ __forceinline__ void update(float (&s)[m_tiles][s_tiles][4], float (&o)[m_tiles][o_tiles][4],
-                                                  RowStats<m_tiles> &stats) {
+                                                  RowStats<m_tiles> &stats, int done, int n_kv_blocks) {
         if constexpr (first_block) {
 #pragma unroll
             for (int i = 0; i < m_tiles * 2; ++i) {
-                stats.m[i / 2][i % 2] = row_max(s[i / 2], i % 2) * scale();
+                const float top = row_max(s[i / 2], i % 2) * scale();
+                stats.m[i / 2][i % 2] = marks(heavy(top)) ? heavy(top) : light(top);
             }
         } else {
-            follow(s, stats, [&](int m, int half, float correction) { scale_row(o[m], half, correction); });
+            follow(s, stats, done, n_kv_blocks,
+                   [&](int m, int half, float correction) { scale_row(o[m], half, correction); });
         }
 #pragma unroll
         for (int i = 0; i < m_tiles * s_tiles; ++i) {
@@ -99,6 +132,12 @@ struct Exp2Stale {
     static __device__ __forceinline__ float quad_max(float best) {
         best = fmaxf(best, ptx::shuffle_xor(best, 2));
         return fmaxf(best, ptx::shuffle_xor(best, 1));
+    }
+
+    // The sum of a quad's four values.
+    static __device__ __forceinline__ float quad_sum(float sum) {
+        sum += ptx::shuffle_xor(sum, 2);
+        return sum + ptx::shuffle_xor(sum, 1);
     }
 };
 

@@ -12,7 +12,7 @@ import torch
 
 from flashladder.cases import inputs
 from flashladder.cases.case import cases_for, far_stride
-from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, LOGITS
+from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, HEAVY, LOGITS
 from flashladder.cases.inputs import Case, Layout, layouts, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
@@ -224,8 +224,24 @@ def test_each_slice_has_its_content_in_turn() -> None:
         k, v = tensors.k[b, :, h], tensors.v[b, :, h]
         assert torch.equal(k[0], k[1]) == (contents[number % 3] == "equal")
         assert torch.equal(v[0], v[1]) == (contents[number % 3] == "constant")
-    assert {"normal", *CONSTANT, *LOGITS, *EDGES} == set(CONTENTS)
+    assert {"normal", *CONSTANT, *LOGITS, *EDGES, *HEAVY} == set(CONTENTS)
     assert len(LOGITS) == 12
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_a_row_has_one_heavy_key_and_then_a_heavier_one(dtype: str) -> None:
+    tensors = make_tensors(
+        Case("heavy", Shape(batch=1, seq_len=256, n_heads=2, d_head=128), contents=HEAVY), dtype, "cpu"
+    )
+    for head, (first, second) in enumerate(((96, 160), (160, 96))):
+        logits = tensors.q[0, :, head].double() @ tensors.k[0, :, head].double().T / 128**0.5
+        weights = torch.softmax(logits, 1)
+        apart = (weights[:, second] / weights[:, first]).log2()
+        assert 0.75 < float(apart.min()) < float(apart.max()) < 1.6, "within a slack of 2, and hardly a power of two"
+        assert float((weights[:, first] + weights[:, second]).min()) > 0.6
+        rest = weights.clone()
+        rest[:, [first, second]] = 0
+        assert float((weights[:, first] / rest.amax(1)).quantile(0.1)) > 4
 
 
 def test_an_end_counts_every_stride() -> None:

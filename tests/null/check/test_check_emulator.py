@@ -13,7 +13,7 @@ import torch
 
 from flashladder import emulator
 from flashladder.cases.case import LARGE_LOGITS, Run, Subject, check_case, far_stride
-from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, LOGITS
+from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, HEAVY, LOGITS
 from flashladder.cases.inputs import FAR, Case, make_tensors
 from flashladder.cases.reference import References
 from flashladder.check import on_emulator as check_emulator
@@ -131,6 +131,7 @@ def ends(view: str) -> list[tuple[object, ...]]:
         (f"extreme logits 2x256x{(len(LOGITS) + 1) // 2}", view, {"contents": LOGITS}),
         (f"edge logits 1x256x{len(EDGES)}", view, {"contents": EDGES}),
         ("constant V 1x256x2", view, {"contents": CONSTANT}),
+        ("heavy rows 1x256x2", view, {"contents": HEAVY}),
     ]
 
 

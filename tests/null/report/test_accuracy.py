@@ -86,6 +86,22 @@ def test_an_edit_is_named(tmp_path: Path, edit: Edit, told: str) -> None:
     assert any(told in line for line in found), found
 
 
+@pytest.mark.parametrize(("factor", "normal", "said"), [(1.1, 1.2, 0), (1.3, 1.2, 1), (1.3, 1.4, 0), (1.3, None, 0)])
+def test_a_manifest_may_bound_the_maximum_on_normal_inputs(
+    tmp_path: Path, factor: float, normal: float | None, said: int
+) -> None:
+    def edit(document: dict[str, Any]) -> None:
+        for one in document["records"]:
+            one["errors"] = {arm: [one["errors"]["fa2"][0], one["errors"]["fa2"][1]] for arm in one["errors"]}
+            if (one["inputs"], one["seq_len"], one["dtype"]) == ("normal", 256, "bf16"):
+                one["errors"]["19"][0] *= factor
+
+    asked = spec(RESULTS / "h200" / NAME).model_copy(update={"normal": normal})
+    found = [line for line in gate_accuracy.problems(edited(tmp_path, edit), asked) if "the manifest allows" in line]
+    assert len(found) == said
+    assert all("iteration 19, bf16, N(0, 1), S = 256: maximum error 1.300 times" in line for line in found)
+
+
 @pytest.mark.parametrize(
     "edit",
     [

@@ -42,28 +42,65 @@ def test_in_any_order_of_blocks_it_is_attention(blocks: tuple[int, ...], *, stal
     if not stale:
         assert torch.allclose(m, top)
         return
-    behind = top * SCALE * math.log2(math.e) - m  # in powers of two
-    assert 0.5 < float(behind.max()) <= ref.SLACK
-    assert float(behind.min()) > -1e-12
+    behind, heavy = top * SCALE * math.log2(math.e) - m, ref.is_heavy(m)  # in powers of two
+    assert bool(heavy.any())
+    assert torch.allclose(behind[heavy], torch.tensor(ref.SLACK).double(), atol=1e-5)
+    assert float((behind - ref.SLACK).max()) < 1e-5
+    assert float(behind.min()) > -1e-5
 
 
 def test_the_slack_is_the_kernels() -> None:
     source = (KERNELS / "ampere" / "softmax" / f"{STALE}.cuh").read_text(encoding="utf-8")
     assert re.findall(r"slack = ([\d.]+)f;", source) == [f"{ref.SLACK:.1f}"]
+    weights = re.findall(r"n_kv_blocks >= (\d+) / keys \? ([\d.]+)f", source)
+    (least,) = re.findall(r"keys \? [\d.]+f : ([\d.]+)f;", source)
+    assert tuple((int(keys), float(weight)) for keys, weight in [*weights, ("0", least)]) == ref.WEIGHTS
+    assert re.findall(r"fabsf\(m\) < ([\d.]+)f;", source) == [f"{ref.MARKED:.1f}"]
 
 
-def test_a_maximum_is_kept_until_a_score_is_above_it_and_eight_rows_follow() -> None:
+def test_beyond_where_the_last_bit_counts_a_row_is_light_and_its_m_whole() -> None:
+    top = torch.tensor([1021.0, 1023.9, 1024.1, 1025.5, 1027.0, 2.0**17 + 1 / 64, -1020.0, -1023.0, -2.0e5]).double()
+    m = ref.marked(top.float().double(), torch.ones(len(top), dtype=torch.bool))
+    heavy = (top - ref.SLACK).abs() < ref.MARKED
+    assert heavy.tolist() == [True] * 4 + [False] * 2 + [True] + [False] * 2
+    assert ref.is_heavy(m).tolist() == heavy.tolist()
+    assert torch.allclose(m[heavy], top[heavy] - ref.SLACK, rtol=1e-6)
+    whole = ~heavy & (top.abs() >= ref.MARKED)
+    assert torch.equal(m[whole], top[whole].float().double())
+
+
+def test_a_light_row_keeps_its_maximum_until_a_score_is_above_it_and_eight_rows_follow() -> None:
     c = SCALE / math.log(2)
-    before = torch.full((1, 16, 4), 1.0, dtype=torch.float64)
+    light = torch.full((1, 16, 4), 1.0, dtype=torch.float64)
+    state = ref.State(light, torch.full_like(light, 1e6), light)
+    progress = ref.Progress(64, 4096)
     s = torch.full((1, 16, 16), 1.5 / c, dtype=torch.float64)
-    kept, _ = ref.stale_maximum(before, s, SCALE)
-    assert torch.equal(kept, before)
+    kept, _ = ref.stale_maximum(state, s, SCALE, progress)
+    assert torch.equal(kept, light)
     s[0, 3, 5] = 3.25 / c  # of row 3 the lane that holds column 5
-    found, _ = ref.stale_maximum(before, s, SCALE)
+    found, _ = ref.stale_maximum(state, s, SCALE, progress)
     assert torch.allclose(found[0, :, 0], torch.tensor([1.5] * 3 + [3.25] + [1.5] * 4 + [1.0] * 8).double())
-    s[0, 3, 5] = 2.5 / c * (1 + 1e-9)  # rounding decides
-    for seen in (before, found):
-        assert torch.equal(ref.stale_maximum(before, s, SCALE, seen)[0] == 1.0, seen == 1.0)
+    s[0, 3, 5] = 3 / c * (1 + 1e-9)  # rounding decides
+    for seen in (light, found):
+        assert torch.equal(ref.stale_maximum(state, s, SCALE, progress, seen)[0] == 1.0, seen == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("done", "keys", "due"), [(64, 512, 1.25 * 64 / 512**0.5), (64, 256, 1.5 * 4), (1024, 1024, 2 * 32)]
+)
+def test_a_row_whose_sum_is_small_follows_every_score(done: int, keys: int, due: float) -> None:
+    c = SCALE / math.log(2)
+    progress, top = ref.Progress(done, keys), torch.full((1, 8, 4), 5.0, dtype=torch.float64)
+    assert progress.due == pytest.approx(due)
+    sums = torch.full_like(top, due) / 4 * torch.tensor([0.999, 1.001] * 4).view(8, 1)  # of four lanes
+    state = ref.State(ref.marked(top, torch.ones_like(top).bool()), sums * 2**ref.SLACK, top)
+    s = torch.full((1, 8, 16), 4.0 / c, dtype=torch.float64)
+    assert torch.equal(ref.stale_maximum(state, s, SCALE, progress)[0], state.m)
+    s[0, 0, 0] = 5.00001 / c
+    found, _ = ref.stale_maximum(state, s, SCALE, progress)
+    heavy = ref.is_heavy(found)
+    assert heavy[0, :, 0].tolist() == [True, False] * 4
+    assert torch.allclose(found + ref.SLACK * heavy, top, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
