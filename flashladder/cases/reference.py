@@ -31,7 +31,8 @@ ALL_SLICES = 32  # a case with at most as many is compared in full
 BIAS_SHARE = 1 / 16  # of a unit roundoff: the mean signed error that a right kernel may have
 BIAS_PER_KEY = 2.0**-28  # what tensor cores may add to it: they cut each sum of 16 products off at 2^-24
 BIAS_ERRORS = 6  # standard errors beyond that
-ROW_BIAS_SHARE = 1 / 4  # of a unit roundoff: RMS over rows of what one row has in common
+ROW_BIAS_SHARE = 1 / 4  # of a unit roundoff: RMS over the rows of a slice of what one row has in common
+ENOUGH_ROWS = 64  # of a slice, for an RMS of its own
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,9 @@ def _bias(found: torch.Tensor, expected: Expected) -> tuple[float, float, float]
     cut sums off instead of rounding them, by 2^-24 for each 16 keys. A factor of 1 + 2^-10 is 1/4 of bf16's roundoff.
 
     Taken by row, the RMS of the same estimate is at most 0.14 of a roundoff in a right kernel, from the roundings of P.
-    A row sum or its reciprocal that is rounded to 16 bits makes it 0.3 to 0.5.
+    A row sum or its reciprocal that is rounded to 16 bits makes it 0.3 to 0.5. It is that of the worst slice, as slices
+    have contents of their own, and a fault in one of four would be half as large in all; slices of fewer than
+    `ENOUGH_ROWS` rows are taken together.
     """
     weight = expected.output.abs() / expected.unit
     signed = expected.output.sign() * (found - expected.rounded.double()) / expected.unit
@@ -196,5 +199,6 @@ def _bias(found: torch.Tensor, expected: Expected) -> tuple[float, float, float]
     rest = signed - bias * weight
     variance = float(rest.sum(dim=2).square().sum() + rest.sum(dim=1).square().sum())
     floor = BIAS_SHARE * expected.rms_allowed + BIAS_PER_KEY * found.shape[1]
-    by_row = float((signed.sum(dim=2) / weight.sum(dim=2)).square().mean().sqrt())
+    rows = (signed.sum(dim=2) / weight.sum(dim=2)).square()
+    by_row = float(rows.mean(dim=1).max().sqrt()) if rows.shape[1] >= ENOUGH_ROWS else float(rows.mean().sqrt())
     return bias, floor + BIAS_ERRORS * math.sqrt(variance) / total, by_row

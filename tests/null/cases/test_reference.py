@@ -219,6 +219,34 @@ def test_a_row_sum_in_16_bits_is_caught_by_what_each_row_has_in_common(dtype: st
         assert not found.ok
 
 
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("wrong", range(4))
+def test_rows_of_one_slice_that_are_off_are_caught_among_right_slices(dtype: str, wrong: int) -> None:
+    """Every other row is 0.4 of a roundoff too large or too small: no mean shows it, nor all slices' rows together."""
+    tensors, expected = inputs_of(Case("rows", Shape(batch=1, seq_len=256, n_heads=4, d_head=128)), dtype)
+    factor = torch.ones(1, 256, 4, 1)
+    factor[:, 0::2, wrong] += 0.4 * ROUNDOFF[dtype]
+    factor[:, 1::2, wrong] -= 0.4 * ROUNDOFF[dtype]
+    found = accuracy((right(tensors) * factor).to(tensors.q.dtype), expected)
+    assert found.unbiased is False
+    assert found.row_bias is not None
+    assert found.row_bias == pytest.approx(0.4 * ROUNDOFF[dtype], rel=0.1)
+    assert found.bias is not None
+    assert found.bias_allowed is not None
+    assert abs(found.bias) < found.bias_allowed
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_slices_of_few_rows_are_taken_together(dtype: str) -> None:
+    """The RMS over one row is that row: it may lie beyond what many rows have in the mean."""
+    tensors, expected = inputs_of(Case("short", Shape(batch=4, seq_len=2, n_heads=8, d_head=128)), dtype)
+    factor = torch.ones(4, 2, 8, 1)
+    factor[0, :, 0] += 0.4 * ROUNDOFF[dtype]
+    found = accuracy((right(tensors) * factor).to(tensors.q.dtype), expected)
+    assert found.row_bias is not None
+    assert found.row_bias < 0.2 * ROUNDOFF[dtype]
+
+
 def test_flushed_subnormal_weights_are_caught() -> None:
     tensors, expected = inputs_of(Case("peak", SMALL, contents=("first key, constant",)), "fp16")
     q, k, v = (one.float().transpose(1, 2) for one in (tensors.q, tensors.k, tensors.v))
