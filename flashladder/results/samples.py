@@ -56,8 +56,8 @@ class Accuracy(Strict):
     """Errors against the high-precision reference over the compared slices, with what is allowed.
 
     The maximum and the RMS error are those of the worst slice. `bias` is the mean error away from zero as a share of
-    O's mean size, `row_bias` the RMS of the same taken row by row in the worst slice (`flashladder.cases.reference`); None in results from
-    before they were looked at.
+    O's mean size, `row_bias` the RMS of the same taken row by row in the worst slice (`flashladder.cases.reference`);
+    None in results from before they were looked at.
     """
 
     max_error: float | None
