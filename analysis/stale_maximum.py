@@ -2,8 +2,8 @@
 
 Why: the slack is a choice between speed and exactness (docs/decisions/024), and a maximum error is noise of an extreme;
 this repeats it over seeds. P is rounded to 16 bits under the maximum in use, all else is fp32, the reference fp64.
-`heavy` is iteration 17: a slack of 2, and none for a row whose sum is small; the others have one slack for all rows.
-Blocks are met from the last to the first.
+`heavy` is iteration 17, with the numbers of the trace's reference: a slack of 2, and none for a row whose sum is small;
+the others have one slack for all rows. Blocks are met from the last to the first.
 Run: ``python analysis/stale_maximum.py --dtype bf16 --seq-len 1024 --heads 4 --seeds 3``; prints a table.
 """
 
@@ -16,6 +16,7 @@ import math
 import torch
 
 from flashladder.arguments import whole
+from flashladder.trace import reference as ref
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 D_HEAD = 128
@@ -24,7 +25,6 @@ FA2_ROWS, ROWS = 64, 64  # of K in a block: FA2's at this head size, and ours
 TOGETHER = 8  # query rows that follow a maximum together
 SLACKS = (1.0, 1.5, 2.0, 8.0)
 HEAVY = "heavy"  # the kernel's own rule, of what FA2's and the slacks of all rows stand beside
-SLACK, SHORT, WEIGHTS = 2.0, 1024, (1.5, 2.0)  # as in kernels/ampere/softmax/exp2_stale.cuh
 Rule = float | str | None
 STEP = 512  # query rows at a time
 
@@ -54,13 +54,14 @@ def heavy_maxima(scores: torch.Tensor, rows: int) -> torch.Tensor:
     """The m in use of iteration 17: of a heavy row its maximum less the slack, of a light one its maximum or less."""
     keys, used = scores.shape[1], []
     m = torch.full(scores.shape[:1], -math.inf)
-    heavy, l = torch.ones_like(m, dtype=torch.bool), torch.zeros_like(m)  # noqa: E741  # the field's name
+    l = torch.zeros_like(m)  # noqa: E741  # the field's name
+    heavy = torch.full_like(m, ref.Progress(0, keys).starts_heavy, dtype=torch.bool)
     for number, block in enumerate((scores * SCALE).view(len(scores), -1, rows).unbind(1)):
-        top = torch.maximum(m + SLACK * heavy, block.amax(1))
-        due = WEIGHTS[keys >= SHORT] * number * rows / math.sqrt(keys)
-        asked = together(block.amax(1) - m > SLACK)
+        top = torch.maximum(m + ref.SLACK * heavy, block.amax(1))
+        due = ref.Progress(number * rows, keys).due
+        asked = together(block.amax(1) - m > ref.SLACK)
         now = (l * torch.exp2(m - top) < due) if number else heavy
-        fresh = torch.where(now, top - SLACK, top)
+        fresh = torch.where(now, top - ref.SLACK, top)
         heavy = torch.where(asked, now, heavy)
         l = torch.where(asked, l * torch.exp2(m - fresh), l)  # noqa: E741
         m = torch.where(asked, fresh, m)

@@ -30,6 +30,7 @@ LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half the least subnormal: error
 
 SLACK = 2.0  # powers of two by which a score may exceed the m in use: `slack` of softmax/exp2_stale.cuh
 WEIGHTS = ((1024, 2.0), (512, 1.25), (0, 1.5))  # its `weight`, from so many keys on
+LIGHT = range(512, 1024)  # its `starts_light`: lengths of rows that the first block leaves light
 MARKED = 1024.0  # its `marks`: the size of m from which on a row is light and its m whole
 HEAVY_ERROR = 2.0**-17  # of a row's sum in units of its largest P: what two sums and two exponentials round
 TOGETHER = 8  # rows that follow a maximum together: those of a warp's lanes in one half of an m-tile
@@ -104,6 +105,11 @@ class Progress:
         weight = next(weight for keys, weight in WEIGHTS if self.keys >= keys)
         return weight * self.done / math.sqrt(self.keys)
 
+    @property
+    def starts_heavy(self) -> bool:
+        """Whether the first block leaves a row heavy."""
+        return self.keys not in LIGHT
+
 
 def marked(top: torch.Tensor, heavy: torch.Tensor) -> torch.Tensor:
     """The m in use of rows with this maximum: below it by `SLACK` if the row is heavy; the last bit of fp32 says so."""
@@ -125,8 +131,9 @@ def stale_maximum(
     """The m of a row that keeps its maximum, in powers of two: that of before, until a score is above it by `SLACK`.
 
     Eight rows follow together, to the largest score so far of each, and say anew whether they are heavy: the m of a
-    heavy row is below its maximum by the slack, so that the next score above the maximum is above by the slack. Where
-    rounding decides whether one is above, or heavy, `seen` may have it either way.
+    heavy row is below its maximum by the slack, so that the next score above the maximum is above by the slack. The
+    first block has no sum to go by, and the length decides. Where rounding decides whether one is above, or heavy,
+    `seen` may have it either way.
     """
     c = scale / math.log(2)
     lanes = s.reshape(*s.shape[:-1], -1, QUAD, 2).amax(dim=(-3, -1)) * c
@@ -137,7 +144,7 @@ def stale_maximum(
     top = torch.maximum(before.m + SLACK * is_heavy(before.m), lanes.amax(dim=-1, keepdim=True))
     error = top.abs() * (SCALE + 4 * EPSILON) + 4 * EPSILON * SLACK
     share = before.l.sum(dim=-1, keepdim=True) * torch.exp2(before.m - top) - progress.due
-    first = torch.isinf(before.m)
+    first = torch.isinf(before.m) & progress.starts_heavy
     fresh = marked(top, first | (share < 0))
     if seen is not None:
         close = share.abs() < progress.due * HEAVY_ERROR

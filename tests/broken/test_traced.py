@@ -2,7 +2,8 @@
 
 Mistakes in the scale, the maximum, the sum, the rescaling, the conversion of P, the indexing of V and the rows of Q,
 each in an early iteration and in a late one; a needle: one accumulator of one lane in one KV block; from iteration 17
-on the vote, the threshold and the rescaling of a stale maximum, which rows are heavy, and the stages of rings.
+on the vote, the threshold and the rescaling of a stale maximum, which rows are heavy and which start so, and the
+stages of rings.
 
 Run: pytest tests/broken/test_traced.py  (1 s a kernel)
 """
@@ -29,7 +30,7 @@ from tests.broken.wrong_kernels import Edit, WrongKernel, made, read_all
 pytestmark = pytest.mark.nvcc
 RUNTIME, STATIC = (f"kernels/ampere/flash_fwd_{which}_offsets.cuh" for which in ("runtime", "static"))
 STALE, RINGS = "kernels/ampere/softmax/exp2_stale.cuh", "kernels/ampere/flash_fwd_rings.cuh"
-SHAPE = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)
+SEQ_LEN = 256  # as the command has it
 
 
 def own(name: str, iteration: int, file: str, old: str, new: str) -> WrongKernel:
@@ -38,6 +39,7 @@ def own(name: str, iteration: int, file: str, old: str, new: str) -> WrongKernel
     return WrongKernel(name=name, story=name, iteration=iteration, edits=(edit,), case="-", evidence="numbers")
 
 
+STARTS = "n_kv_blocks >= 512 / keys && n_kv_blocks < 1024 / keys"
 NEEDLE = "if (block == 1 && threadIdx.x == 77) cta.s[{m}][5][3] -= 0.25f;"
 OWN = (
     own("v_columns_swapped", 3, RUNTIME, "lane % 16, 2 * n + lane / 16", "lane % 16, 2 * (n ^ 1) + lane / 16"),
@@ -53,6 +55,8 @@ OWN = (
     own("stale_threshold_never_met", 18, STALE, "-stats.m[i / 2][i % 2]) > slack", "-stats.m[i / 2][i % 2]) > 64.0f"),
     own("heavy_rows_have_slack", 17, STALE, "quad_sum(l) * lighter < due", "false"),
     own("rows_are_heavy_by_half_their_sum", 19, STALE, "return sum + ptx::shuffle_xor(sum, 1);", "return sum;"),
+    own("every_row_starts_light", 17, STALE, STARTS, "true"),
+    own("every_row_starts_heavy", 18, STALE, STARTS, "false"),
     own("stale_vote_of_one_lane", 17, STALE, "__any_sync(0xffffffffu, any)", "__shfl_sync(0xffffffffu, any, 0)"),
     own("stale_maximum_of_half_the_quad", 19, STALE, "return fmaxf(best, ptx::shuffle_xor(best, 1));", "return best;"),
     own("v_of_the_other_stage", 18, RINGS, "v_source{v_first + stage(block)}", "v_source{v_first + stage(block / 2)}"),
@@ -72,6 +76,7 @@ class Found:
     warp: int
     lane: int
     says: str = ""
+    seq_len: int = SEQ_LEN
 
 
 PLANTED = {
@@ -103,6 +108,8 @@ PLANTED = {
     "stale_maximum_of_half_the_quad": Found("m", 6, 2, 2, None, 0, 9, r"who follows"),
     "heavy_rows_have_slack": Found("m", 6, 2, 8, None, 0, 0, r"who is heavy"),
     "rows_are_heavy_by_half_their_sum": Found("m", 6, 2, 0, None, 0, 0, r"who is heavy"),
+    "every_row_starts_light": Found("m", 7, 1, 0, None, 0, 0, r"who is heavy"),
+    "every_row_starts_heavy": Found("m", 15, 1, 0, None, 0, 0, r"who is heavy", seq_len=512),
     "stale_o_not_rescaled": Found("O_rescaled", 6, 2, 0, 0, 0, 0, r"O's correction where m is a new one"),
     "stale_sum_not_rescaled": Found("l", 6, 2, 0, None, 0, 0, r"its correction where m is a new one"),
     # rings
@@ -124,8 +131,8 @@ def toolchain() -> None:
         pytest.skip(f"needs the toolchain: {error}")
 
 
-def traced(wrong: WrongKernel) -> Trace:
-    """The trace of a wrong kernel at the shape that the command takes."""
+def traced(wrong: WrongKernel, seq_len: int) -> Trace:
+    """The trace of a wrong kernel at the shape that the command takes, or longer."""
     step = load_iteration(wrong.iteration)
     config = step.configs["a100"].with_dtype(wrong.dtype)
     if wrong in OWN:
@@ -133,13 +140,14 @@ def traced(wrong: WrongKernel) -> Trace:
             kernel = kernel_of(step, config, kernels)
     else:
         kernel = emulator.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
-    return trace(step, config, SHAPE, kernel=kernel)
+    return trace(step, config, Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=128), kernel=kernel)
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_mistake_is_found_where_it_is_made(name: str) -> None:
     (wrong,) = (one for one in (*OWN, *read_all()) if one.name == name)
-    expected, found = PLANTED[name], traced(wrong)
+    expected = PLANTED[name]
+    found = traced(wrong, expected.seq_len)
     said = "\n".join(verdict(found))
     assert not found.passed
     first = found.first

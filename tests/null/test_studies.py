@@ -17,9 +17,9 @@ from flashladder.gate.evidence import accuracy as gate_accuracy
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.manifest import Accuracy
 from flashladder.lock.schema import read_lock
-from flashladder.paths import KERNELS
 from flashladder.report.costs.accuracy import render
 from flashladder.results.schema import Reference
+from flashladder.trace.reference import SLACK
 
 ODD = (
     (("--seq-len", "0"), "expected a number above 0, found '0'"),
@@ -46,20 +46,13 @@ def test_the_simulation_is_an_attention(slack: stale_maximum.Rule) -> None:
     scores = q @ k.T
     used = stale_maximum.maxima(scores, stale_maximum.ROWS, slack)
     above = scores.view(256, -1, stale_maximum.ROWS).amax(2) * stale_maximum.SCALE - used
-    most = stale_maximum.SLACK + 1e-5 if isinstance(slack, str) else slack
+    most = SLACK + 1e-5 if isinstance(slack, str) else slack
     assert above.max() <= (most or 0.0)
     if slack is not None:
         assert above.max() > 0, "no maximum is stale"
     got = stale_maximum.output(scores, v, torch.float16, stale_maximum.ROWS, slack)
     want = torch.softmax(scores.double() / stale_maximum.D_HEAD**0.5, 1) @ v.double()
     assert torch.allclose(got.double(), want, atol=2e-3, rtol=2e-3)
-
-
-def test_the_simulation_has_the_numbers_of_the_kernel() -> None:
-    source = (KERNELS / "ampere" / "softmax" / "exp2_stale.cuh").read_text(encoding="utf-8")
-    assert f"slack = {stale_maximum.SLACK}f;" in source
-    short, long = stale_maximum.WEIGHTS
-    assert f"n_kv_blocks < {stale_maximum.SHORT} / keys ? {short}f : {long}f;" in source
 
 
 def test_a_heavy_row_follows_its_maximum_and_a_light_one_has_slack() -> None:
@@ -73,6 +66,21 @@ def test_a_heavy_row_follows_its_maximum_and_a_light_one_has_slack() -> None:
     assert used[0].tolist() == pytest.approx([-2, 38, 39, 39])
     assert used[8].tolist() == pytest.approx([3, 5.5, 5.5, 5.5])
     assert stale_maximum.maxima(scores, 64, 2.0)[0].tolist() == pytest.approx([0, 40, 40, 40])
+
+
+@pytest.mark.parametrize(
+    ("keys", "first", "second"), [(448, 38, 39), (512, 40, 40), (960, 40, 40), (1024, 38, 39), (2048, 38, 39)]
+)
+def test_rows_of_some_lengths_start_light_and_others_follow_from_the_first_block_on(
+    keys: int, first: int, second: int
+) -> None:
+    scores = torch.zeros(8, keys)
+    scores[:, 10] = 40 / stale_maximum.SCALE  # in the first block, far above all others
+    scores[:, 150] = 41 / stale_maximum.SCALE
+    used = stale_maximum.maxima(scores, 64, stale_maximum.HEAVY)
+    assert used[0].tolist() == pytest.approx([first] * 2 + [second] * (keys // 64 - 2))
+    scores[:, 150] = 43 / stale_maximum.SCALE  # above by more than the slack
+    assert stale_maximum.maxima(scores, 64, stale_maximum.HEAVY)[0, -1] == pytest.approx(41)
 
 
 def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,15 @@ def test_a_maximum_is_seen_to_be_stale_and_p_to_exceed_one(number: int) -> None:
     assert 2 < max(float(one.p.array.max()) for one in found.steps) <= 4 * (1 + 1e-5)
 
 
+@pytest.mark.parametrize(("number", "gpu", "seq_len"), [(17, "a100", 512), (18, "h200", 512), (19, "a100", 1024)])
+def test_rows_start_as_their_length_says(number: int, gpu: str, seq_len: int) -> None:
+    step = load_iteration(number)
+    found = trace(step, step.configs[gpu], Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=128))
+    assert found.passed, found.first
+    first = found.steps[0]
+    assert np.allclose(first.p.array.max(axis=-1), 1 if seq_len == 512 else 4, rtol=1e-5)
+
+
 def test_a_grid_in_several_slices_is_compared_as_in_one() -> None:
     step = load_iteration(9)
     shape = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)

@@ -56,6 +56,8 @@ def test_the_slack_is_the_kernels() -> None:
     (least,) = re.findall(r"keys \? [\d.]+f : ([\d.]+)f;", source)
     assert tuple((int(keys), float(weight)) for keys, weight in [*weights, ("0", least)]) == ref.WEIGHTS
     assert re.findall(r"fabsf\(m\) < ([\d.]+)f;", source) == [f"{ref.MARKED:.1f}"]
+    ((least, most),) = re.findall(r"return n_kv_blocks >= (\d+) / keys && n_kv_blocks < (\d+) / keys;", source)
+    assert range(int(least), int(most)) == ref.LIGHT
 
 
 def test_beyond_where_the_last_bit_counts_a_row_is_light_and_its_m_whole() -> None:
@@ -67,6 +69,17 @@ def test_beyond_where_the_last_bit_counts_a_row_is_light_and_its_m_whole() -> No
     assert torch.allclose(m[heavy], top[heavy] - ref.SLACK, rtol=1e-6)
     whole = ~heavy & (top.abs() >= ref.MARKED)
     assert torch.equal(m[whole], top[whole].float().double())
+
+
+@pytest.mark.parametrize(
+    ("keys", "light"), [(64, False), (256, False), (480, False), (512, True), (992, True), (1024, False), (4096, False)]
+)
+def test_the_length_says_how_a_row_starts(keys: int, *, light: bool) -> None:
+    c = SCALE / math.log(2)
+    s = torch.full((1, 8, 16), 4.0 / c, dtype=torch.float64)
+    m, _ = ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, keys))
+    assert bool((ref.is_heavy(m) != light).all())
+    assert torch.allclose(m, torch.tensor(4.0 if light else 4.0 - ref.SLACK).double(), atol=1e-5)
 
 
 def test_a_light_row_keeps_its_maximum_until_a_score_is_above_it_and_eight_rows_follow() -> None:
