@@ -55,7 +55,8 @@ def heavy_maxima(scores: torch.Tensor, rows: int) -> torch.Tensor:
     keys, used = scores.shape[1], []
     m = torch.full(scores.shape[:1], -math.inf)
     l = torch.zeros_like(m)  # noqa: E741  # the field's name
-    heavy = torch.full_like(m, ref.Progress(0, keys).starts_heavy, dtype=torch.bool)
+    lanes = (scores[:, :rows] * SCALE).view(len(scores), -1, ref.QUAD, 2).amax((1, 3))
+    heavy = (lanes.amax(1) - lanes.amin(1) > ref.APART) | ref.Progress(0, keys).starts_heavy
     for number, block in enumerate((scores * SCALE).view(len(scores), -1, rows).unbind(1)):
         top = torch.maximum(m + ref.SLACK * heavy, block.amax(1))
         due = ref.Progress(number * rows, keys).due

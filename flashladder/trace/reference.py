@@ -30,7 +30,8 @@ LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half the least subnormal: error
 
 SLACK = 2.0  # powers of two by which a score may exceed the m in use: `slack` of softmax/exp2_stale.cuh
 WEIGHTS = ((1024, 2.0), (512, 1.25), (0, 1.5))  # its `weight`, from so many keys on
-LIGHT = range(512, 1024)  # its `starts_light`: lengths of rows that the first block leaves light
+LIGHT = range(512, 1024)  # its `starts_light`: lengths of rows that the first block leaves light,
+APART = 4.0  # its `apart`: unless the maxima of their lanes lie farther apart than so many powers of two
 MARKED = 1024.0  # its `marks`: the size of m from which on a row is light and its m whole
 HEAVY_ERROR = 2.0**-17  # of a row's sum in units of its largest P: what two sums and two exponentials round
 TOGETHER = 8  # rows that follow a maximum together: those of a warp's lanes in one half of an m-tile
@@ -107,7 +108,7 @@ class Progress:
 
     @property
     def starts_heavy(self) -> bool:
-        """Whether the first block leaves a row heavy."""
+        """Whether the first block leaves every row heavy."""
         return self.keys not in LIGHT
 
 
@@ -132,8 +133,8 @@ def stale_maximum(
 
     Eight rows follow together, to the largest score so far of each, and say anew whether they are heavy: the m of a
     heavy row is below its maximum by the slack, so that the next score above the maximum is above by the slack. The
-    first block has no sum to go by, and the length decides. Where rounding decides whether one is above, or heavy,
-    `seen` may have it either way.
+    first block has no sum to go by; the length decides, and how far the lanes' maxima lie apart. Where rounding decides
+    whether one is above, or heavy, `seen` may have it either way.
     """
     c = scale / math.log(2)
     lanes = s.reshape(*s.shape[:-1], -1, QUAD, 2).amax(dim=(-3, -1)) * c
@@ -144,11 +145,14 @@ def stale_maximum(
     top = torch.maximum(before.m + SLACK * is_heavy(before.m), lanes.amax(dim=-1, keepdim=True))
     error = top.abs() * (SCALE + 4 * EPSILON) + 4 * EPSILON * SLACK
     share = before.l.sum(dim=-1, keepdim=True) * torch.exp2(before.m - top) - progress.due
-    first = torch.isinf(before.m) & progress.starts_heavy
-    fresh = marked(top, first | (share < 0))
+    spread = lanes.amax(dim=-1, keepdim=True) - lanes.amin(dim=-1, keepdim=True) - APART
+    first = torch.isinf(before.m)
+    heavy = torch.where(first, (spread > 0) | progress.starts_heavy, share < 0)
+    fresh = marked(top, heavy)
     if seen is not None:
-        close = share.abs() < progress.due * HEAVY_ERROR
-        other = marked(top, first | (share >= 0))
+        even = (spread.abs() < 2 * error) & (not progress.starts_heavy)
+        close = torch.where(first, even, share.abs() < progress.due * HEAVY_ERROR)
+        other = marked(top, ~heavy)
         fresh = torch.where(close & ((seen - other).abs() < (seen - fresh).abs()), other, fresh)
         must = must | (may & ((seen - fresh).abs() < (seen - before.m).abs()))
     return torch.where(must, fresh, before.m), torch.where(must, error, 0.0) + FLUSHED

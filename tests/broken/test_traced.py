@@ -57,6 +57,7 @@ OWN = (
     own("rows_are_heavy_by_half_their_sum", 19, STALE, "return sum + ptx::shuffle_xor(sum, 1);", "return sum;"),
     own("every_row_starts_light", 17, STALE, STARTS, "true"),
     own("every_row_starts_heavy", 18, STALE, STARTS, "false"),
+    own("lanes_never_apart", 19, STALE, "apart = 4.0f", "apart = 64.0f"),
     own("stale_vote_of_one_lane", 17, STALE, "__any_sync(0xffffffffu, any)", "__shfl_sync(0xffffffffu, any, 0)"),
     own("stale_maximum_of_half_the_quad", 19, STALE, "return fmaxf(best, ptx::shuffle_xor(best, 1));", "return best;"),
     own("v_of_the_other_stage", 18, RINGS, "v_source{v_first + stage(block)}", "v_source{v_first + stage(block / 2)}"),
@@ -105,11 +106,12 @@ PLANTED = {
     # a stale maximum
     "stale_vote_of_one_lane": Found("m", 6, 2, 64, None, 2, 0, r"look at the vote"),
     "stale_threshold_never_met": Found("m", 6, 2, 0, None, 0, 0, r"4 times above, .*; 1000 of 1024 differ"),
-    "stale_maximum_of_half_the_quad": Found("m", 6, 2, 2, None, 0, 9, r"who follows"),
+    "stale_maximum_of_half_the_quad": Found("m", 7, 1, 0, None, 0, 0, r"who follows"),
     "heavy_rows_have_slack": Found("m", 6, 2, 8, None, 0, 0, r"who is heavy"),
     "rows_are_heavy_by_half_their_sum": Found("m", 6, 2, 0, None, 0, 0, r"who is heavy"),
     "every_row_starts_light": Found("m", 7, 1, 0, None, 0, 0, r"who is heavy"),
     "every_row_starts_heavy": Found("m", 15, 1, 0, None, 0, 0, r"who is heavy", seq_len=512),
+    "lanes_never_apart": Found("m", 15, 1, 1, None, 0, 4, r"who is heavy", seq_len=512),
     "stale_o_not_rescaled": Found("O_rescaled", 6, 2, 0, 0, 0, 0, r"O's correction where m is a new one"),
     "stale_sum_not_rescaled": Found("l", 6, 2, 0, None, 0, 0, r"its correction where m is a new one"),
     # rings

@@ -75,12 +75,18 @@ def test_rows_of_some_lengths_start_light_and_others_follow_from_the_first_block
     keys: int, first: int, second: int
 ) -> None:
     scores = torch.zeros(8, keys)
-    scores[:, 10] = 40 / stale_maximum.SCALE  # in the first block, far above all others
+    scores[:, 10:18:2] = 40 / stale_maximum.SCALE  # in the first block, far above all others, one in each lane
     scores[:, 150] = 41 / stale_maximum.SCALE
     used = stale_maximum.maxima(scores, 64, stale_maximum.HEAVY)
     assert used[0].tolist() == pytest.approx([first] * 2 + [second] * (keys // 64 - 2))
     scores[:, 150] = 43 / stale_maximum.SCALE  # above by more than the slack
     assert stale_maximum.maxima(scores, 64, stale_maximum.HEAVY)[0, -1] == pytest.approx(41)
+    scores[:, 10] = 39 / stale_maximum.SCALE  # and in one lane alone, at any length
+    scores[:, 12:18] = 0
+    scores[:, 150] = 40 / stale_maximum.SCALE
+    assert stale_maximum.maxima(scores, 64, stale_maximum.HEAVY)[0].tolist() == pytest.approx(
+        [37] * 2 + [38] * (keys // 64 - 2)
+    )
 
 
 def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,8 +67,10 @@ def test_rows_start_as_their_length_says(number: int, gpu: str, seq_len: int) ->
     step = load_iteration(number)
     found = trace(step, step.configs[gpu], Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=128))
     assert found.passed, found.first
-    first = found.steps[0]
-    assert np.allclose(first.p.array.max(axis=-1), 1 if seq_len == 512 else 4, rtol=1e-5)
+    largest = found.steps[0].p.array.max(axis=-1)
+    light, heavy = (np.isclose(largest, one, rtol=1e-5) for one in (1, 4))
+    assert (light | heavy).all()
+    assert 0.9 < light.mean() < 1 if seq_len == 512 else heavy.all()
 
 
 def test_a_grid_in_several_slices_is_compared_as_in_one() -> None:

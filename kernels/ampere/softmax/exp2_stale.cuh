@@ -18,10 +18,12 @@
 // On N(0,1) inputs the sum grows faster than sqrt(S): with a weight of 2 at every length, most rows of a short one are
 // heavy, and S = 512 takes the time of its rescales. So short rows have less, and from 512 to 1023 keys they start
 // light: a row that starts heavy is brought up by any score above its first block's, which half of all rows meet in the
-// second, and eight rows go together. By trials on an H200 19 is at 116.1 % of FA2 at S = 512 then instead of 115.6 %,
-// with the same largest errors. A row that starts light is asked as any other, by a score above the slack, even where a
-// key dominates its first block. Light starts at every length from 512 on gain 0.2 points at 1024 and none at 2048, and
-// the maximum on N(0,1) is 1.15 times FA2's at S = 16384 instead of 1.07 (docs/decisions/024).
+// second, and eight rows go together. One that starts light is asked as any other when a score is above it by more than
+// the slack. Where the maxima of its four lanes lie far apart a key may dominate the block: such a row starts heavy at
+// any length, or the error of its rounding would be that of the whole row. By trials on an H200 light starts bring 19
+// from 115.6 to 116.1 % of FA2 at S = 512, and its largest errors are as they were. Light starts from 512 keys on at
+// every length gain 0.2 points at 1024 and none at 2048, and the maximum on N(0,1) is 1.15 times FA2's at
+// S = 16384 instead of 1.07 (docs/decisions/024).
 #pragma once
 
 #include "ampere/softmax/rows.cuh"
@@ -31,6 +33,7 @@ namespace flashladder {
 template <int d_head>
 struct Exp2Stale {
     static constexpr float slack = 2.0f;  // powers of two, whole: 2^slack is exact in 16 bits
+    static constexpr float apart = 4.0f;  // powers of two between a row's lanes, beyond which a key may dominate it
 
     // A light row's l at the end, in units of its largest P, over sqrt(S); S in blocks of `keys`.
     template <int keys>
@@ -38,7 +41,7 @@ struct Exp2Stale {
         return n_kv_blocks >= 1024 / keys ? 2.0f : n_kv_blocks >= 512 / keys ? 1.25f : 1.5f;
     }
 
-    // Whether the first block leaves a row light, with the slack above its maximum, or heavy.
+    // Whether rows of this length start light where no key dominates the first block, or all start heavy.
     template <int keys>
     static __device__ __forceinline__ bool starts_light(int n_kv_blocks) {
         return n_kv_blocks >= 512 / keys && n_kv_blocks < 1024 / keys;
@@ -114,8 +117,12 @@ struct Exp2Stale {
         if constexpr (first_block) {
 #pragma unroll
             for (int i = 0; i < m_tiles * 2; ++i) {
-                const float top = row_max(s[i / 2], i % 2) * scale();
-                const bool starts_heavy = marks(heavy(top)) && !starts_light<s_tiles * 8>(n_kv_blocks);
+                const float lane = lane_max(s[i / 2], i % 2);
+                const float best = quad_max(lane);
+                const float least = -quad_max(-lane);
+                const float top = best * scale();
+                const bool alone = (best - least) * scale() > apart;
+                const bool starts_heavy = marks(heavy(top)) && !(starts_light<s_tiles * 8>(n_kv_blocks) && !alone);
                 stats.m[i / 2][i % 2] = starts_heavy ? heavy(top) : light(top);
             }
         } else {

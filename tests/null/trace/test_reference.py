@@ -58,6 +58,7 @@ def test_the_slack_is_the_kernels() -> None:
     assert re.findall(r"fabsf\(m\) < ([\d.]+)f;", source) == [f"{ref.MARKED:.1f}"]
     ((least, most),) = re.findall(r"return n_kv_blocks >= (\d+) / keys && n_kv_blocks < (\d+) / keys;", source)
     assert range(int(least), int(most)) == ref.LIGHT
+    assert re.findall(r"apart = ([\d.]+)f;", source) == [f"{ref.APART:.1f}"]
 
 
 def test_beyond_where_the_last_bit_counts_a_row_is_light_and_its_m_whole() -> None:
@@ -80,6 +81,22 @@ def test_the_length_says_how_a_row_starts(keys: int, *, light: bool) -> None:
     m, _ = ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, keys))
     assert bool((ref.is_heavy(m) != light).all())
     assert torch.allclose(m, torch.tensor(4.0 if light else 4.0 - ref.SLACK).double(), atol=1e-5)
+
+
+@pytest.mark.parametrize("apart", [3.9, 4.1])
+def test_a_row_starts_heavy_where_one_of_its_lanes_is_far_below_another(apart: float) -> None:
+    c = SCALE / math.log(2)
+    s = torch.full((1, 8, 16), 4.0 / c, dtype=torch.float64)
+    s[0, 2, [5, 13]] = s[0, 2, [4, 12]] = (4.0 - apart) / c  # all that lane 2 has of row 2
+    m, _ = ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, 512))
+    heavy = [row == 2 and apart > ref.APART for row in range(8)]
+    assert ref.is_heavy(m)[0, :, 0].tolist() == heavy
+    s[0, 2, [5, 13]] = s[0, 2, [4, 12]] = (4.0 - ref.APART) / c * (1 + 1e-9)  # rounding decides
+    for seen in (
+        ref.marked(torch.full_like(m, 4.0), torch.full_like(m, fill_value=bool(one)).bool()) for one in (0, 1)
+    ):
+        found, _ = ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, 512), seen)
+        assert bool((ref.is_heavy(found)[0, 2] == ref.is_heavy(seen)[0, 2]).all())
 
 
 def test_a_light_row_keeps_its_maximum_until_a_score_is_above_it_and_eight_rows_follow() -> None:
