@@ -86,7 +86,7 @@ struct Cta {
     __device__ __forceinline__ int first_row(int i) const { return (args.n_kv_blocks - 1 - i) * G::B_c; }
 
     // Which blocks of a tile this CTA visits.
-    __device__ __forceinline__ Visits visits() const { return visits_of<typename Kernel::Scheduler, splits>(args); }
+    __device__ __forceinline__ auto visits() const { return visits_of<typename Kernel::Scheduler, splits>(args); }
 
     // Rows of the block that this CTA visits first: 1 to B_c.
     __device__ __forceinline__ int ragged_rows() const { return opening_rows<splits>(*this); }

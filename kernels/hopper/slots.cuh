@@ -38,7 +38,7 @@ struct Slots {
     }
 
     // Blocks of a tile that this CTA visits.
-    __device__ __forceinline__ int blocks() const { return cta.visits().end - cta.visits().first; }
+    __device__ __forceinline__ int blocks() const { return cta.visits().end() - cta.visits().first(); }
 
     // Keys of the blocks visited so far, of the tile; at most so many where the first of them may be another CTA's.
     __device__ __forceinline__ int seen() const {

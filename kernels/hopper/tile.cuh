@@ -13,17 +13,28 @@ struct Tile {
 
 // Blocks of K and V by the order in which a tile's are visited: from `first` to the one before `end`.
 struct Visits {
-    int first;
-    int end;
+    int from;
+    int to;
+
+    __device__ __forceinline__ int first() const { return from; }
+    __device__ __forceinline__ int end() const { return to; }
+};
+
+// All of a tile's; how many that is needs no register, as the launch's arguments tell it wherever it is asked for.
+struct AllVisits {
+    const HopperArgs &args;
+
+    static __device__ __forceinline__ int first() { return 0; }
+    __device__ __forceinline__ int end() const { return args.n_kv_blocks; }
 };
 
 // Those of a CTA: all of a tile, or its part where the scheduler splits tiles.
 template <typename Scheduler, bool splits>
-__device__ __forceinline__ Visits visits_of(const HopperArgs &args) {
+__device__ __forceinline__ auto visits_of(const HopperArgs &args) {
     if constexpr (splits) {
         return Scheduler::visits(args);
     } else {
-        return {0, args.n_kv_blocks};
+        return AllVisits{args};
     }
 }
 
@@ -31,7 +42,7 @@ __device__ __forceinline__ Visits visits_of(const HopperArgs &args) {
 template <bool splits, typename Cta>
 __device__ __forceinline__ int opening_rows(const Cta &cta) {
     if constexpr (splits) {
-        return min(cta.args.seq_len - cta.first_row(cta.visits().first), Cta::G::B_c);
+        return min(cta.args.seq_len - cta.first_row(cta.visits().first()), Cta::G::B_c);
     } else {
         return cta.last_rows();
     }

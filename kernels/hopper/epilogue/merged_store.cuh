@@ -17,7 +17,6 @@ namespace flashladder::hopper {
 struct MergedStore : WarpStore {
     static constexpr int most_parts = 8;   // CTAs of a cluster, which every GPU with clusters has
     static constexpr int stats_bytes = 8;  // of a row: m and l
-    static constexpr int lane_columns = 4;
 
     // Shared addresses of a row's O, 16 columns to 64 bytes, and of its m and l.
     template <typename Cta>
@@ -132,6 +131,7 @@ struct MergedStore : WarpStore {
             }
             ptx::tma_store_commit();
         }
+        __syncwarp();           // whoever asked for the copies is back: a warp arrives as one
         ptx::cluster_arrive();  // of other CTAs this warp reads nothing any more
         ptx::cluster_wait();    // nor does anybody read this CTA's: it may end
     }

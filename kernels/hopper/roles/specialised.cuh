@@ -31,21 +31,22 @@ struct Specialised {
         typename Cta::QRing::Place q_next;
         typename Cta::KRing::Place k_next;
         typename Cta::VRing::Place v_next;
+        const auto visits = cta.visits();  // of each tile
 #pragma unroll 1
         for (typename Cta::Scheduler work(cta.args); work.valid(); work.next()) {
             const auto tile = work.tile();
             cta.load_q(tile, q_next);
             q_next.next();
 #pragma unroll 1
-            for (int i = cta.visits().first; i < cta.visits().end; ++i) {
+            for (int i = visits.first(); i < visits.end(); ++i) {
                 cta.load_k(tile, i, k_next);
                 k_next.next();
-                if (i > cta.visits().first) {
+                if (i > visits.first()) {
                     cta.load_v(tile, i - 1, v_next);
                     v_next.next();
                 }
             }
-            cta.load_v(tile, cta.visits().end - 1, v_next);
+            cta.load_v(tile, visits.end() - 1, v_next);
             v_next.next();
         }
     }
