@@ -18,17 +18,23 @@ from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.commands import DTYPE, KEYS, ONE_NUMBER, PUBLISHED_KEYS, SEVERAL_DTYPES
 from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.ladder.config import KernelConfig
 from flashladder.results.schema import Shape, kernel_key
 
 
 @dataclass(frozen=True)
 class Launches:
-    """Which kernels to launch, in order: iterations, then their configurations, on one shape."""
+    """Which kernels to launch, in order: iterations, then their configurations, on one shape.
+
+    Attributes:
+        few_tiles: launch a kernel that splits the tiles of small grids on such grids, too.
+    """
 
     numbers: tuple[int, ...]
     configs: tuple[str, ...]
     dtypes: tuple[str, ...]
     shape: Shape
+    few_tiles: bool = False
 
     def command(self) -> list[str]:
         """The command line that launches them in a new process."""
@@ -37,7 +43,13 @@ class Launches:
             sys.executable, "-m", "flashladder.gpu.launcher", *map(str, self.numbers),
             "--configs", *self.configs, "--dtype", *self.dtypes,
             "--batch", str(shape.batch), "--seq-len", str(shape.seq_len), "--n-heads", str(shape.n_heads),
+            *(["--few-tiles"] if self.few_tiles else []),
         ]  # fmt: skip
+
+    def shapes(self, config: KernelConfig) -> tuple[Shape, ...]:
+        """What a configuration is launched on, in order."""
+        few = config.few_tiles if self.few_tiles else ()
+        return (self.shape, *(Shape(batch=b, seq_len=s, n_heads=h, d_head=config.d_head) for b, s, h in few))
 
     def keys(self) -> tuple[str, ...]:
         """Names of the kernels in launch order."""
@@ -49,7 +61,7 @@ class Launches:
 
 
 def launch(launches: Launches) -> int:
-    """Runs every kernel once and waits; returns how many ran.
+    """Runs every kernel once per shape and waits; returns how many launches that were.
 
     Raises:
         FlashladderError: a wheel is missing, or the operator or the GPU refused.
@@ -59,8 +71,9 @@ def launch(launches: Launches) -> int:
     count = 0
     for number in launches.numbers:
         installed = load_installed(number)
-        for config in chosen_configs(number, launches.configs, launches.dtypes):
-            drawn = make_tensors(Case("launch", launches.shape, seed=number), config.dtype, "cpu")
+        chosen = chosen_configs(number, launches.configs, launches.dtypes)
+        for config, shape in ((one, shape) for one in chosen for shape in launches.shapes(one)):
+            drawn = make_tensors(Case("launch", shape, seed=number), config.dtype, "cpu")
             q, k, v, out = (tensor.to("cuda") for tensor in (drawn.q, drawn.k, drawn.v, drawn.out))
             try:
                 installed.run(q, k, v, out, config.short_form())
@@ -92,11 +105,12 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Launches:
     parser.add_argument("--batch", type=whole, default=1)
     parser.add_argument("--seq-len", type=whole, default=1024)
     parser.add_argument("--n-heads", type=whole, default=16)
+    parser.add_argument("--few-tiles", action="store_true", help="also grids whose tiles a kernel splits")
     found = parser.parse_args(argv)
     if min(found.batch, found.seq_len, found.n_heads) < 1:
         parser.error("--batch, --seq-len and --n-heads: expected at least 1")
     shape = Shape(batch=found.batch, seq_len=found.seq_len, n_heads=found.n_heads, d_head=128)
-    return Launches(tuple(found.numbers), tuple(found.configs), tuple(found.dtypes), shape)
+    return Launches(tuple(found.numbers), tuple(found.configs), tuple(found.dtypes), shape, found.few_tiles)
 
 
 if __name__ == "__main__":

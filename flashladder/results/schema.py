@@ -246,7 +246,7 @@ class Finding(Strict):
 
 
 class SanitizerResult(Result):
-    """compute-sanitizer over one launch per kernel."""
+    """compute-sanitizer over one launch per kernel at `shape`, and one per small grid whose tiles a kernel splits."""
 
     kind: Literal["sanitizer"] = "sanitizer"
     shape: Shape

@@ -88,6 +88,21 @@ def test_the_list_of_equivalent_mutants_names_only_mutants_that_exist() -> None:
     assert not set(listed) - known
 
 
+def test_a_kernel_that_ships_with_a_race_in_one_order_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutants are tried in both orders, and what they are held against is, too."""
+    asked = []
+
+    def observed(iteration: Iteration, config: KernelConfig, *, schedule: str) -> Observed:
+        asked.append(schedule)
+        one = observe(iteration, config)
+        return Observed((replace(one.launches[0], races=("planted",)),)) if schedule == ORDERS[1] else one
+
+    monkeypatch.setattr(mutation, "observe", observed)
+    with pytest.raises(FlashladderError, match=r"iteration 4 as it ships is reported.*planted"):
+        next(mutation.verify([4]))
+    assert asked == list(ORDERS)
+
+
 def test_a_mutant_listed_by_mistake_is_reported() -> None:
     iteration = load_iteration(1)
     mutant = next(m for m in mutants_of(iteration) if m.instruction.opcode == "bar.sync")

@@ -98,12 +98,12 @@ def same_kernels(found: Mapping[str, Kernel], of: manifest.Kernels) -> Iterator[
 
 
 def sanitizers(path: Path, spec: manifest.Sanitizers) -> Iterator[str]:
-    """Every tool over every kernel, as many launches as kernels."""
+    """Every tool over every kernel: a launch of each, and one more for each small grid whose tiles it splits."""
     result = load_as(path, SanitizerResult)
     yield from same_kernels(result.kernels, spec.of)
     ran = Counter(finding.tool for finding in result.findings)
     yield from (f"tool {tool}: expected once, found {ran[tool]}" for tool in spec.tools if ran[tool] != 1)
-    launches = len(keys(spec.of))
+    launches = sum(1 + len(one.few_tiles) for configs in spec.of.configurations().values() for one in configs)
     for finding in result.findings:
         if f"\n{launches} launches\n" not in finding.tail:
             told = re.search(r"(\d+) launches", finding.tail)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 import sys
 
 import pytest
 
 from analysis import gpu_session
+from flashladder.build.installed import chosen_configs
 from flashladder.errors import FlashladderError
 from flashladder.gpu import ncu as counters
 from flashladder.gpu import sanitize
@@ -97,10 +99,10 @@ def test_ncu_leaves_clocks_alone_and_sees_our_kernels_only() -> None:
     assert command[command.index("--kernel-name") + 1] == "regex:flash_fwd_kernel"
 
 
-def test_the_launcher_command_parses_back() -> None:
-    launches = Launches(
-        (1, 16), ("a100", "h200"), ("fp16", "bf16"), Shape(batch=1, seq_len=256, n_heads=16, d_head=128)
-    )
+@pytest.mark.parametrize("few_tiles", [False, True])
+def test_the_launcher_command_parses_back(few_tiles: bool) -> None:
+    shape = Shape(batch=1, seq_len=256, n_heads=16, d_head=128)
+    launches = Launches((1, 16), ("a100", "h200"), ("fp16", "bf16"), shape, few_tiles)
     command = launches.command()
     assert command[:3] == [sys.executable, "-m", "flashladder.gpu.launcher"]
     assert parse_arguments(command[3:]) == launches
@@ -109,6 +111,17 @@ def test_the_launcher_command_parses_back() -> None:
 def test_keys_follow_launch_order() -> None:
     keys = Launches((2, 1), ("a100",), ("fp16", "bf16"), counters.SHAPE).keys()
     assert [key[:8] for key in keys] == ["02 (FP16", "02 (BF16", "01 (FP16", "01 (BF16"]
+
+
+def test_small_grids_are_launched_of_a_kernel_that_splits_their_tiles_alone() -> None:
+    launches = Launches((27, 28), ("a100",), ("fp16",), sanitize.SHAPE, few_tiles=True)
+    whole, split = (chosen_configs(number, ("a100",), ("fp16",))[0] for number in (27, 28))
+    assert launches.shapes(whole) == (sanitize.SHAPE,)
+    assert len(launches.shapes(split)) == 1 + len(split.few_tiles) > 1
+    one, *few = launches.shapes(split)
+    assert one == sanitize.SHAPE
+    assert [(shape.batch, shape.seq_len, shape.n_heads) for shape in few] == list(split.few_tiles)
+    assert dataclasses.replace(launches, few_tiles=False).shapes(split) == (sanitize.SHAPE,)
 
 
 @pytest.mark.parametrize("argv", [["1", "--seq-len", "0"], [], ["1", "--dtype", "fp8"]])
