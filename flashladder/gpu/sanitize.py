@@ -30,6 +30,7 @@ from flashladder.results.files import write_result
 from flashladder.results.schema import Finding, SanitizerResult, Shape
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+WITHOUT_CLUSTERS = ("synccheck",)  # tools that see no small grid, where a kernel may launch clusters
 SHAPE = Shape(batch=1, seq_len=256, n_heads=16, d_head=128)  # a few blocks per CTA, and iteration 16's row stride
 TAIL = 4000  # characters of a tool's output that are kept
 
@@ -86,9 +87,9 @@ def sanitize(
         for number in numbers
         for config in chosen_configs(number, configs, DTYPES)
     ]
-    launches = Launches(tuple(numbers), tuple(configs), DTYPES, SHAPE, few_tiles=True)
     findings = []
     for tool in tools:
+        launches = Launches(tuple(numbers), tuple(configs), DTYPES, SHAPE, few_tiles=tool not in WITHOUT_CLUSTERS)
         findings.append(run_tool(sanitizer, tool, launches, timeout_s))
         last = findings[-1]
         print(f"{tool:10s} {'clean' if last.clean else 'NOT CLEAN'}  {last.seconds:.0f} s", flush=True)
