@@ -71,6 +71,16 @@ def schema_says(kind: str, *files: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+# A nox whose first start makes an environment, and takes its time; a session that starts before that has ended fails.
+FAKE_NOX = """#!/bin/sh
+shift
+case "$1" in
+--list) sleep 0.3; touch "$MADE"; exit 0;;
+esac
+[ -e "$MADE" ] || { echo "no environment for $2" >&2; exit 1; }
+echo "this is $2"
+case " $FAILING " in *" $2 "*) exit 1;; esac
+"""
 SESSIONS = ("lint", "typecheck", "docs", "browser", "reproduce", "package", "tests")  # of .ci/run
 
 
@@ -78,12 +88,12 @@ SESSIONS = ("lint", "typecheck", "docs", "browser", "reproduce", "package", "tes
 def test_a_session_that_fails_fails_the_whole_run_and_is_named_and_the_others_run(failing: str, tmp_path: Path) -> None:
     """In either lane; what .ci/run does once it has its nox."""
     nox = tmp_path / "nox"
-    nox.write_text('#!/bin/sh\necho "this is $2"\ncase " $FAILING " in *" $2 "*) exit 1;; esac\n', encoding="utf-8")
+    nox.write_text(FAKE_NOX, encoding="utf-8")
     nox.chmod(0o755)
     _, begin, lanes = (ROOT / ".ci" / "run").read_text(encoding="utf-8").partition('touch "$scratch/failed"')
     assert begin
-    script = f"set -euo pipefail\nscratch={shlex.quote(str(tmp_path))}\nnox=({shlex.quote(str(nox))})\n{begin}{lanes}"
-    environment = {**os.environ, "FAILING": failing}
+    script = f"set -euo pipefail\nscratch={shlex.quote(str(tmp_path))}\nnox=({shlex.quote(str(nox))} --non-interactive)\n{begin}{lanes}"
+    environment = {**os.environ, "FAILING": failing, "MADE": str(tmp_path / "made")}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1 if failing else 0, "")
     assert sorted(re.findall(r"^this is (\w+)$", done.stdout, re.MULTILINE)) == sorted(SESSIONS)
