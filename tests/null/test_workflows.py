@@ -92,7 +92,8 @@ def test_a_session_that_fails_fails_the_whole_run_and_is_named_and_the_others_ru
     nox.chmod(0o755)
     _, begin, lanes = (ROOT / ".ci" / "run").read_text(encoding="utf-8").partition('touch "$scratch/failed"')
     assert begin
-    script = f"set -euo pipefail\nscratch={shlex.quote(str(tmp_path))}\nnox=({shlex.quote(str(nox))} --non-interactive)\n{begin}{lanes}"
+    names = f"scratch={shlex.quote(str(tmp_path))}\nnox=({shlex.quote(str(nox))} --non-interactive)"
+    script = f"set -euo pipefail\n{names}\n{begin}{lanes}"
     environment = {**os.environ, "FAILING": failing, "MADE": str(tmp_path / "made")}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1 if failing else 0, "")
