@@ -76,6 +76,11 @@ def run_tool(sanitizer: Path, tool: str, launches: Launches, timeout_s: float) -
     )
 
 
+def launches_under(tool: str, numbers: Sequence[int], configs: Sequence[str]) -> Launches:
+    """What a tool sees of these iterations: both dtypes at `SHAPE`, and small grids but under those of `ONE_SHAPE`."""
+    return Launches(tuple(numbers), tuple(configs), DTYPES, SHAPE, few_tiles=tool not in ONE_SHAPE)
+
+
 def sanitize(
     numbers: Sequence[int], configs: Sequence[str], tools: Sequence[str], out: Path | None, timeout_s: float
 ) -> SanitizerResult:
@@ -89,8 +94,7 @@ def sanitize(
     ]
     findings = []
     for tool in tools:
-        launches = Launches(tuple(numbers), tuple(configs), DTYPES, SHAPE, few_tiles=tool not in ONE_SHAPE)
-        findings.append(run_tool(sanitizer, tool, launches, timeout_s))
+        findings.append(run_tool(sanitizer, tool, launches_under(tool, numbers, configs), timeout_s))
         last = findings[-1]
         print(f"{tool:10s} {'clean' if last.clean else 'NOT CLEAN'}  {last.seconds:.0f} s", flush=True)
     result = SanitizerResult(
