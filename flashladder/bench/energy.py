@@ -24,14 +24,14 @@ import time
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser, seconds, whole
-from flashladder.bench.long_runs import add_kernels, add_result, on_this_gpu
+from flashladder.bench.long_runs import add_kernels, add_result, codes, on_this_gpu, release, require_same
 from flashladder.bench.steady import LEGEND, Steady, steady
 from flashladder.bench.subject import Subject, shape_of
 from flashladder.bench.sustained import WARM_UP_S, Done, Meter, sustain
 from flashladder.bench.timing import Arm
 from flashladder.cases.case import SEQ_LENS
 from flashladder.columns import table
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import one_line_errors
 from flashladder.ladder.config import Dtype
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import EnergyResult, Shape, Sustained
@@ -129,12 +129,20 @@ def earlier(path: Path | None, fresh: EnergyResult) -> EnergyResult:
     if path is None or not path.is_file():
         return fresh
     old = load_as(path, EnergyResult, hint=OTHER_FILE)
-    for what in ("seconds", "kernels", "references", "reference"):
-        if getattr(old, what) != getattr(fresh, what):
-            raise FlashladderError(f"the file holds other {what}", where=path, hint=OTHER_FILE)
-    if old.gpu.uuid != fresh.gpu.uuid:
-        raise FlashladderError("the file holds another GPU", where=path, hint=OTHER_FILE)
+    require_same(
+        path,
+        zip(("duration", "set of kernels", "set of references", "FA2", "GPU"), _told(fresh), _told(old), strict=True),
+    )
     return old
+
+
+def _told(result: EnergyResult) -> tuple[str, ...]:
+    """What a file must share with this run."""
+    named = (f"{name}: {release(one)}" for name, one in sorted(result.references.items()))
+    return (
+        f"{result.seconds:g} s", codes(result.kernels.values()), "; ".join(named) or "none", release(result.reference),
+        result.gpu.uuid,
+    )  # fmt: skip
 
 
 def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:

@@ -7,13 +7,16 @@ here.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import result_file, seconds, whole
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import load_iteration
+from flashladder.results.files import OTHER_FILE
+from flashladder.results.schema import Kernel, Reference
 
 if TYPE_CHECKING:
     from flashladder.gpu.device import Device
@@ -33,6 +36,35 @@ def add_result(parser: argparse.ArgumentParser, begun: str) -> None:
     parser.add_argument(
         "--show", type=result_file, metavar="FILE", help="print the table of a result file and do nothing else"
     )
+
+
+def require_same(path: Path, facts: Iterable[tuple[str, str, str]]) -> None:
+    """An earlier file is one that this run can go on with.
+
+    Args:
+        path: the file.
+        facts: of each the name, what this run has and what the file has, as a person reads them.
+
+    Raises:
+        FlashladderError: it is of something else; says the first fact that differs.
+    """
+    for what, mine, theirs in facts:
+        if mine != theirs:
+            raise FlashladderError(
+                f"the file holds another {what}", where=path, expected=mine, found=theirs, hint=OTHER_FILE
+            )
+
+
+def codes(kernels: Iterable[Kernel]) -> str:
+    """Kernels with the beginning of the digest of their machine code."""
+    named = sorted((one.key, one.arch, (one.text_sha256 or one.build or "unknown")[:12]) for one in kernels)
+    return "; ".join(f"{key} {code} ({arch})" for key, arch, code in named) or "none"
+
+
+def release(reference: Reference) -> str:
+    """An operator with the versions that it comes from."""
+    own = "" if reference.version is None else f" {reference.version}"
+    return f"{reference.op}{own} of torch {reference.torch}"
 
 
 def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespace, Device], bool]) -> None:

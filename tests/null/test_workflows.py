@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import os
 from pathlib import Path
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -71,6 +73,16 @@ def schema_says(kind: str, *files: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+# A nox whose first start makes an environment, and takes its time; a session that starts before that has ended fails.
+FAKE_NOX = """#!/bin/sh
+shift
+case "$1" in
+--list) sleep 0.3; touch "$MADE"; exit 0;;
+esac
+[ -e "$MADE" ] || { echo "no environment for $2" >&2; exit 1; }
+echo "this is $2"
+case " $FAILING " in *" $2 "*) exit 1;; esac
+"""
 SESSIONS = ("lint", "typecheck", "docs", "browser", "reproduce", "package", "tests")  # of .ci/run
 
 
@@ -78,16 +90,58 @@ SESSIONS = ("lint", "typecheck", "docs", "browser", "reproduce", "package", "tes
 def test_a_session_that_fails_fails_the_whole_run_and_is_named_and_the_others_run(failing: str, tmp_path: Path) -> None:
     """In either lane; what .ci/run does once it has its nox."""
     nox = tmp_path / "nox"
-    nox.write_text('#!/bin/sh\necho "this is $2"\ncase " $FAILING " in *" $2 "*) exit 1;; esac\n', encoding="utf-8")
+    nox.write_text(FAKE_NOX, encoding="utf-8")
     nox.chmod(0o755)
     _, begin, lanes = (ROOT / ".ci" / "run").read_text(encoding="utf-8").partition('touch "$scratch/failed"')
     assert begin
-    script = f"set -euo pipefail\nscratch={shlex.quote(str(tmp_path))}\nnox=({shlex.quote(str(nox))})\n{begin}{lanes}"
-    environment = {**os.environ, "FAILING": failing}
+    names = f"scratch={shlex.quote(str(tmp_path))}\nnox=({shlex.quote(str(nox))} --non-interactive)"
+    script = f"set -euo pipefail\n{names}\n{begin}{lanes}"
+    environment = {**os.environ, "FAILING": failing, "MADE": str(tmp_path / "made")}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1 if failing else 0, "")
     assert sorted(re.findall(r"^this is (\w+)$", done.stdout, re.MULTILINE)) == sorted(SESSIONS)
     assert re.search(rf"^=== total: \d+ s; failed: {failing or 'none'}$", done.stdout, re.MULTILINE)
+
+
+def test_an_interrupted_run_ends_both_lanes(tmp_path: Path) -> None:
+    """The second lane's session says once a tenth of a second that it is there; it stops when the run is ended."""
+    nox, alive, scratch = tmp_path / "nox", tmp_path / "alive", tmp_path / "scratch"
+    nox.write_text(
+        '#!/bin/sh\ncase "$3" in\n'
+        'lint) for _ in $(seq 300); do echo x >>"$ALIVE"; sleep 0.1; done;;\n'
+        "reproduce) sleep 30;;\nesac\n",
+        encoding="utf-8",
+    )
+    nox.chmod(0o755)
+    scratch.mkdir()
+    environment = {**os.environ, "ALIVE": str(alive)}
+    _, begin, lanes = (ROOT / ".ci" / "run").read_text(encoding="utf-8").partition('touch "$scratch/failed"')
+    names = f"scratch={shlex.quote(str(scratch))}\nnox=({shlex.quote(str(nox))} --non-interactive)"
+    script = f"set -euo pipefail\n{names}\n{begin}{lanes}"
+    command = ["bash", "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment, start_new_session=True) as run:
+        assert eventually(alive.is_file)
+        os.killpg(run.pid, signal.SIGTERM)  # as a service ends a run; the lane has a group of its own
+        assert run.wait(20) != 0
+        assert eventually(lambda: not grows(alive))
+        assert not scratch.exists()
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether something comes true in that time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if holds():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def grows(path: Path) -> bool:
+    """Whether somebody still writes to it."""
+    before = path.stat().st_size
+    time.sleep(1.0)
+    return path.stat().st_size > before
 
 
 def test_there_are_three() -> None:

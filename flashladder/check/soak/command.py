@@ -22,7 +22,7 @@ import time
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser, whole
-from flashladder.bench.long_runs import add_kernels, add_result, on_this_gpu
+from flashladder.bench.long_runs import add_kernels, add_result, codes, on_this_gpu, release, require_same
 from flashladder.build.installed import Installed, chosen_configs, load_installed
 from flashladder.cases.case import cases_for
 from flashladder.cases.inputs import Case
@@ -169,10 +169,12 @@ def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
     if path is None or not path.is_file():
         return fresh
     old = load_as(path, SoakResult, hint=OTHER_FILE)
-    known = {key: one for key, one in old.kernels.items() if key in fresh.kernels}
-    same = old.gpu.uuid == fresh.gpu.uuid and old.reference == fresh.reference and old.rule == fresh.rule
-    if not same or not all(fresh.kernels[key].same_code(one) for key, one in known.items()):
-        raise FlashladderError("the file holds another GPU, torch, rule or code", where=path, hint=OTHER_FILE)
+    both = old.kernels.keys() & fresh.kernels.keys()
+    mine, theirs = (
+        (one.gpu.uuid, release(one.reference), (one.rule or "unknown")[:12], codes(one.kernels[key] for key in both))
+        for one in (fresh, old)
+    )
+    require_same(path, zip(("GPU", "torch", "rule of correctness", "machine code"), mine, theirs, strict=True))
     return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None})
 
 

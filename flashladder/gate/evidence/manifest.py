@@ -41,7 +41,7 @@ LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "t
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
     "h200": {
         LADDERS: 10, "timings": 16, "accuracy": 2, "energy": 2,
-        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 2, "soak": 1, "tests": 3, "seconds": 1,
+        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 2, "soak": 2, "tests": 3, "seconds": 1,
         "trials": 6, "cases": 2, "emulator-cases": 1, "emulator-patterns": 2, "programs": 1,
     },
     "h100": {LADDERS: 5, "timings": 5, "cases": 2, "accuracy": 1},

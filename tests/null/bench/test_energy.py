@@ -225,14 +225,20 @@ def test_a_file_of_something_else_is_left_alone(simulated: Simulated, tmp_path: 
     path = tmp_path / "energy.json.gz"
     line = [*LINE, "--out", str(path), "--seq-lens", "4096"]
     assert energy.main(line) == 0
-    with pytest.raises(FlashladderError, match=r"the file holds other seconds.*choose another --out"):
+    with pytest.raises(
+        FlashladderError, match=r"the file holds another duration: expected 1 s, found .* s; choose another --out"
+    ):
         energy.main([*line, "--seconds", "1"])
     document = load_as(path, EnergyResult)
     write_result(path, document.model_copy(update={"gpu": document.gpu.model_copy(update={"uuid": "GPU-1"})}))
-    with pytest.raises(FlashladderError, match=r"the file holds another GPU.*choose another --out"):
+    with pytest.raises(
+        FlashladderError, match=r"the file holds another GPU: expected .*, found GPU-1; choose another --out"
+    ):
         energy.main(line)
     write_result(path, document.model_copy(update={"references": {}, "runs": document.runs[:1]}))
-    with pytest.raises(FlashladderError, match="the file holds other references"):
+    with pytest.raises(
+        FlashladderError, match=r"the file holds another set of references: expected cudnn: .*, found none"
+    ):
         energy.main(line)
 
 

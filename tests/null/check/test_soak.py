@@ -372,11 +372,19 @@ def test_a_hang_is_written_before_the_process_ends(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = write_result(tmp_path / "soak.json.gz", made())
     assert soak.earlier(path, made()) == made()
-    other = made().model_copy(update={"gpu": GPU.model_copy(update={"uuid": "GPU-1"})})
-    code = made().model_copy(update={"kernels": {KEY: identity().model_copy(update={"text_sha256": "cd" * 32})}})
-    for fresh in (other, code):
-        with pytest.raises(FlashladderError, match="the file holds another GPU, torch, rule or code"):
-            soak.earlier(path, fresh)
+    others: dict[str, dict[str, object]] = {
+        f"another GPU: expected GPU-1, found {GPU.uuid}": {"gpu": GPU.model_copy(update={"uuid": "GPU-1"})},
+        r"another machine code: expected .* cdcdcdcdcdcd \(sm_90a\), found .*; choose another --out": {
+            "kernels": {KEY: identity().model_copy(update={"text_sha256": "cd" * 32})}
+        },
+        r"another torch: expected .* of torch 9.9, found .* of torch": {
+            "reference": made().reference.model_copy(update={"torch": "9.9"})
+        },
+        f"another rule of correctness: expected {'ab' * 6}, found": {"rule": "ab" * 32},
+    }
+    for told, update in others.items():
+        with pytest.raises(FlashladderError, match=f"the file holds {told}"):
+            soak.earlier(path, made().model_copy(update=update))
 
 
 def test_the_command_wants_something_to_soak(capsys: pytest.CaptureFixture[str]) -> None:

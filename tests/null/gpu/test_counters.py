@@ -168,6 +168,17 @@ def test_only_a_clean_summary_and_exit_is_clean(tmp_path: Path, script: str, cle
     assert (found.clean, found.errors) == (clean, errors)
 
 
+@pytest.mark.parametrize("tool", sanitize.TOOLS)
+def test_every_tool_but_synccheck_sees_small_grids(tool: str) -> None:
+    """synccheck would end at the wait that a warp of 26 to 28 may do alone (decision 027)."""
+    launches = sanitize.launches_under(tool, [27, 28], ["a100"])
+    (split,) = chosen_configs(28, ("a100",), ("fp16",))
+    few = [shape.seq_len for shape in launches.shapes(split) if shape.n_heads < sanitize.SHAPE.n_heads]
+    assert few == ([] if tool == "synccheck" else [length for _, length, _ in split.few_tiles])
+    assert launches.numbers == (27, 28)
+    assert launches.dtypes == ("fp16", "bf16")
+
+
 def test_session_plans_phases_in_order_within_budgets(tmp_path: Path) -> None:
     options = gpu_session.parse_arguments(
         ["--out", str(tmp_path), "--phases", "bench", "check", "tune", "--budget", "100", "--iterations", "7", "8"]
