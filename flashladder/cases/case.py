@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from flashladder.cases.contents import CONSTANT, EDGES, LOGITS
+from flashladder.cases.contents import CONSTANT, EDGES, HEAVY, LOGITS
 from flashladder.cases.inputs import Case, Tensors, View, make_tensors
 from flashladder.cases.reference import References, accuracy
 from flashladder.errors import FlashladderError
@@ -82,6 +82,7 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
         case("extreme logits", 2, 512, contents=LOGITS),
         case("constant V", 2, 512, contents=CONSTANT),
         case("edge logits", 2, 512, contents=EDGES),
+        *(case("heavy rows", 2, length, contents=HEAVY) for length in (256, 512, 1024)),
         case("expanded", 3, 2 * tile, expanded=True),
         *(case(f"mixed {turn}", 2, 512, view="mixed", turn=turn) for turn in range(4)),
         *(case(f"mixed rows of 2048 {turn}", 2, 512, 4, "mixed_slots", turn=turn) for turn in range(4)),

@@ -186,6 +186,8 @@ CONTENTS: Mapping[str, Content] = MappingProxyType(
         "last key": _peak(-2),
         "overtaken forward": _overtaken(3, 5),
         "overtaken backward": _overtaken(5, 3),
+        "overtaken after the first key": _overtaken(0, 4),
+        "overtaken before the last keys": _overtaken(7, 3),
         "rising": _slope(1),
         "falling": _slope(-1),
         "plunging": _plunging,
@@ -203,6 +205,8 @@ CONTENTS: Mapping[str, Content] = MappingProxyType(
 )
 """What a slice of Q, K and V may hold, by name: each turns N(0, 1) draws (seq_len, d_head) into it, in place."""
 CONSTANT = ("constant", "first key, constant")
-HEAVY = ("overtaken forward", "overtaken backward")
+HEAVY = (
+    "overtaken forward", "overtaken backward", "overtaken after the first key", "overtaken before the last keys",
+)  # fmt: skip
 EDGES = ("zero queries", "high levels", "low levels", "wide")
 LOGITS = tuple(name for name in CONTENTS if name not in ("normal", *CONSTANT, *EDGES, *HEAVY))

@@ -122,7 +122,7 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         *apart,  # one row short of a block, which counts neither as a key nor in the maximum
         case("edge logits", (1, max(192, tile * 2), len(EDGES)), contents=EDGES),
         case("constant V", (1, tile * 2, 2), contents=CONSTANT),
-        case("heavy rows", (1, max(256, tile * 2), len(HEAVY)), contents=HEAVY),
+        *(case("heavy rows", (1, length, len(HEAVY)), contents=HEAVY) for length in (max(256, tile * 2), 512)),
     )
 
 
