@@ -55,7 +55,7 @@ def _peak(row: int) -> Content:
 
 
 def _overtaken(first: int, second: int) -> Content:
-    """Two keys outweigh all others in every row, the second by 1.8 to 2.7 times the first; in eighths of the keys.
+    """Two keys outweigh all others in every row, the second by 1.8 to 2.7 times the first; in 32nds of the keys.
 
     Met in that order, the weight of the second rounds to 16 bits unless the row follows its maximum: by an error that
     all elements of the row have in common, and the row has hardly another. They lie in different blocks of 64 of 256.
@@ -64,8 +64,8 @@ def _overtaken(first: int, second: int) -> Content:
     def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
         along = _along(q, generator)
         q += along
-        k[first * len(k) // 8] = 0.875 * along
-        k[second * len(k) // 8] = 0.9453125 * along
+        k[first * len(k) // 32] = 0.875 * along
+        k[second * len(k) // 32] = 0.9453125 * along
 
     return fill
 
@@ -184,10 +184,10 @@ CONTENTS: Mapping[str, Content] = MappingProxyType(
         "deep below zero": _deep,
         "first key": _peak(1),
         "last key": _peak(-2),
-        "overtaken forward": _overtaken(3, 5),
-        "overtaken backward": _overtaken(5, 3),
-        "overtaken after the first key": _overtaken(0, 4),
-        "overtaken before the last keys": _overtaken(7, 3),
+        "overtaken forward": _overtaken(12, 20),
+        "overtaken backward": _overtaken(20, 12),
+        "overtaken after the first key": _overtaken(0, 16),
+        "overtaken before the last keys": _overtaken(31, 12),
         "rising": _slope(1),
         "falling": _slope(-1),
         "plunging": _plunging,

@@ -131,7 +131,8 @@ def ends(view: str) -> list[tuple[object, ...]]:
         (f"extreme logits 2x256x{(len(LOGITS) + 1) // 2}", view, {"contents": LOGITS}),
         (f"edge logits 1x256x{len(EDGES)}", view, {"contents": EDGES}),
         ("constant V 1x256x2", view, {"contents": CONSTANT}),
-        ("heavy rows 1x256x2", view, {"contents": HEAVY}),
+        (f"heavy rows 1x256x{len(HEAVY)}", view, {"contents": HEAVY}),
+        (f"heavy rows 1x512x{len(HEAVY)}", view, {"contents": HEAVY}),
     ]
 
 
