@@ -24,7 +24,7 @@ import time
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser, seconds, whole
-from flashladder.bench.long_runs import add_kernels, add_result, codes, on_this_gpu, release, require_same
+from flashladder.bench.long_runs import add_kernels, add_result, on_this_gpu, require_same
 from flashladder.bench.steady import LEGEND, Steady, steady
 from flashladder.bench.subject import Subject, shape_of
 from flashladder.bench.sustained import WARM_UP_S, Done, Meter, sustain
@@ -129,20 +129,10 @@ def earlier(path: Path | None, fresh: EnergyResult) -> EnergyResult:
     if path is None or not path.is_file():
         return fresh
     old = load_as(path, EnergyResult, hint=OTHER_FILE)
-    require_same(
-        path,
-        zip(("duration", "set of kernels", "set of references", "FA2", "GPU"), _told(fresh), _told(old), strict=True),
-    )
+    names = {"seconds": "duration", "kernels": "kernels", "references": "references", "reference": "FA2"}
+    require_same(path, ((what, getattr(fresh, name), getattr(old, name)) for name, what in names.items()))
+    require_same(path, [("GPU", fresh.gpu.uuid, old.gpu.uuid)])
     return old
-
-
-def _told(result: EnergyResult) -> tuple[str, ...]:
-    """What a file must share with this run."""
-    named = (f"{name}: {release(one)}" for name, one in sorted(result.references.items()))
-    return (
-        f"{result.seconds:g} s", codes(result.kernels.values()), "; ".join(named) or "none", release(result.reference),
-        result.gpu.uuid,
-    )  # fmt: skip
 
 
 def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:

@@ -7,16 +7,17 @@ here.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
 
 from flashladder.arguments import result_file, seconds, whole
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.files import OTHER_FILE
-from flashladder.results.schema import Kernel, Reference
 
 if TYPE_CHECKING:
     from flashladder.gpu.device import Device
@@ -38,33 +39,36 @@ def add_result(parser: argparse.ArgumentParser, begun: str) -> None:
     )
 
 
-def require_same(path: Path, facts: Iterable[tuple[str, str, str]]) -> None:
+def another(path: Path, what: str, expected: object, found: object) -> FlashladderError:
+    """An earlier file, which this run was to go on with, is of something else."""
+    return FlashladderError(
+        f"the file holds another {what}", where=path, expected=expected, found=found, hint=OTHER_FILE
+    )
+
+
+def require_same(path: Path, facts: Iterable[tuple[str, object, object]]) -> None:
     """An earlier file is one that this run can go on with.
 
     Args:
         path: the file.
-        facts: of each the name, what this run has and what the file has, as a person reads them.
+        facts: of each the name, what this run has and what the file has.
 
     Raises:
-        FlashladderError: it is of something else; says the first fact that differs.
+        FlashladderError: it is of something else; says the first thing that differs, of mappings and models inside.
     """
     for what, mine, theirs in facts:
         if mine != theirs:
-            raise FlashladderError(
-                f"the file holds another {what}", where=path, expected=mine, found=theirs, hint=OTHER_FILE
-            )
+            raise another(path, *_first_difference(what, mine, theirs))
 
 
-def codes(kernels: Iterable[Kernel]) -> str:
-    """Kernels with the beginning of the digest of their machine code."""
-    named = sorted((one.key, one.arch, (one.text_sha256 or one.build or "unknown")[:12]) for one in kernels)
-    return "; ".join(f"{key} {code} ({arch})" for key, arch, code in named) or "none"
-
-
-def release(reference: Reference) -> str:
-    """An operator with the versions that it comes from."""
-    own = "" if reference.version is None else f" {reference.version}"
-    return f"{reference.op}{own} of torch {reference.torch}"
+def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, object, object]:
+    a, b = (one.model_dump() if isinstance(one, BaseModel) else one for one in (mine, theirs))
+    if not (isinstance(a, Mapping) and isinstance(b, Mapping)):
+        return what, a, b
+    if a.keys() != b.keys():
+        return f"set of {what}", "; ".join(sorted(a)) or "none", "; ".join(sorted(b)) or "none"
+    key = next(key for key in a if a[key] != b[key])
+    return _first_difference(f"{what}, {key}", a[key], b[key])
 
 
 def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespace, Device], bool]) -> None:

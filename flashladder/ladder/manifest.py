@@ -7,7 +7,6 @@ which settings and on which day. `flashladder.gate.evidence.manifest` compares; 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Union
 
@@ -256,9 +255,12 @@ def load_manifest(folder: Path) -> Manifest:
     Raises:
         FlashladderError: it is missing or malformed.
     """
-    return _parsed(folder / NAME, read_text(folder / NAME))
+    text = read_text(folder / NAME)
+    if text not in _READ:
+        if len(_READ) > 16:
+            _READ.clear()
+        _READ[text] = validate(Manifest, read_located(folder / NAME))
+    return _READ[text]
 
 
-@lru_cache(16)
-def _parsed(path: Path, text: str) -> Manifest:  # noqa: ARG001 - by text: PyYAML needs 0.1 s, and the gate asks often
-    return validate(Manifest, read_located(path))
+_READ: dict[str, Manifest] = {}  # by text: PyYAML needs 0.1 s for one, and the gate asks often

@@ -86,18 +86,22 @@ case " $FAILING " in *" $2 "*) exit 1;; esac
 SESSIONS = ("lint", "typecheck", "docs", "browser", "reproduce", "package", "tests")  # of .ci/run
 
 
+def lanes_with(nox: Path, scratch: Path) -> list[str]:
+    """The command that does what .ci/run does once it has its nox."""
+    _, begin, lanes = (ROOT / ".ci" / "run").read_text(encoding="utf-8").partition('touch "$scratch/failed"')
+    assert begin
+    names = f"scratch={shlex.quote(str(scratch))}\nnox=({shlex.quote(str(nox))} --non-interactive)"
+    return ["bash", "-c", f"set -euo pipefail\n{names}\n{begin}{lanes}"]
+
+
 @pytest.mark.parametrize("failing", ["", *SESSIONS, "docs tests"])
 def test_a_session_that_fails_fails_the_whole_run_and_is_named_and_the_others_run(failing: str, tmp_path: Path) -> None:
-    """In either lane; what .ci/run does once it has its nox."""
+    """In either lane."""
     nox = tmp_path / "nox"
     nox.write_text(FAKE_NOX, encoding="utf-8")
     nox.chmod(0o755)
-    _, begin, lanes = (ROOT / ".ci" / "run").read_text(encoding="utf-8").partition('touch "$scratch/failed"')
-    assert begin
-    names = f"scratch={shlex.quote(str(tmp_path))}\nnox=({shlex.quote(str(nox))} --non-interactive)"
-    script = f"set -euo pipefail\n{names}\n{begin}{lanes}"
     environment = {**os.environ, "FAILING": failing, "MADE": str(tmp_path / "made")}
-    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(lanes_with(nox, tmp_path), env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1 if failing else 0, "")
     assert sorted(re.findall(r"^this is (\w+)$", done.stdout, re.MULTILINE)) == sorted(SESSIONS)
     assert re.search(rf"^=== total: \d+ s; failed: {failing or 'none'}$", done.stdout, re.MULTILINE)
@@ -115,11 +119,9 @@ def test_an_interrupted_run_ends_both_lanes(tmp_path: Path) -> None:
     nox.chmod(0o755)
     scratch.mkdir()
     environment = {**os.environ, "ALIVE": str(alive)}
-    _, begin, lanes = (ROOT / ".ci" / "run").read_text(encoding="utf-8").partition('touch "$scratch/failed"')
-    names = f"scratch={shlex.quote(str(scratch))}\nnox=({shlex.quote(str(nox))} --non-interactive)"
-    script = f"set -euo pipefail\n{names}\n{begin}{lanes}"
-    command = ["bash", "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment, start_new_session=True) as run:
+    with subprocess.Popen(
+        lanes_with(nox, scratch), stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+    ) as run:
         assert eventually(alive.is_file)
         os.killpg(run.pid, signal.SIGTERM)  # as a service ends a run; the lane has a group of its own
         assert run.wait(20) != 0

@@ -22,7 +22,7 @@ import time
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser, whole
-from flashladder.bench.long_runs import add_kernels, add_result, codes, on_this_gpu, release, require_same
+from flashladder.bench.long_runs import add_kernels, add_result, another, on_this_gpu, require_same
 from flashladder.build.installed import Installed, chosen_configs, load_installed
 from flashladder.cases.case import cases_for
 from flashladder.cases.inputs import Case
@@ -169,12 +169,13 @@ def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
     if path is None or not path.is_file():
         return fresh
     old = load_as(path, SoakResult, hint=OTHER_FILE)
-    both = old.kernels.keys() & fresh.kernels.keys()
-    mine, theirs = (
-        (one.gpu.uuid, release(one.reference), (one.rule or "unknown")[:12], codes(one.kernels[key] for key in both))
-        for one in (fresh, old)
-    )
-    require_same(path, zip(("GPU", "torch", "rule of correctness", "machine code"), mine, theirs, strict=True))
+    mine, theirs = ((one.gpu.uuid, one.reference, one.rule) for one in (fresh, old))
+    require_same(path, zip(("GPU", "FA2", "rule of correctness"), mine, theirs, strict=True))
+    for key in sorted(old.kernels.keys() & fresh.kernels.keys()):
+        both = (fresh.kernels[key], old.kernels[key])
+        if not both[0].same_code(both[1]):
+            expected, found = (one.text_sha256 or one.build or "unknown" for one in both)
+            raise another(path, f"machine code of {key}", expected, found)
     return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None})
 
 

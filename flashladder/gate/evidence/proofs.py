@@ -18,7 +18,7 @@ from flashladder.cases.case import N_HEADS, cases_for
 from flashladder.gate.evidence import bounds
 from flashladder.gate.evidence.inside import POWER_SHARE
 from flashladder.gate.evidence.timings import keys
-from flashladder.gpu.sanitize import ONE_SHAPE
+from flashladder.gpu.sanitize import launches_under
 from flashladder.ladder import manifest
 from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import load_iteration
@@ -99,14 +99,16 @@ def same_kernels(found: Mapping[str, Kernel], of: manifest.Kernels) -> Iterator[
 
 
 def sanitizers(path: Path, spec: manifest.Sanitizers) -> Iterator[str]:
-    """Every tool over every kernel: a launch of each; but for `ONE_SHAPE`, one per small grid that it splits, too."""
+    """Every tool over every kernel, as many launches as it is shown (`flashladder.gpu.sanitize.launches_under`)."""
     result = load_as(path, SanitizerResult)
     yield from same_kernels(result.kernels, spec.of)
     ran = Counter(finding.tool for finding in result.findings)
     yield from (f"tool {tool}: expected once, found {ran[tool]}" for tool in spec.tools if ran[tool] != 1)
-    kernels = [one for configs in spec.of.configurations().values() for one in configs]
+    configurations = spec.of.configurations()
+    kernels = [one for configs in configurations.values() for one in configs]
     for finding in result.findings:
-        launches = sum(1 + len(one.few_tiles if finding.tool not in ONE_SHAPE else ()) for one in kernels)
+        shown = launches_under(finding.tool, [*configurations], spec.of.configs)
+        launches = sum(len(shown.shapes(one)) for one in kernels)
         if f"\n{launches} launches\n" not in finding.tail:
             told = re.search(r"(\d+) launches", finding.tail)
             yield f"tool {finding.tool}: expected {launches} launches, found {told[1] if told else 'none'}"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -226,7 +227,7 @@ def test_a_file_of_something_else_is_left_alone(simulated: Simulated, tmp_path: 
     line = [*LINE, "--out", str(path), "--seq-lens", "4096"]
     assert energy.main(line) == 0
     with pytest.raises(
-        FlashladderError, match=r"the file holds another duration: expected 1 s, found .* s; choose another --out"
+        FlashladderError, match=r"the file holds another duration: expected 1.0, found .*; choose another --out"
     ):
         energy.main([*line, "--seconds", "1"])
     document = load_as(path, EnergyResult)
@@ -235,10 +236,13 @@ def test_a_file_of_something_else_is_left_alone(simulated: Simulated, tmp_path: 
         FlashladderError, match=r"the file holds another GPU: expected .*, found GPU-1; choose another --out"
     ):
         energy.main(line)
+    (key,) = document.kernels
+    code = {key: document.kernels[key].model_copy(update={"text_sha256": "cd" * 32})}
+    write_result(path, document.model_copy(update={"kernels": code}))
+    with pytest.raises(FlashladderError, match=rf"another kernels, {re.escape(key)}, text_sha256: .*found {'cd' * 32}"):
+        energy.main(line)
     write_result(path, document.model_copy(update={"references": {}, "runs": document.runs[:1]}))
-    with pytest.raises(
-        FlashladderError, match=r"the file holds another set of references: expected cudnn: .*, found none"
-    ):
+    with pytest.raises(FlashladderError, match=r"the file holds another set of references: expected cudnn, found none"):
         energy.main(line)
 
 

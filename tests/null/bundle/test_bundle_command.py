@@ -29,7 +29,11 @@ def ladder(*numbers: int) -> Kernels:
 @pytest.mark.parametrize(
     ("numbers", "arches", "grids"),
     [
-        (range(1, 29), ["sm_90"], ["beyond", "cpu", "h100", "h200", "hopper", "persistent", "smoke"]),
+        (
+            range(1, 29),
+            ["sm_90"],
+            ["beyond", "cpu", "fewtiles", "h100", "h200", "hopper", "persistent", "smoke", "split"],
+        ),
         (range(1, 29), ["sm_80", "sm_86"], ["a100", "beyond", "cpu", "rtx3090", "smoke"]),
         ([1, 7, 8, 14, 15, 16], ["sm_90"], ["smoke"]),
         ([16], ["sm_90"], []),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -374,13 +375,15 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert soak.earlier(path, made()) == made()
     others: dict[str, dict[str, object]] = {
         f"another GPU: expected GPU-1, found {GPU.uuid}": {"gpu": GPU.model_copy(update={"uuid": "GPU-1"})},
-        r"another machine code: expected .* cdcdcdcdcdcd \(sm_90a\), found .*; choose another --out": {
+        f"another machine code of {re.escape(KEY)}: expected {'cd' * 32}, found .*; choose another --out": {
             "kernels": {KEY: identity().model_copy(update={"text_sha256": "cd" * 32})}
         },
-        r"another torch: expected .* of torch 9.9, found .* of torch": {
-            "reference": made().reference.model_copy(update={"torch": "9.9"})
+        f"another machine code of {re.escape(KEY)}: expected unknown, found .*": {
+            "kernels": {KEY: identity().model_copy(update={"text_sha256": None, "build": None})}
         },
-        f"another rule of correctness: expected {'ab' * 6}, found": {"rule": "ab" * 32},
+        "another FA2, torch: expected 9.9, found": {"reference": made().reference.model_copy(update={"torch": "9.9"})},
+        "another FA2, cuda: expected 9.9, found": {"reference": made().reference.model_copy(update={"cuda": "9.9"})},
+        f"another rule of correctness: expected {'ab' * 32}": {"rule": "ab" * 32},
     }
     for told, update in others.items():
         with pytest.raises(FlashladderError, match=f"the file holds {told}"):

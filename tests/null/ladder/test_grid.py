@@ -17,7 +17,7 @@ LADDER = [step for step in load_all() if step.family is load_iteration(1).family
 
 
 def test_the_grids_that_there_are() -> None:
-    hopper = ("h100", "h200", "hopper", "persistent")
+    hopper = ("fewtiles", "h100", "h200", "hopper", "persistent", "split")
     others = ("ablation", "beyond", "cpu", "rtx4090", "smoke", "toolchain", "tune")
     assert grid_names() == tuple(sorted(["a100", "rtx3090", *hopper, *others]))
 
