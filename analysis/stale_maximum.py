@@ -17,6 +17,7 @@ import torch
 
 from flashladder.arguments import whole
 from flashladder.trace import reference as ref
+from flashladder.trace.fragments import QUAD
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 D_HEAD = 128
@@ -55,7 +56,7 @@ def heavy_maxima(scores: torch.Tensor, rows: int) -> torch.Tensor:
     keys, used = scores.shape[1], []
     m = torch.full(scores.shape[:1], -math.inf)
     l = torch.zeros_like(m)  # noqa: E741  # the field's name
-    lanes = (scores[:, :rows] * SCALE).view(len(scores), -1, ref.QUAD, 2).amax((1, 3))
+    lanes = (scores[:, :rows] * SCALE).view(len(scores), -1, QUAD, 2).amax((1, 3))
     heavy = (lanes.amax(1) - lanes.amin(1) > ref.APART) | ref.Progress(0, keys).starts_heavy
     for number, block in enumerate((scores * SCALE).view(len(scores), -1, rows).unbind(1)):
         top = torch.maximum(m + ref.SLACK * heavy, block.amax(1))

@@ -202,16 +202,12 @@ class Soak(EveryCase):
 
 
 class Accuracy(_Strict):
-    """Errors of iterations, FA2 and other references against fp64, on so many inputs in each dtype.
-
-    `normal`: on N(0, 1) the largest error of an iteration is at most so many times FA2's; none where nobody says so.
-    """
+    """Errors of iterations, FA2 and other references against fp64, on so many inputs in each dtype."""
 
     holds: Literal["accuracy"]
     iterations: Annotated[list[Some], Field(min_length=1)]
     references: list[ReferenceName] = []
     inputs: Some
-    normal: Annotated[float, Field(ge=1)] | None = None
 
 
 class Other(_Strict):

@@ -35,7 +35,6 @@ from flashladder.results.schema import BenchResult
 
 LEAST_PAIRS = 20  # of a timing that is reported (rule 3 of the measurement protocol)
 LEAST_REPEATS = 10  # runs of a case that agree; the checker makes more since these files were recorded
-LEAST_INPUTS = 57  # of errors of the first family, in each dtype; others came later and owe more
 LADDERS = "timings of the ladder"  # in all lengths, by the manifest; a second run is what the first is compared with
 LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "tests": 1}  # files of any machine
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
@@ -198,9 +197,8 @@ def _too_few_errors(errors: manifest.Accuracy, numbers: set[int]) -> Iterator[st
     families = {known[number] for number in errors.iterations}
     due = {number for number, family in known.items() if number >= N_ITERATIONS and family in families}
     yield from (f"accuracy: iteration {one} is not asked for" for one in sorted(due - set(errors.iterations)))
-    least = LEAST_INPUTS if families == {load_iteration(1).family.name} else accuracy.INPUTS
-    if errors.inputs < least:
-        yield f"accuracy: expected at least {least} inputs, found {errors.inputs}"
+    if errors.inputs < accuracy.INPUTS:
+        yield f"accuracy: expected at least {accuracy.INPUTS} inputs, found {errors.inputs}"
 
 
 def _too_few(owed: Manifest) -> Iterator[str]:

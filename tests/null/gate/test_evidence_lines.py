@@ -263,4 +263,5 @@ def test_errors_of_a_family_are_owed_for_all_its_later_steps() -> None:
     assert lines(steps, 63) == []
     assert lines(steps[:-1], 63) == [f"accuracy: iteration {steps[-1]} is not asked for"]
     assert lines(steps, 57) == ["accuracy: expected at least 63 inputs, found 57"]
-    assert lines([16, 17, 18, 19], 57) == []
+    assert lines([16, 17, 18, 19], 57) == ["accuracy: expected at least 63 inputs, found 57"]
+    assert lines([16, 17, 18, 19], 63) == []
