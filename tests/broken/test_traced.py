@@ -17,10 +17,12 @@ import pytest
 
 from flashladder import emulator
 from flashladder.emulate.kernel import kernel_of
+from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
 from flashladder.toolchain.wheels import find_toolchain
+from flashladder.trace import compare, inputs
 from flashladder.trace.compare import trace
 from flashladder.trace.findings import Trace
 from flashladder.trace.screen import verdict
@@ -160,3 +162,39 @@ def test_a_mistake_is_found_where_it_is_made(name: str) -> None:
     assert seen == (expected.what, expected.block, expected.visit, expected.row, expected.column, expected.warp)
     assert place.lane == (None if expected.block is None else expected.lane)
     assert re.search(expected.says, said), said
+
+
+BEYOND = (
+    own("rows_of_any_size_become_heavy", 17, STALE, " && marks(heavy_m);", ";"),
+    own("an_odd_maximum_of_any_size_is_heavy", 19, STALE, "return marks(m) && (__float", "return (__float"),
+)
+"""What shows where m is 2^10 or more, and is brought up behind the first block."""
+
+
+def large(_name: str, q: Array, k: Array, v: Array) -> None:
+    """S[i, j] is 1000 i in odd rows; in even ones it rises from there, by four powers of two from block to block."""
+    inputs.fill("range", q, k, v)
+    k[...] = k[:, ::-1].copy()
+    q[:, 1::2, :, 2:4] = 0
+
+
+@pytest.mark.parametrize("number", [17, 19])
+def test_beyond_where_the_last_bit_counts_rows_are_right(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "fill", large)
+    step = load_iteration(number)
+    found = trace(step, step.configs["a100"], Shape(batch=1, seq_len=SEQ_LEN, n_heads=1, d_head=128))
+    assert found.passed, found.first
+    first, second = (one.m.array[..., 0] for one in found.steps[:2])
+    assert (first[second != first] >= 1024).mean() > 0.9
+
+
+@pytest.mark.parametrize("wrong", BEYOND, ids=str)
+def test_a_mistake_is_found_where_m_is_beyond_its_mark(wrong: WrongKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "fill", large)
+    step = load_iteration(wrong.iteration)
+    with made(wrong) as kernels:
+        kernel = kernel_of(step, step.configs["a100"], kernels)
+    found = trace(step, step.configs["a100"], Shape(batch=1, seq_len=SEQ_LEN, n_heads=1, d_head=128), kernel=kernel)
+    assert not found.passed
+    assert found.first is not None
+    assert (found.first.name, found.first.step) == ("m", 1)

@@ -71,6 +71,8 @@ def test_rows_start_as_their_length_says(number: int, gpu: str, seq_len: int) ->
     light, heavy = (np.isclose(largest, one, rtol=1e-5) for one in (1, 4))
     assert (light | heavy).all()
     assert 0.9 < light.mean() < 1 if seq_len == 512 else heavy.all()
+    marked = (found.steps[0].m.array.view(np.uint32) & 1).astype(bool)  # what the next block takes a row for
+    assert (marked == heavy[..., None]).all()
 
 
 def test_a_grid_in_several_slices_is_compared_as_in_one() -> None:

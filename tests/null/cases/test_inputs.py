@@ -231,9 +231,9 @@ def test_each_slice_has_its_content_in_turn() -> None:
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_a_row_has_one_heavy_key_and_then_a_heavier_one(dtype: str) -> None:
     tensors = make_tensors(
-        Case("heavy", Shape(batch=1, seq_len=256, n_heads=2, d_head=128), contents=HEAVY), dtype, "cpu"
+        Case("heavy", Shape(batch=1, seq_len=256, n_heads=4, d_head=128), contents=HEAVY), dtype, "cpu"
     )
-    for head, (first, second) in enumerate(((96, 160), (160, 96))):
+    for head, (first, second) in enumerate(((96, 160), (160, 96), (0, 128), (248, 96))):
         logits = tensors.q[0, :, head].double() @ tensors.k[0, :, head].double().T / 128**0.5
         weights = torch.softmax(logits, 1)
         apart = (weights[:, second] / weights[:, first]).log2()

@@ -18,6 +18,8 @@ from flashladder.paths import RESULTS
 from flashladder.report.costs.accuracy import FILES, NAME, beyond_bounds, cells, page, render
 from flashladder.results.files import read_json
 
+HOPPER = "accuracy_hopper.json.gz"
+
 COMMITTED = sorted(RESULTS.glob(f"*/{FILES}"))
 Edit = Callable[[dict[str, Any]], object]
 
@@ -86,7 +88,7 @@ def test_an_edit_is_named(tmp_path: Path, edit: Edit, told: str) -> None:
     assert any(told in line for line in found), found
 
 
-@pytest.mark.parametrize(("name", "arm"), [(NAME, "19"), ("accuracy_hopper.json.gz", "24")])
+@pytest.mark.parametrize(("name", "arm"), [(NAME, "19"), (HOPPER, "24")])
 @pytest.mark.parametrize(("factor", "inputs"), [(1.19, "normal"), (1.21, "normal"), (1.21, "rising")])
 def test_the_first_family_has_a_bound_of_its_own_on_normal_inputs(
     tmp_path: Path, name: str, arm: str, factor: float, inputs: str
@@ -138,3 +140,8 @@ def test_the_page_shows_the_worst_length() -> None:
     assert line.split("|")[5].strip() == f"{worst:.2f}"
     assert {"accuracy_h100.md", "accuracy_h200.md"} <= render(RESULTS).keys()
     assert len(render(RESULTS)) == len(COMMITTED)
+
+
+@pytest.mark.parametrize(("name", "says"), [(NAME, "holds 2, on N(0, 1) 1.2, for the"), (HOPPER, "holds 2 for the")])
+def test_the_page_says_the_bounds_that_the_gate_holds(name: str, says: str) -> None:
+    assert says in page(RESULTS / "h200" / name)
