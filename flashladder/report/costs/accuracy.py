@@ -24,7 +24,7 @@ FILES = "accuracy*.json.gz"
 REFERENCE = "fa2"
 NORMAL = "normal"  # inputs of N(0, 1)
 BOUNDS: Mapping[str, float] = {"maximum": 2.0, "RMS": 1.2}  # of a step's error over FA2's
-ON_NORMAL: Mapping[str, float] = {"ampere": 1.2}  # of the maximum on N(0, 1), by family; decision 027 says why no more
+ON_NORMAL: Mapping[str, float] = {"ampere": 1.2}  # of the maximum on N(0, 1), by family (decision 024)
 TITLES: Mapping[str, str] = {
     NORMAL: "N(0, 1)", "rising": "rising logits", "falling": "falling logits", "matching": "K = Q",
     "one-hot": "one key has all weight", "equal": "equal logits", "outlier": "one row of V times 100",

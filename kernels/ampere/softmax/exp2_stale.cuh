@@ -20,10 +20,10 @@
 // light: a row that starts heavy is brought up by any score above its first block's, which half of all rows meet in the
 // second, and eight rows go together. One that starts light is asked as any other when a score is above it by more than
 // the slack. Where the maxima of its four lanes lie far apart a key may dominate the block: such a row starts heavy at
-// any length, or the error of its rounding would be that of the whole row. By trials on an H200 light starts bring 19
-// from 115.6 to 116.1 % of FA2 at S = 512, and its largest errors are as they were. Light starts from 512 keys on at
+// any length, or the error of its rounding would be that of the whole row. In a trial on an H200 this brought 19 from
+// 115.6 to 116.5 % of FA2 at S = 512, and its largest errors stayed as they were. Light starts from 512 keys on at
 // every length gain 0.2 points at 1024 and none at 2048, and the maximum on N(0,1) is 1.15 times FA2's at
-// S = 16384 instead of 1.07 (docs/decisions/024).
+// S = 16384 instead of 1.09 (docs/decisions/024).
 #pragma once
 
 #include "ampere/softmax/rows.cuh"
