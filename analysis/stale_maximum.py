@@ -15,7 +15,8 @@ import math
 
 import torch
 
-from flashladder.arguments import whole
+from flashladder.arguments import Parser, whole
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.trace import reference as ref
 from flashladder.trace.fragments import QUAD
 
@@ -103,8 +104,12 @@ def errors(seed: int, dtype: torch.dtype, seq_len: int, heads: int, scale: float
 
 def some(text: str) -> int:
     """`text` as a whole number above 0."""
-    if not (found := whole(text)):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    try:
+        found = whole(text)
+    except argparse.ArgumentTypeError:
+        found = 0
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, of at most 9 digits, found {text!r}")
     return found
 
 
@@ -128,14 +133,25 @@ def factor(text: str) -> float:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Prints the errors over FA2's: the mean and the worst of the seeds' maxima, and the worst RMS."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=DTYPES, default="fp16")
     parser.add_argument("--seq-len", type=steps, default=1024, help=f"a multiple of {STEP}")
     parser.add_argument("--heads", type=some, default=4)
     parser.add_argument("--seeds", type=some, default=3)
     parser.add_argument("--scale", type=factor, default=1.0, help="what Q is multiplied by")
     of = parser.parse_args(argv)
+    with one_line_errors():
+        show(of)
+
+
+def show(of: argparse.Namespace) -> None:
+    """Prints the table that is asked for."""
     found = [errors(seed, DTYPES[of.dtype], of.seq_len, of.heads, of.scale) for seed in range(of.seeds)]
+    if not all(0 < one["fa2"][1] < math.inf for one in found):
+        raise FlashladderError(
+            "FA2's errors cannot be divided by", where=f"--scale {of.scale:g}", expected="errors above 0, all finite",
+            found="logits that fp32 or the inputs' dtype does not hold", hint="a smaller one, such as 30",
+        )  # fmt: skip
     print("slack     max mean  max worst  rms worst")
     for name in found[0]:
         maximum = [one[name][0] / one["fa2"][0] for one in found]

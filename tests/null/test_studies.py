@@ -22,12 +22,17 @@ from flashladder.results.schema import Reference
 from flashladder.trace.reference import SLACK
 
 ODD = (
-    (("--seq-len", "0"), "expected a number above 0, found '0'"),
+    (("--seq-len", "0"), "expected 1 or more, of at most 9 digits, found '0'"),
+    (("--seq-len", "-512"), "expected 1 or more, of at most 9 digits, found '-512'"),
     (("--seq-len", "100"), "expected a multiple of 512, found '100'"),
-    (("--heads", "1.5"), "expected a whole number, found '1.5'"),
-    (("--seeds", "0"), "expected a number above 0, found '0'"),
+    (("--heads", "1.5"), "expected 1 or more, of at most 9 digits, found '1.5'"),
+    (("--seeds", "0"), "expected 1 or more, of at most 9 digits, found '0'"),
     (("--scale", "nan"), "expected a number above 0, found 'nan'"),
     (("--scale", "wide"), "expected a number above 0, found 'wide'"),
+    (
+        ("--scale", "1e300", "--seq-len", "512", "--heads", "1", "--seeds", "1"),
+        "--scale 1e+300: FA2's errors cannot be",
+    ),
 )
 
 
@@ -36,7 +41,11 @@ def test_the_simulation_refuses(words: tuple[str, ...], says: str, capsys: pytes
     with pytest.raises(SystemExit) as ended:
         stale_maximum.main(words)
     assert ended.value.code == 2
-    assert says in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert says in told.err
+    assert told.err.startswith("error: ")
+    assert told.err.count("\n") == 1
+    assert not told.out
 
 
 @pytest.mark.parametrize("slack", [None, 1.5, 8.0, stale_maximum.HEAVY])

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 import math
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flashladder.columns import markdown
 from flashladder.errors import FlashladderError
@@ -29,6 +32,47 @@ TITLES: Mapping[str, str] = {
     NORMAL: "N(0, 1)", "rising": "rising logits", "falling": "falling logits", "matching": "K = Q",
     "one-hot": "one key has all weight", "equal": "equal logits", "outlier": "one row of V times 100",
 }  # fmt: skip
+
+
+class _Form(BaseModel):
+    """Base of what a file must hold: text is text, a number a number; a NaN is for the gate to name."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class Record(_Form):
+    """Maximum and RMS error of one draw, by arm."""
+
+    dtype: str
+    inputs: str
+    seq_len: int = Field(gt=0)
+    seed: int = Field(ge=0)
+    errors: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]]
+
+
+class Kernel(_Form):
+    """What was asked."""
+
+    iteration: str = Field(pattern=r"^\d{1,3}$")
+    config: str
+    arch: str
+    text_sha256: str
+
+
+class Card(_Form):
+    """The GPU."""
+
+    name: str
+
+
+class Document(_Form):
+    """A file of errors."""
+
+    gpu: Card
+    torch: str
+    references: dict[str, str] = {}
+    kernels: dict[str, Kernel]
+    records: list[Record] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -60,25 +104,54 @@ def cells(path: Path) -> list[Errors]:
     Raises:
         FlashladderError: not of this form, or FA2 is missing or has no error at all.
     """
-    grouped: dict[tuple[str, str, int], list[dict[str, list[float]]]] = {}
+    document = _document(path)
+    grouped: dict[tuple[str, str, int], list[Record]] = {}
+    for one in document.records:
+        grouped.setdefault((one.dtype, one.inputs, one.seq_len), []).append(one)
     try:
-        for one in read_json(path)["records"]:
-            grouped.setdefault((one["dtype"], one["inputs"], one["seq_len"]), []).append(one["errors"])
-        return [_pooled(*key, seeds) for key, seeds in grouped.items()]
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise FlashladderError(
-            "not a file of errors", where=relative(path), expected="as analysis/accuracy.py writes it",
-            found=f"{type(error).__name__} {error}",
-        ) from error  # fmt: skip
+        found = [_pooled(*key, [one.errors for one in seeds]) for key, seeds in grouped.items()]
+        _known(found[0].maximum.keys() - {REFERENCE}, document)
+    except ValueError as error:
+        raise _another_form(path, str(error)) from error
+    return found
+
+
+def _document(path: Path) -> Document:
+    try:
+        return Document.model_validate(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the document"
+        raise _another_form(path, f"{where}: {first['msg'].lower()}") from error
+
+
+def _another_form(path: Path, found: str) -> FlashladderError:
+    return FlashladderError(
+        "not a file of errors", where=relative(path), expected="as analysis/accuracy.py writes it", found=found
+    )
+
+
+def _known(arms: Iterable[str], document: Document) -> None:
+    """Raises ValueError unless there is a step, and every library has a version where any has one."""
+    others = {arm for arm in arms if not arm.isdecimal()}
+    if others == set(arms):
+        raise ValueError("no iteration")
+    if unknown := others - document.references.keys():
+        raise ValueError(f"no version of {', '.join(sorted(unknown))}")
 
 
 def _pooled(dtype: str, inputs: str, seq_len: int, seeds: list[dict[str, list[float]]]) -> Errors:
     arms = seeds[0].keys()
-    if any(one.keys() != arms or not min(one[REFERENCE]) > 0 for one in seeds):
-        raise ValueError(f"other arms, or an FA2 without error, at {inputs}, S = {seq_len}")
-    worst = {arm: max(one[arm][0] for one in seeds) for arm in arms}
+    if any(one.keys() != arms or not min(one.get(REFERENCE, [0.0])) > 0 for one in seeds):
+        raise ValueError(f"other arms, no FA2, or an FA2 without error, at {dtype}, {inputs}, S = {seq_len}")
+    worst = {arm: _largest(one[arm][0] for one in seeds) for arm in arms}
     mean = {arm: math.sqrt(sum(one[arm][1] ** 2 for one in seeds) / len(seeds)) for arm in arms}
     return Errors(dtype, inputs, seq_len, worst, mean)
+
+
+def _largest(errors: Iterable[float]) -> float:
+    """The largest; what is no number counts as larger than any, where `max` would pass over it."""
+    return max(errors, key=lambda error: (math.isnan(error), error))
 
 
 def beyond_bounds(found: list[Errors]) -> Iterator[str]:

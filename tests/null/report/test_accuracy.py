@@ -112,11 +112,32 @@ def test_the_first_family_has_a_bound_of_its_own_on_normal_inputs(
         lambda d: d["records"][0]["errors"].update(fa2=[0.0, 0.0]),
         lambda d: d["records"][0].pop("dtype"),
         lambda d: d.pop("records"),
+        lambda d: d.update(records=[]),
+        lambda d: d["records"][0].update(seq_len="512"),
+        lambda d: d["records"][0].pop("seed"),
+        lambda d: d["records"][0]["errors"].update({"19": [1e-5]}),
+        lambda d: d["records"][0]["errors"].update({"19": [10**400, 1e-5]}),
+        lambda d: d["records"][0]["errors"].update({"19": ["1", "1"]}),
+        lambda d: [one.update(errors={"fa2": one["errors"]["fa2"]}) for one in d["records"]],
+        lambda d: [one["errors"].update(cudnn=one["errors"]["fa2"]) for one in d["records"]],
+        lambda d: d.pop("gpu"),
+        lambda d: d.pop("kernels"),
+        lambda d: next(iter(d["kernels"].values())).update(iteration="x"),
     ],
 )
 def test_another_form_is_one_line(tmp_path: Path, edit: Edit) -> None:
-    with pytest.raises(FlashladderError, match="not a file of errors"):
+    with pytest.raises(FlashladderError, match="not a file of errors") as told:
         cells(edited(tmp_path, edit))
+    assert "\n" not in str(told.value)
+
+
+def test_what_is_no_number_is_not_passed_over_in_a_pool(tmp_path: Path) -> None:
+    def edit(document: dict[str, Any]) -> None:
+        pool = [r for r in document["records"] if (r["inputs"], r["dtype"], r["seq_len"]) == ("normal", "fp16", 512)]
+        pool[-1]["errors"]["19"][0] = math.nan  # `max` would keep the number before it
+
+    told = list(beyond_bounds(cells(edited(tmp_path, edit))))
+    assert told == ["iteration 19, fp16, normal, S = 512: maximum error nan times FA2's, allowed 1.2"]
 
 
 def test_seeds_are_pooled() -> None:
@@ -145,3 +166,11 @@ def test_the_page_shows_the_worst_length() -> None:
 @pytest.mark.parametrize(("name", "says"), [(NAME, "holds 2, on N(0, 1) 1.2, for the"), (HOPPER, "holds 2 for the")])
 def test_the_page_says_the_bounds_that_the_gate_holds(name: str, says: str) -> None:
     assert says in page(RESULTS / "h200" / name)
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_the_folders_page_says_how_many_inputs_there_are(path: Path) -> None:
+    (line,) = (
+        one for one in (path.parent / "README.md").read_text().splitlines() if one.startswith(f"| `{path.name}`")
+    )
+    assert f"{spec(path).inputs} inputs in each dtype" in line
