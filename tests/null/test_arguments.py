@@ -32,6 +32,7 @@ from flashladder.view import command as view
         ),
         (view.main, [], "the following arguments are required: verb; python -m flashladder.view --help says more"),
         (check.main, ["7", "--dtype", "fp8"], "did you mean 'fp16'?"),
+        (check.main, ["7", "--gpu", "3090"], "unrecognized arguments: --gpu 3090; python -m flashladder.check --help"),
         (
             check.main,
             ["seven"],

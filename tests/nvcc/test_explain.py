@@ -105,7 +105,7 @@ def test_a_step_that_nobody_timed_is_told_as_predicted_and_as_that_alone(
     assert command.main(["17", "--gpu", gpu]) == 0
     assert perf_counter() - began < 5
     shown = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"step \+\d+\.\d % over iteration 16, both predicted", shown)
+    assert re.search(r"step [+-]\d+\.\d % over iteration 16, both predicted", shown)
     title = load_gpus()[gpu].title
     assert f"measured nothing: no timing of it on the {title} at this length is known here" in shown
     assert "assumed no lane asks in the vote of a KV block, so that what stands behind is left out" in shown
@@ -117,7 +117,7 @@ def test_where_every_row_is_brought_to_its_maximum_a_kv_block_takes_longer(monke
     monkeypatch.setattr("flashladder.explain.kernel.path", partial(path, asked=True))
     asked = explain("17", "a100", None, 4096)
     assert (left_out.kernel.votes, asked.kernel.votes) == (1, 5)
-    assert asked.clocks / left_out.clocks == pytest.approx(1.32, abs=0.03)  # docs/explain.md
+    assert asked.clocks / left_out.clocks == pytest.approx(1.43, abs=0.03)  # docs/explain.md
 
 
 @pytest.mark.parametrize("name", ROUNDS)
