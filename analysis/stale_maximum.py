@@ -19,13 +19,11 @@ import torch
 from flashladder.arguments import Parser, whole
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.trace import reference as ref
-from flashladder.trace.fragments import QUAD
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 D_HEAD = 128
 SCALE = math.log2(math.e) / math.sqrt(D_HEAD)
 FA2_ROWS, ROWS = 64, 64  # of K in a block: FA2's at this head size, and ours
-TOGETHER = 8  # query rows that follow a maximum together
 SLACKS = (1.0, 1.5, 2.0, 8.0)
 HEAVY = "heavy"  # the kernel's own rule, of what FA2's and the slacks of all rows stand beside
 Rule = float | str | None
@@ -43,34 +41,22 @@ def maxima(scores: torch.Tensor, rows: int, slack: Rule) -> torch.Tensor:
         if slack is None:
             m = torch.maximum(m, block)
         else:
-            m = torch.where(together(block - m > slack), torch.maximum(m, block), m)
+            above = (block - m > slack).view(-1, ref.TOGETHER).any(1).repeat_interleave(ref.TOGETHER)
+            m = torch.where(above, torch.maximum(m, block), m)
         used.append(m)
     return torch.stack(used, 1)
 
 
-def together(above: torch.Tensor) -> torch.Tensor:
-    """Whether one of eight rows says yes, for each."""
-    return above.view(-1, TOGETHER).any(1).repeat_interleave(TOGETHER)
-
-
 def heavy_maxima(scores: torch.Tensor, rows: int) -> torch.Tensor:
-    """The m in use of iteration 17: of a heavy row its maximum less the slack, of a light one its maximum or less."""
-    keys, used = scores.shape[1], []
-    m = torch.full(scores.shape[:1], -math.inf)
-    l = torch.zeros_like(m)  # noqa: E741  # the field's name
-    lanes = (scores[:, :rows] * SCALE).view(len(scores), -1, QUAD, 2).amax((1, 3))
-    heavy = (lanes.amax(1) - lanes.amin(1) > ref.APART) | ref.Progress(0, keys).starts_heavy
-    for number, block in enumerate((scores * SCALE).view(len(scores), -1, rows).unbind(1)):
-        top = torch.maximum(m + ref.SLACK * heavy, block.amax(1))
-        due = ref.Progress(number * rows, keys).due
-        asked = together(block.amax(1) - m > ref.SLACK)
-        now = (l * torch.exp2(m - top) < due) if number else heavy
-        fresh = torch.where(now, top - ref.SLACK, top)
-        heavy = torch.where(asked, now, heavy)
-        l = torch.where(asked, l * torch.exp2(m - fresh), l)  # noqa: E741
-        m = torch.where(asked, fresh, m)
-        l = l + torch.exp2(block - m[:, None]).sum(1)  # noqa: E741
-        used.append(m)
+    """The m in use of iteration 17, by the trace's reference: of a heavy row its maximum less the slack."""
+    natural, keys, used = SCALE * math.log(2), scores.shape[1], []
+    state = ref.State.empty(1, len(scores), D_HEAD)
+    for number, block in enumerate(scores.double().view(1, len(scores), -1, rows).unbind(2)):
+        m, _ = ref.stale_maximum(state, block, natural, ref.Progress(number * rows, keys))
+        p, _ = ref.stale_weights(block, m, natural)
+        sums, _ = ref.total(state, m, p, math.log(2))
+        state = ref.State(m, sums, state.o)
+        used.append(m[0, :, 0].float())
     return torch.stack(used, 1)
 
 

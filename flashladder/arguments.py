@@ -130,22 +130,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints one line and leaves with 2."""
-        found = _OFFENDING.search(message)
+        from flashladder.located import closest
+
         hint = None
-        if found:
-            hint = _near(found[1] or found[2], _words(self))
+        if found := _OFFENDING.search(message):
+            word = found[1] or found[2]
+            hint = closest(word, [one for one in _words(self) if one.startswith("-") == word.startswith("-")])
         problem = FlashladderError(" ".join(message.split()), hint=hint or f"{self.prog} --help says more")
         self.exit(problem.exit_code, f"error: {problem}\n")
-
-
-def _near(word: str, words: Sequence[str]) -> str | None:
-    """A hint at what was meant: an option where `word` is one, compared without its dashes, else a choice."""
-    from flashladder.located import closest
-
-    dashes = "-" * (len(word) - len(word.lstrip("-")))
-    alike = [one.removeprefix(dashes) for one in words if one.startswith("-") == bool(dashes)]
-    hint = closest(word.removeprefix(dashes), alike)
-    return hint and hint.replace("'", f"'{dashes}", 1)
 
 
 def _words(parser: argparse.ArgumentParser) -> list[str]:

@@ -70,9 +70,13 @@ def read_located(path: Path) -> Located:
 
 
 def closest(name: object, candidates: Sequence[str], cutoff: float = 0.5) -> str | None:
-    """A hint with the candidate closest to a misspelt `name`, or None when nothing is close (1 is equal)."""
-    close = difflib.get_close_matches(str(name).lower(), candidates, n=1, cutoff=cutoff)
-    return f"did you mean {close[0]!r}?" if close else None
+    """A hint with the candidate closest to a misspelt `name`, or None when nothing is close (1 is equal).
+
+    Dashes before an option make it no closer to another.
+    """
+    bare = {one.lstrip("-"): one for one in candidates}
+    close = difflib.get_close_matches(str(name).lower().lstrip("-"), bare, n=1, cutoff=cutoff)
+    return f"did you mean {bare[close[0]]!r}?" if close else None
 
 
 def validate(model: type[Model], located: Located) -> Model:

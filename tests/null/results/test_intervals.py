@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from functools import cache
 import math
 from pathlib import Path
 
@@ -88,14 +89,20 @@ def test_the_same_may_reach_to_the_floor_and_no_farther(beyond: float, verdict: 
     assert told.verdict == verdict
 
 
+@cache
+def least_floors() -> dict[str, float]:
+    """The smallest A/A floor of any file of the tables, by dtype."""
+    files = [load_as(path, BenchResult) for path in bench_files()]
+    return {dtype: min(one.floors_pct[dtype] for one in files) for dtype in ("fp16", "bf16")}
+
+
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_committed_tables_call_faster_what_their_interval_shows(path: Path) -> None:
     """A printed interval leaves out 100 % exactly where the verdict says so, and is never narrower than a floor.
 
     The floor of a machine's table is the largest of its files'; an interval has that of its own.
     """
-    files = [load_as(path, BenchResult) for path in bench_files()]
-    least = {dtype: min(one.floors_pct[dtype] for one in files) for dtype in ("fp16", "bf16")}
+    least = least_floors()
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     for row in rows:
         end = "" if "pct_low" in row else "_seq4096"
