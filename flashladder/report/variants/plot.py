@@ -6,8 +6,8 @@ matplotlib release give the same bytes (`flashladder.report.plot`). Run: ``pytho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from flashladder.files import dump_json, sha256
 from flashladder.ladder.config import KernelConfig
@@ -47,7 +47,7 @@ def render(found: Sequence[Comparison], title: str, subtitle: str, label: Label)
         name: [[label(one), one.worth and vars(one.worth), one.floor] for one in panel]
         for name, panel in panels.items()
     }
-    description = f"{title}; data {sha256(dump_json(data))}"
+    description = f"{title}; data {sha256(dump_json(_rounded(data)))}"
     return saved(lambda: _figure(panels, title, subtitle, label), description, subtitle)
 
 
@@ -55,6 +55,15 @@ def _how(one: Comparison) -> str:
     """``iteration 16: each change taken back``."""
     told = {"-": "each change taken back", "+": "each change added", "": "each compiler"}
     return f"iteration {one.base.subject.text}: {told[one.variant.subject.sign]}"
+
+
+def _rounded(data: Any) -> Any:
+    """The same with numbers of nine digits: intervals differ in the last bit from one CPU to another."""
+    if isinstance(data, float):
+        return float(f"{data:.9g}")
+    if isinstance(data, Mapping):
+        return {name: _rounded(one) for name, one in data.items()}
+    return [_rounded(one) for one in data] if isinstance(data, (list, tuple)) else data
 
 
 def _figure(panels: dict[str, list[Comparison]], title: str, subtitle: str, label: Label) -> Figure:
