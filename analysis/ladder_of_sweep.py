@@ -1,7 +1,8 @@
 """Question: what of a sweep is the ladder's own, without the libraries and the steps timed for comparison?
 
 Writes the samples of the iterations named, and the A/A series of the run, as a timing of its own: ``bench_*.json.gz``,
-which the ladder's tables are made from. Nothing is timed anew, and every summary is derived from the samples again.
+which the ladder's tables are made from. Nothing is timed or computed anew: summaries, means and floors are the sweep's,
+which the gate derives from its samples.
 
 Run: python analysis/ladder_of_sweep.py results/h200/hopper.json.gz 20 21 22 23 24 --out build/bench_hopper.json.gz
 """
@@ -12,7 +13,6 @@ from collections.abc import Sequence
 
 from flashladder.arguments import Parser, named, result_file, whole
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.results.derive import derive
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult
 
@@ -21,7 +21,7 @@ def part_of(result: BenchResult, numbers: Sequence[int]) -> BenchResult:
     """The groups of these iterations and of FA2 beside itself.
 
     Raises:
-        FlashladderError: one of them was not timed.
+        FlashladderError: one of them was not timed, or FA2 beside itself was not.
     """
     timed = {kernel.iteration for kernel in result.kernels.values()}
     if missing := sorted(set(numbers) - timed):
@@ -30,9 +30,17 @@ def part_of(result: BenchResult, numbers: Sequence[int]) -> BenchResult:
     groups = tuple(
         group for group in result.groups if all(one.kernel in kernels or one.kernel == A_A for one in group.series)
     )
-    empty: dict[str, object] = {"summaries": (), "means": (), "floors_pct": {}}
-    alone: dict[str, object] = {"sweep": None, "references": {}, "kernels": kernels, "groups": groups}
-    return derive(result.model_copy(update=alone | empty))
+    if missing_floors := sorted({group.dtype for group in groups} - result.floors_pct.keys()):
+        raise FlashladderError("no A/A series, so no noise floor", found=missing_floors[0])
+    alone: dict[str, object] = {
+        "sweep": None,
+        "references": {},
+        "kernels": kernels,
+        "groups": groups,
+        "summaries": tuple(one for one in result.summaries if one.kernel in kernels),
+        "means": tuple(one for one in result.means if one.kernel in kernels),
+    }
+    return result.model_copy(update=alone)
 
 
 def main(argv: list[str] | None = None) -> None:
