@@ -6,12 +6,11 @@ matplotlib release give the same bytes (`flashladder.report.plot`). Run: ``pytho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from flashladder.files import dump_json, sha256
 from flashladder.ladder.config import KernelConfig
-from flashladder.report.plot import FAINT, INK, saved
+from flashladder.report.plot import FAINT, INK, data_digest, saved
 from flashladder.report.variants.tables import percent_of
 from flashladder.report.variants.worth import BOTH, Comparison
 
@@ -47,7 +46,7 @@ def render(found: Sequence[Comparison], title: str, subtitle: str, label: Label)
         name: [[label(one), one.worth and vars(one.worth), one.floor] for one in panel]
         for name, panel in panels.items()
     }
-    description = f"{title}; data {sha256(dump_json(_rounded(data)))}"
+    description = f"{title}; data {data_digest(data)}"
     return saved(lambda: _figure(panels, title, subtitle, label), description, subtitle)
 
 
@@ -55,15 +54,6 @@ def _how(one: Comparison) -> str:
     """``iteration 16: each change taken back``."""
     told = {"-": "each change taken back", "+": "each change added", "": "each compiler"}
     return f"iteration {one.base.subject.text}: {told[one.variant.subject.sign]}"
-
-
-def _rounded(data: Any) -> Any:
-    """The same with numbers of nine digits: intervals differ in the last bit from one CPU to another."""
-    if isinstance(data, float):
-        return float(f"{data:.9g}")
-    if isinstance(data, Mapping):
-        return {name: _rounded(one) for name, one in data.items()}
-    return [_rounded(one) for one in data] if isinstance(data, (list, tuple)) else data
 
 
 def _figure(panels: dict[str, list[Comparison]], title: str, subtitle: str, label: Label) -> Figure:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from flashladder.columns import markdown
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, relative, sha256
+from flashladder.files import relative
 from flashladder.paths import ITERATIONS
-from flashladder.report.plot import FAINT, saved
+from flashladder.report.plot import FAINT, data_digest, saved
 from flashladder.report.tables import DASH, plain
 from flashladder.results.schema import BenchResult
 from flashladder.results.statistics import LogSummary, percent
@@ -141,7 +141,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 def plot(rows: Sequence[Row], subtitle: str) -> dict[str, bytes]:
     """The scatter of all candidates with times, as bytes by suffix, ``svg`` and ``png``."""
     data = [[row.tile, row.pct, row.spilled, *(getattr(row, name) for name, _ in PANELS)] for row in rows]
-    return saved(lambda: _figure(rows, subtitle), f"{subtitle}; data {sha256(dump_json(data))}")
+    return saved(lambda: _figure(rows, subtitle), f"{subtitle}; data {data_digest(data)}")
 
 
 def _figure(rows: Sequence[Row], subtitle: str) -> Figure:
