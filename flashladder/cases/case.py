@@ -66,7 +66,7 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
 
     tile = max(config.B_r, config.B_c)
     halves = (LOGITS[:6], LOGITS[6:]) if config.few_tiles else ()
-    heavy = (256, 512, 1024) if config.multiples else ()  # of kernels of any length on the emulator alone so far
+    heavy = (256, 512, 1024) if config.heavy_rows else ()
     lengths = (512, 1024) if quick else SEQ_LENS
     ragged = () if config.multiples else RAGGED[:4] if quick else RAGGED
     return (

@@ -27,14 +27,14 @@ class Launches:
     """Which kernels to launch, in order: iterations, then their configurations, on one shape.
 
     Attributes:
-        few_tiles: launch a kernel that splits the tiles of small grids on such grids, too.
+        rare: launch a kernel that takes other ways at some shapes on those, too: grids of few tiles, warps that part.
     """
 
     numbers: tuple[int, ...]
     configs: tuple[str, ...]
     dtypes: tuple[str, ...]
     shape: Shape
-    few_tiles: bool = False
+    rare: bool = False
 
     def command(self) -> list[str]:
         """The command line that launches them in a new process."""
@@ -43,13 +43,13 @@ class Launches:
             sys.executable, "-m", "flashladder.gpu.launcher", *map(str, self.numbers),
             "--configs", *self.configs, "--dtype", *self.dtypes,
             "--batch", str(shape.batch), "--seq-len", str(shape.seq_len), "--n-heads", str(shape.n_heads),
-            *(["--few-tiles"] if self.few_tiles else []),
+            *(["--rare"] if self.rare else []),
         ]  # fmt: skip
 
     def shapes(self, config: KernelConfig) -> tuple[Shape, ...]:
         """What a configuration is launched on, in order."""
-        few = config.few_tiles if self.few_tiles else ()
-        return (self.shape, *(Shape(batch=b, seq_len=s, n_heads=h, d_head=config.d_head) for b, s, h in few))
+        rare = (*config.few_tiles, *config.parting) if self.rare else ()
+        return (self.shape, *(Shape(batch=b, seq_len=s, n_heads=h, d_head=config.d_head) for b, s, h in rare))
 
     def keys(self) -> tuple[str, ...]:
         """Names of the kernels in launch order."""
@@ -105,12 +105,12 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Launches:
     parser.add_argument("--batch", type=whole, default=1)
     parser.add_argument("--seq-len", type=whole, default=1024)
     parser.add_argument("--n-heads", type=whole, default=16)
-    parser.add_argument("--few-tiles", action="store_true", help="also grids whose tiles a kernel splits")
+    parser.add_argument("--rare", action="store_true", help="also shapes at which a kernel takes other ways")
     found = parser.parse_args(argv)
     if min(found.batch, found.seq_len, found.n_heads) < 1:
         parser.error("--batch, --seq-len and --n-heads: expected at least 1")
     shape = Shape(batch=found.batch, seq_len=found.seq_len, n_heads=found.n_heads, d_head=128)
-    return Launches(tuple(found.numbers), tuple(found.configs), tuple(found.dtypes), shape, found.few_tiles)
+    return Launches(tuple(found.numbers), tuple(found.configs), tuple(found.dtypes), shape, found.rare)
 
 
 if __name__ == "__main__":

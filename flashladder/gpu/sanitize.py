@@ -1,7 +1,7 @@
 """compute-sanitizer over every iteration: memory errors, races, misused barriers, uninitialised reads.
 
 Why: a kernel can be right by luck on the shapes that we compare. All kernels run once each in one process per tool, and
-those that split the tiles of small grids on such grids besides, but under the tools of `ONE_SHAPE`.
+those that take other ways at some shapes on those besides: tiles of small grids that are split, warps that part.
 
 Run on a machine with a GPU and compute-sanitizer:
     python -m flashladder.gpu.sanitize --all --out sanitizer.json.gz
@@ -30,7 +30,6 @@ from flashladder.results.files import write_result
 from flashladder.results.schema import Finding, SanitizerResult, Shape
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-ONE_SHAPE = ("synccheck",)  # they see no other shape: 26 to 28 are refused where warps differ (decision 027)
 SHAPE = Shape(batch=1, seq_len=256, n_heads=16, d_head=128)  # a few blocks per CTA, and iteration 16's row stride
 TAIL = 4000  # characters of a tool's output that are kept
 
@@ -57,9 +56,9 @@ def count_errors(text: str) -> int | None:
     return int(found[-1][0] or found[-1][1]) if found else None
 
 
-def run_tool(sanitizer: Path, tool: str, launches: Launches, timeout_s: float) -> Finding:
+def run_tool(sanitizer: Path, tool: str, shown: Launches, timeout_s: float) -> Finding:
     """One tool over all launches; a tool that fails or does not end is a finding, not an exception."""
-    command = [str(sanitizer), "--tool", tool, "--error-exitcode", "86", *launches.command()]
+    command = [str(sanitizer), "--tool", tool, "--error-exitcode", "86", *shown.command()]
     start = time.monotonic()
     env = os.environ | {
         "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"
@@ -76,9 +75,9 @@ def run_tool(sanitizer: Path, tool: str, launches: Launches, timeout_s: float) -
     )
 
 
-def launches_under(tool: str, numbers: Sequence[int], configs: Sequence[str]) -> Launches:
-    """What a tool sees of these iterations: both dtypes at `SHAPE`, and small grids but under those of `ONE_SHAPE`."""
-    return Launches(tuple(numbers), tuple(configs), DTYPES, SHAPE, few_tiles=tool not in ONE_SHAPE)
+def launches(numbers: Sequence[int], configs: Sequence[str]) -> Launches:
+    """What every tool sees of these iterations: both dtypes at `SHAPE` and at those where they take other ways."""
+    return Launches(tuple(numbers), tuple(configs), DTYPES, SHAPE, rare=True)
 
 
 def sanitize(
@@ -92,9 +91,9 @@ def sanitize(
         for number in numbers
         for config in chosen_configs(number, configs, DTYPES)
     ]
-    findings = []
+    findings, shown = [], launches(numbers, configs)
     for tool in tools:
-        findings.append(run_tool(sanitizer, tool, launches_under(tool, numbers, configs), timeout_s))
+        findings.append(run_tool(sanitizer, tool, shown, timeout_s))
         last = findings[-1]
         print(f"{tool:10s} {'clean' if last.clean else 'NOT CLEAN'}  {last.seconds:.0f} s", flush=True)
     result = SanitizerResult(

@@ -70,6 +70,16 @@ class KernelConfig(ABC):
         return ()
 
     @property
+    def heavy_rows(self) -> bool:
+        """Whether a check on a GPU asks for rows whose largest weight is a good part of their sum."""
+        return True
+
+    @property
+    def parting(self) -> Sequence[tuple[int, int, int]]:
+        """Shapes (batch, seq_len, n_heads) at which warps of a warpgroup take different ways: sanitizers see them."""
+        return ()
+
+    @property
     @abstractmethod
     def tile(self) -> str:
         """Sizes and warps of a CTA's tile, ``128,64,4``: configurations with equal tiles differ in switches only."""

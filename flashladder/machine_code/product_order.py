@@ -5,7 +5,8 @@ what stands between the two. ptxas moves exponentials and conversions over waits
 in the machine code says whether they overlap. A group ends with the HGMMA that carries ``gsb0``;
 ``WARPGROUP.DEPBAR.LE gsb0, N`` waits until N of them are left.
 
-A loop may hold blocks that only few rounds run, in which products are waited for: what counts is the path around them.
+A loop may hold blocks that only few rounds run, in which products are waited for or the lanes of a row agree on
+something: what counts is the path around them.
 
 Try ``stretches(usual_path(code.main_loop(), code.targets))``; ``invoke sass 24 --order`` prints them.
 """
@@ -23,6 +24,7 @@ from flashladder.machine_code.sass import BYTES, Instruction
 WORK = ("MUFU", "F2FP", "FADD")  # exponentials, conversions to 16 bits, row sums
 PRODUCT = "HGMMA"
 WAIT = "WARPGROUP.DEPBAR"
+RARE = (WAIT, "SHFL.", "VOTE.")  # products are waited for, or lanes ask each other
 USUAL_PATH = "usual_path"  # the number of its instructions, in claims
 Targets = Callable[[Instruction], Sequence[int]]
 _GROUP = re.compile(r"\bgsb0\b")
@@ -67,7 +69,7 @@ def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:
 
 
 def usual_path(loop: Sequence[Instruction], targets: Targets) -> tuple[Instruction, ...]:
-    """A loop as most of its rounds run: `steady`, and a forward branch over a wait for products is taken.
+    """A loop as most of its rounds run: the way through `steady` with the fewest of `RARE`, straight on where that is one.
 
     Args:
         loop: in address order.
@@ -75,12 +77,16 @@ def usual_path(loop: Sequence[Instruction], targets: Targets) -> tuple[Instructi
     """
     code = steady(loop)
     places = {one.address: place for place, one in enumerate(code)}
+    left, ways = [0] * (len(code) + 1), list[int]()  # from a place to the end: how many of RARE, and where to go first
+    for place in reversed(range(len(code))):
+        ahead = [places[one] for one in targets(code[place]) if places.get(one, -1) > place]
+        onward = [] if ahead and not code[place].predicate else [place + 1]
+        ways.append(min((*onward, *ahead), key=lambda one: left[one]))
+        left[place] = left[ways[-1]] + code[place].opcode.startswith(RARE)
     path, place = list[Instruction](), 0
     while place < len(code):
         path.append(code[place])
-        ahead = [places[one] for one in targets(code[place]) if places.get(one, -1) > place]
-        around = [one for one in ahead if any(WAIT in between.opcode for between in code[place + 1 : one])]
-        place = around[0] if around and code[place].predicate else place + 1
+        place = ways[-1 - place]
     return tuple(path)
 
 

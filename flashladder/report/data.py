@@ -39,20 +39,22 @@ class Measured:
     `fa2`: FA2's TFLOP/s at S = 4096 in the run in which the kernel was timed there: least, median and most over all
     kernels beside it. FA2's own speed moves with the card's clock and temperature from one group of samples to the
     next, so that TFLOP/s of kernels compare only through the ratio to one figure, the run's median; and a card that
-    was hotter in another run has another figure.
+    was hotter in another run has another figure. `floor` is the A/A floor of the run in percentage points, the largest
+    one where several timed the kernel.
     """
 
     kernel: Kernel
     summaries: Mapping[int, Summary]
     mean: Mean | None
     fa2: Fa2 | None = None
+    floor: float = 0.0
 
 
 @dataclass(frozen=True)
 class Machine:
     """All that counts of one folder under results/.
 
-    `floors` are A/A floors per dtype in percentage points, `other_floors` those of other cards of the same model;
+    `other_floors` are A/A floors per dtype in percentage points, of other cards of the same model;
     `reference` says whose FA2, under which driver, and when; `anchors` are the libraries timed beside the last step.
     """
 
@@ -60,7 +62,6 @@ class Machine:
     key: str | None
     gpu: Gpu
     rungs: tuple[str, ...]
-    floors: Mapping[str, float]
     other_floors: Mapping[str, tuple[float, ...]]
     reference: str
     measured: Mapping[tuple[int, str], Measured]
@@ -71,6 +72,10 @@ class Machine:
     def title(self) -> str:
         """The GPU as tables print it."""
         return load_gpus()[self.key].title if self.key else self.gpu.name
+
+    def floors(self, dtype: str) -> tuple[float, ...]:
+        """A/A floors of the runs that timed its kernels, in percentage points, each once, the smallest first."""
+        return tuple(sorted({one.floor for one in self.measured.values() if one.kernel.dtype == dtype}))
 
     def fa2(self, dtype: str) -> dict[Fa2, list[int]]:
         """FA2's figures in each run, and the iterations timed there at S = 4096, in order."""
@@ -187,15 +192,12 @@ def machine_of(
     first = results[0][1].gpu
     measured: dict[tuple[int, str], Measured] = {}
     refused: list[str] = []
-    floors: dict[str, float] = {}
     for path, timed in results:
         where, result = relative(path), stated(timed, other_runs(path))
         if result.gpu.name != first.name:
             raise FlashladderError(
                 "another GPU in this folder", where=where, expected=first.name, found=result.gpu.name
             )
-        for dtype, floor in result.floors_pct.items():
-            floors[dtype] = max(floor, floors.get(dtype, 0.0))
         for kernel in result.kernels.values():
             if reason := refusal(kernel, locks[kernel.arch]):
                 refused.append(f"{where}: {kernel.key}: {reason}")
@@ -206,7 +208,7 @@ def machine_of(
     reference = _reference([result for _, result in results])
     others, key = _floors_of_others(folder, first), gpu_key(first.name)
     anchors = anchors_of(folder, MODE)
-    return Machine(folder.name, key, first, rungs, floors, others, reference, measured, tuple(refused), anchors)
+    return Machine(folder.name, key, first, rungs, others, reference, measured, tuple(refused), anchors)
 
 
 def second_files(folder: Path) -> list[Path]:
@@ -243,13 +245,18 @@ def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
     return floors
 
 
+def listed(names: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
 def _reference(results: Sequence[BenchResult]) -> str:
     """Whose FA2 was timed, under which driver, and on which days."""
     days: dict[str, set[str]] = {}
     for one in results:
         whose = f"FA2 of torch {one.reference.torch}, driver {one.gpu.driver}"
         days.setdefault(whose, set()).add(min(process.started_utc for process in one.processes)[:10])
-    return "; ".join(f"{whose}, {' and '.join(sorted(on))}" for whose, on in days.items())
+    return "; ".join(f"{whose}, {listed(sorted(on))}" for whose, on in days.items())
 
 
 def _measured(
@@ -272,4 +279,6 @@ def _measured(
         summaries[summary.shape.seq_len] = summary
         fa2 = fa2_of(result, kernel.dtype) if summary.shape.seq_len == HEADLINE_LENGTH else fa2
     means = [mean for mean in result.means if mean.kernel == kernel.key and mean.seq_lens == shape.seq_lens]
-    return Measured(kernel, summaries, means[0] if means else (earlier.mean if earlier else None), fa2)
+    mean = means[0] if means else (earlier.mean if earlier else None)
+    floor = max(result.floors_pct.get(kernel.dtype, 0.0), earlier.floor if earlier else 0.0)
+    return Measured(kernel, summaries, mean, fa2, floor)

@@ -21,7 +21,7 @@ from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.paths import ROOT
-from flashladder.report.data import Ladder, collect
+from flashladder.report.data import Ladder, collect, listed
 from flashladder.report.figure_data import Data
 from flashladder.results.differences import Found
 
@@ -82,7 +82,11 @@ def _spearman(data: Data) -> str:
 
 
 def _day(data: Data) -> str:
-    return data.machine.reference.rpartition(", ")[2]
+    return re.split(r"driver \S+, ", data.machine.reference)[-1]
+
+
+def _best(data: Data) -> str:
+    return f"{max(data.percent(step.number) for step in data.ladder.iterations):.0f}"
 
 
 def _replayed(name: str, kind: str) -> Callable[[Data], str]:
@@ -105,10 +109,6 @@ def _emulated_about(data: Data) -> str:
     return about(statistics.median(data.emulated_s(16, 1024, 16)))
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 CASES = _replayed("emulator_cases.json.gz", "records")
 PATTERNS = _replayed("emulator_patterns.json.gz", "readings")
 FIGURES = (
@@ -125,7 +125,7 @@ FIGURES = (
     Figure(MEASURED, r"rank order on another \(Spearman at least ([\d.]+)\)", _spearman),
     Figure(MEASURED, r"An H200 and an H100 passed (\d+) cases each", lambda data: str(data.checked())),
     Figure(MEASURED, r"counts of all (\d+) locked kernels", lambda data: str(data.locked_kernels())),
-    Figure(MEASURED, r"Machine code is made for ([\w, ]+), and PTX", lambda _: _listed(LOCK_ARCHES)),
+    Figure(MEASURED, r"Machine code is made for ([\w, ]+), and PTX", lambda _: listed(LOCK_ARCHES)),
     Figure(LAPTOP, r"\((\d+) cases, about", _cases),
     Figure(LAPTOP, r"cases, about ([a-z0-9]+ [a-z]+) on two cores", _duration("check on the emulator")),
     Figure(LAPTOP, r"one head; under ([a-z]+ [a-z]+) once", _emulated_under),
@@ -141,10 +141,10 @@ FIGURES = (
     Figure(H200, r"counters of (\d+) kernels", PATTERNS),
     Figure(H200, r"more than ([\d.]+) points at S", lambda data: f"{data.moved(everywhere=False):.1f}"),
     Figure(H200, r"or ([\d.]+) at any length", lambda data: f"{data.moved(everywhere=True):.1f}"),
-    *(Figure(CHANGELOG, rf"^- Iteration {step}, .*: ([\d.]+) %\.$", _step(step)) for step in range(1, 28)),
+    *(Figure(CHANGELOG, rf"^- Iteration {step}, .*: ([\d.]+) %\.$", _step(step)) for step in range(1, 29)),
     Figure(REPRODUCED, r"steps lead from (\d+) to", lambda data: f"{data.percent(1):.0f}"),
-    Figure(REPRODUCED, r"steps lead from \d+ to (\d+) percent", lambda data: f"{data.percent(27):.0f}"),
-    Figure(CHANGELOG, r"H200's configurations \(([\d and-]+)\)", _day),
+    Figure(REPRODUCED, r"steps lead from \d+ to (\d+) percent", _best),
+    Figure(CHANGELOG, r"H200's configurations \(([\d and,-]+)\)", _day),
 )
 
 

@@ -47,7 +47,7 @@ def _progression_row(ladder: Ladder, machine: Machine | None, dtype: str, key: s
         if fa2 and summary else (None,) * 7
     )  # fmt: skip
     means = (rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3
-    floor = rounded(machine.floors.get(dtype)) if machine else None
+    floor = rounded(row.measured.floor) if row.measured else None
     code = (
         (locked.registers, locked.spill_stores, locked.spill_loads, locked.text_sha256) if locked else (None,) * 4
     )  # fmt: skip

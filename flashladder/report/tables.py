@@ -16,7 +16,7 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.report.anchors import Anchor
 from flashladder.report.claims import section
-from flashladder.report.data import MODE, Ladder, Machine, Row
+from flashladder.report.data import MODE, Ladder, Machine, Row, listed
 from flashladder.results.published import Statistic
 from flashladder.results.schema import Summary
 
@@ -131,7 +131,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
         machine.reference,
         f"mode {MODE} (clocks as the card chose them), rung {' and '.join(machine.rungs)}",
         *([clock_text(min(seen), max(seen))] if seen else []),
-        *([floor_text(machine, dtype)] if dtype in machine.floors else []),
+        *([floor_text(machine, dtype)] if machine.floors(dtype) else []),
     ]
     lengths = shape.seq_lens
     serving = (one.family.targets.serving(machine.gpu.arch) for one in ladder.iterations)
@@ -150,10 +150,12 @@ def cards_text(machine: Machine, dtype: str) -> str:
 
 
 def floor_text(machine: Machine, dtype: str) -> str:
-    """The A/A floor of each card that the kernels were timed on."""
+    """The A/A floor of the runs that timed the kernels, from the smallest to the largest, and of other cards."""
+    least, *_, most = (f"±{floor:.2f}" for floor in (*machine.floors(dtype), *machine.floors(dtype)))
+    own = f"A/A floor {least}" if least == most else f"A/A floors of the runs {least} to {most}"
     others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
     more = f" (on the second card {' and '.join(others)})" if others else ""
-    return f"A/A floor ±{machine.floors[dtype]:.2f} points{more}; intervals include the floor"
+    return f"{own} points{more}; intervals include the floor"
 
 
 def fa2_text(machine: Machine, dtype: str) -> str:
@@ -173,7 +175,7 @@ def _span(numbers: list[int]) -> str:
     """``17 to 19``; numbers that do not follow each other one by one."""
     if len(numbers) > 1 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
         return f"{numbers[0]} to {numbers[-1]}"
-    return " and ".join(map(str, numbers))
+    return listed([*map(str, numbers)])
 
 
 def clock_text(low: float, high: float) -> str:
@@ -202,7 +204,7 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
     if machine is None:
         return caption(ladder, None, "fp16")
     shape, gpus = ladder.published.description.shape, " and ".join(map(gpu_title, ladder.published.gpus))
-    floor = f"; {floor_text(machine, 'fp16')}" if "fp16" in machine.floors else ""
+    floor = f"; {floor_text(machine, 'fp16')}" if machine.floors("fp16") else ""
     idle = "".join(f" {reason}." for one in ladder.iterations if (reason := one.not_run_on(machine.gpu.arch)))
     one_run = len(machine.fa2("fp16")) < 2
     return (

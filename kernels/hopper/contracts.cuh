@@ -40,13 +40,15 @@ FLASHLADDER_USE(loop, Part::run(made<const Any>(), made<Any>()));
 FLASHLADDER_USE(weights,
                 Part::template weights<true>(made<float[1][16][4]>(), made<RowStats<1>>(), 1.0f, made<float[1][2]>()));
 FLASHLADDER_USE(rescale, Part::rescale(made<float[1][16][4]>(), made<const float[1][2]>()));
-FLASHLADDER_USE(shift, Part::shift(made<float[1][16][4]>(), made<const RowStats<1>>(), 1.0f));
-FLASHLADDER_USE(outgrown, bool{Part::outgrown(made<const float[1][16][4]>(), made<const float[2]>(), true)});
 FLASHLADDER_USE(decide, Part::decide(made<float[2]>(), made<const RowStats<1>>(), 128, 512));
-FLASHLADDER_USE(follow, Part::follow(made<float[1][16][4]>(), made<RowStats<1>>(), true, made<float[2]>()));
+FLASHLADDER_USE(weigh, Part::weigh(made<float[1][16][4]>(), made<float[2][2]>(), made<const float[1][16][4]>(),
+                                   made<const RowStats<1>>(), 1.0f));
+FLASHLADDER_USE(suspicious, bool{Part::suspicious(made<const float[2][2]>(), made<const float[2]>())});
+FLASHLADDER_USE(outgrown, bool{Part::outgrown(made<const float[1][16][4]>(), made<const RowStats<1>>(), 1.0f,
+                                              made<const float[2]>())});
+FLASHLADDER_USE(follow, Part::follow(made<const float[1][16][4]>(), made<RowStats<1>>(), 1.0f, true, made<float[2]>()));
 FLASHLADDER_USE(correct,
-                Part::rescale(made<float[1][16][4]>(), made<RowStats<1>>(), made<const float[2]>(), made<float[2]>()));
-FLASHLADDER_USE(exponentials, Part::exponentials(made<float[1][16][4]>(), made<RowStats<1>>()));
+                Part::rescale(made<RowStats<1>>(), made<const float[2]>(), made<float[2]>(), made<float[2]>()));
 FLASHLADDER_USE(several, static_cast<int (*)[Part::several + 1]>(nullptr));
 FLASHLADDER_USE(work, Part(made<const HopperArgs>()));
 FLASHLADDER_USE(valid, bool{made<const Part>().valid()});
@@ -95,19 +97,21 @@ struct Mainloop {
     static_assert(has_loop<Part>, "Mainloop must have 'static void run(const Cta &, Consumer &me)': a consumer's work");
 };
 
-// Either all at once, or, where O is not always corrected, in steps of which the second says whether the third is due.
+// Either all at once, or, where O is not always corrected, in steps: what weights may be, weights and their sums,
+// whether these tell that one may be too large, whether one is, and what is done then.
 template <typename Part>
 struct Softmax {
-    static constexpr bool lazy = has_shift<Part>;
+    static constexpr bool lazy = has_weigh<Part>;
     static_assert(lazy || has_weights<Part>,
                   "Softmax must have 'static void weights<first_block>(s, stats, scale, factor)'");
     static_assert(lazy || has_rescale<Part>, "Softmax must have 'static void rescale(o, factor)'");
+    static_assert(!lazy || has_decide<Part>, "Softmax must have 'static void decide(limit, stats, seen, seq_len)'");
+    static_assert(!lazy || has_suspicious<Part>,
+                  "Softmax must have 'static bool suspicious(sums, limit)': the same in all lanes");
     static_assert(!lazy || has_outgrown<Part>,
-                  "Softmax must have 'static bool outgrown(x, room, anyhow)': the same in all lanes");
-    static_assert(!lazy || has_decide<Part>, "Softmax must have 'static void decide(room, stats, seen, seq_len)'");
-    static_assert(!lazy || has_follow<Part>, "Softmax must have 'static void follow(x, stats, opens, grown)'");
-    static_assert(!lazy || has_correct<Part>, "Softmax must have 'static void rescale(o, stats, grown, room)'");
-    static_assert(!lazy || has_exponentials<Part>, "Softmax must have 'static void exponentials(x, stats)'");
+                  "Softmax must have 'static bool outgrown(s, stats, scale, limit)': the same in all lanes");
+    static_assert(!lazy || has_follow<Part>, "Softmax must have 'static void follow(s, stats, scale, opens, grown)'");
+    static_assert(!lazy || has_correct<Part>, "Softmax must have 'static void rescale(stats, grown, limit, factor)'");
 };
 
 // Where it has `static Visits visits(const HopperArgs &)`, several CTAs share a tile's blocks.

@@ -16,6 +16,7 @@ struct Slots {
     using G = typename Cta::G;
     using Softmax = typename Cta::Softmax;
     using Weights = std::uint32_t[G::B_c / 16][4];  // P of a block
+    using Sums = float[2][2];                       // of a lane's weights: of a row, of half of the block's keys
 
     const Cta &cta;
     Consumer &me;
@@ -25,7 +26,9 @@ struct Slots {
     typename Cta::VRing::Place v_before = {};  // of the product before the last one
     int block = 0;                             // of the tile, in the order of visits
     int done = 0;                              // slots
-    float room[2];                             // that scores of each row have above the maximum in use
+    float limit[2];                            // of the weights of each row under the maximum in use
+    int late = 0;                              // 1: O of this warp is still under the maximum before that
+    float factor[2];                           // of each row, which brings it to the one in use
     int all;                                   // slots that there are
     int unsure;  // blocks behind the first that follow: a few keys, or a few blocks, tell too little of a row
 
@@ -59,14 +62,16 @@ struct Slots {
         me.pass_turn();
         ptx::wgmma_wait<0>();
         group.take_s();
-        shift(true);
         float grown[2];
         follow<true>(true, grown);
         begin_tile();
-        weigh(group.p);
+        Sums sums;
+        weigh(group.p, sums);
+        add(sums);
     }
 
     __device__ __forceinline__ void last() {
+        catch_up();
         cta.v.wait(group.v);
         issue_pv(group.p);
         ptx::wgmma_wait<0>();
@@ -100,19 +105,11 @@ struct Slots {
     // tile the place through which the tile before it left can be given back, too.
     __device__ __forceinline__ void settle() {
         if (must_follow()) {
-            Softmax::decide(room, group.stats, seen(), cta.args.seq_len);
+            Softmax::decide(limit, group.stats, seen(), cta.args.seq_len);
             if (block == 0 && done > 0) {
                 group.give_back();
             }
         }
-    }
-
-    // S under the maximum in use; a tile that opens has none yet.
-    __device__ __forceinline__ void shift(bool opens) {
-        if (opens) {
-            group.stats.m[0][0] = group.stats.m[0][1] = 0.0f;
-        }
-        Softmax::shift(group.s, group.stats, cta.args.scale_log2);
     }
 
     // Whether rows agree on their maximum whatever it is.
@@ -129,7 +126,28 @@ struct Slots {
         if (opens && opening_rows<first>() < G::B_c) {
             mask_columns(group.s, opening_rows<first>());
         }
-        Softmax::follow(group.s, group.stats, opens, grown);
+        Softmax::follow(group.s, group.stats, cta.args.scale_log2, opens, grown);
+    }
+
+    // The warp's maximum has grown while P V is under way: l is brought to it now, O in the next slot.
+    __device__ __forceinline__ void fall_behind(const float (&grown)[2]) {
+        Softmax::rescale(group.stats, grown, limit, factor);
+        late = 1;
+    }
+
+    // Where one of the four warps has an O under an older maximum, all wait for their products, and that O is brought
+    // to the one in use: wgmma.wait_group is .aligned over the warpgroup, so that no warp may wait alone. It waits for
+    // S, too: where O is touched while S is under way, ptxas puts a wait behind every product (C7514, nvcc 13.0.88).
+    __device__ __forceinline__ void catch_up() {
+        if (ptx::barrier_any(me.own_barrier(), kWarpgroup, late)) {
+            ptx::wgmma_wait<0>();
+            ptx::pin(group.o);
+            if (late) {
+                scale_row(group.o[0], 0, factor[0]);
+                scale_row(group.o[0], 1, factor[1]);
+                late = 0;
+            }
+        }
     }
 
     __device__ __forceinline__ void begin_tile() {
@@ -137,9 +155,23 @@ struct Slots {
         group.stats.l[0][0] = group.stats.l[0][1] = 0.0f;
     }
 
-    __device__ __forceinline__ void weigh(Weights &weights) {
-        Softmax::exponentials(group.s, group.stats);
-        pack_weights<typename Cta::value_t>(weights, group.s);
+    // Whether a weight is above its row's limit, as far as the sums of a lane's tell, and then by the weights
+    // themselves.
+    __device__ __forceinline__ bool outgrown(const Sums &sums) const {
+        return Softmax::suspicious(sums, limit) && !must_follow() &&
+               Softmax::outgrown(group.s, group.stats, cta.args.scale_log2, limit);
+    }
+
+    // P of the block under the maximum in use, and the sums of a lane's rows; S stays as it is.
+    __device__ __forceinline__ void weigh(Weights &weights, Sums &sums) {
+        float p[1][G::B_c / 8][4];
+        Softmax::weigh(p, sums, group.s, group.stats, cta.args.scale_log2);
+        pack_weights<typename Cta::value_t>(weights, p);
+    }
+
+    __device__ __forceinline__ void add(const Sums &sums) {
+        group.stats.l[0][0] += sums[0][0] + sums[0][1];
+        group.stats.l[0][1] += sums[1][0] + sums[1][1];
     }
 };
 

@@ -35,6 +35,18 @@ __device__ __forceinline__ void barrier_arrive(int barrier, int threads) {
     asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// As barrier_sync of `threads` that all wait; whether any of them said `mine`, the same in all.
+__device__ __forceinline__ bool barrier_any(int barrier, int threads, bool mine) {
+    int any;
+    asm volatile(
+        "{\n.reg .pred mine, any;\nsetp.ne.b32 mine, %3, 0;\nbarrier.cta.red.or.aligned.pred any, %1, %2, mine;\n"
+        "selp.b32 %0, 1, 0, any;\n}"
+        : "=r"(any)
+        : "r"(barrier), "r"(threads), "r"(static_cast<int>(mine))
+        : "memory");
+    return any != 0;
+}
+
 // All four warps of a warpgroup; what they had beyond `count` (a multiple of 8) goes to the CTA's pool.
 template <int count>
 __device__ __forceinline__ void release_registers() {

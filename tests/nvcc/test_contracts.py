@@ -41,25 +41,28 @@ pytestmark = pytest.mark.nvcc
         (
             26, "softmax/stale.cuh", "bool outgrown(", "bool outgrew(",
             (
-                "\"Softmax must have 'static bool outgrown(x, room, anyhow)': the same in all lanes\": "
+                "\"Softmax must have 'static bool outgrown(s, stats, scale, limit)': the same in all lanes\": "
+                "found flashladder::hopper::Stale"
+            ),
+        ),
+        (
+            28, "softmax/stale.cuh", "bool suspicious(", "bool suspected(",
+            (
+                "\"Softmax must have 'static bool suspicious(sums, limit)': the same in all lanes\": "
                 "found flashladder::hopper::Stale"
             ),
         ),
         (
             27, "softmax/stale.cuh", "void decide(", "void decided(",
-            "\"Softmax must have 'static void decide(room, stats, seen, seq_len)'\": found flashladder::hopper::Stale",
+            "\"Softmax must have 'static void decide(limit, stats, seen, seq_len)'\": found flashladder::hopper::Stale",
         ),
         (
             27, "softmax/stale.cuh", "float (&grown)[2]) {", "double (&grown)[2]) {",
-            "\"Softmax must have 'static void follow(x, stats, opens, grown)'\": found flashladder::hopper::Stale",
+            "\"Softmax must have 'static void follow(s, stats, scale, opens, grown)'\": found flashladder::hopper::Stale",
         ),
         (
             26, "softmax/stale.cuh", "void rescale(", "void rescaled(",
-            "\"Softmax must have 'static void rescale(o, stats, grown, room)'\": found flashladder::hopper::Stale",
-        ),
-        (
-            26, "softmax/stale.cuh", "void exponentials(", "void powers(",
-            "\"Softmax must have 'static void exponentials(x, stats)'\": found flashladder::hopper::Stale",
+            "\"Softmax must have 'static void rescale(stats, grown, limit, factor)'\": found flashladder::hopper::Stale",
         ),
         (
             25, "scheduler/persistent.cuh", "bool several", "bool many",
@@ -123,7 +126,7 @@ def test_a_part_with_nothing_breaks_every_promise_of_every_contract(
     assert asserted.count("!lazy || ") == (5 if family == "hopper" else 0)
     unit = tmp_path / "nothing.cu"
     made = "".join(f"template struct {space}::{name}<Nothing>;\n" for name in contracts)
-    begun = "struct Begun { template <typename... T> static void shift(T &&...); };\n"
+    begun = "struct Begun { template <typename... T> static void weigh(T &&...); };\n"
     made += f"template struct {space}::Softmax<Begun>;\n"
     parts = f"struct Nothing {{}};\n{begun}"
     unit.write_text(f'#include "{family}/contracts.cuh"\n{parts}{made}', encoding="utf-8")

@@ -101,6 +101,7 @@ class Engine:
         machine.mbarriers.finish(machine)
         if "register_pool" in vars(machine):
             machine.register_pool.finish()
+        machine.warpgroups.same_order.finish(machine)
 
     def _take(self) -> tuple[int, BoolArray | None] | None:
         """The next basic block and its lanes; None when nobody can go on."""

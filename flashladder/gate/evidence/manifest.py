@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flashladder.cases.case import SEQ_LENS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.gate.evidence import accuracy, proofs, soak, timings
@@ -39,11 +38,11 @@ LADDERS = "timings of the ladder"  # in all lengths, by the manifest; a second r
 LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "tests": 1}  # files of any machine
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
     "h200": {
-        LADDERS: 10, "timings": 16, "accuracy": 2, "energy": 2,
-        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 2, "soak": 2, "tests": 3, "seconds": 1,
+        LADDERS: 12, "timings": 18, "accuracy": 2, "energy": 2,
+        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 2, "soak": 1, "tests": 3, "seconds": 1,
         "trials": 6, "cases": 2, "emulator-cases": 1, "emulator-patterns": 2, "programs": 1,
     },
-    "h100": {LADDERS: 5, "timings": 5, "cases": 2, "accuracy": 1},
+    "h100": {LADDERS: 6, "timings": 6, "cases": 2, "accuracy": 1},
 }  # fmt: skip
 UNNAMED = {NAME, SEAL, SIGNATURE, machine.NAME}
 
@@ -141,7 +140,7 @@ def too_little(owed: Manifest, folder: str) -> Iterator[str]:
     for one in ladders:
         yield from _lacks_of_grid(one)
     for one in whole:
-        yield from (f"timings: S={n}: is not asked for" for n in SEQ_LENS if n not in one.seq_lens)
+        yield from (f"timings: S={n}: is not asked for" for n in timings.lengths(one.grid) if n not in one.seq_lens)
         if min(one.pairs, one.min_pairs) < LEAST_PAIRS:
             yield f"timings: expected at least {LEAST_PAIRS} pairs, found {one.pairs}, {one.min_pairs} that count"
     others = {number for one in held if not isinstance(one, manifest.Cases) for number in _asked_of(one)}

@@ -18,7 +18,7 @@ from flashladder.cases.case import N_HEADS, cases_for
 from flashladder.gate.evidence import bounds
 from flashladder.gate.evidence.inside import POWER_SHARE
 from flashladder.gate.evidence.timings import keys
-from flashladder.gpu.sanitize import launches_under
+from flashladder.gpu import sanitize
 from flashladder.ladder import manifest
 from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import load_iteration
@@ -99,16 +99,16 @@ def same_kernels(found: Mapping[str, Kernel], of: manifest.Kernels) -> Iterator[
 
 
 def sanitizers(path: Path, spec: manifest.Sanitizers) -> Iterator[str]:
-    """Every tool over every kernel, as many launches as it is shown (`flashladder.gpu.sanitize.launches_under`)."""
+    """Every tool over every kernel, as many launches as it is shown (`flashladder.gpu.sanitize.launches`)."""
     result = load_as(path, SanitizerResult)
     yield from same_kernels(result.kernels, spec.of)
     ran = Counter(finding.tool for finding in result.findings)
     yield from (f"tool {tool}: expected once, found {ran[tool]}" for tool in spec.tools if ran[tool] != 1)
     configurations = spec.of.configurations()
     kernels = [one for configs in configurations.values() for one in configs]
+    shown = sanitize.launches([*configurations], spec.of.configs)
+    launches = sum(len(shown.shapes(one)) for one in kernels)
     for finding in result.findings:
-        shown = launches_under(finding.tool, [*configurations], spec.of.configs)
-        launches = sum(len(shown.shapes(one)) for one in kernels)
         if f"\n{launches} launches\n" not in finding.tail:
             told = re.search(r"(\d+) launches", finding.tail)
             yield f"tool {finding.tool}: expected {launches} launches, found {told[1] if told else 'none'}"

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from itertools import combinations
 import math
 
-from flashladder.results.schema import BenchResult, Summary
+from flashladder.results.schema import BenchResult, Shape, Summary
 
 AGREES = "listed as apart in the manifest, but the machine's other runs agree with it"
 APART = 3.0  # times what is allowed otherwise, of a cell that the manifest lists with a reason
 OTHERWISE = 2.0  # times both floors: cells of a process of their own against cells in turn with others moved by 1.9
 ENOUGH = 20  # pairs, from which on a ratio is compared
 
-Cell = tuple[str, str, int, int]  # digest of the machine code or a library, dtype, sequence length, batch
+Cell = tuple[str, str, Shape]  # digest of the machine code or a library, dtype, shape
 
 
 def cell_of(one: Summary) -> str:
@@ -54,7 +54,7 @@ def ratios(files: Mapping[str, BenchResult]) -> dict[Cell, list[Ratio]]:
                 continue
             floor = math.log1p(result.floors_pct[one.dtype] / 100)
             ratio = Ratio(name, one, floor, library=one.kernel in result.references)
-            found.setdefault((code, one.dtype, one.shape.seq_len, one.shape.batch), []).append(ratio)
+            found.setdefault((code, one.dtype, one.shape), []).append(ratio)
     return {cell: several for cell, several in found.items() if len(several) > 1}
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from flashladder.bench.subject import shape_of
+from flashladder.cases.case import SEQ_LENS
 from flashladder.gate.evidence import bounds
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus
+from flashladder.ladder.grid import load_grid
 from flashladder.ladder.manifest import Kernels, Timings
 from flashladder.results.schema import A_A, BenchResult, Shape, kernel_key
 
@@ -78,12 +81,27 @@ def wanted(spec: Timings) -> list[tuple[str, str]]:
     return [*kernels, *((name, dtype) for name in (*spec.references, A_A) for dtype in dtypes)]
 
 
+def lengths(grid: str | None) -> tuple[int, ...]:
+    """Lengths that a timing of a grid has, each once; without one the ladder's own."""
+    return SEQ_LENS if grid is None else tuple(dict.fromkeys(shape.seq_len for shape in load_grid(grid).shapes))
+
+
+def asked(spec: Timings) -> dict[int, tuple[Shape, ...]]:
+    """Shapes at each length that a manifest names: those of the sweep's grid, none where it lacks that length."""
+    if spec.grid is None:
+        return {length: (shape_of(length),) for length in spec.seq_lens}
+    shapes = [Shape(**asdict(shape)) for shape in load_grid(spec.grid).shapes]
+    return {length: tuple(shape for shape in shapes if shape.seq_len == length) for length in spec.seq_lens}
+
+
 def cells(result: BenchResult, spec: Timings) -> Iterator[str]:
     """Cells that are missing, doubled or too many; a length that is gone as a whole is one line."""
     measured: Counter[Cell] = Counter(
         (series.kernel, group.dtype, group.shape) for group in result.groups for series in group.series if series.pairs
     )
-    series, shapes = wanted(spec), [shape_of(length) for length in spec.seq_lens]
+    by_length = asked(spec)
+    yield from (f"S={n}: the grid {spec.grid} has no such length" for n, shapes in by_length.items() if not shapes)
+    series, shapes = wanted(spec), [shape for found in by_length.values() for shape in found]
     due = {(name, dtype, shape) for name, dtype in series for shape in shapes}
     for shape in shapes:
         for dtype in dict.fromkeys(dtype for _, dtype in series):

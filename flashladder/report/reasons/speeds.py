@@ -1,7 +1,7 @@
 """Speeds that a page of reasons may name: measured and published percentages of FA2, and what a change is worth.
 
-Why one noise for all: a published figure has no interval, so that a change of it counts as one only beyond the A/A
-floor of the measuring machine for two ratios, as a measured one does. Nothing to run here.
+Why one noise for a step: a published figure has no interval, so that a change of it counts as one only beyond the A/A
+floor for two ratios of the runs that timed the step and its parent here, as a measured one does. Nothing to run here.
 """
 
 from __future__ import annotations
@@ -49,8 +49,17 @@ class Speeds:
 
     @property
     def noise(self) -> float:
-        """Points of FA2 within which two percentages count as one."""
-        return BOTH * self.machine.floors[DTYPE]
+        """Points of FA2 within which two percentages count as one: a floor is of a run, the larger one of both runs.
+
+        Raises:
+            FlashladderError: neither the page's step nor its parent was timed.
+        """
+        compared = {self.number, load_iteration(self.number).parent}
+        timed = (one for (number, _), one in self.machine.measured.items() if number in compared)
+        floors = [one.floor for one in timed if one.kernel.dtype == DTYPE]
+        if not floors:
+            raise FlashladderError(f"iteration {self.number} was not measured", found=self.machine.key)
+        return BOTH * max(floors)
 
     def length(self) -> str:
         """The sequence length of the headline."""

@@ -38,17 +38,35 @@ struct RowStats {
     }
 };
 
-// Maximum of row `half` of one m-tile over the block's columns, agreed within the quad. Pairs first, here and in
-// row_sum: the chain of dependent instructions is half as long.
+// Maximum of this lane's elements of row `half` of one m-tile. Pairs first, here and in sums: the chain of dependent
+// instructions is half as long.
 template <int n_tiles>
-__device__ __forceinline__ float row_max(const float (&s)[n_tiles][4], int half) {
+__device__ __forceinline__ float lane_max(const float (&s)[n_tiles][4], int half) {
     float best = fmaxf(s[0][half * 2], s[0][half * 2 + 1]);
 #pragma unroll
     for (int n = 1; n < n_tiles; ++n) {
         best = fmaxf(best, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
     }
+    return best;
+}
+
+// Maximum of row `half` of one m-tile over the block's columns, agreed within the quad.
+template <int n_tiles>
+__device__ __forceinline__ float row_max(const float (&s)[n_tiles][4], int half) {
+    float best = lane_max(s, half);
     best = fmaxf(best, ptx::shuffle_xor(best, 2));
     return fmaxf(best, ptx::shuffle_xor(best, 1));
+}
+
+// Sum of this lane's elements of row `half`, of the tiles from `first` to the one before `end`.
+template <int first, int end, int n_tiles>
+__device__ __forceinline__ float lane_sum(const float (&p)[n_tiles][4], int half) {
+    float sum = p[first][half * 2] + p[first][half * 2 + 1];
+#pragma unroll
+    for (int t = first + 1; t < end; ++t) {
+        sum += p[t][half * 2] + p[t][half * 2 + 1];
+    }
+    return sum;
 }
 
 // Sum of this lane's elements of row `half`, added to `sum`.

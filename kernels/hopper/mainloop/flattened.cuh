@@ -1,10 +1,15 @@
 // Main loop `flattened` (iteration 26): one loop over all blocks of all tiles of a CTA, in which nothing waits for P V.
 //
 // A slot issues S = Q K^T of a block and P V of the block before, and waits for that S and for the P V of two blocks
-// before: groups end in order. With two buffers of P that is all it needs. While no row has outgrown its maximum, O is
+// before: groups end in order. With two buffers of P that is all it needs. While no weight has outgrown its limit, O is
 // not touched, whoever adds to it. A block that opens the next tile is a slot like any other whose maximum is always
-// followed; there, as where a row has outgrown its maximum, O is waited for. The tile before ends with that wait, and
-// its O leaves while products of the other warpgroup are under way.
+// followed; there O is waited for. The tile before ends with that wait, and its O leaves while products of the other
+// warpgroup are under way.
+//
+// Which rows have to follow their maximum differs from warp to warp, and a wait for products is the whole warpgroup's
+// or nobody's. So a warp that follows weighs the block again and goes on at once, and its O is brought to the new
+// maximum in the next slot, between the two products: there the four warps tell each other, under the S just issued,
+// whether one of them has to wait.
 //
 // The loop has two slots, for the two directions of the buffers; a tile may begin in either. On the path that most
 // rounds take all exponentials, sums and conversions stand under products (`invoke sass 26 --order`).
@@ -34,27 +39,35 @@ struct Flattened {
         ptx::wgmma_fence();
         group.issue_qk(q);
         ptx::wgmma_commit();
+        slots.catch_up();
         slots.cta.v.wait(group.v);
         slots.issue_pv(before);
         slots.me.pass_turn();
         ptx::wgmma_wait<1>();  // S is whole, and so is P V of the block before the last
         group.take_s();
         slots.take_weights(now);
-        slots.shift(opens);
-        if (Slots::Softmax::outgrown(group.s, slots.room, slots.must_follow())) {
+        if (opens) {
             float grown[2];
-            slots.follow(opens, grown);
+            slots.follow(true, grown);
             ptx::wgmma_wait<0>();
             ptx::pin(group.o);
-            if (opens) {
-                group.store(slots.work.tile());
-                slots.work.next();
-                slots.begin_tile();
-            } else {
-                Slots::Softmax::rescale(group.o, group.stats, grown, slots.room);
-            }
+            group.store(slots.work.tile());
+            slots.work.next();
+            slots.begin_tile();
+        } else if (slots.must_follow()) {
+            float grown[2];
+            slots.follow(false, grown);
+            slots.fall_behind(grown);
         }
-        slots.weigh(now);
+        typename Slots::Sums sums;
+        slots.weigh(now, sums);
+        if (slots.outgrown(sums)) {
+            float grown[2];
+            slots.follow(false, grown);
+            slots.fall_behind(grown);
+            slots.weigh(now, sums);
+        }
+        slots.add(sums);
         ++slots.done;
     }
 

@@ -1,14 +1,17 @@
-// Softmax `stale` (iteration 26): a row keeps its maximum until a score outgrows it.
+// Softmax `stale` (iteration 26): a row keeps its maximum until a weight outgrows its limit.
 //
-// As iteration 17, but the other way round: S becomes x = c S - m with the m in use at once, then the lane looks at its
-// largest x, of both its rows, and the warp votes. Only the test has to know the maximum, and only whether it is above
-// the room, so that it is taken over the bits of x as integers: three at a time, without a shuffle. Where somebody's
-// is, the rows agree on their true maximum, x is shifted by what m grew, and O and l are brought to it.
+// As iteration 17, but the other way round: weights 2^(c S - m) are taken under the m in use at once, and nobody looks
+// for a maximum. Their sums, which l needs anyway, tell enough: no weight is above the sum that it is part of. A lane
+// sums each of its two rows in two parts, half of the block's keys each: one sum of all keys is above the limit in
+// every other block of rows of 512 keys, though hardly a weight is. Where a sum is above its row's limit, the lane
+// looks for its largest score, and the warp votes; where a weight is above the limit, too, the rows agree on their true
+// maximum, and the block is weighed again; l is brought to it, O when no product adds to it any more. S stays as the
+// product left it until the next one.
 //
-// How much a score may exceed m is decided once a tile, from its first block. The largest weight of a row is exactly 1
+// How large a weight may grow is decided once a tile, from its first block. The largest weight of a row is exactly 1
 // under its true maximum and rounded to 16 bits under a stale one, which shows where it is a good part of the row's
 // sum. So a weight that would be more than 2.5 / sqrt(seq_len) of what the sum will be is followed (l of the
-// first block says how much that is), and no weight grows beyond 256: those of 16 bits would not hold it.
+// first block says how much that is), and none grows beyond 256: those of 16 bits would not hold it.
 #pragma once
 
 #include "ampere/softmax/rows.cuh"
@@ -16,86 +19,82 @@
 namespace flashladder::hopper {
 
 struct Stale {
-    static constexpr float most_room = 8.0f;    // powers of two: P is at most 256
-    static constexpr float log2_share = 1.32f;  // of 2.5 / sqrt(seq_len)
+    static constexpr float most = 256.0f;
+    static constexpr float share = 2.5f;
 
-    // Powers of two by which a score of either row may exceed its m, after `seen` keys of `seq_len`.
-    static __device__ __forceinline__ void decide(float (&room)[2], const RowStats<1> &stats, int seen, int seq_len) {
+    // What a weight of either row may be, after `seen` keys of `seq_len`.
+    static __device__ __forceinline__ void decide(float (&limit)[2], const RowStats<1> &stats, int seen, int seq_len) {
         RowStats<1> whole = stats;
         whole.reduce_l();
-        const float keys = log2f(static_cast<float>(seen)) - 0.5f * log2f(static_cast<float>(seq_len));
+        const float of_l = __fdividef(share * sqrtf(static_cast<float>(seq_len)), static_cast<float>(seen));
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            room[half] = fminf(fmaxf(log2f(whole.l[0][half]) - keys + log2_share, 0.0f), most_room);
+            limit[half] = fminf(fmaxf(whole.l[0][half] * of_l, 1.0f), most);
         }
     }
 
-    // S becomes x = scale S - m.
+    // P = 2^(scale S - m), and the sums of a lane's: of a row, of half of the keys.
     template <int n_tiles>
-    static __device__ __forceinline__ void shift(float (&s)[1][n_tiles][4], const RowStats<1> &stats, float scale) {
+    static __device__ __forceinline__ void weigh(float (&p)[1][n_tiles][4], float (&sums)[2][2],
+                                                 const float (&s)[1][n_tiles][4], const RowStats<1> &stats,
+                                                 float scale) {
 #pragma unroll
         for (int i = 0; i < n_tiles * 4; ++i) {
-            s[0][i / 4][i % 4] = fmaf(s[0][i / 4][i % 4], scale, -stats.m[0][i / 2 % 2]);
+            p[0][i / 4][i % 4] = ptx::ex2(fmaf(s[0][i / 4][i % 4], scale, -stats.m[0][i / 2 % 2]));
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            sums[half][0] = lane_sum<0, n_tiles / 2>(p[0], half);
+            sums[half][1] = lane_sum<n_tiles / 2, n_tiles>(p[0], half);
         }
     }
 
-    // Whether an x of the warp is above its row's room, or `anyhow`; the same in all lanes.
-    template <int n_tiles>
-    static __device__ __forceinline__ bool outgrown(const float (&x)[1][n_tiles][4], const float (&room)[2],
-                                                    bool anyhow) {
-        bool above = anyhow;
+    // Whether a sum of the warp's lanes is above its row's limit, or no number; the same in all lanes.
+    static __device__ __forceinline__ bool suspicious(const float (&sums)[2][2], const float (&limit)[2]) {
+        bool above = false;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            int most = 0;  // negative numbers are negative integers: which of them is larger does not matter
-#pragma unroll
-            for (int n = 0; n < n_tiles; ++n) {
-                most = max(max(most, __float_as_int(x[0][n][half * 2])), __float_as_int(x[0][n][half * 2 + 1]));
-            }
-            above |= most > __float_as_int(room[half]);
+        for (int i = 0; i < 4; ++i) {
+            above |= !(sums[i / 2][i % 2] <= limit[i / 2]);
         }
         return __any_sync(0xffffffffu, above);
     }
 
-    // Rows agree on their maximum: m grows by `grown`, x falls by it; of a tile that opens it may be below 0.
+    // Whether a weight of the warp is above its row's limit; the same in all lanes.
     template <int n_tiles>
-    static __device__ __forceinline__ void follow(float (&x)[1][n_tiles][4], RowStats<1> &stats, bool opens,
-                                                  float (&grown)[2]) {
+    static __device__ __forceinline__ bool outgrown(const float (&s)[1][n_tiles][4], const RowStats<1> &stats,
+                                                    float scale, const float (&limit)[2]) {
+        bool above = false;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float most = row_max(x[0], half);
-            grown[half] = opens ? most : fmaxf(most, 0.0f);
-            stats.m[0][half] += grown[half];
+            const float largest = ptx::ex2(fmaf(lane_max(s[0], half), scale, -stats.m[0][half]));
+            above |= !(largest <= limit[half]);
+        }
+        return __any_sync(0xffffffffu, above);
+    }
+
+    // Rows agree on their maximum: m grows by `grown`; of a tile that opens it is whatever the block's is.
+    template <int n_tiles>
+    static __device__ __forceinline__ void follow(const float (&s)[1][n_tiles][4], RowStats<1> &stats, float scale,
+                                                  bool opens, float (&grown)[2]) {
 #pragma unroll
-            for (int n = 0; n < n_tiles; ++n) {
-                x[0][n][half * 2] -= grown[half];
-                x[0][n][half * 2 + 1] -= grown[half];
-            }
+        for (int half = 0; half < 2; ++half) {
+            const float found = row_max(s[0], half) * scale;
+            float &m = stats.m[0][half];
+            const float now = opens ? found : fmaxf(m, found);
+            grown[half] = now - m;
+            m = now;
         }
     }
 
-    // O and l, which were summed under the m before; what room there was is used up by what m grew.
-    template <int n_tiles>
-    static __device__ __forceinline__ void rescale(float (&o)[1][n_tiles][4], RowStats<1> &stats,
-                                                   const float (&grown)[2], float (&room)[2]) {
+    // l, which was summed under the m before, and what O, which may be in use, is to be multiplied by; the limit falls
+    // by what m grew.
+    static __device__ __forceinline__ void rescale(RowStats<1> &stats, const float (&grown)[2], float (&limit)[2],
+                                                   float (&factor)[2]) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            room[half] = fmaxf(room[half] - grown[half], 0.0f);
-            const float factor = ptx::ex2(-grown[half]);
-            stats.l[0][half] *= factor;
-            scale_row(o[0], half, factor);
-        }
-    }
-
-    // x becomes P = 2^x, and is added to l.
-    template <int n_tiles>
-    static __device__ __forceinline__ void exponentials(float (&x)[1][n_tiles][4], RowStats<1> &stats) {
-#pragma unroll
-        for (int i = 0; i < n_tiles * 4; ++i) {
-            x[0][i / 4][i % 4] = ptx::ex2(x[0][i / 4][i % 4]);
-        }
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            stats.l[0][half] = row_sum(x[0], half, stats.l[0][half]);
+            factor[half] = ptx::ex2(-grown[half]);
+            limit[half] = fmaxf(limit[half] * factor[half], 1.0f);
+            stats.l[0][half] *= factor[half];
         }
     }
 };

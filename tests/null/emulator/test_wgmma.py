@@ -170,6 +170,45 @@ def test_a_warp_that_never_comes_to_the_fence_is_a_deadlock() -> None:
     assert "barrier 1" in str(error)
 
 
+WARP = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2;"  # true in warp 2 alone
+ONE = "wgmma.wait_group.sync.aligned 1;"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected", "found"),
+    [
+        (("@!%p2 bra past;", WAIT, "past:", WAIT, STORE), "warp 2 executed", "wait_group.sync.aligned 0;` (line"),
+        (("@%p2 bra past;", WAIT, "past:", WAIT, STORE), "warps 0, 1, 3 executed", "in warp 2"),
+        (("@%p2 bra other;", WAIT, "bra past;", "other:", ONE, "past:", WAIT), "executed", "wait_group.sync.aligned 1"),
+        (("@!%p2 bra past;", COMMIT, "past:", WAIT, STORE), "commit_group.sync.aligned;` (line", "warps 0, 1, 3"),
+        (("@!%p2 bra past;", WAIT, "past:", FENCE, SS, COMMIT, WAIT), "wait_group", "wgmma.fence.sync.aligned;` (line"),
+        (("@%p2 bra done;", WAIT, STORE, "done:"), "expected warps 0 to 3", "only warps 0, 1, 3"),
+        ((WAIT, "@!%p2 bra done;", WAIT, "done:"), "expected warps 0 to 3", "only warp 2"),
+    ],
+)
+@pytest.mark.parametrize("schedule", ["together", "reverse", 1])
+def test_a_warp_waits_where_all_four_do(body: tuple[str, ...], expected: str, found: str, schedule: str | int) -> None:
+    """wait_group and commit_group are .aligned over the warpgroup, though each warp executes them for itself."""
+    out = np.zeros((1, 128, 4), np.float32)
+    with pytest.raises(EmulationError, match="the four warps of a warpgroup execute the same wgmma") as caught:
+        kernel(WARP, FENCE, SS, COMMIT, *body).launch((1,), (128,), (out, memory()), schedule=schedule)
+    assert caught.value.kind == "divergent-warp"
+    if schedule == "together":
+        assert expected in str(caught.value)
+        assert found in str(caught.value)
+
+
+@pytest.mark.parametrize("schedule", ["together", "reverse", 1])
+def test_warps_may_come_to_a_wait_one_by_one(schedule: str | int) -> None:
+    """Warp 2 goes another way to the same instructions, and the second warpgroup waits where the first one does not."""
+    a, b = matrices(memory()[0])
+    apart = ("@%p2 bra late;", "early:", COMMIT, WAIT, STORE, "bra done;", "late: add.u32 %r20, %r20, 1; bra early;")
+    group = ("setp.ge.u32 %p3, %r0, 128;", "@!%p3 bra past;", WAIT, "past:")
+    out = np.zeros((1, 256, 4), np.float32)
+    kernel(WARP, FENCE, SS, COMMIT, *group, *apart, "done:").launch((1,), (256,), (out, memory()), schedule=schedule)
+    assert np.array_equal(out[0], np.tile(fragment(a @ b), (2, 1)))
+
+
 @pytest.mark.parametrize("schedule", ["reverse", 1, 2])
 def test_the_order_in_which_warps_run_changes_nothing(schedule: str | int) -> None:
     body = ("setp.ge.u32 %p2, %r0, 256; @%p2 bra done;", FENCE, SS, RS, COMMIT, WAIT, STORE, "done:")

@@ -66,9 +66,10 @@ def test_a_stage_is_released_after_the_wait() -> None:
 
 @pytest.mark.parametrize(("meet", "found"), [("", [("WAR", "wgmma", "st")]), ("bar.sync 0;", [])], ids=["alone", "met"])
 def test_a_warp_that_has_waited_knows_nothing_of_the_others(meet: str, found: list[tuple[str, str, str]]) -> None:
-    first = ("setp.lt.u32 %p2, %r0, 32; @!%p2 bra rest;", WAIT, "rest:")
+    """The first warp comes to the wait before the others, who are held up at a barrier until it has waited."""
+    first = ("setp.lt.u32 %p2, %r0, 32; @!%p2 bar.sync 1, 128;", WAIT, "@%p2 bar.arrive 1, 128;")
     over = ("@!%p2 bra over;", OVER_B, "over:")
-    assert races(FENCE, SS, COMMIT, *first, WAIT, meet, ZERO, *over) == found
+    assert races(FENCE, SS, COMMIT, *first, meet, ZERO, *over) == found
 
 
 def test_blocks_that_read_at_different_places_are_told_apart() -> None:

@@ -99,10 +99,10 @@ def test_ncu_leaves_clocks_alone_and_sees_our_kernels_only() -> None:
     assert command[command.index("--kernel-name") + 1] == "regex:flash_fwd_kernel"
 
 
-@pytest.mark.parametrize("few_tiles", [False, True])
-def test_the_launcher_command_parses_back(few_tiles: bool) -> None:
+@pytest.mark.parametrize("rare", [False, True])
+def test_the_launcher_command_parses_back(rare: bool) -> None:
     shape = Shape(batch=1, seq_len=256, n_heads=16, d_head=128)
-    launches = Launches((1, 16), ("a100", "h200"), ("fp16", "bf16"), shape, few_tiles)
+    launches = Launches((1, 16), ("a100", "h200"), ("fp16", "bf16"), shape, rare)
     command = launches.command()
     assert command[:3] == [sys.executable, "-m", "flashladder.gpu.launcher"]
     assert parse_arguments(command[3:]) == launches
@@ -113,15 +113,18 @@ def test_keys_follow_launch_order() -> None:
     assert [key[:8] for key in keys] == ["02 (FP16", "02 (BF16", "01 (FP16", "01 (BF16"]
 
 
-def test_small_grids_are_launched_of_a_kernel_that_splits_their_tiles_alone() -> None:
-    launches = Launches((27, 28), ("a100",), ("fp16",), sanitize.SHAPE, few_tiles=True)
-    whole, split = (chosen_configs(number, ("a100",), ("fp16",))[0] for number in (27, 28))
-    assert launches.shapes(whole) == (sanitize.SHAPE,)
-    assert len(launches.shapes(split)) == 1 + len(split.few_tiles) > 1
-    one, *few = launches.shapes(split)
-    assert one == sanitize.SHAPE
+def test_kernels_are_launched_where_they_take_other_ways_besides() -> None:
+    """Small grids of the one that splits their tiles, and long ones of those whose warps part."""
+    launches = Launches((25, 27, 28), ("a100",), ("fp16",), sanitize.SHAPE, rare=True)
+    exact, lazy, split = (chosen_configs(number, ("a100",), ("fp16",))[0] for number in launches.numbers)
+    part = Shape(batch=1, seq_len=1791, n_heads=4, d_head=128)
+    assert launches.shapes(exact) == (sanitize.SHAPE,)
+    assert launches.shapes(lazy) == (sanitize.SHAPE, part)
+    one, *few, last = launches.shapes(split)
+    assert (one, last) == (sanitize.SHAPE, part)
     assert [(shape.batch, shape.seq_len, shape.n_heads) for shape in few] == list(split.few_tiles)
-    assert dataclasses.replace(launches, few_tiles=False).shapes(split) == (sanitize.SHAPE,)
+    assert few
+    assert dataclasses.replace(launches, rare=False).shapes(split) == (sanitize.SHAPE,)
 
 
 @pytest.mark.parametrize("argv", [["1", "--seq-len", "0"], [], ["1", "--dtype", "fp8"]])
@@ -168,15 +171,9 @@ def test_only_a_clean_summary_and_exit_is_clean(tmp_path: Path, script: str, cle
     assert (found.clean, found.errors) == (clean, errors)
 
 
-@pytest.mark.parametrize("tool", sanitize.TOOLS)
-def test_every_tool_but_synccheck_sees_small_grids(tool: str) -> None:
-    """synccheck would end at the wait that a warp of 26 to 28 may do alone (decision 027)."""
-    launches = sanitize.launches_under(tool, [27, 28], ["a100"])
-    (split,) = chosen_configs(28, ("a100",), ("fp16",))
-    few = [shape.seq_len for shape in launches.shapes(split) if shape.n_heads < sanitize.SHAPE.n_heads]
-    assert few == ([] if tool == "synccheck" else [length for _, length, _ in split.few_tiles])
-    assert launches.numbers == (27, 28)
-    assert launches.dtypes == ("fp16", "bf16")
+def test_sanitizers_see_both_dtypes_and_rare_ways() -> None:
+    expected = Launches((27, 28), ("a100",), ("fp16", "bf16"), sanitize.SHAPE, rare=True)
+    assert sanitize.launches([27, 28], ["a100"]) == expected
 
 
 def test_session_plans_phases_in_order_within_budgets(tmp_path: Path) -> None:

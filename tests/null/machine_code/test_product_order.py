@@ -115,10 +115,30 @@ def test_a_block_that_waits_for_no_product_is_gone_through() -> None:
     assert under_products(loop)["fadd_under_products"] == 2
 
 
-def test_a_branch_that_is_always_taken_is_no_choice() -> None:
-    sass = rare("FADD R0, R1, R2", predicate="")
-    whole = sass.instructions[:-1]
-    assert usual_path(whole, sass.targets) == whole
+@pytest.mark.parametrize("asked", ["SHFL.BFLY PT, R9, R12, 0x2, 0x1f", "VOTE.ANY P0, P0"])
+def test_a_block_in_which_lanes_ask_each_other_is_walked_around(asked: str) -> None:
+    sass = rare("FADD R0, R1, R2", wait=asked)
+    loop = sass.main_loop()
+    assert (len(loop), len(usual_path(loop, sass.targets))) == (11, 9)
+
+
+def test_the_way_with_fewer_rare_instructions_is_the_usual_one_on_either_side() -> None:
+    """A branch into a block that waits twice, past one that votes once: straight on, then around nothing."""
+    rows = [
+        ".L_x_0:", PRODUCT, LAST, "@P0 BRA `(.L_x_1)", "VOTE.ANY P1, P1", "MUFU.EX2 R0, R4", "BRA `(.L_x_2)",
+        ".L_x_1:", WAIT.format(0), "SHFL.BFLY PT, R9, R12, 0x2, 0x1f", "FADD R0, R1, R2",
+        ".L_x_2:", "F2FP.F16.F32.PACK_AB R4, R2, R3", "@P3 BRA `(.L_x_0)", "EXIT",
+    ]  # fmt: skip
+    sass = listing(*rows)
+    path = [one.opcode_class for one in usual_path(sass.main_loop(), sass.targets)]
+    assert path == ["HGMMA", "HGMMA", "BRA", "VOTE", "MUFU", "BRA", "F2FP", "BRA"]
+
+
+def test_a_branch_that_is_always_taken_leaves_no_choice() -> None:
+    sass = rare("FADD R0, R1, R2", wait="FADD R7, R1, R2", predicate="")
+    path = [one.opcode_class for one in usual_path(sass.instructions[:-1], sass.targets)]
+    assert path[-4:] == ["BRA", "MUFU", "F2FP", "BRA"]
+    assert "FADD" not in path
 
 
 def test_a_loop_without_rare_blocks_is_its_own_path() -> None:

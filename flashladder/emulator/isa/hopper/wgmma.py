@@ -117,6 +117,7 @@ def mma_async(step: Step) -> None:
         right=matrix(step, 2, Shape(form.n, not transposed[1]), groups, warps),
         keeps=agreed(step, 3, "pred", groups, warps, "scale-d"),
     )
+    step.machine.warpgroups.same_order.executed(step, warps)
     step.machine.warpgroups.issue(product)
     for observer in step.machine.observers:
         observer.product_issued(step, product)
@@ -131,7 +132,9 @@ def fence(step: Step) -> None:
 @machine("wgmma.commit_group.sync.aligned", "makes the warp's uncommitted products a group")
 def commit_group(step: Step) -> None:
     """``wgmma.commit_group.sync.aligned``; an empty group counts too."""
-    step.machine.warpgroups.commit(executing_warps(step))
+    warps = executing_warps(step)
+    step.machine.warpgroups.same_order.executed(step, warps)
+    step.machine.warpgroups.commit(warps)
 
 
 @machine("wgmma.wait_group.sync.aligned", "waits until at most N of the warp's latest groups of products are in flight")
@@ -140,7 +143,9 @@ def wait_group(step: Step) -> None:
     newest = step.instruction.operands[0] if len(step.instruction.operands) == 1 else None
     if not isinstance(newest, Immediate) or newest.value < 0:
         step.fail("unsupported", "group count", expected="a constant of at least 0", found=str(newest))
-    landing = step.machine.warpgroups.wait(executing_warps(step), newest.value)
+    executing = executing_warps(step)
+    step.machine.warpgroups.same_order.executed(step, executing)
+    landing = step.machine.warpgroups.wait(executing, newest.value)
     held: Accumulators | None = None
     for product, warps in landing:
         if held is None or not held.fits(product, warps):

@@ -48,9 +48,11 @@ class WarpgroupFence:
     def leave(self, step: Step, lanes: BoolArray) -> None:
         """These lanes go on: the fence has happened for their warps."""
         if step.mask is None and lanes.all():
+            self.machine.warpgroups.same_order.executed(step, None)
             self.machine.warpgroups.fence(None)
             return
         warps = np.logical_or.reduce(lanes, axis=2)
+        self.machine.warpgroups.same_order.executed(step, warps)
         self.machine.warpgroups.fence(warps)
         came, left = self._tables(step)
         left |= warps

@@ -21,6 +21,7 @@ import numpy as np
 
 from flashladder.emulator.machine.control import registers_in, uses_and_defines
 from flashladder.emulator.machine.state import Step
+from flashladder.emulator.machine.warpgroup.same_order import SameOrder
 from flashladder.emulator.syntax.tree import Instruction, Vector
 from flashladder.emulator.values import Array, BoolArray, Shape3
 
@@ -90,11 +91,13 @@ class Warpgroups:
 
     Attributes:
         in_flight: the products that have not happened for all of their warps, oldest first.
+        same_order: whether the warps of each warpgroup execute the same.
     """
 
     def __init__(self, shape: Shape3, watched: Sequence[str]) -> None:
         """`watched`: the registers that some product of the kernel names, see `registers_of_products`."""
         self.in_flight: list[Product] = []
+        self.same_order = SameOrder(shape)
         self._rows = {name: row for row, name in enumerate(watched)}
         size = (len(watched), *shape[:2]) if watched else (0, 1, 1)
         self._read = np.zeros(size, np.int64)  # stamps by register, block and warp

@@ -107,6 +107,16 @@ class HopperConfig(KernelConfig):
         return tuple((1, whole * self.B_c + rows, heads) for whole, rows, heads in lengths) if self.split else ()
 
     @property
+    def heavy_rows(self) -> bool:
+        """Where tiles follow one another: runs of the kernels before have an exact maximum, and are older."""
+        return self.persistent
+
+    @property
+    def parting(self) -> tuple[tuple[int, int, int], ...]:
+        """Long enough that some warps follow their maximum in a block and others do not; the last block is ragged."""
+        return ((1, 14 * self.B_c - 1, 4),) if self.flattened else ()
+
+    @property
     def tile(self) -> str:
         """B_r, B_c and n_consumers."""
         return f"{self.B_r},{self.B_c},{self.n_consumers}"
