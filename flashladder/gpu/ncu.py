@@ -42,7 +42,7 @@ WAVEFRONT_TOLERANCE = 0.001
 REGISTER_TOLERANCE = 16
 _ID = re.compile(r"\d{1,9}", re.ASCII)
 NOISY = range(1, 8)  # iterations whose conflict counters vary from run to run: two pipelines meet at shared memory
-STORE_NOISE = 0.2  # of their store wavefronts: in nine readings conflicts were up to 18 % of those of 2, 15 % of 3 to 7's
+STORE_NOISE = 0.2  # of their store wavefronts: in nine readings conflicts were up to 18 % of those of 2, 15 of others'
 BESIDE_PRODUCTS = 0.3  # as much more where wgmma read shared memory meanwhile: 8 to 25 % of iterations 21 to 24's
 
 Counters = Mapping[str, int]

@@ -69,7 +69,7 @@ def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:
 
 
 def usual_path(loop: Sequence[Instruction], targets: Targets) -> tuple[Instruction, ...]:
-    """A loop as most of its rounds run: the way through `steady` with the fewest of `RARE`, straight on where that is one.
+    """A loop as most of its rounds run: the way through `steady` with the fewest of `RARE`, straight on if it is one.
 
     Args:
         loop: in address order.

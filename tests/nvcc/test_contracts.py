@@ -58,11 +58,17 @@ pytestmark = pytest.mark.nvcc
         ),
         (
             27, "softmax/stale.cuh", "float (&grown)[2]) {", "double (&grown)[2]) {",
-            "\"Softmax must have 'static void follow(s, stats, scale, opens, grown)'\": found flashladder::hopper::Stale",
+            (
+                "\"Softmax must have 'static void follow(s, stats, scale, opens, grown)'\": "
+                "found flashladder::hopper::Stale"
+            ),
         ),
         (
             26, "softmax/stale.cuh", "void rescale(", "void rescaled(",
-            "\"Softmax must have 'static void rescale(stats, grown, limit, factor)'\": found flashladder::hopper::Stale",
+            (
+                "\"Softmax must have 'static void rescale(stats, grown, limit, factor)'\": "
+                "found flashladder::hopper::Stale"
+            ),
         ),
         (
             25, "scheduler/persistent.cuh", "bool several", "bool many",

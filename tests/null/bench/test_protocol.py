@@ -1,7 +1,7 @@
 """The measurement protocol: for each rule a test that fails when the bench, or what is derived, stops following it.
 
 Each of these was a change to the code that every other test let pass: FA2 always on the first inputs, a flush smaller
-than the L2, results off the grid, floors of the last file instead of the largest, and more of that kind.
+than the L2, results off the grid, floors of the last file instead of each one's own, and more of that kind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.report import data as report_data
 from flashladder.report import table_csv
 from flashladder.report import tables as report_tables
+from flashladder.report.reasons.speeds import Speeds
 from flashladder.report.tables import headline
+from flashladder.report.variants.worth import BOTH
 from flashladder.results import derive as summaries
 from flashladder.results import statistics
 from flashladder.results.blocks import Plan
@@ -163,15 +165,41 @@ def test_only_the_grids_batch_and_heads_stand_in_a_table(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("names", [("bench.json.gz", "bench_more.json.gz"), ("bench_more.json.gz", "bench.json.gz")])
-def test_the_floor_of_a_machine_is_the_largest_of_its_files(tmp_path: Path, names: tuple[str, str]) -> None:
+def test_a_floor_is_of_the_run_that_timed_the_kernel(tmp_path: Path, names: tuple[str, str]) -> None:
+    """Of two files the first has step 1 and the second the rest; a page's noise is the larger floor of its two runs."""
     fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
     made = load_as(fixture.bench, BenchResult)
-    for name, floor in zip(names, (0.25, 0.75), strict=True):
-        alone = {} if name == "bench_more.json.gz" else made.kernels
-        part = made if alone else made.model_copy(update={"kernels": {}, "summaries": (), "means": ()})
-        write_result(fixture.bench.parent / name, part.model_copy(update={"floors_pct": {"fp16": floor}}))
+    for name, floor, first in zip(names, (0.25, 0.75), (True, False), strict=True):
+        kernels = {key: one for key, one in made.kernels.items() if (one.iteration == 1) is first}
+        alone: dict[str, object] = {
+            "kernels": kernels,
+            "summaries": tuple(one for one in made.summaries if one.kernel in kernels),
+            "means": tuple(one for one in made.means if one.kernel in kernels),
+            "floors_pct": {"fp16": floor},
+        }
+        write_result(fixture.bench.parent / name, made.model_copy(update=alone))
+    ladder = report_data.collect(fixture.folder)
+    (machine,) = ladder.machines
+    assert machine.floors("fp16") == (0.25, 0.75)
+    assert machine.floors("bf16") == ()
+    assert [row.measured.floor for row in ladder.rows(machine, "fp16")[:3] if row.measured] == [0.25, 0.75, 0.75]
+    told = [row[table_csv.PROGRESSION.index("a_a_floor_points")] for row in table_csv.progression(ladder)[:2]]
+    assert told == ["0.250", "0.750"]
+    assert "A/A floors of the runs ±0.25 to ±0.75 points; intervals" in report_tables.readme_block(ladder)
+    assert [Speeds(ladder, number).noise for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]
+    with pytest.raises(FlashladderError, match="iteration 28 was not measured"):
+        Speeds(ladder, 28).said_noise()
+
+
+def test_a_kernel_that_several_runs_timed_has_the_largest_floor_of_them(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[1024, 4096])
+    made = load_as(fixture.bench, BenchResult)
+    for name, floor, length in (("bench.json.gz", 0.75, 4096), ("bench_more.json.gz", 0.25, 1024)):
+        part = tuple(one for one in made.summaries if one.shape.seq_len == length)
+        update = {"summaries": part, "means": (), "floors_pct": {"fp16": floor}}
+        write_result(fixture.bench.parent / name, made.model_copy(update=update))
     (machine,) = report_data.collect(fixture.folder).machines
-    assert machine.floors == {"fp16": 0.75}
+    assert machine.floors("fp16") == (0.75,)
 
 
 def test_the_floor_of_another_card_stands_beside_the_table(tmp_path: Path) -> None:
@@ -183,7 +211,7 @@ def test_the_floor_of_another_card_stands_beside_the_table(tmp_path: Path) -> No
     ladder = report_data.collect(fixture.folder)
     (machine,) = ladder.machines
     assert machine.other_floors == {"fp16": (0.88,)}
-    floor = f"A/A floor ±{machine.floors['fp16']:.2f} points (on the second card ±0.88)"
+    floor = f"A/A floor ±{machine.floors('fp16')[0]:.2f} points (on the second card ±0.88)"
     assert floor in report_tables.readme_block(ladder)
     write_result(path, made)
     with pytest.raises(FlashladderError, match=r"second_card.json.gz: not another card .* the same card"):
