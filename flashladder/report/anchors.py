@@ -71,8 +71,8 @@ def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
 def last_sweep(folder: Path, mode: str) -> BenchResult | None:
     """Of a machine's sweeps with references that whose last step is the ladder's farthest; None where there is none.
 
-    A sweep of other shapes than the ladder's is none: its last step beside a library says nothing of the grid's cells.
-    Nor is a file that cannot be read: the gate says so, and here a row is missing.
+    A sweep of other shapes than the ladder's alone is none, as it says nothing of the grid's cells. Nor is a file that
+    cannot be read: the gate says so, and here a row is missing.
     """
     found: list[tuple[int, BenchResult]] = []
     for name in grid_names():
@@ -84,7 +84,7 @@ def last_sweep(folder: Path, mode: str) -> BenchResult | None:
         except FlashladderError:
             continue
         whole = (result.mode, result.purpose) == (mode, "report") and result.references and result.kernels
-        if whole and all(on_grid(one.shape) for one in result.summaries):
+        if whole and any(on_grid(one.shape) for one in result.summaries):
             found.append((max(kernel.iteration for kernel in result.kernels.values()), result))
     return max(found, key=lambda one: one[0])[1] if found else None
 

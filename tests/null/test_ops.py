@@ -197,9 +197,9 @@ def every_step_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("gpu", "arch", "steps"),
     [
-        ("NVIDIA H200", "sm_90", {1: 26, 1024: 26, 2047: 26, 2048: 27, 262144: 27}),
-        ("NVIDIA H100 80GB HBM3", "sm_90", {512: 26, 2048: 27}),
-        ("NVIDIA GH200 480GB", "sm_90", {512: 26, 2048: 27}),  # as the H200, whose configurations it runs
+        ("NVIDIA H200", "sm_90", {1: 26, 1024: 26, 8191: 26, 8192: 27, 262144: 27}),
+        ("NVIDIA H100 80GB HBM3", "sm_90", {512: 26, 4096: 26, 8192: 27}),
+        ("NVIDIA GH200 480GB", "sm_90", {512: 26, 8192: 27}),  # as the H200, whose configurations it runs
         ("NVIDIA A100-SXM4-80GB", "sm_80", {512: 19, 16384: 19}),
         ("NVIDIA Tomorrow", "sm_89", {512: 19}),
         ("NVIDIA Tomorrow", "sm_100", {512: 19, 4096: 19}),
@@ -215,23 +215,30 @@ def test_the_default_is_the_fastest_step_at_this_length(
     assert found == steps
 
 
-@pytest.mark.parametrize("missing", ["flashladder_26", "flashladder_27"])
+@pytest.mark.parametrize(
+    ("missing", "choices"),
+    [
+        ("flashladder_26", ((1, 28), (8192, 27))),
+        ("flashladder_27", ((1, 26), (8192, 28))),
+        ("flashladder_28", ((1, 26), (8192, 27))),
+    ],
+)
 def test_a_step_that_is_not_installed_is_stood_in_for_by_the_last(
-    missing: str, monkeypatch: pytest.MonkeyPatch
+    missing: str, choices: tuple[tuple[int, int], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without 26 the last one runs; without the last one its absence is told, and not hidden by a slower step."""
+    """Without 26 the last one runs; where that is not installed either its absence is told, by its number."""
     from flashladder import ops
 
     ops._installed_choices.cache_clear()
     monkeypatch.setattr(ops, "find_spec", lambda name: None if name == missing else name)
-    assert ops._installed_choices("NVIDIA H200", "sm_90") == ((1, 27 if missing.endswith("26") else 26), (2048, 27))
+    assert ops._installed_choices("NVIDIA H200", "sm_90") == choices
     ops._installed_choices.cache_clear()
 
 
 def test_tensors_elsewhere_are_left_to_the_operators_check() -> None:
     from flashladder import ops
 
-    assert ops._step_for(torch.empty(1, 512, 1, 1), None) == 27, "28 was not timed"
+    assert ops._step_for(torch.empty(1, 512, 1, 1), None) == 28
 
 
 @pytest.mark.usefixtures("every_step_installed")
@@ -285,7 +292,7 @@ def test_the_default_traces_whole_at_lengths_that_vary(monkeypatch: pytest.Monke
 
     torch.compiler.reset()
     compiled: Any = torch.compile(marked, backend="eager", fullgraph=True, dynamic=True)
-    found = [compiled(torch.zeros(1, length, 1, 1)).unique().item() for length in (512, 1000, 2048, 5000, 640)]
+    found = [compiled(torch.zeros(1, length, 1, 1)).unique().item() for length in (512, 1000, 8192, 20000, 640)]
     assert found == [26, 26, 27, 27, 26]
 
 

@@ -46,8 +46,8 @@ struct Flattened {
         ptx::wgmma_wait<1>();  // S is whole, and so is P V of the block before the last
         group.take_s();
         slots.take_weights(now);
+        float grown[2];
         if (opens) {
-            float grown[2];
             slots.follow(true, grown);
             ptx::wgmma_wait<0>();
             ptx::pin(group.o);
@@ -55,14 +55,12 @@ struct Flattened {
             slots.work.next();
             slots.begin_tile();
         } else if (slots.must_follow()) {
-            float grown[2];
             slots.follow(false, grown);
             slots.fall_behind(grown);
         }
         typename Slots::Sums sums;
         slots.weigh(now, sums);
         if (slots.outgrown(sums)) {
-            float grown[2];
             slots.follow(false, grown);
             slots.fall_behind(grown);
             slots.weigh(now, sums);

@@ -174,6 +174,38 @@ def test_a_timing_that_was_made_otherwise_is_named(field: str, value: object, li
     assert next(iter(timings.problems(RESULT, spec))).startswith(line)
 
 
+FEWTILES = load_as(H200 / "fewtiles.json.gz", BenchResult)
+
+
+def test_cells_of_a_sweep_are_asked_at_the_shapes_of_its_grid() -> None:
+    """Two heads of one sample, where the ladder's own shape at that length has other batches and heads."""
+    spec = held("fewtiles.json.gz")
+    assert list(timings.problems(FEWTILES, spec)) == []
+    elsewhere = spec.model_copy(update={"grid": None})
+    lines = list(timings.cells(FEWTILES, elsewhere))
+    assert "fp16 S=1024: all of 5 cells are missing" in lines
+    assert "cell cudnn fp16 S=1024 B=1 H=2: measured, and not in the manifest" in lines
+
+
+def test_a_length_that_the_grid_lacks_is_a_problem_of_its_own() -> None:
+    spec = held("fewtiles.json.gz")
+    more = spec.model_copy(update={"seq_lens": [512, *spec.seq_lens]})
+    assert list(timings.cells(FEWTILES, more)) == ["S=512: the grid fewtiles has no such length"]
+
+
+def test_a_length_of_the_grid_that_the_manifest_leaves_out_is_told_of() -> None:
+    owed = load_manifest(H200)
+    fewer = owed.files["fewtiles.json.gz"].model_copy(update={"seq_lens": [1024, 2048, 4096, 8192]})
+    changed = owed.model_copy(update={"files": {**owed.files, "fewtiles.json.gz": fewer}})
+    assert list(manifest.too_little(owed, "h200")) == []
+    assert list(manifest.too_little(changed, "h200")) == ["timings: S=16384: is not asked for"]
+
+
+def test_lengths_without_a_grid_are_the_ladders() -> None:
+    assert timings.lengths(None) == (512, 1024, 2048, 4096, 8192, 16384)
+    assert timings.lengths("fewtiles") == (1024, 2048, 4096, 8192, 16384)
+
+
 @pytest.mark.parametrize(
     ("machine", "folder", "lines"),
     [

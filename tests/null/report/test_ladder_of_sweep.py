@@ -27,8 +27,8 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 def test_committed_parts_are_what_the_script_writes(path: Path, tmp_path: Path) -> None:
     committed = load_as(path, BenchResult)
     sweep = H200 / path.name.removeprefix("bench_")
-    whole = load_as(sweep, BenchResult)
-    if whole.processes != committed.processes:
+    whole = load_as(sweep, BenchResult) if sweep.is_file() else None
+    if whole is None or whole.processes != committed.processes:
         pytest.skip(f"{path.name} is a run of its own, no part of {sweep.name}")
     numbers = sorted({kernel.iteration for kernel in committed.kernels.values()})
     out = tmp_path / path.name

@@ -40,7 +40,9 @@ def test_an_interval_holds_samples_floor_and_other_runs(
 
 def test_stated_cells_hold_the_floor_and_what_other_files_measured() -> None:
     own, others = load_as(BENCH, BenchResult), other_runs(BENCH)
-    assert [one.settings.pairs for one in others] == [24] * 6, "further steps, Hopper twice, second card, sweep, bundle"
+    assert [one.settings.pairs for one in others] == [24] * 7, (
+        "further steps, Hopper thrice, second card, sweep, bundle"
+    )
     told = stated(own, others)
     seen = [{(one.kernel, one.dtype, one.shape): one.pct for one in run.summaries} for run in others]
     held = 0
