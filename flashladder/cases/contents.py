@@ -70,6 +70,25 @@ def _overtaken(first: int, second: int) -> Content:
     return fill
 
 
+def _lone(row: int, key: int) -> Content:
+    """Eight of every 16 rows (`row` 0 or 1), alone, have one key 204 above all others, among the first 128 keys.
+
+    In their first or second half (`key`). Rows that a lane of `mma` or `wgmma` holds together lie eight apart: of
+    what a lane may ask of its rows and keys one answer alone says that a weight is too large.
+    """
+
+    def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+        import torch
+
+        along = _along(q, generator)
+        own = torch.arange(len(q), device=q.device) // 8 % 2 == row
+        q[own] += 3 * along
+        k -= 3 * along
+        k[BLOCK * key + 5] += 6 * along
+
+    return fill
+
+
 def _slope(direction: int) -> Content:
     """Logits that rise (1) or fall (-1) by 2 from one block of 64 keys to the next: the maximum moves, or stays."""
 
@@ -188,6 +207,10 @@ CONTENTS: Mapping[str, Content] = MappingProxyType(
         "overtaken backward": _overtaken(20, 12),
         "overtaken after the first key": _overtaken(0, 16),
         "overtaken before the last keys": _overtaken(31, 12),
+        "upper rows, left key": _lone(0, 0),
+        "upper rows, right key": _lone(0, 1),
+        "lower rows, left key": _lone(1, 0),
+        "lower rows, right key": _lone(1, 1),
         "rising": _slope(1),
         "falling": _slope(-1),
         "plunging": _plunging,
@@ -208,5 +231,6 @@ CONSTANT = ("constant", "first key, constant")
 HEAVY = (
     "overtaken forward", "overtaken backward", "overtaken after the first key", "overtaken before the last keys",
 )  # fmt: skip
+LONE = tuple(f"{row} rows, {key} key" for row in ("upper", "lower") for key in ("left", "right"))
 EDGES = ("zero queries", "high levels", "low levels", "wide")
-LOGITS = tuple(name for name in CONTENTS if name not in ("normal", *CONSTANT, *EDGES, *HEAVY))
+LOGITS = tuple(name for name in CONTENTS if name not in ("normal", *CONSTANT, *EDGES, *HEAVY, *LONE))

@@ -28,7 +28,7 @@ from flashladder import emulator, parallel
 from flashladder.build.compile import ptx_many
 from flashladder.build.installed import chosen_configs
 from flashladder.cases.case import LARGE_LOGITS, Run, far_stride
-from flashladder.cases.contents import CONSTANT, EDGES, HEAVY, LOGITS
+from flashladder.cases.contents import CONSTANT, EDGES, HEAVY, LOGITS, LONE
 from flashladder.cases.inputs import FULL_HEADS, Case, View
 from flashladder.cases.reference import References
 from flashladder.check.cases import CheckReport, check_iteration
@@ -123,6 +123,7 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         case("edge logits", (1, max(192, tile * 2), len(EDGES)), contents=EDGES),
         case("constant V", (1, tile * 2, 2), contents=CONSTANT),
         *(case("heavy rows", (1, length, len(HEAVY)), contents=HEAVY) for length in (max(256, tile * 2), 512)),
+        *(case("lone weights", (1, 5 * tile, len(LONE)), contents=LONE) for _ in config.parting),
     )
 
 
