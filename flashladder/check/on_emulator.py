@@ -123,7 +123,7 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         case("edge logits", (1, max(192, tile * 2), len(EDGES)), contents=EDGES),
         case("constant V", (1, tile * 2, 2), contents=CONSTANT),
         *(case("heavy rows", (1, length, len(HEAVY)), contents=HEAVY) for length in (max(256, tile * 2), 512)),
-        *(case("lone weights", (1, 5 * tile, len(LONE)), contents=LONE) for _ in config.parting),
+        case("lone weights", (1, tile * 5, len(LONE)), contents=LONE),
     )
 
 

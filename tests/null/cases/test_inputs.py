@@ -12,7 +12,7 @@ import torch
 
 from flashladder.cases import inputs
 from flashladder.cases.case import cases_for, far_stride
-from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, HEAVY, LOGITS
+from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, HEAVY, LOGITS, LONE
 from flashladder.cases.inputs import Case, Layout, layouts, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
@@ -224,8 +224,23 @@ def test_each_slice_has_its_content_in_turn() -> None:
         k, v = tensors.k[b, :, h], tensors.v[b, :, h]
         assert torch.equal(k[0], k[1]) == (contents[number % 3] == "equal")
         assert torch.equal(v[0], v[1]) == (contents[number % 3] == "constant")
-    assert {"normal", *CONSTANT, *LOGITS, *EDGES, *HEAVY} == set(CONTENTS)
+    assert {"normal", *CONSTANT, *LOGITS, *EDGES, *HEAVY, *LONE} == set(CONTENTS)
     assert len(LOGITS) == 12
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_a_lone_weight_is_of_eight_rows_of_sixteen_and_one_key(dtype: str) -> None:
+    """Each slice has other rows and another half of a block of 128 keys; the rest is no heavier than usual."""
+    shape = Shape(batch=1, seq_len=640, n_heads=4, d_head=128)
+    tensors = make_tensors(Case("lone", shape, contents=LONE), dtype, "cpu")
+    for head in range(4):
+        logits = tensors.q[0, :, head].double() @ tensors.k[0, :, head].double().T / 128**0.5
+        key, own = 5 + 64 * (head % 2), torch.arange(640) // 8 % 2 == head // 2
+        second = logits.topk(2, dim=1).values[:, 1]
+        assert (logits.argmax(1)[own] == key).all()
+        assert float((logits[own, key] - second[own]).min()) > 128, "exp overflows where it is not followed"
+        others = logits[~own] - logits[~own].mean(1, keepdim=True)
+        assert float(others.max()) < 64, "rows beside them ask nobody to follow"
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])

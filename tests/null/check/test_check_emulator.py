@@ -13,7 +13,7 @@ import torch
 
 from flashladder import emulator
 from flashladder.cases.case import LARGE_LOGITS, Run, Subject, check_case, far_stride
-from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, HEAVY, LOGITS
+from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, HEAVY, LOGITS, LONE
 from flashladder.cases.inputs import FAR, Case, make_tensors
 from flashladder.cases.reference import References
 from flashladder.check import on_emulator as check_emulator
@@ -133,6 +133,7 @@ def ends(view: str) -> list[tuple[object, ...]]:
         ("constant V 1x256x2", view, {"contents": CONSTANT}),
         (f"heavy rows 1x256x{len(HEAVY)}", view, {"contents": HEAVY}),
         (f"heavy rows 1x512x{len(HEAVY)}", view, {"contents": HEAVY}),
+        (f"lone weights 1x640x{len(LONE)}", view, {"contents": LONE}),
     ]
 
 
