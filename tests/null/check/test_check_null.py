@@ -230,7 +230,9 @@ def test_cases_cover_the_rule() -> None:
         assert {case.view for case in cases} == set(get_args(View))
         for view in ("mixed", "mixed_slots", "one_off"):
             assert {case.turn for case in cases if case.view == view} == {0, 1, 2, 3}
-        assert {name for case in cases for name in case.contents} == set(CONTENTS) - set(LONE), "the emulator asks for those"
+        assert {name for case in cases for name in case.contents} == set(CONTENTS) - set(LONE), (
+            "the emulator asks for those"
+        )
         assert max(case.scale for case in cases) == 30.0
         assert len({case.name for case in cases}) == len(cases)
         kept = [case for case in cases if make_strides(case) == {2048}]
