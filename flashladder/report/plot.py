@@ -29,7 +29,7 @@ PUBLISHED_STYLES: Mapping[str, tuple[str, str, tuple[int, tuple[int, ...]]]] = {
     "a100": ("#D55E00", "s", (0, (4, 2))),
     "rtx3090": ("#009E73", "^", (0, (1, 1))),
 }
-UPRIGHT_FROM = 12  # more steps than these in a panel: their values would touch
+UPRIGHT_FROM = 12  # more steps than these in a picture, whatever their panel: their values would touch
 INK, FAINT = "#222222", "#8A8A8A"
 CLOSER_FROM = 7  # in a ladder of one family: iterations from here on lie within a few points of FA2
 STYLE: Mapping[str, Any] = {
@@ -174,6 +174,7 @@ def _figure(picture: Picture) -> Figure:
     figure = Figure(figsize=(12.4, 5.6), facecolor="white")
     spans = [[n for n in names if first <= n < end] for first, end in pairwise((*firsts, max(names) + 1))]
     widths = [2.5 + len(numbers) for numbers in spans]
+    upright = len(names) > UPRIGHT_FROM
     panels = figure.subplots(1, len(spans), squeeze=False, gridspec_kw={"width_ratios": widths})[0]
     figure.subplots_adjust(left=0.052, right=0.868, top=0.822, bottom=0.212, wspace=0.46)
     figure.text(0.052, 0.945, "Steps of an attention forward kernel", fontsize=15, fontweight="bold")
@@ -181,10 +182,10 @@ def _figure(picture: Picture) -> Figure:
     for axes, numbers, (_, title) in zip(panels, spans, picture.panels, strict=True):
         levels = picture.levels if axes is panels[-1] else ()
         _panel(axes, series, names, numbers, title)
-        axes.set_ylim(*_limits(series, numbers, levels))
+        axes.set_ylim(*_limits(series, numbers, levels, upright=upright))
         for level in levels:
             axes.axhline(level.percent, color=INK, linewidth=0.9, linestyle=(0, (6, 3)), zorder=1.4)
-        _values(axes, series, numbers)
+        _values(axes, series, numbers, upright=upright)
         _end_labels(axes, series, numbers, levels)
     return figure
 
@@ -236,23 +237,24 @@ def _style(line: Series, index: int) -> tuple[str, str, Any]:
     return PUBLISHED_STYLES[line.key]
 
 
-def _limits(series: Sequence[Series], numbers: Sequence[int], levels: Sequence[Level]) -> tuple[float, float]:
+def _limits(
+    series: Sequence[Series], numbers: Sequence[int], levels: Sequence[Level], *, upright: bool
+) -> tuple[float, float]:
     """Multiples of 5 % around everything in a panel, FA2, intervals and value labels included; zero if it is near."""
     points = [point for line in series for point in line.points if point.iteration in numbers]
     across = [100.0, *(level.percent for level in levels)]
     low = min([*across, *(point.percent if point.low is None else point.low for point in points)])
     high = max([*across, *(point.percent if point.high is None else point.high for point in points)])
-    room = (high - low) * (0.16 if len(numbers) > UPRIGHT_FROM else 0.09)
+    room = (high - low) * (0.16 if upright else 0.09)
     return max(0.0, 5 * ((low - room / 2) // 5)), 5 * ((high + room) // 5 + 1)
 
 
-def _values(axes: Axes, series: Sequence[Series], numbers: Sequence[int]) -> None:
+def _values(axes: Axes, series: Sequence[Series], numbers: Sequence[int], *, upright: bool) -> None:
     """Writes the percentages of the first measured line above its points, upright where they stand close."""
     from matplotlib.patheffects import withStroke
 
     if not series or series[0].key is not None:
         return
-    upright = len(numbers) > UPRIGHT_FROM
     for point in series[0].points:
         if point.iteration not in numbers:
             continue
