@@ -22,7 +22,7 @@ GPU_KEYS = ", ".join(GPUS)
 ONE_CONFIG = f"{GPU_KEYS}, what `invoke list` prints, or a short form"
 CONFIGS = f"{GPU_KEYS}, prog (these three), prog-all, tune, all, a tile such as 64,64, or as in --config"
 NUMBER, NUMBERS = (f"{what}, 1 to {last_iteration()}" for what in ("iteration", "iterations"))
-METHODS = ("nvbench", "ncu", "torch", "warm")  # of a second opinion
+METHODS = ("nvbench", "ncu", "torch", "warm", "turns")  # of a second opinion
 _OFFENDING = re.compile(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'")
 
 

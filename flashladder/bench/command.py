@@ -232,7 +232,9 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add_all(parser)
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
-    parser.add_argument("--rounds", type=whole, help="of each other timer (default: 8 of nvbench, 24 of ncu, else 12)")
+    parser.add_argument(
+        "--rounds", type=whole, help="of each other timer (default: 8 of nvbench, 24 of ncu, 36 of turns, else 12)"
+    )
     parser.add_argument("--budget", type=seconds, default=0.0, help="start no group after this many seconds")
     options = parser.parse_args(argv)
     require_numbers(parser, options)

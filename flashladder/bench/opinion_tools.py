@@ -3,7 +3,7 @@
 Why: a timer that nobody checks is an opinion; two that share no code with ours are a measurement. NVBench times each
 launch alone with CUDA events and a cold L2; ncu reads the GPU's own duration, caches flushed, clocks left alone. Both
 run `flashladder.bench.opinion_program` in a process of its own. A tool that is missing or refused is one line, no
-failure. Torch's own timer and events without a flush are `flashladder.bench.doubt.timers`.
+failure. Timers of this process, torch's own among them, are `flashladder.bench.doubt.timers`.
 
 Used by `flashladder.bench.second_opinion`.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.bench.doubt.timers import ask_torch, ask_warm
+from flashladder.bench.doubt.timers import ask_torch, ask_turns, ask_warm
 from flashladder.bench.opinion_program import Rounds, command
 from flashladder.bench.references import BACKENDS
 from flashladder.errors import FlashladderError
@@ -33,7 +33,8 @@ from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, TENSOR
 from flashladder.results.samples import Method, Opinion, Timings
 
 SAMPLES = 12  # of one turn under NVBench
-ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24, "torch": 12, "warm": 12}  # ncu and torch: a sample a turn
+ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24, "torch": 12, "warm": 12, "turns": 36}
+"""In each of which every subject has a turn: one sample under ncu, torch and turns, several under the others."""
 SAMPLE_TIMES = "nv/json/bin:nv/cold/sample_times"
 METRICS = (DURATION, CYCLES, INSTRUCTIONS, TENSOR)
 FAMILIES = {"fa2": r"pytorch_flash::", "flash-attn": r"flash::", "cudnn": r"cudnn", "fa4": r"kernel_cutlass|flash_attn"}
@@ -206,5 +207,5 @@ def _opinion(method: Method, version: str, rounds: Rounds, timings: tuple[Timing
 
 
 ASK: Mapping[Method, Callable[[Sequence[Rounds], float], list[Opinion]]] = {
-    "nvbench": ask_nvbench, "ncu": ask_ncu, "torch": ask_torch, "warm": ask_warm,
+    "nvbench": ask_nvbench, "ncu": ask_ncu, "torch": ask_torch, "warm": ask_warm, "turns": ask_turns,
 }  # fmt: skip

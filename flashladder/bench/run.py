@@ -45,11 +45,16 @@ def prepare(dtype: str, shape: Shape, plan: Plan, device: str = "cuda", *, first
     return Prepared(dtype, shape, seeds, sets, expect(sets[0], dtype, choose_slices(shape, seeds[0], 2)))
 
 
+def flush_bytes(l2_bytes: int) -> int:
+    """Bytes of a buffer that replaces all that an L2 of `l2_bytes` holds when it is filled: at least twice as many."""
+    return max(FLUSH_BYTES, 2 * l2_bytes)
+
+
 def cuda_hardware(sample: Callable[[], Sample], l2_bytes: int) -> tuple[Hardware, int]:
     """CUDA events, and an L2 flush through a buffer of at least twice the L2; returns its size in bytes as well."""
     import torch
 
-    size = max(FLUSH_BYTES, 2 * l2_bytes)
+    size = flush_bytes(l2_bytes)
     buffer = torch.empty(size, dtype=torch.uint8, device="cuda")
 
     def event() -> torch.cuda.Event:

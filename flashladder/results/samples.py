@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from flashladder.ladder.config import Dtype
 
-Method = Literal["nvbench", "ncu", "torch", "warm"]  # of a second opinion
+Method = Literal["nvbench", "ncu", "torch", "warm", "turns"]  # of a second opinion
 
 
 class Strict(BaseModel):

@@ -101,8 +101,11 @@ CASES: list[tuple[list[str], str]] = [
     (["check", "7", "--dtype", "FP16"], "no such dtype: expected fp16 or bf16, found 'FP16'"),
     (["check", "7", "--backend", "Emulator"], "no such backend: expected gpu or emulator, found 'Emulator'"),
     (["bench", "7", "--dtype", "fp32"], "no such dtype"),
-    (["bench", "7", "--method", "ncu,nope"], "no such method: expected nvbench or ncu or torch or warm, found 'nope'"),
-    (["bench", "7", "--method", "ncu,"], "no such method: expected nvbench or ncu or torch or warm, found ''"),
+    (
+        ["bench", "7", "--method", "ncu,nope"],
+        "no such method: expected nvbench or ncu or torch or warm or turns, found 'nope'",
+    ),
+    (["bench", "7", "--method", "ncu,"], "no such method: expected nvbench or ncu or torch or warm or turns, found ''"),
     (["emulate", "1", "--dtype", "float"], "no such dtype"),
     (["emulate", "1", "--seq-len", "0"], "bad --seq-len: expected a whole number from 1 to 2147483647, found '0'"),
     (["emulate", "1", "--seq-len", "-64"], "found '-64'"),

@@ -1,9 +1,13 @@
-"""Two more timers of this process: torch's own benchmark, and events around launches whose caches nobody flushed.
+"""Three more timers of this process: torch's benchmark, events without a flush, and subjects in turn with each other.
 
 Why: whoever doubts a figure takes the timer that torch ships, `torch.utils.benchmark`: the host's clock around launches
 back to back, waited for at the end. And whoever doubts the flush of the paired timer wants none (``warm``): here the
 GPU sleeps before each launch instead, touching no memory, so that the host is ahead and the L2 holds what the launch
 before left. In every round each subject has its turn, as under the tools of `flashladder.bench.opinion_tools`.
+
+The paired timer has each subject in turn with FA2, so that two of them are compared through FA2's time beside each. On
+a card at its power limit that time depends on what runs beside it. Whoever wants none of that has all subjects in turn
+with each other, L2 flushed before each, in an order drawn anew for every round (``turns``): one clock for all.
 
 Launches back to back are as fast as the host queues them, which Python does in 20 to 120 us: `HOST` beside each of
 torch's samples is what queuing one took, and tells which were held up by it.
@@ -12,10 +16,12 @@ torch's samples is what queuing one took, and tells which were held up by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 import time
 from typing import Any
 
 from flashladder.bench.opinion_program import WARM_UPS, Rounds, first_tensors, load
+from flashladder.bench.run import flush_bytes
 from flashladder.bench.subject import Subject
 from flashladder.bench.timing import Event
 from flashladder.cases.inputs import Tensors
@@ -31,7 +37,9 @@ QUEUED = (
 HOST = "host_ns"  # to queue one launch
 HELD_UP = 0.9  # of a launch's time that the host takes to queue it: from here on it is the host's time, not the GPU's
 WARM_SAMPLES = 6  # of one turn
-SLEEP_CYCLES = 1_000_000  # of the GPU before each launch, 0.5 ms: longer than any subject's launch takes the host
+RUN_UP_S = 1.0  # of rounds before the first sample: until the clock is that of this company
+SLEEP_CYCLES = 1_000_000  # of the GPU before each launch, 0.5 ms: longer than a subject's second launch takes the host
+TURN_SLEEP_CYCLES = 4_000_000  # 2 ms, where another subject's launch was before: FA4's takes the host up to 1 ms then
 TRIES = 5  # of one launch, until the host was ahead
 
 Found = dict[str, list[tuple[int, float]]]
@@ -100,16 +108,9 @@ def ask_warm(cells: Sequence[Rounds], _: float) -> list[Opinion]:
     """
     import torch
 
-    def event() -> Event:
-        made: Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not annotate it
-        return made
-
-    def sleep() -> None:
-        torch.cuda._sleep(SLEEP_CYCLES)  # type: ignore[no-untyped-call]  # noqa: SLF001 - under no public name
-
     return [
         _opinion("warm", "event-free", f"events of torch {torch.__version__}", rounds, warm_rounds(
-            event, sleep, torch.cuda.synchronize, rounds, _subjects(rounds), first_tensors(rounds)
+            _event, _sleep, torch.cuda.synchronize, rounds, _subjects(rounds), first_tensors(rounds)
         ))
         for rounds in cells
     ]  # fmt: skip
@@ -137,6 +138,83 @@ def warm_rounds(
         launches[key]()
         found[key] += [(number, _sample(event, sleep, wait, key, launches[key])) for _ in range(WARM_SAMPLES)]
     return tuple(_timings(key, found[key], {}) for key in rounds.subjects)
+
+
+def ask_turns(cells: Sequence[Rounds], _: float) -> list[Opinion]:
+    """Events around single launches, L2 flushed before each, all subjects in turn with each other.
+
+    Raises:
+        FlashladderError: a subject is not installed here, or the host is too slow.
+    """
+    import torch
+
+    buffer = torch.empty(
+        flush_bytes(torch.cuda.get_device_properties(0).L2_cache_size), dtype=torch.uint8, device="cuda"
+    )
+
+    def prepare() -> None:
+        _sleep(TURN_SLEEP_CYCLES)
+        buffer.zero_()
+
+    version = f"events of torch {torch.__version__}"
+    return [
+        _opinion("turns", "event-free", version, rounds, turn_rounds(
+            _event, prepare, torch.cuda.synchronize, rounds, _subjects(rounds), first_tensors(rounds)
+        ))
+        for rounds in cells
+    ]  # fmt: skip
+
+
+def turn_rounds(
+    event: Callable[[], Event],
+    prepare: Callable[[], object],
+    wait: Callable[[], object],
+    rounds: Rounds,
+    subjects: Sequence[Subject],
+    tensors: Tensors,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Timings, ...]:
+    """One sample a turn, in each round in another order, the same in every run, after `RUN_UP_S` of such rounds.
+
+    Args:
+        event: makes an event.
+        prepare: queues what comes before each launch: a sleep of the GPU and a flush.
+        wait: until the GPU has done all that is queued.
+        rounds: how many.
+        subjects: in the order of `rounds.subjects`.
+        tensors: what they are launched on.
+        clock: seconds that only grow.
+
+    Raises:
+        FlashladderError: the GPU waited for the host before a launch `TRIES` times.
+    """
+    launches = {subject.key: _call(subject, tensors) for subject in subjects}
+    for _ in range(WARM_UPS):
+        for launch in launches.values():
+            launch()
+    begun = clock()
+    while clock() - begun < RUN_UP_S:
+        for key, launch in launches.items():
+            _sample(event, prepare, wait, key, launch)
+    found: Found = {key: [] for key in launches}
+    order = Random(rounds.shape.seq_len)  # noqa: S311 - no secret
+    for number in range(rounds.rounds):
+        for key in order.sample(rounds.subjects, len(rounds.subjects)):
+            found[key].append((number, _sample(event, prepare, wait, key, launches[key])))
+    return tuple(_timings(key, found[key], {}) for key in rounds.subjects)
+
+
+def _event() -> Event:
+    import torch
+
+    made: Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not annotate it
+    return made
+
+
+def _sleep(cycles: int = SLEEP_CYCLES) -> None:
+    import torch
+
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # noqa: SLF001 - under no public name
 
 
 def _sample(

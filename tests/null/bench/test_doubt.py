@@ -12,7 +12,7 @@ from torch.utils import benchmark
 
 from flashladder.bench.doubt import better, timers
 from flashladder.bench.doubt.better import PAIRED, advantages, render
-from flashladder.bench.doubt.timers import HOST, WARM_SAMPLES, held_up, torch_rounds, warm_rounds
+from flashladder.bench.doubt.timers import HOST, RUN_UP_S, WARM_SAMPLES, held_up, torch_rounds, turn_rounds, warm_rounds
 from flashladder.bench.opinion_program import WARM_UPS, Rounds
 from flashladder.bench.references import BACKENDS
 from flashladder.bench.second_opinion import problems, table
@@ -153,6 +153,59 @@ def test_without_a_flush_torchs_events_are_asked(tensors: Tensors, monkeypatch: 
     assert {round(us) for one in found.timings for us in one.us} == {1500}
 
 
+def test_in_turn_with_each_other_twice_the_l2_is_filled_before_each(
+    tensors: Tensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, asked = Sleeper(), list[int]()
+
+    def buffer(size: int, dtype: torch.dtype, device: str) -> SimpleNamespace:
+        assert (dtype, device) == (torch.uint8, "cuda")
+        asked.append(size)
+        return SimpleNamespace(zero_=gpu.flush)
+
+    monkeypatch.setattr(timers, "load", lambda key, dtype: gpu.subject(key, 1.5))
+    monkeypatch.setattr(timers, "first_tensors", lambda _: tensors)
+    monkeypatch.setattr(timers, "RUN_UP_S", 0.0)
+    monkeypatch.setattr(torch, "empty", buffer)
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: gpu.event())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.sleep(), raising=False)
+    of_300_mib = SimpleNamespace(L2_cache_size=300 << 20)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: of_300_mib, raising=False)
+    (found,) = timers.ask_turns([ROUNDS], 1.0)
+    assert (found.method, found.mode) == ("turns", "event-free")
+    assert {round(us) for one in found.timings for us in one.us} == {1500}
+    assert asked == [600 << 20]
+    assert gpu.log.count("flush") == sum(len(one.us) for one in found.timings)
+
+
+def test_subjects_in_turn_with_each_other_run_up_and_change_their_order(tensors: Tensors) -> None:
+    """Each round has each subject once, behind a flush; a second's run-up is no sample."""
+    gpu, rounds = Sleeper(), Rounds(("fa2", "cudnn", "fa4"), "fp16", TINY, 12)
+    took = {"fa2": 2.0, "cudnn": 1.0, "fa4": 1.5}
+
+    def prepare() -> None:
+        gpu.sleep()
+        gpu.flush()
+
+    ticks = iter([0.0, 0.4, 0.9, RUN_UP_S])
+    made = [gpu.subject(key, ms) for key, ms in took.items()]
+    found = turn_rounds(gpu.event, prepare, lambda: None, rounds, made, tensors, clock=lambda: next(ticks))
+    assert [one.subject for one in found] == list(took)
+    for one in found:
+        assert one.rounds == tuple(range(12))
+        assert one.us == pytest.approx((took[one.subject] * 1e3,) * 12)
+    launched = [line[:-1] for line in gpu.log if line[:-1] in took]
+    beginning, samples = launched[: WARM_UPS * 3 + 6], launched[WARM_UPS * 3 + 6 :]
+    assert beginning == [*took] * (WARM_UPS + 2)
+    orders = [tuple(samples[place : place + 3]) for place in range(0, len(samples), 3)]
+    assert {tuple(sorted(one)) for one in orders} == {tuple(sorted(took))}
+    assert len(orders) == 12
+    assert len(set(orders)) > 3, "the order is drawn anew"
+    assert gpu.log[WARM_UPS * 3 :: 3] == ["sleep"] * (len(samples) + 6)
+    assert gpu.log[WARM_UPS * 3 + 1 :: 3] == ["flush"] * (len(samples) + 6)
+
+
 def beside(speeds: dict[str, float], *, apart: bool = False) -> BenchResult:
     """The fixture's two kernels and libraries at these speeds of FA2's; each in blocks of its own where `apart`."""
     whole = group()
@@ -238,7 +291,7 @@ def test_a_round_without_the_library_is_refused() -> None:
         advantages(made)
 
 
-@pytest.mark.parametrize("method", ["torch", "warm"])
+@pytest.mark.parametrize("method", ["torch", "warm", "turns"])
 def test_opinions_of_these_timers_are_judged_like_others(method: str) -> None:
     made = judged(opinion(method))
     assert problems(made) == []
