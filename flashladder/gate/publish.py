@@ -17,6 +17,8 @@ from flashladder.arguments import Parser, result_file
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.gate import verify
+from flashladder.ladder.manifest import NAME as MANIFEST
+from flashladder.ladder.manifest import load_manifest
 from flashladder.paths import RESULTS
 from flashladder.results import machine
 from flashladder.results.cells import Sweep
@@ -27,7 +29,9 @@ from flashladder.results.schema import AnyResult, BenchResult, EmulatedSweepResu
 SOME = 3  # failures that a message names
 
 
-def publish(path: Path, name: str = "", *, results: Path = RESULTS, with_failures: bool = False) -> Path:
+def publish(
+    path: Path, name: str = "", *, results: Path = RESULTS, with_failures: bool = False, replace: bool = False
+) -> Path:
     """Writes the document at `path` to a machine's folder under `results` and seals that; returns the new file.
 
     Args:
@@ -35,10 +39,12 @@ def publish(path: Path, name: str = "", *, results: Path = RESULTS, with_failure
         name: of the folder (default: the key of the document's GPU, or ``cpu``).
         results: that holds the folders of machines.
         with_failures: publish it though cells failed.
+        replace: a file of that name that holds another document.
 
     Raises:
         CheckFailed: the document does not hold.
-        FlashladderError: it is of another kind, has failed cells, or another GPU's folder was named.
+        FlashladderError: it is of another kind, has failed cells, another GPU's folder was named, or a file of its name
+            holds another document.
     """
     result = load_result(path)
     if not isinstance(result, BenchResult | EmulatedSweepResult):
@@ -54,6 +60,11 @@ def publish(path: Path, name: str = "", *, results: Path = RESULTS, with_failure
         raise CheckFailed(f"not published: {found.details[0]}{more}", where=relative(path))
     out = folder / (path.name.removesuffix(".gz").removesuffix(".json") + ".json.gz")
     before = out.read_bytes() if out.is_file() else None
+    if before is not None and not replace and load_result(out) != result:
+        raise FlashladderError(
+            "a file of this name holds another document", where=relative(out), expected="the same run, or no such file",
+            found=f"{relative(path)} of another one", hint="rename it, or publish with --replace",
+        )  # fmt: skip
     write_result(out, result)
     try:
         machine.write(folder)
@@ -111,12 +122,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("packed", type=result_file, help="what the sweep packed (.json or .json.gz)")
     parser.add_argument("--machine", default="", help="folder under results/ (default: the document's GPU)")
     parser.add_argument("--with-failures", action="store_true", help="publish it though cells failed")
+    parser.add_argument("--replace", action="store_true", help="instead of a file of that name with another document")
     options = parser.parse_args(argv)
     with one_line_errors():
         if options.machine and not options.machine.isidentifier():
             raise FlashladderError("not a folder's name", expected="such as h200", found=repr(options.machine))
-        out = publish(options.packed, options.machine, with_failures=options.with_failures)
+        out = publish(options.packed, options.machine, with_failures=options.with_failures, replace=options.replace)
         print(f"published: {relative(out)}; {relative(out.parent / machine.NAME)} and the seal are of this state")
+        owed = out.parent / MANIFEST
+        if not owed.is_file() or out.name not in load_manifest(out.parent).files:
+            print(f"next: say in {relative(owed)} what it holds, and in README.md how it was made; then seal again")
     return 0
 
 

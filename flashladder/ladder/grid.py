@@ -255,7 +255,7 @@ def _selected(located: Located, i: int, description: str, file: GridFile) -> tup
         keys = [file.configs] if isinstance(file.configs, str) else file.configs
         configs = tuple(dict.fromkeys(one for key in keys for one in select_configs(iteration, key, file.dtypes)))
         for config in configs if file.gpu != "any" else ():
-            require_fit(file.gpu, config)
+            require_fit(file.gpu, config, family=iteration.family)
     except FlashladderError as error:
         raise FlashladderError(
             error.what, where=located.where(location), expected=error.expected, found=error.found, hint=error.hint

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from flashladder.ladder.config import Dtype, KernelConfig
 from flashladder.ladder.grid_schema import ReferenceName
@@ -23,7 +23,16 @@ NAME = "manifest.yaml"
 
 Count = Annotated[int, Field(ge=0)]
 Some = Annotated[int, Field(gt=0)]
-Lengths = Annotated[list[Some], Field(min_length=1)]
+
+
+def _each_once(lengths: list[int]) -> list[int]:
+    """The lengths, none of which is named twice."""
+    if len(set(lengths)) != len(lengths):
+        raise ValueError(f"expected each length once, found {lengths}")
+    return lengths
+
+
+Lengths = Annotated[list[Some], Field(min_length=1), AfterValidator(_each_once)]
 Dtypes = Annotated[list[Dtype], Field(min_length=1)]
 
 
@@ -72,7 +81,8 @@ class Timings(_Strict):
     """Paired timings: `of` is the ladder's own, `kernels` names others (variants, toolchains, finals) in full.
 
     `beside` is a file with the same kernels on another card, timed in the same way: their ratios agree within both
-    floors. `grid` is the one that a sweep answers.
+    floors. `other_card_than` is one that was timed on another card, whose ratios may be as far off as any other's.
+    `grid` is the one that a sweep answers.
     """
 
     holds: Literal["timings"]
@@ -90,6 +100,7 @@ class Timings(_Strict):
     seq_lens: Lengths
     grid: str | None = None
     beside: str | None = None
+    other_card_than: str | None = None
     apart: Apart | None = None
 
 

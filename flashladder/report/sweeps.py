@@ -18,6 +18,7 @@ from flashladder.report.data import other_runs
 from flashladder.report.tables import DASH, plain
 from flashladder.report.variants import tuning
 from flashladder.report.variants.pages import pages
+from flashladder.results.derive import by_cell, waited_for_host
 from flashladder.results.files import load_result
 from flashladder.results.schema import BenchResult, Kernel, Reference, Summary
 from flashladder.results.statistics import stated
@@ -27,6 +28,11 @@ CSV = (
     "a_a_floor_points", "kernel_us", "fa2_us", "tflops", "sm_clock_mhz", "dropped_share", "readmitted_share",
 )  # fmt: skip
 SHOWN = 90  # characters of a kernel's name; templates go on for lines
+HOST = "h"  # instead of a verdict
+HOSTS = (
+    f" `{HOST}`: the GPU waited for the host in most blocks, so that the cell tells how long it "
+    "takes to queue a launch; it counts in no mean, and as no library's speed."
+)
 LEGEND = (
     "`+` faster, `-` slower, `=` the same within the floor, `?` the interval, which includes the floor and what other "
     "files say about the same code, does not tell. TFLOP/s at S = "
@@ -64,15 +70,17 @@ def _is_sweep(path: Path) -> bool:
 def page(result: BenchResult) -> str:
     """A machine's sweep: one table per dtype, references below the kernels, provenance."""
     parts = [f"# {plain(result.gpu.name)}, measured by a sweep", _where(result)]
+    hosts = {cell for cell, timed in by_cell(result.groups).items() if waited_for_host(timed)}
     for dtype in dict.fromkeys(summary.dtype for summary in result.summaries):
         own = [summary for summary in result.summaries if summary.dtype == dtype]
+        late = [one for one in own if (one.kernel, one.dtype, one.shape) in hosts]
         parts += [
             f"## {dtype}, percent of FA2's speed; A/A floor {result.floors_pct[dtype]:.2f} points",
-            _table(own, result),
-            _over_libraries(own, result),
+            _table(own, result, late),
+            _over_libraries(own, result, late),
         ]
     parts += [
-        LEGEND,
+        LEGEND + (HOSTS if hosts else ""),
         _references(result),
         _failures(result),
     ]
@@ -90,32 +98,37 @@ def _where(result: BenchResult) -> str:
     )
 
 
-def _table(own: list[Summary], result: BenchResult) -> str:
+def _table(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:
     lengths = sorted({summary.shape.seq_len for summary in own})
     means = {(mean.kernel, mean.dtype): mean.pct for mean in result.means}
     header = ("#", "configuration", *(f"S = {length}" for length in lengths), "harmonic mean", "TFLOP/s")
     lines = []
     for key in dict.fromkeys(summary.kernel for summary in own):
         found = {summary.shape.seq_len: summary for summary in own if summary.kernel == key}
-        head = found.get(HEADLINE_LENGTH)
+        waited = {summary.shape.seq_len for summary in late if summary.kernel == key}
+        head = None if HEADLINE_LENGTH in waited else found.get(HEADLINE_LENGTH)
+        mean = None if waited else means.get((key, own[0].dtype))
         lines.append(
             (
                 *named(key, result.kernels),
-                *(f"{found[n].pct:.1f} {MARKS[found[n].verdict]}" if n in found else DASH for n in lengths),
-                f"{means[key, own[0].dtype]:.1f}" if (key, own[0].dtype) in means else DASH,
+                *(
+                    f"{found[n].pct:.1f} {HOST if n in waited else MARKS[found[n].verdict]}" if n in found else DASH
+                    for n in lengths
+                ),
+                DASH if mean is None else f"{mean:.1f}",
                 f"{head.tflops:.1f}" if head else DASH,
             )
         )
     return markdown(header, lines)
 
 
-def _over_libraries(own: list[Summary], result: BenchResult) -> str:
+def _over_libraries(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:
     """How many times as fast as the fastest library each kernel is, per length; empty without a library.
 
-    Both were timed in turn with FA2, whose share cancels out.
+    Both were timed in turn with FA2, whose share cancels out. Cells that tell the host's time are left out, and named.
     """
     best: dict[int, Summary] = {}
-    for one in own:
+    for one in (one for one in own if one not in late):
         if one.kernel in result.references and one.pct > getattr(best.get(one.shape.seq_len), "pct", 0.0):
             best[one.shape.seq_len] = one
     kernels = dict.fromkeys(one.kernel for one in own if one.kernel in result.kernels)
@@ -124,13 +137,19 @@ def _over_libraries(own: list[Summary], result: BenchResult) -> str:
     lengths = sorted({one.shape.seq_len for one in own})
     lines = []
     for key in kernels:
-        found = {one.shape.seq_len: one.pct for one in own if one.kernel == key}
+        found = {one.shape.seq_len: one.pct for one in own if one.kernel == key and one not in late}
         times = [f"{found[n] / best[n].pct:.3f}" if n in found and n in best else DASH for n in lengths]
         lines.append((*named(key, result.kernels), *times))
-    lines.append(("fastest", DASH, *(best[n].kernel if n in best else DASH for n in lengths)))
-    return "Times as fast as the fastest library:\n\n" + markdown(
-        ("#", "configuration", *(f"S = {length}" for length in lengths)), lines
+    unknown = {
+        n: [one.kernel for one in late if one.shape.seq_len == n and one.kernel in result.references] for n in lengths
+    }
+    among = (
+        " but for ".join(filter(None, (best[n].kernel, " and ".join(unknown[n])))) if n in best else DASH
+        for n in lengths
     )
+    lines.append(("fastest", DASH, *among))
+    told = "Times as fast as the fastest library, each beside FA2 in turn, whose time differs from cell to cell:\n\n"
+    return told + markdown(("#", "configuration", *(f"S = {length}" for length in lengths)), lines)
 
 
 def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:

@@ -140,6 +140,15 @@ def _summary(cell: Cell, parts: Sequence[tuple[Group, Series]], floor: float, mi
     )
 
 
+def waited_for_host(parts: Sequence[tuple[Group, Series]]) -> bool:
+    """Whether the GPU waited for the host before launches of most blocks that count of a cell.
+
+    Its times then tell how long the host took to queue a launch; nobody can take that out of them.
+    """
+    counted = [block for group, _ in parts for block in group.blocks if block.dropped is None]
+    return 2 * sum(bool(block.late) for block in counted) > len(counted)
+
+
 def _readmitted(block: Block) -> bool:
     """Whether a block counts although the power-cap bit changed during it or launches came late (`timing.settle`)."""
     return block.dropped is None and disturbed(block) is not None

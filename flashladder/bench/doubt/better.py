@@ -3,8 +3,9 @@
 Why: everything is paired with FA2, which is not the fastest that one can install. Who is the better one is decided in
 each cell and by each timer anew. Of the paired timer a ratio is that of two pairs of one block, FA2's time in both
 taken out; their median, and a 95 % bootstrap interval over blocks; where a sweep timed kernel and library in blocks of
-their own, that of both medians. Of another tool: each sample against the library's median in the same round, and the
-interval over rounds.
+their own, that of both medians. So it is not the ratio of the microseconds beside it, which were taken beside other
+launches of FA2, at the clock of that company. Of another tool: each sample against the library's median in the same
+round, and the interval over rounds.
 
 Run:
     python -m flashladder.bench.doubt.better results/h200/hopper.json.gz    # or of second opinions
@@ -22,7 +23,7 @@ import numpy as np
 from flashladder.bench.doubt.timers import held_up
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.results.derive import by_cell
+from flashladder.results.derive import by_cell, waited_for_host
 from flashladder.results.files import load_result
 from flashladder.results.samples import Group, Opinion, Series, Shape, Timings
 from flashladder.results.schema import BenchResult, SecondOpinionResult
@@ -79,7 +80,8 @@ def advantages(result: BenchResult | SecondOpinionResult, among: Sequence[str] =
 
 
 def _paired(result: BenchResult, among: Sequence[str]) -> Iterator[Advantage]:
-    cells = {cell: _pairs(parts) for cell, parts in by_cell(result.groups).items()}
+    timed = by_cell(result.groups)
+    cells = {cell: _pairs(parts) for cell, parts in timed.items()}
     for (kernel, dtype, shape), own in cells.items():
         libraries = {name: theirs for name in among if (theirs := cells.get((name, dtype, shape)))}
         if kernel not in result.kernels or not own or not libraries:
@@ -91,6 +93,7 @@ def _paired(result: BenchResult, among: Sequence[str]) -> Iterator[Advantage]:
             PAIRED, kernel, dtype, shape, over, tuple(libraries),
             percent(found.median), percent(found.low), percent(found.high),
             _median_us(own), _median_us(libraries[over]), found.n,
+            tuple(name for name in (kernel, over) if waited_for_host(timed[name, dtype, shape])),
         )  # fmt: skip
 
 

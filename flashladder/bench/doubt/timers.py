@@ -38,9 +38,9 @@ HOST = "host_ns"  # to queue one launch
 HELD_UP = 0.9  # of a launch's time that the host takes to queue it: from here on it is the host's time, not the GPU's
 WARM_SAMPLES = 6  # of one turn
 RUN_UP_S = 1.0  # of rounds before the first sample: until the clock is that of this company
-SLEEP_CYCLES = 1_000_000  # of the GPU before each launch, 0.5 ms: longer than a subject's second launch takes the host
+SLEEP_CYCLES = 1_000_000  # of the GPU before each launch, 0.5 ms: longer than most launches take the host
 TURN_SLEEP_CYCLES = 4_000_000  # 2 ms, where another subject's launch was before: FA4's takes the host up to 1 ms then
-TRIES = 5  # of one launch, until the host was ahead
+TRIES = 5  # of one launch, until the host was ahead: the GPU sleeps twice as long before each further one
 
 Found = dict[str, list[tuple[int, float]]]
 
@@ -118,7 +118,7 @@ def ask_warm(cells: Sequence[Rounds], _: float) -> list[Opinion]:
 
 def warm_rounds(
     event: Callable[[], Event],
-    sleep: Callable[[], object],
+    sleep: Callable[[int], object],
     wait: Callable[[], object],
     rounds: Rounds,
     subjects: Sequence[Subject],
@@ -152,8 +152,8 @@ def ask_turns(cells: Sequence[Rounds], _: float) -> list[Opinion]:
         flush_bytes(torch.cuda.get_device_properties(0).L2_cache_size), dtype=torch.uint8, device="cuda"
     )
 
-    def prepare() -> None:
-        _sleep(TURN_SLEEP_CYCLES)
+    def prepare(longer: int) -> None:
+        _sleep(longer, TURN_SLEEP_CYCLES)
         buffer.zero_()
 
     version = f"events of torch {torch.__version__}"
@@ -167,7 +167,7 @@ def ask_turns(cells: Sequence[Rounds], _: float) -> list[Opinion]:
 
 def turn_rounds(
     event: Callable[[], Event],
-    prepare: Callable[[], object],
+    prepare: Callable[[int], object],
     wait: Callable[[], object],
     rounds: Rounds,
     subjects: Sequence[Subject],
@@ -178,7 +178,7 @@ def turn_rounds(
 
     Args:
         event: makes an event.
-        prepare: queues what comes before each launch: a sleep of the GPU and a flush.
+        prepare: queues what comes before each launch: a sleep of the GPU, so many times as long as first, and a flush.
         wait: until the GPU has done all that is queued.
         rounds: how many.
         subjects: in the order of `rounds.subjects`.
@@ -211,23 +211,23 @@ def _event() -> Event:
     return made
 
 
-def _sleep(cycles: int = SLEEP_CYCLES) -> None:
+def _sleep(longer: int, cycles: int = SLEEP_CYCLES) -> None:
     import torch
 
-    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # noqa: SLF001 - under no public name
+    torch.cuda._sleep(longer * cycles)  # type: ignore[no-untyped-call]  # noqa: SLF001 - under no public name
 
 
 def _sample(
     event: Callable[[], Event],
-    sleep: Callable[[], object],
+    sleep: Callable[[int], object],
     wait: Callable[[], object],
     key: str,
     launch: Callable[[], object],
 ) -> float:
     """Microseconds of one launch."""
-    for _ in range(TRIES):
+    for tried in range(TRIES):
         start, end = event(), event()
-        sleep()
+        sleep(2**tried)
         start.record()
         launch()
         end.record()

@@ -40,10 +40,10 @@ def folder_problems(folder: Path) -> Found:
         if isinstance(result := load_result(path), Result):
             documents[path.name] = result
         held_samples.append(copies.cells(path))  # while the document is at hand
-    lines = [*_alike(documents), *_references(documents), *_on_the_chip(folder, documents)]
+    held = timings(folder)
+    lines = [*_alike(documents, held), *_references(documents), *_on_the_chip(folder, documents)]
     timed = {name: one for name, one in documents.items() if isinstance(one, BenchResult)}
     timed |= {name: one.paired for name, one in documents.items() if isinstance(one, SecondOpinionResult)}
-    held = timings(folder)
     beside = {name: one.beside for name, one in held.items() if one.beside}
     lines += repeats.disagreements(timed, beside, {name: one.apart.cells for name, one in held.items() if one.apart})
     copied = copies.problems(held_samples)
@@ -57,7 +57,7 @@ def timings(folder: Path) -> dict[str, Timings]:
     return {name: one for name, one in load_manifest(folder).files.items() if isinstance(one, Timings)}
 
 
-def _alike(documents: Mapping[str, Result]) -> Iterator[str]:
+def _alike(documents: Mapping[str, Result], held: Mapping[str, Timings]) -> Iterator[str]:
     """Cards of the same model are built alike; one card is in one host under one driver on a day."""
     first: dict[object, tuple[str, Gpu]] = {}
     for name, one in documents.items():
@@ -76,13 +76,15 @@ def _alike(documents: Mapping[str, Result]) -> Iterator[str]:
                 if theirs[field] != found:
                     told = f"expected {theirs[field]}, as in {where} on the same card and day, found {found}"
                     yield f"{name}: {field}: {told}"
-    for name, other in _beside_of(documents):
+    for name, other in _beside_of(documents, held):
         if documents[name].gpu.uuid == documents[other].gpu.uuid:
             yield f"{name}: gpu.uuid: expected another card than that of {other}"
 
 
-def _beside_of(documents: Mapping[str, Result]) -> Iterator[tuple[str, str]]:
-    """Files whose names say that they are of a second card, each with the ladder's own."""
+def _beside_of(documents: Mapping[str, Result], held: Mapping[str, Timings]) -> Iterator[tuple[str, str]]:
+    """Files whose names say that they are of a second card, each with the ladder's own; others by the manifest."""
+    told = ((name, one.other_card_than) for name, one in held.items())
+    yield from ((name, other) for name, other in told if other and {name, other} <= documents.keys())
     own = [name for name in documents if name.startswith("bench")]
     yield from ((name, other) for name in documents if name.startswith("second_card") for other in own)
 

@@ -100,7 +100,9 @@ def cells(result: BenchResult, spec: Timings) -> Iterator[str]:
         (series.kernel, group.dtype, group.shape) for group in result.groups for series in group.series if series.pairs
     )
     by_length = asked(spec)
-    yield from (f"S={n}: the grid {spec.grid} has no such length" for n, shapes in by_length.items() if not shapes)
+    known = ", ".join(map(str, lengths(spec.grid)))
+    no_such = f"the grid {spec.grid} has no such length: expected one of {known}"
+    yield from (f"S={n}: {no_such}" for n, shapes in by_length.items() if not shapes)
     series, shapes = wanted(spec), [shape for found in by_length.values() for shape in found]
     due = {(name, dtype, shape) for name, dtype in series for shape in shapes}
     for shape in shapes:

@@ -190,7 +190,9 @@ def test_cells_of_a_sweep_are_asked_at_the_shapes_of_its_grid() -> None:
 def test_a_length_that_the_grid_lacks_is_a_problem_of_its_own() -> None:
     spec = held("fewtiles.json.gz")
     more = spec.model_copy(update={"seq_lens": [512, *spec.seq_lens]})
-    assert list(timings.cells(FEWTILES, more)) == ["S=512: the grid fewtiles has no such length"]
+    assert list(timings.cells(FEWTILES, more)) == [
+        "S=512: the grid fewtiles has no such length: expected one of 1024, 2048, 4096, 8192, 16384"
+    ]
 
 
 def test_a_length_of_the_grid_that_the_manifest_leaves_out_is_told_of() -> None:
@@ -297,3 +299,20 @@ def test_errors_of_a_family_are_owed_for_all_its_later_steps() -> None:
     assert lines(steps, 57) == ["accuracy: expected at least 63 inputs, found 57"]
     assert lines([16, 17, 18, 19], 57) == ["accuracy: expected at least 63 inputs, found 57"]
     assert lines([16, 17, 18, 19], 63) == []
+
+
+def test_a_file_of_another_card_is_of_another_card(tmp_path: Path) -> None:
+    """The first file once more under the second one's name agrees with itself in every sample."""
+    names = ("persistent.json.gz", "persistent_second.json.gz", "manifest.yaml")
+    for name in names:
+        (tmp_path / name).write_bytes((RESULTS / "h100" / name).read_bytes())
+    told = "persistent_second.json.gz: gpu.uuid: expected another card than that of persistent.json.gz"
+    assert not any(told in line for line in cross.folder_problems(tmp_path).problems)
+    (tmp_path / names[1]).write_bytes((tmp_path / names[0]).read_bytes())
+    assert sum(told in line for line in cross.folder_problems(tmp_path).problems) == 1
+
+
+def test_a_length_is_named_once() -> None:
+    facts = held("fewtiles.json.gz").model_dump(exclude_none=True)
+    with pytest.raises(ValueError, match=r"expected each length once, found \[1024, 1024\]"):
+        Timings.model_validate({**facts, "seq_lens": [1024, 1024]})

@@ -68,6 +68,23 @@ def test_a_sweep_is_copied_described_and_sealed(root: Path) -> None:
     assert files(root) == before
 
 
+def test_another_run_takes_the_place_of_a_file_only_where_that_is_said(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = publish.publish(packed(root, made.swept()), results=root)
+    before = files(root)
+    other = made.swept()
+    moved = [one.model_copy(update={"started_utc": "2026-01-02T00:00:00+00:00"}) for one in other.processes]
+    source = write_result(root / "other" / "h200.json.gz", other.model_copy(update={"processes": tuple(moved)}))
+    with pytest.raises(FlashladderError, match="a file of this name holds another document") as caught:
+        publish.publish(source, results=root)
+    assert "publish with --replace" in str(caught.value)
+    assert {name: data for name, data in files(root).items() if not name.startswith("other/")} == before
+    assert publish.publish(source, results=root, replace=True) == out
+    assert out.read_bytes() == source.read_bytes()
+    assert capsys.readouterr().out == ""
+
+
 def test_a_grid_of_the_cpu_gets_a_folder_of_its_own(root: Path) -> None:
     source = write_result(root / "live" / "cpu.json.gz", made.emulated())
     out = publish.publish(source, results=root)
@@ -141,7 +158,7 @@ def test_a_seal_that_cannot_be_written_leaves_what_was_there(root: Path, monkeyp
     monkeypatch.setattr(machine, "write", full)
     for name in (made.NAME, "fresh"):
         with pytest.raises(FlashladderError, match="No space left"):
-            publish.publish(source, name, results=root)
+            publish.publish(source, name, results=root, replace=True)
     assert files(root) == before
     assert (root / made.NAME / "h200.json.gz").read_bytes() == first
 
@@ -151,14 +168,19 @@ def test_the_command_prints_what_it_wrote(
 ) -> None:
     asked: list[object] = []
 
-    def publish_it(path: Path, name: str, *, with_failures: bool) -> Path:
-        asked.append((path, name, with_failures))
+    def publish_it(path: Path, name: str, *, with_failures: bool, replace: bool) -> Path:
+        asked.append((path, name, with_failures, replace))
         return root / "h200" / path.name
 
     monkeypatch.setattr(publish, "publish", publish_it)
     assert publish.main(["h200.json.gz", "--machine", "h200", "--with-failures"]) == 0
-    assert asked == [(Path("h200.json.gz"), "h200", True)]
-    assert "published: " in capsys.readouterr().out
+    assert asked == [(Path("h200.json.gz"), "h200", True, False)]
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("published: ")
+    assert told[1].startswith("next: say in ")
+    assert publish.main(["h200.json.gz", "--replace"]) == 0
+    assert asked[1:] == [(Path("h200.json.gz"), "", False, True)]
+    capsys.readouterr()
     for words in (["h200.csv"], ["h200.json", "--machine", "../h200"], []):
         with pytest.raises(SystemExit) as caught:
             publish.main(words)

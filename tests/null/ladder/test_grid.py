@@ -9,7 +9,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.grid import grid_names, load_grid
+from flashladder.ladder.grid import grid_names, load_grid, runnable
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import GPUS
 
@@ -161,6 +161,17 @@ def test_a_configuration_of_a_grid_fits_the_grids_gpu(tmp_path: Path) -> None:
         f"{tmp_path / 'large.yaml'}:5: the configuration is too large for rtx3090: expected at most 101376 bytes of "
         "shared memory per CTA, as RTX 3090 has, found 131072"
     )
+
+
+def test_a_step_that_the_grids_gpu_cannot_run_need_not_fit_it(tmp_path: Path) -> None:
+    """It is left out, with a line, where the grid is swept."""
+    text = GRID.replace('  - "16 - swizzle"\n', "  - 28\n").replace("any", "a100").replace("prog", "a100")
+    (tmp_path / "both.yaml").write_text(text, encoding="utf-8")
+    grid = load_grid("both", tmp_path)
+    assert {cell.iteration.number for cell in grid.cells} >= {28}
+    assert {cell.iteration.number for cell in runnable(grid, "sm_80").cells} == {
+        cell.iteration.number for cell in grid.cells
+    } - {28}
 
 
 def test_a_grid_that_nobody_reads(tmp_path: Path) -> None:

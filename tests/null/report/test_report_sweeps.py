@@ -15,7 +15,7 @@ from flashladder.paths import RESULTS
 from flashladder.report import sweeps as report_sweeps
 from flashladder.results.files import load_as, write_result
 from flashladder.results.origin import Reference
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import BenchResult, Group
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
@@ -141,7 +141,7 @@ def test_kernels_stand_beside_the_fastest_library_of_each_length() -> None:
     own = [one for one in result.summaries if one.dtype == "fp16"]
     lines = [
         [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in report_sweeps._over_libraries(own, result).splitlines()
+        for line in report_sweeps._over_libraries(own, result, []).splitlines()
     ]
     lengths = sorted({one.shape.seq_len for one in own})
     last = next(line for line in lines if line[:1] == ["24"])
@@ -150,4 +150,34 @@ def test_kernels_stand_beside_the_fastest_library_of_each_length() -> None:
         pct = {one.kernel.partition(" ")[0]: one.pct for one in own if one.shape.seq_len == length}
         assert name == max(result.references, key=lambda one: pct[one])
         assert times == f"{pct['24'] / pct[name]:.3f}"
-    assert report_sweeps._over_libraries([one for one in own if one.kernel not in result.references], result) == ""
+    assert report_sweeps._over_libraries([one for one in own if one.kernel not in result.references], result, []) == ""
+
+
+def test_a_librarys_cell_of_host_time_is_no_speed() -> None:
+    """In most blocks the GPU waited for the host: told in the cell, in no mean, and not the fastest."""
+    result = load_as(RESULTS / "h200" / "hopper.json.gz", BenchResult)
+
+    def late(group: Group) -> Group:
+        own = group.series[0].kernel == "fa4" and (group.dtype, group.shape.seq_len) == ("fp16", 4096)
+        blocks = tuple(one.model_copy(update={"late": int(own and one.index != 0)}) for one in group.blocks)
+        return group.model_copy(update={"blocks": blocks})
+
+    before, text = (
+        report_sweeps.page(result),
+        report_sweeps.page(result.model_copy(update={"groups": tuple(map(late, result.groups))})),
+    )
+    assert "the GPU waited for the host" not in before
+    assert "`h`: the GPU waited for the host in most blocks" in text
+
+    def row(page: str, name: str, place: int) -> list[str]:
+        lines = [line for line in page.splitlines() if line.startswith(f"| {name} ")]
+        return [cell.strip() for cell in lines[place].strip("|").split("|")]
+
+    was, found = row(before, "fa4", 0), row(text, "fa4", 0)
+    assert found[:5] + found[6:8] == was[:5] + was[6:8]
+    assert found[5] == was[5].replace("+", "h")
+    assert found[8:] == ["–", "–"], "neither a mean nor TFLOP/s"
+    assert row(text, "fa4", 1) == row(before, "fa4", 1), "bf16"
+    assert row(before, "fastest", 0)[5] == "fa4"
+    assert row(text, "fastest", 0)[5] == "cudnn but for fa4"
+    assert row(text, "fastest", 0)[2:5] == row(before, "fastest", 0)[2:5]
