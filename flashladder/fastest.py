@@ -1,7 +1,7 @@
 """Which step `flashladder.forward` takes when nobody names one: on each measured GPU the fastest of each length.
 
-Why: the last step is not the fastest everywhere; on an H200 rows of up to 1,024 positions are a few percent faster with
-the one before. ``configs/fastest.json`` is written by ``invoke report`` from the sweep that goes farthest up the ladder
+Why: the last step is not the fastest everywhere; where tiles are many, 26 and 27 are faster than 28, and 26 than 27 in
+short rows. ``configs/fastest.json`` is written by ``invoke report`` from the sweep that goes farthest up the ladder
 on each GPU (`flashladder.report.anchors.fastest_of`) and held to it by the gate; nobody edits it.
 
 Try: ``python -c "from flashladder.fastest import choices; print(choices('NVIDIA H200', 'sm_90'))"``.
