@@ -24,12 +24,12 @@ struct Slots {
     Weights other;                             // the other one
     typename Cta::Scheduler work;              // the tile that O belongs to
     typename Cta::VRing::Place v_before = {};  // of the product before the last one
-    int block = 0;                             // of the tile, in the order of visits
-    int done = 0;                              // slots
+    int block = 0;                             // of the tile's that this CTA visits, in the order of visits
+    int done = 0;                              // slots; numbers, as flags take 35 instructions more (decision 027)
     float limit[2];                            // of the weights of each row under the maximum in use
-    int late = 0;                              // 1: O of this warp is still under the maximum before that
+    int late = 0;                              // 1: O of this warp is still under the maximum before the one in use
     float factor[2];                           // of each row, which brings it to the one in use
-    int all;                                   // slots that there are
+    int all;                                   // slots that there are: of one tile where CTAs share tiles
     int unsure;  // blocks behind the first that follow: a few keys, or a few blocks, tell too little of a row
 
     __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
@@ -62,7 +62,7 @@ struct Slots {
         me.pass_turn();
         ptx::wgmma_wait<0>();
         group.take_s();
-        float grown[2];
+        float grown[2];  // of an m that had no value yet: nobody asks
         follow<true>(true, grown);
         begin_tile();
         Sums sums;
@@ -115,7 +115,8 @@ struct Slots {
     // Whether rows agree on their maximum whatever it is.
     __device__ __forceinline__ bool must_follow() const { return block <= unsure; }
 
-    // Rows of a block that opens a tile: of the CTA's first, or of a later one, which is whose blocks are all its own.
+    // Rows of a block that opens a tile. The CTA's first may be any block of one that others share; a later one is the
+    // last of a tile of its own.
     template <bool first>
     __device__ __forceinline__ int opening_rows() const {
         return first ? cta.ragged_rows() : cta.last_rows();

@@ -16,7 +16,7 @@ constexpr float kLog2E = 1.44269504088896340736f;
 
 template <int m_tiles>
 struct RowStats {
-    float m[m_tiles][2];  // running row maximum of S: scaled in `exp`, as mma left it in the others
+    float m[m_tiles][2];  // running row maximum of S: scaled in `exp` and the stale ones, as mma left it in the others
     float l[m_tiles][2];  // running sum of the exponentials over this lane's columns
 
     __device__ __forceinline__ void clear() {

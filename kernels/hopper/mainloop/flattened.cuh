@@ -7,9 +7,9 @@
 // warpgroup are under way.
 //
 // Which rows have to follow their maximum differs from warp to warp, and a wait for products is the whole warpgroup's
-// or nobody's. So a warp that follows weighs the block again and goes on at once, and its O is brought to the new
-// maximum in the next slot, between the two products: there the four warps tell each other, under the S just issued,
-// whether one of them has to wait.
+// or nobody's. So a warp that follows weighs the block, a second time where it had not known before, and goes on at
+// once, and its O is brought to the new maximum in the next slot, between the two products: there the four warps tell
+// each other, under the S just issued, whether one of them has to wait.
 //
 // The loop has two slots, for the two directions of the buffers; a tile may begin in either. On the path that most
 // rounds take all exponentials, sums and conversions stand under products (`invoke sass 26 --order`).
@@ -26,6 +26,7 @@ struct Flattened {
                                                 typename Slots::Weights &now) {
         auto &group = slots.group;
         slots.settle();
+        // A CTA that has a part of a tile's blocks has one tile, and so fewer blocks than opens another one.
         const bool opens = ++slots.block == slots.cta.args.n_kv_blocks;
         auto q = group.q;  // O of the tile before leaves through its own
         if (opens) {
@@ -77,7 +78,7 @@ struct Flattened {
 #pragma unroll 1
         while (slots.done < slots.all) {
             slot(slots, slots.group.p, slots.other);
-            if (slots.done == slots.all) {  // an even number of blocks: the last weights are in the other buffer
+            if (slots.done == slots.all) {  // an even number of blocks: the last weights, which no product reads yet
                 ptx::wgmma_wait<0>();
 #pragma unroll
                 for (int i = 0; i < Cta::G::B_c / 4; ++i) {

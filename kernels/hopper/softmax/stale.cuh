@@ -3,15 +3,16 @@
 // As iteration 17, but the other way round: weights 2^(c S - m) are taken under the m in use at once, and nobody looks
 // for a maximum. Their sums, which l needs anyway, tell enough: no weight is above the sum that it is part of. A lane
 // sums each of its two rows in two parts, half of the block's keys each: one sum of all keys is above the limit in
-// every other block of rows of 512 keys, though hardly a weight is. Where a sum is above its row's limit, the lane
-// looks for its largest score, and the warp votes; where a weight is above the limit, too, the rows agree on their true
+// every other block of rows of 512 keys, though hardly a weight is. Where a sum of any lane is above its row's limit,
+// all 32 look for their largest scores; where a weight of any is above the limit, too, the rows agree on their true
 // maximum, and the block is weighed again; l is brought to it, O when no product adds to it any more. S stays as the
 // product left it until the next one.
 //
-// How large a weight may grow is decided once a tile, from its first block. The largest weight of a row is exactly 1
-// under its true maximum and rounded to 16 bits under a stale one, which shows where it is a good part of the row's
-// sum. So a weight that would be more than 2.5 / sqrt(seq_len) of what the sum will be is followed (l of the
-// first block says how much that is), and none grows beyond 256: those of 16 bits would not hold it.
+// How large a weight may grow is decided from a tile's first blocks, which follow their maximum anyway (Slots). The
+// largest weight of a row is exactly 1 under its true maximum and rounded to 16 bits under a stale one, which shows
+// where it is a good part of the row's sum. So a weight that would be more than 2.5 / sqrt(seq_len) of what the sum
+// will be is followed (l of the blocks so far says how much that is), and none grows beyond 256, far below the 65504
+// that fp16 holds.
 #pragma once
 
 #include "ampere/softmax/rows.cuh"
