@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 import shlex
 
@@ -76,7 +77,10 @@ class Errors:
 
 @dataclass(frozen=True)
 class Emulation:
-    """One forward pass on the CPU: what ran, and what it showed; `hazards` is None when nobody looked for them."""
+    """One forward pass on the CPU: what ran, and what it showed; `hazards` is None when nobody looked for them.
+
+    `sharing`: CTAs of a cluster, which compute a tile together.
+    """
 
     iteration: Iteration
     config: KernelConfig
@@ -85,6 +89,7 @@ class Emulation:
     errors: Errors
     counters: emulator.Counters
     hazards: emulator.Hazards | None = None
+    sharing: int = 1
 
     @property
     def passed(self) -> bool:
@@ -127,7 +132,8 @@ def emulate(
     """
     require_fits(iteration, config, shape)
     q, k, v, out = make_tensors(iteration, config, shape, seed)
-    if multiprocessors is not None and not iteration.family.launch(config, (q, k, v, out), 1).resident:
+    launch = iteration.family.launch(config, (q, k, v, out), multiprocessors or MULTIPROCESSORS)
+    if multiprocessors is not None and not launch.resident:
         expected = "a kernel whose CTAs compute tile after tile"
         raise FlashladderError("--multiprocessors", expected=expected, found=f"iteration {iteration.description}")
     counters = emulator.Counters()
@@ -154,7 +160,7 @@ def emulate(
     races = emulator.Hazards() if hazards else None
     if races is not None:
         run(races, "look for races")
-    return Emulation(iteration, config, shape, result, errors, counters, races)
+    return Emulation(iteration, config, shape, result, errors, counters, races, prod(launch.cluster))
 
 
 def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> None:

@@ -125,7 +125,8 @@ def _head(found: Emulation) -> str:
     config, shape, iteration = found.config, found.shape, found.iteration
     size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
     warps, shared = config.n_threads // 32, config.smem_bytes >> 10
-    ctas = f"{ctas_of(found.result)} of {warps} warps, {shared} KiB of shared memory each"
+    sharing = f", {found.sharing} to a tile" if found.sharing > 1 else ""
+    ctas = f"{ctas_of(found.result)} of {warps} warps{sharing}, {shared} KiB of shared memory each"
     title = f"iteration {iteration.description}: {iteration.title}"
     return "\n".join((title, config.short_form(), f"{size}: {ctas}", relative(ptx_for(iteration, config).ptx)))
 

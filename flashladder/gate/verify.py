@@ -27,6 +27,7 @@ from flashladder.gate import verify_document
 from flashladder.gate.evidence import cross, manifest, rerun
 from flashladder.gate.verify_sweep import grid_note
 from flashladder.ladder.manifest import NAME as MANIFEST
+from flashladder.ladder.manifest import load_manifest
 from flashladder.paths import RESULTS
 from flashladder.results import machine, signature
 from flashladder.results.derive import problems
@@ -110,11 +111,23 @@ def _of_folder(folder: Path, tick: Callable[[], object]) -> list[Verified]:
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     owed = {MANIFEST} if folder.parent == RESULTS else set()
     names = sorted(there | {*broken, machine.NAME} | owed)
+    readable = _is_readable(folder / MANIFEST)
     found = []
     for name in names:
-        found.append(_verified(folder / name, broken.get(name, ()), sealed=True))
+        asked = readable or name == MANIFEST  # one that cannot be read is said once, at the manifest itself
+        found.append(_verified(folder / name, broken.get(name, ()), sealed=True, asked=asked))
         tick()
     return found
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether a manifest can be read, or is not there."""
+    try:
+        if path.is_file():
+            load_manifest(path.parent)
+    except FlashladderError:
+        return False
+    return True
 
 
 def _broken_seals(folder: Path) -> dict[str, tuple[str, ...]]:
@@ -148,8 +161,8 @@ def _broken_seal(path: Path) -> tuple[str, ...]:
     return tuple(told if name == SEAL else f"{name}: {told}" for name, lines in broken.items() for told in lines)
 
 
-def _verified(path: Path, broken: Iterable[str], *, sealed: bool) -> Verified:
-    """One file: its seal, then what it holds."""
+def _verified(path: Path, broken: Iterable[str], *, sealed: bool, asked: bool = True) -> Verified:
+    """One file: its seal, then what it holds, and what the manifest asks of it where it is `asked`."""
     details = list(broken)
     summary = PLAIN
     if path.is_file() or path.name == machine.NAME:
@@ -159,7 +172,7 @@ def _verified(path: Path, broken: Iterable[str], *, sealed: bool) -> Verified:
         except FlashladderError as error:
             summary = "cannot be read as what it says"
             details.append(_without(path, str(error)))
-    details += [_without(path, line) for line in _owed(path)] if sealed else []
+    details += [_without(path, line) for line in _owed(path)] if sealed and asked else []
     status = "failed" if details else "ok"
     return Verified(relative(path), status, summary, sealed, tuple(dict.fromkeys(details)))
 

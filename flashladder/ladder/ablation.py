@@ -50,7 +50,7 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     step, concerns = candidates[name]
     back = sign == "-"
     parts = _taken_back(base, step, concerns, lineage) if back else _added(base, step, concerns)
-    return _ablation(base, parts, step, f"{base.number} {sign} {name}", folder)
+    return _ablation(base, parts, step, f"{base.number} {sign} {name}", folder, frozenset(concerns))
 
 
 def nameable(number: int, folder: Path = ITERATIONS) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -107,8 +107,10 @@ def _added(base: Iteration, step: Iteration, concerns: Iterable[str]) -> Any:
     return result
 
 
-def _ablation(base: Iteration, parts: Any, step: Iteration, description: str, folder: Path) -> Iteration:
-    """The iteration with these parts, checked."""
+def _ablation(
+    base: Iteration, parts: Any, step: Iteration, description: str, folder: Path, meant: frozenset[str]
+) -> Iteration:
+    """The iteration with these parts, checked; its title says what changed besides the concerns that were meant."""
     reasons = [found.why for found in base.family.contradictions(parts)]
     configs = {gpu: _config(base, gpu, parts, step, description, folder) for gpu in base.configs}
     for gpu, config in configs.items():
@@ -122,10 +124,13 @@ def _ablation(base: Iteration, parts: Any, step: Iteration, description: str, fo
         )
     sign, name = description.split()[1:]
     word = "without" if sign == "-" else "with"
+    fell = {c: getattr(base.parts, c) for c in base.family.concerns if c in change.keys() - meant and sign == "-"}
+    also = [value if isinstance(value, str) else concern for concern, value in fell.items()]
+    said = (f"{name}, and so without {' and '.join(also)}" if also else name).replace("_", " ")
     return replace(
         base,
         slug=f"{base.slug}_{word}_{name}",
-        title=f"{base.title}, {word} {name.replace('_', ' ')}",
+        title=f"{base.title}, {word} {said}",
         why=f"Iteration {base.number} {word} the change of iteration {step.number} ({step.title}). {step.why}",
         parent=base.number,
         change=frozen(change),

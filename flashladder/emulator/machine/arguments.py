@@ -27,6 +27,7 @@ AddressOf: TypeAlias = Callable[
 ]  # the address of an array's first byte on the machine that runs the kernel
 EncodeMap: TypeAlias = Callable[[TensorMap, int], bytes]  # a map of the tensor at an address, as that machine has it
 
+ADDRESS_BITS = 64  # of a parameter that may be a pointer
 HINT_MAP = "a CUtensorMap takes an emulator.TensorMap, from Python: docs/hopper-on-a-laptop.md"
 
 
@@ -176,9 +177,9 @@ class _Packer:
             if self.parameter.type.startswith("b") and number.dtype.itemsize == dtype.itemsize:
                 return number.tobytes()
             number = number.item()
-        if not isinstance(number, int):
-            self._refuse("an integer", repr(number))
         bits = 8 * dtype.itemsize
+        if not isinstance(number, int):
+            self._refuse("an integer" if bits < ADDRESS_BITS else "an integer, or an array for a pointer", repr(number))
         if not -(1 << (bits - 1)) <= number < 1 << bits:
             self._refuse(f"a number of {bits} bits", number)
         return int(number % (1 << bits)).to_bytes(dtype.itemsize, "little")

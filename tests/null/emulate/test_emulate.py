@@ -145,6 +145,11 @@ def test_counters_carry_both_names_and_places_their_source_line(found: Emulation
     ]
 
 
+def test_the_screen_says_how_many_ctas_share_a_tile(found: Emulation) -> None:
+    assert "2 CTAs of 4 warps, 48 KiB" in emulate_view.render(found, wanted())
+    assert "2 CTAs of 4 warps, 2 to a tile, 48 KiB" in emulate_view.render(replace(found, sharing=2), wanted())
+
+
 def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
     page = emulate_view.render(found, wanted(counters=True, hazards=True))
     for text in (

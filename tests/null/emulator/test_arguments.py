@@ -101,7 +101,8 @@ def test_a_tuple_is_laid_out_as_c_does() -> None:
     [
         (scalar("u32"), 1 << 32, "a number of 32 bits, found 4294967296"),
         (scalar("u8"), -129, "a number of 8 bits"),
-        (scalar("u32"), 1.5, "an integer, found 1.5"),
+        (scalar("u32"), 1.5, "expected an integer, found 1.5"),
+        (scalar("u64"), np.float32(512), "expected an integer, or an array for a pointer, found 512.0"),
         (scalar("u32"), np.zeros(3), "expected 4 bytes, found 8 bytes"),
         (structure(16), (np.int64(1),), r"args \(16 bytes\): expected 16 bytes, found 8 bytes"),
         (structure(8), (1.5,), "arrays, NumPy numbers, 32-bit integers or tuples"),

@@ -479,3 +479,16 @@ def test_a_folder_is_searched_one_level_deep(tmp_path: Path) -> None:
     for folder in (tmp_path / "near", tmp_path / "near" / "below"):
         shutil.copy(SWEPT, folder)
     assert len(verify.verify(tmp_path / "near")) == 1
+
+
+def test_a_manifest_that_cannot_be_read_is_said_once_and_fails_each_file_asked_for_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "h100"
+    shutil.copytree(RESULTS / "h100", folder)
+    manifest = folder / "manifest.yaml"
+    manifest.write_text(manifest.read_text(encoding="utf-8") + "  bad: [\n", encoding="utf-8")
+    told = [line for line in details(manifest) if "not valid YAML" in line]
+    assert len(told) == 1
+    assert told[0].startswith("manifest.yaml: ")
+    (alone,) = verify.verify(folder / "check.json.gz")
+    assert alone.status == "failed"
+    assert "not valid YAML" in alone.details[0]

@@ -24,6 +24,20 @@ def test_the_example_of_the_architecture() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("28 - flattened", ", without flattened, and so without split and merged store"),
+        ("16 - static_swizzle", ", without static swizzle, and so without row major and encoded"),
+        ("19 - indexed_gmem", ", without indexed gmem, and so without rings and serpentine and row stride"),
+        ("16 + stale_maximum", "GMEM stride, with stale maximum"),
+        ("28 - split", "multiprocessors, without split"),
+    ],
+)
+def test_the_title_says_what_goes_back_too(text: str, said: str) -> None:
+    assert load_description(text).title.endswith(said)
+
+
+@pytest.mark.parametrize(
     ("text", "change"),
     [
         ("16 - no_allocate", {"store_policy": "write_back"}),
