@@ -54,6 +54,12 @@ def _peak(row: int) -> Content:
     return fill
 
 
+def _two_heavy(k: torch.Tensor, first: int, second: int, along: torch.Tensor) -> None:
+    """Two keys outweigh all others of a row that has `along` once: the second by 1.8 to 2.7 times the first."""
+    k[first] = 0.875 * along
+    k[second] = 0.9453125 * along
+
+
 def _overtaken(first: int, second: int) -> Content:
     """Two keys outweigh all others in every row, the second by 1.8 to 2.7 times the first; in 32nds of the keys.
 
@@ -64,27 +70,63 @@ def _overtaken(first: int, second: int) -> Content:
     def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
         along = _along(q, generator)
         q += along
-        k[first * len(k) // 32] = 0.875 * along
-        k[second * len(k) // 32] = 0.9453125 * along
+        _two_heavy(k, first * len(k) // 32, second * len(k) // 32, along)
+
+    return fill
+
+
+def _overtaken_from_the_end(second: int) -> Content:
+    """As `_overtaken`, by the last key and the one `second` keys before the end.
+
+    Of a length one above a multiple of the block the last key is a block of its own, which tells too little of a row.
+    """
+
+    def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+        along = _along(q, generator)
+        q += along
+        _two_heavy(k, len(k) - 1, len(k) - second, along)
+
+    return fill
+
+
+def _half(q: torch.Tensor, row: int) -> torch.Tensor:
+    """Which rows are in the upper (0) or lower (1) eight of their 16: a lane of `mma` or `wgmma` has one of each."""
+    import torch
+
+    return torch.arange(len(q), device=q.device) // 8 % 2 == row
+
+
+def _overtaken_rows(row: int, second: int) -> Content:
+    """As `_overtaken`, by a key near the end and one `second` 32nds from the start, in eight of every 16 rows alone.
+
+    The others are flat: queries a quarter as large, so that hardly a key outweighs another. What is decided of one of
+    a lane's two rows shows in the other.
+    """
+
+    def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
+        along = _along(q, generator)
+        own = _half(q, row)
+        q[~own] *= 0.25
+        q[own] += along
+        _two_heavy(k, 31 * len(k) // 32, second * len(k) // 32, along)
 
     return fill
 
 
 def _lone(row: int, key: int) -> Content:
-    """Eight of every 16 rows (`row` 0 or 1), alone, have one key 204 above all others, among the first 128 keys.
+    """Eight of every 16 rows (`row` 0 or 1), alone, have one key 68 above all others, among the first 128 keys.
 
     In their first or second half (`key`). Rows that a lane of `mma` or `wgmma` holds together lie eight apart: of
-    what a lane may ask of its rows and keys one answer alone says that a weight is too large.
+    what a lane may ask of its rows and keys one answer alone says that a weight is too large. The other rows are flat:
+    no question about them has a reason to say so, either.
     """
 
     def fill(q: torch.Tensor, k: torch.Tensor, _: torch.Tensor, generator: torch.Generator) -> None:
-        import torch
-
         along = _along(q, generator)
-        own = torch.arange(len(q), device=q.device) // 8 % 2 == row
+        own = _half(q, row)
+        q[~own] *= 0.25
         q[own] += 3 * along
-        k -= 3 * along
-        k[BLOCK * key + 5] += 6 * along
+        k[BLOCK * key + 5] += 2 * along
 
     return fill
 
@@ -211,6 +253,14 @@ CONTENTS: Mapping[str, Content] = MappingProxyType(
         "upper rows, right key": _lone(0, 1),
         "lower rows, left key": _lone(1, 0),
         "lower rows, right key": _lone(1, 1),
+        "upper rows, overtaken at a quarter": _overtaken_rows(0, 8),
+        "upper rows, overtaken at three eighths": _overtaken_rows(0, 12),
+        "lower rows, overtaken at a quarter": _overtaken_rows(1, 8),
+        "lower rows, overtaken at three eighths": _overtaken_rows(1, 12),
+        "last key, overtaken 20 before the end": _overtaken_from_the_end(20),
+        "last key, overtaken 40 before the end": _overtaken_from_the_end(40),
+        "last key, overtaken 60 before the end": _overtaken_from_the_end(60),
+        "last key, overtaken 100 before the end": _overtaken_from_the_end(100),
         "rising": _slope(1),
         "falling": _slope(-1),
         "plunging": _plunging,
@@ -232,5 +282,10 @@ HEAVY = (
     "overtaken forward", "overtaken backward", "overtaken after the first key", "overtaken before the last keys",
 )  # fmt: skip
 LONE = tuple(f"{row} rows, {key} key" for row in ("upper", "lower") for key in ("left", "right"))
+BESIDE = tuple(
+    f"{row} rows, overtaken at {key}" for row in ("upper", "lower") for key in ("a quarter", "three eighths")
+)
+ENDING = tuple(f"last key, overtaken {second} before the end" for second in (20, 40, 60, 100))
 EDGES = ("zero queries", "high levels", "low levels", "wide")
-LOGITS = tuple(name for name in CONTENTS if name not in ("normal", *CONSTANT, *EDGES, *HEAVY, *LONE))
+_OTHERS = ("normal", *CONSTANT, *EDGES, *HEAVY, *LONE, *BESIDE, *ENDING)
+LOGITS = tuple(name for name in CONTENTS if name not in _OTHERS)

@@ -28,7 +28,7 @@ from flashladder import emulator, parallel
 from flashladder.build.compile import ptx_many
 from flashladder.build.installed import chosen_configs
 from flashladder.cases.case import LARGE_LOGITS, Run, far_stride
-from flashladder.cases.contents import CONSTANT, EDGES, HEAVY, LOGITS, LONE
+from flashladder.cases.contents import BESIDE, CONSTANT, EDGES, ENDING, HEAVY, LOGITS, LONE
 from flashladder.cases.inputs import FULL_HEADS, Case, View
 from flashladder.cases.reference import References
 from flashladder.check.cases import CheckReport, check_iteration
@@ -92,6 +92,7 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         for turn, half in enumerate(halves)
     ]
     apart = [case("ragged extreme logits", (2, tile * 2 - 1, slices), contents=LOGITS)] if ragged else []
+    ending = [case("heavy last key", (1, tile * 5 + 1, len(ENDING)), contents=ENDING)] if ragged else []
     if quick:
         return (main, case("transposed", (1, tile, 2), "transposed"), *few[:1], *ragged[:QUICK_RAGGED])
     return (
@@ -124,6 +125,8 @@ def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False)
         case("constant V", (1, tile * 2, 2), contents=CONSTANT),
         *(case("heavy rows", (1, length, len(HEAVY)), contents=HEAVY) for length in (max(256, tile * 2), 512)),
         case("lone weights", (1, tile * 5, len(LONE)), contents=LONE),
+        case("heavy rows beside flat ones", (1, 512, len(BESIDE)), contents=BESIDE),
+        *ending,
     )
 
 

@@ -12,7 +12,7 @@ import torch
 
 from flashladder.cases import inputs
 from flashladder.cases.case import cases_for, far_stride
-from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, HEAVY, LOGITS, LONE
+from flashladder.cases.contents import BESIDE, CONSTANT, CONTENTS, EDGES, ENDING, HEAVY, LOGITS, LONE
 from flashladder.cases.inputs import Case, Layout, layouts, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
@@ -224,7 +224,7 @@ def test_each_slice_has_its_content_in_turn() -> None:
         k, v = tensors.k[b, :, h], tensors.v[b, :, h]
         assert torch.equal(k[0], k[1]) == (contents[number % 3] == "equal")
         assert torch.equal(v[0], v[1]) == (contents[number % 3] == "constant")
-    assert {"normal", *CONSTANT, *LOGITS, *EDGES, *HEAVY, *LONE} == set(CONTENTS)
+    assert {"normal", *CONSTANT, *LOGITS, *EDGES, *HEAVY, *LONE, *BESIDE, *ENDING} == set(CONTENTS)
     assert len(LOGITS) == 12
 
 
@@ -238,9 +238,32 @@ def test_a_lone_weight_is_of_eight_rows_of_sixteen_and_one_key(dtype: str) -> No
         key, own = 5 + 64 * (head % 2), torch.arange(640) // 8 % 2 == head // 2
         second = logits.topk(2, dim=1).values[:, 1]
         assert (logits.argmax(1)[own] == key).all()
-        assert float((logits[own, key] - second[own]).min()) > 128, "exp overflows where it is not followed"
-        others = logits[~own] - logits[~own].mean(1, keepdim=True)
-        assert float(others.max()) < 64, "rows beside them ask nobody to follow"
+        assert float((logits[own, key] - second[own]).min()) > 32, "beyond 16 bits where it is not followed"
+        others = logits[~own].softmax(1) * 640
+        assert float(others.max()) < 20, "rows beside them ask nobody to follow"
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize(
+    ("contents", "length", "keys"),
+    [(BESIDE, 512, ((496, 128), (496, 192)) * 2), (ENDING, 641, ((640, 621), (640, 601), (640, 581), (640, 541)))],
+    ids=["beside", "ending"],
+)
+def test_heavy_rows_of_a_half_and_those_that_the_last_key_begins(
+    dtype: str, contents: tuple[str, ...], length: int, keys: tuple[tuple[int, int], ...]
+) -> None:
+    """Of those beside flat rows eight of 16 have two heavy keys; of the others all, one of them the very last."""
+    tensors = make_tensors(
+        Case("two", Shape(batch=1, seq_len=length, n_heads=4, d_head=128), contents=contents), dtype, "cpu"
+    )
+    for head, (first, second) in enumerate(keys):
+        logits = tensors.q[0, :, head].double() @ tensors.k[0, :, head].double().T / 128**0.5
+        weights = torch.softmax(logits, 1)
+        own = torch.arange(length) // 8 % 2 == head // 2 if contents is BESIDE else torch.ones(length, dtype=bool)
+        apart = (weights[own, second] / weights[own, first]).log2()
+        assert 0.7 < float(apart.min()) < float(apart.max()) < 1.7
+        assert float((weights[own, first] + weights[own, second]).min()) > 0.5
+        assert float(weights[~own].amax(1).max() if contents is BESIDE else 0) < 20 / length
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])

@@ -13,7 +13,7 @@ import torch
 
 from flashladder import emulator
 from flashladder.cases.case import LARGE_LOGITS, Run, Subject, check_case, far_stride
-from flashladder.cases.contents import CONSTANT, CONTENTS, EDGES, HEAVY, LOGITS, LONE
+from flashladder.cases.contents import BESIDE, CONSTANT, CONTENTS, EDGES, ENDING, HEAVY, LOGITS, LONE
 from flashladder.cases.inputs import FAR, Case, make_tensors
 from flashladder.cases.reference import References
 from flashladder.check import on_emulator as check_emulator
@@ -41,7 +41,7 @@ def test_the_cases_hold_the_accepted_shapes_and_fit_the_tiles(number: int) -> No
         assert all(case.shape.seq_len % config.B_r == case.shape.seq_len % config.B_c == 0 for case in cases)
         assert {case.view for case in cases} >= {"head_slice", "packed", "transposed", "sliced", "mixed", *FAR}
         assert any(case.scale == LARGE_LOGITS for case in cases)
-        assert {name for case in cases for name in case.contents} == set(CONTENTS)
+        assert {name for case in cases for name in case.contents} == set(CONTENTS) - set(ENDING), "no key by itself"
         assert [case.name for case in cases if case.repeats != 1] == ["small 2x256x2"]
         assert cases[0].repeats == 2
         blocks = {case.shape.seq_len // config.B_c for case in cases}
@@ -59,6 +59,8 @@ def test_kernels_that_take_any_length_are_asked_for_ragged_ones_too() -> None:
     assert whole >= {(1, 201, 2), (2, 384, 1), (1, 1, 2), (2, 17, 1), (1, 129, 3), (1, 1000, 1)}
     apart = [case.shape.seq_len for case in cases_for(config) if set(case.contents) == set(LOGITS)]
     assert apart == [2 * 128, 2 * 128 - 1], "logits of all kinds, and those a row short of a block"
+    ending = [case.shape.seq_len for case in cases_for(config) if case.contents == ENDING]
+    assert ending == [5 * 128 + 1], "the last key is a block by itself"
     assert quick >= {(1, 201, 2), (2, 384, 1)}, "one that no block divides, and one that blocks of 128 do"
     divisible = load_iteration(16).configs["h200"]
     assert not {shape for shape in whole if shape[1] % 16} & {
@@ -134,6 +136,7 @@ def ends(view: str) -> list[tuple[object, ...]]:
         (f"heavy rows 1x256x{len(HEAVY)}", view, {"contents": HEAVY}),
         (f"heavy rows 1x512x{len(HEAVY)}", view, {"contents": HEAVY}),
         (f"lone weights 1x640x{len(LONE)}", view, {"contents": LONE}),
+        (f"heavy rows beside flat ones 1x512x{len(BESIDE)}", view, {"contents": BESIDE}),
     ]
 
 
