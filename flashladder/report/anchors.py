@@ -9,7 +9,7 @@ Nothing to run here; `invoke report` does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +22,7 @@ from flashladder.files import dump_json
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names, load_grid
 from flashladder.names import HEADLINE_LENGTH, REFERENCES
+from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult, Mean, Shape, Summary
 
@@ -99,8 +100,8 @@ def fastest_of(folder: Path, mode: str) -> dict[int, int]:
     if result is None:
         return {}
     told: dict[int, dict[int, list[float]]] = {length: {} for length in SEQ_LENS}
-    for one in result.summaries:
-        if one.kernel in result.kernels and on_grid(one.shape):
+    for one in _of_the_gpu(result):
+        if one.kernel in result.kernels:
             told[one.shape.seq_len].setdefault(result.kernels[one.kernel].iteration, []).append(one.pct)
     best = {length: max(steps, key=lambda step: mean(steps[step])) for length, steps in told.items() if steps}
     firsts = [(next(lengths), step) for step, lengths in groupby(best, key=best.__getitem__)]
@@ -114,26 +115,36 @@ def fastest(results: Path, mode: str) -> str:
 
 
 def anchors_of(folder: Path, mode: str) -> tuple[Anchor, ...]:
-    """The libraries of a machine's last sweep, in the order of that file, each in the dtypes that it was timed in."""
+    """The libraries of a machine's last sweep, in the order of that file, each in the dtypes that it was timed in.
+
+    A cell that tells the host's time is no speed: it is left out, and the mean with it; where it is the one at
+    S = 4096, the library.
+    """
     result = last_sweep(folder, mode)
     if result is None:
         return ()
-    timed = dict.fromkeys((one.kernel, one.dtype) for one in result.summaries if one.kernel in result.references)
+    found: dict[tuple[str, str], dict[int, Summary]] = {}
+    for one in _of_the_gpu(result):
+        if one.kernel in result.references:
+            found.setdefault((one.kernel, one.dtype), {})[one.shape.seq_len] = one
+    means = {(one.kernel, one.dtype): one for one in result.means if one.seq_lens == SEQ_LENS}
     return tuple(
         Anchor(
             name,
             (result.references[name].version or "").partition(",")[0],
             dtype,
-            {
-                one.shape.seq_len: one
-                for one in result.summaries
-                if (one.kernel, one.dtype) == (name, dtype) and on_grid(one.shape)
-            },
-            next(
-                (one for one in result.means if (one.kernel, one.dtype) == (name, dtype) and one.seq_lens == SEQ_LENS),
-                None,
-            ),
+            own,
+            means.get((name, dtype)) if own.keys() == set(SEQ_LENS) else None,
             fa2_of(result, dtype),
         )
-        for name, dtype in timed
+        for (name, dtype), own in found.items()
+        if HEADLINE_LENGTH in own
     )
+
+
+def _of_the_gpu(result: BenchResult) -> Iterator[Summary]:
+    """The grid's cells whose times are the GPU's."""
+    late = cells_of_host_time(result.groups)
+    for one in result.summaries:
+        if on_grid(one.shape) and (one.kernel, one.dtype, one.shape) not in late:
+            yield one

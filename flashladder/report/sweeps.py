@@ -18,7 +18,7 @@ from flashladder.report.data import other_runs
 from flashladder.report.tables import DASH, plain
 from flashladder.report.variants import tuning
 from flashladder.report.variants.pages import pages
-from flashladder.results.derive import by_cell, waited_for_host
+from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_result
 from flashladder.results.schema import BenchResult, Kernel, Reference, Summary
 from flashladder.results.statistics import stated
@@ -26,6 +26,7 @@ from flashladder.results.statistics import stated
 CSV = (
     "kernel", "dtype", "seq_len", "batch", "n_heads", "pct_of_fa2", "pct_low", "pct_high", "verdict", "pairs",
     "a_a_floor_points", "kernel_us", "fa2_us", "tflops", "sm_clock_mhz", "dropped_share", "readmitted_share",
+    "host_time",
 )  # fmt: skip
 SHOWN = 90  # characters of a kernel's name; templates go on for lines
 HOST = "h"  # instead of a verdict
@@ -70,7 +71,7 @@ def _is_sweep(path: Path) -> bool:
 def page(result: BenchResult) -> str:
     """A machine's sweep: one table per dtype, references below the kernels, provenance."""
     parts = [f"# {plain(result.gpu.name)}, measured by a sweep", _where(result)]
-    hosts = {cell for cell, timed in by_cell(result.groups).items() if waited_for_host(timed)}
+    hosts = cells_of_host_time(result.groups)
     for dtype in dict.fromkeys(summary.dtype for summary in result.summaries):
         own = [summary for summary in result.summaries if summary.dtype == dtype]
         late = [one for one in own if (one.kernel, one.dtype, one.shape) in hosts]
@@ -125,7 +126,8 @@ def _table(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:
 def _over_libraries(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:
     """How many times as fast as the fastest library each kernel is, per length; empty without a library.
 
-    Both were timed in turn with FA2, whose share cancels out. Cells that tell the host's time are left out, and named.
+    Both were timed in turn with FA2, whose share cancels out. Cells that tell the host's time are left out, and
+    libraries that are left out of a length are named where another is not.
     """
     best: dict[int, Summary] = {}
     for one in (one for one in own if one not in late):
@@ -183,7 +185,8 @@ def _failures(result: BenchResult) -> str:
 
 
 def rows(result: BenchResult) -> list[tuple[object, ...]]:
-    """One row per cell, as derived from its samples."""
+    """One row per cell, as derived from its samples; `host_time`: 1 where it tells the host's time."""
+    hosts = cells_of_host_time(result.groups)
     return [
         (
             one.kernel, one.dtype, one.shape.seq_len, one.shape.batch, one.shape.n_heads, f"{one.pct:.4f}",
@@ -191,6 +194,7 @@ def rows(result: BenchResult) -> list[tuple[object, ...]]:
             f"{result.floors_pct[one.dtype]:.4f}", f"{one.kernel_us:.3f}", f"{one.reference_us:.3f}",
             f"{one.tflops:.3f}", one.sm_clock_mhz,
             f"{one.dropped_share:.4f}", f"{one.readmitted_share:.4f}",
+            int((one.kernel, one.dtype, one.shape) in hosts),
         )
         for one in result.summaries
     ]  # fmt: skip

@@ -143,10 +143,16 @@ def _summary(cell: Cell, parts: Sequence[tuple[Group, Series]], floor: float, mi
 def waited_for_host(parts: Sequence[tuple[Group, Series]]) -> bool:
     """Whether the GPU waited for the host before launches of most blocks that count of a cell.
 
-    Its times then tell how long the host took to queue a launch; nobody can take that out of them.
+    Its times then tell how long the host took to queue a launch; nobody can take that out of them. A block is late by
+    the first of its launches that was, so that each of several subjects in turn counts as late with the slowest.
     """
     counted = [block for group, _ in parts for block in group.blocks if block.dropped is None]
     return 2 * sum(bool(block.late) for block in counted) > len(counted)
+
+
+def cells_of_host_time(groups: Sequence[Group]) -> frozenset[Cell]:
+    """The cells whose times tell the host's, not the GPU's (`waited_for_host`)."""
+    return frozenset(cell for cell, timed in by_cell(groups).items() if waited_for_host(timed))
 
 
 def _readmitted(block: Block) -> bool:

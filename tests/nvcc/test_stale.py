@@ -43,7 +43,7 @@ def program() -> emulator.Program:
 
 def of_rows(values: tuple[float, float]) -> Array:
     """Every lane's two rows alike."""
-    return np.tile(np.float32(values), (LANES, 1))
+    return np.tile(np.array(values, np.float32), (LANES, 1))
 
 
 def decide(sums: Array, seen: int, seq_len: int) -> Array:
@@ -89,7 +89,7 @@ def test_a_limit_is_neither_below_one_nor_above_256() -> None:
 def test_one_sum_above_its_rows_limit_is_enough(lane: int, part: int, value: float, expected: bool) -> None:
     """`value` in limits of its own row; all other sums are at theirs, which is not above."""
     limits, own = of_rows(LIMITS), LIMITS[part // 2]
-    sums = np.tile(np.float32([LIMITS[0], LIMITS[0], LIMITS[1], LIMITS[1]]), (LANES, 1))
+    sums = np.tile(np.array(LIMITS, np.float32).repeat(2), (LANES, 1))
     assert not suspicious(sums, limits)
     sums[lane, part] = np.float32(own * value) if value != 1.0 else np.nextafter(np.float32(own), np.float32(9))
     assert suspicious(sums, limits) is expected

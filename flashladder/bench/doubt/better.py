@@ -52,7 +52,8 @@ class Advantage:
         over: the library, the fastest of `among`.
         among: the libraries that this timer timed there.
         n: pairs, or rounds.
-        host: that the host, not the GPU, set the kernel's or the library's time, by name.
+        host: whose time the host, not the GPU, set, by name: the kernel's, or that of any of `among`, which may be
+            faster than it shows.
     """
 
     timer: str
@@ -93,7 +94,7 @@ def _paired(result: BenchResult, among: Sequence[str]) -> Iterator[Advantage]:
             PAIRED, kernel, dtype, shape, over, tuple(libraries),
             percent(found.median), percent(found.low), percent(found.high),
             _median_us(own), _median_us(libraries[over]), found.n,
-            tuple(name for name in (kernel, over) if waited_for_host(timed[name, dtype, shape])),
+            tuple(name for name in (kernel, *libraries) if waited_for_host(timed[name, dtype, shape])),
         )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def _others(opinion: Opinion, kernels: Mapping[str, object], among: Sequence[str
             raise FlashladderError(f"{opinion.method} has no time of {over}", where=own.subject, found=min(lacking))
         ratios = log_ratios([medians[number] for number in own.rounds], own.us)
         found = summarize(ratios, own.rounds)
-        slow = tuple(one.subject for one in (own, libraries[over]) if held_up(one))
+        slow = tuple(one.subject for one in (own, *libraries.values()) if held_up(one))
         yield Advantage(
             opinion.method, own.subject, opinion.dtype, opinion.shape, over, tuple(libraries),
             percent(found.median), percent(found.low), percent(found.high),

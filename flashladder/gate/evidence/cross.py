@@ -41,7 +41,12 @@ def folder_problems(folder: Path) -> Found:
             documents[path.name] = result
         held_samples.append(copies.cells(path))  # while the document is at hand
     held = timings(folder)
-    lines = [*_alike(documents, held), *_references(documents), *_on_the_chip(folder, documents)]
+    lines = [
+        *_unnamed(documents, held),
+        *_alike(documents, held),
+        *_references(documents),
+        *_on_the_chip(folder, documents),
+    ]
     timed = {name: one for name, one in documents.items() if isinstance(one, BenchResult)}
     timed |= {name: one.paired for name, one in documents.items() if isinstance(one, SecondOpinionResult)}
     beside = {name: one.beside for name, one in held.items() if one.beside}
@@ -55,6 +60,16 @@ def timings(folder: Path) -> dict[str, Timings]:
     if not (folder / NAME).is_file():
         return {}
     return {name: one for name, one in load_manifest(folder).files.items() if isinstance(one, Timings)}
+
+
+def _unnamed(documents: Mapping[str, Result], held: Mapping[str, Timings]) -> Iterator[str]:
+    """A file that another is said to be of another card than, or beside, is there; one named `second` says of which."""
+    for name, one in held.items():
+        for field, other in (("other_card_than", one.other_card_than), ("beside", one.beside)):
+            if other and other not in documents:
+                yield f"{NAME}: {name}: {field}: expected a file of this folder with timings, found {other}"
+        if name.removesuffix(".json.gz").endswith("_second") and not one.other_card_than:
+            yield f"{NAME}: {name}: expected other_card_than, as its name says that it is of a second card"
 
 
 def _alike(documents: Mapping[str, Result], held: Mapping[str, Timings]) -> Iterator[str]:

@@ -156,7 +156,7 @@ def test_without_a_flush_torchs_events_are_asked(tensors: Tensors, monkeypatch: 
 def test_in_turn_with_each_other_twice_the_l2_is_filled_before_each(
     tensors: Tensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpu, asked = Sleeper(), list[int]()
+    gpu, asked, cycled = Sleeper(), list[int](), list[int]()
 
     def buffer(size: int, dtype: torch.dtype, device: str) -> SimpleNamespace:
         assert (dtype, device) == (torch.uint8, "cuda")
@@ -169,28 +169,37 @@ def test_in_turn_with_each_other_twice_the_l2_is_filled_before_each(
     monkeypatch.setattr(torch, "empty", buffer)
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: gpu.event())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.sleep(), raising=False)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: (cycled.append(cycles), gpu.sleep()), raising=False)
     of_300_mib = SimpleNamespace(L2_cache_size=300 << 20)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: of_300_mib, raising=False)
     (found,) = timers.ask_turns([ROUNDS], 1.0)
     assert (found.method, found.mode) == ("turns", "event-free")
     assert {round(us) for one in found.timings for us in one.us} == {1500}
     assert asked == [600 << 20]
-    assert gpu.log.count("flush") == sum(len(one.us) for one in found.timings)
+    samples = sum(len(one.us) for one in found.timings)
+    assert gpu.log.count("flush") == samples
+    assert cycled == [4_000_000] * samples, "2 ms: longer than any library takes the host"
+    places = [place for place, one in enumerate(gpu.log) if one == "flush"]
+    assert {gpu.log[place - 1] for place in places} == {"sleep"}, "the host queues the flush under the sleep"
 
 
 def test_subjects_in_turn_with_each_other_run_up_and_change_their_order(tensors: Tensors) -> None:
     """Each round has each subject once, behind a flush; a second's run-up is no sample."""
-    gpu, rounds = Sleeper(), Rounds(("fa2", "cudnn", "fa4"), "fp16", TINY, 12)
-    took = {"fa2": 2.0, "cudnn": 1.0, "fa4": 1.5}
+    rounds, took = Rounds(("fa2", "cudnn", "fa4"), "fp16", TINY, 12), {"fa2": 2.0, "cudnn": 1.0, "fa4": 1.5}
 
-    def prepare(longer: int) -> None:
-        gpu.sleep(longer)
-        gpu.flush()
+    def once() -> tuple[Sleeper, tuple[Timings, ...]]:
+        gpu, ticks = Sleeper(), iter([0.0, 0.4, 0.9, RUN_UP_S])
 
-    ticks = iter([0.0, 0.4, 0.9, RUN_UP_S])
-    made = [gpu.subject(key, ms) for key, ms in took.items()]
-    found = turn_rounds(gpu.event, prepare, lambda: None, rounds, made, tensors, clock=lambda: next(ticks))
+        def prepare(longer: int) -> None:
+            gpu.sleep(longer)
+            gpu.flush()
+
+        made = [gpu.subject(key, ms) for key, ms in took.items()]
+        clock = lambda: next(ticks)  # noqa: E731
+        return gpu, turn_rounds(gpu.event, prepare, lambda: None, rounds, made, tensors, clock=clock)
+
+    gpu, found = once()
+    assert once()[0].log == gpu.log, "the same orders in every run"
     assert [one.subject for one in found] == list(took)
     for one in found:
         assert one.rounds == tuple(range(12))

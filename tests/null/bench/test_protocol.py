@@ -6,7 +6,7 @@ than the L2, results off the grid, floors of the last file instead of each one's
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 import shutil
 
@@ -189,6 +189,18 @@ def test_a_floor_is_of_the_run_that_timed_the_kernel(tmp_path: Path, names: tupl
     assert [Speeds(ladder, number).noise for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]
     with pytest.raises(FlashladderError, match="iteration 28 was not measured"):
         Speeds(ladder, 28).said_noise()
+
+
+def test_a_pages_noise_is_of_its_dtype_and_of_the_parents_run_too(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
+    ladder = report_data.collect(fixture.folder)
+    (machine,) = ladder.machines
+    floors = {1: 0.9, 2: 0.2, 3: 0.1}
+    measured = {key: replace(one, floor=floors.get(key[0], 0.3)) for key, one in machine.measured.items()}
+    (own,) = (one for (number, _), one in measured.items() if number == 3)
+    other = replace(own, floor=5.0, kernel=own.kernel.model_copy(update={"dtype": "bf16"}))
+    changed = replace(ladder, machines=(replace(machine, measured={**measured, (3, "another"): other}),))
+    assert [Speeds(changed, number).noise for number in (1, 2, 3)] == [0.9 * BOTH, 0.9 * BOTH, 0.2 * BOTH]
 
 
 def test_a_kernel_that_several_runs_timed_has_the_largest_floor_of_them(tmp_path: Path) -> None:

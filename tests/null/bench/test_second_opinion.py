@@ -535,3 +535,12 @@ def test_without_a_gpu_the_program_does_not_start(monkeypatch: pytest.MonkeyPatc
     assert opinion_program.parse_arguments(["fa2"])[0][0].rounds == 1
     with pytest.raises(FlashladderError, match="no GPU here"):
         bench.main(["16", "--method", "ncu"])
+
+
+def test_the_help_says_how_many_rounds_each_timer_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.parse_arguments(["--help"])
+    rounds = opinion_tools.ROUNDS
+    (rest,) = {number for timer, number in rounds.items() if timer not in ("nvbench", "ncu", "turns")}
+    told = f"{rounds['nvbench']} of nvbench, {rounds['ncu']} of ncu, {rounds['turns']} of turns, else {rest})"
+    assert told in " ".join(capsys.readouterr().out.split())

@@ -259,7 +259,7 @@ def test_heavy_rows_of_a_half_and_those_that_the_last_key_begins(
     for head, (first, second) in enumerate(keys):
         logits = tensors.q[0, :, head].double() @ tensors.k[0, :, head].double().T / 128**0.5
         weights = torch.softmax(logits, 1)
-        own = torch.arange(length) // 8 % 2 == head // 2 if contents is BESIDE else torch.ones(length, dtype=bool)
+        own = torch.arange(length) // 8 % 2 == head // 2 if contents is BESIDE else torch.ones(length, dtype=torch.bool)
         apart = (weights[own, second] / weights[own, first]).log2()
         assert 0.7 < float(apart.min()) < float(apart.max()) < 1.7
         assert float((weights[own, first] + weights[own, second]).min()) > 0.5

@@ -184,6 +184,7 @@ ONE = "wgmma.wait_group.sync.aligned 1;"
         (("@!%p2 bra past;", WAIT, "past:", FENCE, SS, COMMIT, WAIT), "wait_group", "wgmma.fence.sync.aligned;` (line"),
         (("@%p2 bra done;", WAIT, STORE, "done:"), "expected warps 0 to 3", "only warps 0, 1, 3"),
         ((WAIT, "@!%p2 bra done;", WAIT, "done:"), "expected warps 0 to 3", "only warp 2"),
+        (("@!%p2 bra done;", WAIT, COMMIT, "done:"), "in `wgmma.wait_group.sync", "only warp 2"),
     ],
 )
 @pytest.mark.parametrize("schedule", ["together", "reverse", 1])
@@ -196,6 +197,36 @@ def test_a_warp_waits_where_all_four_do(body: tuple[str, ...], expected: str, fo
     if schedule == "together":
         assert expected in str(caught.value)
         assert found in str(caught.value)
+
+
+TWICE = "mov.u32 %r21, 0; @%p2 bra {};"  # warp 2 comes to a wait that the others had before; then all are through
+AGAIN = ("again:", WAIT, "setp.eq.u32 %p3, %r21, 1; @%p3 bra done;")
+
+
+@pytest.mark.parametrize("meeting", [("fence:", FENCE), ("fence:", SS)], ids=["fence", "product"])
+def test_where_the_four_meet_is_part_of_the_order(meeting: tuple[str, str]) -> None:
+    """One wait instruction, before the meeting in three warps and behind it in the fourth; a ninth takes no part."""
+    out = np.zeros((1, 288, 4), np.float32)
+    body = ("setp.ge.u32 %p4, %r0, 256; @%p4 bra done;", FENCE, SS, COMMIT, TWICE.format("fence"), *AGAIN)
+    behind = ("mov.u32 %r21, 1; @%p2 bra again;", "done:")
+    with pytest.raises(EmulationError) as caught:
+        kernel(WARP, *body, *meeting, *behind).launch((1,), (288,), (out, memory()))
+    assert caught.value.kind == "divergent-warp"
+    kernel(WARP, *body[:-3], *meeting, WAIT, "done:").launch((1,), (288,), (out, memory()))
+
+
+@pytest.mark.parametrize("schedule", ["together", "reverse", 1, 2, 3])
+def test_what_one_warpgroup_has_done_is_no_difference_when_it_parts_again(schedule: str | int) -> None:
+    """The second one is apart over one wait all the time; the first over a wait, then level, then over a commit."""
+    second = ("setp.ge.u32 %p3, %r0, 128; setp.eq.u32 %p4, %r20, 6; @%p4 bar.sync 2, 256;", "@%p3 bra second;")
+    first = (
+        "bar.sync 4, 224;", "@%p2 bar.sync 1, 128;", WAIT, "@!%p2 bar.arrive 1, 128;", "bar.sync 3, 128;",
+        "@%p2 bar.sync 1, 128;", COMMIT, "@!%p2 bar.arrive 1, 128;", "bar.arrive 2, 256;", "bra done;",
+    )  # fmt: skip
+    rest = ("second:", WAIT, "@!%p4 bar.arrive 4, 224;", "@!%p4 bar.arrive 2, 256;", "done:")
+    out = np.zeros((1, 256, 4), np.float32)
+    body = (WARP, FENCE, SS, COMMIT, *second, *first, *rest)
+    kernel(*body).launch((1,), (256,), (out, memory()), schedule=schedule)
 
 
 @pytest.mark.parametrize("schedule", ["together", "reverse", 1])

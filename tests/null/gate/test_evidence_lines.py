@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 import math
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from flashladder.gate.evidence import cross, manifest, proofs, repeats, timings
 from flashladder.gate.evidence.rule12 import Known, known_of
+from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.manifest import (
     Accuracy,
@@ -187,6 +189,20 @@ def test_cells_of_a_sweep_are_asked_at_the_shapes_of_its_grid() -> None:
     assert "cell cudnn fp16 S=1024 B=1 H=2: measured, and not in the manifest" in lines
 
 
+def test_each_shape_of_a_length_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grid may have several batches or numbers of heads at one length."""
+    grid = load_grid("fewtiles")
+    more = replace(grid, shapes=(*grid.shapes, replace(grid.shapes[0], n_heads=grid.shapes[0].n_heads + 1)))
+    monkeypatch.setattr(timings, "load_grid", lambda _: more)
+    spec = held("fewtiles.json.gz")
+    (first, *_), length = timings.asked(spec), grid.shapes[0].seq_len
+    assert first == length
+    assert len(timings.asked(spec)[length]) == 2
+    lines = list(timings.cells(FEWTILES, spec))
+    assert lines
+    assert all(f"S={length}" in line for line in lines)
+
+
 def test_a_length_that_the_grid_lacks_is_a_problem_of_its_own() -> None:
     spec = held("fewtiles.json.gz")
     more = spec.model_copy(update={"seq_lens": [512, *spec.seq_lens]})
@@ -316,3 +332,23 @@ def test_a_length_is_named_once() -> None:
     facts = held("fewtiles.json.gz").model_dump(exclude_none=True)
     with pytest.raises(ValueError, match=r"expected each length once, found \[1024, 1024\]"):
         Timings.model_validate({**facts, "seq_lens": [1024, 1024]})
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            {"other_card_than": "persistant.json.gz"},
+            "other_card_than: expected a file of this folder with timings, found persistant.json.gz",
+        ),
+        ({"beside": "bensh.json.gz"}, "beside: expected a file of this folder with timings, found bensh.json.gz"),
+        ({"other_card_than": None}, "expected other_card_than, as its name says that it is of a second card"),
+        ({}, None),
+    ],
+)
+def test_a_file_of_which_another_is_said_is_there(change: dict[str, object], line: str | None) -> None:
+    known = cross.timings(RESULTS / "h100")
+    name = "persistent_second.json.gz"
+    documents = {one: load_as(RESULTS / "h100" / one, BenchResult) for one in (name, "persistent.json.gz")}
+    told = list(cross._unnamed(documents, {name: known[name].model_copy(update=change)}))
+    assert told == ([f"manifest.yaml: {name}: {line}"] if line else [])

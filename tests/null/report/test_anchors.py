@@ -15,9 +15,9 @@ from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import plot as report_plot
 from flashladder.report import tables as report_tables
-from flashladder.report.anchors import anchors_of, fastest, fastest_of
+from flashladder.report.anchors import anchors_of, fastest, fastest_of, last_sweep
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import BenchResult, Summary
+from flashladder.results.schema import BenchResult, Group, Summary
 
 HOPPER = RESULTS / "h200" / "hopper.json.gz"
 
@@ -178,3 +178,70 @@ def test_the_plot_draws_them_and_a_panel_for_each_family() -> None:
     with_levels, without = (report_plot.render(lines, names, "made up", drawn, panels)["svg"] for drawn in (levels, []))
     assert report_plot.rendered_by(with_levels)[1] != report_plot.rendered_by(without)[1]
     assert with_levels.count(b"stroke-dasharray: 5.4,2.7") == without.count(b"stroke-dasharray: 5.4,2.7") + len(levels)
+
+
+def with_late(made: BenchResult, kernel: str, dtype: str, seq_len: int) -> BenchResult:
+    """A run of which one cell waited for the host in every block."""
+
+    def changed(group: Group) -> Group:
+        own = any(one.kernel.partition(" ")[0] == kernel for one in group.series)
+        if not own or (group.dtype, group.shape.seq_len) != (dtype, seq_len):
+            return group
+        return group.model_copy(update={"blocks": tuple(one.model_copy(update={"late": 1}) for one in group.blocks)})
+
+    return made.model_copy(update={"groups": tuple(map(changed, made.groups))})
+
+
+def test_the_hosts_time_is_no_librarys_speed(folder: Path) -> None:
+    """The cell goes, and the mean with it; at S = 4096 the library."""
+    made, before = load_as(HOPPER, BenchResult), {}
+    for one in anchors_of(folder, report_data.MODE):
+        before[one.name, one.dtype] = one
+    write_result(folder / "hopper.json.gz", with_late(made, "fa4", "fp16", 1024))
+    after = {(one.name, one.dtype): one for one in anchors_of(folder, report_data.MODE)}
+    less = after.pop(("fa4", "fp16"))
+    assert less.summaries == {n: one for n, one in before.pop(("fa4", "fp16")).summaries.items() if n != 1024}
+    assert less.mean is None
+    assert less.tflops
+    assert after == before
+    write_result(folder / "hopper.json.gz", with_late(made, "fa4", "fp16", 4096))
+    assert {(one.name, one.dtype) for one in anchors_of(folder, report_data.MODE)} == before.keys()
+
+
+def test_the_hosts_time_is_not_the_fastest_step(folder: Path) -> None:
+    made = load_as(HOPPER, BenchResult)
+    (step,) = set(fastest_of(folder, report_data.MODE).values())
+    for dtype in ("fp16", "bf16"):
+        made = with_late(made, str(step), dtype, 512)
+    write_result(folder / "hopper.json.gz", made)
+    found = fastest_of(folder, report_data.MODE)
+    assert found.pop(1) != step
+    assert set(found.values()) == {step}
+
+
+def test_the_last_sweep_goes_by_its_farthest_step(folder: Path) -> None:
+    """Also where another sweep begins later in the ladder."""
+    shutil.copy(RESULTS / "h200" / "persistent.json.gz", folder / "persistent.json.gz")
+    found = last_sweep(folder, report_data.MODE)
+    assert found is not None
+    assert max(one.iteration for one in found.kernels.values()) == 27
+    beyond = load_as(folder / "beyond.json.gz", BenchResult)
+    first = next(iter(beyond.kernels))
+    kernels = {**beyond.kernels, first: beyond.kernels[first].model_copy(update={"iteration": 28})}
+    write_result(folder / "beyond.json.gz", beyond.model_copy(update={"kernels": kernels}))
+    again = last_sweep(folder, report_data.MODE)
+    assert again is not None
+    assert {one.iteration for one in again.kernels.values()} >= {19, 28}
+
+
+@pytest.mark.parametrize(("steps", "rotation"), [(12, 0), (13, 90)])
+def test_values_stand_upright_in_all_panels_where_one_has_many_steps(steps: int, rotation: int) -> None:
+    points = tuple(report_plot.Point(n, 80.0 + n) for n in range(1, steps + 1))
+    names = dict.fromkeys(range(1, steps + 1), "step")
+    picture = report_plot.Picture(
+        (report_plot.Series("made up", points),), names, "made up", (), ((1, "first"), (11, "then"))
+    )
+    texts = [one for axes in report_plot._figure(picture).axes for one in axes.texts]
+    values = [one for one in texts if one.get_text() in {f"{point.percent:.1f}" for point in points}]
+    assert len(values) == steps
+    assert {one.get_rotation() for one in values} == {rotation}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.ladder.iteration import load_all
 from flashladder.paths import ROOT
 from flashladder.report import data as report_data
 from flashladder.report import figures
@@ -106,3 +107,9 @@ def test_command_prints_every_figure_and_fails_on_another(
 
 
 EMPTY = {figure.page: "" for figure in FIGURES}
+
+
+def test_each_step_of_the_changelog_has_its_figure() -> None:
+    patterns = [one.pattern for one in FIGURES if one.page == "CHANGELOG.md"]
+    for step in load_all():
+        assert sum(one.startswith(f"^- Iteration {step.number}, ") for one in patterns) == 1, step.number

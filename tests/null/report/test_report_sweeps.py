@@ -15,7 +15,7 @@ from flashladder.paths import RESULTS
 from flashladder.report import sweeps as report_sweeps
 from flashladder.results.files import load_as, write_result
 from flashladder.results.origin import Reference
-from flashladder.results.schema import BenchResult, Group
+from flashladder.results.schema import BenchResult, Group, Summary
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
@@ -85,7 +85,7 @@ def test_every_column_of_the_table_is_of_its_name(spread: BenchResult) -> None:
             "pairs": str(one.n_pairs), "a_a_floor_points": {"fp16": "0.2500", "bf16": "0.7500"}[one.dtype],
             "kernel_us": f"{one.kernel_us:.3f}", "fa2_us": f"{one.reference_us:.3f}", "tflops": f"{one.tflops:.3f}",
             "sm_clock_mhz": str(one.sm_clock_mhz), "dropped_share": f"{one.dropped_share:.4f}",
-            "readmitted_share": f"{one.readmitted_share:.4f}",
+            "readmitted_share": f"{one.readmitted_share:.4f}", "host_time": "0",
         }  # fmt: skip
 
 
@@ -181,3 +181,28 @@ def test_a_librarys_cell_of_host_time_is_no_speed() -> None:
     assert row(before, "fastest", 0)[5] == "fa4"
     assert row(text, "fastest", 0)[5] == "cudnn but for fa4"
     assert row(text, "fastest", 0)[2:5] == row(before, "fastest", 0)[2:5]
+    (line,) = [line for line in text.splitlines() if line.startswith("| fastest ") and "fa4" in line][:1]
+    assert "cudnn but for fa4" in line
+
+    def lates(result: BenchResult) -> set[tuple[str, ...]]:
+        told = [dict(zip(report_sweeps.CSV, row, strict=True)) for row in report_sweeps.rows(result)]
+        return {(str(one["kernel"]), str(one["dtype"]), str(one["seq_len"])) for one in told if one["host_time"]}
+
+    assert lates(result) == set()
+    assert lates(result.model_copy(update={"groups": tuple(map(late, result.groups))})) == {("fa4", "fp16", "4096")}
+
+
+def test_a_kernels_cell_of_host_time_is_no_times_as_fast() -> None:
+    result = load_as(RESULTS / "h200" / "hopper.json.gz", BenchResult)
+    own = [one for one in result.summaries if one.dtype == "fp16"]
+    late = [one for one in own if one.kernel.startswith("24 ") and one.shape.seq_len == 2048]
+
+    def cells(late: list[Summary]) -> dict[str, list[str]]:
+        lines = report_sweeps._over_libraries(own, result, late).splitlines()
+        rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|"))
+        return {row[0]: row[2:] for row in rows}
+
+    whole, found = cells([]), cells(late)
+    assert len(late) == 1
+    assert found["24"] == [*whole["24"][:2], "–", *whole["24"][3:]]
+    assert found["fastest"] == whole["fastest"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from flashladder.results.blocks import SW_POWER_CAP, Plan, changed_state, disturbed, kept, reason_names, settle
-from flashladder.results.schema import Block
-from tests.null.bench_fixture import sample
+from flashladder.results.derive import cells_of_host_time, waited_for_host
+from flashladder.results.schema import Block, Group
+from tests.null.bench_fixture import group, sample
 
 THERMAL = 0x40
 DROPPED = "throttle reasons changed: "
@@ -82,3 +85,35 @@ def test_only_where_too_few_pairs_are_left_do_power_and_late_blocks_count_again(
 
 def test_blocks_hold_equally_many_pairs_rounded_up() -> None:
     assert [Plan(pairs=pairs, blocks=8).visit for pairs in (1, 8, 9, 24, 25)] == [1, 1, 2, 3, 4]
+
+
+def late(group: Group, lates: Sequence[int], dropped: Sequence[int] = ()) -> Group:
+    """The group with launches that came late in these many blocks."""
+    blocks = tuple(
+        block.model_copy(
+            update={"late": int(block.index in lates), "dropped": "power" if block.index in dropped else None}
+        )
+        for block in group.blocks
+    )
+    return group.model_copy(update={"blocks": blocks})
+
+
+@pytest.mark.parametrize(
+    ("lates", "dropped", "expected"),
+    [
+        ([], [], False),
+        ([0, 1], [], False),  # half of four
+        ([0, 1, 2], [], True),
+        ([0, 1, 2], [0, 1], False),  # one of the two that count
+        ([0, 1], [2], True),  # two of three
+        ([0, 1, 2, 3], [0, 1, 2, 3], False),  # where no block counts nothing is known
+    ],
+)
+def test_a_cell_waited_for_the_host_in_most_blocks_that_count(
+    lates: Sequence[int], dropped: Sequence[int], expected: bool
+) -> None:
+    made = late(group(), lates, dropped)
+    assert len(made.blocks) == 4
+    assert waited_for_host([(made, made.series[0])]) is expected
+    own = {(one.kernel, made.dtype, made.shape) for one in made.series}
+    assert cells_of_host_time([made]) == (own if expected else set())
