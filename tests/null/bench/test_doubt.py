@@ -169,7 +169,12 @@ def test_in_turn_with_each_other_twice_the_l2_is_filled_before_each(
     monkeypatch.setattr(torch, "empty", buffer)
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: gpu.event())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: (cycled.append(cycles), gpu.sleep()), raising=False)
+
+    def sleep(cycles: int) -> None:
+        cycled.append(cycles)
+        gpu.sleep()
+
+    monkeypatch.setattr(torch.cuda, "_sleep", sleep, raising=False)
     of_300_mib = SimpleNamespace(L2_cache_size=300 << 20)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: of_300_mib, raising=False)
     (found,) = timers.ask_turns([ROUNDS], 1.0)
@@ -269,6 +274,23 @@ def test_dropped_blocks_do_not_count() -> None:
     assert next(one for one in found if one.kernel == KERNELS[1]).pct == pytest.approx(110.0, abs=0.2)
 
 
+@pytest.mark.parametrize("names", [("fa4",), ("cudnn",), (KERNELS[1],), (KERNELS[1], "cudnn")])
+def test_whose_time_is_the_hosts_is_told_also_of_a_library_that_is_not_the_better_one(names: tuple[str, ...]) -> None:
+    """cuDNN is slower than FA4 here: as fast as told, or not known at all."""
+    made = beside({"cudnn": 0.9, "fa4": 1.0}, apart=True)
+
+    def late(one: Group) -> Group:
+        if one.series[-1].kernel not in names:
+            return one
+        return one.model_copy(update={"blocks": tuple(block.model_copy(update={"late": 1}) for block in one.blocks)})
+
+    assert all(not one.host for one in advantages(made))
+    found = {one.kernel: one for one in advantages(made.model_copy(update={"groups": tuple(map(late, made.groups))}))}
+    assert found[KERNELS[1]].over == "fa4"
+    assert found[KERNELS[1]].host == names
+    assert found[KERNELS[0]].host == tuple(name for name in names if name not in KERNELS)
+
+
 def with_cudnn(of: Opinion, speed: float, **counters: tuple[int, ...]) -> Opinion:
     fa2 = of.timings[0]
     mine = Timings(subject="cudnn", rounds=fa2.rounds, us=tuple(us / speed for us in fa2.us), counters=counters)
@@ -284,6 +306,11 @@ def test_other_timers_have_their_own_row_and_their_own_better_one() -> None:
     assert found["nvbench", KERNELS[1]].pct == pytest.approx(100 * 1.1 / 1.05, abs=0.1)
     assert found["nvbench", KERNELS[1]].n == 8
     assert found["torch", KERNELS[1]].host == ("cudnn",)
+    slow = with_cudnn(opinion("torch"), 0.5, **{HOST: (10**9,) * 8})
+    fa4 = slow.timings[-1].model_copy(update={"subject": "fa4", "counters": {}, "us": slow.timings[0].us})
+    both = judged(slow.model_copy(update={"timings": (*slow.timings, fa4)}))
+    slower = {one.kernel: one for one in advantages(both) if one.timer == "torch"}[KERNELS[1]]
+    assert (slower.over, slower.host) == ("fa4", ("cudnn",))
     lines = render(advantages(made))
     assert "fp16, S=4096, B=16, H=16: speed over the better of cudnn" in lines
     assert [line for line in lines if line.endswith("cudnn: the host's time")]

@@ -237,7 +237,7 @@ def test_the_last_sweep_goes_by_its_farthest_step(folder: Path) -> None:
 @pytest.mark.parametrize(("steps", "rotation"), [(12, 0), (13, 90)])
 def test_values_stand_upright_in_all_panels_where_one_has_many_steps(steps: int, rotation: int) -> None:
     points = tuple(report_plot.Point(n, 80.0 + n) for n in range(1, steps + 1))
-    names = dict.fromkeys(range(1, steps + 1), "step")
+    names = tuple((n, "step") for n in range(1, steps + 1))
     picture = report_plot.Picture(
         (report_plot.Series("made up", points),), names, "made up", (), ((1, "first"), (11, "then"))
     )
