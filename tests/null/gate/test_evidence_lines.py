@@ -263,6 +263,18 @@ def test_a_cell_is_known_by_all_that_was_recorded_of_its_run() -> None:
     assert (unknown.config, unknown.code, unknown.compiler) == (None, None, None)
 
 
+def test_a_cell_of_another_shape_than_the_ladders_is_named_with_it() -> None:
+    """Else a reason for the one would excuse the other."""
+    cell = RESULT.summaries[0]
+    name = f"{cell.kernel} {cell.dtype} S={cell.shape.seq_len}"
+    assert repeats.cell_of(cell) == name
+    for change in ({"batch": 1}, {"n_heads": 2}):
+        other = cell.model_copy(update={"shape": cell.shape.model_copy(update=change)})
+        assert repeats.cell_of(other) == f"{name} B={other.shape.batch} H={other.shape.n_heads}"
+    odd = cell.model_copy(update={"shape": cell.shape.model_copy(update={"seq_len": 640})})
+    assert repeats.cell_of(odd).endswith(f" S=640 B={cell.shape.batch} H=16")
+
+
 @pytest.mark.parametrize("sign", [1, -1], ids=["above", "below"])
 @pytest.mark.parametrize(
     ("beside", "floors", "differs"),
