@@ -35,9 +35,9 @@ ELSEWHERE = {
     "`cp.async.ca` for `.cg`, no L2 prefetch, other launch bounds": "speed alone: the bench and the locks see it",
     "ties rounded away from zero, `1 / (l + 1e-6)`, an upper bound of 0 on exponents": "below what 16 bits of O show: "
     "not wrong by this check's rule",
-    "a maximum of few blocks kept (`unsure` of 0 or 1 in tiles of two or three blocks, a limit from the first block alone)": (
-        "the error grows, and stays within what 16 bits of O allow; of a few keys it does not (`a_row_known_by_one_key`)"
-    ),
+    "a maximum of few blocks kept (`unsure` of 0 or 1 in tiles of two or three blocks)": "the error grows, and stays "
+    "within what 16 bits of O allow, as with a limit from the first block alone; of a few keys it does not "
+    "(`a_row_known_by_one_key`)",
     "a limit of 65504 instead of 256, of a lane's part of the sum, or not lowered as a maximum grows": "costs time, or "
     "accuracy at lengths that no case has: `tests/nvcc/test_stale.py` asks the softmax by itself",
     "the maximum of the tile before still subtracted from a tile's first scores, a score overlooked by the vote": (
