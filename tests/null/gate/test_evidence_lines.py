@@ -350,8 +350,8 @@ def test_a_length_is_named_once() -> None:
     ("change", "line"),
     [
         (
-            {"other_card_than": "persistant.json.gz"},
-            "other_card_than: expected a file of this folder with timings, found persistant.json.gz",
+            {"other_card_than": "elsewhere.json.gz"},
+            "other_card_than: expected a file of this folder with timings, found elsewhere.json.gz",
         ),
         ({"beside": "bensh.json.gz"}, "beside: expected a file of this folder with timings, found bensh.json.gz"),
         ({"other_card_than": None}, "expected other_card_than, as its name says that it is of a second card"),

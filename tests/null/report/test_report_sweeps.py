@@ -184,12 +184,14 @@ def test_a_librarys_cell_of_host_time_is_no_speed() -> None:
     (line,) = [line for line in text.splitlines() if line.startswith("| fastest ") and "fa4" in line][:1]
     assert "cudnn but for fa4" in line
 
-    def lates(result: BenchResult) -> set[tuple[str, ...]]:
+    def late_cells(result: BenchResult) -> set[tuple[str, ...]]:
         told = [dict(zip(report_sweeps.CSV, row, strict=True)) for row in report_sweeps.rows(result)]
         return {(str(one["kernel"]), str(one["dtype"]), str(one["seq_len"])) for one in told if one["host_time"]}
 
-    assert lates(result) == set()
-    assert lates(result.model_copy(update={"groups": tuple(map(late, result.groups))})) == {("fa4", "fp16", "4096")}
+    assert late_cells(result) == set()
+    assert late_cells(result.model_copy(update={"groups": tuple(map(late, result.groups))})) == {
+        ("fa4", "fp16", "4096")
+    }
 
 
 def test_a_kernels_cell_of_host_time_is_no_times_as_fast() -> None:

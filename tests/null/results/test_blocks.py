@@ -87,11 +87,11 @@ def test_blocks_hold_equally_many_pairs_rounded_up() -> None:
     assert [Plan(pairs=pairs, blocks=8).visit for pairs in (1, 8, 9, 24, 25)] == [1, 1, 2, 3, 4]
 
 
-def late(group: Group, lates: Sequence[int], dropped: Sequence[int] = ()) -> Group:
+def late(group: Group, late_blocks: Sequence[int], dropped: Sequence[int] = ()) -> Group:
     """The group with launches that came late in these many blocks."""
     blocks = tuple(
         block.model_copy(
-            update={"late": int(block.index in lates), "dropped": "power" if block.index in dropped else None}
+            update={"late": int(block.index in late_blocks), "dropped": "power" if block.index in dropped else None}
         )
         for block in group.blocks
     )
@@ -99,7 +99,7 @@ def late(group: Group, lates: Sequence[int], dropped: Sequence[int] = ()) -> Gro
 
 
 @pytest.mark.parametrize(
-    ("lates", "dropped", "expected"),
+    ("late_blocks", "dropped", "expected"),
     [
         ([], [], False),
         ([0, 1], [], False),  # half of four
@@ -110,9 +110,9 @@ def late(group: Group, lates: Sequence[int], dropped: Sequence[int] = ()) -> Gro
     ],
 )
 def test_a_cell_waited_for_the_host_in_most_blocks_that_count(
-    lates: Sequence[int], dropped: Sequence[int], expected: bool
+    late_blocks: Sequence[int], dropped: Sequence[int], expected: bool
 ) -> None:
-    made = late(group(), lates, dropped)
+    made = late(group(), late_blocks, dropped)
     assert len(made.blocks) == 4
     assert waited_for_host([(made, made.series[0])]) is expected
     own = {(one.kernel, made.dtype, made.shape) for one in made.series}
