@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
 
-from flashladder.bench.subject import shape_of
+from flashladder.bench.subject import on_grid
 from flashladder.cases.case import SEQ_LENS
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
@@ -24,7 +24,7 @@ from flashladder.ladder.grid import grid_names, load_grid
 from flashladder.names import HEADLINE_LENGTH, REFERENCES
 from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult, Mean, Shape, Summary
+from flashladder.results.schema import BenchResult, Mean, Summary
 
 Fa2 = tuple[float, float, float]  # TFLOP/s of FA2 beside kernels of one run: least, median, most
 TITLES = dict(zip(REFERENCES, ("cuDNN", "FA4", "flash-attn"), strict=True))
@@ -50,11 +50,6 @@ class Anchor:
     def title(self) -> str:
         """``cuDNN 9.19.0``."""
         return f"{TITLES[self.name]} {self.version}".strip()
-
-
-def on_grid(shape: Shape) -> bool:
-    """Whether it is one of the ladder's: a sweep may have others of the same length."""
-    return shape.seq_len in SEQ_LENS and shape == shape_of(shape.seq_len)
 
 
 def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 import math
 
-from flashladder.bench.subject import shape_of
-from flashladder.cases.case import SEQ_LENS
+from flashladder.bench.subject import on_grid
 from flashladder.results.schema import BenchResult, Shape, Summary
 
 AGREES = "listed as apart in the manifest, but the machine's other runs agree with it"
@@ -29,8 +28,7 @@ Cell = tuple[str, str, Shape]  # digest of the machine code or a library, dtype,
 def cell_of(one: Summary) -> str:
     """A cell's name in messages and in a manifest's `apart`; with batch and heads where they are not the ladder's."""
     name, shape = f"{one.kernel} {one.dtype} S={one.shape.seq_len}", one.shape
-    usual = shape.seq_len in SEQ_LENS and shape == shape_of(shape.seq_len)
-    return name if usual else f"{name} B={shape.batch} H={shape.n_heads}"
+    return name if on_grid(shape) else f"{name} B={shape.batch} H={shape.n_heads}"
 
 
 @dataclass(frozen=True)
