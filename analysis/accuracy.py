@@ -1,4 +1,4 @@
-"""Question: how far off are the latest steps, beside FA2, cuDNN and FA4, at logits small and large, rising and falling?
+"""Question: how far off are the latest steps, beside other attention kernels, at logits of many sizes and orders?
 
 Why: P under a stale maximum is rounded at another place than under the true one. Every kernel and every library gets
 the same inputs; maximum and RMS error are against fp64. `flashladder.report.costs.accuracy` makes the table, the gate
@@ -31,6 +31,7 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import write_atomic
 from flashladder.ladder.family import DEFAULT, families
 from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.names import REFERENCES
 from flashladder.results.published import N_ITERATIONS
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -191,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--family", choices=[one.name for one in families()], default=DEFAULT, help=f"default: {DEFAULT}"
     )
-    parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help="cudnn, fa4, flash-attn or all")
+    parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help=f"{', '.join(REFERENCES)} or all")
     parser.add_argument("--out", type=result_file, required=True, help="the file to write (.json.gz)")
     of = parser.parse_args(argv)
     with one_line_errors():

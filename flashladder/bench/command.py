@@ -6,7 +6,7 @@ and that goes on where it stopped when `--out` exists.
 Run on a machine with a GPU:
     python -m flashladder.bench 7 --configs a100
     python -m flashladder.bench --all --configs prog --out bench.json.gz
-    python -m flashladder.bench 16 --references all                  # cuDNN, FA4 and flash-attn as arms of their own
+    python -m flashladder.bench 16 --references all                  # cuDNN, FA3, FA4, flash-attn as further arms
     python -m flashladder.bench 16 --tune --out tune.json.gz         # ranks configurations at one length
     python -m flashladder.bench 16 --method nvbench ncu torch warm   # second opinions beside the paired timer
 Exit code: 0 done, 1 a kernel is wrong or a time impossible, 2 it could not run.

@@ -33,6 +33,7 @@ from flashladder.cases.case import SEQ_LENS
 from flashladder.columns import table
 from flashladder.errors import one_line_errors
 from flashladder.ladder.config import Dtype
+from flashladder.names import REFERENCES
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import EnergyResult, Shape, Sustained
 
@@ -164,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="example: python -m flashladder.bench.energy 19 24 --references all --seq-lens 4096",
     )
     add_kernels(parser)
-    parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help="cudnn, fa4, flash-attn or all")
+    parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help=f"{', '.join(REFERENCES)} or all")
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, default=list(SEQ_LENS), metavar="S")
     parser.add_argument("--seconds", type=seconds, default=2.0, help="of a run, at least (default: 2)")
     parser.add_argument("--turns", type=whole, default=TURNS, help=f"of each subject (default: {TURNS})")

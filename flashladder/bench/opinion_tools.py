@@ -37,7 +37,13 @@ ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24, "torch": 12, "warm": 12
 """In each of which every subject has a turn: one sample under ncu, torch and turns, several under the others."""
 SAMPLE_TIMES = "nv/json/bin:nv/cold/sample_times"
 METRICS = (DURATION, CYCLES, INSTRUCTIONS, TENSOR)
-FAMILIES = {"fa2": r"pytorch_flash::", "flash-attn": r"flash::", "cudnn": r"cudnn", "fa4": r"kernel_cutlass|flash_attn"}
+FAMILIES = {
+    "fa2": r"pytorch_flash::",
+    "flash-attn": r"flash::",
+    "cudnn": r"cudnn",
+    "fa3": r"cutlass::device_kernel",
+    "fa4": r"kernel_cutlass|flash_attn",
+}
 """Reference to how the name of its kernel begins."""
 
 

@@ -1,6 +1,6 @@
-"""What kernels are compared with, each as something to time: torch's FA2 and cuDNN, FA4, the flash-attn wheel.
+"""What kernels are compared with, each as something to time: torch's FA2 and cuDNN, FA3, FA4, the flash-attn wheel.
 
-Why: one ratio to FA2 says little to a person who would use cuDNN or FA4 instead (rule 2 of the measurement protocol). A
+Why: one ratio to FA2 says little to a person who would use cuDNN or FA3 instead (rule 2 of the measurement protocol). A
 reference is launched, checked and timed as kernels are (`flashladder.bench.run`); one that is not installed, or does
 not run on this GPU, is one line and no failure. All compute non-causal attention of (B, S, H, D) tensors.
 
@@ -30,6 +30,8 @@ FA2 = "fa2"  # the reference that everything is paired with
 REFERENCE_OP = "torch.ops.aten._flash_attention_forward"
 PROBE = (1, 1024, 16, 128)  # what a reference is tried and profiled on
 _TRAITS = re.compile(r"kernel_traits<(?:\(int\))?(\d+), *(?:\(int\))?(\d+), *(?:\(int\))?(\d+)")  # d_head, B_r, B_c
+_C = r"(?:cute::)?C<(?:\(int\))?(\d+)>"
+_FA3_TILE = re.compile(rf"CollectiveMainloopFwdSm90<.*?tuple<.*?tuple<{_C}, *{_C}, *{_C}")
 _KNOB = re.compile(r"_(\d+x\d+x\d+)_")  # in cuDNN's kernel names
 
 Forward = Callable[[Any, Any, Any], Any]
@@ -78,6 +80,12 @@ def _cudnn() -> Forward:
     return forward
 
 
+def _fa3() -> Forward:
+    from flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]  # optional package
+
+    return lambda q, k, v: _first(flash_attn_func(q, k, v))
+
+
 def _fa4() -> Forward:
     from flash_attn.cute import flash_attn_func  # type: ignore[import-not-found]  # optional package
 
@@ -119,6 +127,12 @@ def _cudnn_tile(kernel: str) -> str | None:
     return found[1] if found else None
 
 
+def _fa3_tile(kernel: str) -> str | None:
+    """``128x176`` of ``CollectiveMainloopFwdSm90<2, tuple<cluster>, tuple<C<128>, C<176>, C<128>>, ...``: B_r, B_c."""
+    found = _FA3_TILE.search(kernel)
+    return f"{found[1]}x{found[2]}" if found else None
+
+
 def _fa4_tile(kernel: str) -> str | None:
     """What FA4 chooses on Hopper for 128 dimensions, by its own table; kernel names do not tell."""
     if "sm90" not in kernel.lower():
@@ -137,6 +151,13 @@ BACKENDS: dict[str, Backend] = {
     "cudnn": Backend(
         "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION", _cudnn, _cudnn_version, _cudnn_tile, "cudnn"
     ),
+    "fa3": Backend(
+        "flash_attn_interface.flash_attn_func",
+        _fa3,
+        lambda: metadata.version("flash-attn-3"),
+        _fa3_tile,
+        r"FlashAttnFwdSm90",
+    ),
     "fa4": Backend("flash_attn.cute.flash_attn_func", _fa4, _fa4_version, _fa4_tile, r"flash_attn.*cute"),
     "flash-attn": Backend(
         "flash_attn.flash_attn_func",
@@ -147,7 +168,11 @@ BACKENDS: dict[str, Backend] = {
     ),
 }
 """Subject to how it is called; the first is what all others are paired with."""
-INSTALL = {"fa4": "pip install 'flash-attn-4[cu13]'", "flash-attn": "pip install flash-attn"}
+INSTALL = {
+    "fa3": "pip install 'git+https://github.com/Dao-AILab/flash-attention#subdirectory=hopper'",
+    "fa4": "pip install 'flash-attn-4[cu13]'",
+    "flash-attn": "pip install flash-attn",
+}
 
 
 @dataclass(frozen=True)

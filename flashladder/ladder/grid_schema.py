@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     GridGpu = Literal[GRID_GPUS]
 Mode = Literal["event-free", "tune", "emulator"]
-ReferenceName = Literal["cudnn", "fa4", "flash-attn"]
+ReferenceName = Literal["cudnn", "fa3", "fa4", "flash-attn"]
 
 
 def _description(value: object) -> str:

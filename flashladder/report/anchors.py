@@ -1,4 +1,4 @@
-"""What the ladder is compared with besides FA2: cuDNN and FA4, from the sweep that timed them beside its last step.
+"""What the ladder is compared with besides FA2: the libraries in the sweep that timed its last step.
 
 Why: percent of FA2 says how far a step has come, not whether something faster can be installed. A library's speed
 belongs to the run in which it was timed in turn with FA2, so that each machine's rows come from one file: of the
@@ -21,13 +21,13 @@ from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names, load_grid
-from flashladder.names import HEADLINE_LENGTH, REFERENCES
+from flashladder.names import HEADLINE_LENGTH
 from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult, Mean, Summary
 
 Fa2 = tuple[float, float, float]  # TFLOP/s of FA2 beside kernels of one run: least, median, most
-TITLES = dict(zip(REFERENCES, ("cuDNN", "FA4", "flash-attn"), strict=True))
+TITLES = {"cudnn": "cuDNN", "fa3": "FA3", "fa4": "FA4", "flash-attn": "flash-attn"}
 
 
 @dataclass(frozen=True)

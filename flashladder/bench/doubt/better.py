@@ -37,7 +37,7 @@ from flashladder.results.statistics import (
     summarize,
 )
 
-AMONG = ("cudnn", "fa4")  # the fastest that one can install on Hopper
+AMONG = ("cudnn", "fa3", "fa4")  # the fastest that one can install on Hopper
 PAIRED = "paired"
 Place = tuple[int, int, int]  # group, block, which of the block's pairs
 Pairs = Mapping[Place, tuple[float, float]]  # microseconds of FA2 and of a subject

@@ -15,7 +15,7 @@ from flashladder.sweep.cells import Wanted
 from flashladder.sweep.measure.inventory import Code, Inventory
 from flashladder.toolchain.pins import load_pins
 
-PACKAGES = {"fa4": "flash-attn-4", "flash-attn": "flash-attn"}  # references that torch does not bring
+PACKAGES = {"fa3": "flash-attn-3", "fa4": "flash-attn-4", "flash-attn": "flash-attn"}  # not of torch
 
 
 @lru_cache(maxsize=1)
