@@ -112,7 +112,7 @@ def ran(
     arches: str = "sm_80, sm_90",
     loads: int = 0,
 ) -> subprocess.CompletedProcess[str]:
-    """The launcher on a GPU of compute capability N.5, with machine code for `arches`; loading a kernel gives `loads`."""
+    """The launcher on a GPU of compute capability N.5 with machine code for `arches`; loading it gives `loads`."""
     try:
         compiler = host_compiler()
     except FlashladderError as error:
