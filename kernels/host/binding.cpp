@@ -139,9 +139,8 @@ Tensor new_output(const Tensor &q, const TensorFacts &facts) {
 // GPU. Returns a new contiguous tensor of q's shape, dtype and device.
 Tensor forward(const Tensor &q, const Tensor &k, const Tensor &v, const std::string &config) {
     const TensorFacts q_facts = facts_of("q", q);
-    const KernelRow &row =
-        check_arguments({q_facts, facts_of("k", k), facts_of("v", v), facts_of_output(q_facts)}, false, config,
-                        deciding_capability(config, q_facts));
+    const KernelRow &row = check_arguments({q_facts, facts_of("k", k), facts_of("v", v), facts_of_output(q_facts)},
+                                           false, config, deciding_capability(config, q_facts));
     const Tensor out = new_output(q, q_facts);
     run(row, q, k, v, out);
     return out;

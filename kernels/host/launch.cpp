@@ -125,8 +125,8 @@ void check_code(cudaError_t error, int device) {
     cudaGetLastError();
     const std::string build = build_for(known_capability(device));
     fail("no code for this GPU: expected machine code for one of " + std::string(flashladder_arches) +
-         " or a driver that compiles the " + flashladder_ptx + " PTX, found " + described(device) + ", " + cuda_text(error) +
-         build + (build.empty() ? "; " : " or ") + "update the driver");
+         " or a driver that compiles the " + flashladder_ptx + " PTX, found " + described(device) + ", " +
+         cuda_text(error) + build + (build.empty() ? "; " : " or ") + "update the driver");
 }
 
 void check_device(const KernelRow &row, int device) {
@@ -138,8 +138,9 @@ void check_device(const KernelRow &row, int device) {
     }
     const int limit = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (row.smem_bytes > limit) {
-        fail("config: expected at most " + std::to_string(limit) + " bytes of shared memory per CTA on " + described(device) +
-             ", found " + std::to_string(row.smem_bytes) + " for " + row.config + "; choose smaller B_r or B_c");
+        fail("config: expected at most " + std::to_string(limit) + " bytes of shared memory per CTA on " +
+             described(device) + ", found " + std::to_string(row.smem_bytes) + " for " + row.config +
+             "; choose smaller B_r or B_c");
     }
 }
 

@@ -32,7 +32,8 @@ struct KernelRow {
     int own[4];                   // what else its family's plan.cpp needs to know; means what that says
 };
 
-// GPUs of `capability` (90 is 9.0) and later take this row unless a call names another, up to the next entry of its dtype.
+// GPUs of `capability` (90 is 9.0) and later take this row unless a call names another, up to the next entry of its
+// dtype.
 struct TunedRow {
     int capability;
     int row;  // index in flashladder_kernels

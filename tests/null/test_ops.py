@@ -209,9 +209,9 @@ def test_cpu_tensors_are_told_that_there_is_no_kernel_before_any_build_is_asked_
 
     monkeypatch.setattr(ops, "find_spec", lambda name: None)
     with pytest.raises(FlashladderError, match=r"bad argument q: expected a CUDA tensor, found one on cpu; .*no CPU"):
-        flashladder.forward(*[tensor("cpu")] * 3, iteration=iteration)
+        forward(iteration, q=tensor("cpu"))
     with pytest.raises(FlashladderError, match="bad argument out: expected a CUDA tensor, found one on cpu"):
-        flashladder.forward(*[tensor()] * 3, iteration=iteration, out=tensor("cpu"))
+        forward(iteration, out=tensor("cpu"))
 
 
 @pytest.mark.parametrize(

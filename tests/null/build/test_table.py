@@ -44,7 +44,8 @@ def test_the_table_says_its_namespace_its_architectures_and_how_many_rows_it_has
 
 
 def test_a_gpus_row_is_the_one_tuned_for_it_in_each_dtype_or_the_first() -> None:
-    other, unbuilt = replace(CONFIG, B_c=32), replace(CONFIG, B_c=96)
+    short_form = CONFIG.short_form()
+    other, unbuilt = (KernelConfig.parse(short_form.replace("128, 64", size)) for size in ("128, 32", "64, 64"))
     rows = [replace(ROW, config=one.with_dtype(dtype)) for dtype in ("fp16", "bf16") for one in (CONFIG, other)]
     tuned = {0: other, 86: CONFIG, 90: unbuilt, 100: other}
     source = table_source("flashladder_16", rows, tuned)
