@@ -224,8 +224,8 @@ def test_tensors_that_come_and_go_at_one_address_have_maps_of_their_own(number: 
 @pytest.mark.parametrize("shape", [(0, 512, 16, 128), (2, 0, 16, 128), (2, 512, 0, 128), (0, 0, 0, 128)])
 def test_nothing_gives_what_torch_gives(iteration: int, shape: tuple[int, int, int, int]) -> None:
     tensors = inputs(shape=shape)
-    heads = [tensor.transpose(1, 2) for tensor in tensors]
-    expected = torch.nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2)
+    q, k, v = (tensor.transpose(1, 2) for tensor in tensors)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
     out = flashladder.forward(*tensors, iteration=iteration)
     assert (out.shape, out.dtype, out.device) == (expected.shape, expected.dtype, expected.device)
     assert flashladder.forward(*tensors, iteration=iteration, out=out) is out
@@ -302,11 +302,14 @@ def test_compile_without_a_graph_break(iteration: int) -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
 def test_the_bare_operator_compiles_with_the_tuned_configuration(iteration: int) -> None:
     tensors, library = inputs(), operators(iteration)
+
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = library.forward(q, k, v)
+        return out
+
     torch.compiler.reset()
-    compiled: Callable[..., torch.Tensor] = torch.compile(
-        lambda q, k, v: library.forward(q, k, v), fullgraph=True, backend="aot_eager"
-    )
-    assert torch.equal(compiled(*tensors), library.forward(*tensors))
+    compiled: Callable[..., torch.Tensor] = torch.compile(forward, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*tensors), forward(*tensors))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
@@ -318,7 +321,7 @@ def test_compiled_code_refuses_a_gradient_in_the_same_words(fullgraph: bool) -> 
     torch.compiler.reset()
     compiled: Callable[..., torch.Tensor] = torch.compile(forward, fullgraph=fullgraph, backend="aot_eager")
     for index in range(3):
-        tensors = list(inputs())
+        tensors = inputs()
         tensors[index].requires_grad_()
         with pytest.raises(FlashladderError, match="no backward kernel") as eager:
             forward(*tensors)
