@@ -6,30 +6,42 @@ Import stays cheap: torch is loaded only by the call that needs it.
     >>> flashladder.__version__
     '0.1.0'
     >>> out = flashladder.forward(q, k, v, iteration=16)
+    >>> flashladder.configurations(16)                      # those that the installed wheel holds
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from flashladder.version import __version__
 
 if TYPE_CHECKING:
+    from flashladder import emulator as emulator
+    from flashladder.ops import configurations as configurations
     from flashladder.ops import forward as forward
 
-__all__ = ["__version__", "forward"]
+__all__ = ["__version__", "configurations", "emulator", "forward"]
+
+
+def __dir__() -> list[str]:
+    """The public names, whether they are loaded yet or not; for completion in a shell."""
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> object:
-    """Loads `forward` at its first use, so that commands that never call it do not pay for it."""
-    if name == "forward":
-        from flashladder.errors import FlashladderError
+    """Loads a public name at its first use, so that commands that never need torch do not pay for it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "emulator":
+        return import_module("flashladder.emulator")
+    from flashladder.errors import FlashladderError
 
-        try:
-            from flashladder.ops import forward
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            raise FlashladderError("flashladder.forward needs torch 2.10 or later", hint="pip install torch") from error
-        return forward
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from flashladder import ops
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise FlashladderError(f"flashladder.{name} needs torch 2.10 or later", hint="pip install torch") from error
+    found: object = getattr(ops, name)
+    return found

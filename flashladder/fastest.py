@@ -1,8 +1,9 @@
 """Which step `flashladder.forward` takes when nobody names one: on each measured GPU the fastest of each length.
 
 Why: the last step is not the fastest everywhere; where tiles are many, 26 and 27 are faster than 28, and 26 than 27 in
-short rows. ``configs/fastest.json`` is written by ``invoke report`` from the sweep that goes farthest up the ladder
-on each GPU (`flashladder.report.anchors.fastest_of`) and held to it by the gate; nobody edits it.
+short rows. Where the fastest is not installed, the next fastest is taken. ``configs/fastest.json`` is written by
+``invoke report`` from the sweep that goes farthest up the ladder on each GPU (`flashladder.report.anchors.fastest_of`)
+and from the ladder's own table (`flashladder.report.data.Ladder.ranking`), and the gate compares; nobody edits it.
 
 Try: ``python -c "from flashladder.fastest import choices; print(choices('NVIDIA H200', 'sm_90'))"``.
 """
@@ -24,7 +25,8 @@ from flashladder.paths import CONFIGS
 
 FASTEST = CONFIGS / "fastest.json"
 Positive = Annotated[int, Field(ge=1)]
-Choices = tuple[tuple[int, int], ...]  # a sequence length, and the step from there on; ascending, the first is 1
+# A sequence length, and the steps from there on, the fastest first; lengths ascend, the first is 1.
+Choices = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 def _from_one(steps: dict[int, int]) -> dict[int, int]:
@@ -41,6 +43,7 @@ class Fastest(BaseModel):
     from_seq_len: Annotated[dict[Positive, Positive], AfterValidator(_from_one)] = Field(
         description="sequence length: step from there up to the next one"
     )
+    ranking: tuple[Positive, ...] = Field(default=(), description="steps, the fastest first, over all lengths")
 
 
 @cache
@@ -60,24 +63,24 @@ def load_fastest(path: Path = FASTEST) -> dict[str, Fastest]:
 
 
 @cache
-def choices(gpu: str, arch: str) -> Choices:
-    """From which sequence length on which step is taken on a GPU, by its name and architecture.
+def choices(gpu: str | None, arch: str | None) -> Choices:
+    """From which sequence length on which steps are preferred on a GPU, by its name and architecture; None: on any.
 
-    A GPU that nobody measured has those of the one whose configurations it runs (`configs_for`); where that was not
-    measured either, the last measured step that runs there, for every length.
+    All measured steps that run there, each once: the fastest of these lengths, then the others by their rank over all
+    lengths. A GPU that nobody measured has the table of the one whose configurations it runs (`configs_for`); where
+    that was not measured either, later steps come first.
+
+    Raises:
+        FlashladderError: no step runs there.
     """
     measured = _measured(arch)
-    key = gpu_key(gpu)
-    for known in (key, configs_for(key, arch)):
-        found = load_fastest().get(known or "")
-        if found and set(found.from_seq_len.values()) <= set(measured):
-            return tuple(sorted(found.from_seq_len.items()))
-    return ((1, measured[-1]),)
-
-
-def last_measured(arch: str | None) -> int:
-    """The last measured step that GPUs of an architecture run; None: of the ladder."""
-    return _measured(arch)[-1]
+    key = gpu_key(gpu) if gpu else None
+    tables = [load_fastest().get(known or "") for known in (key, arch and configs_for(key, arch))]
+    known = [table for table in tables if table and set(table.from_seq_len.values()) <= set(measured)]
+    starts = known[0].from_seq_len if known else {1: measured[-1]}
+    ranking = next((table.ranking for table in known if table.ranking), ())
+    rest = [step for step in (*ranking, *reversed(measured)) if step in measured]
+    return tuple((start, tuple(dict.fromkeys((step, *rest)))) for start, step in sorted(starts.items()))
 
 
 def _measured(arch: str | None) -> list[int]:

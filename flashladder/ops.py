@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -22,6 +22,7 @@ from flashladder.files import last_iteration
 from flashladder.ladder.config import KernelConfig
 
 LAST_ITERATION = last_iteration()
+DEVICES = ("cuda", "meta")  # of tensors: a GPU, or no memory at all, to learn a result's shape
 LIBRARIES = ("", *(f"flashladder_{number:02d}" for number in range(1, LAST_ITERATION + 1)))
 
 
@@ -38,11 +39,12 @@ def forward(
     Args:
         q: queries, (batch, seq_len, n_heads, d_head = 128), fp16 or bf16, on a CUDA device of compute capability 8.0
             or later; last dimension contiguous, other strides multiples of 8 elements, seq_len divisible by B_r, B_c.
-            From iteration 20 on the kernels need 9.0 and take any seq_len.
+            From iteration 20 on the kernels need 9.0 and take any seq_len. A stride of a dimension of one element may
+            be anything; without elements (batch, seq_len or n_heads 0) the result is empty, too.
         k: keys, as q; iterations 16 to 19 also fix the seq_len stride of all four tensors at 2048 elements (16 heads).
         v: values, as q.
-        iteration: the step of the ladder, 1 to 28; None for the fastest one at q's length on its GPU, as measured
-            (``configs/fastest.json``), if that is built, else for the last measured one that the GPU runs.
+        iteration: the step of the ladder, 1 to 28; None for the installed one that is fastest at q's length on its
+            GPU, as measured (``configs/fastest.json``).
         config: a configuration or its short form; None for the one tuned for q's GPU, else for its architecture, else
             for the A100.
         out: where to write, as q, overlapping no input; None for a new contiguous tensor.
@@ -52,7 +54,8 @@ def forward(
 
     Raises:
         FlashladderError: the iteration or the configuration is not built (the message lists those that are), an
-            argument is not a tensor, or a gradient would be needed.
+            argument is not a tensor or not on a GPU, or a gradient would be needed. While `torch.compile` traces, its
+            own error quotes the same line.
         ValueError: an argument breaks the kernel's contract; the message names it, what was expected and found.
         RuntimeError: the GPU or the driver refused.
     """
@@ -80,25 +83,33 @@ def configurations(iteration: int = LAST_ITERATION) -> tuple[KernelConfig, ...]:
 
 
 def _check_tensors(**tensors: torch.Tensor | None) -> None:
-    """Refuses what torch's dispatcher would answer with a page: other types, and gradients that no kernel computes."""
+    """Refuses what torch's dispatcher would answer with a page, and what no build helps: types, devices, gradients."""
     for name, tensor in tensors.items():
         if name == "out" and tensor is None:
             continue
         if not isinstance(tensor, torch.Tensor):
-            raise FlashladderError(f"bad argument {name}", expected="a torch.Tensor", found=type(tensor).__name__)
-        if tensor.requires_grad and torch.is_grad_enabled():
-            raise FlashladderError(
-                f"bad argument {name}",
-                expected="a tensor without requires_grad (there is no backward kernel)",
-                found="requires_grad=True",
-                hint="call it under torch.no_grad() or pass .detach()",
+            _refuse(name, "a torch.Tensor", type(tensor).__name__)
+        elif tensor.device.type not in DEVICES:
+            _refuse(name, "a CUDA tensor", f"one on {tensor.device}", "there is no CPU kernel; call .cuda()")
+        elif tensor.requires_grad and torch.is_grad_enabled():
+            _refuse(
+                name,
+                "a tensor without requires_grad (there is no backward kernel)",
+                "requires_grad=True",
+                "call it under torch.no_grad() or pass .detach()",
             )
+
+
+def _refuse(argument: str, expected: str, found: str, hint: str | None = None) -> NoReturn:
+    """Raises the error about an argument; apart, so that torch.compile calls it and quotes the line."""
+    raise FlashladderError(f"bad argument {argument}", expected=expected, found=found, hint=hint)
 
 
 def _resolve(library: str, short_form: str | None, dtype: str, device: int | None) -> str:
     """The short form of the configuration to run, known to be built.
 
-    Where q's dtype or device is none that a kernel has, it is left empty: the operator's own check names the argument.
+    It is left empty where q's dtype is none that a kernel has, as the operator's own check names the argument, and
+    where q has no memory.
     """
     built, number = _built(library), _number(library)
     if short_form is None:
@@ -120,12 +131,10 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
 
 
 def _step_for(q: torch.Tensor, device: int | None) -> int:
-    """The step that is fastest at q's length on its GPU; elsewhere the last measured one, whose check tells.
+    """The installed step that is fastest at q's length on its GPU; of tensors without memory, on any.
 
-    Where q has no length, or one of 0, the operator's own check says so.
+    Where q has no length, the operator's own check says so.
     """
-    if device is None:
-        return _last_measured()
     length = q.shape[1] if q.dim() > 1 else 0
     steps = _steps_on(device)
     chosen = steps[0][1]
@@ -135,23 +144,16 @@ def _step_for(q: torch.Tensor, device: int | None) -> int:
     return chosen
 
 
-def _steps_on(device: int) -> tuple[tuple[int, int], ...]:
-    """From which length on which step is taken on a GPU."""
-    return _installed_choices(*_gpu(device))
-
-
-def _last_measured() -> int:
-    """The ladder's last measured step."""
-    from flashladder.fastest import last_measured
-
-    return last_measured(None)
+def _steps_on(device: int | None) -> tuple[tuple[int, int], ...]:
+    """From which length on which step is taken on a GPU; None: on any."""
+    return _installed_choices(*((None, None) if device is None else _gpu(device)))
 
 
 # torch.compile calls them while tracing instead of tracing into it. Not as a decorator: torch's has no types.
 _mark_constant: Any = torch.compiler.assume_constant_result
 _mark_constant(_resolve)
 _mark_constant(_steps_on)
-_mark_constant(_last_measured)
+_mark_constant(_refuse)
 
 
 def library_name(iteration: int) -> str:
@@ -161,9 +163,7 @@ def library_name(iteration: int) -> str:
         FlashladderError: there is no such iteration.
     """
     if isinstance(iteration, bool) or not isinstance(iteration, int) or not 1 <= iteration <= LAST_ITERATION:
-        raise FlashladderError(
-            "bad argument iteration", expected=f"an integer from 1 to {LAST_ITERATION}", found=repr(iteration)
-        )
+        _refuse("iteration", f"an integer from 1 to {LAST_ITERATION}", repr(iteration))
     return LIBRARIES[iteration]  # by index: torch.compile then takes a varying iteration for a constant, not a symbol
 
 
@@ -208,9 +208,11 @@ def _tuned(iteration: int, dtype: str, gpu: str, arch: str) -> str:
 
 
 @cache
-def _installed_choices(gpu: str, arch: str) -> tuple[tuple[int, int], ...]:
-    """`flashladder.fastest.choices` of a GPU, of steps that are installed; the last measured one stands in."""
-    from flashladder.fastest import choices, last_measured
+def _installed_choices(gpu: str | None, arch: str | None) -> tuple[tuple[int, int], ...]:
+    """Of `flashladder.fastest.choices` of a GPU the first that is installed; where none is, the first."""
+    from flashladder.fastest import choices
 
-    last = last_measured(arch)
-    return tuple((start, step if find_spec(library_name(step)) else last) for start, step in choices(gpu, arch))
+    installed = [number for number in range(1, LAST_ITERATION + 1) if find_spec(library_name(number))]
+    return tuple(
+        (start, next((step for step in steps if step in installed), steps[0])) for start, steps in choices(gpu, arch)
+    )

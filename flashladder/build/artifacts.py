@@ -22,6 +22,7 @@ from flashladder.build.kernel_table import TableRow, table_source
 from flashladder.build.store import CubinEntry, PtxEntry
 from flashladder.files import digest_files, dump_json, load_json, sha256, write_atomic
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import tuned_from
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.subject import Subject, parse_subject
 from flashladder.machine_code.cubin import text_sha256
@@ -44,7 +45,7 @@ class Request:
     Attributes:
         iteration: which step of the ladder.
         key: the selection key that gave `configs`.
-        configs: the kernels, each dtype's default first.
+        configs: the kernels.
         arches: the architectures to make machine code for; compute_80 PTX always goes along.
         debug: -G -O0 instead of -lineinfo.
         cuda: version of another compiler's wheels, ``13.1``; empty for the pinned one.
@@ -98,6 +99,7 @@ def inputs_of(
         "configs": request.key,
         "kernels": kernels,
         "order": [config.short_form() for config in request.configs],
+        "tuned": {key: config.short_form() for key, config in request.iteration.configs.items()},
         "flags": {"nvcc": first.ptx_entry.inputs["flags"], "ptxas": first.inputs["flags"]},
         "toolchain": dict(compiler.versions),
         "torch": torch,
@@ -143,7 +145,8 @@ def make(
     try:
         log = native.Log([*_logs(entries), host_log], parent / f"{request.folder.name}.failed.log")
         rows = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
-        native.link(scratch, table_source(request.name, rows), objects, toolchain, log)
+        table_cpp = table_source(request.name, rows, tuned_from(request.iteration.configs))
+        native.link(scratch, table_cpp, objects, toolchain, log)
         write_logs(scratch, "\n".join(log.parts), toolchain)
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
         write_atomic(scratch / "kernels.txt", format_table(*table))

@@ -6,7 +6,7 @@ Each row names one configuration and points at its fatbin, which the assembler e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import re
@@ -40,8 +40,11 @@ extern const KernelRow flashladder_kernels[] = {{
 {rows}
 }};
 extern const int flashladder_n_kernels = {n};
+extern const TunedRow flashladder_tuned[] = {{{tuned}}};
+extern const int flashladder_n_tuned = {n_tuned};
 extern const char flashladder_namespace[] = "{namespace}";
 extern const char flashladder_arches[] = "{arches}";
+extern const char flashladder_targets[] = "{targets}";
 extern const char flashladder_ptx[] = "{ptx}";
 }}
 """
@@ -68,8 +71,14 @@ class TableRow:
     own: tuple[int, ...] = ()
 
 
-def table_source(namespace: str, rows: Sequence[TableRow]) -> str:
-    """The C++ source of one library's table, in the order of `rows`: the first of a dtype is that dtype's default.
+def table_source(namespace: str, rows: Sequence[TableRow], tuned: Mapping[int, KernelConfig] | None = None) -> str:
+    """The C++ source of one library's table, in the order of `rows`.
+
+    Args:
+        namespace: of the library's operators.
+        rows: its kernels.
+        tuned: from which compute capability on, 90 for 9.0, which configuration runs where a call names none, in any
+            dtype. In place of one that is not among `rows`, and below all capabilities, the first row of a dtype runs.
 
     Raises:
         FlashladderError: no rows, a configuration twice, a namespace that C++ or torch would refuse, or a path that
@@ -77,15 +86,30 @@ def table_source(namespace: str, rows: Sequence[TableRow]) -> str:
     """
     _check(namespace, rows)
     fatbins = "".join(_FATBIN.format(index=index, path=row.fatbin) for index, row in enumerate(rows))
+    defaults = _tuned(rows, tuned or {})
     arches = sorted({arch for row in rows for arch in row.arches}, key=lambda arch: (len(arch), arch))
     footer = _FOOTER.format(
         rows="\n".join(_row(index, row) for index, row in enumerate(rows)),
         n=len(rows),
         namespace=namespace,
+        tuned=", ".join(f"{{{capability}, {index}}}" for capability, index in defaults),
+        n_tuned=len(defaults),
         arches=", ".join(arches) or "none",
+        targets=", ".join(rows[0].family.targets.arches),
         ptx=rows[0].family.targets.ptx,
     )
     return _HEADER.format(namespace=namespace) + fatbins + footer
+
+
+def _tuned(rows: Sequence[TableRow], tuned: Mapping[int, KernelConfig]) -> list[tuple[int, int]]:
+    """Per dtype, ascending: from which compute capability on which row runs where a call names none."""
+    places = {row.config: index for index, row in enumerate(rows)}
+    found: list[tuple[int, int]] = []
+    for dtype in dict.fromkeys(row.config.dtype for row in rows):
+        first = next(index for index, row in enumerate(rows) if row.config.dtype == dtype)
+        steps = {0: first} | {start: places.get(tuned[start].with_dtype(dtype), first) for start in sorted(tuned)}
+        found += steps.items()
+    return found
 
 
 def _row(index: int, row: TableRow) -> str:

@@ -5,6 +5,7 @@
     >>> torch.ops.flashladder_16.forward_out(q, k, v, out, config="(FP16, 128, 64, 64, 4): ...")
     >>> flashladder_16.configurations()
 
+Without `config` the configuration tuned for q's GPU runs, by its compute capability.
 The same text is `__init__.py` of every `flashladder_NN` wheel (flashladder/build/wheel_template.py is the template).
 Beside it: `_C.abi3.so`, `manifest.json` (digests of all inputs) and `kernels.csv` (registers, spills, shared memory).
 """
@@ -26,7 +27,7 @@ STORAGE = 2**58  # bytes between the made-up addresses of two storages in a trac
 
 
 def configurations() -> tuple[str, ...]:
-    """The short forms of the configurations that this library holds; the first of a dtype is that dtype's default."""
+    """The short forms of the configurations that this library holds."""
     lines: str = getattr(torch.ops, NAMESPACE).configurations()
     return tuple(lines.splitlines())
 

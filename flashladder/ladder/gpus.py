@@ -37,6 +37,7 @@ OF_SM = (
     *("warps_per_sm", "blocks_per_sm", "registers_per_sm", "partitions_per_sm", "register_unit"),
     *("shared_memory_per_sm", "shared_memory_unit", "shared_memory_reserved"),
 )
+LAST_CAPABILITY = 199  # 19.9; GPUs beyond it run what it runs
 _UNITS = {"KiB": 1024, "KiB/block": 1024}
 
 
@@ -209,6 +210,19 @@ def configs_for(gpu: str | None, arch: str) -> str:
     arches = {key: load_gpus()[key].arch for key in TUNED}
     same = [key for key, own in arches.items() if own[:-1] == arch[:-1] and own <= arch]
     return same[-1] if same else PUBLISHED_GPU
+
+
+def tuned_from(configs: Mapping[str, KernelConfig]) -> dict[int, KernelConfig]:
+    """From which compute capability on, 90 for 9.0, GPUs run which of an iteration's `configs` (`configs_for`).
+
+    For a library that knows a GPU's capability and not its name: GPUs of one architecture share a configuration.
+    """
+    found: dict[int, KernelConfig] = {}
+    for capability in range(LAST_CAPABILITY + 1):
+        config = configs[configs_for(None, f"sm_{capability}")]
+        if not found or found[max(found)] != config:
+            found[capability] = config
+    return found
 
 
 def read_gpu(path: Path) -> Gpu:

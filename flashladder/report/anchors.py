@@ -9,7 +9,7 @@ Nothing to run here; `invoke report` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -103,10 +103,14 @@ def fastest_of(folder: Path, mode: str) -> dict[int, int]:
     return {length if i else 1: step for i, (length, step) in enumerate(firsts)}
 
 
-def fastest(results: Path, mode: str) -> str:
-    """The text of configs/fastest.json: `fastest_of` each GPU that has a folder of results."""
+def fastest(results: Path, mode: str, ranked: Mapping[str | None, Sequence[int]]) -> str:
+    """The text of configs/fastest.json: `fastest_of` each GPU that has a folder of results.
+
+    `ranked` are a GPU's measured steps, the fastest first, of GPUs on which the ladder was measured.
+    """
     found = {key: fastest_of(results / key, mode) for key in load_gpus() if (results / key).is_dir()}
-    return dump_json({key: {"from_seq_len": steps} for key, steps in found.items() if steps})
+    ranking = {key: {"ranking": list(steps)} for key, steps in ranked.items()}
+    return dump_json({key: {"from_seq_len": steps} | ranking.get(key, {}) for key, steps in found.items() if steps})
 
 
 def anchors_of(folder: Path, mode: str) -> tuple[Anchor, ...]:

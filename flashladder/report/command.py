@@ -87,7 +87,8 @@ def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     costs = {**report_accuracy.render(results), **report_energy.render(results)}
     own = {**render(ladder), **report_sweeps.render(results), **costs}
     report = {root / "results" / "report" / name: data for name, data in own.items()}
-    report[root / "configs" / FASTEST.name] = fastest(results, MODE).encode()
+    ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
+    report[root / "configs" / FASTEST.name] = fastest(results, MODE, ranked).encode()
     return report | {root / page: data for page, data in texts(ladder, root).items()}
 
 

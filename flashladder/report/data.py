@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 from flashladder.emulate.reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
+from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.lock.refusal import find_locked, refusal
@@ -136,6 +138,15 @@ class Ladder:
             arch = measured.kernel.arch if measured else own
             rows.append(Row(iteration, config, measured, find_locked(self.locks.get(arch), iteration.number, config)))
         return tuple(rows)
+
+    def ranking(self, machine: Machine) -> tuple[int, ...]:
+        """The steps measured on a machine, fastest first: by the harmonic mean over lengths, averaged over dtypes."""
+        told: dict[int, list[float]] = {}
+        for dtype in DTYPES:
+            for row in self.rows(machine, dtype):
+                if row.measured and row.measured.mean:
+                    told.setdefault(row.iteration.number, []).append(row.measured.mean.pct)
+        return tuple(sorted(told, key=lambda step: mean(told[step]), reverse=True))
 
 
 def collect(folder: Path = RESULTS) -> Ladder:

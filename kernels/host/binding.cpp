@@ -96,15 +96,27 @@ void *current_stream(int device) {
     return stream;
 }
 
+// A stride of a dimension of one element may be anything, 2^62 too; nobody takes that step.
 View view_of(const Tensor &t, void *data) {
-    return {data, t.stride(0) * element_bytes, t.stride(1) * element_bytes, t.stride(2) * element_bytes};
+    const auto step = [&](int i) { return t.size(i) == 1 ? 0 : t.stride(i) * element_bytes; };
+    return {data, step(0), step(1), step(2)};
 }
 
 View view_of(const Tensor &t) {
     return view_of(t, const_cast<void *>(t.const_data_ptr()));
 }
 
+// Compute capability of the GPU that decides which row runs: q's, where no configuration is named and its GPU is known.
+int deciding_capability(const std::string &config, const TensorFacts &q) {
+    static const std::string indexed = "cuda:";
+    if (!config.empty() || q.device.rfind(indexed, 0) != 0)
+        return 0;
+    return capability_of(std::stoi(q.device.substr(indexed.size())));
+}
+
 void run(const KernelRow &row, const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out) {
+    if (q.numel() == 0)  // no element to write
+        return;
     const int device = q.get_device_index();
     const torch::stable::accelerator::DeviceGuard guard(device);
     const Problem problem{view_of(q), view_of(k), view_of(v), view_of(out, out.mutable_data_ptr()),
@@ -123,20 +135,21 @@ Tensor new_output(const Tensor &q, const TensorFacts &facts) {
     }
 }
 
-// Arguments are tensors (batch, seq_len, n_heads, d_head); config is a short form, or empty for the first built one of
-// q's dtype. Returns a new contiguous tensor of q's shape, dtype and device.
+// Arguments are tensors (batch, seq_len, n_heads, d_head); config is a short form, or empty for the one tuned for q's
+// GPU. Returns a new contiguous tensor of q's shape, dtype and device.
 Tensor forward(const Tensor &q, const Tensor &k, const Tensor &v, const std::string &config) {
     const TensorFacts q_facts = facts_of("q", q);
-    const KernelRow &row =
-        check_arguments({q_facts, facts_of("k", k), facts_of("v", v), facts_of_output(q_facts)}, false, config);
+    const KernelRow &row = check_arguments({q_facts, facts_of("k", k), facts_of("v", v), facts_of_output(q_facts)},
+                                           false, config, deciding_capability(config, q_facts));
     const Tensor out = new_output(q, q_facts);
     run(row, q, k, v, out);
     return out;
 }
 
 void forward_out(const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out, const std::string &config) {
-    const KernelRow &row =
-        check_arguments({facts_of("q", q), facts_of("k", k), facts_of("v", v), facts_of("out", out)}, true, config);
+    const TensorFacts q_facts = facts_of("q", q);
+    const KernelRow &row = check_arguments({q_facts, facts_of("k", k), facts_of("v", v), facts_of("out", out)}, true,
+                                           config, deciding_capability(config, q_facts));
     run(row, q, k, v, out);
 }
 
@@ -161,7 +174,7 @@ void check(const std::vector<std::int64_t> &ranks, const std::vector<std::int64_
                     static_cast<std::uintptr_t>(addresses.at(i))};
         begin = end;
     }
-    check_arguments(facts, out_given, config);
+    check_arguments(facts, out_given, config, deciding_capability(config, facts[0]));
 }
 
 // The short forms of this library's kernels, one per line.

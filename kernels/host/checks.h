@@ -34,6 +34,8 @@ struct TensorFacts {
     bool is_cuda;
     std::uintptr_t address;  // of element 0
 
+    bool is_empty() const { return std::find(sizes.begin(), sizes.end(), 0) != sizes.end(); }
+
     // Elements from the first to the last, both counted.
     std::int64_t extent() const {
         std::int64_t last = 0;
@@ -80,9 +82,9 @@ inline void check_shape(const TensorFacts &t, const TensorFacts &q) {
 inline void check_sizes(const TensorFacts &q) {
     const auto in_range = [&](int dimension, const char *name, std::int64_t limit) {
         const std::int64_t size = q.sizes[dimension];
-        if (size >= 1 && size <= limit)
+        if (size <= limit)
             return;
-        bad("q", std::string(name) + " from 1 to " + std::to_string(limit), std::to_string(size));
+        bad("q", std::string(name) + " of at most " + std::to_string(limit), std::to_string(size));
     };
     in_range(0, "batch", max_grid_yz);
     in_range(1, "seq_len", INT_MAX);
@@ -100,25 +102,41 @@ inline std::string built_configurations() {
     return line;
 }
 
-// The row named `config`, or the first one of q's dtype when `config` is empty.
-inline const KernelRow &select_row(const std::string &config, const TensorFacts &q) {
+// The row of a dtype that is tuned for GPUs of a compute capability; that of an unknown GPU is `capability` 0.
+inline const KernelRow &tuned_row(const TensorFacts &q, int capability) {
+    const KernelRow *found = nullptr;
+    for (int i = 0; i < flashladder_n_tuned; ++i) {
+        const TunedRow &tuned = flashladder_tuned[i];
+        if (tuned.capability <= capability && flashladder_kernels[tuned.row].dtype == q.dtype)
+            found = &flashladder_kernels[tuned.row];
+    }
+    if (found == nullptr)
+        bad("q", "a dtype that was built: " + built_configurations(), q.dtype);
+    return *found;
+}
+
+// The row named `config`, or the one tuned for the GPU when `config` is empty.
+inline const KernelRow &select_row(const std::string &config, const TensorFacts &q, int capability) {
+    if (config.empty())
+        return tuned_row(q, capability);
     for (int i = 0; i < flashladder_n_kernels; ++i) {
         const KernelRow &row = flashladder_kernels[i];
-        if (config.empty() ? row.dtype == q.dtype : row.config == config) {
+        if (row.config == config) {
             if (row.dtype == q.dtype)
                 return row;
             bad("config", "one for q's dtype " + q.dtype, config);
         }
     }
-    if (config.empty())
-        bad("q", "a dtype that was built: " + built_configurations(), q.dtype);
     bad("config", "one that was built: " + built_configurations(), "\"" + config + "\"",
         "build more with the --configs option of this iteration's build");
 }
 
-inline void check_tiles(const TensorFacts &q, const KernelRow &row) {
+inline void check_d_head(const TensorFacts &q, const KernelRow &row) {
     if (q.sizes[3] != row.d_head)
         bad("q", "d_head " + std::to_string(row.d_head), std::to_string(q.sizes[3]));
+}
+
+inline void check_tiles(const TensorFacts &q, const KernelRow &row) {
     for (const auto &[name, size] : {std::pair<const char *, int>{"B_r", row.B_r}, {"B_c", row.B_c}}) {
         if (row.any_length || q.sizes[1] % size == 0)
             continue;
@@ -127,6 +145,7 @@ inline void check_tiles(const TensorFacts &q, const KernelRow &row) {
     }
 }
 
+// Strides of dimensions of one element may be anything: nobody takes that step.
 inline void check_strides(const TensorFacts &t, const KernelRow &row, bool given) {
     static constexpr const char *names[] = {"batch", "seq_len", "n_heads"};
     if (t.strides[3] != 1) {
@@ -139,14 +158,15 @@ inline void check_strides(const TensorFacts &t, const KernelRow &row, bool given
         bad(t.name, "the " + std::string(names[i]) + " stride to be a multiple of 8 elements (16 bytes)",
             std::to_string(t.strides[i]), "call .contiguous()");
     }
-    if (t.strides[1] > row.max_row_stride)
+    const bool has_rows = t.sizes[1] > 1;
+    if (has_rows && t.strides[1] > row.max_row_stride)
         bad(t.name, "a seq_len stride of at most " + std::to_string(row.max_row_stride) + " elements",
             std::to_string(t.strides[1]), "call .contiguous()");
     if (t.address % 16 != 0) {
         bad(t.name, "data aligned to 16 bytes", "an address " + std::to_string(t.address % 16) + " bytes past it",
             "a view must start at a multiple of 8 elements; call .clone()");
     }
-    if (row.row_stride != 0 && t.strides[1] != row.row_stride) {
+    if (has_rows && row.row_stride != 0 && t.strides[1] != row.row_stride) {
         bad(t.name,
             "a seq_len stride of " + std::to_string(row.row_stride) + " elements, which this kernel is built for",
             std::to_string(t.strides[1]),
@@ -213,11 +233,28 @@ inline void check_device_of(const TensorFacts &t, const TensorFacts &q) {
         bad(t.name, "q's device " + q.device, t.device);
 }
 
-// All of the above; returns the row to launch. The tensors are q, k, v and out; where `out_given` is false, out holds
-// the facts of the contiguous tensor that will be allocated.
-inline const KernelRow &check_arguments(const std::array<TensorFacts, 4> &tensors, bool out_given,
-                                        const std::string &config) {
+// What a kernel asks of tensors that it reads or writes.
+inline void check_memory(const std::array<TensorFacts, 4> &tensors, const KernelRow &row, bool out_given) {
     const TensorFacts &q = tensors[0], &out = tensors[3];
+    check_tiles(q, row);
+    for (const TensorFacts &t : tensors)
+        check_strides(t, row, out_given || &t != &out);
+    if (!out_given)
+        return;
+    if (!is_nested(out)) {
+        bad("out", "one memory location per element", "strides " + text(out.strides) + " for shape " + text(out.sizes),
+            "an expanded view cannot be written");
+    }
+    for (std::size_t i = 0; i < 3; ++i)
+        check_aliasing(out, tensors[i]);
+}
+
+// All of the above; returns the row to launch. The tensors are q, k, v and out; where `out_given` is false, out holds
+// the facts of the contiguous tensor that will be allocated. `capability` is that of q's GPU, 90 for 9.0; 0 where it is
+// unknown. Tensors without elements are good at any length and strides: nothing is launched.
+inline const KernelRow &check_arguments(const std::array<TensorFacts, 4> &tensors, bool out_given,
+                                        const std::string &config, int capability) {
+    const TensorFacts &q = tensors[0];
     for (const TensorFacts &t : tensors)
         check_rank(t);
     for (const TensorFacts &t : tensors)
@@ -225,18 +262,10 @@ inline const KernelRow &check_arguments(const std::array<TensorFacts, 4> &tensor
     for (const TensorFacts &t : tensors)
         check_shape(t, q);
     check_sizes(q);
-    const KernelRow &row = select_row(config, q);
-    check_tiles(q, row);
-    for (const TensorFacts &t : tensors)
-        check_strides(t, row, out_given || &t != &out);
-    if (out_given) {
-        if (!is_nested(out)) {
-            bad("out", "one memory location per element",
-                "strides " + text(out.strides) + " for shape " + text(out.sizes), "an expanded view cannot be written");
-        }
-        for (std::size_t i = 0; i < 3; ++i)
-            check_aliasing(out, tensors[i]);
-    }
+    const KernelRow &row = select_row(config, q, capability);
+    check_d_head(q, row);
+    if (!q.is_empty())
+        check_memory(tensors, row, out_given);
     for (const TensorFacts &t : tensors)
         check_device_of(t, q);
     if (!q.is_cuda)

@@ -7,6 +7,9 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -45,18 +48,57 @@ std::string iteration_number() {
     return digit == std::string::npos ? "N" : name.substr(digit);
 }
 
-struct DeviceFacts {
-    int major, minor;
-    std::string text;  // "sm_90 (NVIDIA H200)"
+int known_capability(int device) {
+    return 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
+           attribute(cudaDevAttrComputeCapabilityMinor, device);
+}
 
-    explicit DeviceFacts(int device)
-        : major(attribute(cudaDevAttrComputeCapabilityMajor, device)),
-          minor(attribute(cudaDevAttrComputeCapabilityMinor, device)) {
-        cudaDeviceProp properties;
-        check(cudaGetDeviceProperties(&properties, device), "reading the device's name");
-        text = "sm_" + std::to_string(major) + std::to_string(minor) + " (" + properties.name + ")";
+std::string arch_of(int capability) {
+    return "sm_" + std::to_string(capability);
+}
+
+// "sm_90 (NVIDIA H200)", for errors: asking for the name takes milliseconds.
+std::string described(int device) {
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, device), "reading the device's name");
+    return arch_of(known_capability(device)) + " (" + properties.name + ")";
+}
+
+// Whether a GPU runs machine code for one of `arches`, "sm_80, sm_90a": its own, or of an earlier minor version of its
+// major one; "sm_90a" runs on 9.0 alone.
+bool runs_one_of(const char *arches, int capability) {
+    while ((arches = std::strstr(arches, "sm_")) != nullptr) {
+        char *end = nullptr;
+        const int arch = static_cast<int>(std::strtol(arches + 3, &end, 10));
+        const bool alone = *end == 'a';
+        if (alone ? arch == capability : arch / 10 == capability / 10 && arch <= capability)
+            return true;
+        arches = end;
     }
-};
+    return false;
+}
+
+// The command that makes machine code for a GPU; empty where the toolchain makes none.
+std::string build_for(int capability) {
+    if (!runs_one_of(flashladder_targets, capability))
+        return "";
+    return "; build it with `nox -s build-iteration-" + iteration_number() + " -- --arch " + arch_of(capability) + "`";
+}
+
+// Says on stderr, once a process, that the driver compiles the PTX for GPUs of a compute capability: then what runs is
+// not the machine code that was locked and measured.
+void tell_compiled(int capability) {
+    static std::mutex mutex;
+    static std::set<int> told;
+    if (runs_one_of(flashladder_arches, capability))
+        return;
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!told.insert(capability).second)
+        return;
+    std::fprintf(stderr, "%s: no machine code for %s in this wheel (it has %s): the driver compiles its %s PTX%s\n",
+                 flashladder_namespace, arch_of(capability).c_str(), flashladder_arches, flashladder_ptx,
+                 build_for(capability).c_str());
+}
 
 // Loading a module calls what stream capture forbids by default; none of it enters the graph.
 class RelaxedCapture {
@@ -81,26 +123,24 @@ void check_code(cudaError_t error, int device) {
     if (!is_missing_code(error))
         return check(error, "loading the kernel");
     cudaGetLastError();
-    const DeviceFacts facts(device);
-    const std::string arch = "sm_" + std::to_string(facts.major) + std::to_string(facts.minor);
+    const std::string build = build_for(known_capability(device));
     fail("no code for this GPU: expected machine code for one of " + std::string(flashladder_arches) +
-         " or a driver that compiles the " + flashladder_ptx + " PTX, found " + facts.text + ", " + cuda_text(error) +
-         "; build it with `nox -s build-iteration-" + iteration_number() + " -- --arch " + arch +
-         "` or update the driver");
+         " or a driver that compiles the " + flashladder_ptx + " PTX, found " + described(device) + ", " +
+         cuda_text(error) + build + (build.empty() ? "; " : " or ") + "update the driver");
 }
 
 void check_device(const KernelRow &row, int device) {
-    const DeviceFacts facts(device);
-    const int found = facts.major * 10 + facts.minor;
+    const int found = known_capability(device);
     if (found < row.capability || (row.alone && found != row.capability)) {
         const std::string least = std::to_string(row.capability / 10) + "." + std::to_string(row.capability % 10);
         fail("q: expected a GPU of compute capability " + least + (row.alone ? ", no other" : " or later") +
-             ", found " + facts.text);
+             ", found " + described(device));
     }
     const int limit = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (row.smem_bytes > limit) {
-        fail("config: expected at most " + std::to_string(limit) + " bytes of shared memory per CTA on " + facts.text +
-             ", found " + std::to_string(row.smem_bytes) + " for " + row.config + "; choose smaller B_r or B_c");
+        fail("config: expected at most " + std::to_string(limit) + " bytes of shared memory per CTA on " +
+             described(device) + ", found " + std::to_string(row.smem_bytes) + " for " + row.config +
+             "; choose smaller B_r or B_c");
     }
 }
 
@@ -149,6 +189,7 @@ class Kernel {
                  " threads per CTA (the kernel's registers allow no more), found " + std::to_string(row.n_threads) +
                  " for " + row.config);
         }
+        tell_compiled(known_capability(device));
         devices_.insert(device);
         return kernel_;
     }
@@ -201,6 +242,14 @@ Kernel &kernel_of(const KernelRow &row) {
 }
 
 }  // namespace
+
+int capability_of(int device) {
+    try {
+        return known_capability(device);
+    } catch (const std::runtime_error &) {
+        return 0;
+    }
+}
 
 Device device_for(const KernelRow &row, int device) {
     make_current(device);

@@ -32,11 +32,21 @@ struct KernelRow {
     int own[4];                   // what else its family's plan.cpp needs to know; means what that says
 };
 
+// GPUs of `capability` (90 is 9.0) and later take this row unless a call names another, up to the next entry of its
+// dtype.
+struct TunedRow {
+    int capability;
+    int row;  // index in flashladder_kernels
+};
+
 // The generated table (build/kernel_table.py). All constant-initialised: safe to read from static constructors.
 extern FLASHLADDER_HIDDEN const KernelRow flashladder_kernels[];
 extern FLASHLADDER_HIDDEN const int flashladder_n_kernels;
+extern FLASHLADDER_HIDDEN const TunedRow flashladder_tuned[];  // per dtype ascending, from capability 0 on
+extern FLASHLADDER_HIDDEN const int flashladder_n_tuned;
 extern FLASHLADDER_HIDDEN const char flashladder_namespace[];  // "flashladder_07"
-extern FLASHLADDER_HIDDEN const char flashladder_arches[];     // "sm_80, sm_90"
+extern FLASHLADDER_HIDDEN const char flashladder_arches[];     // that it has machine code for: "sm_80, sm_90"
+extern FLASHLADDER_HIDDEN const char flashladder_targets[];    // that a build can make machine code for
 extern FLASHLADDER_HIDDEN const char flashladder_ptx[];        // "compute_80"
 
 }  // extern "C"
@@ -83,6 +93,9 @@ struct Device {
     std::function<int(int)> clusters_at_once;  // how many clusters of so many CTAs of the row's kernel run at once
 };
 
+// Compute capability of a device, 90 for 9.0; 0 where there is none, or no driver.
+FLASHLADDER_HIDDEN int capability_of(int device);
+
 // How a family launches: kernels/<family>/plan.cpp, one of them in each library.
 FLASHLADDER_HIDDEN Launch plan(const KernelRow &row, const Problem &problem, const Device &device);
 
@@ -90,7 +103,8 @@ FLASHLADDER_HIDDEN Launch plan(const KernelRow &row, const Problem &problem, con
 FLASHLADDER_HIDDEN Device device_for(const KernelRow &row, int device);
 
 // Enqueues `row`'s kernel on `stream` of `device`, made current if it is not and left so. Loads the kernel at its first
-// use on a device; safe from several threads and during CUDA graph capture. Throws std::runtime_error with one line.
+// use on a device, and writes one line to stderr where the driver had to compile the library's PTX for it; safe from
+// several threads and during CUDA graph capture. Throws std::runtime_error with one line.
 FLASHLADDER_HIDDEN void launch(const KernelRow &row, const Launch &planned, int device, void *stream);
 
 }  // namespace flashladder

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 import math
+import re
 import subprocess
 import sys
 import threading
@@ -18,7 +19,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import flashladder
+from flashladder.build.installed import load_installed
 from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import configs_for, load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
 
 if TYPE_CHECKING:
@@ -48,6 +52,17 @@ assert bool(out.isnan().all()), "the capture ran the kernel"
 graph.replay()
 expected = torch.nn.functional.scaled_dot_product_attention(*(t.float().transpose(1, 2) for t in (q, k, v)))
 assert (out.float() - expected.transpose(1, 2)).abs().max().item() < 2e-2
+print("ok")
+"""
+
+
+CALL_TWICE = """
+import sys, torch, flashladder
+q = torch.zeros(1, 512, 16, 128, device="cuda", dtype=torch.float16)
+for config in flashladder.configurations(int(sys.argv[1])):
+    flashladder.forward(*[q.to(getattr(torch, {"fp16": "float16", "bf16": "bfloat16"}[config.dtype]))] * 3,
+                        iteration=int(sys.argv[1]), config=config)
+torch.cuda.synchronize()
 print("ok")
 """
 
@@ -206,6 +221,65 @@ def test_tensors_that_come_and_go_at_one_address_have_maps_of_their_own(number: 
         del tensors, q, k, v
 
 
+@pytest.mark.parametrize("shape", [(0, 512, 16, 128), (2, 0, 16, 128), (2, 512, 0, 128), (0, 0, 0, 128)])
+def test_nothing_gives_what_torch_gives(iteration: int, shape: tuple[int, int, int, int]) -> None:
+    tensors = inputs(shape=shape)
+    q, k, v = (tensor.transpose(1, 2) for tensor in tensors)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+    out = flashladder.forward(*tensors, iteration=iteration)
+    assert (out.shape, out.dtype, out.device) == (expected.shape, expected.dtype, expected.device)
+    assert flashladder.forward(*tensors, iteration=iteration, out=out) is out
+    torch.cuda.synchronize()
+    assert is_attention(flashladder.forward(*inputs(), iteration=iteration), inputs())
+
+
+def test_the_stride_of_a_single_sample_may_be_anything(iteration: int) -> None:
+    q, k, v = inputs(shape=(1, 512, 16, 128))
+    strange = (torch.as_strided(q, q.shape, (3, 2048, 128, 1)), torch.as_strided(k, k.shape, (2**61, 2048, 128, 1)), v)
+    assert is_attention(flashladder.forward(*strange, iteration=iteration), (q, k, v))
+
+
+@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
+@pytest.mark.parametrize("number", ANY_LENGTH)
+def test_strides_of_a_single_row_or_head_may_be_anything(number: int) -> None:
+    for shape, strides in (
+        ((1, 1, 16, 128), (2048, 2**40, 128, 1)),
+        ((2, 1, 3, 128), (384, 5, 128, 1)),
+        ((1, 40, 1, 128), (2**62, 128, 2**61 + 1, 1)),
+    ):
+        q, k, v = inputs(shape=shape)
+        strange = (torch.as_strided(q, shape, strides), torch.as_strided(k, shape, strides), v)
+        assert is_attention(flashladder.forward(*strange, iteration=number), (q, k, v))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_bare_operator_runs_the_tuned_configuration(iteration: int, dtype: str) -> None:
+    """Bit for bit what that gives; of configurations that give other bits none has run."""
+    tensors, library = inputs(dtype), operators(iteration)
+    configs = load_iteration(iteration).configs
+    short = {"float16": "fp16", "bfloat16": "bf16"}[dtype]
+    tuned = configs[configs_for(None, HERE)].with_dtype(short).short_form()
+    if KernelConfig.parse(tuned) not in flashladder.configurations(iteration):
+        pytest.skip(f"iteration {iteration} was built without {tuned}")
+    expected, out = library.forward(*tensors, tuned), torch.empty_like(tensors[0])
+    library.forward_out(*tensors, out)
+    assert torch.equal(library.forward(*tensors), expected)
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.skipif(not INSTALLED, reason="no iteration is installed (nox -s build-iteration-N)")
+@pytest.mark.parametrize("family", sorted(LAST))
+def test_the_first_call_says_whether_the_driver_compiles(family: str) -> None:
+    """One line on stderr where the wheel has no machine code for this GPU, and none where it has."""
+    number = LAST[family]
+    arches = load_installed(number).manifest["arches"]
+    runs = any(gpu.arch == HERE and gpu.runs(arch) for gpu in load_gpus().values() for arch in arches)
+    done = subprocess.run([sys.executable, "-c", CALL_TWICE, str(number)], capture_output=True, text=True, check=False)
+    assert done.stdout == "ok\n", done.stderr
+    told = [line for line in done.stderr.splitlines() if f"no machine code for {HERE}" in line]
+    assert len(told) == int(not runs), done.stderr
+
+
 def test_opcheck(iteration: int) -> None:
     library, tensors = operators(iteration), inputs()
     torch.library.opcheck(library.forward.default, tuple(tensors))
@@ -223,6 +297,36 @@ def test_compile_without_a_graph_break(iteration: int) -> None:
     torch.compiler.reset()
     compiled: Callable[..., torch.Tensor] = torch.compile(twice, fullgraph=True, backend="aot_eager")
     assert is_attention(compiled(*tensors) / 2, tensors)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
+def test_the_bare_operator_compiles_with_the_tuned_configuration(iteration: int) -> None:
+    tensors, library = inputs(), operators(iteration)
+
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = library.forward(q, k, v)
+        return out
+
+    torch.compiler.reset()
+    compiled: Callable[..., torch.Tensor] = torch.compile(forward, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*tensors), forward(*tensors))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_compiled_code_refuses_a_gradient_in_the_same_words(fullgraph: bool) -> None:
+    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return flashladder.forward(q, k, v)
+
+    torch.compiler.reset()
+    compiled: Callable[..., torch.Tensor] = torch.compile(forward, fullgraph=fullgraph, backend="aot_eager")
+    for index in range(3):
+        tensors = inputs()
+        tensors[index].requires_grad_()
+        with pytest.raises(FlashladderError, match="no backward kernel") as eager:
+            forward(*tensors)
+        with pytest.raises(Exception, match=re.escape(str(eager.value))):  # torch wraps it in a class of its own
+            compiled(*tensors)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
@@ -339,7 +443,9 @@ def test_tensors_decide_the_device_and_the_current_one_is_kept(iteration: int) -
 
 def test_mixed_devices_and_gradients_are_refused(iteration: int) -> None:
     q, k, v = inputs()
-    with pytest.raises(ValueError, match="v: expected q's device cuda:0, found cpu"):
+    with pytest.raises(FlashladderError, match="bad argument v: expected a CUDA tensor, found one on cpu"):
         flashladder.forward(q, k, v.cpu(), iteration=iteration)
+    with pytest.raises(ValueError, match="v: expected q's device cuda:0, found cpu"):
+        operators(iteration).forward(q, k, v.cpu())
     with pytest.raises(FlashladderError, match=r"bad argument q: .*no backward kernel"):
         flashladder.forward(q.requires_grad_(), k, v, iteration=iteration)

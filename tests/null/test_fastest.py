@@ -9,7 +9,7 @@ import pytest
 
 from flashladder import fastest
 from flashladder.errors import FlashladderError
-from flashladder.fastest import Fastest, choices, last_measured, load_fastest
+from flashladder.fastest import Fastest, choices, load_fastest
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_iteration
 
@@ -23,6 +23,13 @@ def test_the_committed_file_names_gpus_and_steps_that_they_run() -> None:
             iteration = load_iteration(step)
             assert not iteration.unmeasured
             assert key in load_gpus()
+        assert not one.ranking or set(one.from_seq_len.values()) <= set(one.ranking)
+        assert len(set(one.ranking)) == len(one.ranking)
+
+
+def first_of(gpu: str, arch: str) -> tuple[tuple[int, int], ...]:
+    """The first choice from each length on."""
+    return tuple((start, steps[0]) for start, steps in choices(gpu, arch))
 
 
 @pytest.mark.parametrize(
@@ -32,6 +39,7 @@ def test_the_committed_file_names_gpus_and_steps_that_they_run() -> None:
         ('{"h200": {"from_seq_len": {"0": 26}}}', "greater than or equal to 1"),
         ('{"h200": {"from_seq_len": {"long": 26}}}', "valid integer"),
         ('{"h200": {"steps": {}}}', "from_seq_len"),
+        ('{"h200": {"from_seq_len": {"1": 26}, "ranking": [0]}}', "greater than or equal to 1"),
         ('{"h200": {"from_seq_len": {}}}', "a step from length 1 on"),
         ('{"h200": {"from_seq_len": {"512": 26}}}', r"a step from length 1 on, found lengths \[512\]"),
         ('{"h200": ', "line 1"),
@@ -63,17 +71,33 @@ def fresh() -> Iterator[None]:
 @pytest.mark.usefixtures("fresh")
 def test_steps_that_a_gpu_does_not_run_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of the H200 says nothing to a GPU that only falls back on its configurations."""
-    monkeypatch.setattr(fastest, "load_fastest", lambda: {"a100": Fastest(from_seq_len={1: 26})})
-    assert choices("NVIDIA A100-SXM4-80GB", "sm_80") == ((1, last_measured("sm_80")),)
+    monkeypatch.setattr(fastest, "load_fastest", lambda: {"a100": Fastest(from_seq_len={1: 26}, ranking=(26, 7))})
+    ((start, steps),) = choices("NVIDIA A100-SXM4-80GB", "sm_80")
+    assert start == 1
+    assert steps == tuple(sorted(steps, reverse=True)), "later steps first"
+    assert all(load_iteration(step).family.runs_on("sm_80") for step in steps)
 
 
 @pytest.mark.usefixtures("fresh")
 def test_a_gpu_takes_its_own_table_before_that_of_its_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     """And lengths come in their order, whatever that of the file is."""
-    tables = {"h100": Fastest(from_seq_len={4096: 24, 1: 25, 512: 27}), "h200": Fastest(from_seq_len={1: 26})}
+    h200 = Fastest(from_seq_len={1: 26}, ranking=(26, 28, 19, 20))
+    tables = {"h100": Fastest(from_seq_len={4096: 24, 1: 25, 512: 27}), "h200": h200}
     monkeypatch.setattr(fastest, "load_fastest", lambda: tables)
-    assert choices("NVIDIA H100 80GB HBM3", "sm_90") == ((1, 25), (512, 27), (4096, 24))
-    assert choices("NVIDIA GH200 480GB", "sm_90") == ((1, 26),)
+    assert first_of("NVIDIA H100 80GB HBM3", "sm_90") == ((1, 25), (512, 27), (4096, 24))
+    assert first_of("NVIDIA GH200 480GB", "sm_90") == ((1, 26),)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_behind_the_first_choice_come_the_others_by_rank_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank may be that of the GPU whose configurations it runs; steps without one come last."""
+    h200 = Fastest(from_seq_len={1: 26}, ranking=(26, 28, 19, 20))
+    tables = {"h100": Fastest(from_seq_len={1: 25}), "h200": h200}
+    monkeypatch.setattr(fastest, "load_fastest", lambda: tables)
+    ((_, steps),) = choices("NVIDIA H100 80GB HBM3", "sm_90")
+    assert steps[:6] == (25, 26, 28, 19, 20, 27)
+    assert len(set(steps)) == len(steps)
+    assert steps[-1] == 1
 
 
 @pytest.mark.usefixtures("fresh")

@@ -102,12 +102,13 @@ BAD: dict[str, Case] = {
     "out of another shape": case(
         lambda: forward(tensor(), out=tensor(1, 128, 16, 128)), "out: expected q's shape", "found (1, 128, 16, 128)"
     ),
-    "zero batch": case(lambda: forward(tensor(0, 128, 16, 128)), "q: expected batch from 1 to 65535, found 0"),
-    "zero length": case(lambda: forward(tensor(2, 0, 16, 128)), "q: expected seq_len from 1 to 2147483647, found 0"),
-    "zero heads": case(lambda: forward(tensor(2, 128, 0, 128)), "q: expected n_heads from 1 to 65535, found 0"),
-    "too large a batch": case(lambda: forward(wide(65536, 128, 1, 128)), "batch from 1 to 65535, found 65536"),
-    "too many heads": case(lambda: forward(wide(1, 128, 65536, 128)), "n_heads from 1 to 65535, found 65536"),
-    "too long": case(lambda: forward(wide(1, 2**31, 1, 128)), "seq_len from 1 to 2147483647, found 2147483648"),
+    "too large a batch": case(lambda: forward(wide(65536, 128, 1, 128)), "batch of at most 65535, found 65536"),
+    "too many heads": case(lambda: forward(wide(1, 128, 65536, 128)), "n_heads of at most 65535, found 65536"),
+    "too long": case(lambda: forward(wide(1, 2**31, 1, 128)), "seq_len of at most 2147483647, found 2147483648"),
+    "empty, head size 64": case(lambda: forward(tensor(0, 128, 16, 64)), "q: expected d_head 128, found 64"),
+    "empty, other keys": case(
+        lambda: forward(tensor(0, 128, 16, 128), tensor()), "k: expected q's shape (0, 128, 16, 128), found (2, 128, "
+    ),
     "head size 64": case(lambda: forward(tensor(2, 128, 16, 64)), "q: expected d_head 128, found 64"),
     "length not divisible by B_r": case(
         lambda: forward(tensor(2, 192, 16, 128)), "q: expected seq_len divisible by B_r = 128, found 192", FP16
@@ -210,6 +211,16 @@ GOOD = pytest.mark.parametrize(
         pytest.param(
             lambda: [tensor(1, 128, 16, 128).as_strided((1, 128, 16, 128), (3, 2048, 128, 1))] * 3, id="batch of one"
         ),
+        pytest.param(
+            lambda: [tensor(1, 128, 1, 128).as_strided((1, 128, 1, 128), (2**62, 128, 2**61 + 1, 1))] * 3,
+            id="one sample and one head",
+        ),
+        *(
+            pytest.param(lambda shape=shape, out=out: [tensor(*shape)] * (3 + out), id=f"empty {shape}{' out' * out}")
+            for shape in [(0, 128, 16, 128), (2, 0, 16, 128), (2, 128, 0, 128), (0, 100, 3, 128), (0, 0, 0, 128)]
+            for out in (0, 1)
+        ),
+        pytest.param(lambda: [tensor(0, 128, 16, 131)[..., 3:]] * 3, id="empty with strides of any kind"),
     ],
 )
 

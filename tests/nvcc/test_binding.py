@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import flashladder
 from flashladder.build.host_library import LIBRARY_NAME, torch_root, wheel_init
 from flashladder.errors import FlashladderError
-from flashladder.fastest import last_measured
 from flashladder.ladder.config import KernelConfig
 from flashladder.paths import KERNELS
 
@@ -130,19 +130,40 @@ def test_operator_traces_without_a_graph_break(binding_site: Path) -> None:
         compiled(tensor(2, 130, 16, 128, device="meta"))
 
 
-def test_python_forward_lists_what_was_built(binding_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def as_iteration_8(binding_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library counts as that of iteration 8."""
     from flashladder import ops
 
-    last = last_measured(None)
-    monkeypatch.setattr(ops, "LIBRARIES", (*ops.LIBRARIES[:last], FREE, *ops.LIBRARIES[last + 1 :]))
-    other = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
+    monkeypatch.setattr(ops, "LIBRARIES", (*ops.LIBRARIES[:8], FREE, *ops.LIBRARIES[9:]))
+
+
+@pytest.mark.usefixtures("as_iteration_8")
+def test_python_forward_lists_what_was_built() -> None:
+    q, other = tensor(device="meta"), "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
     with pytest.raises(FlashladderError) as caught:
-        ops.forward(tensor(), tensor(), tensor(), config=other)
-    for piece in ("not built", FP16, BF16, f"found {other}", f"nox -s build-iteration-{last}"):
+        flashladder.forward(q, q, q, iteration=8, config=other)
+    for piece in ("not built", FP16, BF16, f"found {other}", "nox -s build-iteration-8"):
         assert piece in str(caught.value)
-    assert ops.configurations(last) == (KernelConfig.parse(FP16), KernelConfig.parse(BF16))
-    with pytest.raises(ValueError, match="expected a CUDA tensor"):
-        ops.forward(tensor(), tensor(), tensor(), config=KernelConfig.parse(FP16), out=tensor())
+    assert flashladder.configurations(8) == (KernelConfig.parse(FP16), KernelConfig.parse(BF16))
+    with pytest.raises(ValueError, match="out: expected memory of its own"):
+        flashladder.forward(q, q, q, iteration=8, config=KernelConfig.parse(FP16), out=q)
+
+
+@pytest.mark.usefixtures("as_iteration_8")
+@pytest.mark.parametrize("shape", [(0, 256, 16, 128), (2, 0, 16, 128), (2, 256, 0, 128), (0, 0, 0, 128)])
+def test_python_forward_of_nothing_is_what_torch_gives(shape: tuple[int, ...]) -> None:
+    q = tensor(*shape, device="meta")
+    out, heads = flashladder.forward(q, q, q, iteration=8), torch.zeros(shape).transpose(1, 2)
+    expected = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2)
+    assert (out.shape, out.dtype, out.device) == (expected.shape, q.dtype, q.device)
+    assert flashladder.forward(q, q, q, iteration=8, out=out) is out
+
+
+@pytest.mark.usefixtures("as_iteration_8")
+def test_python_forward_ignores_strides_of_dimensions_of_one_element() -> None:
+    q = torch.as_strided(tensor(1, 128, 1, 128, device="meta"), (1, 128, 1, 128), (2**62, 128, 2**40 + 1, 1))
+    assert flashladder.forward(q, q, q, iteration=8).is_contiguous()
 
 
 def test_same_name_from_another_file_is_refused(binding_site: Path, tmp_path: Path) -> None:

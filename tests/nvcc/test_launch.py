@@ -19,7 +19,7 @@ pytestmark = pytest.mark.nvcc
 
 LAUNCHED = 12  # lines about launches
 NOTHING = "(nil)"  # a null pointer as printf of glibc has it
-INVALID_VALUE, INVALID_CLUSTER_SIZE = 1, 912  # cudaError_t
+INVALID_VALUE, INVALID_CLUSTER_SIZE, NO_IMAGE = 1, 912, 209  # cudaError_t
 RUNTIME = r"""
 #include <cstdio>
 #include <cuda_runtime_api.h>
@@ -29,7 +29,8 @@ extern "C" {
 const KernelRow flashladder_kernels[] = {{"config", "fp16", 128, 64, 128, 96, 4096, LEAST, 0, nullptr, ALONE,
                                          0, 0, {}}};
 const int flashladder_n_kernels = 1;
-const char flashladder_namespace[] = "flashladder_07", flashladder_arches[] = "sm_80", flashladder_ptx[] = "compute_80";
+const char flashladder_namespace[] = "flashladder_07", flashladder_arches[] = ARCHES, flashladder_ptx[] = "compute_80";
+const char flashladder_targets[] = "sm_80, sm_90";
 
 const char *cudaGetErrorName(cudaError_t) { return "name"; }
 const char *cudaGetErrorString(cudaError_t) { return "text"; }
@@ -54,7 +55,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *found, const void *) {
 }
 cudaError_t cudaLibraryLoadData(cudaLibrary_t *, const void *, cudaJitOption *, void **, unsigned, cudaLibraryOption *,
                                 void **, unsigned) {
-    return cudaSuccess;
+    return static_cast<cudaError_t>(LOADS);
 }
 cudaError_t cudaLibraryGetKernel(cudaKernel_t *, cudaLibrary_t, const char *name) {
     std::printf("kernel %s\n", name);
@@ -101,18 +102,33 @@ int main() {
 """
 
 
-def said(folder: Path, capability: int, least: int = 80, *, alone: bool = False, refuses: int = 0) -> list[str]:
-    """What the runtime of a GPU of compute capability N.5 is asked for, or the launcher's error."""
+def ran(
+    folder: Path,
+    capability: int,
+    least: int = 80,
+    *,
+    alone: bool = False,
+    refuses: int = 0,
+    arches: str = "sm_80, sm_90",
+    loads: int = 0,
+) -> subprocess.CompletedProcess[str]:
+    """The launcher on a GPU of compute capability N.5 with machine code for `arches`; loading it gives `loads`."""
     try:
         compiler = host_compiler()
     except FlashladderError as error:
         pytest.skip(str(error))
     (folder / "main.cpp").write_text("#include <stdexcept>\n" + RUNTIME, encoding="utf-8")
     includes = [f"-I{KERNELS}", "-isystem", str(cuda_root() / "include"), f"-DCAPABILITY={capability}"]
-    includes += [f"-DLEAST={least}", f"-DALONE={int(alone)}", f"-DREFUSES={refuses}"]
+    includes += [f"-DLEAST={least}", f"-DALONE={int(alone)}", f"-DREFUSES={refuses}", f"-DLOADS={loads}"]
+    includes.append(f'-DARCHES="{arches}"')
     sources = [str(folder / "main.cpp"), str(KERNELS / "host" / "launch.cpp")]
     subprocess.run([str(compiler), "-std=c++17", *includes, *sources, "-o", str(folder / "program")], check=True)
-    return subprocess.run([str(folder / "program")], capture_output=True, text=True, check=True).stdout.splitlines()
+    return subprocess.run([str(folder / "program")], capture_output=True, text=True, check=True)
+
+
+def said(folder: Path, capability: int, least: int = 80, *, alone: bool = False, refuses: int = 0) -> list[str]:
+    """What the runtime is asked for, or the launcher's error."""
+    return ran(folder, capability, least, alone=alone, refuses=refuses).stdout.splitlines()
 
 
 def test_the_runtime_gets_the_launch_as_it_was_planned(tmp_path: Path) -> None:
@@ -180,3 +196,44 @@ def test_code_for_one_capability_is_refused_by_every_other_one(tmp_path: Path) -
             f"flashladder_07: q: expected a GPU of compute capability 9.5, no other, found sm_{capability}5 ()",
         ]
     assert len(said(tmp_path, 9, 95, alone=True)) == LAUNCHED + 8
+
+
+@pytest.mark.parametrize(
+    ("capability", "arches", "compiled"),
+    [
+        (8, "sm_80", False),  # 8.5 runs code for 8.0
+        (8, "sm_86, sm_90", True),  # not that of a later one
+        (9, "sm_80", True),
+        (9, "sm_90", False),
+        (9, "sm_90a", True),  # for 9.0 alone
+        (9, "sm_95a", False),
+        (9, "none", True),
+    ],
+)
+def test_ptx_that_the_driver_compiles_is_told_once(
+    tmp_path: Path, capability: int, arches: str, compiled: bool
+) -> None:
+    """On stderr, and before the launch nothing else changes."""
+    done = ran(tmp_path, capability, arches=arches)
+    assert len(done.stdout.splitlines()) == LAUNCHED + 8
+    assert len(done.stderr.splitlines()) == int(compiled)
+    if compiled:
+        arch = f"sm_{capability}5"
+        for piece in ("flashladder_07: ", f"no machine code for {arch}", arches, "PTX", f"7 -- --arch {arch}"):
+            assert piece in done.stderr
+
+
+def test_no_build_is_offered_that_the_toolchain_cannot_make(tmp_path: Path) -> None:
+    told = ran(tmp_path, 12, arches="sm_80").stderr
+    assert "no machine code for sm_125" in told
+    assert "--arch" not in told
+    refused = ran(tmp_path, 12, arches="sm_80", loads=NO_IMAGE).stdout.splitlines()[-1]
+    assert "no code for this GPU" in refused
+    assert refused.endswith("; update the driver")
+
+
+def test_a_kernel_that_does_not_load_is_not_said_to_be_compiled(tmp_path: Path) -> None:
+    done = ran(tmp_path, 9, arches="sm_80", loads=NO_IMAGE)
+    assert "no code for this GPU: expected machine code for one of sm_80" in done.stdout
+    assert "--arch sm_95` or update the driver" in done.stdout
+    assert done.stderr == ""

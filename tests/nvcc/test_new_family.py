@@ -76,12 +76,12 @@ def require_callable(checkout: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import torch, flashladder\n"
         "for length in (64, 63):\n"
-        "    q = torch.zeros(1, length, 3, 128, dtype=torch.float16)\n"
-        "    try: flashladder.forward(q, q, q, iteration=29)\n"
+        "    q = torch.zeros(1, length, 3, 128, dtype=torch.float16, device='meta')\n"
+        "    try: print(flashladder.forward(q, q, q, iteration=29).shape)\n"
         "    except Exception as error: print(error)"
     )
     said = ran(checkout, "-c", program, str(site))
-    assert "flashladder_29: q: expected a CUDA tensor" in said
+    assert "torch.Size([1, 64, 3, 128])" in said
     assert "flashladder_29: q: expected seq_len divisible by B_r = 4, found 63" in said
 
 

@@ -70,12 +70,14 @@ def require_callable(root: Path) -> None:
     shutil.unpack_archive(wheel, site, "zip")
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import torch, flashladder\n"
-        "q = torch.zeros(1, 128, 16, 128, dtype=torch.float16)\n"
-        "try: flashladder.forward(q, q, q, iteration=29)\n"
+        "q = torch.zeros(1, 128, 16, 128, dtype=torch.float16, device='meta')\n"
+        "print(flashladder.forward(q, q, q, iteration=29).shape)\n"
+        "try: torch.ops.flashladder_29.forward(*[torch.zeros_like(q, device='cpu')] * 3)\n"
         "except Exception as error: print(error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(site)], env=os.environ | checkouts.environment(root, ROOT),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
+    assert done.stdout.startswith("torch.Size([1, 128, 16, 128])\n")
     assert "flashladder_29: q: expected a CUDA tensor" in done.stdout

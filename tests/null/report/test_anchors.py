@@ -134,10 +134,16 @@ def test_one_dtype_does_not_decide_alone(folder: Path) -> None:
 
 
 def test_the_committed_choice_is_written_for_each_gpu_with_results(tmp_path: Path) -> None:
-    text = fastest(RESULTS, report_data.MODE)
+    ladder = report_data.collect()
+    text = report.committed(ladder)[ROOT / "configs" / "fastest.json"].decode()
     assert (ROOT / "configs" / "fastest.json").read_text(encoding="utf-8") == text
     assert set(json.loads(text)) == {"h100", "h200"}
-    assert json.loads(fastest(tmp_path, report_data.MODE)) == {}
+    assert json.loads(fastest(tmp_path, report_data.MODE, {"h200": [2, 1]})) == {}
+    (h200,) = (machine for machine in ladder.machines if machine.key == "h200")
+    ranking = ladder.ranking(h200)
+    assert json.loads(text)["h200"]["ranking"] == list(ranking)
+    assert set(ranking) == {number for number, _ in h200.measured}
+    assert ranking.index(19) < ranking.index(20), "by speed, not by number"
 
 
 def test_a_sweep_that_cannot_be_read_or_has_another_mode_is_none(folder: Path) -> None:
