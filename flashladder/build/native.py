@@ -19,7 +19,7 @@ from flashladder.build import host_library
 from flashladder.build.store import STORE
 from flashladder.build.store_worker import entry_lock
 from flashladder.errors import FlashladderError
-from flashladder.files import digest_files, dump_json, load_json, sha256, write_atomic
+from flashladder.files import digest_files, dump_json, load_json, read_text, sha256, write_atomic
 from flashladder.ladder.compose import included_files
 from flashladder.toolchain.environment import FOREIGN_ENV
 from flashladder.toolchain.errors import Failure, diagnose
@@ -87,7 +87,7 @@ def host_inputs(toolchain: Toolchain, plan: str) -> dict[str, object]:
     `plan` is the family's source among them, relative to ``kernels/``.
     """
     sources = host_library.sources(plan)
-    headers = {path for source in sources for path in included_files(source.read_text(encoding="utf-8"))}
+    headers = {path for source in sources for path in included_files(read_text(source))}
     return {
         "kind": "host",
         "sources": digest_files([*sources, *sorted(headers)]),

@@ -21,7 +21,7 @@ import yaml
 from flashladder.arguments import Parser
 from flashladder.columns import csv_records
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import dump_json, relative, sha256
+from flashladder.files import dump_json, files_in, relative, sha256
 from flashladder.located import first_problem
 from flashladder.paths import RESULTS
 from flashladder.yaml_text import plain
@@ -248,7 +248,7 @@ def problems(folder: Path = PUBLISHED) -> list[str]:
     """
     description = load_description(folder)
     found = []
-    for name in sorted({path.name for path in folder.glob("*.csv")} | description.files.keys()):
+    for name in sorted({path.name for path in files_in(folder, "*.csv")} | description.files.keys()):
         try:
             read_csv(folder, name, description)
         except FlashladderError as error:

@@ -12,7 +12,7 @@ import traceback
 import jinja2
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import read_text, relative
 from flashladder.paths import ITERATIONS
 from flashladder.report.data import Ladder
 from flashladder.report.reasons.counts import Counted
@@ -39,7 +39,7 @@ def reasons(ladder: Ladder, number: int, folder: Path = FOLDER) -> str:
     path = folder / f"{number:02d}.md"
     where, known = relative(path), vocabulary(ladder, number)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise FlashladderError(
             "no reasons", where=where, found=error, hint="docs/add-an-iteration.md says how"
