@@ -31,6 +31,7 @@ MOST_JSON_BYTES = 256 * 1024**2  # of a document, unpacked; the longest of the p
 MOST_JSON_DEPTH = 48  # collections within collections; the deepest document has 7
 BOM = b"\xef\xbb\xbf"
 _LEFTOVER = re.compile(r"[.#].*|.*(~|#|\.(orig|rej|bak|swp|tmp))", re.DOTALL)
+_ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|([\"\\]))")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKET = bytes(set(range(256)) - set(b'[]{}"'))
@@ -60,7 +61,7 @@ def _unresolved(path: Path) -> str:
 def files_in(folder: Path, pattern: str = "**/*") -> list[Path]:
     """The paths below `folder` that match `pattern`, sorted; without dot-files and editors' locks and back-ups.
 
-    A folder or a dangling link whose name matches is files_in: whoever reads it says that it is no regular file.
+    A folder or a dangling link whose name matches is listed: whoever reads it says that it is no regular file.
     """
     found = (path for path in folder.glob(pattern) if not any(map(is_leftover, path.relative_to(folder).parts)))
     return sorted(found)
@@ -99,16 +100,24 @@ def read_text(path: Path, most: int = MOST_JSON_BYTES) -> str:
     Raises:
         FlashladderError: as `read_bytes`, or a byte that is not UTF-8; the message says which and where.
     """
-    data = read_bytes(path, most)
+    text = utf8(read_bytes(path, most), path)
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def utf8(data: bytes, path: Path) -> str:
+    """`data` of the file `path` as text, nothing of it changed.
+
+    Raises:
+        FlashladderError: a byte that is not UTF-8; the message says which and where.
+    """
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FlashladderError(
             f"not UTF-8 (byte {data[error.start]:#04x} at offset {error.start})",
             where=relative(path),
             hint="save the file as UTF-8",
         ) from error
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def make_folder(path: Path) -> Path:
@@ -120,13 +129,34 @@ def make_folder(path: Path) -> Path:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        blocking = next(one for one in (path, *path.parents) if one.is_symlink() or one.exists())
-        kind = "a link to something that does not exist" if not blocking.exists() else "a file"
-        raise FlashladderError(
-            "not a folder", where=_unresolved(blocking), found=kind, hint="remove it, or choose another folder"
-        ) from error
+    except (FileExistsError, NotADirectoryError):
+        require_folder_or_nothing(path)
+        raise
     return path
+
+
+def require_folder_or_nothing(path: Path) -> None:
+    """Raises `FlashladderError` where something else than a folder is at `path` or above it; the message names it."""
+    for one in (path, *path.parents):
+        if one.is_dir():
+            return
+        if one.is_symlink() or one.exists():
+            found = "a file" if one.exists() else "a link to something that does not exist"
+            hint = "remove it, or choose another folder"
+            raise FlashladderError("not a folder", where=_unresolved(one), expected="a folder", found=found, hint=hint)
+
+
+def unescaped(path: str) -> str:
+    r"""A path of PTX or a line table as it is: nvcc writes ``\303\274`` for ``ü``, and a backslash before a quote."""
+    if "\\" not in path:
+        return path
+    data = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]) if match[1] else match[2], os.fsencode(path))
+    return os.fsdecode(data)
+
+
+def escaped(path: str) -> str:
+    """A path as nvcc writes it into PTX, where ptxas takes ASCII alone."""
+    return "".join(f"\\{c:03o}" if c > 126 else f"\\{c:c}" if c in b'"\\' else chr(c) for c in os.fsencode(path))
 
 
 def sha256(data: bytes | str) -> str:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 from flashladder.errors import FlashladderError
-from flashladder.files import files_in, read_text, relative, sha256
+from flashladder.files import files_in, make_folder, read_text, relative, sha256
 from flashladder.paths import BUILD, ROOT
 
 LOCK = ROOT / "requirements" / "node.txt"
@@ -85,7 +85,7 @@ def _fetch(lines: Sequence[str], python: str, tags: Sequence[str], folder: Path)
     """Fetches exactly `lines` into a new folder, whole or not at all."""
     if importlib.util.find_spec("pip") is None:
         raise FlashladderError("pip, which fetches wheels of another Python, is not here", hint="run: nox -s dev")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".wheels-") as scratch:
         wanted, made = Path(scratch) / "requirements.txt", Path(scratch) / "wheels"
         wanted.write_text("\n".join(lines) + "\n", encoding="utf-8")

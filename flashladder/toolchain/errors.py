@@ -157,7 +157,7 @@ def _part(failure: Failure, context: str) -> str | None:
     if match is None:
         return None
     unit = failure.folder / "kernel.cu"
-    text = unit.read_text(encoding="utf-8") if unit.is_file() else ""
+    text = unit.read_text(encoding="utf-8", errors="replace") if unit.is_file() else ""
     named = re.search(rf"using {re.escape(match['part'].removeprefix('Kernel::'))} = ([^;]+);", text)
     return named[1] if named else match["part"]
 

@@ -197,5 +197,7 @@ def _worths(name: str) -> tuple[Mapping[str, str], ...]:
     path = RESULTS / "report" / name
     try:
         return tuple(csv_records(io.StringIO(read_text(path))))
-    except (OSError, ValueError) as error:
-        raise FlashladderError("no ablation", where=relative(path), hint="git checkout -- results") from error
+    except (FlashladderError, ValueError) as error:
+        raise FlashladderError(
+            "no ablation", where=relative(path), found=error, hint="git checkout -- results"
+        ) from error

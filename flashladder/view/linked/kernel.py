@@ -224,7 +224,4 @@ def source_texts(rows: Sequence[PtxRow], unit: Path) -> dict[str, tuple[str, ...
     """
     names = dict.fromkeys([unit.name, *(place.file for row in rows for place in row.chain)])
     ours = {name: KERNELS / name.removeprefix(OURS) for name in names if name.startswith(OURS)} | {unit.name: unit}
-    try:
-        return {n: tuple(read_text(ours[n]).splitlines()) for n in names if n in ours}
-    except OSError as error:
-        raise FlashladderError(f"could not read a kernel's source ({error.strerror})", where=error.filename) from error
+    return {n: tuple(read_text(ours[n]).splitlines()) for n in names if n in ours}
