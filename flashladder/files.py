@@ -164,6 +164,21 @@ def sha256(data: bytes | str) -> str:
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
+def output_file(name: str, ending: str, option: str = "--out") -> Path:
+    """`name` as the path of a file that a command will write; asked for before it works.
+
+    Raises:
+        FlashladderError: it has another ending, so that it may be a file of another kind, or it cannot be a file.
+    """
+    path = Path(name)
+    if not path.name.endswith(ending) or path.name == ending:
+        raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=repr(name))
+    if path.exists() and not path.is_file():
+        raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=f"no file: {name!r}")
+    require_folder_or_nothing(path.parent)
+    return path
+
+
 def write_atomic(path: Path, data: bytes | str) -> Path:
     """Writes `data` beside `path` and renames it into place, so that a reader never sees half a file.
 

@@ -33,6 +33,12 @@ ERROR_MARK = "flashladder-error: "
 # What would let the machine's own CUDA or headers leak into a build.
 _FILE_LINE = re.compile(r'^(?P<head>\s*\.file\s+\d+\s+)"(?P<path>(?:[^"\\\n]|\\.)*)"', re.MULTILINE)
 
+_NEXT = r"(?:,|\n\.b8 )"  # between two bytes of a string in a debug section
+# What names a function of internal linkage, in code and in debug strings: nvcc hashes the absolute path of the source.
+_HASHED = re.compile(r"(?<=_INTERNAL_)[0-9a-f]{8}(?=_)")
+_HASHED_BYTES = re.compile(rf"({_NEXT.join(map(str, b'_INTERNAL_'))})((?:{_NEXT}\d+){{8}})(?={_NEXT}{ord('_')}\b)")
+_BYTE = re.compile(r"(?<![b\d])\d+")
+
 
 def fill(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> None:
     """Runs the prepared job of the entry in `folder`, unless another process has filled it meanwhile.
@@ -88,6 +94,7 @@ def _run(folder: Path, job: Mapping[str, Any]) -> None:
 def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> str:
     r"""`ptx` with its ``.file`` lines relative: "kernels/args.cuh" for a file under the root ("/x/kernels", "kernels").
 
+    The hash of the source's path in internal names becomes zeros, so that two checkouts give the same bytes.
     nvcc makes them absolute whatever it is given (with ``\303`` for a byte that is not ASCII), which would make PTX and
     cubin differ between two checkouts; and a path that ptxas can open puts the file's time stamp into the cubin.
     """
@@ -99,7 +106,8 @@ def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> 
                 return f'{match["head"]}"{escaped((Path(name) / path.relative_to(root)).as_posix())}"'
         return match[0]
 
-    return _FILE_LINE.sub(replace, ptx)
+    ptx = _HASHED.sub("0" * 8, _FILE_LINE.sub(replace, ptx))
+    return _HASHED_BYTES.sub(lambda match: match[1] + _BYTE.sub(str(ord("0")), match[2]), ptx)
 
 
 @contextmanager
