@@ -72,6 +72,13 @@ def is_leftover(name: str) -> bool:
     return _LEFTOVER.fullmatch(name) is not None
 
 
+def unreadable(path: Path, error: OSError) -> FlashladderError:
+    """The error for a file that the system does not let us read."""
+    dangling = isinstance(error, FileNotFoundError) and path.is_symlink()
+    what = "a link to a file that does not exist" if dangling else error.strerror
+    return FlashladderError(f"cannot read the file ({what})", where=_unresolved(path))
+
+
 def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
     """The content of a regular file.
 
@@ -82,14 +89,13 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO without a writer would wait for one
         with os.fdopen(handle, "rb") as stream:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise FlashladderError("not a regular file", where=relative(path), hint="put a file there")
+                raise FlashladderError("not a regular file", where=_unresolved(path), hint="put a file there")
             data = stream.read(most + 1)
     except OSError as error:
-        found = "a link to a file that does not exist" if path.is_symlink() else error.strerror
-        raise FlashladderError(f"cannot read the file ({found})", where=relative(path)) from error
+        raise unreadable(path, error) from error
     if len(data) > most:
         raise FlashladderError(
-            "the file is too large", where=relative(path), expected=f"at most {most // 1024} KiB", found="more"
+            "the file is too large", where=_unresolved(path), expected=f"at most {most // 1024} KiB", found="more"
         )
     return data
 
@@ -115,7 +121,7 @@ def utf8(data: bytes, path: Path) -> str:
     except UnicodeDecodeError as error:
         raise FlashladderError(
             f"not UTF-8 (byte {data[error.start]:#04x} at offset {error.start})",
-            where=relative(path),
+            where=_unresolved(path),
             hint="save the file as UTF-8",
         ) from error
 
