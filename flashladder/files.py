@@ -117,13 +117,21 @@ def utf8(data: bytes, path: Path) -> str:
         FlashladderError: a byte that is not UTF-8; the message says which and where.
     """
     try:
+        return _utf8(data)
+    except ValueError as error:
+        raise FlashladderError(str(error), where=_unresolved(path), hint="save the file as UTF-8") from error
+
+
+def _utf8(data: bytes) -> str:
+    """`data` as text.
+
+    Raises:
+        ValueError: a byte that is not UTF-8; it says which and where.
+    """
+    try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FlashladderError(
-            f"not UTF-8 (byte {data[error.start]:#04x} at offset {error.start})",
-            where=_unresolved(path),
-            hint="save the file as UTF-8",
-        ) from error
+        raise ValueError(f"not UTF-8 (byte {data[error.start]:#04x} at offset {error.start})") from error
 
 
 def make_folder(path: Path) -> Path:
@@ -244,7 +252,7 @@ def load_json(raw: bytes) -> Any:
     if raw.startswith(BOM):
         raise ValueError("it begins with a byte order mark")
     try:
-        document = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
+        document = json.loads(_utf8(raw), object_pairs_hook=_once)
     except RecursionError as error:
         raise ValueError(f"it nests deeper than {MOST_JSON_DEPTH} levels") from error
     if not _is_shallow(raw):

@@ -46,7 +46,7 @@ def read_recorded(store: Path) -> Recorded | None:
             ptx_versions={str(name): str(version) for name, version in data["ptx_versions"].items()},
             ptxas_version=str(data["ptxas_version"]),
         )
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FlashladderError(

@@ -79,12 +79,6 @@ def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
     assert [one.number for one in load_all(tmp_path)] == [1]
 
 
-def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
-    (tmp_path / "01_base.yaml").symlink_to(tmp_path / "gone")
-    with pytest.raises(FlashladderError, match=r"a link to a file that does not exist"):
-        load_all(tmp_path)
-
-
 def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "01_base.yaml").mkdir()
     with pytest.raises(FlashladderError, match=r"01_base\.yaml: cannot read the file \(Is a directory\)$"):
