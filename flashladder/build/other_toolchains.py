@@ -60,7 +60,7 @@ def provide(cuda: str, folder: Path = FOLDER) -> Path:
         with (folder / ".lock").open("a") as stream:
             fcntl.flock(stream.fileno(), fcntl.LOCK_EX)  # two builds that need it wait for one download
             stamp = target / STAMP
-            if not stamp.is_file() or stamp.read_text(encoding="utf-8") != digest:
+            if not stamp.is_file() or stamp.read_bytes() != digest.encode():
                 _install(locked, target)
                 write_atomic(stamp, digest)
     except OSError as error:

@@ -206,7 +206,7 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
         name = f"flashladder_{manifest.parent.parent.name[-2:]}"
         names.append(name)
         if installed_digest(name) != digest:
-            wheels += sorted(manifest.parent.glob("*.whl"))
+            wheels += files_in(manifest.parent, "*.whl")
     if wheels:
         install(*wheels)
     return names

@@ -129,7 +129,7 @@ def read_counters(
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
         reply = run_bounded(ncu_command(ncu, metrics, log, launches), timeout_s)
-        text = log.read_text(encoding="utf-8") if log.is_file() else ""
+        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     if reply.code is None:
         raise FlashladderError(f"ncu did not end within {timeout_s:.0f} s")
     if reply.code and "ERR_NVGPUCTRPERM" not in text:
