@@ -50,10 +50,11 @@ Counters = Mapping[str, int]
 
 def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
     """The published kernels' counters by iteration; the columns are the metrics to ask for."""
+    text = read_text(path)
     try:
-        rows = csv_records(io.StringIO(read_text(path)))
+        rows = csv_records(io.StringIO(text))
         return {int(row["iteration"]): {k: int(v) for k, v in row.items() if k != "iteration"} for row in rows}
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise FlashladderError("cannot read the published counters", where=relative(path), found=error) from error
 
 

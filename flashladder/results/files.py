@@ -38,11 +38,7 @@ def this_host() -> Host:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        lines = (
-            line
-            for line in info.read_text(encoding="utf-8", errors="replace").splitlines()
-            if line.startswith("model name")
-        )
+        lines = (line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name"))
         cpu = next(lines, cpu).split(":")[-1].strip()
     digest = hashlib.sha256(platform.node().encode()).hexdigest()[:16]
     system = f"{platform.system()} {platform.machine()}"
