@@ -26,6 +26,7 @@ import sys
 from typing import Any
 
 import nox
+from nox.command import CommandFailed
 import yaml
 
 nox.needs_version = ">=2025.2.9"
@@ -83,15 +84,26 @@ def install(session: nox.Session, *names: str, torch: bool = True, venv: Path | 
     share_files(session)
     for chosen in (arguments, ["--no-deps", *bare] if bare else []):
         if chosen:
-            session.run("uv", "pip", "install", "--python", str(venv), *chosen, silent=not sys.stderr.isatty())
+            pip_install(session, "--python", str(venv), *chosen)
     stamp.write_text(digest.hexdigest(), encoding="utf-8")
+
+
+def pip_install(session: nox.Session, *arguments: str) -> None:
+    """``uv pip install``; where that fails, once more from uv's cache alone, as there may be no network."""
+    command = ("uv", "pip", "install")
+    try:
+        session.run(*command, *arguments, silent=not sys.stderr.isatty())
+    except CommandFailed:
+        session.log("trying again without the network, with what is in uv's cache")
+        session.run(*command, "--offline", *arguments, silent=not sys.stderr.isatty())
 
 
 def titles() -> dict[int, str]:
     """Number and title of every iteration, without reading more of a file that may be broken."""
     found = {}
     for path in sorted((ROOT / "iterations").glob("[0-9][0-9]_*.yaml")):
-        title = TITLE.search(path.read_text(encoding="utf-8", errors="replace"))
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        title = TITLE.search(text)
         found[int(path.name[:2])] = title[1] if title else path.name
     return found
 
@@ -246,7 +258,7 @@ def bundle(session: nox.Session) -> None:
     node = made / "node"
     if not (node / "bin" / "python").exists():
         session.run("uv", "venv", "--quiet", "--python", sys.executable, str(node))
-    session.run("uv", "pip", "install", "--quiet", "--python", str(node), f"torch=={pins()['torch']}")
+    pip_install(session, "--quiet", "--python", str(node), f"torch=={pins()['torch']}")
     session.run("python", "-m", "flashladder.bundle", "--arch", "sm_90", "--out", str(made), *session.posargs)
     session.run("python", "tests/package/node.py", str(made), str(node), env={"PYTHONPATH": str(ROOT)})
 

@@ -179,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for iteration in ladder.iterations:
             path = NOTES / f"{iteration.number:02d}.md"
             text = render(iteration, ladder, verdicts)
-            if check and (not path.is_file() or path.read_text(encoding="utf-8") != text):
+            if check and (not path.is_file() or path.read_bytes() != text.encode()):
                 raise CheckFailed("stale note", where=relative(path), hint="run: python analysis/render_notes.py")
             if not check:
                 write_atomic(path, text)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser, named, result_file
 from flashladder.errors import one_line_errors
-from flashladder.files import write_atomic
+from flashladder.files import output_file, write_atomic
 from flashladder.report.frames import pairs
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
@@ -54,11 +54,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", metavar="FILE", type=named, help="also write every pair to this CSV")
     options = parser.parse_args(argv)
     with one_line_errors():
+        out = output_file(str(options.out), ".csv") if options.out else None
         frame = pairs(load_as(options.result, BenchResult))
         print(scatter(frame).to_string(float_format="%.3f", na_rep="-"))
         print(LEGEND)
-        if options.out:
-            print(write_atomic(options.out, frame.to_csv(index=False)))
+        if out:
+            print(write_atomic(out, frame.to_csv(index=False)))
 
 
 if __name__ == "__main__":

@@ -213,7 +213,7 @@ def write_or_compare(argv: Sequence[str] | None, program: str, what: str, path: 
     parser.add_argument("--check", action="store_true", help="compare with the committed page, write nothing")
     if not parser.parse_args(argv).check:
         print(relative(write_atomic(path, text)))
-    elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+    elif not path.is_file() or path.read_bytes() != text.encode():
         raise CheckFailed(f"stale {what}", where=relative(path), hint=f"run: {program}")
     return 0
 

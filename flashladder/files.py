@@ -1,4 +1,7 @@
-"""Paths of the checkout, digests, writes that are whole or not there at all, and JSON read strictly and within bounds.
+"""Files: paths of the checkout, what a folder holds, texts, digests, whole writes, and JSON read strictly.
+
+Every text file that a person may edit is read by `read_text`, and every folder that a person may put files into
+is listed by `files_in`, so that a byte that is not UTF-8 has one message and an editor's lock is ignored everywhere.
 
 Why strictly: Python's reader takes the last of two equal keys and recurses as deep as a document nests; a gzip file of
 a hundred kilobytes can hold a hundred megabytes. Here each is a `ValueError` that says what is wrong, which the readers
@@ -16,6 +19,7 @@ import json
 import os
 from pathlib import Path
 import re
+import stat
 import tempfile
 from typing import Any
 import zlib
@@ -25,7 +29,9 @@ from flashladder.paths import ITERATIONS, PACKAGE, ROOT
 
 MOST_JSON_BYTES = 256 * 1024**2  # of a document, unpacked; the longest of the project has 8 MB
 MOST_JSON_DEPTH = 48  # collections within collections; the deepest document has 7
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+_LEFTOVER = re.compile(r"[.#].*|.*(~|#|\.(orig|rej|bak|swp|tmp))", re.DOTALL)
+_ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|([\"\\]))")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKET = bytes(set(range(256)) - set(b'[]{}"'))
@@ -47,9 +53,144 @@ def relative(path: Path) -> str:
     return found.relative_to(PACKAGE.parent).as_posix() if found.is_relative_to(PACKAGE) else str(path)
 
 
+def _unresolved(path: Path) -> str:
+    """As `relative`, of a link itself instead of what it leads to."""
+    return relative(path.parent / "x").removesuffix("x") + path.name
+
+
+def files_in(folder: Path, pattern: str = "**/*") -> list[Path]:
+    """The paths below `folder` that match `pattern`, sorted; without dot-files and editors' locks and back-ups.
+
+    A folder or a dangling link whose name matches is listed: whoever reads it says that it is no regular file.
+    """
+    found = (path for path in folder.glob(pattern) if not any(map(is_leftover, path.relative_to(folder).parts)))
+    return sorted(found)
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file's name is hidden (``.x``) or an editor's or a merge's: ``#x#``, ``x~``, ``x.orig``, ``x.swp``."""
+    return _LEFTOVER.fullmatch(name) is not None
+
+
+def unreadable(path: Path, error: OSError) -> FlashladderError:
+    """The error for a file that the system does not let us read."""
+    dangling = isinstance(error, FileNotFoundError) and path.is_symlink()
+    what = "a link to a file that does not exist" if dangling else error.strerror
+    return FlashladderError(f"cannot read the file ({what})", where=_unresolved(path))
+
+
+def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        FlashladderError: no such file, something else than a file, or more than `most` bytes.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO without a writer would wait for one
+        with os.fdopen(handle, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise FlashladderError("not a regular file", where=_unresolved(path), hint="put a file there")
+            data = stream.read(most + 1)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if len(data) > most:
+        raise FlashladderError(
+            "the file is too large", where=_unresolved(path), expected=f"at most {most // 1024} KiB", found="more"
+        )
+    return data
+
+
+def read_text(path: Path, most: int = MOST_JSON_BYTES) -> str:
+    r"""The text of a regular file, its lines ended by ``\n`` and without a byte-order mark, which nvcc ignores too.
+
+    Raises:
+        FlashladderError: as `read_bytes`, or a byte that is not UTF-8; the message says which and where.
+    """
+    text = utf8(read_bytes(path, most), path)
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def utf8(data: bytes, path: Path) -> str:
+    """`data` of the file `path` as text, nothing of it changed.
+
+    Raises:
+        FlashladderError: a byte that is not UTF-8; the message says which and where.
+    """
+    try:
+        return _utf8(data)
+    except ValueError as error:
+        raise FlashladderError(str(error), where=_unresolved(path), hint="save the file as UTF-8") from error
+
+
+def _utf8(data: bytes) -> str:
+    """`data` as text.
+
+    Raises:
+        ValueError: a byte that is not UTF-8; it says which and where.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 (byte {data[error.start]:#04x} at offset {error.start})") from error
+
+
+def make_folder(path: Path) -> Path:
+    """Makes `path` and the folders above it, where they are not there.
+
+    Raises:
+        FlashladderError: something else is in the way, such as a file or a dangling link; the message names it.
+        OSError: the folder cannot be made for another reason.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        require_folder_or_nothing(path)
+        raise
+    return path
+
+
+def require_folder_or_nothing(path: Path) -> None:
+    """Raises `FlashladderError` where something else than a folder is at `path` or above it; the message names it."""
+    for one in (path, *path.parents):
+        if one.is_dir():
+            return
+        if one.is_symlink() or one.exists():
+            found = "a file" if one.exists() else "a link to something that does not exist"
+            hint = "remove it, or choose another folder"
+            raise FlashladderError("not a folder", where=_unresolved(one), expected="a folder", found=found, hint=hint)
+
+
+def unescaped(path: str) -> str:
+    r"""A path of PTX or a line table as it is: nvcc writes ``\303\274`` for ``ü``, and a backslash before a quote."""
+    if "\\" not in path:
+        return path
+    data = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]) if match[1] else match[2], os.fsencode(path))
+    return os.fsdecode(data)
+
+
+def escaped(path: str) -> str:
+    """A path as nvcc writes it into PTX, where ptxas takes ASCII alone."""
+    return "".join(f"\\{c:03o}" if c > 126 else f"\\{c:c}" if c in b'"\\' else chr(c) for c in os.fsencode(path))
+
+
 def sha256(data: bytes | str) -> str:
     """SHA-256 of bytes or of UTF-8 text, in lower-case hex."""
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def output_file(name: str, ending: str, option: str = "--out") -> Path:
+    """`name` as the path of a file that a command will write; asked for before it works.
+
+    Raises:
+        FlashladderError: it has another ending, so that it may be a file of another kind, or it cannot be a file.
+    """
+    path = Path(name)
+    if not path.name.endswith(ending) or path.name == ending:
+        raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=repr(name))
+    if path.exists() and not path.is_file():
+        raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=f"no file: {name!r}")
+    require_folder_or_nothing(path.parent)
+    return path
 
 
 def write_atomic(path: Path, data: bytes | str) -> Path:
@@ -62,7 +203,7 @@ def write_atomic(path: Path, data: bytes | str) -> Path:
         raise FlashladderError("not a regular file, so that it is not replaced", where=relative(path))
     raw = data.encode() if isinstance(data, str) else data
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as stream:
@@ -108,10 +249,10 @@ def load_json(raw: bytes) -> Any:
         ValueError: not JSON, not UTF-8, a byte order mark, a key twice in one object, an integer that is too long, half
             of a surrogate pair, or nested deeper than `MOST_JSON_DEPTH`. NaN is left to the models, which name its key.
     """
-    if raw.startswith(_BOM):
+    if raw.startswith(BOM):
         raise ValueError("it begins with a byte order mark")
     try:
-        document = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
+        document = json.loads(_utf8(raw), object_pairs_hook=_once)
     except RecursionError as error:
         raise ValueError(f"it nests deeper than {MOST_JSON_DEPTH} levels") from error
     if not _is_shallow(raw):

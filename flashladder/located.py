@@ -92,8 +92,15 @@ def validate(model: type[Model], located: Located) -> Model:
         raise _explain(model, located, problems[0], len(problems) - 1) from error
 
 
+def is_of_a_file(error: FlashladderError) -> bool:
+    """Whether an error names a file already: whoever met it on the way must not tell it as one of its own file."""
+    return error.where is not None and re.search(r"\.(yaml|cuh|json)(:\d+)?$", error.where) is not None
+
+
 def first_problem(error: Exception) -> str:
     """What is wrong with a document that programs write: the first offending key, or why it is no document."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]

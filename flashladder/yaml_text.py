@@ -15,13 +15,12 @@ from functools import lru_cache
 import os
 from pathlib import Path
 import re
-import stat
 from typing import Any, cast
 
 import yaml
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import is_leftover, read_text, relative
 
 Location = tuple["str | int", ...]
 
@@ -77,7 +76,7 @@ def yaml_files(folder: Path) -> list[Path]:
     """
     try:
         with os.scandir(folder) as found:
-            names = tuple(one.name for one in found)
+            names = tuple(one.name for one in found if not is_leftover(one.name))
     except OSError as error:
         raise FlashladderError(f"cannot read the folder ({error.strerror})", where=relative(folder)) from error
     return list(_yaml_among(folder, names))
@@ -93,32 +92,6 @@ def _yaml_among(folder: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
                 "the file is not read", where=relative(path), hint=f"rename it to {path.stem}.yaml, or remove it"
             )
     return tuple(path for path in paths if path.suffix == ".yaml")
-
-
-def read_text(path: Path) -> str:
-    """The text of a small regular file.
-
-    Raises:
-        FlashladderError: no such file, something else than a file, more than `MAX_BYTES`, or not UTF-8.
-    """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO without a writer would wait for one
-        with os.fdopen(handle, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise FlashladderError("not a regular file", where=relative(path), hint="put a text file there")
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise FlashladderError(f"cannot read the file ({error.strerror})", where=relative(path)) from error
-    if len(data) > MAX_BYTES:
-        raise FlashladderError(
-            "the file is too large", where=relative(path), expected=f"at most {MAX_BYTES // 1024} KiB", found="more"
-        )
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise FlashladderError(
-            "not text", where=relative(path), expected="UTF-8", found=f"byte {data[error.start]:#04x}"
-        ) from error
 
 
 def read_yaml(path: Path) -> object:
@@ -143,10 +116,10 @@ def read_document(path: Path) -> Document:
     """The content of one YAML file with its lines; ``lines[()]`` is where it begins.
 
     Raises:
-        FlashladderError: as `read_text`; not YAML, nested too deep, a duplicate key, an alias, a tag, or a value that
-            YAML 1.1 and 1.2 read differently.
+        FlashladderError: as `flashladder.files.read_text`; not YAML, nested too deep, a duplicate key, an alias, a tag,
+            or a value that YAML 1.1 and 1.2 read differently.
     """
-    text = read_text(path)
+    text = read_text(path, MAX_BYTES)
     lines: dict[Location, int] = {}
     try:
         loader = _Loader(text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flashladder.files import files_in
 from flashladder.report.page import cells
 from flashladder.report.page.alone import alone
 from flashladder.report.page.book import Book
@@ -78,7 +79,7 @@ def checked(book: Book, path: Path) -> Table:
 def sanitized(book: Book) -> Table:
     """What compute-sanitizer found, by tool and machine."""
     rows = []
-    for path in sorted(book.results.glob("*/sanitizer.json.gz")):
+    for path in files_in(book.results, "*/sanitizer.json.gz"):
         result = load_as(path, SanitizerResult)
         for one in result.findings:
             record = book.records.fact(
@@ -103,7 +104,7 @@ def sanitized(book: Book) -> Table:
 
 def content(book: Book) -> Content:
     return {
-        "tables": [checked(book, path) for path in sorted(book.results.glob("*/check.json.gz"), reverse=True)],
+        "tables": [checked(book, path) for path in files_in(book.results, "*/check.json.gz")[::-1]],
         "sanitizers": sanitized(book),
     }
 

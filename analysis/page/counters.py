@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flashladder.emulate.reading import NAME
+from flashladder.files import files_in
 from flashladder.names import CONFLICTS, INSTRUCTIONS, LDSM, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.report.page import cells
 from flashladder.report.page.alone import alone
@@ -36,7 +37,7 @@ COUNTED = {
 
 def hardware(book: Book) -> list[tuple[str, Path, CounterResult]]:
     """GPU, file and counters of every machine that Nsight Compute was run on."""
-    paths = sorted(book.results.glob("*/counters.json.gz"))
+    paths = files_in(book.results, "*/counters.json.gz")
     found = [(path, load_as(path, CounterResult)) for path in paths]
     return [(result.gpu.name.replace("NVIDIA ", ""), path, result) for path, result in found]
 

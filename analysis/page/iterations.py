@@ -13,6 +13,7 @@ import re
 
 from markupsafe import Markup
 
+from flashladder.files import read_text
 from flashladder.ladder.iteration import Iteration
 from flashladder.names import PUBLISHED_GPU
 from flashladder.report.page.alone import alone
@@ -46,7 +47,7 @@ class Step:
 def note(book: Book, step: Iteration) -> Markup:
     """The iteration's note, or its reason alone where none was rendered yet."""
     path = book.root / "iterations" / "notes" / f"{step.number:02d}.md"
-    text = FRAME.sub("", path.read_text(encoding="utf-8")) if path.is_file() else step.why
+    text = FRAME.sub("", read_text(path)) if path.is_file() else step.why
     return html(text, below=2)
 
 
@@ -65,7 +66,7 @@ def of(book: Book, step: Iteration, parent: Iteration | None) -> Step:
         changes=changes(step),
         note=note(book, step),
         file=step.path.name,
-        yaml=step.path.read_text(encoding="utf-8"),
+        yaml=read_text(step.path),
         config=config.short_form(),
         kernel=kernel_text(step, config),
         parent=step.parent,

@@ -7,6 +7,7 @@ Run: ``python analysis/page/provenance.py [--out FILE]``; it is a section of ``r
 
 from __future__ import annotations
 
+from flashladder.files import files_in
 from flashladder.lock.schema import lock_path
 from flashladder.report.page import cells
 from flashladder.report.page.alone import alone
@@ -21,7 +22,7 @@ ORDER, TITLE = 120, "Provenance"
 def documents(book: Book) -> Table:
     """Every result document of a machine."""
     rows = []
-    for path in sorted(book.results.glob("*/*.json.gz")):
+    for path in files_in(book.results, "*/*.json.gz"):
         version, digest = identity(path)
         if version is None:
             continue

@@ -140,7 +140,7 @@ def ask_ncu(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
             *command(cells),
         ]  # fmt: skip
         _run(line, timeout_s, "ncu", log)
-        found = by_turn(read_launches(log.read_text(encoding="utf-8"), METRICS), cells)
+        found = by_turn(read_launches(log.read_text(encoding="utf-8", errors="replace"), METRICS), cells)
     version = ncu_version(ncu)
     return [_opinion("ncu", version, *one) for one in zip(cells, found, strict=True)]
 
@@ -191,7 +191,7 @@ def _timings(subject: str, turns: Sequence[tuple[tuple[int, str], Mapping[str, i
 def _run(command: Sequence[str], timeout_s: float, tool: str, log: Path | None = None) -> None:
     """Runs a tool over the program; a log in which counters are refused is left to its reader."""
     reply = run_bounded(command, timeout_s)
-    text = log.read_text(encoding="utf-8") if log and log.is_file() else ""
+    text = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else ""
     if reply.code is None:
         raise FlashladderError(f"{tool} did not end within {timeout_s:.0f} s")
     if reply.code and "ERR_NVGPUCTRPERM" not in text:

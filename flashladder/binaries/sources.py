@@ -87,6 +87,9 @@ def images(path: Path) -> Iterator[list[Image]]:
     with ExitStack() as stack:
         try:
             found = list(_images(path, where, stack))
+        except FlashladderError as error:
+            error.where = error.where or where
+            raise
         except _DAMAGED as error:
             raise FlashladderError("the archive is damaged", where=where, found=str(error) or "its end") from error
         except (OSError, ValueError) as error:

@@ -20,7 +20,7 @@ from flashladder.build import native, wheel
 from flashladder.build.host_library import LIBRARY_NAME, WHEEL_INIT, wheel_init
 from flashladder.build.kernel_table import TableRow, table_source
 from flashladder.build.store import CubinEntry, PtxEntry
-from flashladder.files import digest_files, dump_json, load_json, sha256, write_atomic
+from flashladder.files import digest_files, dump_json, load_json, require_folder_or_nothing, sha256, write_atomic
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import tuned_from
 from flashladder.ladder.iteration import Iteration
@@ -139,6 +139,7 @@ def make(
     Raises:
         FlashladderError: a compiler or the linker failed.
     """
+    require_folder_or_nothing(request.folder)
     objects, host_log = native.host_objects(toolchain, request.iteration.family.plan)
     parent = request.folder.parent
     scratch = Path(tempfile.mkdtemp(prefix=f".{request.folder.name}-", dir=parent))

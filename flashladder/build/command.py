@@ -35,7 +35,7 @@ from flashladder.build.ptxas_table import render
 from flashladder.columns import terminal_width
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import dump_json, relative, sha256, write_atomic
+from flashladder.files import dump_json, make_folder, relative, sha256, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.selection import select_configs
 from flashladder.ladder.subject import parse_subject
@@ -181,7 +181,7 @@ def _exclusive(request: Request) -> Iterator[None]:
 def _disk_errors(folder: Path) -> Iterator[None]:
     """Makes `folder`; turns a full disk, before and while building, and other trouble with files into one line."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         free = shutil.disk_usage(folder).free
         if free < NEEDED_BYTES:
             raise FlashladderError(

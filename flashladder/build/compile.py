@@ -21,7 +21,7 @@ from flashladder.build.scheduler import fill_all, missing_entries
 from flashladder.build.store import STORE, CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import relative, write_atomic
+from flashladder.files import output_file, relative, write_atomic
 from flashladder.ladder.family import Targets
 from flashladder.machine_code.ptxas import PtxasRow, to_csv
 from flashladder.paths import KERNELS
@@ -270,6 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from flashladder.ladder.ablation import load_description
         from flashladder.ladder.selection import select_configs
 
+        out = output_file(str(options.csv), ".csv", "--csv") if options.csv else None
         iteration = load_description(options.iteration)
         arches = arches_of(iteration, options.arch)
         configs = select_configs(iteration, options.configs)
@@ -279,8 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         entries = compile_many(jobs, options.jobs, debug=options.debug)
         rows, warnings = table_rows(jobs, entries)
         print(render(rows, warnings, terminal_width()), end="")
-        if options.csv:
-            write_atomic(options.csv, to_csv(rows))
+        if out:
+            write_atomic(out, to_csv(rows))
 
 
 if __name__ == "__main__":

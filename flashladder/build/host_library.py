@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from flashladder.errors import FlashladderError
+from flashladder.files import read_text
 from flashladder.paths import KERNELS, ROOT
 
 HOST_SOURCES = (KERNELS / "host" / "binding.cpp", KERNELS / "host" / "launch.cpp")
@@ -73,4 +74,4 @@ def library_command(objects: list[Path], output: Path, *, compiler: Path, cuda_r
 
 def wheel_init() -> str:
     """The text of `flashladder_NN/__init__.py`, the same for every iteration."""
-    return WHEEL_INIT.read_text(encoding="utf-8")
+    return read_text(WHEEL_INIT)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-import os
 from pathlib import Path
 import subprocess
 import tempfile
@@ -19,9 +18,9 @@ from flashladder.build import host_library
 from flashladder.build.store import STORE
 from flashladder.build.store_worker import entry_lock
 from flashladder.errors import FlashladderError
-from flashladder.files import digest_files, dump_json, load_json, sha256, write_atomic
+from flashladder.files import digest_files, dump_json, load_json, read_text, sha256, write_atomic
 from flashladder.ladder.compose import included_files
-from flashladder.toolchain.environment import FOREIGN_ENV
+from flashladder.toolchain.environment import clean_environment
 from flashladder.toolchain.errors import Failure, diagnose
 from flashladder.toolchain.wheels import Toolchain, host_compiler, host_compiler_version
 
@@ -41,20 +40,20 @@ class Log:
     failed: Path
 
     def run(self, command: Sequence[str], folder: Path) -> None:
-        """Runs `command` in `folder`.
+        """Runs `command` in `folder`, with its temporary files there too: the machine's own place may be full or small.
 
         Raises:
             FlashladderError: it failed; the message says why and names the log.
         """
-        kept = {name: value for name, value in os.environ.items() if name not in FOREIGN_ENV}
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=kept | {"LC_ALL": "C"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
+        with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=clean_environment(Path(scratch)),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
         text = done.stdout.decode(errors="replace")
         self.parts.append(f"$ {' '.join(command)}\n{text}")
         if done.returncode != 0:
@@ -87,7 +86,7 @@ def host_inputs(toolchain: Toolchain, plan: str) -> dict[str, object]:
     `plan` is the family's source among them, relative to ``kernels/``.
     """
     sources = host_library.sources(plan)
-    headers = {path for source in sources for path in included_files(source.read_text(encoding="utf-8"))}
+    headers = {path for source in sources for path in included_files(read_text(source))}
     return {
         "kind": "host",
         "sources": digest_files([*sources, *sorted(headers)]),

@@ -20,7 +20,7 @@ import tempfile
 from flashladder.arguments import Parser
 from flashladder.build.wheel import installer
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import relative, sha256, write_atomic
+from flashladder.files import make_folder, relative, sha256, write_atomic
 from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain.pins import load_pins
 from flashladder.toolchain.wheels import Toolchain, find_toolchain
@@ -55,12 +55,12 @@ def provide(cuda: str, folder: Path = FOLDER) -> Path:
     locked = REQUIREMENTS / f"toolchain-{cuda}.txt"
     try:
         digest = sha256(locked.read_bytes())
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         target = folder / cuda
         with (folder / ".lock").open("a") as stream:
             fcntl.flock(stream.fileno(), fcntl.LOCK_EX)  # two builds that need it wait for one download
             stamp = target / STAMP
-            if not stamp.is_file() or stamp.read_text(encoding="utf-8") != digest:
+            if not stamp.is_file() or stamp.read_bytes() != digest.encode():
                 _install(locked, target)
                 write_atomic(stamp, digest)
     except OSError as error:

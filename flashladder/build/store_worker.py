@@ -23,7 +23,7 @@ from typing import Any
 
 from flashladder.build.store import is_whole
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, load_json, relative, sha256, write_atomic
+from flashladder.files import dump_json, escaped, load_json, make_folder, relative, sha256, unescaped, write_atomic
 from flashladder.machine_code.ptxas import parse_log, warnings_of
 from flashladder.toolchain.environment import clean_environment
 from flashladder.toolchain.errors import Failure, diagnose, disk_full
@@ -31,7 +31,13 @@ from flashladder.toolchain.errors import Failure, diagnose, disk_full
 LOCK_TIMEOUT_S = 600.0
 ERROR_MARK = "flashladder-error: "
 # What would let the machine's own CUDA or headers leak into a build.
-_FILE_LINE = re.compile(r'^(?P<head>\s*\.file\s+\d+\s+)"(?P<path>[^"]*)"', re.MULTILINE)
+_FILE_LINE = re.compile(r'^(?P<head>\s*\.file\s+\d+\s+)"(?P<path>(?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+
+_NEXT = r"(?:,|\n\.b8 )"  # between two bytes of a string in a debug section
+# What names a function of internal linkage, in code and in debug strings: nvcc hashes the absolute path of the source.
+_HASHED = re.compile(r"(?<=_INTERNAL_)[0-9a-f]{8}(?=_)")
+_HASHED_BYTES = re.compile(rf"({_NEXT.join(map(str, b'_INTERNAL_'))})((?:{_NEXT}\d+){{8}})(?={_NEXT}{ord('_')}\b)")
+_BYTE = re.compile(r"(?<![b\d])\d+")
 
 
 def fill(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> None:
@@ -86,20 +92,22 @@ def _run(folder: Path, job: Mapping[str, Any]) -> None:
 
 
 def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> str:
-    """`ptx` with its ``.file`` lines relative: "kernels/args.cuh" for a file under the root ("/x/kernels", "kernels").
+    r"""`ptx` with its ``.file`` lines relative: "kernels/args.cuh" for a file under the root ("/x/kernels", "kernels").
 
-    nvcc makes them absolute whatever it is given, which would make PTX and cubin differ between two checkouts; and a
-    path that ptxas can open puts the file's time stamp into the cubin.
+    The hash of the source's path in internal names becomes zeros, so that two checkouts give the same bytes.
+    nvcc makes them absolute whatever it is given (with ``\303`` for a byte that is not ASCII), which would make PTX and
+    cubin differ between two checkouts; and a path that ptxas can open puts the file's time stamp into the cubin.
     """
 
     def replace(match: re.Match[str]) -> str:
-        path = Path(os.path.realpath(folder / match["path"]))
+        path = Path(os.path.realpath(folder / unescaped(match["path"])))
         for root, name in roots:
             if path.is_relative_to(root):
-                return f'{match["head"]}"{(Path(name) / path.relative_to(root)).as_posix()}"'
+                return f'{match["head"]}"{escaped((Path(name) / path.relative_to(root)).as_posix())}"'
         return match[0]
 
-    return _FILE_LINE.sub(replace, ptx)
+    ptx = _HASHED.sub("0" * 8, _FILE_LINE.sub(replace, ptx))
+    return _HASHED_BYTES.sub(lambda match: match[1] + _BYTE.sub(str(ord("0")), match[2]), ptx)
 
 
 @contextmanager
@@ -109,7 +117,7 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, poll_s: float = 
     Raises:
         FlashladderError: another process still holds it after `timeout_s` seconds.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with (folder / ".lock").open("a+", encoding="utf-8") as stream:
         deadline = time.monotonic() + timeout_s
         waiting = False

@@ -27,7 +27,7 @@ import zipfile
 
 from flashladder.build.compile import default_arch
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import load_json, relative, sha256
+from flashladder.files import files_in, load_json, relative, sha256
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD
 
@@ -192,7 +192,7 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
     """
     wheels, names = list[Path](), list[str]()
     families = {iteration.number: iteration.family for iteration in load_all()}
-    for manifest in sorted(build.glob("iteration_[0-9][0-9]/*/manifest.json")):
+    for manifest in files_in(build, "iteration_[0-9][0-9]/*/manifest.json"):
         family = families.get(int(manifest.parent.parent.name[-2:]))
         wanted = default_arch(family) if arch is None else (family and family.targets.serving(arch)) or arch
         if manifest.parent.name != wanted:
@@ -206,7 +206,7 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
         name = f"flashladder_{manifest.parent.parent.name[-2:]}"
         names.append(name)
         if installed_digest(name) != digest:
-            wheels += sorted(manifest.parent.glob("*.whl"))
+            wheels += files_in(manifest.parent, "*.whl")
     if wheels:
         install(*wheels)
     return names

@@ -29,7 +29,7 @@ from flashladder.bundle.runner import WHEELS
 from flashladder.bundle.sbom import sbom
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, require_checkout
-from flashladder.files import relative, sha256
+from flashladder.files import relative, require_folder_or_nothing, sha256
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.paths import BUILD, ROOT
@@ -130,11 +130,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_checkout("bundle")
     numbers, arches, pythons = numbers_of(options.iterations), arches_of(options.arch), pythons_of(options.python)
     tags = needs.platforms(words(options.platform))
+    out = Path(options.out) if options.out else BUILD / "bundle"
+    require_folder_or_nothing(out)
     kernels = collect(numbers, grids_of(options.grid), arches)
     with tempfile.TemporaryDirectory() as scratch:
         own = [pipeline_wheel(Path(scratch)), *kernels.wheels]
         install = install_sets(pythons, tags, own)
-        made = make(kernels, install, arches, numbers, Path(options.out) if options.out else BUILD / "bundle")
+        made = make(kernels, install, arches, numbers, out)
     data = made.read_bytes()
     print(f"{relative(made)}: {len(data) / 1e6:.1f} MB, sha256 {sha256(data)}")
     if warned := lacking(grids_that_run(kernels, arches)):

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative, sha256
+from flashladder.files import files_in, make_folder, read_text, relative, sha256
 from flashladder.paths import BUILD, ROOT
 
 LOCK = ROOT / "requirements" / "node.txt"
@@ -74,18 +74,18 @@ def wheels(python: str, tags: Sequence[str], kept: Path = KEPT) -> list[Path]:
     Raises:
         FlashladderError: pip is missing, or one of them cannot be had.
     """
-    lines = pinned(LOCK.read_text(encoding="utf-8"), python)
+    lines = pinned(read_text(LOCK), python)
     folder = kept / f"wheels-{sha256(repr((lines, python, tags)))[:12]}"
     if not folder.is_dir():
         _fetch(lines, python, tags, folder)
-    return sorted(folder.glob("*.whl"))
+    return files_in(folder, "*.whl")
 
 
 def _fetch(lines: Sequence[str], python: str, tags: Sequence[str], folder: Path) -> None:
     """Fetches exactly `lines` into a new folder, whole or not at all."""
     if importlib.util.find_spec("pip") is None:
         raise FlashladderError("pip, which fetches wheels of another Python, is not here", hint="run: nox -s dev")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".wheels-") as scratch:
         wanted, made = Path(scratch) / "requirements.txt", Path(scratch) / "wheels"
         wanted.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from importlib import metadata
-import json
 from pathlib import Path
 import runpy
 import sys
 
 from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import dump_json, sha256, write_atomic
+from flashladder.files import dump_json, load_json, sha256, write_atomic
 from flashladder.gpu.present import n_gpus, torch_build
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.grid import Grid, grid_names, load_grid
@@ -41,7 +40,7 @@ def facts(build: Path = BUILD) -> dict[str, list[str]]:
     """
     path = build / FACTS
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = load_json(path.read_bytes())
         return {key: list(map(str, data[key])) for key in ("name", "arches", "grids", "iterations")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FlashladderError(

@@ -18,7 +18,7 @@ import tempfile
 
 from flashladder.build.wheel import EPOCH_SECONDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
-from flashladder.files import relative
+from flashladder.files import make_folder, relative
 from flashladder.paths import ROOT
 
 # What the wheel is made of: the package, what setup.py carries along, and what the metadata names.
@@ -41,7 +41,7 @@ def pipeline_wheel(out: Path) -> Path:
         copy = Path(scratch) / "checkout"
         for name in SOURCES:
             source, target = ROOT / name, copy / name
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(target.parent)
             if source.is_dir():
                 shutil.copytree(source, target, ignore=_NO_FILES, copy_function=shutil.copyfile)
             else:
@@ -51,7 +51,7 @@ def pipeline_wheel(out: Path) -> Path:
         made = Path(scratch) / "made"
         _build(["--wheel", "--out-dir", str(made)], copy)
         (wheel,) = made.glob("*.whl")
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         return Path(shutil.copyfile(wheel, out / wheel.name))
 
 

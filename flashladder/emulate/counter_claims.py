@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flashladder.errors import Checked, FlashladderError, one_line_errors
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.ladder.claim import EMULATED, Claim
 from flashladder.ladder.iteration import Iteration, begun, claim_configs, load_runnable
 from flashladder.lock.code_claims import next_step
@@ -29,7 +29,7 @@ from flashladder.results.schema import CounterResult, Kernel
 
 def counter_files(folder: Path = RESULTS) -> list[Path]:
     """Committed readings, ``<machine>/counters.json.gz``, in order."""
-    return sorted(folder.glob("*/counters.json.gz"))
+    return files_in(folder, "*/counters.json.gz")
 
 
 def verify(path: Path, locks: Path = LOCKS) -> list[Verdict]:

@@ -28,7 +28,7 @@ from flashladder.emulate.kernel import forward, make_tensors
 from flashladder.emulate.reading import SHARED, EmulatedCounters, EmulatedKernel, files_of, stale, table
 from flashladder.emulator.machine.observer import Observer
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import dump_json, sha256, write_atomic
+from flashladder.files import dump_json, files_in, sha256, write_atomic
 from flashladder.gpu.ncu import SHAPE
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
@@ -89,7 +89,7 @@ def read_kernel(number: int) -> EmulatedKernel:
 def version(*more: Path) -> str:
     """A digest of all that a reading depends on besides the PTX: the emulator's code and these files."""
     folder = Path(emulator.__file__).parent
-    files = [*sorted(folder.rglob("*.py")), Path(__file__).with_name("kernel.py"), *more]
+    files = [*files_in(folder, "**/*.py"), Path(__file__).with_name("kernel.py"), *more]
     return sha256("".join(sha256(path.read_bytes()) for path in files) + np.__version__)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import statistics
 from types import MappingProxyType
 
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.ladder.gpus import Gpu
 from flashladder.paths import RESULTS
 from flashladder.results import published
@@ -72,7 +72,7 @@ def measured_percentages(
     """
     own = folder / gpu.gpu
     found: dict[str, float] = {}
-    for path in (own / f"{gpu.gpu}.json.gz", own / BEYOND, *sorted(own.glob("bench*.json.gz"))):
+    for path in (own / f"{gpu.gpu}.json.gz", own / BEYOND, *files_in(own, "bench*.json.gz")):
         if path.is_file():
             found = percentages(path, seq_len, code) | found
     return found

@@ -15,7 +15,7 @@ import sys
 from flashladder.emulate import agreement as emulator_agreement
 from flashladder.emulate import counter_claims
 from flashladder.emulate.reading import NAME
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.gate import limits as gate_limits
 from flashladder.gate import published as gate_published
 from flashladder.gate import results as gate_results
@@ -82,7 +82,7 @@ def checks_complete(folder: Path = RESULTS) -> Outcome:
 
 def sanitizers_clean(folder: Path = RESULTS) -> Outcome:
     """All four sanitizers found nothing, in locked machine code of every iteration."""
-    files = sorted(folder.glob("*/sanitizer.json.gz"))
+    files = files_in(folder, "*/sanitizer.json.gz")
     return over("sanitizers clean", files, gate_results.sanitizer_problems, "kernels")
 
 
@@ -192,7 +192,7 @@ def notes_fresh(root: Path = ROOT) -> Outcome:
         env={**os.environ, "FLASHLADDER_ROOT": str(root), "PYTHONPATH": str(PACKAGE.parent)},
     )  # fmt: skip
     told = done.stderr.strip().splitlines()[-1:] or [f"{relative(script)}: exit code {done.returncode}"]
-    n = len(list((root / "iterations" / "notes").glob("*.md")))
+    n = len(files_in(root / "iterations" / "notes", "*.md"))
     return outcome(name, told if done.returncode else [], f"{n} notes")
 
 

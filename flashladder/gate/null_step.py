@@ -135,7 +135,7 @@ def _cell(verdict: Verdict) -> str:
 def problems(page: Path, verdicts: Sequence[Verdict]) -> list[str]:
     """Steps without a claim that the null step refutes, and a page that is not what the claims give."""
     found = unrefuted(verdicts)
-    if not page.is_file() or page.read_text(encoding="utf-8") != render(verdicts):
+    if not page.is_file() or page.read_bytes() != render(verdicts).encode():
         found.append(f"{relative(page)}: not what the claims give; {HOW_TO_WRITE}")
     return found
 

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import get_args
 
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.gate.evidence import cross, rule12
 from flashladder.gate.outcome import Outcome, outcome
 from flashladder.ladder.config import DTYPES
@@ -80,7 +80,7 @@ def swept(ladder: Ladder, folder: Path) -> list[Machine]:
     """Machines under `folder` without a file of the ladder's tables, by their own sweep."""
     known = {machine.name for machine in ladder.machines}
     found = []
-    for path in sorted(folder.glob("*/*.json.gz")):
+    for path in files_in(folder, "*/*.json.gz"):
         name = path.parent.name
         if path.name == f"{name}.json.gz" and name not in known:
             result = load_as(path, BenchResult)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, one_line_errors
-from flashladder.files import relative, sha256, write_atomic
+from flashladder.files import files_in, relative, sha256, write_atomic
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD, RESULTS
 from flashladder.results.machine import machine_name
@@ -69,7 +69,7 @@ def require_wheels() -> list[str]:
 
 def own_folder(uuid: str, results: Path = RESULTS) -> Path:
     """A results folder for one card and one state of the locks, so that a rerun goes on and a change starts afresh."""
-    locks = sorted((results / "locks").glob("*.json"))
+    locks = files_in(results / "locks", "*.json")
     folder = OWN / sha256(uuid + "".join(sha256(path.read_bytes()) for path in locks))[:12]
     for name in ("locks", "published"):
         shutil.copytree(results / name, folder / name, dirs_exist_ok=True)

@@ -20,7 +20,7 @@ from flashladder.emulate import agreement as emulator_agreement
 from flashladder.emulate.reading import NAME as READING_NAME
 from flashladder.emulate.reading import load_reading, stale
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import begun, load_all, load_iteration, load_runnable
 from flashladder.lock.refusal import refusal
@@ -37,13 +37,13 @@ CHECKS = "check*.json.gz"
 
 def published_problems(folder: Path) -> Found:
     """Published CSV files that are not the bytes that were taken over."""
-    return Found(published.problems(folder), len(list(folder.glob("*.csv"))))
+    return Found(published.problems(folder), len(files_in(folder, "*.csv")))
 
 
 def sealed_problems(folder: Path) -> Found:
     """Files of a machine's folder that are not as sealed, and a signature that does not hold."""
     found = [*seal_problems(folder), *signature.check(folder).problems]
-    return Found(found, sum(path.is_file() and path.name not in (SEAL, SIGNATURE) for path in folder.rglob("*")))
+    return Found(found, sum(path.is_file() and path.name not in (SEAL, SIGNATURE) for path in files_in(folder)))
 
 
 def agreement_problems(path: Path) -> Found:
@@ -65,7 +65,7 @@ def reading_problems(path: Path) -> Found:
 def sampled_files(folder: Path) -> list[Path]:
     """Committed timings: benchmarks, the same on other cards, tuning runs, then others that ``machine.json`` names."""
     names = ("bench", SECOND, "tune")
-    found = [path for name in names for path in sorted(folder.glob(f"*/{name}*.json.gz"))]
+    found = [path for name in names for path in files_in(folder, f"*/{name}*.json.gz")]
     for one in machine_folders(folder):
         if (one / machine.NAME).is_file():
             kinds = {name: document.kind for name, document in machine.load(one).documents.items()}
@@ -75,12 +75,12 @@ def sampled_files(folder: Path) -> list[Path]:
 
 def checked_folders(folder: Path) -> list[Path]:
     """Machine folders that hold a benchmark, and so need a check beside it, or a check alone."""
-    return sorted({path.parent for name in ("bench*.json.gz", CHECKS) for path in folder.glob(f"*/{name}")})
+    return sorted({path.parent for name in ("bench*.json.gz", CHECKS) for path in files_in(folder, f"*/{name}")})
 
 
 def machine_folders(folder: Path) -> list[Path]:
     """Folders with measurements, or with a seal or a ``machine.json`` that tells of some."""
-    return sorted({path.parent for name in ("*.json.gz", SEAL, machine.NAME) for path in folder.glob(f"*/{name}")})
+    return sorted({path.parent for name in ("*.json.gz", SEAL, machine.NAME) for path in files_in(folder, f"*/{name}")})
 
 
 def sample_problems(path: Path) -> Found:
@@ -97,7 +97,7 @@ def checks_of(folder: Path) -> CheckResult:
     Raises:
         FlashladderError: there is none, or one is of another GPU model.
     """
-    first, *others = [load_as(path, CheckResult) for path in sorted(folder.glob(CHECKS)) or [folder / CHECK]]
+    first, *others = [load_as(path, CheckResult) for path in files_in(folder, CHECKS) or [folder / CHECK]]
     if found := {one.gpu.name for one in others} - {first.gpu.name}:
         raise FlashladderError("checks of another GPU", where=relative(folder), expected=first.gpu.name, found=found)
     kernels = {key: kernel for one in (first, *others) for key, kernel in one.kernels.items()}
@@ -112,7 +112,7 @@ def check_problems(folder: Path) -> Found:
     checked = {kernel.key for kernel in result.kernels.values()}
     found = unlocked(path, result.kernels.values())
     found += [f"{case.kernel} {case.case}: failed: {case.reason}" for case in result.cases if case.status == "fail"]
-    for timed in sorted(folder.glob("bench*.json.gz")):
+    for timed in files_in(folder, "bench*.json.gz"):
         for kernel in load_as(timed, BenchResult).kernels.values():
             if kernel.key not in checked:
                 found.append(f"{kernel.key}: timed in {timed.name}, but not checked")

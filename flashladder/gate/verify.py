@@ -21,7 +21,7 @@ from tqdm import tqdm
 from flashladder.arguments import named, parser_of, whole
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
-from flashladder.files import dump_json, relative
+from flashladder.files import dump_json, files_in, relative
 from flashladder.gate import results as gate_results
 from flashladder.gate import verify_document
 from flashladder.gate.evidence import cross, manifest, rerun
@@ -77,7 +77,7 @@ def verify(path: Path) -> list[Verified]:
         return [_verified(path, _broken_seal(path) if sealed else (), sealed=sealed)]
     if not path.is_dir():
         raise FlashladderError("no such result", where=relative(path), expected="a result file or a folder of them")
-    folders = [path] if _is_machine(path) else sorted(one for one in path.iterdir() if _is_machine(one))
+    folders = [path] if _is_machine(path) else [one for one in files_in(path, "*") if _is_machine(one)]
     if not folders:
         raise FlashladderError(
             "nothing to verify", where=relative(path), expected="result files in it, or in a folder of it", found="none"
@@ -88,7 +88,7 @@ def verify(path: Path) -> list[Verified]:
 
 def _is_machine(folder: Path) -> bool:
     """Whether a folder holds measurements of a machine."""
-    return folder.is_dir() and (_is_sealed(folder) or any(folder.glob("*.json.gz")))
+    return folder.is_dir() and (_is_sealed(folder) or any(files_in(folder, "*.json.gz")))
 
 
 def _is_sealed(folder: Path) -> bool:
@@ -98,17 +98,17 @@ def _is_sealed(folder: Path) -> bool:
 def _owes_a_seal(folder: Path) -> bool:
     """Whether a folder is published: one of results/, of a copy of it, or one with a manifest; a sweep's is none."""
     parent = folder.resolve().parent
-    return _is_sealed(folder) or parent == RESULTS or any(parent.glob(f"*/{MANIFEST}"))
+    return _is_sealed(folder) or parent == RESULTS or any(files_in(parent, f"*/{MANIFEST}"))
 
 
 def _of_folder(folder: Path, tick: Callable[[], object]) -> list[Verified]:
     """Every file of a machine's folder, and those that are missing; what a sweep left has no seal."""
     if not _owes_a_seal(folder):
-        return [_verified(path, (), sealed=False) for path in sorted(folder.glob("*.json.gz"))]
+        return [_verified(path, (), sealed=False) for path in files_in(folder, "*.json.gz")]
     broken = _broken_seals(folder)
     for name, told in _by_file(folder, _crossed(folder)).items():
         broken[name] = (*broken.get(name, ()), *told)
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    there = {path.relative_to(folder).as_posix() for path in files_in(folder) if path.is_file()}
     owed = {MANIFEST} if folder.parent == RESULTS else set()
     names = sorted(there | {*broken, machine.NAME} | owed)
     readable = _is_readable(folder / MANIFEST)

@@ -71,7 +71,8 @@ def toolchain() -> Finding:
     try:
         versions = find_toolchain().versions
     except FlashladderError as error:
-        return Finding("toolchain", False, error.what, error.hint or "run: nox -s dev")
+        found = error.what if error.expected is None else f"{error.what}: expected {error.expected}"
+        return Finding("toolchain", False, found, error.hint or "run: nox -s dev")
     names = {name: re.sub(r"^nvidia-(cuda-)?", "", name) for name in versions}
     return Finding("toolchain", True, ", ".join(f"{names[name]} {version}" for name, version in versions.items()))
 

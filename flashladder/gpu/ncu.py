@@ -23,7 +23,7 @@ from flashladder.columns import csv_records, csv_text
 from flashladder.columns import table as aligned
 from flashladder.commands import A_RESULT_FILE, ONE_NUMBER, OUT
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import relative, write_atomic
+from flashladder.files import read_text, relative, write_atomic
 from flashladder.gpu.bounded import run_bounded
 from flashladder.gpu.device import open_device
 from flashladder.gpu.doctor_gpu import require_ncu
@@ -50,10 +50,11 @@ Counters = Mapping[str, int]
 
 def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
     """The published kernels' counters by iteration; the columns are the metrics to ask for."""
+    text = read_text(path)
     try:
-        rows = csv_records(io.StringIO(path.read_text(encoding="utf-8")))
+        rows = csv_records(io.StringIO(text))
         return {int(row["iteration"]): {k: int(v) for k, v in row.items() if k != "iteration"} for row in rows}
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise FlashladderError("cannot read the published counters", where=relative(path), found=error) from error
 
 
@@ -129,7 +130,7 @@ def read_counters(
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
         reply = run_bounded(ncu_command(ncu, metrics, log, launches), timeout_s)
-        text = log.read_text(encoding="utf-8") if log.is_file() else ""
+        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     if reply.code is None:
         raise FlashladderError(f"ncu did not end within {timeout_s:.0f} s")
     if reply.code and "ERR_NVGPUCTRPERM" not in text:

@@ -13,7 +13,7 @@ from pathlib import Path
 import re
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import read_text, relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.paths import KERNELS
@@ -61,7 +61,7 @@ def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
                 "an included file is missing", where=source, expected=relative(path), found="no such file"
             )
         found[path] = None
-        waiting.extend((inner, relative(path)) for inner in _INCLUDE.findall(path.read_text(encoding="utf-8")))
+        waiting.extend((inner, relative(path)) for inner in _INCLUDE.findall(read_text(path)))
     return tuple(sorted(found))
 
 
@@ -79,4 +79,4 @@ def sources(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS)
     """The text of every file that a kernel includes, by its name below `kernels`: its parts first, in reading order."""
     parts = [kernels / name for name in part_files(iteration, config)]
     rest = [path for path in included_files(translation_unit(iteration, config), kernels) if path not in parts]
-    return {path.relative_to(kernels).as_posix(): path.read_text(encoding="utf-8") for path in parts + rest}
+    return {path.relative_to(kernels).as_posix(): read_text(path) for path in parts + rest}

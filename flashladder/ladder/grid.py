@@ -20,7 +20,7 @@ from flashladder.ladder.gpus import require_fit
 from flashladder.ladder.grid_schema import GridFile, Mode, ReferenceName
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.located import Located, closest, read_located, validate
+from flashladder.located import Located, closest, is_of_a_file, read_located, validate
 from flashladder.paths import CONFIGS
 from flashladder.toolchain.pins import load_pins
 from flashladder.yaml_text import yaml_files
@@ -257,6 +257,8 @@ def _selected(located: Located, i: int, description: str, file: GridFile) -> tup
         for config in configs if file.gpu != "any" else ():
             require_fit(file.gpu, config, family=iteration.family)
     except FlashladderError as error:
+        if is_of_a_file(error):
+            raise
         raise FlashladderError(
             error.what, where=located.where(location), expected=error.expected, found=error.found, hint=error.hint
         ) from error

@@ -17,7 +17,7 @@ from flashladder.ladder.config import MAX_SMEM_BYTES
 from flashladder.ladder.family import DEFAULT, Family, Knobs
 from flashladder.ladder.file_schema import Expect, IterationFile
 from flashladder.ladder.gpus import load_gpus, require_fit
-from flashladder.located import Located
+from flashladder.located import Located, is_of_a_file
 from flashladder.names import GPUS
 from flashladder.yaml_text import Location
 
@@ -140,6 +140,8 @@ def resolve_config(
         if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # then this GPU's own limit says more than the largest
             require_fit(gpu, config, family=family)
     except FlashladderError as error:
+        if is_of_a_file(error):
+            raise
         raise wrong(located, at, error.what, error.expected, error.found) from error
     if conflicts:
         raise wrong(located, at, f"illegal configuration for {gpu}", "a legal combination", conflicts[0])

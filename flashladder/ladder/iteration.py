@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import relative, unreadable
 from flashladder.ladder.claim import Claim
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import DEFAULT, Family, families, family_named
@@ -125,8 +125,7 @@ def _current(path: Path, folder: Path) -> Iteration:
     try:
         stat = path.stat()
     except OSError as error:  # a link that leads nowhere
-        where = f"{relative(folder)}/{path.name}"
-        raise FlashladderError(f"cannot read the file ({error.strerror})", where=where) from error
+        raise unreadable(path, error) from error
     return _load(path, folder, (stat.st_mtime_ns, stat.st_size))
 
 

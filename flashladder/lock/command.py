@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser, whole
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors, require_checkout
-from flashladder.files import relative, write_atomic
+from flashladder.files import read_text, relative, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
@@ -158,7 +158,7 @@ def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = 
     for locked, current in rows:
         path = _write(locked, current, reason, dict(locked.iterations), folder)
         print(f"locked iteration {number}: {relative(path)}")
-    before = changelog.read_text(encoding="utf-8") if changelog.is_file() else "# Changelog\n\n"
+    before = read_text(changelog) if changelog.is_file() else "# Changelog\n\n"
     separator = "" if before.endswith("\n") else "\n"
     write_atomic(changelog, f"{before}{separator}- {verb} iteration {number}: {reason}\n")
 

@@ -94,7 +94,7 @@ def read_lock(arch: str, folder: Path = LOCKS) -> LockFile:
         FlashladderError: the file is not a lock of this schema version, or is that of another architecture.
     """
     path = lock_path(arch, folder)
-    if not path.is_file():
+    if not path.exists() and not path.is_symlink():
         return LockFile(arch=arch)
     try:
         lock = _read(path.read_bytes())

@@ -17,7 +17,7 @@ import re
 
 from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import relative, sha256
+from flashladder.files import read_text, relative, sha256
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _DEBUG_SECTION = re.compile(r"^[ \t]*\.section\s+\.debug_\w+\s*\{.*?(?:^[ \t]*\}[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
@@ -97,12 +97,9 @@ def read_ptx(path: Path) -> str:
     Raises:
         FlashladderError: no such file, or it does not begin like PTX (``.version``).
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise FlashladderError("no such PTX file", where=relative(path)) from error
-    except UnicodeDecodeError as error:
-        raise FlashladderError("not PTX", where=relative(path), expected="text", found="bytes") from error
+    if not path.exists():
+        raise FlashladderError("no such PTX file", where=relative(path))
+    text = read_text(path)
     if not is_ptx(text):
         raise FlashladderError("not PTX", where=relative(path), expected=".version as the first directive")
     return text

@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import relative, unescaped
 from flashladder.machine_code import loops
 from flashladder.names import KERNEL
 
@@ -31,7 +31,7 @@ LONE_OPCODES = frozenset({"IMAD.MOV.U32"})
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(?P<name>[^,\s]+)")
 _SIZE = re.compile(r"^\s*\.size\s+(?P<name>[^,\s]+),\((?P<end>\.L_\w+) - ")
 _LABEL = re.compile(r"^(?P<label>\.L_\w+):")
-_SOURCE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d{1,9})\b')
+_SOURCE = re.compile(r'^\s*//## File "(?P<file>(?:[^"\\]|\\.)*)", line (?P<line>\d{1,9})\b')
 _INSTRUCTION = re.compile(
     r"^\s*\{?\s*/\*(?P<address>[0-9a-f]+)\*/\s+(?:(?P<predicate>@\S+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>.*?)\s*;"
 )
@@ -168,7 +168,7 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
         elif match := _LABEL.match(row):
             waiting.append(match["label"])
         elif match := _SOURCE.match(row):
-            file, line = match["file"], int(match["line"])
+            file, line = unescaped(match["file"]), int(match["line"])
         elif match := _INSTRUCTION.match(row):
             instruction = _next(match, len(instructions), (file, line), f"line {number}")
             labels.update(dict.fromkeys(waiting, instruction.address))

@@ -16,7 +16,7 @@ from statistics import mean
 
 from flashladder.emulate.reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all
@@ -174,7 +174,7 @@ def collect(folder: Path = RESULTS) -> Ladder:
 
 def bench_files(folder: Path = RESULTS) -> list[Path]:
     """Committed benchmark files, ``<machine>/bench*.json.gz``, in order."""
-    return sorted(folder.glob("*/bench*.json.gz"))
+    return files_in(folder, "*/bench*.json.gz")
 
 
 def feeds_ladder(path: Path) -> bool:
@@ -224,14 +224,14 @@ def machine_of(
 
 def second_files(folder: Path) -> list[Path]:
     """Of a machine's folder, the files that hold the same kernels timed on another card."""
-    return sorted(folder.glob(f"{SECOND}*.json.gz"))
+    return files_in(folder, f"{SECOND}*.json.gz")
 
 
 def other_files(path: Path) -> list[Path]:
     """Other files of a folder that time the ladder: the table's own, other cards', the machine's sweep, a bundle's."""
     folder = path.parent
     sweeps = [folder / f"{name}.json.gz" for name in (folder.name, "bundle")]
-    paths = [*sorted(folder.glob("bench*.json.gz")), *second_files(folder), *(one for one in sweeps if one.is_file())]
+    paths = [*files_in(folder, "bench*.json.gz"), *second_files(folder), *(one for one in sweeps if one.is_file())]
     return [one for one in paths if one.name != path.name]
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.iteration import load_all
 from flashladder.located import first_problem
@@ -123,7 +123,7 @@ class Data:
 
     def checked(self) -> int:
         """Cases of the check of correctness that every GPU with one has run."""
-        files = sorted(self.results.glob("*/check.json.gz"))
+        files = files_in(self.results, "*/check.json.gz")
         counts = {len(load_as(path, CheckResult).cases) for path in files}
         if len(counts) != 1:
             raise FlashladderError("GPUs were not checked alike", where=relative(self.results), found=sorted(counts))

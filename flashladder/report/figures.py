@@ -18,7 +18,7 @@ import re
 import statistics
 
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import relative
+from flashladder.files import read_text
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.paths import ROOT
 from flashladder.report.data import Ladder, collect, listed
@@ -150,10 +150,7 @@ FIGURES = (
 
 def pages(root: Path = ROOT) -> dict[str, str]:
     """The texts that figures stand in, by their path from the root."""
-    try:
-        return {page: (root / page).read_text(encoding="utf-8") for page in dict.fromkeys(one.page for one in FIGURES)}
-    except (OSError, UnicodeDecodeError) as error:
-        raise FlashladderError("a text with figures cannot be read", where=relative(root), found=error) from error
+    return {page: read_text(root / page) for page in dict.fromkeys(one.page for one in FIGURES)}
 
 
 def problems(ladder: Ladder, root: Path = ROOT, figures: tuple[Figure, ...] = FIGURES) -> Found:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flashladder.bench.table import MARKS
 from flashladder.columns import csv_text, markdown
+from flashladder.files import files_in
 from flashladder.ladder.config import KernelConfig
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS
@@ -44,7 +45,7 @@ LEGEND = (
 def render(results: Path = RESULTS) -> dict[str, bytes]:
     """Every page of the sweeps under `results` by its name: ``sweep_h200.md``, ``ablation_h200.svg`` ..."""
     files: dict[str, bytes] = {}
-    for path in sorted(results.glob("*/*.json.gz")):
+    for path in files_in(results, "*/*.json.gz"):
         grid, machine = path.name.removesuffix(".json.gz"), path.parent.name
         document = load_result(path) if _is_sweep(path) else None
         if not isinstance(document, BenchResult) or document.sweep is None or document.sweep.grid != grid:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.files import dump_json, load_json, relative, sha256, unpacked, write_atomic
+from flashladder.files import dump_json, files_in, load_json, relative, sha256, unpacked, write_atomic
 from flashladder.results.migrations import digest_of, migrate, version_of, with_digest
 from flashladder.results.schema import AnyResult, Host, Origin
 
@@ -147,7 +147,7 @@ def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:
 
 def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file under `folder` by its path from there, but for the seal itself and its signature."""
-    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    files = {path.relative_to(folder).as_posix(): path for path in files_in(folder) if path.is_file()}
     return {name: sha256(files[name].read_bytes()) for name in sorted(files) if name not in (SEAL, SIGNATURE)}
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, relative, write_atomic
+from flashladder.files import dump_json, files_in, relative, write_atomic
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.located import first_problem
 from flashladder.results.cells import Sweep
@@ -74,7 +74,7 @@ def result_files(folder: Path) -> list[Path]:
     Raises:
         FlashladderError: a JSON file that cannot be read.
     """
-    paths = sorted({*folder.glob("*.json.gz"), *folder.glob("*.json")} - {folder / NAME})
+    paths = sorted({*files_in(folder, "*.json.gz"), *files_in(folder, "*.json")} - {folder / NAME})
     return [path for path in paths if identity(path)[0] is not None]
 
 

@@ -21,7 +21,7 @@ import yaml
 from flashladder.arguments import Parser
 from flashladder.columns import csv_records
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import dump_json, relative, sha256
+from flashladder.files import dump_json, files_in, read_bytes, relative, sha256, utf8
 from flashladder.located import first_problem
 from flashladder.paths import RESULTS
 from flashladder.yaml_text import plain
@@ -248,7 +248,7 @@ def problems(folder: Path = PUBLISHED) -> list[str]:
     """
     description = load_description(folder)
     found = []
-    for name in sorted({path.name for path in folder.glob("*.csv")} | description.files.keys()):
+    for name in sorted({path.name for path in files_in(folder, "*.csv")} | description.files.keys()):
         try:
             read_csv(folder, name, description)
         except FlashladderError as error:
@@ -269,10 +269,10 @@ def number(row: Mapping[str, str], column: str, kind: Callable[[str], T], where:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")  # bytes as they are: text mode would rewrite CRLF and the digest
-    except (FileNotFoundError, UnicodeDecodeError) as error:
-        what = "file is missing" if isinstance(error, FileNotFoundError) else "not UTF-8 text"
-        raise FlashladderError(what, where=relative(path), hint="git checkout -- results") from error
+        return utf8(read_bytes(path), path)  # bytes as they are: text mode would rewrite CRLF and the digest
+    except FlashladderError as error:
+        what = error.what if path.exists() else "file is missing"
+        raise FlashladderError(what, where=error.where, hint="git checkout -- results") from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,17 +7,19 @@ its first error line and the full log.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+import os
 from pathlib import Path
 import re
 import shutil
 import signal
+import tempfile
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.paths import ROOT
 
 FEWER_JOBS = "use fewer jobs (--jobs 1), or a machine with more memory"
-FREE_SPACE = "free space on the disk of build/ and run the same command again: finished entries are kept"
+FREE_SPACE = "free space there and run the same command again: finished entries are kept"
 LEAST_FREE_BYTES = 16 * 2**20  # with less, a tool that fails most likely failed to write, whatever it says
 OTHER_COMPILER = "install an older one and name it: CXX=/usr/bin/g++-14"
 
@@ -79,12 +81,25 @@ def _shown(log: Path) -> str:
 
 
 def disk_full(where: Path) -> FlashladderError:
-    """The error for a disk that has no space left, found while writing `where`."""
+    """The error for a disk that has no space left, found while building in `where`.
+
+    It names the folder for temporary files where that one is full and `where` is not.
+    """
+    temporary = Path(os.environ.get("TMPDIR") or tempfile.gettempdir())  # which passes over one that is full
+    if _is_full(temporary) and not _is_full(where):
+        hint = "free space there, or set TMPDIR to a folder on another disk"
+        return FlashladderError("the disk of the folder for temporary files is full", where=temporary, hint=hint)
     return FlashladderError("the disk is full", where=relative(where), hint=FREE_SPACE)
 
 
+def _is_full(folder: Path) -> bool:
+    """Whether the disk of a folder, or of the one that it will be made in, has less than a compiler needs."""
+    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    return shutil.disk_usage(there).free < LEAST_FREE_BYTES
+
+
 def _disk_full(failure: Failure) -> FlashladderError | None:
-    full = _DISK_FULL.search(failure.text) or shutil.disk_usage(failure.folder).free < LEAST_FREE_BYTES
+    full = _DISK_FULL.search(failure.text) or _is_full(failure.folder)
     return disk_full(failure.folder) if full else None
 
 
@@ -157,7 +172,7 @@ def _part(failure: Failure, context: str) -> str | None:
     if match is None:
         return None
     unit = failure.folder / "kernel.cu"
-    text = unit.read_text(encoding="utf-8") if unit.is_file() else ""
+    text = unit.read_text(encoding="utf-8", errors="replace") if unit.is_file() else ""
     named = re.search(rf"using {re.escape(match['part'].removeprefix('Kernel::'))} = ([^;]+);", text)
     return named[1] if named else match["part"]
 

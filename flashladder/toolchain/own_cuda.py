@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative, write_atomic
+from flashladder.files import output_file, relative, write_atomic
 from flashladder.names import DEFAULT_ARCH
 from flashladder.paths import BUILD
 from flashladder.toolchain.environment import clean_environment
@@ -40,9 +40,9 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
         raise FlashladderError("no such file", where=str(source), expected="a CUDA C++ file")
     if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
         raise FlashladderError("bad --arch", expected="for example sm_80", found=repr(arch))
-    target = out or source.with_suffix(".ptx")
-    if target.resolve() == source.resolve() or not target.parent.is_dir():
-        raise FlashladderError("bad --out", expected="another file, in a folder that exists", found=repr(str(target)))
+    target = output_file(str(out or source.with_suffix(".ptx")), ".ptx")
+    if not target.parent.is_dir():
+        raise FlashladderError("bad --out", expected="a file in a folder that exists", found=repr(str(target)))
     toolchain, host = find_toolchain(), host_compiler()
     flags = [flag for flag in load_pins().flags("nvcc", debug=False) if flag != FAST_MATH]
     include = toolchain.root / "include" / "cccl"  # CUB and libcu++

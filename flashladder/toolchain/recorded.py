@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-import json
 from pathlib import Path
 
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, relative
+from flashladder.files import dump_json, load_json, relative
 
 NAME = "tools.json"
 
@@ -40,16 +39,16 @@ def read_recorded(store: Path) -> Recorded | None:
     """
     path = store / NAME
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = load_json(path.read_bytes())
         return Recorded(
             nvcc_flags=tuple(map(str, data["nvcc_flags"])),
             ptxas_flags=tuple(map(str, data["ptxas_flags"])),
             ptx_versions={str(name): str(version) for name, version in data["ptx_versions"].items()},
             ptxas_version=str(data["ptxas_version"]),
         )
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FlashladderError(
             f"the record of what compiled these kernels is broken ({error})",
             where=relative(path),

@@ -45,6 +45,14 @@ INSTALL_HOST_COMPILER = (
     "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++) or set CXX to its path"
 )
 
+COMPILERS = ("nvcc", "ptxas", "fatbinary")
+READERS = ("cuobjdump", "nvdisasm")
+NVCC_RUNS = ("nvvm/bin/cicc",)  # of its own; beside it the host compiler (`host_compiler`)
+NVCC_READS = (
+    *("bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"),
+    *("include/cuda_runtime.h", "include/crt/host_config.h"),
+)
+
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -89,7 +97,8 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     pins = load_pins()
     _require_versions(pins.packages, {name: _installed(name) for name in pins.packages})
     root = _cuda_root(pins)
-    tools = {name: _program(pins, root, name) for name in ("nvcc", "ptxas", "fatbinary", "cuobjdump", "nvdisasm")}
+    tools = {name: _program(pins, root, f"bin/{name}") for name in (*COMPILERS, *READERS)}
+    _require_parts(pins, root)
     own = Toolchain(root=root, **tools, cuxxfilt=_demangler(root), versions=dict(pins.packages))
     if folder is None:
         return own
@@ -97,7 +106,8 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     found = {found.name: found.version for found in metadata.distributions(path=[str(folder)])}
     _require_versions(wanted, {name: found.get(name) for name in wanted})
     root = folder / "nvidia" / root.name
-    nvcc, ptxas = (_program(pins, root, name) for name in ("nvcc", "ptxas"))
+    nvcc, ptxas = (_program(pins, root, f"bin/{name}") for name in ("nvcc", "ptxas"))
+    _require_parts(pins, root)
     return replace(own, root=root, nvcc=nvcc, ptxas=ptxas, versions={**own.versions, **wanted})
 
 
@@ -132,8 +142,17 @@ def _cuda_root(pins: Pins) -> Path:
     raise _incomplete(pins, f"nvidia/{folder}/bin/nvcc", ", ".join(str(place) for place in places) or "no such package")
 
 
+def _require_parts(pins: Pins, root: Path) -> None:
+    """Raises `FlashladderError` where a file is missing that ``nvcc -ptx --dryrun`` says it runs or reads."""
+    for name in NVCC_RUNS:
+        _program(pins, root, name)
+    for name in NVCC_READS:
+        if not (root / name).is_file():
+            raise _incomplete(pins, f"the file {root / name}", "no such file")
+
+
 def _program(pins: Pins, root: Path, name: str) -> Path:
-    path = root / "bin" / name
+    path = root / name
     if path.is_file() and os.access(path, os.X_OK):
         return path
     raise _incomplete(pins, f"the program {path}", "nothing that can be run")

@@ -20,7 +20,7 @@ from flashladder.binaries.kernels import MOST_FACTS, Kernel, Kind, bytes_of, cho
 from flashladder.binaries.sources import Image, images
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, printable
-from flashladder.files import relative, write_atomic
+from flashladder.files import output_file, relative, write_atomic
 from flashladder.machine_code.control import LEGEND, Control, decoded
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.sass import Sass, count, parse, run_nvdisasm
@@ -28,6 +28,7 @@ from flashladder.names import DEFAULT_ARCH
 from flashladder.view.clean import clean_ptx, clean_sass, is_whole, only_entry
 from flashladder.view.listing import count_table, listing
 
+CUBIN, PTX = ".cubin", ".ptx"  # what --out of `sass` and `ptx` writes
 SUFFIXES = (".whl", ".so", ".pyd", ".o", ".a", ".fatbin", ".cubin", ".ptx")
 
 
@@ -69,14 +70,15 @@ def show_sass(path: Path, wanted: Wanted) -> None:
     Raises:
         FlashladderError: no such file or kernel, or several where one is needed.
     """
+    out = output_file(wanted.out, CUBIN) if wanted.out else None
     with images(path) as found:
         kernels = _listed_or_one(found, "SASS", wanted, relative(path))
         if kernels is None:
             return
         (kernel,) = with_facts([kernels]) or [kernels]
         data = kernel.image.read()
-        if wanted.out:
-            print(relative(write_atomic(Path(wanted.out), data)))
+        if out:
+            print(relative(write_atomic(out, data)))
             return
         sass = _disassembled(data, kernel, wanted.nvdisasm)
         controls = decoded(code_of(data, kernel.symbol), sass.instructions, kernel.arch) if wanted.control else []
@@ -156,6 +158,7 @@ def show_ptx(path: Path, wanted: Wanted) -> None:
     Raises:
         FlashladderError: no such file or kernel, no PTX, or several kernels where one is needed.
     """
+    out = output_file(wanted.out, PTX) if wanted.out else None
     with images(path) as found:
         kind: Kind = "PTX" if any(image.kind == "ptx" for image in found) else "SASS"
         kernel = _listed_or_one(found, kind, wanted, relative(path))
@@ -174,8 +177,8 @@ def show_ptx(path: Path, wanted: Wanted) -> None:
                 "the PTX is damaged", where=relative(path), expected="a } for each {", found="an end within a block"
             )
         text = only_entry(text, kernel.symbol)
-        if wanted.out:
-            print(relative(write_atomic(Path(wanted.out), text)))
+        if out:
+            print(relative(write_atomic(out, text)))
         else:
             print(_ptx_text(text, kernel, wanted), end="")
 

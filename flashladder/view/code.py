@@ -16,12 +16,12 @@ from flashladder.build.compile import arches_of, compile_many, ptx_for, require_
 from flashladder.build.ptxas_table import render
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError
-from flashladder.files import relative, write_atomic
+from flashladder.files import output_file, relative, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.toolchain.wheels import find_toolchain, require_arch
-from flashladder.view.binary import Wanted, is_file, refuse_of_files
+from flashladder.view.binary import PTX, Wanted, is_file, refuse_of_files
 from flashladder.view.binary import show_ptx as show_ptx_of_file
 from flashladder.view.residency import as_data, to_csv
 from flashladder.view.residency import render as residency
@@ -44,6 +44,8 @@ def show_ptx(description: str, config: str | None = None, wanted: Wanted = WHOLE
         show_ptx_of_file(Path(description), wanted)
         return
     refuse_of_files(description, vars(wanted))
+    if wanted.out:
+        output_file(wanted.out, PTX)  # before a kernel is compiled
     iteration = load_description(description)
     chosen = one_config(iteration, config)
     if wanted.arch:
@@ -71,6 +73,7 @@ def show_ptxas(
     Raises:
         FlashladderError: bad arguments, nothing selected, or a kernel does not compile.
     """
+    out = output_file(csv, ".csv", "--csv") if csv else None
     iterations = [load_description(description)] if description else list(load_all())
     if arch and not description:  # of the ladder, what is made for it
         wanted = {require_arch(name.strip()) for name in arch.split(",")}
@@ -86,8 +89,8 @@ def show_ptxas(
     rows, warnings = table_rows(jobs, compile_many(jobs))
     if as_json:
         print(json.dumps([as_data(row, rows) for row in rows], indent=2))
-    elif csv:
-        print(relative(write_atomic(Path(csv), to_csv(rows))))
+    elif out:
+        print(relative(write_atomic(out, to_csv(rows))))
     else:
         print(render(rows, warnings, terminal_width()))
         print(residency(rows, terminal_width()), end="")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from flashladder.columns import table
 from flashladder.errors import FlashladderError
+from flashladder.files import files_in
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
@@ -109,7 +110,7 @@ def _readings() -> Iterator[tuple[str, dict[tuple[int, str], Mapping[str, int]]]
                 for one in kernels
             },
         )
-    for path in sorted(RESULTS.glob("*/counters.json.gz")):
+    for path in files_in(RESULTS, "*/counters.json.gz"):
         read = load_as(path, CounterResult)
         key = {name: (kernel.iteration, kernel.config) for name, kernel in read.kernels.items()}
         yield f"{path.parent.name.upper()}, ncu", {key[name]: found for name, found in read.counters.items()}
@@ -164,7 +165,7 @@ def swept(timed: Sequence[Machine]) -> list[Machine]:
     from flashladder.results.schema import BenchResult
 
     known = {machine.name for machine in timed}
-    paths = [path for path in sorted(RESULTS.glob("*/*.json.gz")) if path.name == f"{path.parent.name}.json.gz"]
+    paths = [path for path in files_in(RESULTS, "*/*.json.gz") if path.name == f"{path.parent.name}.json.gz"]
     found = [(path, load_as(path, BenchResult)) for path in paths if path.parent.name not in known]
     return [
         machine_of(path.parent, [(path, result)], {arch: read_lock(arch) for arch in LOCK_ARCHES}, load())

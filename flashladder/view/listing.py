@@ -75,7 +75,7 @@ def listing(sass: Sass, controls: Sequence[Control] = ()) -> str:
 @cache
 def _source_lines(file: str) -> tuple[str, ...]:
     try:
-        return tuple(Path(file).read_text(encoding="utf-8").splitlines())
+        return tuple(Path(file).read_text(encoding="utf-8", errors="replace").splitlines())
     except OSError:  # a cubin outlives its source: the listing then has the name and the number alone
         return ()
 

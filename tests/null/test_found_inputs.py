@@ -108,7 +108,7 @@ def test_every_kept_input_belongs_to_a_target() -> None:
     [
         (b'{"a": 1, "b": {"x": 1, "x": 2}}', "the key 'x' stands twice in one object"),
         (b'\xef\xbb\xbf{"a": 1}', "it begins with a byte order mark"),
-        (b'{"a": "\xff"}', "can't decode byte 0xff"),
+        (b'{"a": "\xff"}', "not UTF-8"),
         (b'{"a": "\\ud800"}', "surrogates not allowed"),
         (b"[" * (MOST_JSON_DEPTH + 1) + b"]" * (MOST_JSON_DEPTH + 1), "it nests deeper than 48 levels"),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "it nests deeper than 48 levels"),

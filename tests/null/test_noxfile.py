@@ -19,6 +19,7 @@ from flashladder.build.compile import PTX_PACKAGES
 from flashladder.paths import ROOT
 
 nox = pytest.importorskip("nox")
+CommandFailed = pytest.importorskip("nox.command").CommandFailed
 BUILDS = [f"build-iteration-{number}" for number in range(1, 29)]
 REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
 
@@ -48,11 +49,17 @@ class FakeSession:
         self.virtualenv = SimpleNamespace(location=str(venv))
         self.posargs = list(posargs)
         self.env: dict[str, str] = {}
+        self.offline = False
         self.ran: list[tuple[str, ...]] = []
         self.notified: list[tuple[str, tuple[str, ...]]] = []
 
     def run(self, *command: str, **_: object) -> None:
         self.ran.append(command)
+        if self.offline and command[:3] == ("uv", "pip", "install") and "--offline" not in command:
+            raise CommandFailed
+
+    def log(self, *_: object) -> None:
+        """Says something on the terminal."""
 
     def notify(self, name: str, posargs: tuple[str, ...]) -> None:
         self.notified.append((name, tuple(posargs)))
@@ -82,9 +89,11 @@ def test_a_new_iteration_gets_its_session_and_a_broken_file_does_no_harm(
     (tmp_path / "iterations").mkdir()
     (tmp_path / "iterations" / "17_lazy.yaml").write_text("iteration: 17\ntitle: Lazy rescale\n")
     (tmp_path / "iterations" / "18_broken.yaml").write_bytes(b"\xff{")
+    (tmp_path / "iterations" / "19_nowhere.yaml").symlink_to("gone")
+    (tmp_path / "iterations" / ".#17_lazy.yaml").symlink_to("somebody@nowhere")
     (tmp_path / "iterations" / "notes.yaml").write_text("title: no iteration\n")
     monkeypatch.setattr(noxfile, "ROOT", tmp_path)
-    assert noxfile.titles() == {17: "Lazy rescale", 18: "18_broken.yaml"}
+    assert noxfile.titles() == {17: "Lazy rescale", 18: "18_broken.yaml", 19: "19_nowhere.yaml"}
 
 
 def test_tests_run_in_a_process_per_cpu(sessions: dict[str, Any], tmp_path: Path) -> None:
@@ -178,6 +187,15 @@ def test_headers_come_without_what_their_wheels_import(noxfile: ModuleType, tmp_
     whole, bare = (each[each.index("-r") - 1 :] for each in session.ran)
     assert whole[1:] == ("-r", "requirements/build.txt")
     assert bare == ("--no-deps", "-r", "requirements/headers.txt")
+
+
+def test_without_a_network_wheels_come_from_uvs_cache(noxfile: ModuleType, tmp_path: Path) -> None:
+    session = FakeSession(tmp_path)
+    session.offline = True
+    noxfile.install(session, "build", torch=False)
+    first, second = session.ran
+    assert second == (*first[:3], "--offline", *first[3:])
+    assert (tmp_path / ".flashladder-stamp").is_file()
 
 
 def test_uvs_cache_moves_only_to_another_file_system(

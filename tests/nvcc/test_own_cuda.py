@@ -82,6 +82,7 @@ def test_a_race_and_a_forbidden_access_are_told_with_exit_code_one(tmp_path: Pat
         ("", "sm_99", "k.ptx", ", found sm_99"),
         ("", "sm_80", "k.cu", "bad --out"),
         ("", "sm_80", "no/k.ptx", "bad --out"),
+        ("", "sm_80", "other.cu", "bad --out"),
     ],
 )
 def test_what_nvcc_refuses_is_one_line_and_leaves_no_file(

@@ -26,7 +26,7 @@ _STATEMENT = re.compile(
         (?:\s*,\s*function_name\s+[\w$.]+(?:\s*\+\s*\d+)?\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?\s)
     | (?P<open>\{{)
     | (?P<close>\}})
-    | (?P<file>\.file\s+\d+\s+"[^"\n]*"(?:\s*,\s*\d+\s*,\s*\d+)?)
+    | (?P<file>\.file\s+\d+\s+"(?:[^"\\\n]|\\.)*"(?:\s*,\s*\d+\s*,\s*\d+)?)
     | (?P<version>\.version\s+\d+\.\d+)
     | (?P<target>\.target\s+\w+(?:\s*,\s*\w+)*)
     | (?P<address_size>\.address_size\s+\d+)

@@ -18,13 +18,13 @@ from flashladder.emulator.syntax.declarations import Head, head, registers, vari
 from flashladder.emulator.syntax.lexer import IDENTIFIER, Place, Statement, split, statements, without_comments
 from flashladder.emulator.syntax.operands import Names
 from flashladder.emulator.syntax.tree import Function, Guard, Instruction, Label, Module, SourceLine, Symbol, Variable
-from flashladder.errors import FlashladderError
+from flashladder.files import read_text, unescaped
 
 _INSTRUCTION = re.compile(
     rf"(?:@\s*(?P<negated>!?)\s*(?P<guard>{IDENTIFIER})\s+)?"
     r"(?P<opcode>[a-z]\w*(?:\.[\w:]+|\s+\.[A-Za-z][\w:]*)*)(?P<operands>[^;]*);"
 )
-_FILE = re.compile(r"\.file\s+(\d+)\s+\"([^\"\n]*)\"")
+_FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\\n]|\\.)*)"')
 _BRACED = re.compile(r"[{(\[]")
 
 
@@ -47,7 +47,7 @@ class _Parser:
 
     def __init__(self, text: str, path: str) -> None:
         self.path = path
-        self.files = {int(index): name for index, name in _FILE.findall(text)}  # nvcc writes them last
+        self.files = {int(index): unescaped(name) for index, name in _FILE.findall(text)}  # nvcc writes them last
         self.mark = "$"  # between a name and the number that makes it unique; occurs nowhere in the text
         while re.search(re.escape(self.mark) + r"\d", text):
             self.mark += "$"
@@ -239,8 +239,4 @@ def text_of(source: str | Path) -> tuple[str, str]:
     """
     if isinstance(source, str) and "\n" in source:
         return source, "<ptx>"
-    try:
-        return Path(source).read_text(encoding="utf-8"), str(source)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise FlashladderError(f"could not read the PTX ({reason})", where=source) from error
+    return read_text(Path(source)), str(source)

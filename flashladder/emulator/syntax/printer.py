@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import re
 
 from flashladder.emulator.syntax.tree import Function, Instruction, Label, Module, Variable, Vector
+from flashladder.files import escaped
 
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d*)")
 
@@ -24,7 +25,7 @@ def to_ptx(module: Module) -> str:
             lines += ["", *_head(function), ";"]
     for function in module.functions:
         lines += ["", *_head(function), *([";"] if function.linkage == "extern" else _body(function))]
-    lines += [f'\t.file\t{index} "{name}"' for index, name in module.files.items()]
+    lines += [f'\t.file\t{index} "{escaped(name)}"' for index, name in module.files.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.gate.evidence import accuracy, proofs, soak, timings
 from flashladder.gpu.sanitize import TOOLS
 from flashladder.ladder import manifest
@@ -66,7 +66,7 @@ def folder_lacks(folder: Path) -> Iterator[str]:
         return
     owed = load_manifest(folder)
     yield from (f"{where}: {line}" for line in too_little(owed, folder.name))
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - UNNAMED
+    there = {path.relative_to(folder).as_posix() for path in files_in(folder) if path.is_file()} - UNNAMED
     yield from (f"{where}: {name} is here, and not in it" for name in sorted(there - owed.files.keys()))
     yield from (f"{where}: {name} is in it, and missing" for name in sorted(owed.files.keys() - there))
 

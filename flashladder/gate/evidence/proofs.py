@@ -15,6 +15,7 @@ from statistics import median
 
 from flashladder.bench.subject import shape_of
 from flashladder.cases.case import N_HEADS, cases_for
+from flashladder.files import read_text
 from flashladder.gate.evidence import bounds
 from flashladder.gate.evidence.inside import POWER_SHARE
 from flashladder.gate.evidence.timings import keys
@@ -160,7 +161,7 @@ def records(path: Path, spec: manifest.Records) -> Iterator[str]:
 
 def log(path: Path, spec: manifest.Log) -> Iterator[str]:
     """Pytest's last line, and as many tests above it as that counts, each once."""
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     told = _PASSED.search(text)
     failed, passed, skipped = (int(one or 0) for one in told.groups()) if told else (0, 0, 0)
     names = Counter(_TEST.findall(text))
@@ -173,7 +174,7 @@ def log(path: Path, spec: manifest.Log) -> Iterator[str]:
 
 def programs(path: Path, spec: manifest.Programs) -> Iterator[str]:
     """The line that counts the programs."""
-    told = _PROGRAMS.search(path.read_text(encoding="utf-8"))
+    told = _PROGRAMS.search(read_text(path))
     found = tuple(map(int, told.groups())) if told else ()
     if found != (spec.programs, spec.bit_by_bit, 0):
         yield f"programs: expected {spec.programs}, {spec.bit_by_bit} of them bit by bit, 0 differ, found {found}"
@@ -181,7 +182,7 @@ def programs(path: Path, spec: manifest.Programs) -> Iterator[str]:
 
 def seconds(path: Path, spec: manifest.Seconds) -> Iterator[str]:
     """A row for each planned cell of each sweep, and no other."""
-    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    rows = list(csv.DictReader(read_text(path).splitlines()))
     found = Counter((row["sweep"], row["cell"]) for row in rows)
     due = set()
     for name in spec.sweeps:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 import re
 
-_HEAD = re.compile(r"// [\w ]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
+from flashladder.files import BOM, files_in, read_bytes
+
+_HEAD = re.compile(rb"// [^`\r\n]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
 
 
 def part_names(folder: Path) -> tuple[str, ...]:
@@ -17,12 +19,15 @@ def part_names(folder: Path) -> tuple[str, ...]:
 
     Args:
         folder: ``kernels/<family>/<concern>``; a part is a file ``<stem>.cuh`` whose first line names it:
-            ``// Layout `xor` (iteration 2): ...``.
+            ``// Layout `xor` (iteration 2): ...``. The rest of it need not be UTF-8 here: whoever compiles or shows a
+            part reads its text (`flashladder.ladder.compose`), and names the file.
+
+    Raises:
+        FlashladderError: a file of that name cannot be read.
     """
     found = []
-    for path in folder.glob("*.cuh"):
-        with path.open(encoding="utf-8") as file:
-            head = _HEAD.match(file.readline())
-        if head and head["stem"] == path.stem:
+    for path in files_in(folder, "*.cuh"):
+        head = _HEAD.match(read_bytes(path).removeprefix(BOM))
+        if head and head["stem"].decode() == path.stem:
             found.append((int(head["number"]), path.stem))
     return tuple(stem for _, stem in sorted(found))

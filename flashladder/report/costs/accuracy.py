@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flashladder.columns import markdown
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.ladder.iteration import load_iteration
 from flashladder.report.tables import plain
 from flashladder.results.files import read_json
@@ -174,7 +174,9 @@ def _on_normal(arms: Iterable[str]) -> float | None:
 
 def render(results: Path) -> dict[str, bytes]:
     """A page for every file of errors, by name: ``accuracy_h200.md``, ``accuracy_hopper_h200.md``."""
-    files = {path.name.removesuffix(".json.gz") + f"_{path.parent.name}": path for path in results.glob(f"*/{FILES}")}
+    files = {
+        path.name.removesuffix(".json.gz") + f"_{path.parent.name}": path for path in files_in(results, f"*/{FILES}")
+    }
     return {f"{name}.md": page(path).encode() for name, path in sorted(files.items())}
 
 

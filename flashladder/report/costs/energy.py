@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flashladder.bench.steady import LEGEND, Steady, steady
 from flashladder.columns import csv_text, markdown
+from flashladder.files import files_in
 from flashladder.report.sweeps import named
 from flashladder.report.tables import DASH, plain
 from flashladder.results.files import load_as
@@ -28,8 +29,8 @@ CSV = (
 def render(results: Path) -> dict[str, bytes]:
     """Page and table of every machine whose runs are there, by name."""
     files: dict[str, bytes] = {}
-    for folder in sorted({path.parent for path in results.glob(f"*/{FILES}")}):
-        found = {path.name: load_as(path, EnergyResult) for path in sorted(folder.glob(FILES))}
+    for folder in sorted({path.parent for path in files_in(results, f"*/{FILES}")}):
+        found = {path.name: load_as(path, EnergyResult) for path in files_in(folder, FILES)}
         files[f"energy_{folder.name}.md"] = page(list(found.values())).encode()
         rows = [row for name, result in found.items() for row in _rows(name, result)]
         files[f"energy_{folder.name}.csv"] = csv_text(CSV, rows).encode()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flashladder.arguments import Parser, named
 from flashladder.errors import one_line_errors
-from flashladder.files import relative, write_atomic
+from flashladder.files import output_file, relative, write_atomic
 from flashladder.paths import BUILD
 from flashladder.report.data import collect
 from flashladder.report.page.frame import page
@@ -27,7 +27,8 @@ def alone(script: str, argv: Sequence[str] | None = None) -> int:
     )
     default = BUILD / "report" / f"{path.stem}.html"
     parser.add_argument("--out", metavar="FILE", type=named, default=default, help=f"default: {relative(default)}")
-    out = Path(parser.parse_args(argv).out)
+    options = parser.parse_args(argv)
     with one_line_errors():
+        out = output_file(str(options.out), ".html")
         print(write_atomic(out, page(collect(), sections=[load(path)])))
     return 0

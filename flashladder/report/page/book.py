@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from flashladder.files import files_in
 from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import ROOT
@@ -91,17 +92,17 @@ class Book:
     @cached_property
     def sweeps(self) -> tuple[Timed, ...]:
         """Of every machine the sweep of its own grid: the ladder beside all references."""
-        names = sorted(path for path in self.results.glob("*/*.json.gz") if path.name == f"{path.parent.name}.json.gz")
+        names = [path for path in files_in(self.results, "*/*.json.gz") if path.name == f"{path.parent.name}.json.gz"]
         return tuple(self._stated(path) for path in names[::-1])
 
     def grids(self, grid: str) -> tuple[Timed, ...]:
         """Every machine's sweep of one grid, such as ``ablation``."""
-        paths = sorted(self.results.glob(f"*/{grid}.json.gz"))
+        paths = files_in(self.results, f"*/{grid}.json.gz")
         return tuple(self._timed(path) for path in paths)
 
     def further_sweeps(self, grid: str) -> tuple[Timed, ...]:
         """Every machine's sweep of one grid, as `sweeps` has those of the machines' own."""
-        paths = sorted(self.results.glob(f"*/{grid}.json.gz"), reverse=True)
+        paths = files_in(self.results, f"*/{grid}.json.gz")[::-1]
         return tuple(self._stated(path) for path in paths)
 
     @property

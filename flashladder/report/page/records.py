@@ -12,7 +12,7 @@ from pathlib import Path
 import re
 from typing import Any
 
-from flashladder.files import sha256
+from flashladder.files import read_text, sha256
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.lock.schema import read_lock
 from flashladder.report.page.samples import packed
@@ -123,7 +123,7 @@ class Records:
         """The command that made a file, as the README of its folder tells; empty where it does not."""
         readme = path.parent / "README.md"
         if readme not in self._made:
-            text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+            text = read_text(readme) if readme.is_file() else ""
             rows = [(FILE.findall(first), last) for first, last in MADE_BY.findall(text)]
             self._made[readme] = {name: last.replace("`", "").strip() for names, last in rows for name in names}
         return self._made[readme].get(path.name, "")

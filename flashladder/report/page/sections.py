@@ -19,7 +19,7 @@ import traceback
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.paths import PACKAGE, ROOT
 from flashladder.report.page.book import Book
 
@@ -48,8 +48,8 @@ def find(folder: Path = SECTIONS) -> list[Section]:
     Raises:
         FlashladderError: there is none, a script lacks its template or the other way round, or a script is broken.
     """
-    scripts = {path.name.removesuffix(".py"): path for path in folder.glob("[!_]*.py")}
-    templates = {path.name.removesuffix(TEMPLATE): path for path in folder.glob(f"*{TEMPLATE}")}
+    scripts = {path.name.removesuffix(".py"): path for path in files_in(folder, "[!_]*.py")}
+    templates = {path.name.removesuffix(TEMPLATE): path for path in files_in(folder, f"*{TEMPLATE}")}
     if not scripts:
         raise FlashladderError("no section of the page", where=relative(folder), hint="git checkout -- analysis/page")
     for name in sorted(scripts.keys() ^ templates.keys()):

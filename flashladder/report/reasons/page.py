@@ -12,7 +12,7 @@ import traceback
 import jinja2
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import read_text, relative
 from flashladder.paths import ITERATIONS
 from flashladder.report.data import Ladder
 from flashladder.report.reasons.counts import Counted
@@ -38,12 +38,9 @@ def reasons(ladder: Ladder, number: int, folder: Path = FOLDER) -> str:
     """
     path = folder / f"{number:02d}.md"
     where, known = relative(path), vocabulary(ladder, number)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FlashladderError(
-            "no reasons", where=where, found=error, hint="docs/add-an-iteration.md says how"
-        ) from error
+    if not path.exists():
+        raise FlashladderError("no reasons", where=where, hint="docs/add-an-iteration.md says how")
+    text = read_text(path)
     check(text, where, known)
     found = tuple(line.removeprefix("## ") for line in text.splitlines() if line.startswith("#"))
     if found != SECTIONS:

@@ -9,8 +9,6 @@ Nothing to run here.
 from __future__ import annotations
 
 from functools import lru_cache
-import gzip
-import json
 from pathlib import Path
 import statistics
 
@@ -18,6 +16,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.gpus import load_gpus
 from flashladder.paths import RESULTS
+from flashladder.results.files import read_json
 
 MMA = "mma.f16"
 MMA_FLOPS = 2 * 16 * 8 * 16  # of an HMMA: m16n8k16, a multiplication and an addition each
@@ -64,7 +63,7 @@ def mma_issue(machine: str) -> float:
 def _rounds(path: Path) -> tuple[tuple[dict[str, float], float], ...]:
     """Instructions of a round for each of its first kind, and how many of that kind an SM takes per clock."""
     found = []
-    for run in json.loads(gzip.decompress(path.read_bytes()))["runs"]:
+    for run in read_json(path)["runs"]:
         if not run["alone"]:
             spans = [span for repeat in run["spans"] for span in repeat]
             first = next(iter(run["instructions"].values()))

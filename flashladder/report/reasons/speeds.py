@@ -13,7 +13,7 @@ import io
 
 from flashladder.columns import csv_records
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import read_text, relative
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
@@ -196,6 +196,8 @@ def _worths(name: str) -> tuple[Mapping[str, str], ...]:
     """The rows of the ablation's table, which the gate holds to its samples."""
     path = RESULTS / "report" / name
     try:
-        return tuple(csv_records(io.StringIO(path.read_text(encoding="utf-8"))))
-    except (OSError, ValueError) as error:
-        raise FlashladderError("no ablation", where=relative(path), hint="git checkout -- results") from error
+        return tuple(csv_records(io.StringIO(read_text(path))))
+    except (FlashladderError, ValueError) as error:
+        raise FlashladderError(
+            "no ablation", where=relative(path), found=error, hint="git checkout -- results"
+        ) from error

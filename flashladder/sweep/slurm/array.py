@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, load_json, sha256, write_atomic
+from flashladder.files import dump_json, load_json, make_folder, sha256, write_atomic
 from flashladder.paths import BUILD
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.slurm.options import MOST_TASKS, SlurmOptions, free_cpus, free_gpus
@@ -166,7 +166,7 @@ def default_tasks(request: Request, cells: int) -> int:
 @contextmanager
 def alone(request: Request) -> Iterator[None]:
     """Lets one process at a time look for an array and submit one."""
-    request.logs.mkdir(parents=True, exist_ok=True)
+    make_folder(request.logs)
     with (request.logs / "lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

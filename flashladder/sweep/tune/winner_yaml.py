@@ -14,7 +14,7 @@ import shutil
 import tempfile
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative, write_atomic
+from flashladder.files import read_text, relative, write_atomic
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.located import read_located
@@ -64,7 +64,7 @@ def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) 
         FlashladderError: the file has no one-line mapping for that GPU.
     """
     located = read_located(iteration.path)
-    lines = iteration.path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = read_text(iteration.path).splitlines(keepends=True)
     place = located.lines.get(("configs", gpu))
     match = re.fullmatch(rf"(\s+){gpu}:\s*\{{[^{{}}#]*\}}(\s*#.*)?\n?", lines[place - 1]) if place else None
     if place is None or match is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative, write_atomic
+from flashladder.files import output_file, relative, write_atomic
 from flashladder.view.binary import is_file
 
 if TYPE_CHECKING:  # the readers of iterations and of PTX come when they are asked for
@@ -103,9 +103,7 @@ def page_path(name: str) -> Path:
     Raises:
         FlashladderError: it does not end in ``.html``.
     """
-    if not name.endswith(".html"):
-        raise FlashladderError("not the name of a page", expected="a file that ends in .html", found=repr(name))
-    return Path(name)
+    return output_file(name, ".html", "--page")
 
 
 def write_page(kernels: Sequence[Linked], path: Path) -> None:

@@ -22,7 +22,7 @@ from flashladder.build.store import CubinEntry
 from flashladder.emulator.syntax.parser import parse
 from flashladder.emulator.syntax.tree import Instruction, SourceLine
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import read_text, relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.cubin import text_sha256
@@ -224,7 +224,4 @@ def source_texts(rows: Sequence[PtxRow], unit: Path) -> dict[str, tuple[str, ...
     """
     names = dict.fromkeys([unit.name, *(place.file for row in rows for place in row.chain)])
     ours = {name: KERNELS / name.removeprefix(OURS) for name in names if name.startswith(OURS)} | {unit.name: unit}
-    try:
-        return {n: tuple(ours[n].read_text(encoding="utf-8").splitlines()) for n in names if n in ours}
-    except OSError as error:
-        raise FlashladderError(f"could not read a kernel's source ({error.strerror})", where=error.filename) from error
+    return {n: tuple(read_text(ours[n]).splitlines()) for n in names if n in ours}

@@ -6,11 +6,13 @@ from collections.abc import Callable
 import os
 from pathlib import Path
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +20,7 @@ from flashladder.build.store import PtxEntry, prepare, ptx_entry
 from flashladder.build.store_worker import entry_lock, fill, lock_holder, portable_paths
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
-from flashladder.toolchain.errors import Failure, diagnose
+from flashladder.toolchain.errors import Failure, diagnose, disk_full
 from tests.null.store_fixture import NVCC, TEXT, Lab
 
 UNSUPPORTED = "h.h:1:2: error: #error -- unsupported GNU version! gcc versions later than 15 are not supported! The"
@@ -107,6 +109,52 @@ def test_portable_paths_touch_only_known_roots(tmp_path: Path) -> None:
     ptx = f'.file 1 "{tmp_path}/kernels/a.cuh"\n.file 2 "/usr/include/x.h"\n// .file 3 "{tmp_path}/kernels/b.cuh"\n'
     said = portable_paths(ptx, [(str(tmp_path / "kernels"), "kernels")], tmp_path)
     assert said == f'.file 1 "kernels/a.cuh"\n.file 2 "/usr/include/x.h"\n// .file 3 "{tmp_path}/kernels/b.cuh"\n'
+
+
+def test_portable_paths_of_a_checkout_whose_path_is_not_ascii(tmp_path: Path) -> None:
+    """As nvcc writes them: a byte that is not ASCII is octal, a quote has a backslash."""
+    root = tmp_path / 'umlaut\u00fc "q"' / "kernels"
+    written = str(root).replace('"', r"\"").replace("\u00fc", r"\303\274")
+    ptx = f'.file 1 "{written}/a.cuh"\n.file 2 "{written}/\\303\\274.cuh"\n.file 3 "/other/\\303\\274.h"\n'
+    assert portable_paths(ptx, [(str(root), "kernels")], tmp_path) == (
+        '.file 1 "kernels/a.cuh"\n.file 2 "kernels/\\303\\274.cuh"\n.file 3 "/other/\\303\\274.h"\n'
+    )
+
+
+def test_a_hash_of_the_sources_path_is_in_no_ptx(tmp_path: Path) -> None:
+    """nvcc puts one into names of internal linkage; as bytes of a debug section a line may end within it."""
+
+    def made(digest: str) -> str:
+        name = f"_ZN39_INTERNAL_{digest}_9_kernel_cu_7743d80c10__syncwarpEj"
+        codes = [str(code) for code in name.encode()]
+        rows = [codes[:18], codes[18:40], codes[40:]]
+        section = "".join(f".b8 {','.join(row)}\n" for row in [*rows, ["0"]])
+        return f"call {name};\n.section .debug_str {{\n{section}}}\n"
+
+    one, other = (portable_paths(made(digest), [], tmp_path) for digest in ("64a6603e", "00f8b7e6"))
+    assert one == other == made("00000000")
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("gone")], ids=["file", "link to nothing"])
+def test_an_entry_that_is_no_folder_is_named(lab: Lab, make: Callable[[Path], None]) -> None:
+    folder = lab.ptx().folder
+    folder.parent.mkdir(parents=True)
+    make(folder)
+    works: tuple[Callable[[], None], ...] = (lambda: prepare(lab.ptx()), lambda: fill(folder))
+    for work in works:
+        with pytest.raises(FlashladderError, match=rf"{folder.name}: not a folder.*remove it"):
+            work()
+
+
+def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, temporary = tmp_path / "build", tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    free = {temporary: 0}
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free.get(path, 2**40)))
+    assert re.search(rf"^{temporary}: .*full.*TMPDIR", str(disk_full(build)))
+    free[tmp_path] = 0  # where build/ will be made
+    assert str(disk_full(build)).startswith(f"{build}: the disk is full")
 
 
 def test_foreign_cuda_settings_do_not_reach_the_tools(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 import subprocess
 import sys
@@ -68,6 +69,16 @@ def test_a_mistake_is_one_line(words: list[str], told: str) -> None:
     )
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
     assert told in ran.stderr
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("gone")], ids=["file", "link to nothing"])
+def test_a_folder_that_is_none_is_refused_before_anything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "README.md")
+    monkeypatch.setattr(command, "collect", lambda *_: pytest.fail("the work began"))
+    with pytest.raises(FlashladderError, match=r"README\.md: not a folder"):
+        command.main(["--arch", "sm_80", "--out", str(tmp_path / "README.md")])
 
 
 def test_choices() -> None:

@@ -13,6 +13,7 @@ import pytest
 from flashladder.gpu import doctor, doctor_gpu
 from flashladder.gpu.doctor_gpu import Finding
 from flashladder.paths import ROOT
+from flashladder.toolchain import wheels
 
 
 def test_this_machine_gets_a_finding_of_each_kind(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +35,14 @@ def test_a_missing_compiler_is_named_with_its_remedy(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("CXX", raising=False)
     finding = doctor.compiler()
     assert not finding.ok
+    assert "install" in finding.remedy
+
+
+def test_a_missing_program_of_the_toolchain_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheels, "NVCC_RUNS", ("nvvm/bin/no_cicc",))
+    finding = doctor.toolchain()
+    assert not finding.ok
+    assert "nvvm/bin/no_cicc" in finding.found
     assert "install" in finding.remedy
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 import re
+import shutil
 
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.compose import flattened, included_files, part_files, translation_unit
+from flashladder.ladder.compose import flattened, included_files, part_files, sources, translation_unit
 from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.protocol.part_files import part_names
 from flashladder.ladder.selection import select_configs
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
@@ -26,6 +28,33 @@ def test_every_part_file_is_used_by_some_iteration() -> None:
         for path in included_files(translation_unit(iteration, config))
     }
     assert used == set(KERNELS.rglob("*.cuh"))
+
+
+def test_a_byte_that_is_not_utf_8_is_told_with_file_and_offset(tmp_path: Path) -> None:
+    kernels = Path(shutil.copytree(KERNELS, tmp_path / "kernels"))
+    part = kernels / "ampere" / "layout" / "xor.cuh"
+    n_bytes = part.stat().st_size
+    with part.open("ab") as stream:
+        stream.write(b"// gr\xfcn\n")
+    assert "xor" in part_names(part.parent)  # its first line is enough for a list
+    iteration = load_iteration(7)
+    config = select_configs(iteration, "a100")[0]
+    for read in (sources, flattened):
+        with pytest.raises(FlashladderError, match=rf"xor\.cuh: not UTF-8 \(byte 0xfc at offset {n_bytes + 5}\)"):
+            read(iteration, config, kernels)
+    part.write_bytes(b"\xef\xbb\xbf" + (KERNELS / "ampere" / "layout" / "xor.cuh").read_bytes())
+    assert "xor" in part_names(part.parent)
+    assert sources(iteration, config, kernels) == sources(iteration, config)  # nvcc passes over a mark, too
+
+
+def test_what_editors_leave_is_no_part(tmp_path: Path) -> None:
+    (tmp_path / "one.cuh").write_text("// Layout `one` (iteration 2): a part\n")
+    (tmp_path / ".#one.cuh").symlink_to("somebody@nowhere.42:1")
+    (tmp_path / "._one.cuh").write_bytes(b"\0\5\xff")
+    assert part_names(tmp_path) == ("one",)
+    (tmp_path / "two.cuh").mkdir()
+    with pytest.raises(FlashladderError, match=r"two\.cuh: cannot read the file"):
+        part_names(tmp_path)
 
 
 def test_every_iteration_composes_about_forty_lines_with_the_one_symbol() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.ladder import grid as grids
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names, load_grid, runnable
@@ -232,3 +233,12 @@ def test_every_tuned_gpu_and_every_grid_is_described() -> None:
     described = set(load_gpus())
     assert set(GPUS) <= described
     assert {load_grid(name).gpu for name in grid_names()} <= described | {"any"}
+
+
+def test_a_broken_file_that_a_grid_needs_is_told_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> None:
+        raise FlashladderError("not UTF-8", where="iterations/07_tuned.yaml:3")
+
+    monkeypatch.setattr(grids, "load_description", broken)
+    with pytest.raises(FlashladderError, match=r"^iterations/07_tuned\.yaml:3: not UTF-8$"):
+        load_grid("cpu")

@@ -242,4 +242,4 @@ def test_a_link_that_leads_nowhere_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "01_base.yaml").symlink_to("gone.yaml")
     with pytest.raises(FlashladderError) as caught:
         load_iteration(1, tmp_path)
-    assert str(caught.value) == f"{tmp_path}/01_base.yaml: cannot read the file (No such file or directory)"
+    assert str(caught.value) == f"{tmp_path}/01_base.yaml: cannot read the file (a link to a file that does not exist)"

@@ -53,7 +53,7 @@ def test_one_line(tmp_path: Path, files: dict[str, str], name: str, line: int, w
         ("2_swizzle.yaml", b"", "bad file name: expected NN_name.yaml, lower case, found 2_swizzle.yaml"),
         ("02_Swizzle.yaml", b"", "bad file name: expected NN_name.yaml, lower case, found 02_Swizzle.yaml"),
         ("01_other.yaml", b"", "iteration 1 exists twice: expected one file per number, found 01_base.yaml"),
-        ("02_latin.yaml", b"title: \xe9\n", "not text: expected UTF-8, found byte 0xe9"),
+        ("02_latin.yaml", b"title: \xe9\n", "not UTF-8 (byte 0xe9 at offset 7); save the file as UTF-8"),
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, data: bytes, message: str) -> None:
@@ -63,6 +63,20 @@ def test_bad_files(tmp_path: Path, name: str, data: bytes, message: str) -> None
         load_all(tmp_path)
     assert str(caught.value) == f"{tmp_path / name}: {message}"
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", [".#01_base.yaml", "._01_base.yaml", "#01_base.yaml#", "01_base.yaml~", ".x.yml"])
+def test_what_editors_leave_is_no_iteration(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, {"01_base.yaml": ROOT})
+    (tmp_path / name).symlink_to("somebody@nowhere.42:1")  # as Emacs locks a file
+    assert [one.number for one in load_all(tmp_path)] == [1]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    fill(tmp_path, {"01_base.yaml": ROOT})
+    path = tmp_path / "01_base.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert [one.number for one in load_all(tmp_path)] == [1]
 
 
 def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
@@ -83,7 +97,7 @@ def test_a_file_that_nobody_reads(tmp_path: Path, name: str) -> None:
 
 def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "01_base.yaml")
-    with pytest.raises(FlashladderError, match=r"01_base\.yaml: not a regular file; put a text file there$"):
+    with pytest.raises(FlashladderError, match=r"01_base\.yaml: not a regular file; put a file there$"):
         load_all(tmp_path)
 
 

@@ -106,7 +106,7 @@ def test_refuses_what_is_not_ptx(tmp_path: Path) -> None:
     with pytest.raises(FlashladderError, match=r"expected \.version"):
         read_ptx(tmp_path / "kernel.cu")
     (tmp_path / "kernel.cubin").write_bytes(b"\x7fELF\xff")
-    with pytest.raises(FlashladderError, match="not PTX"):
+    with pytest.raises(FlashladderError, match=r"not UTF-8 \(byte 0xff at offset 4\)"):
         read_ptx(tmp_path / "kernel.cubin")
 
 

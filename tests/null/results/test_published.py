@@ -100,7 +100,7 @@ def test_an_edited_figure_is_refused(copy: Path) -> None:
         f"{copy / published.DESCRIPTION}: extra.csv is not described",
         f"{copy / 'published_configs.csv'}: file is missing; git checkout -- results",
         told,
-        f"{copy / published.SASS_COUNTS}: not UTF-8 text; git checkout -- results",
+        f"{copy / published.SASS_COUNTS}: not UTF-8 (byte 0xff at offset 0); git checkout -- results",
     ]
 
 

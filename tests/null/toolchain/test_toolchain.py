@@ -39,8 +39,8 @@ def script(path: Path, text: str = "exit 0") -> Path:
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """An environment with all wheels at their pins; a test changes the versions or removes files."""
     versions = dict(load_pins().packages)
-    for name in PROGRAMS:
-        script(tmp_path / "nvidia" / "cu13" / "bin" / name)
+    for name in (*(f"bin/{name}" for name in PROGRAMS), *toolchain.NVCC_RUNS, *toolchain.NVCC_READS):
+        script(tmp_path / "nvidia" / "cu13" / name)
     spec = ModuleSpec("nvidia", None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path / "elsewhere"), str(tmp_path / "nvidia")]
 
@@ -123,6 +123,13 @@ def test_another_version_is_an_error(wheels: dict[str, str]) -> None:
 def test_a_wheel_without_its_program(wheels: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "nvidia" / "cu13" / "bin" / "ptxas").chmod(0o644)
     with pytest.raises(FlashladderError, match=r"bin/ptxas, found nothing that can be run; run: pip install --force"):
+        find_toolchain()
+
+
+@pytest.mark.parametrize("name", [*toolchain.NVCC_RUNS, *toolchain.NVCC_READS])
+def test_what_nvcc_itself_runs_and_reads_is_there(wheels: dict[str, str], tmp_path: Path, name: str) -> None:
+    (tmp_path / "nvidia" / "cu13" / name).unlink()
+    with pytest.raises(FlashladderError, match=rf"files are missing: expected the \w+ .*{name}.*--force-reinstall"):
         find_toolchain()
 
 

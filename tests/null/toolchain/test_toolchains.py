@@ -14,6 +14,7 @@ from flashladder.toolchain import wheels as toolchain
 from flashladder.toolchain.pins import load_pins
 from flashladder.toolchain.wheels import Toolchain, find_toolchain
 
+PARTS = (*toolchain.NVCC_RUNS, *toolchain.NVCC_READS)
 # Stands for uv: writes the metadata and programs of what the lock file names into --target, and counts its calls.
 INSTALLER = """
 import sys
@@ -28,8 +29,8 @@ for line in locked.read_text().split():
     info = target / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.4\\nName: {name}\\nVersion: {version}\\n")
-for name in ("nvcc", "ptxas"):
-    program = target / "nvidia" / "cu13" / "bin" / name
+for name in (*("bin/nvcc", "bin/ptxas"), *PARTS):
+    program = target / "nvidia" / "cu13" / name
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text("#!/bin/sh\\n")
     program.chmod(0o755)
@@ -42,7 +43,7 @@ if "refused" in locked.read_text():
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """requirements/toolchain-13.1.txt of a checkout whose installer needs no network."""
     monkeypatch.setattr(toolchains, "REQUIREMENTS", tmp_path)
-    monkeypatch.setattr(toolchains, "installer", lambda: [sys.executable, "-c", INSTALLER])
+    monkeypatch.setattr(toolchains, "installer", lambda: [sys.executable, "-c", f"PARTS = {PARTS}{INSTALLER}"])
     path = tmp_path / "toolchain-13.1.txt"
     path.write_text("\n".join(f"{name}=={version}" for name, version in load_pins().others["13.1"].items()))
     return path
@@ -54,10 +55,10 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
     root = tmp_path / "environment" / "cu13"
     monkeypatch.setattr(toolchain, "_installed", lambda name: load_pins().packages[name])
     monkeypatch.setattr(toolchain, "_cuda_root", lambda _: root)
-    for name in ("nvcc", "ptxas", "fatbinary", "cuobjdump", "nvdisasm"):
-        (root / "bin").mkdir(parents=True, exist_ok=True)
-        (root / "bin" / name).write_text("")
-        (root / "bin" / name).chmod(0o755)
+    for name in (*(f"bin/{name}" for name in (*toolchain.COMPILERS, *toolchain.READERS)), *PARTS):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("")
+        (root / name).chmod(0o755)
     return find_toolchain()
 
 

@@ -218,7 +218,7 @@ def test_lines_are_of_one_kernel_and_a_cubin_has_none() -> None:
 
 @pytest.mark.parametrize("path", ["page", "page.htm", ".."])
 def test_a_page_ends_in_html(path: str) -> None:
-    with pytest.raises(FlashladderError, match="not the name of a page"):
+    with pytest.raises(FlashladderError, match="bad --page"):
         command.page_path(path)
 
 
