@@ -41,7 +41,7 @@ def forward(
             From iteration 20 on the kernels need 9.0 and take any seq_len.
         k: keys, as q; iterations 16 to 19 also fix the seq_len stride of all four tensors at 2048 elements (16 heads).
         v: values, as q.
-        iteration: the step of the ladder, 1 to 28; None for the fastest one at q's length on its GPU, as measured
+        iteration: the step of the ladder; None for the fastest one at q's length on its GPU, as measured
             (``configs/fastest.json``), if that is built, else for the last measured one that the GPU runs.
         config: a configuration or its short form; None for the one tuned for q's GPU, else for its architecture, else
             for the A100.
