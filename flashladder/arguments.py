@@ -25,7 +25,6 @@ ONE_CONFIG = f"{GPU_KEYS}, what `invoke list` prints, or a short form"
 CONFIGS = f"{GPU_KEYS}, prog (those of {', '.join(GPUS)}), prog-all, tune, all, a tile such as 64,64, or as in --config"
 NUMBER, NUMBERS = (f"{what}, 1 to {last_iteration()}" for what in ("iteration", "iterations"))
 METHODS = ("nvbench", "ncu", "torch", "warm", "turns")  # of a second opinion
-_INCOMPLETE = "arguments are required"  # argparse's words
 _OFFENDING = re.compile(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'")
 
 
@@ -142,7 +141,9 @@ class Parser(argparse.ArgumentParser):
         """Prints one line and leaves with 2."""
         from flashladder.located import closest
 
-        if _INCOMPLETE in message and (wrong := self._unknown_option()):  # it says more: `--gird` is why `--grid` lacks
+        if "unrecognized" not in message and (
+            wrong := self._unknown_option()
+        ):  # it comes first: `--gird cpu` is why `--grid` lacks, and what `cpu` is
             message = f"unrecognized arguments: {wrong}"
         hint = None
         if found := _OFFENDING.search(message):

@@ -176,7 +176,12 @@ def _require_choices(command: Command, given: Given) -> None:
     for option in command.options:
         words = _words(option, given) if option.choices and _is_set(option, given) else []
         if wrong := [word for word in words if word not in option.choices]:
-            raise FlashladderError(f"no such {option.name}", expected=" or ".join(option.choices), found=repr(wrong[0]))
+            raise FlashladderError(
+                f"no such {option.name}",
+                expected=" or ".join(option.choices),
+                found=repr(wrong[0]),
+                hint=_closest(wrong[0], option.choices),
+            )
 
 
 def _words(option: Option, given: Given) -> list[str]:

@@ -16,7 +16,7 @@ import re
 import textwrap
 
 from flashladder.arguments import Parser, add_options
-from flashladder.columns import natural_width, table, terminal_width
+from flashladder.columns import hanging, natural_width, table, terminal_width
 from flashladder.commands import STATIONS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
@@ -136,7 +136,7 @@ def header(iteration: Iteration) -> str:
     """The page's head, as lines that fit the terminal."""
     width = terminal_width()
     parent = "the first iteration" if iteration.parent is None else f"from iteration {iteration.parent}"
-    claims = [_hanging("  ", expectation(claim), width) for claim in iteration.expect.claims]
+    claims = [hanging("  ", expectation(claim)) for claim in iteration.expect.claims]
     sections = [
         textwrap.fill(f"Iteration {iteration.description}: {iteration.title} ({parent})", width),
         textwrap.fill(iteration.why, width),
@@ -154,20 +154,10 @@ def _section(title: str, items: Iterable[tuple[str, object]], marked: Mapping[st
     pairs = [(name, str(value)) for name, value in items]
     if not pairs:
         return ""
-    longest, limit = max(len(name) for name, _ in pairs), terminal_width()
+    longest = max(len(name) for name, _ in pairs)
     stars = marked or {}
-    rows = (_hanging(f"  {n.ljust(longest)}  ", f"{v}{'  *' * (n in stars)}", limit) for n, v in pairs)
+    rows = (hanging(f"  {n.ljust(longest)}  ", f"{v}{'  *' * (n in stars)}") for n, v in pairs)
     return "\n".join([f"{title}:", *rows])
-
-
-def _hanging(head: str, text: str, width: int) -> str:
-    """`text` behind `head`, wrapped between words; further lines begin two columns behind its first."""
-    if len(head) + len(text) <= width:
-        return head + text
-    indent = " " * (len(head) + 2)
-    return textwrap.fill(
-        text, width, initial_indent=head, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def equal_configs(before: Iteration, after: Iteration, text: str | None = None) -> tuple[KernelConfig, KernelConfig]:

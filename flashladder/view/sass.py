@@ -136,8 +136,8 @@ def title_of(description: str, config: str | None, arch: str) -> str:
     from flashladder.ladder.selection import one_config
 
     iteration = load_description(description)
-    chosen = one_config(iteration, config).short_form()
-    return f"iteration {iteration.description}, {arch or iteration.shown_arch}: {chosen}"
+    chosen = one_config(iteration, config)
+    return f"iteration {iteration.description}, {arch or iteration.shown_arch}: {chosen.brief()}, {chosen.dtype}"
 
 
 if __name__ == "__main__":

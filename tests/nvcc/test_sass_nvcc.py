@@ -100,7 +100,7 @@ def test_counts_say_of_which_kernel_they_are(
 ) -> None:
     assert main([*words, "--counts"]) == 0
     title, _, header, total, *_ = capsys.readouterr().out.splitlines()
-    assert title == f"iteration 8, {arch}: {load_iteration(8).configs[key].short_form()}"
+    assert title == f"iteration 8, {arch}: {load_iteration(8).configs[key].brief()}, fp16"
     assert header.split() == ["opcode", "whole", "kernel", "main", "loop"]
     assert main(words) == 0
     assert capsys.readouterr().out.splitlines()[0] == title
