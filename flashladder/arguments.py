@@ -12,15 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import re
+import sys
 from typing import Any, Literal, NoReturn
 
+from flashladder import paths
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import last_iteration, relative, write_atomic
 from flashladder.names import GPUS
 
-GPU_KEYS = ", ".join(GPUS)
+GPU_KEYS = ", ".join(sorted(path.stem for path in (paths.CONFIGS / "gpus").glob("*.yaml")))
 ONE_CONFIG = f"{GPU_KEYS}, what `invoke list` prints, or a short form"
-CONFIGS = f"{GPU_KEYS}, prog (these three), prog-all, tune, all, a tile such as 64,64, or as in --config"
+CONFIGS = f"{GPU_KEYS}, prog (those of {', '.join(GPUS)}), prog-all, tune, all, a tile such as 64,64, or as in --config"
 NUMBER, NUMBERS = (f"{what}, 1 to {last_iteration()}" for what in ("iteration", "iterations"))
 METHODS = ("nvbench", "ncu", "torch", "warm", "turns")  # of a second opinion
 _OFFENDING = re.compile(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'")
@@ -128,16 +130,33 @@ PAGE = Option("page", "write CUDA, PTX and machine code with linked lines to thi
 class Parser(argparse.ArgumentParser):
     """argparse's parser, whose errors are this project's."""
 
+    given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does; what was given is kept for `error`."""
+        self.given = sys.argv[1:] if args is None else args
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Prints one line and leaves with 2."""
         from flashladder.located import closest
 
+        if "unrecognized" not in message and (
+            wrong := self._unknown_option()
+        ):  # it comes first: `--gird cpu` is why `--grid` lacks, and what `cpu` is
+            message = f"unrecognized arguments: {wrong}"
         hint = None
         if found := _OFFENDING.search(message):
             word = found[1] or found[2]
             hint = closest(word, [one for one in _words(self) if one.startswith("-") == word.startswith("-")])
         problem = FlashladderError(" ".join(message.split()), hint=hint or f"{self.prog} --help says more")
         self.exit(problem.exit_code, f"error: {problem}\n")
+
+    def _unknown_option(self) -> str | None:
+        """The first word given that looks like an option and is none."""
+        known = [one for one in _words(self) if one.startswith("-")]
+        options = (word.partition("=")[0] for word in self.given if word.startswith("--") and word != "--")
+        return next((word for word in options if not any(one.startswith(word) for one in known)), None)
 
 
 def _words(parser: argparse.ArgumentParser) -> list[str]:

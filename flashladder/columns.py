@@ -25,6 +25,19 @@ def terminal_width() -> int:
     return max(LEAST, shutil.get_terminal_size((80, 24)).columns)
 
 
+def hanging(head: str, text: str) -> str:
+    """`text` behind `head`, wrapped between words for the terminal; further lines begin two columns behind its first.
+
+    Without `head` they begin at the margin.
+    """
+    width, indent = terminal_width(), " " * (len(head) + 2) if head else ""
+    if len(head) + len(text) <= width:
+        return head + text
+    return textwrap.fill(
+        text, width, initial_indent=head, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def natural_width(rows: Sequence[Row], gap: int = GAPS[0]) -> int:
     """Columns that the table takes when nothing is wrapped."""
     return sum(_widths(rows)) + gap * (len(rows[0]) - 1)

@@ -6,7 +6,7 @@ Used for iterations, GPUs and grids.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 import difflib
 from pathlib import Path
@@ -21,6 +21,7 @@ from flashladder.files import relative
 from flashladder.yaml_text import Location, read_document
 
 Model = TypeVar("Model", bound=BaseModel)
+ALIKE = 3 / 4  # of letters: a word of four with one other letter, or with two swapped
 
 _TYPES = {
     "int_type": "an integer",
@@ -69,14 +70,33 @@ def read_located(path: Path) -> Located:
     return Located(path, document.data, document.lines)
 
 
-def closest(name: object, candidates: Sequence[str], cutoff: float = 0.5) -> str | None:
-    """A hint with the candidate closest to a misspelt `name`, or None when nothing is close (1 is equal).
+def closest(name: object, candidates: Iterable[str]) -> str | None:
+    """A hint with the candidate that a misspelt `name` means, as `meant` finds it."""
+    found = meant(name, candidates)
+    return None if found is None else f"did you mean {found!r}?"
 
-    Dashes before an option make it no closer to another.
+
+def meant(name: object, candidates: Iterable[str]) -> str | None:
+    """The one candidate that a misspelt `name` can only mean; None where there is none, or several.
+
+    It has the digits that were typed, and its letters are those typed in a similar order, or agree with more than three
+    quarters of them. So a GPU, an architecture or an opcode is never taken for another one, a short word not for one
+    with another letter; case, blanks and punctuation do not count.
     """
-    bare = {one.lstrip("-"): one for one in candidates}
-    close = difflib.get_close_matches(str(name).lower().lstrip("-"), bare, n=1, cutoff=cutoff)
-    return f"did you mean {bare[close[0]]!r}?" if close else None
+    letters, digits = _letters_and_digits(str(name))
+    found: dict[float, list[str]] = {}
+    for one in dict.fromkeys(candidates):
+        other, its_digits = _letters_and_digits(one)
+        alike = difflib.SequenceMatcher(None, letters, other, autojunk=False).ratio()
+        if digits == its_digits and (alike > ALIKE or (alike == ALIKE and sorted(letters) == sorted(other))):
+            found.setdefault(alike, []).append(one)
+    best = found[max(found)] if found else []
+    return best[0] if len(best) == 1 else None
+
+
+def _letters_and_digits(text: str) -> tuple[str, str]:
+    """The letters of `text`, in lower case, and its digits."""
+    return "".join(filter(str.isalpha, text.lower())), "".join(filter(str.isdigit, text))
 
 
 def validate(model: type[Model], located: Located) -> Model:

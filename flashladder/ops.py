@@ -43,7 +43,7 @@ def forward(
             be anything; without elements (batch, seq_len or n_heads 0) the result is empty, too.
         k: keys, as q; iterations 16 to 19 also fix the seq_len stride of all four tensors at 2048 elements (16 heads).
         v: values, as q.
-        iteration: the step of the ladder, 1 to 28; None for the installed one that is fastest at q's length on its
+        iteration: the step of the ladder; None for the installed one that is fastest at q's length on its
             GPU, as measured (``configs/fastest.json``).
         config: a configuration or its short form; None for the one tuned for q's GPU, else for its architecture, else
             for the A100.

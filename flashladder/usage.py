@@ -26,10 +26,10 @@ from flashladder.errors import FlashladderError, one_line_errors
 if TYPE_CHECKING:
     from invoke.parser.context import ParserContext
 
-CLOSE = 0.6  # of a misspelt task or flag: `nosuch` is no `bench`
 _HANDLE = ParseMachine.handle
 _CLEANUP = Program.parse_cleanup
 _UNKNOWN = re.compile(r"No idea what '(.*)' is!", re.DOTALL)
+_FLAG = re.compile(r"--?[a-z]", re.IGNORECASE)  # -7 and - are words
 _MISSING = re.compile(r"did not receive required positional arguments: (.*)")
 
 
@@ -55,7 +55,7 @@ def _closest(name: str, candidates: Sequence[str]) -> str | None:
     """A hint at a misspelt task or flag."""
     from flashladder.located import closest  # which brings pydantic: not for a command line that is right
 
-    return closest(name, candidates, CLOSE)
+    return closest(name, candidates)
 
 
 def _error(machine: ParseMachine, text: str) -> None:
@@ -92,6 +92,8 @@ def _flag(machine: ParseMachine) -> str:
 
 def _see_positional(machine: ParseMachine, value: str) -> None:
     missing = machine.context.missing_positional_args
+    if _FLAG.match(value) and value not in ("--help", "-h"):  # `sweep --gird cpu`: not the name of a grid
+        _error(machine, f"No idea what '{value}' is!")
     if value in ("--help", "-h"):
         machine.initial.flags["--help"].value = machine.context.name
     for argument in missing if value in ("--help", "-h") else missing[:1]:
@@ -174,7 +176,12 @@ def _require_choices(command: Command, given: Given) -> None:
     for option in command.options:
         words = _words(option, given) if option.choices and _is_set(option, given) else []
         if wrong := [word for word in words if word not in option.choices]:
-            raise FlashladderError(f"no such {option.name}", expected=" or ".join(option.choices), found=repr(wrong[0]))
+            raise FlashladderError(
+                f"no such {option.name}",
+                expected=" or ".join(option.choices),
+                found=repr(wrong[0]),
+                hint=_closest(wrong[0], option.choices),
+            )
 
 
 def _words(option: Option, given: Given) -> list[str]:

@@ -1,7 +1,7 @@
 """Question: which instructions does each step execute less of, on each architecture?
 
-Why a heat map: a step's reason is in its machine code, and forty opcode classes over nineteen steps are read as colours
-before they are read as numbers. Counts are static, of the whole kernel or of its main loop, from the committed locks.
+Why a heat map: a step's reason is in its machine code, and opcode classes over the steps are read as colours before
+they are read as numbers. Counts are static, of the whole kernel or of its main loop, from the committed locks.
 
 Run: ``python analysis/page/instructions.py [--out FILE]``; it is a section of ``results/report/index.html``.
 """

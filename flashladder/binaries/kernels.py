@@ -63,14 +63,15 @@ class Kernel:
         return printable(self.config or shortened(self.name))
 
     def matches(self, wanted: str) -> bool:
-        """Whether `wanted` is a part of its symbol, its demangled name or its configuration; blanks do not matter."""
+        """Whether `wanted` is a part of one of its spellings; blanks do not matter."""
         part = _bare(wanted)
         return any(part in text for text in self.without_blanks)
 
     @property
     def without_blanks(self) -> tuple[str, ...]:
-        """Its symbol, its demangled name and its configuration."""
-        return tuple(map(_bare, (self.symbol, self.name, self.config)))
+        """Its spellings: the symbol, demangled, the configuration, both of them, and what a listing prints."""
+        named = f"{self.symbol} {self.config}" if self.config else ""  # of our own kernels, as others' are listed
+        return tuple(map(_bare, (self.symbol, self.name, self.config, named, self.title)))
 
 
 def kernels_of(images: Sequence[Image], kind: Kind, arch: str = "") -> list[Kernel]:

@@ -80,7 +80,7 @@ def build_iteration(
     """Builds iteration `subject`, or finds that it is built, and installs its wheel in this environment.
 
     Args:
-        subject: 1 to 28, or an ablation such as ``16 - swizzle``.
+        subject: an iteration's number, or an ablation such as ``16 - swizzle``.
         arch: ``sm_80`` or several separated by commas; None for the GPU present, else ``sm_80``.
         configs: a selection key: prog, a100, tune, all, ``"64,64"`` ...
         debug: compile with -G -O0 for cuda-gdb.

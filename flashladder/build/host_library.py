@@ -32,8 +32,9 @@ COMPILE_FLAGS = (
     "-Werror",
     f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}",
 )
-# Sixteen libraries and torch's own CUDA runtime share one process: nothing of ours, nor of the static runtime, may be
-# exported, or the first library loaded would answer for all. torch itself is found already loaded, by its soname.
+# The libraries of all iterations and torch's own CUDA runtime share one process: nothing of ours, nor of the static
+# runtime, may be exported, or the first library loaded would answer for all. torch itself is found already loaded, by
+# its soname.
 LINK_FLAGS = ("-shared", "-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL", "-Wl,-z,defs", "-Wl,--no-as-needed")
 
 

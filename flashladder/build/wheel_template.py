@@ -1,6 +1,6 @@
 """One iteration of flashladder's ladder, compiled: importing this loads it into torch and makes it traceable.
 
-    >>> import torch, flashladder_16                                        # NN = 01 to 28
+    >>> import torch, flashladder_16                                        # NN: the step's number
     >>> torch.ops.flashladder_16.forward(q, k, v)                           # (batch, seq_len, n_heads, d_head)
     >>> torch.ops.flashladder_16.forward_out(q, k, v, out, config="(FP16, 128, 64, 64, 4): ...")
     >>> flashladder_16.configurations()

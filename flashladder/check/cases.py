@@ -78,7 +78,7 @@ def check_iteration(
     """Checks every selected configuration of an iteration.
 
     Args:
-        number: 1 to 28.
+        number: of a step of the ladder.
         configs: selection keys (`prog`, `a100`, `all`, ...) or short forms.
         dtypes: ``fp16``, ``bf16`` or both.
         quick: short lengths only.

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from flashladder.build.compile import ptx_for
+from flashladder.columns import hanging
 from flashladder.emulator.observe.counters import Counters, LineTraffic, Traffic
 from flashladder.emulator.observe.hazards import Hazards
 from flashladder.emulator.run.launch import Result
@@ -134,11 +135,11 @@ def _head(found: Emulation) -> str:
 def _numbers(found: Emulation) -> str:
     errors = found.errors
     verdict = "right" if errors.right else "WRONG"
-    return (
-        f"numbers  {verdict}: max error {errors.max_error:.2g} (allowed {errors.max_allowed:.2g}), relative RMS error "
-        f"{errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64\n"
-        f"{speed_line(found.result, found.counters)}"
+    told = (
+        f"{verdict}: max error {errors.max_error:.2g} (allowed {errors.max_allowed:.2g}), relative RMS error "
+        f"{errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64"
     )
+    return f"{hanging('numbers  ', told)}\n{speed_line(found.result, found.counters)}"
 
 
 def ctas_of(result: Result) -> str:

@@ -15,6 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+import sys
+
+from tqdm import tqdm
 
 from flashladder.arguments import parser_of
 from flashladder.commands import COMMANDS
@@ -116,9 +119,9 @@ def _compiling_checks() -> list[Check]:
     ]
 
 
-def run_gate() -> list[Outcome]:
-    """Every check that this machine can run."""
-    return run_all(all_checks())
+def run_gate(tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
+    """Every check that this machine can run; `tell` gets each outcome as soon as it is known."""
+    return run_all(all_checks(), tell)
 
 
 def render(outcomes: Sequence[Outcome]) -> str:
@@ -130,11 +133,18 @@ def render(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def _print(outcome: Outcome) -> None:
+    """Prints an outcome at once, also into a pipe, above the progress bar."""
+    tqdm.write(render([outcome]))
+    sys.stdout.flush()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the gate; exit code 1 when a check failed."""
+    """Runs the gate, with a line for each check as soon as it is known; exit code 1 when a check failed."""
     wants_json = parser_of(COMMANDS["gate"], "gate", "--json").parse_args(argv).json
     with one_line_errors():
         require_checkout("gate")
-        outcomes = run_gate()
-    print(dump_json([asdict(outcome) for outcome in outcomes]).rstrip() if wants_json else render(outcomes))
+        outcomes = run_gate() if wants_json else run_gate(_print)
+        if wants_json:
+            print(dump_json([asdict(outcome) for outcome in outcomes]).rstrip())
     return 1 if any(outcome.status == "failed" for outcome in outcomes) else 0

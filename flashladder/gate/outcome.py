@@ -42,13 +42,17 @@ class Check:
     run: Callable[[], Outcome]
 
 
-def run_all(checks: Sequence[Check]) -> list[Outcome]:
-    """Every check's outcome, in order, with a progress bar on a terminal; what one raises is its own failure."""
+def run_all(checks: Sequence[Check], tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
+    """Every check's outcome, in order, with a progress bar on a terminal; what one raises is its own failure.
+
+    `tell` gets each outcome as soon as it is known.
+    """
     outcomes = []
     with tqdm(total=len(checks), desc="gate", unit="check", disable=None, leave=False) as bar:
         for check in checks:
             bar.set_postfix_str(check.name)
             outcomes.append(attempt(check))
+            tell(outcomes[-1])
             bar.update()
     return outcomes
 

@@ -22,6 +22,7 @@ import shutil
 import sys
 
 from flashladder.arguments import parser_of
+from flashladder.columns import hanging
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json
@@ -152,15 +153,15 @@ def render(diagnosis: Diagnosis) -> str:
     """The diagnosis for people: one line per finding, remedies under what is lacking."""
     lines = []
     for finding in diagnosis.findings:
-        lines.append(f"{'ok     ' if finding.ok else 'lacking'}  {finding.name:9s}  {finding.found}")
+        lines.append(hanging(f"{'ok     ' if finding.ok else 'lacking'}  {finding.name:9s}  ", finding.found))
         if not finding.ok and finding.remedy:
-            lines.append(f"{'':9s}{'':9s}  -> {finding.remedy}")
+            lines.append(hanging(f"{'':9s}{'':9s}  -> ", finding.remedy))
     can = (
         "; ".join(diagnosis.can)
         if diagnosis.useful
         else "nothing until a compiler with the toolchain, or a GPU, is here"
     )
-    return "\n".join([*lines, "", f"rung     {diagnosis.rung}", f"can      {can}"])
+    return "\n".join([*lines, "", f"rung     {diagnosis.rung}", hanging("can      ", can)])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -52,7 +52,7 @@ class Iteration:
     """One step of the ladder, or an ablation of one, resolved through its parents.
 
     Attributes:
-        number: 1 to 28; an ablation keeps the number of the iteration that it varies.
+        number: its place, from 1; an ablation keeps the number of the iteration that it varies.
         slug: the idea as the file name says it, safe in file names.
         title: the idea in a few words.
         why: the mechanism, in the field's terms.

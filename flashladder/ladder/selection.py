@@ -13,12 +13,13 @@ import re
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.located import closest
-from flashladder.names import GPUS, PUBLISHED_GPU
+from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 
-KEYS = (*GPUS, "prog", "prog-all", "all", "tune")
+WORDS = ("prog", "prog-all", "all", "tune")
 _TILE = re.compile(r"(\d{1,9}), ?(\d{1,9})", re.ASCII)
 
 MOST_LISTED = 6  # configurations that one message names
@@ -29,10 +30,10 @@ def select_configs(
 ) -> tuple[KernelConfig, ...]:
     """The configurations that `key` selects for an iteration, each once, for each of `dtypes`.
 
-    ``a100`` or ``prog:a100``: one GPU's; ``prog``: those of all its GPUs; ``prog-all``: those of all iterations that
-    this one can express; ``all``: every legal one; ``tune``: the tuning space; ``128,64``: those of it with this B_r
-    and B_c; ``128,64,4 2_2_2+buffer``, as ``invoke list`` prints it: that one; a short form: that one, with the short
-    form's own dtype.
+    ``a100`` or ``prog:a100``: one GPU's (``h100`` and ``rtx4090`` run those of the H200 and the RTX 3090); ``prog``:
+    those of all its GPUs; ``prog-all``: those of all iterations that this one can express; ``all``: every legal one;
+    ``tune``: the tuning space; ``128,64``: those of it with this B_r and B_c; ``128,64,4 2_2_2+buffer``, as
+    ``invoke list`` prints it: that one; a short form: that one, with the short form's own dtype.
 
     Raises:
         FlashladderError: an unknown key or dtype, a tile that the tuning space lacks, or a configuration that the
@@ -73,9 +74,10 @@ def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") ->
 
 def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConfig]:
     """The fp16 configurations behind a key."""
-    gpu = key.removeprefix("prog:")
-    if gpu in iteration.configs:
-        return [iteration.configs[gpu]]
+    gpus, gpu = load_gpus(), key.removeprefix("prog:")
+    keys = (*gpus, *WORDS)
+    if gpu in gpus:
+        return [iteration.configs[gpus[gpu].configs_of]]
     if key == "prog":
         return iteration.configs.values()
     family, parts = iteration.family, iteration.parts
@@ -91,9 +93,9 @@ def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConf
         return [_expressible(iteration, brief, key)]
     raise FlashladderError(
         "no such configuration",
-        expected=f"one of {', '.join(KEYS)}, a tile such as 128,64, what `invoke list` prints, or a short form",
+        expected=f"one of {', '.join(keys)}, a tile such as 128,64, what `invoke list` prints, or a short form",
         found=repr(key),
-        hint=closest(key, KEYS),
+        hint=closest(key, keys),
     )
 
 

@@ -1,9 +1,9 @@
 """Opcode counts of compiled kernels, whole and main loop, as nvdisasm reads them; kept by the digest of the code.
 
-Why: the counts of a lock are checked against machine code and never against the lock itself. 256 kernels are locked,
-and nvdisasm takes a fifth of a second to start: it reads many at once, and counts are kept under ``build/counts/`` by
-everything that decides them (machine code, architecture, disassembler, reader), so that they are made once. Nothing to
-run here; `invoke gate` and ``python -m flashladder.lock verify`` do.
+Why: the counts of a lock are checked against machine code and never against the lock itself. Hundreds of
+kernels are locked, and nvdisasm takes a fifth of a second to start: it reads many at once, and counts are kept under
+``build/counts/`` by everything that decides them (machine code, architecture, disassembler, reader), so that they are
+made once. Nothing to run here; `invoke gate` and ``python -m flashladder.lock verify`` do.
 """
 
 from __future__ import annotations

@@ -9,14 +9,13 @@ Try ``unknown("IADDD3", "sass")``.
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flashladder.located import read_located, validate
+from flashladder.located import closest, meant, read_located, validate
 from flashladder.paths import CONFIGS
 
 MEASURES = {
@@ -97,9 +96,6 @@ def unknown(name: str, language: str) -> tuple[str, str | None] | None:
     if name in MEASURES[language] or opcode in known:
         return None
     expected = f"an opcode of configs/opcodes.yaml, or one of {', '.join(MEASURES[language])}"
-    written = opcode.upper() if language == "sass" else opcode
-    close = difflib.get_close_matches(written, sorted(known), n=1)
-    if close:
-        return expected, f"did you mean {close[0] + dot + modifiers!r}?"
-    close = difflib.get_close_matches(opcode, list(MEASURES[language]), n=1)
-    return expected, f"did you mean {close[0]!r}?" if close else None
+    if base := meant(opcode, known):
+        return expected, f"did you mean {base + dot + modifiers!r}?"
+    return expected, closest(name, MEASURES[language])

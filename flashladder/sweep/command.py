@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with terminable():
             return submit(options)
     grid, lines = load_grid(options.grid), list[str]()
-    if grid.without_gpu and not options.dry_run and options.gpus == "all" and not n_gpus():
+    if grid.without_gpu and options.gpus == "all" and not n_gpus():
         lines = [f"no GPU here: the grid {grid.without_gpu} on this CPU, instead of {grid.name}"]
         grid = load_grid(grid.without_gpu)
     if grid.mode != "emulator":
@@ -95,6 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.dry_run:
         print(_dry_run(grid, options, lines))
         return 0
+    if lines and not options.json:  # before the build, which takes a while
+        print("\n".join(lines), flush=True)
+        lines = []
     with terminable(), place_of(grid, options) as place:
         return measure(grid, place, options, lines)
 
@@ -117,7 +120,7 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
 
 def _measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
     folder = records.folder
-    made = make_plan(grid, place, build=not options.no_build)
+    made = make_plan(grid, place, build=not options.no_build, quiet=options.json)
     require_built(made)
     mine = list(made.cells)
     if options.shard:

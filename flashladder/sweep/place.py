@@ -18,6 +18,7 @@ from flashladder.sweep import plan
 from flashladder.sweep.cells import CPU, Wanted
 from flashladder.sweep.lanes.lane import Device
 from flashladder.sweep.measure import devices, environments
+from flashladder.sweep.screen import to_build
 
 FOLDER = BUILD / "sweep"
 
@@ -60,7 +61,7 @@ def available(grid: Grid) -> tuple[Grid, list[str]]:
     return replace(grid, references=tuple(name for name in grid.references if name not in missing)), lines
 
 
-def make_plan(grid: Grid, place: Place, *, build: bool, compiled: bool = True) -> plan.Plan:
+def make_plan(grid: Grid, place: Place, *, build: bool, compiled: bool = True, quiet: bool = True) -> plan.Plan:
     """The plan of a grid at a place, after building what is missing if that is allowed.
 
     Args:
@@ -68,20 +69,31 @@ def make_plan(grid: Grid, place: Place, *, build: bool, compiled: bool = True) -
         place: where.
         build: build kernels that are missing; else their cells stay without a code digest.
         compiled: False for a dry run on the emulator, which must not compile.
+        quiet: do not say how many kernels are built, and about how long that takes.
 
     Raises:
         FlashladderError: a build failed.
     """
+    build = build and compiled
     if place.machine == CPU:
-        return plan.make(grid, CPU, _cpu_digests if build and compiled else _cpu_known)
+        if not quiet and build:
+            _tell(plan.make(grid, CPU, _cpu_known))
+        return plan.make(grid, CPU, _cpu_digests if build else _cpu_known)
     made = plan.make(grid, place.machine, lambda cells: environments.digests(cells, place.arch))
     if build and made.unbuilt:
         from flashladder.sweep.measure.builds import build_all
 
+        if not quiet:
+            _tell(made)
         build_all(plan.kernels_of(made.unbuilt), place.arch)
         environments.forget()
         made = plan.make(grid, place.machine, lambda cells: environments.digests(cells, place.arch))
     return made
+
+
+def _tell(made: plan.Plan) -> None:
+    if made.unbuilt:
+        print(to_build(made, made.cells), flush=True)
 
 
 def _cpu_digests(cells: Sequence[Wanted]) -> list[str]:

@@ -23,6 +23,8 @@ TFLOPS = {"a100": 190.0, "rtx3090": 65.0, "rtx4090": 150.0, "h100": 330.0, "h200
 SLOW = 6.0  # how much slower than FA2 the first iteration is, with its bank conflicts
 PER_CELL_S = 1.0  # inputs, reference, checks, warm-up
 EMULATED_FLOPS = 2e8  # per second, roughly, of the emulator on one CPU
+PTX_S, MACHINE_CODE_S = 1.0, 0.5  # of one CPU, that compiling a kernel takes; of a grid of the emulator its PTX alone
+WHEEL_S = 4.0  # the rest of a wheel: its environment, where that is warm, linking, installing
 PATIENCE = 20.0  # times the estimate that a cell may take
 
 Digests = Callable[[Sequence[Wanted]], Sequence[str]]
@@ -110,6 +112,15 @@ def estimate_s(cell: PlannedCell, settings: Settings) -> float:
     launch = cell.shape.flops / (TFLOPS.get(settings.machine, ROUGH_TFLOPS) * 1e12) + 1e-4
     slow = SLOW if cell.subject == "1" else 1.0
     return PER_CELL_S + settings.pairs * (1 + slow) * launch
+
+
+def build_s(cells: Sequence[PlannedCell], settings: Settings, n_jobs: int) -> float:
+    """About how many seconds it takes to build the kernels of those `cells` that have none, `n_jobs` at a time."""
+    kernels = kernels_of([cell for cell in cells if not cell.code])
+    if settings.machine == CPU:
+        return len(kernels) * PTX_S / n_jobs
+    wheels = len({(kernel.subject, kernel.toolchain) for kernel in kernels})
+    return len(kernels) * (PTX_S + MACHINE_CODE_S) / n_jobs + wheels * WHEEL_S
 
 
 def timeout_s(cell: PlannedCell, settings: Settings) -> float:

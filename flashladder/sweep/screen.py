@@ -17,6 +17,7 @@ from typing import Any
 from tqdm import tqdm
 
 from flashladder.bench.table import table
+from flashladder.build.scheduler import default_jobs
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.names import CONFLICTS
@@ -130,9 +131,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def to_build(kernels: int) -> str:
-    """How many kernels are to be built, as text."""
-    return f"{kernels} kernel{'s' if kernels > 1 else ''} to build" if kernels else "nothing to build"
+def to_build(made: plan.Plan, cells: Sequence[PlannedCell]) -> str:
+    """How many kernels of `cells` are to be built, as text, and about how long that takes here."""
+    kernels = len(plan.kernels_of([cell for cell in cells if not cell.code]))
+    about = duration(plan.build_s(cells, made.settings, default_jobs()))
+    return f"{kernels} kernel{'s' if kernels > 1 else ''} to build: about {about}" if kernels else "nothing to build"
 
 
 def dry_run(
@@ -148,7 +151,7 @@ def dry_run(
     grid = made.grid
     missing = [*(cell for cell in cells if not cell.code), *records.missing([cell for cell in cells if cell.code])]
     unbuilt = len(plan.kernels_of([cell for cell in cells if not cell.code]))
-    each = made.estimate_s(missing) / max(1, lanes)
+    each = made.estimate_s(missing) / max(1, lanes) + plan.build_s(cells, made.settings, default_jobs())
     if as_json:
         counts = {"cells": len(cells), "missing": len(missing), "to_build": unbuilt}
         return planned(made, records, notes=notes, seconds=each, **counts)
@@ -168,7 +171,7 @@ def dry_run(
     lines += [
         "",
         f"{len(cells)} cells, {len(cells) - len(missing)} of them measured before, in {relative(records.folder)}",
-        to_build(unbuilt),
+        to_build(made, cells),
         f"about {duration(each)} on {lanes} {unit}{'s' if lanes > 1 else ''}{budget}",
     ]
     return "\n".join(lines)

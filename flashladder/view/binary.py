@@ -26,7 +26,7 @@ from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.sass import Sass, count, parse, run_nvdisasm
 from flashladder.names import DEFAULT_ARCH
 from flashladder.view.clean import clean_ptx, clean_sass, is_whole, only_entry
-from flashladder.view.listing import count_table, listing
+from flashladder.view.listing import WHOLE_AND_LOOP, count_table, listing
 
 CUBIN, PTX = ".cubin", ".ptx"  # what --out of `sass` and `ptx` writes
 SUFFIXES = (".whl", ".so", ".pyd", ".o", ".a", ".fatbin", ".cubin", ".ptx")
@@ -134,9 +134,9 @@ def _sass_text(sass: Sass, kernel: Kernel, controls: Sequence[Control], wanted: 
         return f"{json.dumps(_sass_data(sass, kernel, controls), indent=2)}\n"
     if wanted.clean:
         return clean_sass(sass, {kernel.symbol: kernel.title}, controls)
-    table_of = count_table({kernel.title: sass.counts(), "loop": count(sass.main_loop())})
+    table_of = count_table(dict(zip(WHOLE_AND_LOOP, (sass.counts(), count(sass.main_loop())), strict=True)))
     if wanted.counts:
-        return f"{table_of}\n"
+        return f"{kernel.title}, {kernel.arch}\n\n{table_of}\n"
     head = f"// {kernel.title}, {kernel.arch}, {_resources(kernel)}\n"
     legend = f"// {LEGEND}\n" if controls else ""
     return f"{head}{legend}{listing(sass, controls)}\n{table_of}\n"

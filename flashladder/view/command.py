@@ -16,22 +16,21 @@ import re
 import textwrap
 
 from flashladder.arguments import Parser, add_options
-from flashladder.columns import natural_width, table, terminal_width
+from flashladder.columns import hanging, natural_width, table, terminal_width
 from flashladder.commands import STATIONS
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all, same_but_for_parts
 from flashladder.ladder.selection import one_config
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 from flashladder.view import deltas
 from flashladder.view.counts import diff_counts, opcode_counts
-from flashladder.view.fold import folded
-
-WIDTH = 100
+from flashladder.view.fold import NOTE, folded
 
 
 def changes(iteration: Iteration) -> str:
@@ -54,7 +53,7 @@ def list_iterations(folder: Path = ITERATIONS, limit: int | None = None) -> str:
     steps = load_all(folder)
     numbers = [("#",), *((str(step.number),) for step in steps)]
     texts = [("title", "changes"), *((step.title, changes(step)) for step in steps)]
-    configs = [GPUS, *(tuple(step.configs[gpu].brief() for gpu in GPUS) for step in steps)]
+    configs = [GPUS, *(tuple(c.brief() if c else "-" for c in on_gpus(step).values()) for step in steps)]
     whole = [(*n, *t, *c) for n, t, c in zip(numbers, texts, configs, strict=True)]
     if natural_width(whole) <= limit:
         lines = table(whole, limit, right={0})
@@ -64,6 +63,12 @@ def list_iterations(folder: Path = ITERATIONS, limit: int | None = None) -> str:
         lines += ["", *table(below, limit, right={0}, wrapped={1, 2, 3})]
     legends = [legend for family in dict.fromkeys(step.family for step in steps) if (legend := family.legend)]
     return "\n".join([*lines, "", "Configurations, as --config takes them:", *legends])
+
+
+def on_gpus(iteration: Iteration) -> dict[str, KernelConfig | None]:
+    """The configuration on each GPU that iterations are tuned for; None where the iteration's family does not run."""
+    gpus, runs = load_gpus(), iteration.family.runs_on
+    return {key: iteration.configs[key] if runs(gpus[key].arch) else None for key in GPUS}
 
 
 def as_data(iteration: Iteration) -> dict[str, object]:
@@ -79,7 +84,7 @@ def as_data(iteration: Iteration) -> dict[str, object]:
         "change": dict(iteration.change),
         "parts": asdict(iteration.parts),
         **iteration.family.facts(iteration.parts),
-        "configs": {gpu: config.short_form() for gpu, config in iteration.configs.items()},
+        "configs": {gpu: c.short_form() if c else None for gpu, c in on_gpus(iteration).items()},
         "expect": {
             "sass": [str(claim) for claim in iteration.expect.sass],
             "ptx": [str(claim) for claim in iteration.expect.ptx],
@@ -95,7 +100,10 @@ def show_iteration(iteration: Iteration, config: KernelConfig, *, whole: bool = 
     Raises:
         FlashladderError: the kernel cannot be composed.
     """
-    return f"{header(iteration)}\n\n// {config.short_form()}\n{kernel_text(iteration, config, whole=whole)}"
+    kernel = kernel_text(iteration, config, whole=whole)
+    note = " ".join(NOTE.replace("//", "").split())
+    wrapped = textwrap.fill(note, terminal_width(), initial_indent="// ", subsequent_indent="// ")
+    return f"{header(iteration)}\n\n// {config.short_form()}\n{kernel.replace(NOTE, wrapped, 1)}"
 
 
 def kernel_text(iteration: Iteration, config: KernelConfig, *, whole: bool = False) -> str:
@@ -125,16 +133,17 @@ def expectation(claim: Claim) -> str:
 
 
 def header(iteration: Iteration) -> str:
-    """The page's head, as lines of at most 100 characters."""
+    """The page's head, as lines that fit the terminal."""
+    width = terminal_width()
     parent = "the first iteration" if iteration.parent is None else f"from iteration {iteration.parent}"
-    claims = [f"  {expectation(claim)}" for claim in iteration.expect.claims]
+    claims = [hanging("  ", expectation(claim)) for claim in iteration.expect.claims]
     sections = [
-        f"Iteration {iteration.description}: {iteration.title} ({parent})",
-        textwrap.fill(iteration.why, WIDTH),
-        textwrap.fill(f"Not measured yet: {iteration.unmeasured}", WIDTH) if iteration.unmeasured else "",
+        textwrap.fill(f"Iteration {iteration.description}: {iteration.title} ({parent})", width),
+        textwrap.fill(iteration.why, width),
+        textwrap.fill(f"Not measured yet: {iteration.unmeasured}", width) if iteration.unmeasured else "",
         _section("changes", iteration.change.items()),
         _section("parts", asdict(iteration.parts).items(), marked=iteration.change),
-        _section("configurations", ((gpu, config.short_form()) for gpu, config in iteration.configs.items())),
+        _section("configurations", ((gpu, c.short_form() if c else "-") for gpu, c in on_gpus(iteration).items())),
         "\n".join(["expected:", *claims] if claims else []),
     ]
     return "\n\n".join(section for section in sections if section)
@@ -145,9 +154,10 @@ def _section(title: str, items: Iterable[tuple[str, object]], marked: Mapping[st
     pairs = [(name, str(value)) for name, value in items]
     if not pairs:
         return ""
-    width = max(len(name) for name, _ in pairs)
+    longest = max(len(name) for name, _ in pairs)
     stars = marked or {}
-    return "\n".join([f"{title}:", *(f"  {n.ljust(width)}  {v}{'  *' * (n in stars)}" for n, v in pairs)])
+    rows = (hanging(f"  {n.ljust(longest)}  ", f"{v}{'  *' * (n in stars)}") for n, v in pairs)
+    return "\n".join([f"{title}:", *rows])
 
 
 def equal_configs(before: Iteration, after: Iteration, text: str | None = None) -> tuple[KernelConfig, KernelConfig]:
@@ -237,7 +247,7 @@ def _show(iteration: Iteration, config: KernelConfig, *, as_json: bool, whole: b
 def measured_text(before: Iteration, after: Iteration, configs: tuple[KernelConfig, KernelConfig]) -> str:
     """Registers, counters and speed of both, or why they cannot be told: a broken result hides no source."""
     try:
-        return deltas.text_of(deltas.deltas(before, after, configs))
+        return deltas.text_of(deltas.deltas(before, after, configs), (before, after))
     except FlashladderError as error:
         return f"registers, counters and speed are not told: {error}"
 

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 Configs = tuple[KernelConfig, KernelConfig]
 Steps = tuple[Iteration, Iteration]
+OWN = "own configurations"
 HEADINGS = {
     "registers": "registers per thread, bytes spilled",
-    "counters": "counters of a launch, A100's configurations; * tile or loads change as well",
+    "counters": "counters of a launch, {whose}; * tile or loads change as well",
     "speed": "speed in percent of FA2, S = 4096, fp16; * tile or loads change as well",
 }
 
@@ -133,9 +134,7 @@ def speeds(before: Iteration, after: Iteration) -> Iterator[Delta]:
             ]
             if old is None or new is None or (same and key != PUBLISHED_GPU):
                 continue  # where both configurations are the A100's, that row says it
-            foreign = all(step.not_run_on(load_gpus()[PUBLISHED_GPU].arch) for step in (before, after))
-            whose = "A100's configurations" if same and not foreign else "own configurations"
-            yield Delta(machine.title, whose, old, new, _alone(before, after, key))
+            yield Delta(machine.title, whose((before, after)) if same else OWN, old, new, _alone(before, after, key))
     for gpu in published.gpus:
         cells = [published.find(step.number, gpu, "seq4096") for step in (before, after)]
         if cells[0] and cells[1]:
@@ -183,13 +182,23 @@ def _alone(before: Iteration, after: Iteration, key: str) -> bool:
     return same_but_for_parts((before, _config(before, key)), (after, _config(after, key)))
 
 
-def text_of(found: Mapping[str, Sequence[Delta]]) -> str:
+def whose(steps: Steps) -> str:
+    """Whose configurations stand where the A100's are meant: a step that does not run there has its own."""
+    there = [step.description for step in steps if step.family.runs_on(load_gpus()[PUBLISHED_GPU].arch)]
+    if len(there) == 1:
+        return f"A100's configuration of {there[0]}"
+    return "A100's configurations" if there else OWN
+
+
+def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps) -> str:
     """The sections for people; one without a number is left out."""
     parts = []
     for section, rows in found.items():
         if rows:
             cells = [_row(section, row) for row in rows]
-            parts.append("\n".join([HEADINGS[section], *table(cells, None, right={2, 3, 4})]))
+            parts.append(
+                "\n".join([HEADINGS[section].format(whose=whose(steps)), *table(cells, None, right={2, 3, 4})])
+            )
     return "\n\n".join(parts)
 
 

@@ -36,13 +36,14 @@ COLUMNS = [
     "LDL",
     "STL",
 ]
+WHOLE_AND_LOOP = ("whole kernel", "main loop")  # columns of one kernel's table
 
 
 def count_table(columns: Mapping[str, Mapping[str, int]]) -> str:
     """A table of opcode classes (rows) by `columns`: the published classes first, then the others by size."""
     names = set().union(*columns.values())
     others = sorted(names - set(COLUMNS), key=lambda name: (-max(c.get(name, 0) for c in columns.values()), name))
-    rows = [["class", *columns]]
+    rows = [["opcode", *columns]]
     rows += [[name, *(str(c.get(name, 0)) for c in columns.values())] for name in [*COLUMNS, *others]]
     return "\n".join(table(rows, None, right=range(1, len(rows[0]))))
 

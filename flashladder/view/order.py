@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flashladder.columns import table
+from flashladder.columns import hanging, table
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.product_order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass
 
 APART = "such as later tries of a wait, or the way of parted lanes"
-LEGEND = "Behind each event: instructions up to the next one. Groups: of products that may be under way there.\n"
+LEGEND = "Behind each event: instructions up to the next one. Groups: of products that may be under way there."
 
 
 def order(title: str, sass: Sass) -> str:
@@ -37,7 +37,8 @@ def order(title: str, sass: Sass) -> str:
     size = f"{len(code)} instructions"
     size += f", {rare} of rare blocks that wait for all products" if rare else ""
     size += f"{',' if rare else ''} and {others} apart, {APART}" if others else ""
-    return f"{title}\nmain loop, {size}\n\n{text}\n\n{LEGEND}{_verdict(code)}"
+    head, legend, verdict = hanging("", f"main loop, {size}"), hanging("", LEGEND), hanging("", _verdict(code))
+    return f"{title}\n{head}\n\n{text}\n\n{legend}\n{verdict}"
 
 
 def _verdict(code: Sequence[Instruction]) -> str:

@@ -25,7 +25,7 @@ from flashladder.machine_code.sass import count, disassemble
 from flashladder.names import KERNEL
 from flashladder.view.binary import CUBIN, Wanted, is_file, refuse_of_files, sass_of, show_sass
 from flashladder.view.linked.command import shown
-from flashladder.view.listing import COLUMNS, count_table, listing
+from flashladder.view.listing import COLUMNS, WHOLE_AND_LOOP, count_table, listing
 from flashladder.view.order import order
 
 __all__ = ["COLUMNS", "count_table", "cubin_of", "listing", "main", "show"]
@@ -94,13 +94,8 @@ def order_of(target: str, args: argparse.Namespace) -> str:
         title, sass = sass_of(Path(target), args.kernel or "", args.arch)
         return order(f"{relative(Path(target))}: {title}", sass)
     refuse_of_files(target, vars(args))
-    from flashladder.ladder.ablation import load_description
-    from flashladder.ladder.selection import one_config
-
-    iteration = load_description(target)
-    arch, config = args.arch or iteration.shown_arch, one_config(iteration, args.config)
-    sass = disassemble(cubin_of(target, args.config, arch), args.nvdisasm, lines=False)
-    return order(f"iteration {iteration.description}, {arch}: {config.short_form()}", sass)
+    sass = disassemble(cubin_of(target, args.config, args.arch), args.nvdisasm, lines=False)
+    return order(title_of(target, args.config, args.arch), sass)
 
 
 def show_step(step: str, args: argparse.Namespace) -> None:
@@ -127,11 +122,24 @@ def show(
     for target in targets:
         cubin = Path(target) if is_file(target) else cubin_of(target, config, arch)
         sass = disassemble(cubin, nvdisasm, kernel)
+        if not is_file(target):
+            print(title_of(target, config, arch), end="\n\n" if counts and target == targets[-1] else "\n")
         if len(targets) == 1 and not counts:
             print(listing(sass))
-        prefix = cubin.parent.name + "/" + cubin.stem if is_file(target) else target
-        columns |= {prefix: sass.counts(), f"{prefix} loop": count(sass.main_loop())}
+        prefix = f"{cubin.parent.name}/{cubin.stem}" if is_file(target) else target
+        names = (prefix, f"{prefix} main loop") if len(targets) > 1 else WHOLE_AND_LOOP
+        columns |= dict(zip(names, (sass.counts(), count(sass.main_loop())), strict=True))
     print(count_table(columns))
+
+
+def title_of(description: str, config: str | None, arch: str) -> str:
+    """What is shown of an iteration: number, architecture and configuration."""
+    from flashladder.ladder.ablation import load_description
+    from flashladder.ladder.selection import one_config
+
+    iteration = load_description(description)
+    chosen = one_config(iteration, config)
+    return f"iteration {iteration.description}, {arch or iteration.shown_arch}: {chosen.brief()}, {chosen.dtype}"
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ import sys
 import textwrap
 
 from flashladder.arguments import parser_of
+from flashladder.columns import terminal_width
 from flashladder.commands import COMMANDS
 from flashladder.errors import CheckFailed, require_checkout
 from flashladder.paths import ROOT
 
-WIDTH = 79
 QUIT = ("q", "quit", "exit")
 
 
@@ -65,9 +65,9 @@ STATIONS = (
     ),
     Station(
         "The ladder",
-        "Nineteen iterations from a naive FlashAttention-2 forward kernel to one that outruns FA2. Each is a YAML file "
-        "that names only what differs from its parent; the column on the right is that difference.",
-        "invoke list", 26, "", "Static GMEM stride",
+        "From a naive FlashAttention-2 forward kernel to one that outruns FA2. Each iteration is a YAML file that "
+        "names only what differs from its parent; the column on the right is that difference.",
+        "invoke list", 45, "", "Static GMEM stride",
     ),
     Station(
         "One step",
@@ -108,9 +108,9 @@ STATIONS = (
     ),
     Station(
         "Machine code",
-        "What ptxas made of it for sm_90, by class of opcode: in the kernel, and in its main loop. Without --counts "
-        "each instruction stands beside its source line.",
-        "invoke sass 8 --counts", 14, "", "HMMA",
+        "What ptxas made of it, by class of opcode: in the kernel, and in its main loop. Without --counts each "
+        "instruction stands beside its source line.",
+        "invoke sass 8 --counts", 16, "", "HMMA",
     ),
     Station(
         "Claims",
@@ -126,10 +126,10 @@ STATIONS = (
     ),
 )  # fmt: skip
 """The walk."""
-GOODBYE = """\
-That was the ladder. Next: docs/reading-order.md to understand it,
-docs/add-an-iteration.md to extend it, `nox -s reproduce` to prove all of it
-here, and on a machine with a GPU to time it."""
+GOODBYE = (
+    "That was the ladder. Next: docs/reading-order.md to understand it, docs/add-an-iteration.md to extend it, "
+    "`nox -s reproduce` to prove all of it here, and on a machine with a GPU to time it."
+)
 
 Ask = Callable[[str], str]
 
@@ -144,15 +144,15 @@ def main(argv: Sequence[str] | None = None, ask: Ask = input) -> int:
     options = _arguments(argv)
     require_checkout("tour")
     waits = not options.yes and on_terminal()
-    first = options.start
+    first, width = options.start, terminal_width()
     for number, station in enumerate(STATIONS[first - 1 :], first):
-        print(f"{number}/{len(STATIONS)}  {station.title}\n\n{textwrap.fill(station.text, WIDTH)}\n", flush=True)
+        print(f"{number}/{len(STATIONS)}  {station.title}\n\n{textwrap.fill(station.text, width)}\n", flush=True)
         print(f"$ {station.typed}", flush=True)
         if waits and not _goes_on(ask, "Enter runs it, q leaves: "):
             print(f"go on with: invoke tour --start {number}")
             return 0
-        print(f"{_output(number, station)}\n", flush=True)
-    print(GOODBYE)
+        print(f"{_output(number, station, width)}\n", flush=True)
+    print(textwrap.fill(GOODBYE, width))
     return 0
 
 
@@ -168,11 +168,10 @@ def _goes_on(ask: Ask, prompt: str) -> bool:
         return False
 
 
-def _output(number: int, station: Station) -> str:
-    """What the station's command prints, cut to its lines."""
-    done = subprocess.run(
-        station.command, cwd=ROOT, env=os.environ | {"COLUMNS": "80"}, capture_output=True, text=True, check=False
-    )
+def _output(number: int, station: Station, width: int) -> str:
+    """What the station's command prints for a terminal of this width, cut to its lines."""
+    environment = os.environ | {"COLUMNS": str(width)}
+    done = subprocess.run(station.command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     again = f"`{station.typed}` says more; go on with: invoke tour --start {number}"
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
@@ -182,21 +181,21 @@ def _output(number: int, station: Station) -> str:
         )  # fmt: skip
     if station.found not in done.stdout:
         raise CheckFailed(f"station {number} shows nothing", expected=repr(station.found), hint=again)
-    return _cut(done.stdout.splitlines(), station)
+    return _cut(done.stdout.splitlines(), station, width)
 
 
-def _cut(lines: Sequence[str], station: Station) -> str:
+def _cut(lines: Sequence[str], station: Station, width: int) -> str:
     start = next((n for n, line in enumerate(lines) if station.past in line), 0)
     chosen = lines[start : start + station.shown]
     left = len(lines) - len(chosen)
-    fitted = [part for line in chosen for part in _fitted(line, wraps=station.wraps)]
+    fitted = [part for line in chosen for part in _fitted(line, width, wraps=station.wraps)]
     return "\n".join([*fitted, *([f"({left} more lines)"] if left else [])])
 
 
-def _fitted(line: str, *, wraps: bool) -> list[str]:
-    if len(line) <= WIDTH:
+def _fitted(line: str, width: int, *, wraps: bool) -> list[str]:
+    if len(line) <= width:
         return [line]
-    return textwrap.wrap(line, WIDTH, subsequent_indent="    ") if wraps else [line[: WIDTH - 3] + "..."]
+    return textwrap.wrap(line, width, subsequent_indent="    ") if wraps else [line[: width - 3] + "..."]
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

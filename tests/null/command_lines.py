@@ -4,7 +4,10 @@ from __future__ import annotations
 
 NUMBER = "no such iteration: expected a number from 1 to 28, found "
 WORDS = "not a description of an iteration: expected a number, or one change to one"
-SPELLING = "no such configuration: expected one of a100, rtx3090, h200, prog, prog-all, all, tune, a tile such as"
+SPELLING = (
+    "no such configuration: expected one of a100, h100, h200, rtx3090, rtx4090, prog, prog-all, all, tune, "
+    "a tile such as"
+)
 SHORT_FORM = "not the short form of a kernel configuration"
 ARCH = "unknown GPU architecture: expected one of sm_80, sm_86, sm_89, sm_90, sm_90a, found "
 SHOW = ["show", "8", "--config"]
@@ -53,7 +56,8 @@ CASES: list[tuple[list[str], str]] = [
         f"{SPELLING} 128,64, what `invoke list` prints, or a short form, found 'A100'; did you mean 'a100'?",
     ),
     ([*SHOW, "a100 "], "did you mean 'a100'?"),
-    ([*SHOW, "h100"], "did you mean 'h200'?"),
+    ([*SHOW, "b100"], "or a short form, found 'b100'\n"),
+    ([*SHOW, "a10"], "or a short form, found 'a10'\n"),
     ([*SHOW, "prog:"], SPELLING),
     ([*SHOW, "prog:b200"], SPELLING),
     ([*SHOW, "64,64,4"], SPELLING),
@@ -96,7 +100,7 @@ CASES: list[tuple[list[str], str]] = [
     (["ptx", "8", "--line", "a:1", "--normalised"], "--normalised does not go with --line and --opcode"),
     (["ptxas", "7", "--configs", ""], SPELLING),
     (["build", "7", "--arch", "sm_80", "--configs", "128,128,"], SPELLING),
-    (["check", "7", "--backend", "emulator", "--configs", "h20"], "did you mean 'h200'?"),
+    (["check", "7", "--backend", "emulator", "--configs", "h20"], "or a short form, found 'h20'\n"),
     # architectures, dtypes, shapes
     (["ptxas", "7", "--arch", ","], f"{ARCH}nothing; use sm_80"),
     (["build", "7", "--arch", "sm_80,"], f"{ARCH}nothing"),
@@ -150,7 +154,7 @@ CASES: list[tuple[list[str], str]] = [
     (["trace", "20"], "trace follows one warp for all: expected kernels whose warps run alike"),
     (
         ["explain", "7", "--gpu", "b200"],
-        "no such GPU: expected a100, h100, h200, rtx3090, rtx4090, found 'b200'; did you",
+        "no such GPU: expected a100, h100, h200, rtx3090, rtx4090, found 'b200'\n",
     ),
     (
         ["explain", "7", "--seq-len", "0"],
@@ -163,6 +167,20 @@ CASES: list[tuple[list[str], str]] = [
     (["sweep"], "sweep needs 'grid'"),
     ([*SWEEP, "smok"], "unknown grid: expected one of a100, "),
     ([*SWEEP, "smok"], "or a path that ends in .yaml, found 'smok'; did you mean 'smoke'?"),
+    ([*SWEEP, "a10"], "or a path that ends in .yaml, found 'a10'\n"),
+    (["sweep", "--gird", "cpu"], "found --gird; did you mean '--grid'?"),
+    (["sweep", "--gird=cpu"], "found --gird; did you mean '--grid'?"),
+    (["show", "--cnofig", "a100", "7"], "found --cnofig; did you mean '--config'?"),
+    (["show", "7", "--cnofig", "a100"], "found --cnofig; did you mean '--config'?"),
+    (["diff", "7", "--conifg", "a100", "8"], "found --conifg; did you mean '--config'?"),
+    (["show", "-x"], "show has no such flag: expected --all, "),
+    (["show", "26 - perstent"], "did you mean 'persistent'?"),
+    (["show", "16 - tun"], "nothing named 'tun' can be taken back"),
+    (["trace", "7", "--input", "identitty"], "found 'identitty'; did you mean 'identity'?"),
+    (["check", "7", "--backend", "emulatorr"], "found 'emulatorr'; did you mean 'emulator'?"),
+    (["bench", "7", "--references", "cudn"], "found 'cudn'; did you mean 'cudnn'?"),
+    (["bench", "7", "--references", "fa3"], "or flash-attn, found 'fa3'\n"),
+    (["sass", "7", "--arch", "sm_91"], f"{ARCH}sm_91; use sm_80 for"),
     ([*SWEEP, "../../etc/passwd"], "unknown grid"),
     ([*SWEEP, "nosuch.yaml"], "nosuch.yaml: no such file of a grid"),
     ([*SWEEP, "tests"], "unknown grid"),

@@ -42,7 +42,7 @@ STEPS: dict[str, tuple[str, int, str]] = {
     "unknown_gpu": (
         step("a100:", "a1000:"),
         8,
-        "unknown key 'configs.a1000': expected one of any, a100, rtx3090, h200, found 'a1000'; did you mean 'a100'?",
+        "unknown key 'configs.a1000': expected one of any, a100, rtx3090, h200, found 'a1000'",
     ),
     "unknown_knob": (
         step("{B_r: 128}", "{B_R: 128}"),
@@ -235,7 +235,7 @@ STEPS: dict[str, tuple[str, int, str]] = {
     "claim_on_an_unknown_architecture": (
         step("LOP3: rises", "LOP3: {rises: 1, on: [sm_87]}"),
         10,
-        f"bad value for 'expect.sass.LOP3': expected {ON}, found ['sm_87']; did you mean 'sm_89'?",
+        f"bad value for 'expect.sass.LOP3': expected {ON}, found ['sm_87']",
     ),
     "claim_on_every_architecture": (
         step("LOP3: rises", "LOP3: {rises: 1, on: [sm_80, sm_86, sm_89, sm_90]}"),

@@ -17,6 +17,7 @@ from flashladder.check import command as check
 from flashladder.emulate import command as emulate
 from flashladder.lock import code_claims as claims
 from flashladder.paths import ROOT
+from flashladder.sweep import command as sweep
 from flashladder.view import command as view
 
 
@@ -31,7 +32,11 @@ from flashladder.view import command as view
             "the following arguments are required: iteration; python -m flashladder.view show",
         ),
         (view.main, [], "the following arguments are required: verb; python -m flashladder.view --help says more"),
-        (check.main, ["7", "--dtype", "fp8"], "did you mean 'fp16'?"),
+        (check.main, ["7", "--dtype", "fp8"], "invalid choice: 'fp8'"),
+        (sweep.main, ["--gird", "cpu"], "--gird; did you mean '--grid'?"),
+        (check.main, ["--bakcend", "emulator", "7"], "--bakcend; did you mean '--backend'?"),
+        (sweep.main, ["--grid", "cpu", "--shrad", "1/x"], "did you mean '--shard'?"),
+        (view.main, ["show", "--cnofig", "a100"], "--cnofig; did you mean '--config'?"),
         (check.main, ["7", "--gpu", "3090"], "unrecognized arguments: --gpu 3090; python -m flashladder.check --help"),
         (
             check.main,

@@ -7,7 +7,10 @@ import re
 import pytest
 
 from flashladder.build.ptxas_table import render
-from flashladder.columns import csv_text, natural_width, table, terminal_width
+from flashladder.columns import csv_text, hanging, natural_width, table, terminal_width
+from flashladder.gpu.doctor import Diagnosis
+from flashladder.gpu.doctor import render as render_diagnosis
+from flashladder.gpu.doctor_gpu import Finding
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.machine_code.ptxas import PtxasRow, PtxasUsage, format_table
 from flashladder.names import GPUS
@@ -30,6 +33,18 @@ def test_the_terminal_decides_then_columns_then_80(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("COLUMNS")
     monkeypatch.setattr("sys.__stdout__", None)  # as behind a pipe: nothing knows a width
     assert terminal_width() == 80
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_prose_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    finding = Finding("toolchain", False, "nvcc 13.0.88, crt 13.0.88, " * 6, "ask the administrator " * 9)
+    for line in render_diagnosis(
+        Diagnosis((finding,), "CPU only", ("compile kernels, verify locks",) * 4)
+    ).splitlines():
+        assert len(line) <= width
+    assert hanging("head  ", "word " * 40).splitlines()[1].startswith("        word")
+    assert hanging("", "word " * 40).splitlines()[1].startswith("word")
 
 
 def test_without_a_limit_nothing_is_folded() -> None:

@@ -13,6 +13,7 @@ from flashladder.build.compile import tools_of
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import cubin_entry, ptx_entry
 from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import read_cubin, text_sha256
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import disassemble, disassemble_many, main_loop_counts, opcode_counts, parse
@@ -77,15 +78,40 @@ def test_command_counts_cubins_side_by_side(capsys: pytest.CaptureFixture[str]) 
     assert main([str(DATA / "tiny.sm_80.cubin"), str(DATA / "tiny.sm_90.cubin")]) == 0
     header, total, *_ = capsys.readouterr().out.splitlines()
     assert header.split() == [
-        "class",
+        "opcode",
         "data/tiny.sm_80",
-        "data/tiny.sm_80",
-        "loop",
+        *("data/tiny.sm_80", "main", "loop"),
         "data/tiny.sm_90",
-        "data/tiny.sm_90",
-        "loop",
+        *("data/tiny.sm_90", "main", "loop"),
     ]
     assert total.split()[:3] == ["total", "72", "19"]
+
+
+@pytest.mark.parametrize(
+    ("words", "arch", "key"),
+    [
+        (["8"], "sm_80", "a100"),
+        (["8", "--arch", "sm_90"], "sm_90", "a100"),
+        (["8", "--config", "h100"], "sm_80", "h200"),
+    ],
+)
+def test_counts_say_of_which_kernel_they_are(
+    words: list[str], arch: str, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--counts"]) == 0
+    title, _, header, total, *_ = capsys.readouterr().out.splitlines()
+    assert title == f"iteration 8, {arch}: {load_iteration(8).configs[key].brief()}, fp16"
+    assert header.split() == ["opcode", "whole", "kernel", "main", "loop"]
+    assert main(words) == 0
+    assert capsys.readouterr().out.splitlines()[0] == title
+    assert total.startswith("total")
+
+
+def test_counts_of_a_file_say_of_which_kernel_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(DATA / "tiny.sm_90.cubin"), "--counts"]) == 0
+    title, _, header, *_ = capsys.readouterr().out.splitlines()
+    assert title == "flash_fwd_kernel, sm_90"
+    assert header.split()[-2:] == ["main", "loop"]
 
 
 def test_what_is_no_cubin_is_one_line(tmp_path: Path) -> None:

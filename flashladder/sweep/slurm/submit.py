@@ -64,7 +64,7 @@ def submit(options: argparse.Namespace) -> int:
         return 0
     records.require_writable()
     request = Request(grid.name, folder, _arguments(options, folder), wanted, place.machine)
-    made = make_plan(grid, place, build=not options.no_build)
+    made = make_plan(grid, place, build=not options.no_build, quiet=options.json)
     require_built(made)
     tasks = [Device(f"task{number}", place.machine) for number in range(wanted.array or 1)]
     screen = Screen(made, made.cells, records.missing(made.cells, retry=options.retry), tasks, as_json=options.json)

@@ -20,6 +20,7 @@ import textwrap
 from flashladder.bench.references import FA2
 from flashladder.bench.run import FIRST_SEED
 from flashladder.bench.table import ranking
+from flashladder.build.scheduler import default_jobs
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
@@ -123,7 +124,7 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
         FlashladderError: it could not run, or not to its end.
         CheckFailed: candidates failed (exit code 1).
     """
-    made = make_plan(grid, place, build=not options.no_build)
+    made = make_plan(grid, place, build=not options.no_build, quiet=options.json)
     require_built(made)
     ladders = ladders_of(made)
     if options.shard:
@@ -227,6 +228,7 @@ def dry_run(made: plan.Plan, records: Records, lanes: int, notes: Sequence[str] 
     sizes = [len(ladder.entered) for ladder in ladders]
     usual, most, every = sum(map(usual_pairs, sizes)), sum(map(most_pairs, sizes)), sum(sizes) * sum(RUNGS)
     seconds = estimate_s(left, made.grid, made.settings.machine) / max(1, lanes)
+    seconds += plan.build_s(made.cells, made.settings, default_jobs())
     if as_json:
         counts = {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done, "to_build": len(unbuilt)}
         return planned(made, records, notes=notes, seconds=seconds, **counts)
@@ -240,7 +242,7 @@ def dry_run(made: plan.Plan, records: Records, lanes: int, notes: Sequence[str] 
         f"{done} ladders are climbed, in {relative(records.folder)}",
         f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} if half go on, at most {most}, not {every}",
         f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
-        to_build(len(unbuilt)),
+        to_build(made, made.cells),
         f"about {duration(seconds)} on {lanes} GPU{'s' if lanes > 1 else ''}",
     ]
     return "\n".join(part for line in lines for part in (textwrap.wrap(line, WIDTH) if len(line) > WIDTH else [line]))

@@ -116,7 +116,7 @@ def _file(kernel: Linked, name: str) -> str:
 
 def _closest_file(name: str, files: list[str]) -> str | None:
     """A hint at a misspelt file, with or without its folder."""
-    return closest(name, files, 0.7) or closest(name, [file.rpartition("/")[2] for file in files], 0.7)
+    return closest(name, files) or closest(name, [file.rpartition("/")[2] for file in files])
 
 
 def of_opcode(kernel: Linked, text: str) -> Selection:

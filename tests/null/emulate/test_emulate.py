@@ -109,7 +109,7 @@ def test_what_is_no_memory_budget_is_refused(text: str) -> None:
         (["16", "--seq-len", "192"], "expected a multiple of B_r = 128"),
         (["16", "--heads", "17"], "row stride of 2048 is compiled in: expected at most 16, found 17"),
         (["1", "--seq-len", "64000000"], "too large to emulate: expected at most 4 GiB"),
-        (["1", "--config", "h100"], "no such configuration: expected one of a100, rtx3090, h200, prog"),
+        (["1", "--config", "b100"], "no such configuration: expected one of a100, h100, h200, rtx3090, rtx4090, prog"),
         (["1", "--config", "(FP16"], "not the short form"),
     ],
 )

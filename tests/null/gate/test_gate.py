@@ -267,6 +267,31 @@ def test_what_one_check_raises_hides_no_other(
     ]
 
 
+def planted(outcome: gate.Outcome) -> Check:
+    """A check that finds `outcome`."""
+    return Check(outcome.name, lambda: outcome)
+
+
+def test_each_line_is_told_as_soon_as_it_is_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+
+    def second() -> gate.Outcome:
+        told.append(capsys.readouterr().out)  # what was printed, and flushed, before this check ends
+        return gate.Outcome("two", "ok")
+
+    monkeypatch.setattr(
+        gate, "all_checks", lambda: [planted(gate.Outcome("one", "failed", ("cell 1",))), Check("two", second)]
+    )
+    assert gate.main([]) == 1
+    assert [line.split() for line in told[0].splitlines()] == [["failed", "one"], ["cell", "1"]]
+    assert capsys.readouterr().out.split() == ["ok", "two"]
+    gate.main(["--json"])
+    assert told[1] == ""
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["one", "two"]
+
+
 EMPTY = report_data.Ladder((), load(), (), {})
 
 
@@ -322,7 +347,7 @@ def test_a_picture_that_cannot_be_drawn_is_one_failure(monkeypatch: pytest.Monke
 def test_one_failure_among_many_is_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, statuses: list[str], code: int
 ) -> None:
-    monkeypatch.setattr(gate, "run_gate", lambda: [gate.Outcome("a check", status) for status in statuses])
+    monkeypatch.setattr(gate, "all_checks", lambda: [planted(gate.Outcome("a check", status)) for status in statuses])
     assert gate.main([]) == gate.main(["--json"]) == code
 
 
@@ -330,7 +355,8 @@ def test_one_failure_among_many_is_the_exit_code(
 def test_exit_code_and_failing_cells(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: str, code: int
 ) -> None:
-    monkeypatch.setattr(gate, "run_gate", lambda: [gate.Outcome("a check", status, ("cell 1", "cell 2"), "2 cells")])
+    outcome = gate.Outcome("a check", status, ("cell 1", "cell 2"), "2 cells")
+    monkeypatch.setattr(gate, "all_checks", lambda: [planted(outcome)])
     assert gate.main([]) == code
     assert capsys.readouterr().out.split() == [status, *["a", "check", "(2", "cells)", "cell", "1", "cell", "2"]]
     assert gate.main(["--json"]) == code

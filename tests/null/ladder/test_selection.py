@@ -14,10 +14,11 @@ from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.families.ampere.config import AmpereConfig
 from flashladder.ladder.families.ampere.space import EXCLUSIONS, legal_configs, live_registers, resident_warps
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
-from flashladder.ladder.selection import KEYS, one_config, select_configs
+from flashladder.ladder.selection import one_config, select_configs
 from flashladder.names import GPUS
 
 LADDER = load_all()
+KEYS = "a100, h100, h200, rtx3090, rtx4090, prog, prog-all, all, tune"
 exclusions, tuning_space = FAMILY.excluded_by, FAMILY.tuning_space
 TALL = "(FP16, 128, 128, 64, 4): async+eager+swizzled+load_{}_tiles"
 
@@ -42,6 +43,13 @@ def test_prog_is_the_distinct_configurations_of_all_gpus_in_each_dtype() -> None
 def test_prog_of_one_gpu(gpu: str) -> None:
     for step in LADDER:
         assert select_configs(step, f"prog:{gpu}", ("bf16",)) == (step.configs[gpu].with_dtype("bf16"),)
+
+
+@pytest.mark.parametrize(("gpu", "whose"), [("h100", "h200"), ("rtx4090", "rtx3090")])
+def test_a_gpu_that_is_not_tuned_for_names_the_configurations_that_it_runs(gpu: str, whose: str) -> None:
+    for step in LADDER:
+        assert one_config(step, gpu) == step.configs[whose]
+        assert select_configs(step, f"prog:{gpu}") == select_configs(step, whose)
 
 
 def test_prog_all_is_what_the_iteration_can_express_of_everybodys() -> None:
@@ -130,7 +138,7 @@ def test_a_short_form_selects_itself() -> None:
             16,
             "porg",
             (
-                f"no such configuration: expected one of {', '.join(KEYS)}, a tile such as 128,64, what "
+                f"no such configuration: expected one of {KEYS}, a tile such as 128,64, what "
                 "`invoke list` prints, or a short form, found 'porg'; did you mean 'prog'?"
             ),
         ),
@@ -138,8 +146,8 @@ def test_a_short_form_selects_itself() -> None:
             16,
             "h20",
             (
-                f"no such configuration: expected one of {', '.join(KEYS)}, a tile such as 128,64, what "
-                "`invoke list` prints, or a short form, found 'h20'; did you mean 'h200'?"
+                f"no such configuration: expected one of {KEYS}, a tile such as 128,64, what "
+                "`invoke list` prints, or a short form, found 'h20'"
             ),
         ),
         (

@@ -161,6 +161,14 @@ def test_the_table_tells_of_rare_blocks_and_judges_the_path() -> None:
     assert text.endswith("Under products: 1 of 1 MUFU, 1 of 1 F2FP, 0 of 0 FADD.")
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_text_around_the_table_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    head, _, legend = order("kernel", loop_of(TURN)).split("\n\n")
+    assert max(map(len, f"{head}\n{legend}".splitlines())) <= width
+    assert "Under products: " in legend
+
+
 def loop_of(turn: tuple[Instruction, ...]) -> Sass:
     """A kernel that is this loop."""
     back = replace(turn[-1], opcode="BRA", operands="`(.L_x_0)", predicate="@P0")

@@ -179,7 +179,7 @@ def test_table_has_the_published_classes_first() -> None:
     published = sass_counts()[1, "a100"]
     assert set(published) == set(COLUMNS)
     rows = count_table({"published": published, "other": {"total": 3, "HMMA": 2, "ULDC": 1}}).splitlines()
-    assert [row.split()[0] for row in rows] == ["class", *COLUMNS, "ULDC"]
+    assert [row.split()[0] for row in rows] == ["opcode", *COLUMNS, "ULDC"]
     assert rows[-1].split() == ["ULDC", "0", "1"]
 
 

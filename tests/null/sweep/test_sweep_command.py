@@ -257,6 +257,10 @@ def test_a_machine_without_a_gpu_sweeps_the_grid_that_the_file_names_for_it(
     timed = ["--grid", str(tmp_path / "timed.yaml"), *words[2:]]
     assert command.main(timed) == 0
     assert f"no GPU here: the grid {tmp_path / 'small.yaml'} on this CPU, instead of timed" in capsys.readouterr().out
+    assert command.main([*timed, "--dry-run"]) == 0
+    planned = capsys.readouterr().out
+    assert f"the grid {tmp_path / 'small.yaml'} on this CPU, instead of timed" in planned
+    assert " on 1 CPU" in planned or " CPUs" in planned
     with pytest.raises(FlashladderError, match="no GPU here"):
         command.main([*timed, "--gpus", "0"])
     assert load_grid(str(load_grid("smoke").without_gpu)).mode == "emulator"

@@ -11,6 +11,7 @@ from typing import get_args
 
 import pytest
 
+from flashladder.build.scheduler import default_jobs
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.grid_schema import ReferenceName
 from flashladder.ladder.iteration import Iteration
@@ -19,7 +20,7 @@ from flashladder.sweep.cells import REFERENCES, Settings, Wanted, address_of, ti
 from flashladder.sweep.measure import cpu as measure_cpu
 from flashladder.sweep.place import Place, make_plan
 from flashladder.sweep.records import Records
-from flashladder.sweep.screen import dry_run, emulated_table, to_build
+from flashladder.sweep.screen import dry_run, duration, emulated_table, to_build
 from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_document, emulated_grid, grid
 
 SETTINGS = Settings("h200", "event-free", 24, 8, 20)
@@ -180,15 +181,32 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
         "event": "dry-run", "grid": made.grid.name, "machine": "cpu", "cells": len(made.cells),
         "missing": len(made.cells) - 1, "to_build": len(plan.kernels_of(partly.cells[1:])), "notes": [],
     }  # fmt: skip
-    assert told["seconds"] == made.estimate_s(partly.cells[1:]) / 2
+    building = plan.build_s(partly.cells, made.settings, default_jobs())
+    assert told["seconds"] == made.estimate_s(partly.cells[1:]) / 2 + building
+    assert f"about {duration(told['seconds'])} on 2 CPUs" in text
     assert sum(one["cells"] for one in told["left_out"]) == sum(count for count, _ in made.grid.excluded)
+
+
+def test_what_is_to_be_built_costs_time_once_a_kernel(tmp_path: Path) -> None:
+    made = plan.make(emulated_grid(tmp_path), "cpu", digests)
+    assert to_build(made, made.cells) == "nothing to build"
+    bare = [one.model_copy(update={"code": ""}) for one in made.cells]
+    kernels = len(plan.kernels_of(bare))
+    assert 1 < kernels < len(bare)
+    seconds = plan.build_s(bare, made.settings, 1)
+    assert seconds == pytest.approx(kernels * plan.build_s(bare[:1], made.settings, 1))
+    assert plan.build_s(bare, made.settings, 4) == seconds / 4
+    about = duration(plan.build_s(bare, made.settings, default_jobs()))
+    assert to_build(made, bare) == f"{kernels} kernels to build: about {about}"
+    assert to_build(made, bare[:1]).startswith("1 kernel to build: about ")
+    on_gpu = Settings("h200", "event-free", 1, 1, 1)
+    assert plan.build_s(bare[:1], on_gpu, 1) > plan.build_s(bare[:1], made.settings, 1)  # machine code, and a wheel
 
 
 def test_the_note_below_the_emulators_table_does_not_read_as_an_error(tmp_path: Path) -> None:
     made = plan.make(emulated_grid(tmp_path), "cpu", digests)
     document = emulated_document(made.cells[0], made.grid.name, made.grid.sha256)
     assert emulated_table(document).splitlines()[-1].startswith("column error: ")
-    assert [to_build(number) for number in range(3)] == ["nothing to build", "1 kernel to build", "2 kernels to build"]
 
 
 def test_a_dry_run_on_the_emulator_knows_what_is_compiled_and_compiles_nothing(

@@ -62,7 +62,7 @@ def options(out: Path, **changed: object) -> argparse.Namespace:
 def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which `measure` works; the GPU is simulated from here on."""
 
-    def planned(of: Grid, place: Place, *, build: bool) -> plan.Plan:
+    def planned(of: Grid, place: Place, *, build: bool, **_: object) -> plan.Plan:
         assert not build
         return plan.make(of, place.machine, digests)
 

@@ -22,8 +22,12 @@ from flashladder.view.deltas import Delta
 
 
 def found(before: str, after: str) -> dict[str, list[Delta]]:
-    steps = load_description(before), load_description(after)
-    return deltas.deltas(*steps, equal_configs(*steps))
+    both = load_description(before), load_description(after)
+    return deltas.deltas(*both, equal_configs(*both))
+
+
+def steps(before: str, after: str) -> deltas.Steps:
+    return load_description(before), load_description(after)
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -82,13 +86,26 @@ def test_a_machines_own_configurations_are_told_where_they_are_others() -> None:
 
 def test_steps_that_an_a100_cannot_run_have_no_configurations_of_its() -> None:
     assert {row.name for row in found("23", "24")["speed"]} == {"own configurations"}
-    assert {row.name for row in found("19", "20")["speed"]} == {"own configurations", "A100's configurations"}
+    assert {row.name for row in found("19", "20")["speed"]} == {"own configurations", "A100's configuration of 19"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "whose"),
+    [
+        ("8", "9", "A100's configurations"),
+        ("19", "20", "A100's configuration of 19"),
+        ("25", "26", "own configurations"),
+    ],
+)
+def test_the_counters_heading_says_whose_configurations_they_are(before: str, after: str, whose: str) -> None:
+    text = deltas.text_of({"counters": [Delta("emulator", "ldsm", 1, 2)]}, steps(before, after))
+    assert text.startswith(f"counters of a launch, {whose};")
 
 
 def test_nothing_is_known_of_an_ablation_and_nothing_differs_from_itself() -> None:
     assert found("16 - swizzle", "16") == {"registers": [], "counters": [], "speed": []}
     assert found("9", "9") == {}
-    assert deltas.text_of(found("9", "9")) == ""
+    assert deltas.text_of(found("9", "9"), steps("9", "9")) == ""
 
 
 def test_the_sections_name_sources_and_signs() -> None:
@@ -97,7 +114,8 @@ def test_the_sections_name_sources_and_signs() -> None:
             "registers": [Delta("sm_80", "registers", 200, 200), Delta("sm_80", "spilled", 0, 8)],
             "counters": [],
             "speed": [Delta("H200", "own configurations", 90.04, 95, alone=False)],
-        }
+        },
+        steps("8", "9"),
     )
     assert [" ".join(line.split()) for line in text.splitlines()] == [
         deltas.HEADINGS["registers"], "sm_80 registers 200 200", "sm_80 spilled 0 8 new", "",

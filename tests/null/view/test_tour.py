@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import textwrap
 
 import pytest
 
 from flashladder.commands import COMMANDS
 from flashladder.errors import CheckFailed
+from flashladder.ladder.iteration import load_iteration
 from flashladder.view import tour
 from flashladder.view.tour import STATIONS, main
 
@@ -51,7 +54,29 @@ def test_without_a_terminal_it_runs_through_within_80_columns(
         assert f"\n$ {station.typed}\n" in out
     assert max(map(len, out.splitlines())) <= 80
     assert f"({120 - STATIONS[-1].shown} more lines)" in out
-    assert tour.GOODBYE in out
+    assert textwrap.fill(tour.GOODBYE, 80) in out
+
+
+@pytest.mark.parametrize("width", [60, 80, 130])
+def test_prose_is_wrapped_once_for_the_terminal_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    """The command wraps for the width that the walk prints at: no line of prose is broken a second time."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    number = next(n for n, station in enumerate(STATIONS, 1) if station.typed == "invoke show 8")
+    monkeypatch.setattr(tour, "STATIONS", STATIONS[:number])
+    assert main(["--start", str(number)]) == 0
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= width
+    assert textwrap.fill(load_iteration(8).why, width) in told
+
+
+def test_texts_neither_count_the_steps_nor_name_an_architecture_that_the_command_may_change() -> None:
+    counts = r"\b(twenty|\w+teen|thirty|forty)\b|\b\d+ (iterations|steps)\b"
+    for station in STATIONS:
+        assert re.search(counts, station.text, re.IGNORECASE) is None, station.title
+    (code,) = (station for station in STATIONS if station.typed.startswith("invoke sass"))
+    assert "sm_" not in code.text  # the table says it
 
 
 def test_on_a_terminal_it_waits_and_q_leaves_with_the_way_back(

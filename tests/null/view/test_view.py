@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 import json
 from pathlib import Path
+import re
+import textwrap
 
 import pytest
 
@@ -13,6 +15,7 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS, Claim
 from flashladder.ladder.compose import flattened
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.lock import command as lock
 from flashladder.paths import ITERATIONS
@@ -41,7 +44,8 @@ def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str], monkeypatc
             assert row[start - 2 : start] == "  "
             assert row[start] != " "
         assert row[starts[0] :].startswith(step.title)
-        assert row[starts[3] :].startswith(step.configs["rtx3090"].brief())
+        on_gpu = view.on_gpus(step)["rtx3090"]
+        assert row[starts[3] :].startswith(on_gpu.brief() if on_gpu else "- ")
     assert "layout: xor_static" in rows[7]
     assert "configurations only" in rows[6]
     assert not any(line.endswith(" ") for line in lines)
@@ -66,11 +70,14 @@ def test_list_as_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> N
     assert data[7]["file"] == f"iterations/{load_iteration(8).path.name}"
     assert "LOP3 falls by at least 50 %" in data[7]["expect"]["sass"]
     for item in data:
-        for config in item["configs"].values():
+        for config in filter(None, item["configs"].values()):
             assert KernelConfig.parse(config).short_form() == config
 
 
-def test_show_tells_why_then_what_then_the_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_tells_why_then_what_then_the_kernel(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     view.main(["show", "8"])
     page = capsys.readouterr().out
     order = [
@@ -103,15 +110,39 @@ def test_show_as_json_has_the_kernel(capsys: pytest.CaptureFixture[str]) -> None
 def test_show_an_ablation(capsys: pytest.CaptureFixture[str]) -> None:
     view.main(["show", "16 - store_policy"])
     page = capsys.readouterr().out
-    assert page.startswith("Iteration 16 - store_policy: Static GMEM stride, without store policy (from iteration 16)")
+    title = "Iteration 16 - store_policy: Static GMEM stride, without store policy (from iteration 16)"
+    assert " ".join(page.split()).startswith(title)
     assert "expected:" not in page
 
 
-def test_lines_of_prose_are_short() -> None:
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_head_of_the_page_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     for step in load_all():
-        prose = view.header(step).split("\n\n")[1]
-        assert " ".join(prose.split()) == step.why
-        assert max(map(len, prose.splitlines())) <= view.WIDTH
+        head = view.header(step)
+        assert textwrap.fill(step.why, width) in head
+        for line in head.splitlines():
+            assert len(line) <= width or " " not in line.strip()  # a word alone, such as a counter's name
+        for config in filter(None, view.on_gpus(step).values()):
+            assert config.short_form() in " ".join(head.split())
+    page = view.show_iteration(step, step.configs["h200"])
+    note = page[page.index("// For reading") :].partition("\n")[0]
+    assert len(note) <= width
+
+
+def test_a_gpu_on_which_the_family_does_not_run_has_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    gpus = load_gpus()
+    for step in load_all():
+        for gpu, config in view.on_gpus(step).items():
+            assert (config is None) == bool(step.not_run_on(gpus[gpu].arch))
+    assert "a100     -\n" in view.header(load_iteration(26))
+    assert "a100     (FP16" in view.header(load_iteration(19))
+    row = next(line for line in view.list_iterations(limit=300).splitlines() if line.startswith("26 "))
+    assert re.search(r" {2,}- +- +128,128,2 ", row)
+    view.main(["show", "26", "--json"])
+    configs = json.loads(capsys.readouterr().out)["configs"]
+    assert configs["a100"] is None
+    assert configs["h200"] == load_iteration(26).configs["h200"].short_form()
 
 
 def test_show_refuses_a_configuration_that_the_iteration_lacks() -> None:
