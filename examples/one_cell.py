@@ -1,6 +1,7 @@
-"""Repeats one cell: an iteration, cuDNN and, where it is installed, FA4, in turn on the same inputs."""
+"""Repeats one cell: an iteration, cuDNN and, where they are installed, FA3 and FA4, in turn on the same inputs."""
 
 import argparse
+from functools import partial
 import importlib
 from importlib import metadata
 import os
@@ -11,8 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention
 
 needs = "an H100 or H200, torch, and the wheel alone: pip install flashladder_27-*.whl && python one_cell.py"
-parser = argparse.ArgumentParser(description="Times an iteration beside cuDNN and FA4.", epilog=f"Needs {needs}")
+parser = argparse.ArgumentParser(description="Times an iteration beside cuDNN, FA3 and FA4.", epilog=f"Needs {needs}")
 parser.add_argument("--iteration", type=int, default=27)
+parser.add_argument("--references", nargs="*", choices=("fa3", "fa4"), default=["fa3", "fa4"], help="beside cuDNN")
 parser.add_argument("--seq-len", type=lambda text: max(1, int(text)), default=4096)
 parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="float16")
 given, heads, d_head, rounds, warm_up = parser.parse_args(), 16, 128, 40, 10
@@ -28,11 +30,22 @@ q, k, v = torch.randn(3, batch, length, heads, d_head, dtype=getattr(torch, give
 turned = [tensor.transpose(1, 2) for tensor in (q, k, v)]  # torch's own order of axes; nothing is copied
 calls = {ours: lambda: getattr(torch.ops, ours).forward(q, k, v), "cudnn": lambda: attention(*turned)}
 versions = {ours: version, "cudnn": torch.backends.cudnn.version()}
-try:
-    fa4, versions["fa4"] = importlib.import_module("flash_attn.cute"), metadata.version("flash-attn-4")
-    calls["fa4"] = lambda: fa4.flash_attn_func(q, k, v)
-except ImportError as error:
-    print(f"without FA4 ({error}): pip install 'flash-attn-4[cu13]' brings it")
+packages = {  # module, distribution, where it comes from
+    "fa3": (
+        "flash_attn_interface",
+        "flash-attn-3",
+        "git+https://github.com/Dao-AILab/flash-attention#subdirectory=hopper",
+    ),
+    "fa4": ("flash_attn.cute", "flash-attn-4", "flash-attn-4[cu13]"),
+}
+for name in given.references:
+    module, distribution, source = packages[name]
+    try:
+        calls[name] = partial(importlib.import_module(module).flash_attn_func, q, k, v)
+        versions[name] = metadata.version(distribution)
+    except ImportError as error:
+        calls.pop(name, None)
+        print(f"without {name.upper()} ({error}): pip install '{source}' brings it")
 flush = torch.empty(2**30, dtype=torch.uint8, device="cuda")  # far more than the L2; meanwhile the host gets ahead
 marks = {name: [] for name in calls}
 with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):  # cuDNN or an error, no other backend

@@ -165,8 +165,8 @@ def _words(parser: argparse.ArgumentParser) -> list[str]:
     for action in parser._actions:  # noqa: SLF001 - argparse lists them nowhere else
         known = action.known if isinstance(action, _Several) else action.choices or ()
         words += [*action.option_strings, *map(str, known)]
-        below = action.choices.values() if isinstance(action.choices, dict) else ()
-        words += [word for verb in below for word in _words(verb)]
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
+            words += [word for below in action.choices.values() for word in _words(below)]
     return words
 
 

@@ -88,6 +88,11 @@ def _lines(row: Row, widths: Sequence[int], gap: int, right: Collection[int]) ->
     return lines
 
 
+def listed(names: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
 def csv_records(lines: Iterable[str]) -> list[dict[str, str]]:
     """The rows of a CSV under its header line, by name of their column.
 

@@ -135,12 +135,20 @@ def panel(book: Book, name: str, title: str, first: int) -> Drawn:
         plot.axes.set_xticks([one.number for one in book.ladder.iterations if one.number >= first])
         plot.legend()
 
-    best = [
-        max((one.pct for one in machine.summaries.values() if is_headline(one, machine)), default=0.0)
-        for machine in book.machines
-    ]
-    told = "; ".join(f"{one.title} reaches {pct:.1f} %" for one, pct in zip(book.machines, best, strict=True))
+    told = "; ".join(highest(machine) for machine in book.machines)
     return draw(name, title, f"Filled: measured, with 95 % intervals; hollow: published. {told}.", fill)
+
+
+def highest(machine: Timed) -> str:
+    """``H100, iterations 1 to 16: at most 109.3 %``: what a line shows, and from which step to which."""
+    pcts: dict[int, float] = {}
+    for one in machine.summaries.values():
+        if is_headline(one, machine):
+            step = machine.holding(one.kernel).result.kernels[one.kernel].iteration
+            pcts[step] = max(one.pct, pcts.get(step, 0.0))
+    if not pcts:
+        return f"{machine.title}: not measured"
+    return f"{machine.title}, iterations {min(pcts)} to {max(pcts)}: at most {max(pcts.values()):.1f} %"
 
 
 def is_headline(one: Summary, machine: Timed) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
+from flashladder.columns import listed
 from flashladder.emulate.reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
@@ -254,11 +255,6 @@ def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
         for dtype, floor in result.floors_pct.items():
             floors[dtype] = (*floors.get(dtype, ()), floor)
     return floors
-
-
-def listed(names: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _reference(results: Sequence[BenchResult]) -> str:

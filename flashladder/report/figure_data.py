@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 import statistics
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
+from flashladder.columns import listed
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.claim import LOCK_ARCHES
@@ -22,11 +24,12 @@ from flashladder.located import first_problem
 from flashladder.lock.schema import read_lock
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import CONFIGS, RESULTS
+from flashladder.report.anchors import TITLES
 from flashladder.report.data import Ladder, Machine, second_files
 from flashladder.report.tables import headline, headline_machine
 from flashladder.results.files import load_as, read_json
 from flashladder.results.published import number, read_csv
-from flashladder.results.schema import BenchResult, CheckResult
+from flashladder.results.schema import BenchResult, CheckResult, Summary
 from flashladder.yaml_text import read_yaml
 
 DURATIONS = "durations.json"  # under a results folder
@@ -106,14 +109,37 @@ class Data:
 
     def over_libraries(self, machine: str) -> tuple[float, float]:
         """How many times as fast as the fastest library the ladder's best is: the least and most of a sweep's cells."""
-        result = load_as(self.results / machine / "persistent.json.gz", BenchResult)
-        ours: dict[tuple[str, int], float] = {}
-        theirs: dict[tuple[str, int], float] = {}
-        for one in result.summaries:
-            kept, cell = theirs if one.kernel in result.references else ours, (one.dtype, one.shape.seq_len)
-            kept[cell] = max(one.pct, kept.get(cell, 0.0))
-        times = [ours[cell] / theirs[cell] for cell in ours]
+        ours, theirs = self._fastest(machine, ours=True), self._fastest(machine, ours=False)
+        times = [ours[cell].pct / theirs[cell].pct for cell in ours]
         return min(times), max(times)
+
+    def libraries(self, machine: str) -> str:
+        """``cuDNN, FA3 and FA4``: the libraries of that sweep."""
+        return listed([TITLES[name] for name in sorted(self._sweep(machine).references)])
+
+    def best_libraries(self, machine: str) -> str:
+        """``cuDNN at 512, FA3 from 1024 on``: the fastest library of that sweep by length, or those of its dtypes."""
+        names: dict[int, set[str]] = {}
+        for (_, length), one in self._fastest(machine, ours=False).items():
+            names.setdefault(length, set()).add(TITLES[one.kernel])
+        who_at = {length: " or ".join(sorted(names[length])) for length in sorted(names)}
+        groups = [(who, list(lengths)) for who, lengths in groupby(who_at, who_at.__getitem__)]
+        told = [f"{who} at {listed([str(n) for n in lengths])}" for who, lengths in groups]
+        last, lengths = groups[-1]
+        return ", ".join([*told[:-1], f"{last} from {lengths[0]} on"])
+
+    def _sweep(self, machine: str) -> BenchResult:
+        return load_as(self.results / machine / "persistent.json.gz", BenchResult)
+
+    def _fastest(self, machine: str, *, ours: bool) -> dict[tuple[str, int], Summary]:
+        """The fastest kernel, or library, of that sweep by dtype and length."""
+        result = self._sweep(machine)
+        found: dict[tuple[str, int], Summary] = {}
+        for one in result.summaries:
+            cell = (one.dtype, one.shape.seq_len)
+            if (one.kernel in result.kernels) == ours and (cell not in found or one.pct > found[cell].pct):
+                found[cell] = one
+        return found
 
     def replayed(self, name: str, kind: str) -> int:
         """How many records of one kind a file of the H200's holds."""

@@ -17,11 +17,12 @@ from pathlib import Path
 import re
 import statistics
 
+from flashladder.columns import listed
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import read_text
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.paths import ROOT
-from flashladder.report.data import Ladder, collect, listed
+from flashladder.report.data import Ladder, collect
 from flashladder.report.figure_data import Data
 from flashladder.results.differences import Found
 
@@ -97,6 +98,10 @@ def _over(machine: str, place: int) -> Callable[[Data], str]:
     return lambda data: f"{data.over_libraries(machine)[place]:.2f}"
 
 
+def _libraries(machine: str) -> Callable[[Data], str]:
+    return lambda data: data.libraries(machine)
+
+
 def _disk(data: Data) -> str:
     return f"{data.durations['reproduce'].disk_gb or 0:.0f}"
 
@@ -115,10 +120,13 @@ FIGURES = (
     Figure(README, r"first command takes about ([a-z0-9]+ minutes?)", _duration("reproduce")),
     Figure(README, r"the second about ([a-z0-9]+ minutes?)", _duration("tests")),
     Figure(README, r"they need ([\d.]+) GB of disk", _disk),
-    Figure(README, r"best is ([\d.]+) to [\d.]+ times as fast as the better", _over("h200", 0)),
-    Figure(README, r"best is [\d.]+ to ([\d.]+) times as fast as the better", _over("h200", 1)),
-    Figure(README, r"H100 it is ([\d.]+) to [\d.]+ times as fast", _over("h100", 0)),
-    Figure(README, r"H100 it is [\d.]+ to ([\d.]+) times as fast", _over("h100", 1)),
+    Figure(README, r"is ([\d.]+) to [\d.]+ times as fast as the best of", _over("h100", 0)),
+    Figure(README, r"is [\d.]+ to ([\d.]+) times as fast as the best of", _over("h100", 1)),
+    Figure(README, r"times as fast as the best of ([\w, ]+) at every", _libraries("h100")),
+    Figure(README, r"fp16 and bf16; the best is ([\w, ]+) \(", lambda data: data.best_libraries("h100")),
+    Figure(README, r"is ([\d.]+) to [\d.]+ times as fast as the better", _over("h200", 0)),
+    Figure(README, r"is [\d.]+ to ([\d.]+) times as fast as the better", _over("h200", 1)),
+    Figure(README, r"the better of ([\w ]+) \(", _libraries("h200")),
     Figure(MEASURED, r"FA4 are about ([\d.]+) times", lambda data: f"{data.beyond_ampere():.1f}"),
     Figure(MEASURED, r"within ([\d.]+) points \(harmonic", _points("default")),
     Figure(MEASURED, r"points \(harmonic mean ([\d.]+)\)", _points("hmean")),

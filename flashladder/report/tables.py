@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from flashladder.columns import markdown
+from flashladder.columns import listed, markdown
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.report.anchors import Anchor
 from flashladder.report.claims import section
-from flashladder.report.data import MODE, Ladder, Machine, Row, listed
+from flashladder.report.data import MODE, Ladder, Machine, Row
 from flashladder.results.published import Statistic
 from flashladder.results.schema import Summary
 

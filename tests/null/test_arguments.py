@@ -117,7 +117,7 @@ def test_of_several_values_the_wrong_one_is_named(capsys: pytest.CaptureFixture[
         bench.main(["7", "--references", "fa4,cudn"])
     assert left.value.code == 2
     assert capsys.readouterr().err == (
-        "error: argument --references: invalid choice: 'cudn' (choose from all, cudnn, fa4, flash-attn); "
+        "error: argument --references: invalid choice: 'cudn' (choose from all, cudnn, fa3, fa4, flash-attn); "
         "did you mean 'cudnn'?\n"
     )
 

@@ -1,1 +1,1 @@
-"""Timings by other means than the paired timer's, and kernels beside the better of several libraries."""
+"""Timings by other means than the paired timer's, and kernels beside the best of several libraries."""

@@ -1,6 +1,6 @@
-"""Kernels beside the better of several libraries, cell by cell and timer by timer, from raw samples.
+"""Kernels beside the best of several libraries, cell by cell and timer by timer, from raw samples.
 
-Why: everything is paired with FA2, which is not the fastest that one can install. Who is the better one is decided in
+Why: everything is paired with FA2, which is not the fastest that one can install. Which one is the best is decided in
 each cell and by each timer anew. Of the paired timer a ratio is that of two pairs of one block, FA2's time in both
 taken out; their median, and a 95 % bootstrap interval over blocks; where a sweep timed kernel and library in blocks of
 their own, that of both medians. So it is not the ratio of the microseconds beside it, which were taken beside other
@@ -21,7 +21,7 @@ import sys
 import numpy as np
 
 from flashladder.bench.doubt.timers import held_up
-from flashladder.columns import table
+from flashladder.columns import listed, table
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.results.derive import by_cell, waited_for_host
 from flashladder.results.files import load_result
@@ -169,8 +169,8 @@ def render(found: Sequence[Advantage]) -> list[str]:
             )
             for one in sorted(own, key=lambda one: one.kernel)
         ]  # fmt: skip
-        among = " and ".join(dict.fromkeys(name for one in own for name in one.among))
-        title = f"{dtype}, S={shape.seq_len}, B={shape.batch}, H={shape.n_heads}: speed over the better of {among}"
+        among = listed(list(dict.fromkeys(name for one in own for name in one.among)))
+        title = f"{dtype}, S={shape.seq_len}, B={shape.batch}, H={shape.n_heads}: speed over the best of {among}"
         lines += ["", title, *table(rows, None, right={3, 4, 5, 7})]
     return [line.rstrip() for line in lines]
 

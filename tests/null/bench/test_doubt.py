@@ -1,4 +1,4 @@
-"""Torch's timer and events without a flush on a made-up GPU; kernels beside the better of two libraries."""
+"""Torch's timer and events without a flush on a made-up GPU; kernels beside the best of several libraries."""
 
 from __future__ import annotations
 
@@ -312,9 +312,9 @@ def test_other_timers_have_their_own_row_and_their_own_better_one() -> None:
     slower = {one.kernel: one for one in advantages(both) if one.timer == "torch"}[KERNELS[1]]
     assert (slower.over, slower.host) == ("fa4", ("cudnn",))
     lines = render(advantages(made))
-    assert "fp16, S=4096, B=16, H=16: speed over the better of cudnn" in lines
+    assert "fp16, S=4096, B=16, H=16: speed over the best of cudnn" in lines
     assert [line for line in lines if line.endswith("cudnn: the host's time")]
-    assert "speed over the better of cudnn" in table(made)
+    assert "speed over the best of cudnn" in table(made)
     assert render(advantages(judged(opinion("torch")))) == []
 
 
@@ -336,9 +336,9 @@ def test_opinions_of_these_timers_are_judged_like_others(method: str) -> None:
 
 def test_a_file_prints_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert better.main([str(write_result(tmp_path / "bench.json.gz", beside({"fa4": 1.0})))]) == 0
-    assert capsys.readouterr().out.startswith("fp16, S=4096, B=16, H=16: speed over the better of fa4\n")
+    assert capsys.readouterr().out.startswith("fp16, S=4096, B=16, H=16: speed over the best of fa4\n")
     alone = write_result(tmp_path / "alone.json.gz", derive(result()))
-    with pytest.raises(FlashladderError, match="no kernel beside a library: expected cudnn or fa4"):
+    with pytest.raises(FlashladderError, match="no kernel beside a library: expected cudnn or fa3 or fa4"):
         better.main([str(alone)])
     assert better.main([]) == 2
 

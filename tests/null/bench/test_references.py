@@ -48,6 +48,11 @@ TORCH_FA2 = (
     "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, "
     "cutlass::half_t, pytorch_flash::Flash_kernel_traits<128, 128, 64, 4, cutlass::half_t> >, false, false, false>"
 )
+FA3 = (
+    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
+    "cute::tuple<cute::C<2>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<128>, cute::C<176>, cute::C<128> >, 128, "
+    "cutlass::half_t, float, cutlass::arch::Sm90, false>"
+)
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"
 
 
@@ -74,7 +79,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three references on this CPU: one that works, one that is not installed, one that refuses this GPU."""
     small = torch.randn(1, 64, 1, 128)
     monkeypatch.setattr(references, "probe", lambda dtype: small.to(torch_dtype(dtype)))
-    for name, forward in (("cudnn", lambda: attention), ("fa4", missing), ("flash-attn", refused)):
+    for name, forward in (("cudnn", lambda: attention), ("fa3", missing), ("fa4", missing), ("flash-attn", refused)):
         monkeypatch.setitem(references.BACKENDS, name, fake(forward))
 
 
@@ -84,6 +89,7 @@ def test_a_missing_reference_is_one_line() -> None:
     assert [(one.key, one.dtype) for one in found.subjects] == [("cudnn", "fp16"), ("cudnn", "bf16")]
     assert list(found.identities) == ["cudnn"]
     assert found.left_out == (
+        f"fa3: not installed (No module named 'flash_attn'): {references.INSTALL['fa3']}",
         "fa4: not installed (No module named 'flash_attn'): pip install 'flash-attn-4[cu13]'",
         "flash-attn: does not run on this GPU in fp16: No available kernel. Aborting execution.",
         "flash-attn: does not run on this GPU in bf16: No available kernel. Aborting execution.",
@@ -113,6 +119,9 @@ def test_an_unknown_reference_is_refused() -> None:
         ("cudnn", CUDNN, "64x128x128"),
         ("cudnn", "cudnn_sdpa", None),
         ("fa4", "kernel_sm80", None),
+        ("fa3", FA3, "128x176"),
+        ("fa3", FA3.replace("cute::C<", "cute::C<(int)"), "128x176"),
+        ("fa3", "kernel", None),
     ],
 )
 def test_the_tile_is_read_from_the_kernels_name(name: str, kernel: str, tile: str | None) -> None:
@@ -226,14 +235,17 @@ def test_cudnn_is_asked_for_through_transposed_views(monkeypatch: pytest.MonkeyP
     assert out.shape == q.shape
 
 
-@pytest.mark.parametrize(("name", "module"), [("fa4", "flash_attn.cute"), ("flash-attn", "flash_attn")])
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("fa3", "flash_attn_interface"), ("fa4", "flash_attn.cute"), ("flash-attn", "flash_attn")],
+)
 def test_a_wheels_arm_is_its_own_function_without_options(
     monkeypatch: pytest.MonkeyPatch, name: str, module: str
 ) -> None:
-    """Two wheels have a function of one name; either returns O, or O and the log sums."""
+    """Three packages have a function of one name; each returns O, or O and the log sums."""
     asked: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
     out, sums = torch.zeros(1), torch.ones(1)
-    for each in ("flash_attn", "flash_attn.cute"):
+    for each in ("flash_attn", "flash_attn.cute", "flash_attn_interface"):
         made: Any = ModuleType(each)
 
         def answer(*given: Any, of: str = each, **options: Any) -> Any:
@@ -367,7 +379,7 @@ def test_the_command_times_references_and_keeps_them(
     assert bench.main([*argv, "--references", "all"]) == 0
     made = load_as(out, BenchResult)
     told = capsys.readouterr().out
-    assert told.count("left out: ") == 2
+    assert told.count("left out: ") == 3
     assert "  cudnn (9.19.0)" in told
     assert {key: one.kernels for key, one in made.references.items()} == {"cudnn": {"fp16": "flash_fwd_fp16_of_cudnn"}}
     assert {round(one.pct): one.kernel[:5] for one in made.summaries} == {125: "16 (F", 200: "cudnn"}

@@ -14,6 +14,11 @@ from tests.null.bench_fixture import FAST, GPU, SLOW, group, kernel, pairs, resu
 
 FIRST, SECOND = kernel(16, FAST).key, kernel(1, SLOW).key
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"
+FA3 = (
+    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
+    "cute::tuple<cute::C<2>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<128>, cute::C<176>, cute::C<128> >, 128, "
+    "cutlass::half_t, float, cutlass::arch::Sm90, false>"
+)
 FA4 = "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm90FlashAttentionForwardSm90_object_at__tensor0000o1110"
 TORCH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::half_t"
 WHEEL = "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::half_t"
@@ -94,6 +99,7 @@ def test_a_folders_own_copies_are_named_with_its_other_contradictions(tmp_path: 
 def arm(name: str, kernels: dict[str, str], op: str | None = None) -> list[str]:
     """What is said of a result in which this reference launched these kernels."""
     ops = {"fa2": "torch.ops.aten._flash_attention_forward", "fa4": "flash_attn.cute.flash_attn_func",
+           "fa3": "flash_attn_interface.flash_attn_func",
            "cudnn": "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION",
            "flash-attn": "flash_attn.flash_attn_func"}  # fmt: skip
     one = Reference(op=op or ops.get(name, "op"), torch="2.11", cuda="13.0", kernels=kernels)
@@ -102,10 +108,10 @@ def arm(name: str, kernels: dict[str, str], op: str | None = None) -> list[str]:
     return [line for line in inside(Path("results/x/bench.json.gz"), made) if line.startswith("reference ")]
 
 
-@pytest.mark.parametrize("own", ["fa2", "cudnn", "fa4", "flash-attn"])
-@pytest.mark.parametrize("name", ["fa2", "cudnn", "fa4", "flash-attn"])
+@pytest.mark.parametrize("own", ["fa2", "cudnn", "fa3", "fa4", "flash-attn"])
+@pytest.mark.parametrize("name", ["fa2", "cudnn", "fa3", "fa4", "flash-attn"])
 def test_an_arm_that_launches_anothers_kernel_is_named(name: str, own: str) -> None:
-    kernels = {"fa2": TORCH, "cudnn": CUDNN, "fa4": FA4, "flash-attn": WHEEL}
+    kernels = {"fa2": TORCH, "cudnn": CUDNN, "fa3": FA3, "fa4": FA4, "flash-attn": WHEEL}
     found = arm(name, {"fp16": kernels[name], "bf16": kernels[own]})
     assert found == ([] if own == name else [f"reference {name}: its kernel in bf16 is another's: {kernels[own][:80]}"])
 
@@ -113,4 +119,4 @@ def test_an_arm_that_launches_anothers_kernel_is_named(name: str, own: str) -> N
 def test_an_arm_that_was_called_otherwise_or_that_nobody_knows_is_named() -> None:
     told_ = "reference fa4: op: expected flash_attn.cute.flash_attn_func, found flash_attn.flash_attn_func"
     assert arm("fa4", {}, "flash_attn.flash_attn_func") == [told_]
-    assert arm("fa5", {}) == ["reference fa5: expected one of fa2, cudnn, fa4, flash-attn"]
+    assert arm("fa5", {}) == ["reference fa5: expected one of fa2, cudnn, fa3, fa4, flash-attn"]
