@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -113,3 +114,23 @@ def test_each_step_of_the_changelog_has_its_figure() -> None:
     patterns = [one.pattern for one in FIGURES if one.page == "CHANGELOG.md"]
     for step in load_all():
         assert sum(one.startswith(f"^- Iteration {step.number}, ") for one in patterns) == 1, step.number
+
+
+@pytest.mark.parametrize(
+    ("best", "text"),
+    [
+        ({512: ("cudnn", "cudnn"), 1024: ("fa3", "fa3"), 2048: ("fa3", "fa3")}, "cuDNN at 512, FA3 from 1024 on"),
+        ({512: ("cudnn", "fa3"), 1024: ("cudnn", "fa3"), 2048: ("fa4",) * 2}, "FA3 or cuDNN at 512 and 1024, FA4 from 2048 on"),
+        ({512: ("fa3", "fa3"), 1024: ("fa3", "fa3")}, "FA3 from 512 on"),
+    ],
+)  # fmt: skip
+def test_the_best_library_is_named_by_length(
+    ladder: report_data.Ladder, monkeypatch: pytest.MonkeyPatch, best: dict[int, tuple[str, str]], text: str
+) -> None:
+    cells = {
+        (dtype, n): SimpleNamespace(kernel=name)
+        for n, names in best.items()
+        for dtype, name in zip(("fp16", "bf16"), names, strict=True)
+    }
+    monkeypatch.setattr(Data, "_fastest", lambda *_, ours: {} if ours else cells)
+    assert Data(ladder).best_libraries("h100") == text

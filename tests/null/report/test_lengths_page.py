@@ -44,7 +44,11 @@ def test_a_machine_whose_timings_lie_in_several_files_is_told_of_as_a_whole() ->
     best = max(one.pct for own in every for one in own.values() if (one.dtype, one.shape.seq_len) == ("fp16", 4096))
     assert best > max(one.pct for one in h200.result.summaries)
     drawn = progression.panel(book, "all", "All steps", 1)
-    assert f"H200 reaches {best:.1f} %" in html.unescape(drawn.description)
+    told = html.unescape(drawn.description)
+    assert f"H200, iterations 1 to 28: at most {best:.1f} %" in told
+    h100 = next(one for one in book.machines if one.key == "h100")
+    steps = {one.iteration for part in (h100, *h100.further) for one in part.result.kernels.values()}
+    assert f"H100, iterations {min(steps)} to {max(steps)}: at most" in told, "its line ends before the ladder does"
     table = lengths.table(book, h200, "fp16")
     assert {row[0].text for row in table.rows} == {str(step.number) for step in load_all() if not step.unmeasured}
     assert "bench_hopper.json.gz" in table.caption
