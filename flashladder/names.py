@@ -5,6 +5,7 @@ from __future__ import annotations
 GPUS = ("a100", "rtx3090", "h200")  # for which every iteration has a configuration
 PUBLISHED_GPU = "a100"  # of the published ladder, whose configurations are meant where no other GPU is named
 REFERENCES = ("cudnn", "fa3", "fa4", "flash-attn")  # that can be timed beside the kernels and FA2
+LIBRARIES = ("cudnn", "fa3", "fa4")  # whose best, in each cell, a claim to be fastest is over
 HEADLINE_LENGTH = 4096  # seq_len of the first table, and of every figure without one
 DEFAULT_ARCH = "sm_80"  # of commands, where neither a person nor a GPU names one
 INTERMEDIATES = ("S", "S_scaled", "m", "P", "P16", "l", "O_rescaled", "O", "out")  # of a trace, as they are computed

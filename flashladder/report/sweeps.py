@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flashladder.bench.table import MARKS
-from flashladder.columns import csv_text, markdown
+from flashladder.columns import csv_text, listed, markdown
 from flashladder.files import files_in
 from flashladder.ladder.config import KernelConfig
-from flashladder.names import HEADLINE_LENGTH
+from flashladder.names import HEADLINE_LENGTH, LIBRARIES
 from flashladder.paths import RESULTS
 from flashladder.report.data import other_runs
 from flashladder.report.tables import DASH, plain
@@ -151,8 +151,12 @@ def _over_libraries(own: list[Summary], result: BenchResult, late: list[Summary]
         for n in lengths
     )
     lines.append(("fastest", DASH, *among))
-    told = "Times as fast as the fastest library, each beside FA2 in turn, whose time differs from cell to cell:\n\n"
-    return told + markdown(("#", "configuration", *(f"S = {length}" for length in lengths)), lines)
+    lacking = listed([name for name in LIBRARIES if name not in result.references])
+    without = f" (not timed: {lacking})" if lacking else ""
+    told = (
+        f"Times as fast as the fastest library{without}, each beside FA2 in turn, whose time differs from cell to cell:"
+    )
+    return told + "\n\n" + markdown(("#", "configuration", *(f"S = {length}" for length in lengths)), lines)
 
 
 def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:

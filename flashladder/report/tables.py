@@ -13,8 +13,8 @@ from typing import get_args
 from flashladder.columns import listed, markdown
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
-from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
-from flashladder.report.anchors import Anchor
+from flashladder.names import HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
+from flashladder.report.anchors import TITLES, Anchor
 from flashladder.report.claims import section
 from flashladder.report.data import MODE, Ladder, Machine, Row
 from flashladder.results.published import Statistic
@@ -207,11 +207,14 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
     floor = f"; {floor_text(machine, 'fp16')}" if machine.floors("fp16") else ""
     idle = "".join(f" {reason}." for one in ladder.iterations if (reason := one.not_run_on(machine.gpu.arch)))
     one_run = len(machine.fa2("fp16")) < 2
+    timed = {one.name for one in anchors_below(machine, "fp16")}
+    lacking = [TITLES[name] for name in LIBRARIES if name not in timed] if timed else []
     return (
         f"Percent of FA2's speed at S = {HEADLINE_LENGTH} (fp16, batch {shape.batch[HEADLINE_LENGTH]}, {shape.n_heads} "
         f"heads, d_head {shape.d_head}), timed in turn with it on {cards_text(machine, 'fp16')}: "
         f"{machine.reference}{floor}. "
         f"{'' if one_run else 'TFLOP/s are that percentage of FA2 in the same run. '}"
+        f"{f'Not timed beside them: {listed(lacking)}. ' if lacking else ''}"
         f"{gpus}: published by {ladder.published.description.source.repository}, not measured by this project."
         f"{idle.replace(' iteration', ' Iteration')}"
     )

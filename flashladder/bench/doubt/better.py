@@ -23,6 +23,7 @@ import numpy as np
 from flashladder.bench.doubt.timers import held_up
 from flashladder.columns import listed, table
 from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.names import LIBRARIES
 from flashladder.results.derive import by_cell, waited_for_host
 from flashladder.results.files import load_result
 from flashladder.results.samples import Group, Opinion, Series, Shape, Timings
@@ -37,7 +38,6 @@ from flashladder.results.statistics import (
     summarize,
 )
 
-AMONG = ("cudnn", "fa3", "fa4")  # the fastest that one can install on Hopper
 PAIRED = "paired"
 Place = tuple[int, int, int]  # group, block, which of the block's pairs
 Pairs = Mapping[Place, tuple[float, float]]  # microseconds of FA2 and of a subject
@@ -71,7 +71,7 @@ class Advantage:
     host: tuple[str, ...] = ()
 
 
-def advantages(result: BenchResult | SecondOpinionResult, among: Sequence[str] = AMONG) -> tuple[Advantage, ...]:
+def advantages(result: BenchResult | SecondOpinionResult, among: Sequence[str] = LIBRARIES) -> tuple[Advantage, ...]:
     """Of every kernel in every cell with one of the libraries; by all timers of a second opinion."""
     if isinstance(result, BenchResult):
         return tuple(_paired(result, among))
@@ -186,7 +186,7 @@ def main(paths: Sequence[str]) -> int:
             raise FlashladderError("no timings", where=name, expected="bench or second-opinion", found=result.kind)
         found = advantages(result)
         if not found:
-            raise FlashladderError("no kernel beside a library", where=name, expected=" or ".join(AMONG))
+            raise FlashladderError("no kernel beside a library", where=name, expected=" or ".join(LIBRARIES))
         print("\n".join(render(found)).strip())
     return 0
 

@@ -208,3 +208,11 @@ def test_a_kernels_cell_of_host_time_is_no_times_as_fast() -> None:
     assert len(late) == 1
     assert found["24"] == [*whole["24"][:2], "–", *whole["24"][3:]]
     assert found["fastest"] == whole["fastest"]
+
+
+def test_a_library_that_was_not_timed_is_named() -> None:
+    """The H100's sweep has all three, its older one of steps 19 to 24 cuDNN alone."""
+    whole = report_sweeps.page(load_as(RESULTS / "h100" / "persistent.json.gz", BenchResult))
+    assert "fastest library, each" in whole
+    part = report_sweeps.page(load_as(RESULTS / "h100" / "hopper.json.gz", BenchResult))
+    assert "fastest library (not timed: fa3 and fa4), each" in part
