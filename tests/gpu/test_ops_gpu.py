@@ -224,10 +224,9 @@ def test_tensors_that_come_and_go_at_one_address_have_maps_of_their_own(number: 
 @pytest.mark.parametrize("shape", [(0, 512, 16, 128), (2, 0, 16, 128), (2, 512, 0, 128), (0, 0, 0, 128)])
 def test_nothing_gives_what_torch_gives(iteration: int, shape: tuple[int, int, int, int]) -> None:
     tensors = inputs(shape=shape)
-    q, k, v = (tensor.cpu().transpose(1, 2) for tensor in tensors)  # on CUDA torch 2.11 returns None for some of these
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
     out = flashladder.forward(*tensors, iteration=iteration)
-    assert (out.shape, out.dtype, out.device) == (expected.shape, expected.dtype, tensors[0].device)
+    # as torch on the CPU gives (tests/nvcc/test_binding.py); on CUDA torch 2.11 returns None or divides by zero
+    assert (out.shape, out.dtype, out.device) == (tensors[0].shape, tensors[0].dtype, tensors[0].device)
     assert flashladder.forward(*tensors, iteration=iteration, out=out) is out
     torch.cuda.synchronize()
     assert is_attention(flashladder.forward(*inputs(), iteration=iteration), inputs())
