@@ -93,9 +93,13 @@ def pip_install(session: nox.Session, *arguments: str) -> None:
     command = ("uv", "pip", "install")
     try:
         session.run(*command, *arguments, silent=not sys.stderr.isatty())
-    except CommandFailed:
+    except CommandFailed as first:
         session.log("trying again without the network, with what is in uv's cache")
-        session.run(*command, "--offline", *arguments, silent=not sys.stderr.isatty())
+        try:
+            session.run(*command, "--offline", *arguments, silent=not sys.stderr.isatty())
+        except CommandFailed:
+            session.log("uv's cache does not have all of it; why the first try failed is said above")
+            raise first from None
 
 
 def titles() -> dict[int, str]:

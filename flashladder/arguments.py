@@ -17,10 +17,10 @@ from typing import Any, Literal, NoReturn
 
 from flashladder import paths
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.files import last_iteration, relative, write_atomic
+from flashladder.files import files_in, last_iteration, relative, write_atomic
 from flashladder.names import GPUS
 
-GPU_KEYS = ", ".join(sorted(path.stem for path in (paths.CONFIGS / "gpus").glob("*.yaml")))
+GPU_KEYS = ", ".join(sorted(path.stem for path in files_in(paths.CONFIGS / "gpus", "*.yaml")))
 ONE_CONFIG = f"{GPU_KEYS}, what `invoke list` prints, or a short form"
 CONFIGS = f"{GPU_KEYS}, prog (those of {', '.join(GPUS)}), prog-all, tune, all, a tile such as 64,64, or as in --config"
 NUMBER, NUMBERS = (f"{what}, 1 to {last_iteration()}" for what in ("iteration", "iterations"))
@@ -141,10 +141,9 @@ class Parser(argparse.ArgumentParser):
         """Prints one line and leaves with 2."""
         from flashladder.located import closest
 
-        if "unrecognized" not in message and (
-            wrong := self._unknown_option()
-        ):  # it comes first: `--gird cpu` is why `--grid` lacks, and what `cpu` is
-            message = f"unrecognized arguments: {wrong}"
+        unknown = None if "unrecognized" in message else self._unknown_option()
+        if unknown:  # it comes first: `--gird cpu` is why `--grid` lacks, and what `cpu` is
+            message = f"unrecognized arguments: {unknown}"
         hint = None
         if found := _OFFENDING.search(message):
             word = found[1] or found[2]

@@ -87,10 +87,13 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO without a writer would wait for one
-        with os.fdopen(handle, "rb") as stream:
+        try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise FlashladderError("not a regular file", where=_unresolved(path), hint="put a file there")
-            data = stream.read(most + 1)
+            with os.fdopen(handle, "rb", closefd=False) as stream:
+                data = stream.read(most + 1)
+        finally:
+            os.close(handle)
     except OSError as error:
         raise unreadable(path, error) from error
     if len(data) > most:
@@ -170,7 +173,9 @@ def unescaped(path: str) -> str:
 
 def escaped(path: str) -> str:
     """A path as nvcc writes it into PTX, where ptxas takes ASCII alone."""
-    return "".join(f"\\{c:03o}" if c > 126 else f"\\{c:c}" if c in b'"\\' else chr(c) for c in os.fsencode(path))
+    return "".join(
+        f"\\{c:03o}" if not 31 < c < 127 else f"\\{c:c}" if c in b'"\\' else chr(c) for c in os.fsencode(path)
+    )
 
 
 def sha256(data: bytes | str) -> str:

@@ -137,7 +137,9 @@ class Data:
         found: dict[tuple[str, int], Summary] = {}
         for one in result.summaries:
             cell = (one.dtype, one.shape.seq_len)
-            if (one.kernel in result.kernels) == ours and (cell not in found or one.pct > found[cell].pct):
+            if one.kernel in (result.kernels if ours else result.references) and (
+                cell not in found or one.pct > found[cell].pct
+            ):
                 found[cell] = one
         return found
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
+import runpy
 import subprocess
 import sys
 
 import pytest
 
-from flashladder import arguments, usage
+from flashladder import arguments, paths, usage
 from flashladder.arguments import Command, Option, Parser, add_options, seconds, whole
 from flashladder.bench import command as bench
 from flashladder.build import command as build
@@ -143,3 +145,12 @@ def test_core_options_are_answered_too() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_help_lists_no_file_that_an_editor_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "gpus").mkdir()
+    for name in ("a100.yaml", ".#a100.yaml", ".x.yaml"):
+        (tmp_path / "gpus" / name).touch()
+    monkeypatch.setattr(paths, "CONFIGS", tmp_path)
+    reloaded = runpy.run_path(arguments.__file__)
+    assert reloaded["GPU_KEYS"] == "a100"

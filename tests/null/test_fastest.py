@@ -101,6 +101,14 @@ def test_behind_the_first_choice_come_the_others_by_rank_and_each_once(monkeypat
 
 
 @pytest.mark.usefixtures("fresh")
+def test_a_ranked_step_that_the_gpu_does_not_run_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "load_fastest", lambda: {"a100": Fastest(from_seq_len={1: 16}, ranking=(26, 16, 7))})
+    ((_, steps),) = choices("NVIDIA A100-SXM4-80GB", "sm_80")
+    assert steps[:2] == (16, 7)
+    assert 26 not in steps
+
+
+@pytest.mark.usefixtures("fresh")
 def test_a_gpu_that_no_step_runs_on_is_one_line() -> None:
     with pytest.raises(FlashladderError, match=r"^no step runs on this GPU: expected .*8\.0.*, found sm_75$"):
         choices("Tesla T4", "sm_75")

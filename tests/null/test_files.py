@@ -18,6 +18,7 @@ from flashladder.files import (
     files_in,
     make_folder,
     output_file,
+    read_bytes,
     read_text,
     relative,
     sha256,
@@ -169,3 +170,24 @@ def test_an_output_has_the_ending_of_its_kind(tmp_path: Path) -> None:
 def test_paths_of_ptx_are_ascii_and_read_back(path: str) -> None:
     assert escaped(path).isascii()
     assert unescaped(escaped(path)) == path
+
+
+def test_a_folder_that_is_read_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(FlashladderError, match="not a regular file"):
+            read_bytes(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_a_file_as_large_as_allowed_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x" * 100)
+    assert len(read_text(path, most=100)) == 100
+    with pytest.raises(FlashladderError, match="too large"):
+        read_text(path, most=99)
+
+
+def test_what_ptxas_does_not_take_in_a_path_is_escaped() -> None:
+    assert escaped('/a"\\\x7f\n') == r"/a\"\\\177\012"
+    assert unescaped(r"\30x") == r"\30x", "two digits are no byte"

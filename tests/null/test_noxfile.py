@@ -50,13 +50,14 @@ class FakeSession:
         self.posargs = list(posargs)
         self.env: dict[str, str] = {}
         self.offline = False
+        self.cached = True
         self.ran: list[tuple[str, ...]] = []
         self.notified: list[tuple[str, tuple[str, ...]]] = []
 
     def run(self, *command: str, **_: object) -> None:
         self.ran.append(command)
-        if self.offline and command[:3] == ("uv", "pip", "install") and "--offline" not in command:
-            raise CommandFailed
+        if self.offline and command[:3] == ("uv", "pip", "install") and not (self.cached and "--offline" in command):
+            raise CommandFailed(" ".join(command))
 
     def log(self, *_: object) -> None:
         """Says something on the terminal."""
@@ -196,6 +197,16 @@ def test_without_a_network_wheels_come_from_uvs_cache(noxfile: ModuleType, tmp_p
     first, second = session.ran
     assert second == (*first[:3], "--offline", *first[3:])
     assert (tmp_path / ".flashladder-stamp").is_file()
+
+
+def test_where_the_cache_does_not_help_the_first_failure_is_told(noxfile: ModuleType, tmp_path: Path) -> None:
+    session = FakeSession(tmp_path)
+    session.offline, session.cached = True, False
+    with pytest.raises(CommandFailed) as caught:
+        noxfile.install(session, "build", torch=False)
+    assert "--offline" not in str(caught.value)
+    assert len(session.ran) == 2
+    assert not (tmp_path / ".flashladder-stamp").exists()
 
 
 def test_uvs_cache_moves_only_to_another_file_system(

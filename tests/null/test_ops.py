@@ -266,7 +266,6 @@ def every_step_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("gpu", "arch", "steps"),
     [
         ("NVIDIA H200", "sm_90", {1: 26, 1024: 26, 8191: 26, 8192: 27, 262144: 27}),
-        ("NVIDIA H100 80GB HBM3", "sm_90", {512: 26, 4096: 26, 8192: 27}),
         ("NVIDIA GH200 480GB", "sm_90", {512: 26, 8192: 27}),  # as the H200, whose configurations it runs
         ("NVIDIA A100-SXM4-80GB", "sm_80", {512: 19, 16384: 19}),
         ("NVIDIA Tomorrow", "sm_89", {512: 19}),
@@ -300,6 +299,16 @@ def test_the_fastest_of_the_installed_steps_is_taken(
 
     installs(installed)
     assert ops._installed_choices("NVIDIA H200", "sm_90") == choices
+
+
+def test_the_ladders_last_step_counts_when_it_is_installed(
+    installs: Callable[[list[int]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flashladder import fastest, ops
+
+    installs([16, ops.LAST_ITERATION])
+    monkeypatch.setattr(fastest, "choices", lambda *_: ((1, (ops.LAST_ITERATION, 16)),))
+    assert ops._installed_choices("a GPU", "sm_90") == ((1, ops.LAST_ITERATION),)
 
 
 def test_of_the_installed_steps_those_that_the_gpu_does_not_run_are_not_taken(

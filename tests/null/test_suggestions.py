@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder.located import closest
+from flashladder.errors import FlashladderError
+from flashladder.located import closest, is_of_a_file
 from flashladder.machine_code.opcodes import unknown
 
 FLAGS = ("--grid", "--dry-run", "--gpus", "--retry", "--config", "--counters")
@@ -60,3 +61,17 @@ def test_several_that_are_equally_close_are_none() -> None:
     assert closest("xMNMX", ("FMNMX", "IMNMX")) is None
     assert closest("FMNM", ("FMNMX", "IMNMX")) == "did you mean 'FMNMX'?"
     assert closest("cnofig", ("config", "config")) == "did you mean 'config'?"  # of two commands
+
+
+@pytest.mark.parametrize(
+    ("where", "of_a_file"),
+    [
+        ("iterations/07_x.yaml:3", True),
+        ("kernels/x.cuh", True),
+        ("a.json", True),
+        ("iteration 3", False),
+        (None, False),
+    ],
+)
+def test_an_error_that_names_a_file_is_told_as_it_is(where: str | None, *, of_a_file: bool) -> None:
+    assert is_of_a_file(FlashladderError("x", where=where)) == of_a_file

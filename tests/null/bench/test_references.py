@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 import json
 from pathlib import Path
+import re
 import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
@@ -27,13 +28,17 @@ from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.bounded import Reply
 from flashladder.ladder.config import KernelConfig
+from flashladder.names import REFERENCES
+from flashladder.paths import ROOT
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
+from flashladder.report.anchors import TITLES
 from flashladder.report.figure_data import Data
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Reference, Series, Shape
+from flashladder.sweep.measure.environments import PACKAGES
 from tests.null.bench.test_bench_null import simulated
 from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import FAST, GOOD, group, pairs, result
@@ -441,3 +446,26 @@ def test_a_reference_never_enters_the_ladders_tables(tmp_path: Path) -> None:
 
 def test_a_result_with_references_survives_its_file(tmp_path: Path) -> None:
     assert load_as(write_result(tmp_path / "bench.json.gz", beside()), BenchResult) == beside()
+
+
+def test_each_reference_is_known_by_its_kernels_name_and_no_others() -> None:
+    names = {
+        "fa2": TORCH_FA2,
+        "cudnn": CUDNN,
+        "fa3": FA3,
+        "fa4": "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm90Flash",
+    }
+    for own, kernel in names.items():
+        assert [name for name in names if re.search(references.BACKENDS[name].marks, kernel)] == [own]
+
+
+def test_what_is_installed_is_known_of_every_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch brings cuDNN; each other library has a package, a version, a way to install it and a title."""
+    others = set(REFERENCES) - {"cudnn"}
+    assert PACKAGES.keys() == references.INSTALL.keys() == others
+    assert TITLES.keys() == set(REFERENCES)
+    monkeypatch.setattr(metadata, "version", lambda name: name)
+    for name in others:
+        assert str(references.BACKENDS[name].version()).startswith(PACKAGES[name])
+    script = (ROOT / "examples" / "one_cell.py").read_text(encoding="utf-8")
+    assert all(source in script for name in ("fa3", "fa4") for source in [references.INSTALL[name].split("'")[1]])
