@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 import gzip
+import errno
 import hashlib
 import io
 import json
@@ -88,7 +89,10 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO without a writer would wait for one
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+            kind = os.fstat(handle).st_mode
+            if stat.S_ISDIR(kind):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not stat.S_ISREG(kind):
                 raise FlashladderError("not a regular file", where=_unresolved(path), hint="put a file there")
             with os.fdopen(handle, "rb", closefd=False) as stream:
                 data = stream.read(most + 1)
