@@ -192,7 +192,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--family", choices=[one.name for one in families()], default=DEFAULT, help=f"default: {DEFAULT}"
     )
-    parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help=f"{', '.join(REFERENCES)} or all")
+    known = ("all", *REFERENCES)
+    parser.add_argument("--references", nargs="+", default=[], choices=known, metavar="NAME", help=", ".join(known))
     parser.add_argument("--out", type=result_file, required=True, help="the file to write (.json.gz)")
     of = parser.parse_args(argv)
     with one_line_errors():

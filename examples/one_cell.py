@@ -6,25 +6,41 @@ import importlib
 from importlib import metadata
 import os
 from statistics import median
+import sys
+from typing import NoReturn
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention
 
+
+def positive(text: str) -> int:
+    """A whole number from 1 on, for argparse."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
+    return int(text)
+
+
+def refuse(why: str) -> NoReturn:
+    """Ends with one line and exit code 2: it could not run."""
+    print(f"error: {why}", file=sys.stderr)
+    raise SystemExit(2) from None
+
+
 needs = "an H100 or H200, torch, and the wheel alone: pip install flashladder_27-*.whl && python one_cell.py"
 parser = argparse.ArgumentParser(description="Times an iteration beside cuDNN, FA3 and FA4.", epilog=f"Needs {needs}")
 parser.add_argument("--iteration", type=int, default=27)
 parser.add_argument("--references", nargs="*", choices=("fa3", "fa4"), default=["fa3", "fa4"], help="beside cuDNN")
-parser.add_argument("--seq-len", type=lambda text: max(1, int(text)), default=4096)
+parser.add_argument("--seq-len", type=positive, default=4096)
 parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="float16")
 given, heads, d_head, rounds, warm_up = parser.parse_args(), 16, 128, 40, 10
 length, batch, ours = given.seq_len, max(1, min(16, 65536 // given.seq_len)), f"flashladder_{given.iteration:02d}"
 if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
-    raise SystemExit("error: expected an H100 or H200 that torch can use, found none; run this on one")
+    refuse("expected an H100 or H200 that torch can use, found none; run this on one")
 try:
     version = importlib.import_module(ours) and metadata.version(ours)  # brings torch.ops.flashladder_27
 except ImportError as error:
-    raise SystemExit(f"error: cannot load {ours} ({error}); `invoke build {given.iteration}` makes its wheel") from None
+    refuse(f"cannot load {ours} ({error}); `invoke build {given.iteration}` makes its wheel")
 torch.manual_seed(0)
 q, k, v = torch.randn(3, batch, length, heads, d_head, dtype=getattr(torch, given.dtype), device="cuda")
 turned = [tensor.transpose(1, 2) for tensor in (q, k, v)]  # torch's own order of axes; nothing is copied

@@ -18,10 +18,11 @@ from typing import Any, Literal, NoReturn
 from flashladder import paths
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import files_in, last_iteration, relative, write_atomic
-from flashladder.names import GPUS
+from flashladder.names import GPUS, PUBLISHED_GPU
 
 GPU_KEYS = ", ".join(sorted(path.stem for path in files_in(paths.CONFIGS / "gpus", "*.yaml")))
 ONE_CONFIG = f"{GPU_KEYS}, what `invoke list` prints, or a short form"
+DEFAULT_CONFIG = f"{PUBLISHED_GPU}; of a step that only Hopper runs, h200"
 CONFIGS = f"{GPU_KEYS}, prog (those of {', '.join(GPUS)}), prog-all, tune, all, a tile such as 64,64, or as in --config"
 NUMBER, NUMBERS = (f"{what}, 1 to {last_iteration()}" for what in ("iteration", "iterations"))
 METHODS = ("nvbench", "ncu", "torch", "warm", "turns")  # of a second opinion

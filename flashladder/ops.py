@@ -73,12 +73,14 @@ def forward(
     return out
 
 
-def configurations(iteration: int = LAST_ITERATION) -> tuple[KernelConfig, ...]:
-    """The configurations that the installed library of an iteration holds.
+def configurations(iteration: int | None = None) -> tuple[KernelConfig, ...]:
+    """The configurations that the installed library of an iteration holds; None: of the last one that is installed.
 
     Raises:
         FlashladderError: the iteration is not built.
     """
+    if iteration is None:
+        iteration = max(_installed(), default=LAST_ITERATION)
     return tuple(KernelConfig.parse(line) for line in _built(library_name(iteration)))
 
 
@@ -212,7 +214,12 @@ def _installed_choices(gpu: str | None, arch: str | None) -> tuple[tuple[int, in
     """Of `flashladder.fastest.choices` of a GPU the first that is installed; where none is, the first."""
     from flashladder.fastest import choices
 
-    installed = [number for number in range(1, LAST_ITERATION + 1) if find_spec(library_name(number))]
+    installed = _installed()
     return tuple(
         (start, next((step for step in steps if step in installed), steps[0])) for start, steps in choices(gpu, arch)
     )
+
+
+def _installed() -> list[int]:
+    """The iterations whose wheels are installed."""
+    return [number for number in range(1, LAST_ITERATION + 1) if find_spec(library_name(number))]

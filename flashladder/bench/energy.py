@@ -165,7 +165,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog="example: python -m flashladder.bench.energy 19 24 --references all --seq-lens 4096",
     )
     add_kernels(parser)
-    parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help=f"{', '.join(REFERENCES)} or all")
+    known = ("all", *REFERENCES)
+    parser.add_argument("--references", nargs="+", default=[], choices=known, metavar="NAME", help=", ".join(known))
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, default=list(SEQ_LENS), metavar="S")
     parser.add_argument("--seconds", type=seconds, default=2.0, help="of a run, at least (default: 2)")
     parser.add_argument("--turns", type=whole, default=TURNS, help=f"of each subject (default: {TURNS})")

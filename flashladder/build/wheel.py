@@ -160,7 +160,9 @@ def install(*wheels: Path) -> None:
     done = subprocess.run([*command, *options, *wheels], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         what = f"the wheel could not be installed ({_last_line(done.stderr)})"
-        raise FlashladderError(what, where=", ".join(relative(wheel) for wheel in wheels))
+        full = "No space left" in done.stderr
+        hint = f"free space in {tempfile.gettempdir()} (TMPDIR), or name another folder" if full else None
+        raise FlashladderError(what, where=", ".join(relative(wheel) for wheel in wheels), hint=hint)
 
 
 def installer() -> list[str]:

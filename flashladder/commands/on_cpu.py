@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from flashladder.arguments import ONE_CONFIG, Command, Option
+from flashladder.arguments import DEFAULT_CONFIG, ONE_CONFIG, Command, Option
 from flashladder.ladder.config import DTYPES
 from flashladder.names import INTERMEDIATES, PUBLISHED_GPU, TRACE_INPUTS
 
@@ -34,7 +34,7 @@ EMULATE = Command(
         OfIteration("batch", "samples (default: 1)"),
         OfIteration("heads", "heads (default: 1)"),
         OfIteration("dtype", "fp16 or bf16 (default: the configuration's)", choices=DTYPES),
-        OfIteration("config", f"{ONE_CONFIG} (default: {PUBLISHED_GPU})"),
+        OfIteration("config", f"{ONE_CONFIG} (default: {DEFAULT_CONFIG})"),
         OfIteration("multiprocessors", "of the GPU: of kernels whose CTAs compute tile after tile (default: 132)"),
         OfFile("kernel", "of a PTX file: its entry (default: the only one)"),
         OfFile("grid", "blocks along x,y,z (default: 1)"),
@@ -64,7 +64,7 @@ TRACE = Command(
         Text("batch", "samples (default: 1)"),
         Text("heads", "heads (default: 1)"),
         Option("dtype", "fp16 or bf16 (default: the configuration's)", choices=DTYPES),
-        Text("config", f"{ONE_CONFIG} (default: {PUBLISHED_GPU})"),
+        Text("config", f"{ONE_CONFIG} (default: {DEFAULT_CONFIG})"),
         Option(
             "input",
             "normal (default), or to be read off: range (S is 1000 row + column), identity (O is V), ones (V)",

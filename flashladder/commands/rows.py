@@ -12,6 +12,7 @@ from typing import Any
 
 from flashladder.arguments import (
     CONFIGS,
+    DEFAULT_CONFIG,
     METHODS,
     NUMBER,
     OF_FILES,
@@ -38,7 +39,7 @@ _STEP_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH}, or the one that th
 _FILES_ARCH = Option("arch", f"sm_XX (default: {DEFAULT_ARCH} or sm_90a; of a file without --kernel: all)", default="")
 _CONFIGS = Option("configs", f"{CONFIGS} (default: prog)", default="prog")
 KEYS = Option("configs", f"{CONFIGS} (default: {PUBLISHED_GPU})")
-_CONFIG = Option("config", f"{ONE_CONFIG}, for example '{EXAMPLE}' (default: {PUBLISHED_GPU})")
+_CONFIG = Option("config", f"{ONE_CONFIG}, for example '{EXAMPLE}' (default: {DEFAULT_CONFIG})")
 DTYPE = Option("dtype", "fp16 or bf16 (default: both)", choices=DTYPES)
 OUT = Option("out", "result file to write (.json or .json.gz)")
 _RESUMED = Option("out", f"{OUT.help}; goes on when it exists")

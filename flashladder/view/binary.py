@@ -234,8 +234,10 @@ def _usual_arch(found: Sequence[Image], wanted: Wanted, kind: Kind) -> str:
 
 
 def _hint(found: Sequence[Image], kind: Kind) -> str:
-    other = "ptx" if kind == "SASS" else "sass"
-    return f"invoke {other} reads the {len(found)} of the other kind that it has"
+    others = sum((image.kind == "ptx") != (kind == "PTX") for image in found)
+    if not others:
+        return "no kernel is in it"
+    return f"invoke {'ptx' if kind == 'SASS' else 'sass'} reads the {others} of the other kind that it has"
 
 
 def _listing(kernels: Sequence[Kernel], *, as_json: bool) -> str:

@@ -191,3 +191,16 @@ def test_a_file_as_large_as_allowed_is_read(tmp_path: Path) -> None:
 def test_what_ptxas_does_not_take_in_a_path_is_escaped() -> None:
     assert escaped('/a"\\\x7f\n') == r"/a\"\\\177\012"
     assert unescaped(r"\30x") == r"\30x", "two digits are no byte"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.cubin", b"\x7fELF"), ("a.ptx", b"//\n.version 9.0"), ("a.html", b"<p>")]
+)
+def test_an_output_replaces_only_a_file_of_its_kind(tmp_path: Path, name: str, kind: bytes) -> None:
+    path = tmp_path / name
+    for content in (b"", kind):
+        path.write_bytes(content)
+        assert output_file(str(path), path.suffix) == path
+    path.write_bytes(b"my own notes")
+    with pytest.raises(FlashladderError, match=rf"bad --out: expected a new file, or a {path.suffix} file to replace"):
+        output_file(str(path), path.suffix)

@@ -150,16 +150,27 @@ def test_only_the_references_that_are_named_are_timed(gpu: Gpu, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("gpu")
-def test_another_gpu_or_no_wheel_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_gpu_or_no_wheel_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(sys.modules, "flashladder_26", None)  # as where it is not installed
-    told = ran(monkeypatch, "--iteration", "26")
-    assert str(told).startswith("error: cannot load flashladder_26 (")
-    assert "; `invoke build 26` makes its wheel" in str(told)
-    refused = "error: expected an H100 or H200 that torch can use, found none; run this on one"
+    assert ran(monkeypatch, "--iteration", "26") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: cannot load flashladder_26 (")
+    assert "; `invoke build 26` makes its wheel" in told
+    refused = "error: expected an H100 or H200 that torch can use, found none; run this on one\n"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
-    assert ran(monkeypatch) == refused
+    assert (ran(monkeypatch), capsys.readouterr().err) == (2, refused)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert ran(monkeypatch) == refused
+    assert (ran(monkeypatch), capsys.readouterr().err) == (2, refused)
+
+
+@pytest.mark.parametrize("text", ["abc", "0", "-3", "1.5"])
+def test_a_length_that_is_none_is_named(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ran(monkeypatch, f"--seq-len={text}") == 2
+    assert f"expected a whole number from 1 on, found '{text}'" in capsys.readouterr().err
 
 
 def test_pages_name_it() -> None:
