@@ -169,6 +169,13 @@ def require_folder_or_nothing(path: Path) -> None:
             raise FlashladderError("not a folder", where=_unresolved(one), expected="a folder", found=found, hint=hint)
 
 
+def require_file_or_nothing(path: Path) -> None:
+    """Raises `FlashladderError` where something that a file cannot replace is at `path`, such as a folder."""
+    if path.exists() and not path.is_file():
+        what = "is a directory" if path.is_dir() else "not a regular file, so that it is not replaced"
+        raise FlashladderError(what, where=_unresolved(path), hint="remove it")
+
+
 def unescaped(path: str) -> str:
     r"""A path of PTX or a line table as it is: nvcc writes ``\303\274`` for ``ü``, and a backslash before a quote."""
     if "\\" not in path:
@@ -216,8 +223,7 @@ def write_atomic(path: Path, data: bytes | str) -> Path:
     Raises:
         FlashladderError: the disk is full, the folder cannot be written, or `path` is something else than a file.
     """
-    if path.exists() and not path.is_file():
-        raise FlashladderError("not a regular file, so that it is not replaced", where=relative(path))
+    require_file_or_nothing(path)
     raw = data.encode() if isinstance(data, str) else data
     try:
         make_folder(path.parent)

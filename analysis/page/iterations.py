@@ -9,6 +9,7 @@ Run: ``python analysis/page/iterations.py [--out FILE]``; it is a section of ``r
 from __future__ import annotations
 
 from dataclasses import dataclass
+import os
 import re
 
 from markupsafe import Markup
@@ -45,9 +46,13 @@ class Step:
 
 
 def note(book: Book, step: Iteration) -> Markup:
-    """The iteration's note, or its reason alone where none was rendered yet."""
+    """The iteration's note, or its reason alone where none was rendered yet.
+
+    Raises:
+        FlashladderError: something is there that is no readable file, such as a folder or a dangling link.
+    """
     path = book.root / "iterations" / "notes" / f"{step.number:02d}.md"
-    text = FRAME.sub("", read_text(path)) if path.is_file() else step.why
+    text = FRAME.sub("", read_text(path)) if os.path.lexists(path) else step.why
     return html(text, below=2)
 
 

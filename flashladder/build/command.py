@@ -35,7 +35,7 @@ from flashladder.build.ptxas_table import render
 from flashladder.columns import terminal_width
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import dump_json, make_folder, relative, sha256, write_atomic
+from flashladder.files import dump_json, make_folder, relative, require_file_or_nothing, sha256, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.selection import select_configs
 from flashladder.ladder.subject import parse_subject
@@ -160,6 +160,7 @@ def _exclusive(request: Request) -> Iterator[None]:
         FlashladderError: another build of this iteration is running.
     """
     folder = request.folder.parent
+    require_file_or_nothing(folder / ".lock")
     with (folder / ".lock").open("a+", encoding="utf-8") as stream:
         try:
             fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -20,7 +20,7 @@ import tempfile
 from flashladder.arguments import Parser
 from flashladder.build.wheel import installer
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import make_folder, relative, sha256, write_atomic
+from flashladder.files import make_folder, relative, require_file_or_nothing, sha256, write_atomic
 from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain.pins import load_pins
 from flashladder.toolchain.wheels import Toolchain, find_toolchain
@@ -57,6 +57,7 @@ def provide(cuda: str, folder: Path = FOLDER) -> Path:
         digest = sha256(locked.read_bytes())
         make_folder(folder)
         target = folder / cuda
+        require_file_or_nothing(folder / ".lock")
         with (folder / ".lock").open("a") as stream:
             fcntl.flock(stream.fileno(), fcntl.LOCK_EX)  # two builds that need it wait for one download
             stamp = target / STAMP

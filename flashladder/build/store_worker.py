@@ -23,7 +23,17 @@ from typing import Any
 
 from flashladder.build.store import is_whole
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, escaped, load_json, make_folder, relative, sha256, unescaped, write_atomic
+from flashladder.files import (
+    dump_json,
+    escaped,
+    load_json,
+    make_folder,
+    relative,
+    require_file_or_nothing,
+    sha256,
+    unescaped,
+    write_atomic,
+)
 from flashladder.machine_code.ptxas import parse_log, warnings_of
 from flashladder.toolchain.environment import clean_environment
 from flashladder.toolchain.errors import Failure, diagnose, disk_full
@@ -118,6 +128,7 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, poll_s: float = 
         FlashladderError: another process still holds it after `timeout_s` seconds.
     """
     make_folder(folder)
+    require_file_or_nothing(folder / ".lock")
     with (folder / ".lock").open("a+", encoding="utf-8") as stream:
         deadline = time.monotonic() + timeout_s
         waiting = False

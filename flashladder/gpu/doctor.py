@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 import importlib.metadata
 import importlib.util
+import os
 from pathlib import Path
 import platform
 import re
@@ -25,7 +26,7 @@ from flashladder.arguments import parser_of
 from flashladder.columns import hanging
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import dump_json
+from flashladder.files import dump_json, require_folder_or_nothing
 from flashladder.gpu.doctor_gpu import Finding, counters, find_ncu, gpus, privileged, rung
 from flashladder.gpu.present import torch_build
 from flashladder.paths import BUILD, ROOT
@@ -54,6 +55,12 @@ def python_version() -> Finding:
     return Finding("python", sys.version_info >= (3, 10), found, "install Python 3.10 or newer")
 
 
+def _lacking(name: str, error: FlashladderError, remedy: str) -> Finding:
+    """What `error` says, where, and its hint as the remedy."""
+    told = FlashladderError(error.what, where=error.where, expected=error.expected, found=error.found)
+    return Finding(name, False, str(told), error.hint or remedy)
+
+
 def compiler() -> Finding:
     """The host C++ compiler that nvcc and the binding need, with its first version line."""
     from flashladder.toolchain.wheels import host_compiler, host_compiler_version
@@ -62,7 +69,7 @@ def compiler() -> Finding:
         path = host_compiler()
         return Finding("compiler", True, f"{host_compiler_version(path)} at {path}")
     except FlashladderError as error:
-        return Finding("compiler", False, error.what, error.hint or "install g++, or set CXX")
+        return _lacking("compiler", error, "install g++, or set CXX")
 
 
 def toolchain() -> Finding:
@@ -72,8 +79,7 @@ def toolchain() -> Finding:
     try:
         versions = find_toolchain().versions
     except FlashladderError as error:
-        found = error.what if error.expected is None else f"{error.what}: expected {error.expected}"
-        return Finding("toolchain", False, found, error.hint or "run: nox -s dev")
+        return _lacking("toolchain", error, "run: nox -s dev")
     names = {name: re.sub(r"^nvidia-(cuda-)?", "", name) for name in versions}
     return Finding("toolchain", True, ", ".join(f"{names[name]} {version}" for name, version in versions.items()))
 
@@ -117,7 +123,12 @@ def emulator() -> Finding:
 
 def disk(folder: Path = ROOT, needed_gb: float = DISK_GB) -> Finding:
     """Free space where builds go."""
-    place = BUILD if folder == ROOT and BUILD.is_dir() else folder
+    build = BUILD if folder == ROOT else folder / "build"
+    try:
+        require_folder_or_nothing(build)
+    except FlashladderError as error:
+        return Finding("disk", False, f"{error.where} is {error.found}, where builds need a folder", "remove it")
+    place = build if build.is_dir() else folder
     free = shutil.disk_usage(place).free / 1e9
     return Finding(
         "disk", free >= needed_gb, f"{free:.1f} GB free in {place}", f"free space: builds need {needed_gb:g} GB"
@@ -139,10 +150,11 @@ def diagnose() -> Diagnosis:
         tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counted, clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
+    compiles = ok["compiler"] and ok["toolchain"] and ok["ninja"] and (BUILD.is_dir() or not os.path.lexists(BUILD))
     can = {
-        "compile kernels, verify locks": ok["compiler"] and ok["toolchain"] and ok["ninja"],
-        "emulate kernels": ok["compiler"] and ok["toolchain"] and ok["ninja"] and ok["emulator"],
-        "build and load torch operators": ok["compiler"] and ok["toolchain"] and ok["ninja"] and ok["torch"],
+        "compile kernels, verify locks": compiles,
+        "emulate kernels": compiles and ok["emulator"],
+        "build and load torch operators": compiles and ok["torch"],
         "check and time kernels": bool(found) and ok["torch"],
         "profile with ncu": bool(found) and ok["counters"],
     }

@@ -47,7 +47,7 @@ def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
     """Every file under `kernels` that `text` includes with quotes, directly or through others, sorted by path.
 
     Raises:
-        FlashladderError: an included file does not exist.
+        FlashladderError: an included file does not exist, or is empty.
     """
     found: dict[Path, None] = {}
     waiting = [(name, "the translation unit") for name in _INCLUDE.findall(text)]
@@ -61,7 +61,7 @@ def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
                 "an included file is missing", where=source, expected=relative(path), found="no such file"
             )
         found[path] = None
-        waiting.extend((inner, relative(path)) for inner in _INCLUDE.findall(read_text(path)))
+        waiting.extend((inner, relative(path)) for inner in _INCLUDE.findall(_source(path)))
     return tuple(sorted(found))
 
 
@@ -79,4 +79,21 @@ def sources(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS)
     """The text of every file that a kernel includes, by its name below `kernels`: its parts first, in reading order."""
     parts = [kernels / name for name in part_files(iteration, config)]
     rest = [path for path in included_files(translation_unit(iteration, config), kernels) if path not in parts]
-    return {path.relative_to(kernels).as_posix(): read_text(path) for path in parts + rest}
+    return {path.relative_to(kernels).as_posix(): _source(path) for path in parts + rest}
+
+
+def _source(path: Path) -> str:
+    """The text of a file that a kernel includes.
+
+    Raises:
+        FlashladderError: it cannot be read, or is empty: a part without its code would fail in the compiler.
+    """
+    text = read_text(path)
+    if not text.strip():
+        raise FlashladderError(
+            "the file is empty",
+            where=relative(path),
+            expected=f"its header line, such as: // ... `{path.stem}` (iteration N), and its code",
+            hint="restore it",
+        )
+    return text

@@ -12,7 +12,7 @@ Run:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import json
 from pathlib import Path
 import sys
@@ -23,7 +23,7 @@ from flashladder.columns import csv_text
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.fastest import FASTEST
-from flashladder.files import relative, write_atomic
+from flashladder.files import relative, require_file_or_nothing, write_atomic
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import (
@@ -168,12 +168,19 @@ def _inflated(page: bytes) -> bytes:
         return page
 
 
+def _require_replaceable(files: Iterable[Path]) -> None:
+    """Raises `FlashladderError` where something that a file cannot replace is at one of `files`."""
+    for path in files:
+        require_file_or_nothing(path)
+
+
 def stale(files: Mapping[Path, bytes]) -> list[str]:
     """The files whose committed bytes are not `files`, each with what is wrong.
 
     Pictures are compared byte for byte when this matplotlib release is the one that drew them; another release draws
     other bytes from the same data, so that then the digest of the data drawn is compared.
     """
+    _require_replaceable(files)
     problems = []
     drawn_by = ""
     for path, data in files.items():
@@ -207,6 +214,7 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
     files = committed(ladder, ROOT) | pages(ladder, ROOT)
     problems = stale(files) if check else []
     if not check:
+        _require_replaceable(files)
         for path, data in files.items():
             if not path.is_file() or path.read_bytes() != data:
                 write_atomic(path, data)

@@ -17,12 +17,13 @@ import hashlib
 import os
 from pathlib import Path
 import platform
+import re
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.files import dump_json, files_in, load_json, relative, sha256, unpacked, write_atomic
+from flashladder.files import dump_json, files_in, load_json, relative, sha256, unpacked, utf8, write_atomic
 from flashladder.results.migrations import digest_of, migrate, version_of, with_digest
 from flashladder.results.schema import AnyResult, Host, Origin
 
@@ -31,6 +32,7 @@ Kind = TypeVar("Kind", bound=Origin)
 OTHER_FILE = "choose another --out"
 SIGNATURE = "SHA256SUMS.sig"  # a person's, over the seal (`flashladder.results.signature`)
 SEAL = "SHA256SUMS"  # of a machine's folder: raw samples cannot be derived again, so that their bytes are noted
+_SEAL_LINE = re.compile(r"[0-9a-f]{64}  .+")
 
 
 def this_host() -> Host:
@@ -171,7 +173,13 @@ def seal_problems(folder: Path) -> list[str]:
     path, hint = folder / SEAL, f"if that is meant: python -m flashladder.results --seal {relative(folder)}"
     if not path.is_file():
         return [f"{relative(path)}: is missing; {hint}"]
-    text = path.read_bytes().decode(errors="replace")  # as it is: a changed line end is an edit
+    try:
+        text = utf8(path.read_bytes(), path)  # as it is: a changed line end is an edit
+    except FlashladderError as error:
+        return [f"{relative(path)}: {error.what}; {hint}"]
+    for number, line in enumerate(text.splitlines(), 1):
+        if not _SEAL_LINE.fullmatch(line):
+            return [f"{relative(path)}: line {number}: not a line of sha256sum; {hint}"]
     noted = {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
     found = _digests(folder)
     edited = {name for name in noted.keys() & found.keys() if noted[name] != found[name]}

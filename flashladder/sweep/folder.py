@@ -15,7 +15,7 @@ import fcntl
 from pathlib import Path
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import relative, require_file_or_nothing
 from flashladder.sweep.records import SUFFIX
 
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what file systems say that have none
@@ -55,6 +55,7 @@ def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
 @contextmanager
 def _locked(folder: Path, name: str, *, shared: bool) -> Iterator[None]:
     path = folder / name
+    require_file_or_nothing(path)
     try:
         stream = path.open("a+b")
     except OSError as error:

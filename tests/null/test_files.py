@@ -61,11 +61,13 @@ def test_json_is_sorted_and_ends_with_a_newline() -> None:
     assert dump_json({"b": 1, "a": [2]}) == '{\n  "a": [\n    2\n  ],\n  "b": 1\n}\n'
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["fifo", "folder"])
-def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    ("make", "what"), [(os.mkfifo, "not a regular file"), (Path.mkdir, "is a directory")], ids=["fifo", "folder"]
+)
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], object], what: str) -> None:
     make(tmp_path / "out")
     kind = (tmp_path / "out").stat().st_mode
-    with pytest.raises(FlashladderError, match=r"out: not a regular file, so that it is not replaced$"):
+    with pytest.raises(FlashladderError, match=rf"/out: {what}.*; remove it$"):
         write_atomic(tmp_path / "out", "text")
     assert (tmp_path / "out").stat().st_mode == kind
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -20,14 +20,18 @@ def part_names(folder: Path) -> tuple[str, ...]:
     Args:
         folder: ``kernels/<family>/<concern>``; a part is a file ``<stem>.cuh`` whose first line names it:
             ``// Layout `xor` (iteration 2): ...``. The rest of it need not be UTF-8 here: whoever compiles or shows a
-            part reads its text (`flashladder.ladder.compose`), and names the file.
+            part reads its text (`flashladder.ladder.compose`), and names the file. So does an empty file, which is a
+            part that was lost: it stands last.
 
     Raises:
         FlashladderError: a file of that name cannot be read.
     """
-    found = []
+    found, empty = [], []
     for path in files_in(folder, "*.cuh"):
-        head = _HEAD.match(read_bytes(path).removeprefix(BOM))
-        if head and head["stem"].decode() == path.stem:
+        data = read_bytes(path).removeprefix(BOM)
+        head = _HEAD.match(data)
+        if not data.strip():
+            empty.append(path.stem)
+        elif head and head["stem"].decode() == path.stem:
             found.append((int(head["number"]), path.stem))
-    return tuple(stem for _, stem in sorted(found))
+    return (*(stem for _, stem in sorted(found)), *empty)

@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, load_json, make_folder, sha256, write_atomic
+from flashladder.files import dump_json, load_json, make_folder, require_file_or_nothing, sha256, write_atomic
 from flashladder.paths import BUILD
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.slurm.options import MOST_TASKS, SlurmOptions, free_cpus, free_gpus
@@ -167,6 +167,7 @@ def default_tasks(request: Request, cells: int) -> int:
 def alone(request: Request) -> Iterator[None]:
     """Lets one process at a time look for an array and submit one."""
     make_folder(request.logs)
+    require_file_or_nothing(request.logs / "lock")
     with (request.logs / "lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

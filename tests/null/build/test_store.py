@@ -295,3 +295,12 @@ def test_the_second_build_waits_with_a_message(lab: Lab, capsys: pytest.CaptureF
     thread.join()
     said = capsys.readouterr().err.splitlines()
     assert said == [f"waiting for process {os.getpid()}, which builds {lab.store / 'e'}"] * 2
+
+
+@pytest.mark.parametrize("name", [".lock", "kernel.ptx"])
+def test_a_folder_in_the_place_of_a_file_of_an_entry_is_named(lab: Lab, name: str) -> None:
+    entry = lab.ptx()
+    prepare(entry)
+    (entry.folder / name).mkdir()
+    with pytest.raises(FlashladderError, match=rf"{entry.key}/{re.escape(name)}: is a directory; remove it$"):
+        fill(entry.folder)

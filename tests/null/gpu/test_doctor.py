@@ -14,6 +14,7 @@ from flashladder.gpu import doctor, doctor_gpu
 from flashladder.gpu.doctor_gpu import Finding
 from flashladder.paths import ROOT
 from flashladder.toolchain import wheels
+from flashladder.toolchain.pins import load_pins
 
 
 def test_this_machine_gets_a_finding_of_each_kind(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +45,28 @@ def test_a_missing_program_of_the_toolchain_is_named(monkeypatch: pytest.MonkeyP
     assert not finding.ok
     assert "nvvm/bin/no_cicc" in finding.found
     assert "install" in finding.remedy
+
+
+def test_a_file_of_pins_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pins = tmp_path / "toolchain.yaml"
+    pins.write_bytes(b"cuda: \xfc\n")
+    monkeypatch.setattr(wheels, "load_pins", lambda: load_pins(pins))
+    finding = doctor.toolchain()
+    assert not finding.ok
+    assert finding.found.startswith(f"{pins}: not UTF-8")
+    assert "UTF-8" in finding.remedy
+
+
+def test_a_file_where_builds_go_is_lacking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    build.touch()
+    monkeypatch.setattr(doctor, "BUILD", build)
+    diagnosis = doctor.diagnose()
+    (finding,) = [one for one in diagnosis.findings if one.name == "disk"]
+    assert not finding.ok
+    assert str(build) in finding.found
+    assert finding.remedy == "remove it"
+    assert not any("compile" in one or "build" in one or "emulate" in one for one in diagnosis.can)
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:

@@ -47,13 +47,27 @@ def test_a_byte_that_is_not_utf_8_is_told_with_file_and_offset(tmp_path: Path) -
     assert sources(iteration, config, kernels) == sources(iteration, config)  # nvcc passes over a mark, too
 
 
+def test_an_empty_part_is_still_listed_and_named_by_who_reads_it(tmp_path: Path) -> None:
+    kernels = Path(shutil.copytree(KERNELS, tmp_path / "kernels"))
+    part = kernels / "ampere" / "layout" / "xor.cuh"
+    part.write_text("\n")
+    assert "xor" in part_names(part.parent)
+    iteration = load_iteration(2)
+    config = select_configs(iteration, "a100")[0]
+    for read in (sources, flattened):
+        with pytest.raises(FlashladderError, match=r"layout/xor\.cuh: the file is empty: expected its header line"):
+            read(iteration, config, kernels)
+    with pytest.raises(FlashladderError, match=r"layout/xor\.cuh: the file is empty"):
+        included_files(translation_unit(iteration, config), kernels)
+
+
 def test_what_editors_leave_is_no_part(tmp_path: Path) -> None:
     (tmp_path / "one.cuh").write_text("// Layout `one` (iteration 2): a part\n")
     (tmp_path / ".#one.cuh").symlink_to("somebody@nowhere.42:1")
     (tmp_path / "._one.cuh").write_bytes(b"\0\5\xff")
     assert part_names(tmp_path) == ("one",)
     (tmp_path / "two.cuh").mkdir()
-    with pytest.raises(FlashladderError, match=r"two\.cuh: cannot read the file"):
+    with pytest.raises(FlashladderError, match=r"two\.cuh: not a regular file"):
         part_names(tmp_path)
 
 

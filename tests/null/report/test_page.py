@@ -129,6 +129,21 @@ def test_another_zlib_gives_the_same_page_and_another_record_does_not(tmp_path: 
     assert report.stale({path: data})
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_a_folder_in_the_place_of_a_file_is_named_before_any_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: bool
+) -> None:
+    first, folder = tmp_path / "first.md", tmp_path / "fastest.json"
+    folder.mkdir()
+    monkeypatch.setattr(report, "collect", lambda: None)
+    monkeypatch.setattr(report, "committed", lambda ladder, root: {first: b"text", folder: b"{}"})
+    monkeypatch.setattr(report, "pages", lambda ladder, root: {})
+    with pytest.raises(FlashladderError, match=r"/fastest.json: is a directory; remove it$") as told:
+        report.report(check=check)
+    assert told.value.exit_code == 2
+    assert not first.exists()
+
+
 def test_an_edit_and_a_missing_page_are_named(
     ladder: report_data.Ladder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from analysis import render_notes
+from analysis.page import iterations
+from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration, same_but_for_parts
 from flashladder.names import GPUS
 from flashladder.report.data import collect
+from flashladder.report.page.book import Book
 from flashladder.view import command as view
 
 # Read off iterations/*.yaml by hand: the GPUs on which a step leaves tile, loads and every free switch as they were.
@@ -131,3 +137,16 @@ def test_an_edited_note_is_named(
         render_notes.main(["--check"])
     assert caught.value.code == 1
     assert "08.md: stale note" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere")], ids=["folder", "link"])
+def test_a_note_that_is_no_file_is_named_by_the_page(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    step = load_iteration(8)
+    notes = tmp_path / "iterations" / "notes"
+    notes.mkdir(parents=True)
+    book = cast("Book", SimpleNamespace(root=tmp_path))
+    assert iterations.note(book, step)  # its reason alone, where no note was rendered
+    make(notes / "08.md")
+    with pytest.raises(FlashladderError, match=r"notes/08\.md: (not a regular file|cannot read the file)") as told:
+        iterations.note(book, step)
+    assert told.value.exit_code == 2

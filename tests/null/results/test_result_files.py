@@ -157,7 +157,14 @@ def test_a_seal_that_is_gone_or_written_otherwise_is_named(sealed: Path) -> None
     path.write_bytes(b"".join(reversed(text.splitlines(keepends=True))))
     assert seal_problems(sealed) == [f"{path}: not sorted sha256sum lines; {hint}"]
     path.write_bytes(text + b"\xff\n")
-    assert seal_problems(sealed) == [f"{sealed}: is sealed, but missing; {hint}"]  # a line without a name
+    (told,) = seal_problems(sealed)
+    assert told.startswith(f"{path}: not UTF-8 (byte 0xff ")
+    assert told.endswith(hint)
+    for line in (b"\n", b"abc\n", b"0" * 64 + b"\n"):
+        path.write_bytes(text + line)
+        (told,) = seal_problems(sealed)
+        assert told.startswith(f"{path}: line {text.count(10) + 1}: not a line of sha256sum")
+        assert told.endswith(hint)
     path.unlink()
     assert seal_problems(sealed) == [f"{path}: is missing; {hint}"]
 
