@@ -30,6 +30,7 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import files_in, load_json, relative, sha256
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD
+from flashladder.toolchain.errors import disk_full
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
 EPOCH_SECONDS = "315532800"
@@ -159,10 +160,10 @@ def install(*wheels: Path) -> None:
     options = ["--no-deps", "--no-index", *again]
     done = subprocess.run([*command, *options, *wheels], capture_output=True, text=True, check=False)
     if done.returncode != 0:
+        if "No space left" in done.stderr:
+            raise disk_full(Path(sys.prefix))
         what = f"the wheel could not be installed ({_last_line(done.stderr)})"
-        full = "No space left" in done.stderr
-        hint = f"free space in {tempfile.gettempdir()} (TMPDIR), or name another folder" if full else None
-        raise FlashladderError(what, where=", ".join(relative(wheel) for wheel in wheels), hint=hint)
+        raise FlashladderError(what, where=", ".join(relative(wheel) for wheel in wheels))
 
 
 def installer() -> list[str]:

@@ -20,6 +20,7 @@ from flashladder.build import command as build
 from flashladder.build.artifacts import Request
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
+from flashladder.toolchain import errors
 
 MANIFEST = {"inputs_digest": "d", "library_sha256": sha256(b"\x7fELF")}
 MEMBERS = {"__init__.py": b"value = 1\n", "_C.abi3.so": b"\x7fELF", "manifest.json": dump_json(MANIFEST).encode()}
@@ -168,6 +169,21 @@ def test_an_installer_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", "raise SystemExit('no such wheel')"])
     with pytest.raises(FlashladderError, match=r"could not be installed \(no such wheel\)"):
         wheel.install(tmp_path / "x.whl")
+
+
+@pytest.mark.parametrize("of_temporary_files", [True, False])
+def test_the_disk_that_was_full_while_installing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, of_temporary_files: bool
+) -> None:
+    temporary = tmp_path / "temporary"
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+    monkeypatch.setattr(errors, "_is_full", lambda folder: (folder == temporary) == of_temporary_files)
+    program = "raise SystemExit('No space left on device (os error 28)')"
+    monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", program])
+    with pytest.raises(FlashladderError, match="full") as caught:
+        wheel.install(tmp_path / "x.whl")
+    assert caught.value.where == str(temporary if of_temporary_files else tmp_path / "environment")
 
 
 def test_a_failing_import_is_one_line() -> None:
