@@ -179,7 +179,7 @@ CASES: list[tuple[list[str], str]] = [
     (["trace", "7", "--input", "identitty"], "found 'identitty'; did you mean 'identity'?"),
     (["check", "7", "--backend", "emulatorr"], "found 'emulatorr'; did you mean 'emulator'?"),
     (["bench", "7", "--references", "cudn"], "found 'cudn'; did you mean 'cudnn'?"),
-    (["bench", "7", "--references", "fa3"], "or flash-attn, found 'fa3'\n"),
+    (["bench", "7", "--references", "fa5"], "or flash-attn, found 'fa5'\n"),
     (["sass", "7", "--arch", "sm_91"], f"{ARCH}sm_91; use sm_80 for"),
     ([*SWEEP, "../../etc/passwd"], "unknown grid"),
     ([*SWEEP, "nosuch.yaml"], "nosuch.yaml: no such file of a grid"),
