@@ -53,7 +53,7 @@ LISTED = (
     ("Decisions", ("docs/decisions/README.md", "docs/decisions/*.md")),
 )  # fmt: skip
 """Headings of the site to pages, or patterns of them; a page stands under the first heading that names it."""
-API = ("flashladder", "flashladder.emulator", "flashladder.errors")
+API = ("flashladder", "ptxemu", "flashladder.errors")
 MADE = {"api.md": "# Python\n\nMade from docstrings.\n\n" + "\n".join(f"::: {name}\n" for name in API)}
 """Pages that the site alone has."""
 

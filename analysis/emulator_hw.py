@@ -23,9 +23,9 @@ if "tests" not in sys.modules:  # another package of this name, somewhere on sys
     sys.modules["tests"] = types.ModuleType("tests")
     sys.modules["tests"].__path__ = [str(ROOT / "tests")]
 
-from flashladder import emulator  # noqa: E402 - after the path is set
-from flashladder.emulator.chip.gpu import Gpu, open_gpu  # noqa: E402
 from flashladder.errors import FlashladderError, one_line_errors  # noqa: E402
+import ptxemu
+from ptxemu.chip import Gpu, open_gpu  # noqa: E402
 from tests.emulator_cases import harness, replay  # noqa: E402
 
 
@@ -52,7 +52,7 @@ def run(out: Path, only: Sequence[str]) -> int:
         machine = identity(gpu)
         print(f"{machine['gpu']}, driver {machine['driver']}", flush=True)
         for name, cases in chosen.items():
-            found += replay.records(name, cases, gpu.load, gpu.reset, emulator.load)
+            found += replay.records(name, cases, gpu.load, gpu.reset, ptxemu.load)
             replay.write(out, machine, sorted(found, key=lambda record: record.module))
             print(f"{name}: {len(cases)} cases", flush=True)
     print(replay.table(sorted(found, key=lambda record: record.module)))

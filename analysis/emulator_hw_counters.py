@@ -26,12 +26,12 @@ if "tests" not in sys.modules:  # another package of this name, somewhere on sys
     sys.modules["tests"] = types.ModuleType("tests")
     sys.modules["tests"].__path__ = [str(ROOT / "tests")]
 
-from flashladder.emulator.chip.gpu import open_gpu  # noqa: E402
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors  # noqa: E402
 from flashladder.files import sha256, write_atomic  # noqa: E402
 from flashladder.gpu.bounded import run_bounded  # noqa: E402 - after the path is set
 from flashladder.gpu.doctor_gpu import require_ncu  # noqa: E402
 from flashladder.gpu.ncu import parse_ncu  # noqa: E402
+from ptxemu.chip import open_gpu  # noqa: E402
 from tests.emulator_cases import hopper_patterns  # noqa: E402
 from tests.emulator_cases import patterns as all_patterns  # noqa: E402
 from tests.emulator_cases.patterns import entry_name, told  # noqa: E402

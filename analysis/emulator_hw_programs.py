@@ -23,10 +23,10 @@ if "tests" not in sys.modules:  # another package of this name, somewhere on sys
     sys.modules["tests"] = types.ModuleType("tests")
     sys.modules["tests"].__path__ = [str(ROOT / "tests")]
 
-from flashladder import emulator  # noqa: E402 - after the path is set
-from flashladder.emulator.chip.gpu import GpuProgram, open_gpu  # noqa: E402
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors  # noqa: E402
 from flashladder.files import relative  # noqa: E402
+import ptxemu
+from ptxemu.chip import GpuProgram, open_gpu  # noqa: E402
 from tests.nvcc.cuda_programs.program import (  # noqa: E402
     FOLDER,
     SOURCES,
@@ -40,7 +40,7 @@ from tests.nvcc.cuda_programs.program import (  # noqa: E402
 )
 
 
-def compare(here: emulator.Program, there: GpuProgram, program: Program, variant: str) -> tuple[bool, list[str]]:
+def compare(here: ptxemu.Program, there: GpuProgram, program: Program, variant: str) -> tuple[bool, list[str]]:
     """Runs one program on the emulator and on the GPU; whether bits had to agree, and what differs."""
     kernel, ours, theirs = here.kernel(program.kernel), program.copies(), program.copies()
     kernel.launch(program.grid, program.block, ours, shared_bytes=program.shared_bytes)
@@ -64,7 +64,7 @@ def run(folder: Path) -> int:
                 if not path.is_file():
                     raise FlashladderError("no compiled program", where=relative(path), hint="run with --compile first")
                 text = path.read_text(encoding="utf-8").replace(", debug\n", "\n", 1)  # the JIT may optimise
-                here, there = emulator.load(text, path=path.name), gpu.load(text)
+                here, there = ptxemu.load(text, path=path.name), gpu.load(text)
                 for program in programs(source):
                     try:
                         bits, problems = compare(here, there, program, variant)

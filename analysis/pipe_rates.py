@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from analysis.pipe_ptx import OPS, Kernel
-from flashladder.emulator.chip.gpu import GpuProgram, open_gpu
 from flashladder.errors import one_line_errors
 from flashladder.files import write_atomic
 from flashladder.gpu.device import open_device
+from ptxemu.chip import GpuProgram, open_gpu
 
 PER_SM = 120 * 1024  # bytes of shared memory, more than half of an SM's: one CTA on each
 TRIPS = 64

@@ -11,17 +11,15 @@ Import stays cheap: torch is loaded only by the call that needs it.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from flashladder.version import __version__
 
 if TYPE_CHECKING:
-    from flashladder import emulator as emulator
     from flashladder.ops import configurations as configurations
     from flashladder.ops import forward as forward
 
-__all__ = ["__version__", "configurations", "emulator", "forward"]
+__all__ = ["__version__", "configurations", "forward"]
 
 
 def __dir__() -> list[str]:
@@ -33,8 +31,6 @@ def __getattr__(name: str) -> object:
     """Loads a public name at its first use, so that commands that never need torch do not pay for it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "emulator":
-        return import_module("flashladder.emulator")
     from flashladder.errors import FlashladderError
 
     try:

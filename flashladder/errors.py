@@ -98,6 +98,16 @@ class CheckFailed(FlashladderError):
         super().__init__(what, exit_code=1, **facts)  # type: ignore[arg-type]  # same keywords, passed through
 
 
+def failures() -> tuple[type[FlashladderError], ...]:
+    """For ``except``: `FlashladderError`, and the errors of the emulator where a command has loaded it.
+
+    Builds run without the emulator, so it is not imported here. Its errors have the attributes of
+    `FlashladderError`, and are typed as such.
+    """
+    ptxemu = sys.modules.get("ptxemu")
+    return (FlashladderError,) if ptxemu is None else (FlashladderError, ptxemu.PtxemuError)
+
+
 @dataclass(frozen=True)
 class Checked:
     """What a check found that ran to its end, as data: a command shows it, the gate makes one line of it.
@@ -142,7 +152,7 @@ def one_line_errors() -> Iterator[None]:
         yield
         if sys.stdout is not None:  # it is None where the shell closed it, `>&-`
             sys.stdout.flush()
-    except FlashladderError as error:
+    except failures() as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:

@@ -20,7 +20,7 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from flashladder import lasting
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, failures
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -107,7 +107,7 @@ def _portable(function: Callable[[Item], Answer], item: Item) -> Answer:
     """`function(item)`, whose error is one that every process can read."""
     try:
         return function(item)
-    except FlashladderError as error:
+    except failures() as error:
         raise FlashladderError(
             error.what,
             where=error.where,

@@ -111,8 +111,8 @@ def hardware(request: pytest.FixtureRequest) -> Iterator[Any]:
     if not request.config.getoption("--hw"):
         yield None
         return
-    from flashladder.emulator.chip.gpu import open_gpu
     from flashladder.errors import FlashladderError
+    from ptxemu.chip import open_gpu
 
     with ExitStack() as stack:
         try:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flashladder import emulator, parallel
+from flashladder import parallel
 from flashladder.build.compile import ptx_many
 from flashladder.build.installed import chosen_configs
 from flashladder.cases.case import LARGE_LOGITS, Run, far_stride
@@ -33,14 +33,15 @@ from flashladder.cases.inputs import FULL_HEADS, Case, View
 from flashladder.cases.reference import References
 from flashladder.check.cases import CheckReport, check_iteration
 from flashladder.emulate.kernel import FEW, MULTIPROCESSORS, forward, kernel_of, require
-from flashladder.emulator.run.launch import MEMORY_BUDGET
-from flashladder.emulator.values import Array
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, failures
 from flashladder.ladder.config import D_HEAD, DTYPES, KernelConfig
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import KERNELS
 from flashladder.results.schema import Shape
+import ptxemu
+from ptxemu.run.launch import MEMORY_BUDGET
+from ptxemu.values import Array
 
 if TYPE_CHECKING:
     import torch
@@ -179,7 +180,7 @@ def emulated_run(
             require(iteration, config, tensors)
         except FlashladderError as error:
             raise ValueError(str(error)) from error
-        hazards = emulator.Hazards()
+        hazards = ptxemu.Hazards()
         parts = prod(iteration.family.launch(config, tensors, MULTIPROCESSORS).cluster)
         blocks, tiles = -(-q.shape[1] // config.B_c), q.shape[0] * q.shape[2] * -(-q.shape[1] // config.B_r)
         known = sys.maxsize if short_form in watched else longest.get((short_form, parts), 0)
@@ -195,7 +196,7 @@ def emulated_run(
                 memory_budget=memory_budget,
                 multiprocessors=max(FEW, -(-tiles // MOST_TILES)) if parts == 1 else MULTIPROCESSORS,
             )
-        except FlashladderError as error:
+        except failures() as error:
             raise RuntimeError(str(error)) from error
         if hazards.reports:
             more = f" ({len(hazards.reports) - 1 + hazards.dropped} more)" if len(hazards.reports) > 1 else ""

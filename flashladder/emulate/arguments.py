@@ -17,9 +17,9 @@ from zipfile import BadZipFile
 import ml_dtypes
 import numpy as np
 
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, write_atomic
+from ptxemu.values import Array
 
 FORMS = "DTYPE:SHAPE:FILL (float32:64x128:randn), DTYPE:NUMBER (int32:5), a number, or @FILE.npy"
 DTYPES = {

@@ -22,7 +22,6 @@ import shlex
 
 import numpy as np
 
-from flashladder import emulator
 from flashladder.arguments import parser_of
 from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.commands.on_cpu import A_PTX_FILE, AN_ITERATION, EMULATE
@@ -37,15 +36,16 @@ from flashladder.emulate.kernel import (
     make_tensors,
 )
 from flashladder.emulate.progress import expected_instructions, ticking
-from flashladder.emulator.budget import parse_bytes
-from flashladder.emulator.run.launch import MEMORY_BUDGET
-from flashladder.emulator.values import Array
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.results.schema import Shape
+import ptxemu
+from ptxemu.run.launch import MEMORY_BUDGET
+from ptxemu.text import parse_bytes
+from ptxemu.values import Array
 
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
@@ -85,10 +85,10 @@ class Emulation:
     iteration: Iteration
     config: KernelConfig
     shape: Shape
-    result: emulator.Result
+    result: ptxemu.Result
     errors: Errors
-    counters: emulator.Counters
-    hazards: emulator.Hazards | None = None
+    counters: ptxemu.Counters
+    hazards: ptxemu.Hazards | None = None
     sharing: int = 1
 
     @property
@@ -136,10 +136,10 @@ def emulate(
     if multiprocessors is not None and not launch.resident:
         expected = "a kernel whose CTAs compute tile after tile"
         raise FlashladderError("--multiprocessors", expected=expected, found=f"iteration {iteration.description}")
-    counters = emulator.Counters()
+    counters = ptxemu.Counters()
     kernel = kernel_of(iteration, config)
 
-    def run(observer: emulator.Counters | emulator.Hazards, what: str) -> emulator.Result:
+    def run(observer: ptxemu.Counters | ptxemu.Hazards, what: str) -> ptxemu.Result:
         def total() -> int:
             return expected_instructions(iteration, config, shape)
 
@@ -157,7 +157,7 @@ def emulate(
 
     result = run(counters, f"emulate {iteration.description}")
     errors = distance(q, k, v, out, UNIT_ROUNDOFF[config.dtype], progress=progress)
-    races = emulator.Hazards() if hazards else None
+    races = ptxemu.Hazards() if hazards else None
     if races is not None:
         run(races, "look for races")
     return Emulation(iteration, config, shape, result, errors, counters, races, prod(launch.cluster))
@@ -273,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     own = options.iteration.endswith(emulate_file.SUFFIX)
     try:
         text, passed = _file(options) if own else _iteration(options)
-    except emulator.EmulationError as error:
+    except ptxemu.EmulationError as error:
         if error.kind in OUR_FAULT:
             raise
         who = "this program" if own else f"iteration {options.iteration}"

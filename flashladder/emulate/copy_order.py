@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flashladder.emulator.machine.observer import Access, Observer
-from flashladder.emulator.machine.state import Machine, Step
-from flashladder.emulator.values import Array
+from ptxemu.machine.observer import Access, Observer
+from ptxemu.machine.state import Machine, Step
+from ptxemu.values import Array
 
 
 @dataclass

@@ -20,8 +20,6 @@ from numpy.lib.stride_tricks import as_strided
 
 from flashladder.build.compile import cubin_for
 from flashladder.emulate.kernel import MULTIPROCESSORS, NUMPY_DTYPES, arguments_of, kernel_of
-from flashladder.emulator.machine.arguments import pack
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
@@ -33,6 +31,8 @@ from flashladder.machine_code.flow.regions import LOOP, PEELED, Regions, regions
 from flashladder.machine_code.flow.values import Constants
 from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.results.samples import Shape
+from ptxemu.machine.arguments import pack
+from ptxemu.values import Array
 
 WARP = 32
 ADDRESSES = (0, (1 << 64) - 16)  # of every tensor: what differs between the two is not known

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
-from flashladder import emulator
 from flashladder.emulate import screen as emulate_view
 from flashladder.emulate.arguments import Value, parse_all, parse_saves, save
-from flashladder.emulator.budget import parse_bytes
-from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.machine.state import Machine
-from flashladder.emulator.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_CLUSTER
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
+import ptxemu
+from ptxemu.machine.observer import Observer
+from ptxemu.machine.state import Machine
+from ptxemu.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_CLUSTER
+from ptxemu.text import parse_bytes
+from ptxemu.values import Array
 
 SUFFIX = ".ptx"
 SHOWN = 4  # elements of an array on the screen
@@ -40,16 +40,16 @@ class Run:
         hazards: None when nobody looked.
     """
 
-    kernel: emulator.Kernel
+    kernel: ptxemu.Kernel
     grid: tuple[int, ...]
     block: tuple[int, ...]
     shared_bytes: int
     values: list[Value]
     changed: dict[str, int]
     saved: dict[str, str]
-    result: emulator.Result
-    counters: emulator.Counters
-    hazards: emulator.Hazards | None
+    result: ptxemu.Result
+    counters: ptxemu.Counters
+    hazards: ptxemu.Hazards | None
 
     @property
     def speed(self) -> float:
@@ -77,13 +77,13 @@ def run(options: argparse.Namespace, seed: int) -> tuple[str, bool]:
     """
     values = parse_all(options.arg, seed)
     targets = parse_saves(options.save, values)
-    kernel = emulator.load(_path(options.iteration)).kernel(options.kernel or None)
+    kernel = ptxemu.load(_path(options.iteration)).kernel(options.kernel or None)
     grid, block = _sizes(options.grid or "1", "--grid", GRID_LIMITS), _sizes(options.block, "--block", BLOCK_LIMITS)
     cluster = _sizes(options.cluster, "--cluster", (MAX_CLUSTER,) * 3) if options.cluster else None
     schedule = _schedule(options.schedule)
     shared = parse_bytes(options.shared, "an amount of shared memory") if options.shared not in ("", "0") else 0
     before = {value.name: value.value.copy() for value in values if isinstance(value.value, np.ndarray)}
-    counters, hazards = emulator.Counters(), emulator.Hazards() if options.hazards else None
+    counters, hazards = ptxemu.Counters(), ptxemu.Hazards() if options.hazards else None
     blocks = Blocks(int(np.prod(grid)), kernel.name)
     observers: list[Observer] = [counters, blocks, *([hazards] if hazards else [])]
     with blocks.bar:

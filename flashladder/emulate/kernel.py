@@ -16,13 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from flashladder import emulator
 from flashladder.build.compile import ptx_for
-from flashladder.emulator.machine.arguments import Argument
-from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.run.engine import Progress
-from flashladder.emulator.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
@@ -31,6 +25,12 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 from flashladder.results.schema import Shape
+import ptxemu
+from ptxemu.machine.arguments import Argument
+from ptxemu.machine.observer import Observer
+from ptxemu.run.engine import Progress
+from ptxemu.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
+from ptxemu.values import Array
 
 ELEMENT = 2  # bytes
 VECTOR = 8  # elements of one 16-byte cp.async
@@ -41,10 +41,10 @@ NUMPY_DTYPES = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat1
 
 
 @lru_cache(maxsize=32)
-def kernel_of(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> emulator.Kernel:
+def kernel_of(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> ptxemu.Kernel:
     """The kernel of one configuration, from the store's PTX (compiled at first use from the sources in `kernels`)."""
     path = ptx_for(iteration, config, kernels=kernels).ptx
-    return emulator.load(path, path=relative(path)).kernel(KERNEL)
+    return ptxemu.load(path, path=relative(path)).kernel(KERNEL)
 
 
 def make_inputs(
@@ -82,7 +82,7 @@ def forward(
     config: KernelConfig,
     tensors: tuple[Array, Array, Array, Array],
     *,
-    kernel: emulator.Kernel | None = None,
+    kernel: ptxemu.Kernel | None = None,
     observers: Sequence[Observer] = (),
     memory_budget: int = MEMORY_BUDGET,
     max_instructions: int = MAX_INSTRUCTIONS,
@@ -90,7 +90,7 @@ def forward(
     multiprocessors: int = MULTIPROCESSORS,
     first: int | None = None,
     schedule: str | int = "together",
-) -> emulator.Result:
+) -> ptxemu.Result:
     """Runs one forward pass; O is written in place, and so is an input that a wrong kernel writes to.
 
     Args:
@@ -137,7 +137,7 @@ def _argument(value: Any) -> Argument:
     if isinstance(value, tuple):
         return tuple(map(_argument, value))
     if isinstance(value, TensorBox):
-        return emulator.TensorMap(
+        return ptxemu.TensorMap(
             value.tensor, MAP_DTYPES[value.dtype], value.dims, value.strides, value.box, swizzle=f"{value.swizzle}B"
         )
     found: Argument = value

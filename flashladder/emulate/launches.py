@@ -13,15 +13,15 @@ from math import prod
 
 import numpy as np
 
-from flashladder import emulator
 from flashladder.emulate.executions import launch_of
 from flashladder.emulate.kernel import MULTIPROCESSORS, forward, make_tensors
-from flashladder.emulator.run.schedule import REVERSE
-from flashladder.emulator.values import Array
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.names import CONFLICTS
 from flashladder.results.schema import Shape
+import ptxemu
+from ptxemu.run.engine import REVERSE
+from ptxemu.values import Array
 
 __all__ = ["ORDERS", "REVERSE", "Observed", "Planned", "Seen", "alone", "launches_of", "look", "observe"]
 
@@ -97,7 +97,7 @@ def look(
     iteration: Iteration,
     config: KernelConfig,
     planned: Planned,
-    kernel: emulator.Kernel | None = None,
+    kernel: ptxemu.Kernel | None = None,
     *,
     schedule: str | int = "together",
 ) -> Seen:
@@ -108,7 +108,7 @@ def look(
     shape, multiprocessors = planned
     first = 1 if schedule == REVERSE and alone(iteration, config, planned) else None
     tensors = make_tensors(iteration, config, shape, seed=1)
-    counters, hazards = emulator.Counters(), emulator.Hazards()
+    counters, hazards = ptxemu.Counters(), ptxemu.Hazards()
 
     def stop(_: int) -> None:
         if hazards.reports:
@@ -129,7 +129,7 @@ def look(
 def observe(
     iteration: Iteration,
     config: KernelConfig,
-    kernel: emulator.Kernel | None = None,
+    kernel: ptxemu.Kernel | None = None,
     *,
     schedule: str | int = "together",
 ) -> Observed:

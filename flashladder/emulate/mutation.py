@@ -22,12 +22,9 @@ from typing import Literal
 import pydantic
 from tqdm import tqdm
 
-from flashladder import emulator
 from flashladder.arguments import NUMBERS, Parser, whole
 from flashladder.emulate.kernel import kernel_of
 from flashladder.emulate.launches import ORDERS, REVERSE, Observed, Planned, Seen, alone, launches_of, look, observe
-from flashladder.emulator.machine.control import build_flow
-from flashladder.emulator.syntax.tree import Immediate, Instruction, Label
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
@@ -36,6 +33,9 @@ from flashladder.located import first_problem
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import ROOT
 from flashladder.yaml_text import read_yaml
+import ptxemu
+from ptxemu.machine.control import build_flow
+from ptxemu.syntax.tree import Immediate, Instruction, Label
 
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
 DELETED = (
@@ -67,7 +67,7 @@ class Mutant:
     config: KernelConfig
     instruction: Instruction
     nth: int
-    kernel: emulator.Kernel
+    kernel: ptxemu.Kernel
 
     def __str__(self) -> str:
         source = f" ({self.instruction.source})" if self.instruction.source else ""
@@ -137,7 +137,7 @@ def _is_a(instruction: Instruction, kind: str) -> bool:
     return f"{instruction.opcode}.".startswith(f"{kind}.")
 
 
-def _changed(kernel: emulator.Kernel, place: int) -> emulator.Kernel:
+def _changed(kernel: ptxemu.Kernel, place: int) -> ptxemu.Kernel:
     """The kernel without the instruction at `place` of its body; an XOR copies its first source, a wait answers yes."""
     body = list(kernel.function.body)
     item = body[place]
@@ -148,7 +148,7 @@ def _changed(kernel: emulator.Kernel, place: int) -> emulator.Kernel:
     else:
         del body[place]
     function = replace(kernel.function, body=tuple(body))
-    return emulator.Kernel(kernel.module, function, build_flow(function, kernel.module.path))
+    return ptxemu.Kernel(kernel.module, function, build_flow(function, kernel.module.path))
 
 
 def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> Verdict:
@@ -173,7 +173,7 @@ def _given_away(mutant: Mutant, planned: Planned, before: Seen, schedule: str) -
     """By what a mutant is caught in one launch, and the words of it; `before` is what the kernel itself showed."""
     try:
         seen = look(mutant.iteration, mutant.config, planned, mutant.kernel, schedule=schedule)
-    except emulator.EmulationError as error:
+    except ptxemu.EmulationError as error:
         return "error", str(error)
     if seen.races:
         return "race", seen.races[0]

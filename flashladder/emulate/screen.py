@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from flashladder.build.compile import ptx_for
 from flashladder.columns import hanging
-from flashladder.emulator.observe.counters import Counters, LineTraffic, Traffic
-from flashladder.emulator.observe.hazards import Hazards
-from flashladder.emulator.run.launch import Result
 from flashladder.files import dump_json, relative
 from flashladder.ladder.claim import COUNTERS
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.names import GLOBAL_REQUESTS
+from ptxemu.observe.counters import Counters, LineTraffic, Traffic
+from ptxemu.observe.hazards import Hazards
+from ptxemu.run.launch import Result
 
 if TYPE_CHECKING:
     from flashladder.emulate.command import Emulation

@@ -20,13 +20,12 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from flashladder import emulator, parallel
+from flashladder import parallel
 from flashladder.arguments import Parser
 from flashladder.build.compile import ptx_for, ptx_many
 from flashladder.emulate import copy_order
 from flashladder.emulate.kernel import forward, make_tensors
 from flashladder.emulate.reading import SHARED, EmulatedCounters, EmulatedKernel, files_of, stale, table
-from flashladder.emulator.machine.observer import Observer
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, files_in, sha256, write_atomic
 from flashladder.gpu.ncu import SHAPE
@@ -36,6 +35,8 @@ from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import BUILD
 from flashladder.results.schema import Shape, kernel_key
+import ptxemu
+from ptxemu.machine.observer import Observer
 
 CACHE = BUILD / "emulator"
 RACE_SHAPE = Shape(batch=1, seq_len=256, n_heads=2, d_head=128)  # several CTAs, and rounds of the main loop, in each
@@ -63,11 +64,11 @@ def read_kernel(number: int) -> EmulatedKernel:
     cached = CACHE / f"{sha256(code + repr((number, digests, SHAPE, RACE_SHAPE)))}.json"
     with suppress(FileNotFoundError, ValidationError):
         return EmulatedKernel.model_validate_json(cached.read_bytes())
-    counters, order = emulator.Counters(), copy_order.CopyOrder()
+    counters, order = ptxemu.Counters(), copy_order.CopyOrder()
     launch(iteration, "fp16", SHAPE, counters, order)
     races: dict[str, int] = {}
     for dtype in DTYPES:
-        hazards = emulator.Hazards()
+        hazards = ptxemu.Hazards()
         launch(iteration, dtype, RACE_SHAPE, hazards)
         races[dtype] = len(hazards.reports)
     found = EmulatedKernel(
@@ -88,7 +89,7 @@ def read_kernel(number: int) -> EmulatedKernel:
 
 def version(*more: Path) -> str:
     """A digest of all that a reading depends on besides the PTX: the emulator's code and these files."""
-    folder = Path(emulator.__file__).parent
+    folder = Path(ptxemu.__file__).parent
     files = [*files_in(folder, "**/*.py"), Path(__file__).with_name("kernel.py"), *more]
     return sha256("".join(sha256(path.read_bytes()) for path in files) + np.__version__)
 

@@ -17,7 +17,6 @@ from flashladder.build.compile import cubin_for
 from flashladder.emulate.executions import constants_of, launch_of
 from flashladder.emulate.kernel import forward, make_tensors
 from flashladder.emulate.reading import READING, load_reading
-from flashladder.emulator import Counters
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
@@ -31,6 +30,7 @@ from flashladder.machine_code.occupancy import WARP
 from flashladder.machine_code.sass import Instruction, disassemble
 from flashladder.names import WAVEFRONTS
 from flashladder.results.samples import Shape
+from ptxemu import Counters
 
 KV_BLOCKS = 4  # of the short CTA: enough for what is peeled and for rounds of the loop
 HEADS, D_HEAD = 16, 128

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from flashladder.errors import Checked, FlashladderError
+from flashladder.errors import Checked, FlashladderError, failures
 from flashladder.files import relative
 from flashladder.results.differences import Found
 
@@ -61,7 +61,7 @@ def attempt(check: Check) -> Outcome:
     """The outcome of one check; an error of any kind fails this check alone."""
     try:
         return check.run()
-    except FlashladderError as error:
+    except failures() as error:
         return Outcome(check.name, "failed", (str(error),))
     except Exception as error:  # noqa: BLE001 - a defect of one check must not hide what the others say
         return Outcome(check.name, "failed", (" ".join(f"{type(error).__name__}: {error}".split()),))

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import re
 from typing import TYPE_CHECKING
 
-from flashladder import emulator
 from flashladder.arguments import parser_of
 from flashladder.commands.on_cpu import TRACE
 from flashladder.emulate.command import AXIS, OUR_FAULT, number_of, require_fits
@@ -25,6 +24,7 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.selection import one_config
 from flashladder.results.schema import Shape
+import ptxemu
 
 if TYPE_CHECKING:
     from flashladder.trace.findings import Comparison, Trace
@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _require_gpu(options)
     try:
         text, passed = run(options)
-    except emulator.EmulationError as error:
+    except ptxemu.EmulationError as error:
         if error.kind in OUR_FAULT:
             raise
         raise CheckFailed(f"iteration {options.iteration} may not do this: {error}") from error

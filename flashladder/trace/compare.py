@@ -15,9 +15,7 @@ import math
 import numpy as np
 import torch
 
-from flashladder import emulator
 from flashladder.emulate.kernel import forward, kernel_of, make_tensors
-from flashladder.emulator.run.launch import MEMORY_BUDGET
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
@@ -30,6 +28,8 @@ from flashladder.trace.inputs import fill
 from flashladder.trace.meaning import STATISTICS, keeps_maximum
 from flashladder.trace.recorder import Held, KvStep, Recorder
 from flashladder.trace.roles import UnknownForm
+import ptxemu
+from ptxemu.run.launch import MEMORY_BUDGET
 
 S, SCALED, M, P, P16, L, RESCALED, OUTPUT, STORED = INTERMEDIATES
 LARGEST = 1 << 22  # scores of all heads together: the trace keeps S and P, and what they should be in fp64
@@ -42,7 +42,7 @@ def trace(
     *,
     contents: str = "normal",
     seed: int = 0,
-    kernel: emulator.Kernel | None = None,
+    kernel: ptxemu.Kernel | None = None,
     memory_budget: int = MEMORY_BUDGET,
 ) -> Trace:
     """Runs a kernel and compares all its intermediates.

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from flashladder.emulator.syntax.tree import Instruction
-from flashladder.emulator.values import Array
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.results.schema import Shape
 from flashladder.trace.recorder import KvStep
+from ptxemu.syntax.tree import Instruction
+from ptxemu.values import Array
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flashladder.emulator.values import WARP, Array
 from flashladder.ladder.config import KernelConfig
+from ptxemu.values import WARP, Array
 
 TILE_M, TILE_N, TILE_K = 16, 8, 16
 QUAD = 4  # lanes that share a row

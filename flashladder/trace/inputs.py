@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 
 Fill = Callable[[Array, Array, Array], None]
 DIGIT = 256  # bf16 holds whole numbers up to here

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flashladder.emulator.machine.memory import RED_ZONE
-from flashladder.emulator.machine.observer import Access
-from flashladder.emulator.machine.state import Machine, Step
-from flashladder.emulator.observe.dataflow import Dataflow, Event, Value
-from flashladder.emulator.syntax.tree import Instruction
-from flashladder.emulator.values import Array, as_type, halves
 from flashladder.trace.fragments import Fragments, Geometry, Place, matrix, statistics
 from flashladder.trace.roles import Products, UnknownForm, Window, makes_scores
 from flashladder.trace.subtracted import subtracted
+from ptxemu.machine.memory import RED_ZONE
+from ptxemu.machine.observer import Access
+from ptxemu.machine.state import Machine, Step
+from ptxemu.observe.dataflow import Dataflow, Event, Value
+from ptxemu.syntax.tree import Instruction
+from ptxemu.values import Array, as_type, halves
 
 K_BUFFER = 2  # Q, K, V and O are allocated in this order, `RED_ZONE` apart, the first one after it
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flashladder.emulator.observe.dataflow import Event, Value
-from flashladder.emulator.values import as_type
 from flashladder.trace.roles import UnknownForm
+from ptxemu.observe.dataflow import Event, Value
+from ptxemu.values import as_type
 
 
 def subtracted(rows: Sequence[Sequence[Value]]) -> list[Value]:

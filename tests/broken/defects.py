@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flashladder.emulator.machine.arguments import Argument
-from flashladder.emulator.values import Array
+from ptxemu.machine.arguments import Argument
+from ptxemu.values import Array
 from tests.broken.harness import Broken, Launch, floats, ramp, zeros
 
 

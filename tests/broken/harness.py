@@ -14,13 +14,13 @@ import re
 
 import numpy as np
 
-from flashladder import emulator
 from flashladder.build import compile as compiling
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import PtxEntry, ptx_entry
-from flashladder.emulator.machine.arguments import Argument
-from flashladder.emulator.syntax.tree import Instruction, SourceLine
-from flashladder.emulator.values import Array
+import ptxemu
+from ptxemu.machine.arguments import Argument
+from ptxemu.syntax.tree import Instruction, SourceLine
+from ptxemu.values import Array
 
 KERNELS = Path(__file__).parent / "kernels"
 HEADERS = tuple(sorted(KERNELS.glob("*.cuh")))
@@ -58,7 +58,7 @@ class Launch:
     def __str__(self) -> str:
         return self.name or self.kernel
 
-    def run(self, kernel: emulator.Kernel, *observers: emulator.Counters | emulator.Hazards) -> Array:
+    def run(self, kernel: ptxemu.Kernel, *observers: ptxemu.Counters | ptxemu.Hazards) -> Array:
         """Launches the kernel and returns its first argument."""
         arguments = self.arguments()
         kernel.launch(
@@ -131,9 +131,9 @@ def text_of(file: str) -> str:
 
 
 @cache
-def load(launch: Launch, *, fixed: bool) -> emulator.Kernel:
+def load(launch: Launch, *, fixed: bool) -> ptxemu.Kernel:
     """The kernel or its twin; of a template by its mangled name."""
-    program = emulator.load(text_of(launch.file), path=launch.file.replace(".cu", ".ptx"))
+    program = ptxemu.load(text_of(launch.file), path=launch.file.replace(".cu", ".ptx"))
     if launch.file.endswith(".ptx"):
         return program.kernel(launch.kernel + ("_fixed" if fixed else ""))
     names = [function.name for function in program.module.functions if function.is_entry]

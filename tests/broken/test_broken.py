@@ -11,8 +11,8 @@ import re
 import numpy as np
 import pytest
 
-from flashladder import emulator
 from flashladder.errors import FlashladderError
+import ptxemu
 from tests.broken.defects import BROKEN, LOCAL_HOLE
 from tests.broken.harness import KERNELS, Broken, Launch, Race, compile_all, lines_of, load, marked, text_of
 from tests.broken.races import RACES
@@ -29,9 +29,9 @@ def compiled() -> None:
         pytest.skip(f"needs the toolchain: {error}")
 
 
-def caught(case: Broken) -> emulator.EmulationError:
-    with pytest.raises(emulator.EmulationError) as raised:
-        case.launch.run(load(case.launch, fixed=False), emulator.Counters(), emulator.Hazards())
+def caught(case: Broken) -> ptxemu.EmulationError:
+    with pytest.raises(ptxemu.EmulationError) as raised:
+        case.launch.run(load(case.launch, fixed=False), ptxemu.Counters(), ptxemu.Hazards())
     return raised.value
 
 
@@ -77,7 +77,7 @@ def test_the_message_names_the_place_in_one_line(case: Broken) -> None:
 
 @pytest.mark.parametrize("case", RACES, ids=lambda case: str(case.launch))
 def test_the_race_is_reported(case: Race) -> None:
-    hazards, launch = emulator.Hazards(), case.launch
+    hazards, launch = ptxemu.Hazards(), case.launch
     numbers = launch.run(load(launch, fixed=False), hazards)
     hazard = next(report for report in hazards.reports if report.kind == case.kind)
     assert (hazard.space, hazard.count > 0) == (case.space, True)
@@ -100,7 +100,7 @@ def test_local_memory_that_nobody_wrote_has_all_bits_set() -> None:
 
 @pytest.mark.parametrize("launch", LAUNCHES, ids=str)
 def test_the_correct_twin_is_clean(launch: Launch) -> None:
-    counters, hazards = emulator.Counters(), emulator.Hazards()
+    counters, hazards = ptxemu.Counters(), ptxemu.Hazards()
     numbers = launch.run(load(launch, fixed=True), counters, hazards)
     np.testing.assert_array_equal(numbers, launch.result)
     assert hazards.render() == ""
@@ -128,7 +128,7 @@ def test_a_launch_that_no_gpu_takes(options: dict[str, int], says: str) -> None:
     case = next(case for case in BROKEN if case.launch.kernel == "shared_dynamic")
     values = {"threads": 64, "blocks": 1, "shared_bytes": 192, **options}
     launch = Launch(case.launch.file, case.launch.kernel, case.launch.arguments, case.launch.result, **values)  # type: ignore[arg-type]  # numbers all of them
-    with pytest.raises(emulator.EmulationError) as raised:
+    with pytest.raises(ptxemu.EmulationError) as raised:
         launch.run(load(case.launch, fixed=True))
     assert raised.value.kind == "arguments"
     assert says in str(raised.value)
@@ -136,7 +136,5 @@ def test_a_launch_that_no_gpu_takes(options: dict[str, int], says: str) -> None:
 
 def test_another_number_of_arguments() -> None:
     launch = next(case.launch for case in BROKEN if case.launch.kernel == "read_past_end")
-    with pytest.raises(
-        emulator.EmulationError, match=r"number of arguments of _Z13read_past_end.*expected 3: .*found 2"
-    ):
+    with pytest.raises(ptxemu.EmulationError, match=r"number of arguments of _Z13read_past_end.*expected 3: .*found 2"):
         load(launch, fixed=True).launch((1,), (64,), launch.arguments()[:2])

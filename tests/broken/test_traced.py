@@ -15,9 +15,7 @@ import re
 
 import pytest
 
-from flashladder import emulator
 from flashladder.emulate.kernel import kernel_of
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
@@ -26,6 +24,8 @@ from flashladder.trace import compare, inputs
 from flashladder.trace.compare import trace
 from flashladder.trace.findings import Trace
 from flashladder.trace.screen import verdict
+import ptxemu
+from ptxemu.values import Array
 from tests.broken.wrong_batch import ptx_of
 from tests.broken.wrong_kernels import Edit, WrongKernel, made, read_all
 
@@ -143,7 +143,7 @@ def traced(wrong: WrongKernel, seq_len: int) -> Trace:
         with made(wrong) as kernels:
             kernel = kernel_of(step, config, kernels)
     else:
-        kernel = emulator.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
+        kernel = ptxemu.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
     return trace(step, config, Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=128), kernel=kernel)
 
 

@@ -15,7 +15,6 @@ from functools import cache
 import re
 from unittest.mock import patch
 
-from flashladder import emulator
 from flashladder.build.compile import tools_of
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import STORE, PtxEntry, ptx_entry
@@ -24,6 +23,7 @@ from flashladder.ladder.compose import translation_unit
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS, ROOT
+import ptxemu
 from tests.broken.wrong_kernels import LAUNCH, WrongKernel, config_of, launched, read_all
 
 BATCH = 20  # more would gain little: 0.4 s for the headers, 0.3 s for each kernel
@@ -39,7 +39,7 @@ def compiled(wrong: WrongKernel) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(launched(wrong))
         if not set(wrong.sources()) <= set(LAUNCH):
-            kernel = emulator.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
+            kernel = ptxemu.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
             stack.enter_context(patch.object(check_emulator, "kernel_of", lambda *_: kernel))
         yield
 

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.emulator_cases.harness import Case, edge, pairs, sample
 
 INF, NAN = math.inf, math.nan

@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.isa.atomics`: what one thread finds and leaves at an address that nobody else uses.
+"""Cases of `ptxemu.isa.atomics`: what one thread finds and leaves at an address that nobody else uses.
 
 How threads that meet at one address take turns is left open by PTX, and tested on the emulator alone; sums over a
 whole CTA are the same in any order. The harness leaves the global address of the thread's element of the last input in
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array, halves, pack_halves
+from ptxemu.values import DTYPES, Array, halves, pack_halves
 from tests.emulator_cases.harness import Case, edge, pairs, triples
 
 CASES: list[Case] = []

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases import reference_int as ref
 from tests.emulator_cases.harness import Case, edge, pairs, sample, triples
 from tests.emulator_cases.reference_int import AMOUNTS, bits_of, case, column, crossed, lanes, raw

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from flashladder.emulator.values import DTYPES
+from ptxemu.values import DTYPES
 from tests.emulator_cases.harness import CTA
 
 SIZES = {kind: DTYPES[kind].itemsize for kind in ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16")}

@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.isa.hopper.bulk`: runs of bytes between global and shared memory, and reductions.
+"""Cases of `ptxemu.isa.copies`: runs of bytes between global and shared memory, and reductions.
 
 Each CTA of 128 threads has 512 bytes of every input; one of its threads (or several) copies parts of them.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array, width
+from ptxemu.values import DTYPES, Array, width
 from tests.emulator_cases.harness import CTA, FLOATS, Case, edge
 
 CASES: list[Case] = []

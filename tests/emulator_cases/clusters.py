@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases.harness import Case, sample
 from tests.emulator_cases.mbarrier import hopper
 

@@ -14,9 +14,9 @@ import math
 
 import numpy as np
 
-import flashladder.emulator.isa.hopper.convert_small  # noqa: F401 - adds the rows that are listed below
-from flashladder.emulator.table import ROWS, Row
-from flashladder.emulator.values import Array
+from ptxemu.table import ROWS, Row
+from ptxemu.targets import lacks
+from ptxemu.values import Array
 from tests.emulator_cases.convert import single
 from tests.emulator_cases.harness import Case, edge, sample
 
@@ -100,7 +100,7 @@ def eight_bits(row: Row) -> Case:
 
 def cases() -> Iterator[Case]:
     for row in ROWS.values():
-        if row.group != "convert_small":
+        if row.group != "convert" or lacks("sm_80", row.form) is None:
             continue
         if any(f"{kind}x2" in row.form for kind in EIGHT_BITS):
             yield eight_bits(row)

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.emulator_cases import reference_float as reference
 from tests.emulator_cases.harness import Case, edge, pairs, triples
 

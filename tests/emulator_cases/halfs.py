@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.isa.halfs`: 16-bit floats against exact rational arithmetic, pairs half by half."""
+"""Cases of `ptxemu.isa.halfs`: 16-bit floats against exact rational arithmetic, pairs half by half."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import math
 
 import numpy as np
 
-import flashladder.emulator.isa.halfs  # noqa: F401 - adds the rows that are listed below
-from flashladder.emulator.table import ROWS, Row
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.table import ROWS, Row
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases.convert import column
 from tests.emulator_cases.harness import Case, edge, pairs, sample, triples
 from tests.emulator_cases.reference_convert import arithmetic, compare, flush

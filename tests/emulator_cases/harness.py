@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.emulator.values import DTYPES, Array, halves
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.run import opcodes  # noqa: F401 - fills the table
+from ptxemu.values import DTYPES, Array, halves
 from tests.emulator_cases.inputs import LIMIT, edge, pairs, sample, triples
 
 __all__ = [
@@ -68,7 +69,7 @@ class Case:
     """PTX statements, their inputs, and what must come out; thread `i` computes element `i`.
 
     Attributes:
-        opcode: the opcode that is under test, a key of `flashladder.emulator.table.ROWS`.
+        opcode: the opcode that is under test, a key of `ptxemu.table.ROWS`.
         text: one or several statements with named operands: ``add.s32 d, a, b;``. It may declare registers of its own.
         inputs: operand name -> (PTX type, 1-D array of that type's dtype); all of one length n <= `LIMIT`. A predicate
             is a bool array; ``f16x2``, ``bf16x2`` and ``b32`` are uint32. n is padded to whole warps with copies of the
@@ -215,7 +216,7 @@ def launch_case(case: Case, kernel: Kernel) -> dict[str, Array]:
 
 
 def run_case(case: Case, load: Load) -> dict[str, Array]:
-    """The case in a module of its own, for example with ``flashladder.emulator.load``."""
+    """The case in a module of its own, for example with ``ptxemu.load``."""
     return launch_case(case, load(ptx_of([case])).kernel(entry_name(0)))
 
 

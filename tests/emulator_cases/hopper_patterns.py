@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from flashladder import names
-from flashladder.emulator import Counters
-from flashladder.emulator.run.launch import load
-from flashladder.emulator.values import Array
+from ptxemu import Counters
+from ptxemu.run.launch import load
+from ptxemu.values import Array
 from tests.emulator_cases.patterns import Pattern, entry_name
 
 TILE = 32768  # bytes of shared memory

@@ -14,7 +14,7 @@ import zlib
 import ml_dtypes
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.values import DTYPES, Array
 
 LIMIT = 4096  # elements of a case at most
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases.harness import Case, edge, pairs, triples
 from tests.emulator_cases.reference_int import (
     INTEGERS,

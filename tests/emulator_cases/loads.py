@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.isa.loads`: what a thread stores it loads, at every width, in every space.
+"""Cases of `ptxemu.isa.loads`: what a thread stores it loads, at every width, in every space.
 
 Each thread has 16 bytes of its own; loads begin inside them, so that the order of bytes shows.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases.harness import Case, edge
 
 CASES: list[Case] = []

@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.isa.logic`: every comparison of every type, with NaN, infinities and denormals.
+"""Cases of `ptxemu.isa.logic`: every comparison of every type, with NaN, infinities and denormals.
 
 The reference compares Python numbers, after an explicit look at NaN and, for ``.ftz``, at denormals.
 """
@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.emulator_cases.harness import Case, edge, pairs, sample, triples
 
 CASES: list[Case] = []

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.emulator_cases.harness import Case, sample
 
 Typed: TypeAlias = dict[str, tuple[str, Array]]  # operand name -> (PTX type, values)

@@ -1,10 +1,10 @@
-"""Cases of `flashladder.emulator.isa.moves`: copies keep bits, vectors are packed lowest first, addresses come back."""
+"""Cases of `ptxemu.isa.moves`: copies keep bits, vectors are packed lowest first, addresses come back."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases.harness import Case, edge, sample
 
 SCALARS = ("u16", "s16", "u32", "s32", "f32", "u64", "s64", "f64", "b16", "b32", "b64")

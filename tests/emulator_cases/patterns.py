@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flashladder.emulator import Counters
-from flashladder.emulator.run.launch import load
-from flashladder.emulator.values import Array
+from ptxemu import Counters
+from ptxemu.run.launch import load
+from ptxemu.values import Array
 
 TILE = 16384  # bytes of shared memory, and of the global buffer
 OFF = 0xFFFFFFFF  # a lane with this offset does not take part

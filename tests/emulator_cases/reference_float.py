@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.values import DTYPES, Array
 
 # Bits of precision, exponents of the least number and of overflow. Hardware decides about ``.ftz`` of a result after it
 # rounded to 24 bits as if there were no least number (seen on an H200), hence a format of its own.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases.harness import Case
 
 INTEGERS = tuple(f"{kind}{bits}" for bits in (16, 32, 64) for kind in "us")

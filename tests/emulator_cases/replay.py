@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array
-from flashladder.errors import FlashladderError
 from flashladder.files import sha256, write_atomic
+from ptxemu.errors import PtxemuError
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases.harness import Case, Load, Outputs, compare, entry_name, launch_case, ptx_of
 
 SCHEMA = 1
 # What a defect of the emulator can raise; the replay records it and goes on, because time on a GPU is scarce.
-DEFECTS = (FlashladderError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+DEFECTS = (PtxemuError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def run_on(cases: Sequence[Case], load: Load, recover: Callable[[], None]) -> li
     text = ptx_of(cases)
     try:
         program = load(text)
-    except FlashladderError as error:
+    except PtxemuError as error:
         if len(cases) == 1:
             return [str(error)]
         return [run_on([case], load, recover)[0] for case in cases]
@@ -78,7 +78,7 @@ def run_on(cases: Sequence[Case], load: Load, recover: Callable[[], None]) -> li
     for index, case in enumerate(cases):
         try:
             results.append(launch_case(case, program.kernel(entry_name(index))))
-        except FlashladderError as error:
+        except PtxemuError as error:
             results.append(str(error))
             recover()
             program = load(text)
@@ -132,15 +132,15 @@ def read(path: Path) -> tuple[dict[str, object], list[Record]]:
     """The inverse of `write`.
 
     Raises:
-        FlashladderError: the file cannot be read or is no such file.
+        PtxemuError: the file cannot be read or is no such file.
     """
     try:
         document = json.loads(gzip.decompress(path.read_bytes()))
         if document["schema"] != SCHEMA:
-            raise FlashladderError("replayed cases of another schema", where=path, expected=SCHEMA)
+            raise PtxemuError("replayed cases of another schema", where=path, expected=SCHEMA)
         return document["machine"], [Record(**record) for record in document["records"]]
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
-        raise FlashladderError("malformed replayed cases", where=path, found=repr(error)) from error
+        raise PtxemuError("malformed replayed cases", where=path, found=repr(error)) from error
 
 
 def table(found: Sequence[Record]) -> str:

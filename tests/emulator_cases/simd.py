@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.isa.simd`: fields of words one by one, in Python's integers."""
+"""Cases of `ptxemu.isa.bits`: fields of words one by one, in Python's integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of `flashladder.emulator.isa.hopper.tensor_copies`: boxes of tensors into shared memory and back, as bytes.
+"""Cases of `ptxemu.isa.tensor_copies`: boxes of tensors into shared memory and back, as bytes.
 
 Each CTA of 128 threads copies one box, whose coordinates are inputs; then every thread shows some words of shared
 memory (or of the tensor). The reference, `boxes`, walks the box element by element.
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases.boxes import SIZES, Shape
 from tests.emulator_cases.harness import CTA, Case
 

@@ -11,7 +11,7 @@ import operator
 
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.emulator_cases.harness import Case, sample
 
 N = 128

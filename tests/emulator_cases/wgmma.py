@@ -21,7 +21,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.emulator_cases.harness import Case
 from tests.emulator_cases.matrix import place_a, place_c
 

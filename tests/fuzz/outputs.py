@@ -15,8 +15,6 @@ from flashladder.bench.opinion_tools import METRICS, by_turn, read_nvbench
 from flashladder.binaries import cubins, symbols
 from flashladder.binaries.kernels import Kind, kernels_of, with_facts
 from flashladder.binaries.sources import images
-from flashladder.emulator.syntax.parser import parse as parse_ptx
-from flashladder.emulator.syntax.printer import to_ptx
 from flashladder.gpu.ncu import read_launches, read_peer
 from flashladder.gpu.sanitize import count_errors
 from flashladder.machine_code import ptx, ptxas, sass
@@ -27,6 +25,8 @@ from flashladder.results.published import PUBLISHED
 from flashladder.results.samples import Shape
 from flashladder.sweep.lanes.process import answer_of
 from flashladder.toolchain.errors import Failure, diagnose
+from ptxemu.syntax.parser import parse as parse_ptx
+from ptxemu.syntax.printer import to_ptx
 from tests.fuzz.target import Target, decoded, filed, scratch, spoken
 from tests.null.binaries import fatbin_fixture
 from tests.null.binaries.test_symbols import BACKWARD, FORWARD
@@ -172,7 +172,7 @@ def _sass_seeds() -> list[bytes]:
 
 
 TARGETS = (
-    Target("ptx", "emulator.syntax.parser.parse", decoded(_ptx), lambda: [SMALL_PTX], PTX_WORDS),
+    Target("ptx", "ptxemu.syntax.parser.parse", decoded(_ptx), lambda: [SMALL_PTX], PTX_WORDS),
     Target(
         "ptx-text",
         "machine_code.ptx.normalise, opcodes",

@@ -18,7 +18,6 @@ from flashladder.check import command as check
 from flashladder.commands import COMMANDS
 from flashladder.emulate import command as emulate
 from flashladder.emulate.arguments import parse_all
-from flashladder.emulator.budget import parse_bytes
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import EXAMPLE, KernelConfig
@@ -29,6 +28,7 @@ from flashladder.ladder.subject import parse_subject, split_description
 from flashladder.sweep import command as sweep
 from flashladder.sweep.measure.devices import Card, chosen, visible
 from flashladder.sweep.slurm.options import free_cpus, free_gpus, parse_options
+from ptxemu.text import parse_bytes
 from tests.fuzz.target import Target, spoken
 from tests.null.command_lines import CASES
 
@@ -162,7 +162,7 @@ TARGETS = (
     ),
     Target(
         "bytes",
-        "emulator.budget.parse_bytes",
+        "ptxemu.text.parse_bytes",
         spoken(parse_bytes),
         lambda: _encoded(("1GiB", "512 MiB", "2G", "1000", "1.5TB")),
         ("KiB", "MB", "G", "T", "B", "."),

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator.chip.gpu import Gpu, open_gpu
 from flashladder.errors import FlashladderError
+import ptxemu
+from ptxemu.chip import Gpu, open_gpu
 from tests.emulator_cases.harness import collect
 from tests.emulator_cases.replay import records
 
@@ -54,7 +54,7 @@ def gpu() -> Iterator[Gpu]:
 
 @pytest.mark.parametrize("module", list(MODULES))
 def test_the_hardware_agrees(gpu: Gpu, module: str) -> None:
-    found = list(records(module, MODULES[module], gpu.load, gpu.reset, emulator.load))
+    found = list(records(module, MODULES[module], gpu.load, gpu.reset, ptxemu.load))
     problems = [text for record in found for text in (record.error, record.against_expected, record.against_emulator)]
     assert [text for text in problems if text] == []
 
@@ -62,6 +62,6 @@ def test_the_hardware_agrees(gpu: Gpu, module: str) -> None:
 @pytest.mark.parametrize("machine", ["emulator", "gpu"])
 def test_structures_and_dynamic_shared_memory(gpu: Gpu, machine: str) -> None:
     values = np.arange(4, dtype=np.float32)
-    load = gpu.load if machine == "gpu" else emulator.load
+    load = gpu.load if machine == "gpu" else ptxemu.load
     load(STRUCTURE).kernel().launch((1,), (1,), ((np.int64(7), values, 3), np.float32(0.5)), shared_bytes=65536)
     assert values.tolist() == [0, 1, 2, 1.5]

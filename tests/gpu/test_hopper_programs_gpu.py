@@ -12,9 +12,9 @@ import sys
 
 import pytest
 
-from flashladder.emulator.chip.driver import load_driver
 from flashladder.errors import FlashladderError
 from flashladder.toolchain.wheels import gpu_arch
+from ptxemu.chip import load_driver
 from tests.hopper_programs.export import export
 from tests.hopper_programs.program import programs
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.emulator.values import Array
 from flashladder.files import write_atomic
+from ptxemu.values import Array
 from tests.hopper_programs.export import digest
 from tests.hopper_programs.program import HERE, programs
 from tests.hopper_programs.tensors import REFUSED

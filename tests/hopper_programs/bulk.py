@@ -7,7 +7,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.hopper_programs.layouts import small
 from tests.hopper_programs.program import Program, Run
 

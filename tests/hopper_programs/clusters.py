@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.emulator.values import Array
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.values import Array
 from tests.hopper_programs.layouts import box_image, small
 from tests.hopper_programs.program import Program, Run
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.emulator.machine.arguments import pack
-from flashladder.emulator.machine.copies.tensor_map import DATA_TYPES, FILLS, PROMOTIONS, SWIZZLES, TensorMap
-from flashladder.emulator.syntax.tree import Function, Instruction
-from flashladder.emulator.values import Array
+from ptxemu.machine.arguments import pack
+from ptxemu.machine.tensor_map import DATA_TYPES, FILLS, PROMOTIONS, SWIZZLES, TensorMap
+from ptxemu.syntax.tree import Function, Instruction
+from ptxemu.values import Array
 from tests.hopper_programs import on_chip
 from tests.hopper_programs.program import FILES, Program, Run, cubin, kernel, programs
 from tests.hopper_programs.tensors import REFUSED

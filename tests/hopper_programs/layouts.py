@@ -12,8 +12,8 @@ import itertools
 
 import numpy as np
 
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.emulator.values import Array
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.values import Array
 
 SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
 MODES = {"none": 0, "128B": 1, "64B": 2, "32B": 3}  # of a descriptor

@@ -17,10 +17,10 @@ import sys
 
 import numpy as np
 
-from flashladder import emulator
-from flashladder.emulator.machine.control import build_flow
-from flashladder.emulator.syntax.tree import Instruction, Label
 from flashladder.yaml_text import read_yaml
+import ptxemu
+from ptxemu.machine.control import build_flow
+from ptxemu.syntax.tree import Instruction, Label
 from tests.hopper_programs.program import Program, kernel, mismatch, programs
 
 LIST = Path(__file__).with_name("equivalent.yaml")
@@ -41,7 +41,7 @@ class Mutant:
     program: Program
     instruction: Instruction
     nth: int
-    kernel: emulator.Kernel
+    kernel: ptxemu.Kernel
 
     @property
     def name(self) -> str:
@@ -95,7 +95,7 @@ def mutants_of(program: Program) -> Iterator[Mutant]:
         yield Mutant(program, item, counts[item.opcode], _without(original, place))
 
 
-def _without(original: emulator.Kernel, place: int) -> emulator.Kernel:
+def _without(original: ptxemu.Kernel, place: int) -> ptxemu.Kernel:
     """The kernel without an instruction; a wait answers yes at once, an arrival that nobody makes has state 0."""
     body, item = list(original.function.body), original.function.body[place]
     assert isinstance(item, Instruction)
@@ -105,7 +105,7 @@ def _without(original: emulator.Kernel, place: int) -> emulator.Kernel:
         if text is not None:
             body.insert(place, text)
     function = replace(original.function, body=tuple(body))
-    return emulator.Kernel(original.module, function, build_flow(function, original.module.path))
+    return ptxemu.Kernel(original.module, function, build_flow(function, original.module.path))
 
 
 def _answer(item: Instruction) -> Instruction | None:
@@ -119,7 +119,7 @@ def _answer(item: Instruction) -> Instruction | None:
 
 _ZEROS = next(
     item.operands[1:]
-    for item in emulator.load(
+    for item in ptxemu.load(
         ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n.reg .pred %p<2>;\n"
         "setp.eq.u32 %p1, 0, 0;\nret;\n}\n"
     )
@@ -131,7 +131,7 @@ _ZEROS = next(
 
 def evidence_of(mutant: Mutant, schedule: str | int) -> str | None:
     """What one launch shows."""
-    program, hazards = mutant.program, emulator.Hazards()
+    program, hazards = mutant.program, ptxemu.Hazards()
     run = program.make()
     try:
         mutant.kernel.launch(
@@ -144,7 +144,7 @@ def evidence_of(mutant: Mutant, schedule: str | int) -> str | None:
             max_instructions=MAX_INSTRUCTIONS,
             schedule=schedule,
         )
-    except emulator.EmulationError as error:
+    except ptxemu.EmulationError as error:
         return f"error: {error}"
     if hazards.reports:
         return f"race: {hazards.reports[0].render()}"

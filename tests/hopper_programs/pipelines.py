@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.emulator.values import Array
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.values import Array
 from tests.hopper_programs.products import TILE_BYTES, halves, product
 from tests.hopper_programs.program import Program, Run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.hopper_programs.layouts import k_major, small
 from tests.hopper_programs.program import Program, Run
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from flashladder import emulator
 from flashladder.build import compile as compiling
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import PtxEntry, Tools, ptx_entry
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
+import ptxemu
+from ptxemu.values import Array
 
 HERE = Path(__file__).parent
 KERNELS = HERE / "kernels"
@@ -116,13 +116,13 @@ def ptx(file: str) -> str:
 
 
 @cache
-def module(file: str) -> emulator.Program:
+def module(file: str) -> ptxemu.Program:
     """A file on the emulator."""
-    return emulator.load(ptx(file), path=f"{file}.ptx")
+    return ptxemu.load(ptx(file), path=f"{file}.ptx")
 
 
 @cache
-def kernel(file: str, name: str) -> emulator.Kernel:
+def kernel(file: str, name: str) -> ptxemu.Kernel:
     """A kernel of a file on the emulator."""
     return module(file).kernel(name)
 

@@ -8,8 +8,8 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.emulator.values import Array
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.values import Array
 from tests.hopper_programs.layouts import box_image, box_of, box_offsets, place, small, strided
 from tests.hopper_programs.program import Program, Run
 

@@ -9,7 +9,7 @@ import zlib
 import ml_dtypes
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.hopper_programs.layouts import Operand, k_major, mn_major, small
 from tests.hopper_programs.program import Program, Run
 

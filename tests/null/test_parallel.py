@@ -11,8 +11,8 @@ import time
 import pytest
 
 from flashladder import parallel
-from flashladder.emulator import EmulationError
 from flashladder.errors import FlashladderError
+from ptxemu import EmulationError
 
 
 @pytest.mark.parametrize("n_cpus", [1, 2])
@@ -24,7 +24,7 @@ def test_answers_come_in_the_items_order(monkeypatch: pytest.MonkeyPatch, n_cpus
 
 @pytest.mark.parametrize("n_cpus", [1, 2])
 def test_the_first_error_ends_it(monkeypatch: pytest.MonkeyPatch, n_cpus: int) -> None:
-    from flashladder.emulator.budget import parse_bytes
+    from ptxemu.text import parse_bytes
 
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(n_cpus)))
     with pytest.raises(FlashladderError, match=r"not a memory budget.*'x'") as caught:

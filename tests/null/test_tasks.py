@@ -28,8 +28,6 @@ from flashladder.check import command as check
 from flashladder.commands import COMMANDS, STATIONS
 from flashladder.commands.on_cpu import A_PTX_FILE, AN_ITERATION
 from flashladder.emulate import command as emulate
-from flashladder.emulator.budget import parse_bytes
-from flashladder.emulator.run.launch import MEMORY_BUDGET
 from flashladder.explain import command as explain
 from flashladder.files import last_iteration
 from flashladder.gate import command as gate
@@ -47,6 +45,8 @@ from flashladder.usage import task_of, words_of
 from flashladder.view import command as view
 from flashladder.view import sass
 from flashladder.view.flow import command as cfg
+from ptxemu.run.launch import MEMORY_BUDGET
+from ptxemu.text import parse_bytes
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flashladder import emulator
 from flashladder.check import command as check
 from flashladder.check import on_emulator as check_emulator
 from flashladder.emulate import command as emulate
@@ -15,6 +14,7 @@ from flashladder.emulate import progress as emulate_progress
 from flashladder.emulate.mutation import mutants_of
 from flashladder.errors import CheckFailed
 from flashladder.ladder.iteration import Iteration, load_iteration
+import ptxemu
 
 pytestmark = pytest.mark.nvcc
 
@@ -92,13 +92,13 @@ def test_a_missing_barrier_is_told_with_its_source_line(
     assert "kernels/ptx/store.cuh" in page
 
 
-def broken_kernel(iteration: Iteration, replaced: str, by: str) -> emulator.Kernel:
+def broken_kernel(iteration: Iteration, replaced: str, by: str) -> ptxemu.Kernel:
     """The iteration's A100 kernel with one line of its PTX changed wherever it stands."""
     from flashladder.build.compile import ptx_for
 
     text = ptx_for(iteration, iteration.configs["a100"]).ptx.read_text(encoding="utf-8")
     assert replaced in text
-    return emulator.load(text.replace(replaced, by)).kernel()
+    return ptxemu.load(text.replace(replaced, by)).kernel()
 
 
 def test_wrong_numbers_fail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator.errors import EmulationError
+import ptxemu
+from ptxemu.errors import EmulationError
 from tests.nvcc.cuda_programs.program import SOURCES, VARIANTS, compiled, programs
 
 pytestmark = pytest.mark.nvcc
 
 CASES = {program.kernel: (source, program) for source in SOURCES for program in programs(source)}
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
-Loader = Callable[[str, str], emulator.Program]
+Loader = Callable[[str, str], ptxemu.Program]
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +28,8 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Loader:
     folder = tmp_path_factory.mktemp("cuda_programs")
 
     @cache
-    def loader(source: str, variant: str) -> emulator.Program:
-        return emulator.load(compiled(source, variant, folder))
+    def loader(source: str, variant: str) -> ptxemu.Program:
+        return ptxemu.load(compiled(source, variant, folder))
 
     return loader
 
@@ -38,7 +38,7 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Loader:
 @pytest.mark.parametrize("name", CASES)
 def test_program(load: Loader, name: str, variant: str) -> None:
     source, program = CASES[name]
-    hazards, counters, arguments = emulator.Hazards(), emulator.Counters(), program.copies()
+    hazards, counters, arguments = ptxemu.Hazards(), ptxemu.Counters(), program.copies()
     kernel = load(source, variant).kernel(name)
     observers = (hazards, counters)
     kernel.launch(program.grid, program.block, arguments, shared_bytes=program.shared_bytes, observers=observers)
@@ -50,7 +50,7 @@ def test_program(load: Loader, name: str, variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_plain_read_beside_atomics_is_a_race(load: Loader, variant: str) -> None:
-    hazards, best = emulator.Hazards(), np.zeros(1, np.float32)
+    hazards, best = ptxemu.Hazards(), np.zeros(1, np.float32)
     values = np.arange(128, dtype=np.float32)
     load("reductions", variant).kernel("maximum_racy").launch((2,), (64,), (values, best), observers=[hazards])
     assert best == 127

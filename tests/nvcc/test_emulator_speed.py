@@ -15,9 +15,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from flashladder.emulate.kernel import forward, kernel_of, make_tensors
-from flashladder.emulator import Counters
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
+from ptxemu import Counters
 
 pytestmark = pytest.mark.nvcc
 

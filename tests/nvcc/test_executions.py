@@ -15,15 +15,10 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from flashladder import emulator
 from flashladder.build.compile import compile_many
 from flashladder.emulate.executions import WARP, Executed, constants_of, executed, launch_of, walked
 from flashladder.emulate.kernel import MULTIPROCESSORS, arguments_of, forward, kernel_of, make_tensors
 from flashladder.emulate.reading import load_reading
-from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.machine.state import Machine
-from flashladder.emulator.syntax.tree import Instruction
-from flashladder.emulator.values import BoolArray
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.cubin import Cubin, read_cubin
@@ -35,6 +30,11 @@ from flashladder.toolchain.wheels import find_toolchain
 from flashladder.view.flow.command import main as cfg
 from flashladder.view.flow.outline import outline
 from flashladder.view.flow.picture import picture_of
+import ptxemu
+from ptxemu.machine.observer import Observer
+from ptxemu.machine.state import Machine
+from ptxemu.syntax.tree import Instruction
+from ptxemu.values import BoolArray
 
 pytestmark = pytest.mark.nvcc
 
@@ -91,7 +91,7 @@ def ptx_classes(opcodes: Counter[str]) -> Counter[str]:
 
 def counted(step: Iteration, *, rising: bool) -> Counter[str]:
     """What the emulator runs where no score is above the first block's, or each block is above all before."""
-    config, counters = step.configs[PUBLISHED_GPU], emulator.Counters()
+    config, counters = step.configs[PUBLISHED_GPU], ptxemu.Counters()
     q, k, v, out = make_tensors(step, config, SMALL)
     q[...], k[...] = 0, 0
     order = np.arange(SMALL.seq_len) // config.B_c

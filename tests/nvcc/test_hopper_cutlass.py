@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256, write_atomic
 from flashladder.paths import BUILD
+import ptxemu
+from ptxemu.errors import EmulationError
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.values import Array
 from tests.hopper_programs.program import tools
 
 pytestmark = pytest.mark.nvcc
@@ -75,9 +75,9 @@ def compiled(file: str, changes: tuple[tuple[str, str], ...] = ()) -> str:
     return out.read_text(encoding="utf-8")
 
 
-def kernel(ptx: str, major: str) -> emulator.Kernel:
+def kernel(ptx: str, major: str) -> ptxemu.Kernel:
     """The one of the example's two kernels that reads its operands so."""
-    program = emulator.load(ptx, path="example.ptx")
+    program = ptxemu.load(ptx, path="example.ptx")
     (name,) = (name for name in program.entries if MAJORS[major] in name)
     return program.kernel(name)
 
@@ -121,7 +121,7 @@ def arguments(major: str, maps: bool) -> tuple[tuple[Any, ...], Array, Array]:
 def run(ptx: str, major: str, *, maps: bool) -> tuple[Array, Array, str]:
     """One launch: what came out, what must, and what the checks say."""
     given, out, product = arguments(major, maps)
-    hazards = emulator.Hazards()
+    hazards = ptxemu.Hazards()
     grid, cluster = (M // 128, N // 128), (2, 1, 1) if maps else None
     kernel(ptx, major).launch(grid, THREADS, given, shared_bytes=SHARED, cluster=cluster, observers=(hazards,))
     return out, product, hazards.render()

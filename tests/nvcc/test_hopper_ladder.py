@@ -9,11 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder import emulator
 from flashladder.build.compile import cubin_for
 from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.emulate.kernel import arguments_of, attention_fp64, forward, kernel_of, make_tensors
-from flashladder.emulator.values import Array
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.ladder.selection import one_config
@@ -21,6 +19,8 @@ from flashladder.machine_code.product_order import stretches
 from flashladder.machine_code.sass import disassemble
 from flashladder.results.schema import Shape
 from flashladder.toolchain.wheels import find_toolchain
+import ptxemu
+from ptxemu.values import Array
 
 pytestmark = pytest.mark.nvcc
 STEPS = [step for step in load_all() if step.family.name == "hopper"]
@@ -40,7 +40,7 @@ def require_right(
     """One launch, with numbers and hazards; Q and K lie `apart` from 0 on either side."""
     batch, seq_len, heads = shape
     size = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=config.d_head)
-    tensors, hazards = make_tensors(step, config, size, seed=seq_len), emulator.Hazards()
+    tensors, hazards = make_tensors(step, config, size, seed=seq_len), ptxemu.Hazards()
     for tensor, side in zip(tensors[:2], (1, -1), strict=True):
         tensor[...] += tensor.dtype.type(side * apart)
     launch = step.family.launch(config, tensors, 132)

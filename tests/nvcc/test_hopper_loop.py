@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from flashladder import emulator
 from flashladder.build import compile as compiling
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import ptx_entry
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.emulator.run.launch import Kernel
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
+import ptxemu
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.run.launch import Kernel
+from ptxemu.values import Array
 
 pytestmark = pytest.mark.nvcc
 
@@ -53,7 +53,7 @@ def ptx(before: str = "") -> str:
 @cache
 def attention() -> Kernel:
     """The kernel, parsed."""
-    return emulator.load(ptx(), path="attention.ptx").kernel()
+    return ptxemu.load(ptx(), path="attention.ptx").kernel()
 
 
 @cache
@@ -69,7 +69,7 @@ def box(matrix: Array) -> TensorMap:
     return TensorMap(matrix, "f16", (64, len(matrix), 2), (256, 128), (64, TILE, 2), swizzle="128B")
 
 
-def launch(kernel: Kernel, length: int, *observers: emulator.Counters | emulator.Hazards, **options: object) -> Array:
+def launch(kernel: Kernel, length: int, *observers: ptxemu.Counters | ptxemu.Hazards, **options: object) -> Array:
     """Attention of one head: (length, 128) of f32."""
     out = np.zeros((length, TILE), np.float32)
     blocks, scale = length // TILE, np.float32(np.log2(np.e) / np.sqrt(TILE))
@@ -89,7 +89,7 @@ def expected(length: int) -> Array:
 
 @pytest.mark.parametrize("schedule", ["together", "reverse", 3])
 def test_it_is_right_and_nothing_is_reported_in_any_order(schedule: str | int) -> None:
-    hazards = emulator.Hazards()
+    hazards = ptxemu.Hazards()
     found = launch(attention(), 384, hazards, schedule=schedule)
     assert hazards.render() == ""
     assert np.abs(found - expected(384)).max() < 5e-4
@@ -97,7 +97,7 @@ def test_it_is_right_and_nothing_is_reported_in_any_order(schedule: str | int) -
 
 def test_counters_tell_the_tensor_cores_work() -> None:
     """Four products of 128 x 128 x 128 numbers and two warpgroups take 512 cycles each: 8192 for a tile at S = 512."""
-    counters = emulator.Counters()
+    counters = ptxemu.Counters()
     launch(attention(), 512, counters)
     assert counters.tensor_cycles == 4 * 8192
     assert counters.wgmma_cycles == counters.tensor_cycles
@@ -115,14 +115,14 @@ def test_counters_tell_the_tensor_cores_work() -> None:
     ],
 )
 def test_what_wgmma_needs_is_missed(old: str, new: str, kind: str) -> None:
-    with pytest.raises(emulator.EmulationError) as caught:
-        launch(emulator.load(ptx().replace(old, new), path="mutant.ptx").kernel(), 384)
+    with pytest.raises(ptxemu.EmulationError) as caught:
+        launch(ptxemu.load(ptx().replace(old, new), path="mutant.ptx").kernel(), 384)
     assert caught.value.kind == kind
 
 
 def test_a_stage_that_is_given_back_too_early_is_a_race() -> None:
-    hazards = emulator.Hazards()
-    launch(emulator.load(ptx("#define RELEASED_EARLY true\n"), path="early.ptx").kernel(), 512, hazards)
+    hazards = ptxemu.Hazards()
+    launch(ptxemu.load(ptx("#define RELEASED_EARLY true\n"), path="early.ptx").kernel(), 512, hazards)
     assert hazards.reports
     assert {each.kind for each in hazards.reports} <= {"WAR", "async overwrite"}
     assert {each.first.opcode.split(".")[0] for each in hazards.reports} == {"wgmma"}
@@ -132,11 +132,11 @@ def test_a_stage_that_is_given_back_too_early_is_a_race() -> None:
 @pytest.mark.parametrize("length", LENGTHS)
 def test_speed(benchmark: BenchmarkFixture, length: int) -> None:
     launch(attention(), length)  # compiled, parsed and warm before the clock starts
-    counted: list[emulator.Counters] = []
+    counted: list[ptxemu.Counters] = []
 
     def once() -> None:
-        counted.append(emulator.Counters())
-        launch(attention(), length, counted[-1], emulator.Hazards())
+        counted.append(ptxemu.Counters())
+        launch(attention(), length, counted[-1], ptxemu.Hazards())
 
     pedantic: Callable[..., None] = benchmark.pedantic
     pedantic(once, rounds=ROUNDS, warmup_rounds=1)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder import emulator
 from flashladder.errors import FlashladderError
+import ptxemu
 from tests.hopper_programs.answers import Answer, read
 from tests.hopper_programs.export import digest
 from tests.hopper_programs.program import FILES, HERE, KERNELS, Program, Run, kernel, mismatch, module, programs, ptx
@@ -31,7 +31,7 @@ def compiled() -> None:
         pytest.skip(f"needs the toolchain: {error}")
 
 
-def run(program: Program, *observers: emulator.Counters | emulator.Hazards, **options: Any) -> Run:
+def run(program: Program, *observers: ptxemu.Counters | ptxemu.Hazards, **options: Any) -> Run:
     """One launch on the emulator."""
     made = program.make()
     kernel(program.file, program.kernel).launch(
@@ -64,8 +64,8 @@ def test_the_emulator_computes_what_is_expected(name: str) -> None:
     [(name, order) for place, name in enumerate(programs()) for order in ("together", ("reverse", 1)[place % 2])],
 )
 def test_nothing_is_reported(name: str, schedule: str | int) -> None:
-    program, hazards = programs()[name], emulator.Hazards()
-    found = run(program, emulator.Counters(), hazards, schedule=schedule)
+    program, hazards = programs()[name], ptxemu.Hazards()
+    found = run(program, ptxemu.Counters(), hazards, schedule=schedule)
     assert hazards.render() == ""
     assert [mismatch(program, *each) for each in found.results] == [None] * len(found.results)
 
@@ -86,7 +86,7 @@ def test_what_the_chip_refuses_is_an_error(program: Program) -> None:
     answer = answers()[str(program)]
     assert answer.digest == digest(program, program.make())
     assert "ILLEGAL_INSTRUCTION" in (answer.error or "")
-    with pytest.raises(emulator.EmulationError, match=r"box (that )?begins"):
+    with pytest.raises(ptxemu.EmulationError, match=r"box (that )?begins"):
         run(program)
 
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder import emulator
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import ptx_entry
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.emulator.syntax.tree import Instruction
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.paths import BUILD
+import ptxemu
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.syntax.tree import Instruction
+from ptxemu.values import Array
 from tests.hopper_programs.products import halves, product
 from tests.hopper_programs.program import HERE, tools
 
@@ -34,17 +34,17 @@ ROOM = 128  # bytes that CUB leaves before each tile
 
 
 @cache
-def made(file: str) -> emulator.Program:
+def made(file: str) -> ptxemu.Program:
     """The kernels of a file of `PUBLIC`."""
     entry = ptx_entry(f'#include "{file}.cu"\n', PUBLIC, [PUBLIC / f"{file}.cu"], tools())
     try:
         fill_all([entry])
     except FlashladderError as error:
         pytest.skip(f"needs the toolchain: {error}")
-    return emulator.load(entry.ptx.read_text(encoding="utf-8"), path=f"{file}.ptx")
+    return ptxemu.load(entry.ptx.read_text(encoding="utf-8"), path=f"{file}.ptx")
 
 
-def kernel(file: str, part: str, *opcodes: str) -> emulator.Kernel:
+def kernel(file: str, part: str, *opcodes: str) -> ptxemu.Kernel:
     """The one kernel whose name has a part; it has to use these opcodes, or it would witness nothing."""
     (name,) = (name for name in made(file).entries if part in name)
     found = made(file).kernel(name)
@@ -53,9 +53,9 @@ def kernel(file: str, part: str, *opcodes: str) -> emulator.Kernel:
     return found
 
 
-def clean(kernel: emulator.Kernel, *launch: Any, forgiven: str = "", **options: Any) -> None:
+def clean(kernel: ptxemu.Kernel, *launch: Any, forgiven: str = "", **options: Any) -> None:
     """One launch about which no check has anything to say but one kind of report, which it must have."""
-    hazards = emulator.Hazards()
+    hazards = ptxemu.Hazards()
     kernel.launch(*launch, observers=(hazards,), **options)
     assert {each.kind for each in hazards.reports} == ({forgiven} if forgiven else set()), hazards.render()
 
@@ -156,10 +156,10 @@ def launch(name: str, warps: int, grid: tuple[int, ...], *args: Any) -> None:
     pytest.importorskip("triton", reason="pip install triton")
     from tests.hopper_programs.public.triton_kernels import compiled
 
-    by_triton, hazards = compiled(name, warps), emulator.Hazards()
+    by_triton, hazards = compiled(name, warps), ptxemu.Hazards()
     assert "wgmma.mma_async" in by_triton.ptx
     arguments = (*args, np.uint64(0), np.uint64(0))
-    found = emulator.load(by_triton.ptx, path=f"{name}.ptx").kernel()
+    found = ptxemu.load(by_triton.ptx, path=f"{name}.ptx").kernel()
     found.launch(grid, by_triton.threads, arguments, shared_bytes=by_triton.shared_bytes, observers=(hazards,))
     # Between init and the first copy Triton has a barrier of the block, but not the fence that the ISA asks for.
     assert {each.kind for each in hazards.reports} <= {"mbarrier fence"}

@@ -11,14 +11,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from flashladder import emulator
 from flashladder.emulate.kernel import attention_fp64, forward, make_tensors
-from flashladder.emulator.values import Array
 from flashladder.ladder.families.hopper.launch import LEAST_SAVED, parts_of
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.ladder.selection import one_config
 from flashladder.names import CONFLICTS
 from flashladder.results.schema import Shape
+import ptxemu
+from ptxemu.values import Array
 from tests.nvcc.test_hopper_ladder import require_near
 from tests.nvcc.test_hopper_tiles import ROOT, TILE, Fill, by_key
 
@@ -39,7 +39,7 @@ def computed(
     schedule: str | int = "together",
     fill: Fill | None = None,
     first: int | None = None,
-) -> tuple[emulator.Result, tuple[Array, Array, Array, Array]]:
+) -> tuple[ptxemu.Result, tuple[Array, Array, Array, Array]]:
     """One launch without a hazard, and its tensors."""
     batch, seq_len, heads = shape
     config = one_config(step(), "h200", dtype)
@@ -47,7 +47,7 @@ def computed(
     q, k, v, out = make_tensors(step(), config, size, seed=seq_len + heads)
     if fill is not None:
         q[...], k[...] = (made.astype(q.dtype) for made in fill(q.astype(np.float32), k.astype(np.float32)))
-    hazards = emulator.Hazards()
+    hazards = ptxemu.Hazards()
     tensors = (q, k, v, out)
     found = forward(
         step(), config, tensors, observers=(hazards,), multiprocessors=multiprocessors, schedule=schedule, first=first
@@ -115,7 +115,7 @@ def test_another_order_of_warps_gives_the_same_bits() -> None:
 
 
 def test_no_bank_conflict_in_what_a_merge_writes_and_reads() -> None:
-    config, counters = one_config(step(), "h200"), emulator.Counters()
+    config, counters = one_config(step(), "h200"), ptxemu.Counters()
     tensors = make_tensors(step(), config, Shape(batch=1, seq_len=6 * TILE, n_heads=1, d_head=config.d_head))
     forward(step(), config, tensors, observers=(counters,), multiprocessors=H200)
     assert counters.opcodes["mapa.shared::cluster.u32"] > 0, "tiles are split"

@@ -12,12 +12,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from flashladder import emulator
 from flashladder.emulate.kernel import attention_fp64, forward, make_tensors
-from flashladder.emulator.values import Array
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.ladder.selection import one_config
 from flashladder.results.schema import Shape
+import ptxemu
+from ptxemu.values import Array
 from tests.nvcc.test_hopper_ladder import require_near
 
 pytestmark = pytest.mark.nvcc
@@ -41,7 +41,7 @@ def require_right(
     assert (config.B_r, config.B_c) == (TILE, TILE)
     batch, seq_len, heads = shape
     size = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=config.d_head)
-    tensors, hazards = make_tensors(step, config, size, seed=seq_len + heads), emulator.Hazards()
+    tensors, hazards = make_tensors(step, config, size, seed=seq_len + heads), ptxemu.Hazards()
     q, k, v, out = tensors
     if fill is not None:
         q[...], k[...] = (made.astype(q.dtype) for made in fill(q.astype(np.float32), k.astype(np.float32)))
@@ -173,7 +173,7 @@ def shuffles(blocks: list[Array]) -> int:
     q, k, v, out = make_tensors(step, config, size)
     scores = np.concatenate(blocks[::-1]) * ROOT * np.log(2)
     q[...], k[...] = (made.astype(q.dtype) for made in by_key(scores)(q.astype(np.float32), k.astype(np.float32)))
-    counters = emulator.Counters()
+    counters = ptxemu.Counters()
     forward(step, config, (q, k, v, out), observers=(counters,), multiprocessors=1)
     require_near(out, attention_fp64(q, k, v), "fp16")
     return sum(count for name, count in counters.opcodes.items() if name.startswith("shfl"))

@@ -26,13 +26,13 @@ from flashladder.emulate.mutation import (
     read_equivalent,
     targets_of,
 )
-from flashladder.emulator import EmulationError, Kernel
-from flashladder.emulator.machine.control import build_flow
-from flashladder.emulator.syntax.tree import Immediate, Instruction
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import PUBLISHED_GPU
+from ptxemu import EmulationError, Kernel
+from ptxemu.machine.control import build_flow
+from ptxemu.syntax.tree import Immediate, Instruction
 
 pytestmark = pytest.mark.nvcc
 NUMBERS = [iteration.number for iteration in load_all()]

@@ -17,8 +17,6 @@ import numpy as np
 import pytest
 
 from flashladder.emulate.kernel import arguments_of
-from flashladder.emulator import TensorMap
-from flashladder.emulator.machine.copies.tensor_map import MAP_BYTES
 from flashladder.errors import FlashladderError
 from flashladder.ladder.families.ampere import FAMILY as AMPERE
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
@@ -28,6 +26,8 @@ from flashladder.ladder.family import Family, Launch
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS
 from flashladder.toolchain.wheels import host_compiler
+from ptxemu import TensorMap
+from ptxemu.machine.tensor_map import MAP_BYTES
 from tests.nvcc.conftest import cuda_root
 from tests.nvcc.row_family import rows
 

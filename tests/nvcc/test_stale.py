@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashladder import emulator
 from flashladder.build import compile as compiling
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import ptx_entry
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.ladder.compose import included_files
 from flashladder.paths import KERNELS
+import ptxemu
+from ptxemu.values import Array
 
 pytestmark = pytest.mark.nvcc
 
@@ -31,14 +31,14 @@ LIMITS = (4.0, 2.0)  # of a lane's two rows
 
 
 @cache
-def program() -> emulator.Program:
+def program() -> ptxemu.Program:
     text = SOURCE.read_text(encoding="utf-8")
     entry = ptx_entry(text, KERNELS, included_files(text), compiling.tools_of())
     try:
         fill_all([entry])
     except FlashladderError as error:
         pytest.skip(f"needs the toolchain: {error}")
-    return emulator.load(entry.ptx.read_text(encoding="utf-8"), path="stale.ptx")
+    return ptxemu.load(entry.ptx.read_text(encoding="utf-8"), path="stale.ptx")
 
 
 def of_rows(values: tuple[float, float]) -> Array:

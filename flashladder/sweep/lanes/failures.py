@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from flashladder.errors import FlashladderError
+from flashladder.errors import failures
 from flashladder.results.cells import FailureKind
 
 # Words in CUDA's, NVML's and torch's messages, the first that fits decides; lower case.
@@ -44,7 +44,7 @@ def kind_of(error: BaseException) -> FailureKind:
     """The kind of failure that an exception of torch, CUDA or Python tells."""
     if isinstance(error, CellFailed):
         return error.kind
-    if isinstance(error, FlashladderError) and error.exit_code == 1:  # a check of ours: other bits from run to run
+    if isinstance(error, failures()) and error.exit_code == 1:  # a check of ours: other bits from run to run
         return "wrong"
     if isinstance(error, MemoryError):
         return "out-of-memory"
@@ -52,7 +52,7 @@ def kind_of(error: BaseException) -> FailureKind:
     known = next((kind for words, kind in WORDS if words in text), None)
     if known is not None:
         return known
-    return "refused" if isinstance(error, (ValueError, FlashladderError)) else "crash"
+    return "refused" if isinstance(error, (ValueError, *failures())) else "crash"
 
 
 def first_line(error: BaseException) -> str:

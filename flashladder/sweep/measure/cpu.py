@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from flashladder import emulator
 from flashladder.build.compile import ptx_for, ptx_many, ptx_planned, tools_of
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
@@ -20,8 +19,6 @@ from flashladder.check.on_emulator import as_array
 from flashladder.check.results import rule
 from flashladder.emulate.kernel import forward
 from flashladder.emulate.take_reading import version
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.values import Array
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.gpu.doctor_gpu import rung
@@ -35,6 +32,9 @@ from flashladder.results.origin import Kernel
 from flashladder.results.schema import Accuracy, EmulatedSweepResult
 from flashladder.sweep.cells import Wanted
 from flashladder.sweep.lanes.failures import CellFailed
+import ptxemu
+from ptxemu.errors import EmulationError
+from ptxemu.values import Array
 
 _REFERENCES = References()
 
@@ -98,7 +98,7 @@ def measure(cell: PlannedCell, grid: str, grid_sha256: str) -> tuple[EmulatedSwe
     tensors = make_tensors(case, cell.dtype, "cpu")
     storages: dict[int, Array] = {}
     arrays = [as_array(tensor, storages) for tensor in (tensors.q, tensors.k, tensors.v, tensors.out)]
-    counters, hazards = emulator.Counters(), emulator.Hazards()
+    counters, hazards = ptxemu.Counters(), ptxemu.Hazards()
     try:
         ran = forward(iteration, config, (arrays[0], arrays[1], arrays[2], arrays[3]), observers=(counters, hazards))
     except EmulationError as error:
@@ -115,7 +115,7 @@ def measure(cell: PlannedCell, grid: str, grid_sha256: str) -> tuple[EmulatedSwe
     return _document(cell, iteration, config, measured, (grid, grid_sha256)), ran.seconds
 
 
-def _require_right(found: Accuracy, hazards: emulator.Hazards) -> None:
+def _require_right(found: Accuracy, hazards: ptxemu.Hazards) -> None:
     """Raises `CellFailed` for wrong numbers, and for right ones that hang on the order of threads."""
     if not found.ok:
         raise CellFailed(

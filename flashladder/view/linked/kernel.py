@@ -19,8 +19,6 @@ from typing import NamedTuple
 
 from flashladder.build.compile import cubin_for
 from flashladder.build.store import CubinEntry
-from flashladder.emulator.syntax.parser import parse
-from flashladder.emulator.syntax.tree import Instruction, SourceLine
 from flashladder.errors import FlashladderError
 from flashladder.files import read_text, relative
 from flashladder.ladder.config import KernelConfig
@@ -33,6 +31,8 @@ from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 from flashladder.toolchain.wheels import find_toolchain
+from ptxemu.syntax.parser import parse
+from ptxemu.syntax.tree import Instruction, SourceLine
 
 PTX_FILE = "kernel.ptx"  # as people name the PTX where a file of CUDA could stand
 OURS = f"{KERNELS.name}/"  # files that .loc names and whose text is shown; the toolkit's headers are not ours to copy

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.emulator.values import Array
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.values import Array
 from tests.broken.hopper.harness import Defect
 from tests.hopper_programs.layouts import k_major
 from tests.hopper_programs.products import halves, product

@@ -14,10 +14,10 @@ import re
 
 import numpy as np
 
-from flashladder import emulator
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import PtxEntry, ptx_entry
-from flashladder.emulator.syntax.tree import Instruction, SourceLine
+import ptxemu
+from ptxemu.syntax.tree import Instruction, SourceLine
 from tests.hopper_programs.program import HEADERS, Run, tools
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -76,13 +76,13 @@ def compile_all(files: set[str]) -> None:
 
 
 @cache
-def program(file: str) -> emulator.Program:
+def program(file: str) -> ptxemu.Program:
     """A file on the emulator."""
     path = KERNELS / file if file.endswith(".ptx") else entry(file).ptx
-    return emulator.load(path.read_text(encoding="utf-8"), path=file.replace(".cu", ".ptx"))
+    return ptxemu.load(path.read_text(encoding="utf-8"), path=file.replace(".cu", ".ptx"))
 
 
-def kernel(defect: Defect, *, fixed: bool) -> emulator.Kernel:
+def kernel(defect: Defect, *, fixed: bool) -> ptxemu.Kernel:
     """The kernel or its twin."""
     if defect.file.endswith(".ptx"):
         return program(defect.file).kernel(defect.kernel + ("_fixed" if fixed else ""))
@@ -93,18 +93,18 @@ def kernel(defect: Defect, *, fixed: bool) -> emulator.Kernel:
 
 def see(defect: Defect, *, fixed: bool, schedule: str | int) -> Seen:
     """Launches the kernel or its twin with counters and the race detector."""
-    run, hazards = defect.make(), emulator.Hazards()
+    run, hazards = defect.make(), ptxemu.Hazards()
     try:
         kernel(defect, fixed=fixed).launch(
             defect.grid,
             defect.threads,
             run.arguments,
             cluster=defect.cluster if defect.cluster > 1 else None,
-            observers=(emulator.Counters(), hazards),
+            observers=(ptxemu.Counters(), hazards),
             max_instructions=MAX_INSTRUCTIONS,
             schedule=schedule,
         )
-    except emulator.EmulationError as error:
+    except ptxemu.EmulationError as error:
         return Seen(((error.kind, str(error), (error.instruction,) if error.instruction else ()),), right=False)
     found = tuple((each.kind, each.render(), (each.first, each.second)) for each in hazards.reports)
     return Seen(found, all(np.array_equal(*each) for each in run.results))

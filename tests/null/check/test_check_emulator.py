@@ -11,19 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from flashladder import emulator
 from flashladder.cases.case import LARGE_LOGITS, Run, Subject, check_case, far_stride
 from flashladder.cases.contents import BESIDE, CONSTANT, CONTENTS, EDGES, ENDING, HEAVY, LOGITS, LONE
 from flashladder.cases.inputs import FAR, Case, make_tensors
 from flashladder.cases.reference import References
 from flashladder.check import on_emulator as check_emulator
 from flashladder.check.on_emulator import as_array, cases_for, emulated_run
-from flashladder.emulator import EmulationError
-from flashladder.emulator.run.launch import MEMORY_BUDGET
-from flashladder.emulator.values import Array
 from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.paths import KERNELS
+from ptxemu import EmulationError
+from ptxemu.run.launch import MEMORY_BUDGET
+from ptxemu.values import Array
 
 TAKEN = {"head_slice", "mixed_slots", "far_heads", "far_samples"}  # views whose row stride is 2048
 

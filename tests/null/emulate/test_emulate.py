@@ -11,17 +11,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flashladder import emulator
 from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.emulate import command as emulate
 from flashladder.emulate import screen as emulate_view
 from flashladder.emulate.command import Emulation, Errors
 from flashladder.emulate.kernel import attention_fp64, forward, make_inputs, make_tensors
-from flashladder.emulator import budget
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
+import ptxemu
+from ptxemu.run import launch
 
 SHAPE = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)
 # Thread i stores to shared byte 8 i of one word (2-way conflicts) from three source lines, and reads its neighbour's.
@@ -53,8 +53,8 @@ PTX = """\
 def found() -> Emulation:
     """A right run of iteration 1, whose counters and hazards are those of the toy: 64 threads without a barrier."""
     iteration = load_iteration(1)
-    counters, hazards = emulator.Counters(), emulator.Hazards()
-    result = emulator.load(PTX, path="toy.ptx").kernel().launch((2,), (64,), observers=(counters, hazards))
+    counters, hazards = ptxemu.Counters(), ptxemu.Hazards()
+    result = ptxemu.load(PTX, path="toy.ptx").kernel().launch((2,), (64,), observers=(counters, hazards))
     errors = Errors(1e-4, 4e-3, 2e-4, 5e-4)
     return Emulation(iteration, iteration.configs["a100"], SHAPE, result, errors, counters, hazards)
 
@@ -74,13 +74,13 @@ def wanted(counters: bool = False, hazards: bool = False) -> emulate_view.Wanted
     [("1GiB", 1 << 30), ("512 MiB", 1 << 29), ("2g", 2 << 30), ("1GB", 10**9), ("0.5KiB", 512), ("77", 77), ("9B", 9)],
 )
 def test_a_memory_budget_is_read_with_its_unit(text: str, size: int) -> None:
-    assert budget.parse_bytes(text) == size
+    assert launch.parse_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1GiB", "0", "0.1", "1GiBs", "1 XB", "1e9", "١GiB"])
 def test_what_is_no_memory_budget_is_refused(text: str) -> None:
     with pytest.raises(FlashladderError, match="not a memory budget"):
-        budget.parse_bytes(text)
+        launch.parse_bytes(text)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
     plain = emulate_view.render(replace(found, hazards=None), wanted())
     assert "shared_ld" not in plain
     assert "hazards" not in plain.lower()
-    assert "no hazards" in emulate_view.render(replace(found, hazards=emulator.Hazards()), wanted())
+    assert "no hazards" in emulate_view.render(replace(found, hazards=ptxemu.Hazards()), wanted())
     wrong = emulate_view.render(replace(found, errors=Errors(1.0, 4e-3, 0.5, 5e-4)), wanted())
     assert "WRONG: max error 1 " in wrong
 
@@ -212,7 +212,7 @@ def test_a_forbidden_access_fails_and_an_unknown_opcode_could_not_run(
     monkeypatch: pytest.MonkeyPatch, kind: str, kinder: int
 ) -> None:
     def broken(*_: object, **__: object) -> Emulation:
-        raise emulator.EmulationError(kind, "an address outside every buffer", path="kernel.ptx", line=7)
+        raise ptxemu.EmulationError(kind, "an address outside every buffer", path="kernel.ptx", line=7)
 
     monkeypatch.setattr(emulate, "emulate", broken)
     with pytest.raises(FlashladderError, match=r"kernel\.ptx:7") as caught:
@@ -235,7 +235,7 @@ def test_a_tile_for_a_larger_gpu_than_the_ptx_names_can_be_emulated() -> None:
     config = replace(step.configs["h200"], B_r=256, B_c=256, n_warps=8)  # 192 KiB: an H200 has them, an A100 has not
     assert 163 * 1024 < config.smem_bytes <= 227 * 1024
     text = PTX.partition(".visible")[0] + ".visible .entry k(.param .align 8 .b8 p[136]) { ret; }"
-    kernel = emulator.load(text, path="k.ptx").kernel()
+    kernel = ptxemu.load(text, path="k.ptx").kernel()
     tensors = make_tensors(step, config, Shape(batch=1, seq_len=256, n_heads=1, d_head=128))
     assert forward(step, config, tensors, kernel=kernel).blocks == 1
 

@@ -10,7 +10,6 @@ import shutil
 
 import pytest
 
-from flashladder import emulator
 from flashladder.emulate import (
     agreement as emulator_agreement,
 )
@@ -28,6 +27,7 @@ from flashladder.gpu.ncu import PEER, read_peer, traffic_differences
 from flashladder.ladder.iteration import load_all
 from flashladder.names import CONFLICTS, LDSM, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
+import ptxemu
 
 LD, ST = WAVEFRONTS.format("ld"), WAVEFRONTS.format("st")
 
@@ -200,7 +200,7 @@ def test_a_kept_reading_is_void_when_the_emulators_code_changes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = emulator_counters.version()
-    package = Path(shutil.copytree(Path(emulator.__file__).parent, tmp_path / "emulator"))
+    package = Path(shutil.copytree(Path(ptxemu.__file__).parent, tmp_path / "emulator"))
     monkeypatch.setattr(emulator, "__file__", str(package / "__init__.py"))
     assert emulator_counters.version() == before
     with (package / "observe" / "banks.py").open("a", encoding="utf-8") as file:

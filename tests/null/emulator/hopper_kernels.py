@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flashladder import emulator
-from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.run.launch import Result
-from flashladder.emulator.values import Array
+import ptxemu
+from ptxemu.machine.observer import Observer
+from ptxemu.run.launch import Result
+from ptxemu.values import Array
 
 HEAD = """.version 8.6
 .target sm_90a
@@ -67,6 +67,6 @@ def launch(
 ) -> tuple[Array, Result]:
     """Runs it and returns what it stored, (blocks, threads)."""
     out = np.full((blocks, threads), 0xDEAD, np.uint32)
-    program = emulator.load(text, path="k.ptx").kernel()
+    program = ptxemu.load(text, path="k.ptx").kernel()
     result = program.launch(blocks, threads, [out], observers=observers, cluster=cluster, schedule=schedule)
     return out, result

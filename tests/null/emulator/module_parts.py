@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flashladder.emulator.syntax.tree import Module, Variable
+from ptxemu.syntax.tree import Module, Variable
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"  # lines 1 to 3
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.run.launch import Kernel, Result, load
-from flashladder.emulator.values import Array
+from ptxemu.machine.observer import Observer
+from ptxemu.run.launch import Kernel, Result, load
+from ptxemu.values import Array
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REGISTERS = (

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.emulator.machine.copies.in_flight import AsyncCopies
-from flashladder.emulator.machine.deferred import Deferred
-from flashladder.emulator.machine.observer import Access, Observer
-from flashladder.emulator.machine.phases.mbarriers import Mbarriers
-from flashladder.emulator.machine.spaces.cluster import Cluster
-from flashladder.emulator.machine.state import Machine, Step
-from flashladder.emulator.machine.warpgroup.warpgroups import Warpgroups
-from flashladder.emulator.syntax.tree import Address, Immediate, Instruction, Operand, Register, Vector
-from flashladder.emulator.table import ROWS
-from flashladder.emulator.values import Array, BoolArray
+from ptxemu.machine.async_copies import AsyncCopies
+from ptxemu.machine.deferred import Deferred
+from ptxemu.machine.mbarriers import Mbarriers
+from ptxemu.machine.observer import Access, Observer
+from ptxemu.machine.shared import Cluster
+from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.warpgroups import Warpgroups
+from ptxemu.syntax.tree import Address, Immediate, Instruction, Operand, Register, Vector
+from ptxemu.table import ROWS
+from ptxemu.values import Array, BoolArray
 
 
 class Ears(Observer):

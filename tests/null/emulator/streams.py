@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from flashladder.emulator.machine.control import Block
-from flashladder.emulator.machine.copies.in_flight import Copy
-from flashladder.emulator.machine.memory import GlobalMemory
-from flashladder.emulator.machine.observer import Access, Observer
-from flashladder.emulator.machine.spaces.cluster import Cluster
-from flashladder.emulator.machine.state import Machine, Step
-from flashladder.emulator.observe.hazards import Hazards
-from flashladder.emulator.syntax.tree import Immediate, Instruction, SourceLine
-from flashladder.emulator.values import Array, BoolArray
+from ptxemu.machine.async_copies import Copy
+from ptxemu.machine.control import Block
+from ptxemu.machine.memory import GlobalMemory
+from ptxemu.machine.observer import Access, Observer
+from ptxemu.machine.shared import Cluster
+from ptxemu.machine.state import Machine, Step
+from ptxemu.observe.hazards import Hazards
+from ptxemu.syntax.tree import Immediate, Instruction, SourceLine
+from ptxemu.values import Array, BoolArray
 
 Key = tuple[str, str, int, int]
 LANE = np.arange(32, dtype=np.uint64).reshape(1, 1, 32)

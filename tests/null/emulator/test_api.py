@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from flashladder.emulator import Counters, EmulationError, Hazards, load
-from flashladder.emulator.machine.arguments import Parameter
-from flashladder.emulator.targets import SHARED_KIB, shared_limit
-from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import load_gpus
+from ptxemu import Counters, EmulationError, Hazards, load
+from ptxemu.errors import PtxemuError
+from ptxemu.machine.arguments import Parameter
+from ptxemu.targets import SHARED_KIB, shared_limit
 from tests.null.emulator.programs import HEADER, program
 
 COPY = """
@@ -53,7 +53,7 @@ def test_a_budget_may_be_text() -> None:
     assert kernel.launch(64, 32, shared_bytes=1024, memory_budget="1GiB").slices == 1
     assert kernel.launch(64, 32, shared_bytes=1024, memory_budget="64 KiB").slices == 2
     with pytest.raises(
-        FlashladderError, match=r"not a memory budget: expected for example 1GiB or 512MiB, found 'much'"
+        PtxemuError, match=r"not a memory budget: expected for example 1GiB or 512MiB, found 'much'"
     ):
         kernel.launch(64, 32, memory_budget="much")
 
@@ -63,7 +63,7 @@ def test_dynamic_shared_memory_may_be_text() -> None:
     assert kernel.launch(1, 1, shared_bytes="163KiB").blocks == 1
     with pytest.raises(EmulationError, match="expected at most 166912 bytes, found 167936"):
         kernel.launch(1, 1, shared_bytes="164 KiB")
-    with pytest.raises(FlashladderError, match=r"not an amount of dynamic shared memory: .*found 'much'"):
+    with pytest.raises(PtxemuError, match=r"not an amount of dynamic shared memory: .*found 'much'"):
         kernel.launch(1, 1, shared_bytes="much")
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.arguments import AddressOf, Argument, offsets, pack
-from flashladder.emulator.syntax.tree import Function, Variable
-from flashladder.emulator.values import Array
+from ptxemu.errors import EmulationError
+from ptxemu.machine.arguments import AddressOf, Argument, offsets, pack
+from ptxemu.syntax.tree import Function, Variable
+from ptxemu.values import Array
 
 
 def shelf() -> tuple[list[Array], AddressOf]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder.emulator import EmulationError
+from ptxemu import EmulationError
 from tests.null.emulator.test_async_races import EXPECT, HEAD, INIT, LOAD, STORE, SUMS, hazards
 
 COMMITTED = "@one cp.async.bulk.commit_group;\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.values import Array
+import ptxemu
+from ptxemu.errors import EmulationError
+from ptxemu.values import Array
 from tests.emulator_cases import bulk, copies, tensor_copies
 from tests.emulator_cases.harness import Case, Kernel, entry_name, launch_case, ptx_of
 
@@ -60,8 +60,8 @@ done: ret;
 def hazards(text: str, threads: int = 64, blocks: int = 1) -> tuple[str, Array]:
     """The kinds of the reports of one cluster, and the output."""
     given, out = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)
-    found = emulator.Hazards()
-    emulator.load(text).kernel().launch((blocks,), (threads,), (given, out), observers=found, cluster=blocks)
+    found = ptxemu.Hazards()
+    ptxemu.load(text).kernel().launch((blocks,), (threads,), (given, out), observers=found, cluster=blocks)
     return " ".join(sorted({report.kind for report in found.reports})), out
 
 
@@ -92,9 +92,9 @@ TAKE, GIVE = "ld.shared.u32 y, [to]; add.u32 x, x, y;\n", "mbarrier.arrive.share
 @pytest.mark.parametrize("schedule", ["together", "reverse", 1])
 def test_a_phase_promises_nothing_of_arrivals_beyond_its_count(schedule: str | int) -> None:
     """A count of 31 for a warp: its last lane arrives in the next phase; it may read when the stage is filled."""
-    found = emulator.Hazards()
+    found = ptxemu.Hazards()
     given, out = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)
-    kernel = emulator.load(HEAD + INIT.replace("[eb], 32", "[eb], 31") + RING).kernel()
+    kernel = ptxemu.load(HEAD + INIT.replace("[eb], 32", "[eb], 31") + RING).kernel()
     kernel.launch(1, 64, (given, out), observers=found, schedule=schedule)
     assert {(race.kind, race.second_thread, race.first_thread) for race in found.reports} == {("WAR", 32, 31)}
 
@@ -223,8 +223,8 @@ def test_copies_within_shared_memory_need_clusters() -> None:
 
 
 def test_stores_of_two_blocks_meet() -> None:
-    out, found = np.zeros(256, np.uint32), emulator.Hazards()
-    emulator.load(HEAD + STORED).kernel().launch((2,), (32,), (out, out), observers=found)
+    out, found = np.zeros(256, np.uint32), ptxemu.Hazards()
+    ptxemu.load(HEAD + STORED).kernel().launch((2,), (32,), (out, out), observers=found)
     assert "WAW" in {report.kind for report in found.reports}
     assert {report.space for report in found.reports} == {"global"}
 
@@ -232,9 +232,9 @@ def test_stores_of_two_blocks_meet() -> None:
 class Watched:
     """A kernel that is launched under the race detector."""
 
-    def __init__(self, kernel: emulator.Kernel) -> None:
+    def __init__(self, kernel: ptxemu.Kernel) -> None:
         self.kernel = kernel
-        self.found = emulator.Hazards()
+        self.found = ptxemu.Hazards()
 
     def launch(self, grid: tuple[int, ...], block: tuple[int, ...], args: list[Array]) -> object:
         """Runs it."""
@@ -244,7 +244,7 @@ class Watched:
 @pytest.mark.parametrize("module", [bulk, tensor_copies, copies], ids=lambda module: module.__name__.split(".")[-1])
 def test_no_case_is_flagged(module: object) -> None:
     cases: list[Case] = module.CASES  # type: ignore[attr-defined]  # each of them has some
-    program = emulator.load(ptx_of(cases))
+    program = ptxemu.load(ptx_of(cases))
     for index, case in enumerate(cases):
         watched = Watched(program.kernel(entry_name(index)))
         kernel: Kernel = watched  # type: ignore[assignment]  # narrower arguments

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.isa.atomics import form_of
-from flashladder.emulator.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
-from flashladder.emulator.machine.spaces.on_chip import LocalMemory, SharedMemory
-from flashladder.emulator.syntax.tree import Register
-from flashladder.emulator.table import ROWS
-from flashladder.emulator.values import DTYPES, Array, pack_halves
+from ptxemu.errors import EmulationError
+from ptxemu.isa.atomics import form_of
+from ptxemu.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
+from ptxemu.machine.shared import LocalMemory, SharedMemory
+from ptxemu.syntax.tree import Register
+from ptxemu.table import ROWS
+from ptxemu.values import DTYPES, Array, pack_halves
 from tests.null.emulator.stepping import Bench, at
 
 BLOCKS, WARPS = 2, 2

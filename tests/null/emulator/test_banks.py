@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.observe.banks import LARGEST, Patterns, sectors, wavefronts
-from flashladder.emulator.values import Array, BoolArray
+from ptxemu.observe.counters import LARGEST, Patterns, sectors, wavefronts
+from ptxemu.values import Array, BoolArray
 
 LANE = np.arange(32, dtype=np.uint64)
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-import flashladder.emulator.isa.bits  # noqa: F401 - adds the rows
-from flashladder.emulator.table import ROWS
-from flashladder.emulator.values import Array
+from ptxemu.table import ROWS
+from ptxemu.values import Array
 from tests.emulator_cases import reference_int as ref
 from tests.emulator_cases.reference_int import bits_of, column, raw, wrap
 

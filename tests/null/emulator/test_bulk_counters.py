@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
+import ptxemu
+from ptxemu.machine.tensor_map import TensorMap
 
 HEAD = """.version 8.6
 .target sm_90
@@ -27,12 +27,12 @@ again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
 TX = "mbarrier::complete_tx::bytes"
 
 
-def counted(text: str, **fields: object) -> emulator.Counters:
+def counted(text: str, **fields: object) -> ptxemu.Counters:
     """Two blocks of a kernel with a map of 64 rows of 256 bytes, or other `fields`."""
     tensor = np.zeros((64, 128), np.float16)
     given = {"dtype": "f16", "dims": (128, 64), "strides": (256,), "box": (64, 16), **fields}
-    counters = emulator.Counters()
-    kernel = emulator.load(HEAD + text + "\nret;\n}\n").kernel()
+    counters = ptxemu.Counters()
+    kernel = ptxemu.load(HEAD + text + "\nret;\n}\n").kernel()
     kernel.launch((2,), (64,), (TensorMap(tensor, **given), tensor), observers=counters)  # type: ignore[arg-type]  # fields
     return counters
 

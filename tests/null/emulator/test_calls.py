@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.isa import calls
-from flashladder.emulator.run.launch import load
-from flashladder.emulator.syntax.tree import Instruction
+from ptxemu.errors import EmulationError
+from ptxemu.isa import calls
+from ptxemu.run.launch import load
+from ptxemu.syntax.tree import Instruction
 from tests.null.emulator.programs import HEADER, OUT, REGISTERS, run
 
 # twice(x) = 2 x, but 100 for x > 20: an early return in some lanes.

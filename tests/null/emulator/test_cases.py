@@ -13,10 +13,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator.chip.gpu import Gpu
-from flashladder.emulator.table import ROWS
-from flashladder.emulator.values import BFLOAT16
+import ptxemu
+from ptxemu.chip import Gpu
+from ptxemu.table import ROWS
+from ptxemu.values import BFLOAT16
 from tests.emulator_cases.harness import Case, collect, compare, edge, entry_name, launch_case, pairs, ptx_of, run_case
 from tests.emulator_cases.inputs import LIMIT
 
@@ -25,9 +25,9 @@ FORMS = 120  # opcode forms that must have cases
 
 
 @cache
-def program(module: str) -> emulator.Program:
+def program(module: str) -> ptxemu.Program:
     """All cases of one file in one PTX module, parsed once."""
-    return emulator.load(ptx_of(MODULES[module]))
+    return ptxemu.load(ptx_of(MODULES[module]))
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def adding(wrong: int = 0) -> Case:
 
 
 def test_a_wrong_expectation_is_reported() -> None:
-    outputs = run_case(adding(), emulator.load)
+    outputs = run_case(adding(), ptxemu.load)
     assert compare(adding(), outputs) is None
     told = compare(adding(wrong=1), outputs)
     assert told is not None
@@ -87,7 +87,7 @@ def test_a_wrong_expectation_is_reported() -> None:
 def test_a_wrong_instruction_is_reported() -> None:
     case = adding()
     wrong = replace(case, text="sub.s32 d, a, b;")
-    assert compare(case, run_case(wrong, emulator.load)) is not None
+    assert compare(case, run_case(wrong, ptxemu.load)) is not None
 
 
 @pytest.mark.parametrize("n", [1, 31, 33, 128, 1000])
@@ -95,7 +95,7 @@ def test_any_length_is_padded_to_whole_warps(n: int) -> None:
     values = np.arange(n, dtype=np.int32)
     case = Case("add.s32", "add.s32 d, a, 1;", {"a": ("s32", values)}, {"d": "s32"}, {"d": values + np.int32(1)})
     assert case.ctas * case.threads >= n
-    assert compare(case, run_case(case, emulator.load)) is None
+    assert compare(case, run_case(case, ptxemu.load)) is None
 
 
 FLOAT = {"f16": np.dtype(np.float16), "bf16": BFLOAT16, "f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder.emulator.chip import gpu as gpu_module
-from flashladder.emulator.chip.driver import Driver
-from flashladder.emulator.chip.gpu import Gpu, open_gpu
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.errors import FlashladderError
+from ptxemu import chip
+from ptxemu.chip import Driver, Gpu, open_gpu
+from ptxemu.errors import PtxemuError
+from ptxemu.machine.tensor_map import TensorMap
 from tests.null.emulator.test_gpu import Library
 
 PTX = """.version 8.0
@@ -56,7 +55,7 @@ def library() -> Encoder:
 
 @pytest.fixture
 def gpu(library: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    monkeypatch.setattr(gpu_module, "VERSION_FILE", tmp_path / "version")
+    monkeypatch.setattr(chip, "VERSION_FILE", tmp_path / "version")
     with open_gpu(driver=Driver(library)) as opened:
         yield opened
 
@@ -82,5 +81,5 @@ def test_a_driver_without_tensor_maps_says_so() -> None:
             delattr(self, "cuTensorMapEncodeTiled")
 
     call = Driver(Old())
-    with pytest.raises(FlashladderError, match="has no cuTensorMapEncodeTiled: expected one for CUDA 12 or newer"):
+    with pytest.raises(PtxemuError, match="has no cuTensorMapEncodeTiled: expected one for CUDA 12 or newer"):
         call("cuTensorMapEncodeTiled")

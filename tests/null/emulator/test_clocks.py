@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from flashladder.emulator.observe.ordering.clocks import Clocks
-from flashladder.emulator.observe.shadow import Shadow
-from flashladder.emulator.observe.shared_races import SharedRaces
-from flashladder.emulator.values import Array, BoolArray
+from ptxemu.observe.clocks import Clocks
+from ptxemu.observe.races import Shadow, SharedRaces
+from ptxemu.values import Array, BoolArray
 
 WARPS = 2
 THREADS = 32 * WARPS

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator import EmulationError, Hazards
-from flashladder.emulator.observe.ordering.clocks import Clocks
+import ptxemu
+from ptxemu import EmulationError, Hazards
+from ptxemu.observe.clocks import Clocks
 from tests.null.emulator.hopper_kernels import INIT, kernel, launch, store, wait
 
 MEET = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
@@ -51,7 +51,7 @@ def test_the_kernel_itself_may_require_clusters() -> None:
 
 def test_a_cluster_is_never_cut_by_the_memory_budget() -> None:
     out = np.zeros((8, 32), np.uint32)
-    program = emulator.load(kernel(SWAP)).kernel()
+    program = ptxemu.load(kernel(SWAP)).kernel()
     result = program.launch(8, 32, [out], cluster=4, memory_budget=1)
     assert result.slices == 2
     assert (out[:, 0] == [1, 0, 3, 2, 5, 4, 7, 6]).all()
@@ -61,7 +61,7 @@ def test_a_cluster_is_never_cut_by_the_memory_budget() -> None:
 def test_the_first_clusters_may_run_alone(first: int | None, ran: int) -> None:
     """What they see of the grid is as if all ran; of others nothing is written."""
     out = np.full((8, 32), 99, np.uint32)
-    result = emulator.load(kernel(SWAP)).kernel().launch(8, 32, [out], cluster=2, first=first)
+    result = ptxemu.load(kernel(SWAP)).kernel().launch(8, 32, [out], cluster=2, first=first)
     assert result.blocks == ran
     assert out[:, 0].tolist() == [1, 0, 3, 2, 5, 4, 7, 6][:ran] + [99] * (8 - ran)
 
@@ -70,7 +70,7 @@ def test_the_first_blocks_see_the_whole_grid() -> None:
     out = np.zeros((4, 3, 1), np.uint32)
     body = """mov.u32 %r0, %ctaid.x; mul.lo.u32 %r1, %r0, 4; cvt.u64.u32 %at, %r1; add.u64 %at, %out, %at;
 mov.u32 %word, %nctaid.x;\nst.global.u32 [%at], %word;"""
-    emulator.load(kernel(body)).kernel().launch((4, 3), 1, [out], first=2)
+    ptxemu.load(kernel(body)).kernel().launch((4, 3), 1, [out], first=2)
     assert out.ravel().tolist() == [4, 4] + [0] * 10
 
 
@@ -85,7 +85,7 @@ cvt.u64.u32 %at, %r0; add.u64 %at, %out, %at;"""
     for index, name in enumerate(names):
         body += f"\nmov.u32 %word, %{name};\nst.global.u32 [%at+{4 * index}], %word;"
     out = np.zeros((16, 12), np.uint32)
-    emulator.load(kernel(body)).kernel().launch(grid, 1, [out], cluster=shape)
+    ptxemu.load(kernel(body)).kernel().launch(grid, 1, [out], cluster=shape)
     for row in out.astype(int):
         place = [row[7 + axis] % shape[axis] for axis in range(3)]
         assert row[:3].tolist() == place

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.control import Block, build_flow
-from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.machine.order import execution_order
-from flashladder.emulator.run.launch import load
-from flashladder.emulator.values import BoolArray
+from ptxemu.errors import EmulationError
+from ptxemu.machine.control import Block, build_flow, execution_order
+from ptxemu.machine.observer import Observer
+from ptxemu.run.launch import load
+from ptxemu.values import BoolArray
 from tests.null.emulator.programs import HEADER, program, run
 
 

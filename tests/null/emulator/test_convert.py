@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.run import opcodes  # noqa: F401 - fills the table
-from flashladder.emulator.table import ROWS, Row
-from flashladder.emulator.targets import lacks
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.run import opcodes  # noqa: F401 - fills the table
+from ptxemu.table import ROWS, Row
+from ptxemu.targets import lacks
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases.convert import column
 from tests.emulator_cases.reference_convert import convert, limits
 
 FLOATS = ("f16", "f32", "f64")
-SINGLE = [row for row in ROWS.values() if row.group == "convert" and len(row.sources) == 1 and ".tf32." not in row.form]
-PAIRS = [row for row in ROWS.values() if row.group == "convert" and row.form.endswith("x2.f32")]
+OLD = [row for row in ROWS.values() if row.group == "convert" and lacks("sm_80", row.form) is None]
+SINGLE = [row for row in OLD if len(row.sources) == 1 and ".tf32." not in row.form]
+PAIRS = [row for row in OLD if row.form.endswith("x2.f32")]
 
 
 def computed(row: Row | str, *sources: Array) -> Array:
@@ -148,11 +149,16 @@ def test_four_numbers_are_packed_as_bytes(values: list[int]) -> None:
 
 
 def test_conversions_of_newer_architectures_need_them() -> None:
-    """All rows of `convert_small` need sm_89 (8-bit floats) or sm_90, those of `convert` sm_80 at most."""
+    """8-bit floats need sm_89; bf16 beside f32, and tf32 in other roundings than ties away, sm_90."""
     for row in ROWS.values():
-        eight_bits = "e4m3" in row.form or "e5m2" in row.form
-        if row.group == "convert_small":
-            assert lacks("sm_80", row.form) == ("sm_89 or newer" if eight_bits else "sm_90 or newer")
-            assert lacks("sm_90", row.form) is None
-        elif row.group == "convert":
-            assert lacks("sm_80", row.form) is None
+        if row.group != "convert":
+            continue
+        need = lacks("sm_80", row.form)
+        if "e4m3" in row.form or "e5m2" in row.form:
+            assert need == "sm_89 or newer"
+        elif need is not None:
+            assert need == "sm_90 or newer"
+            assert "bf16" in row.form or "tf32" in row.form
+        assert lacks("sm_90", row.form) is None
+    assert lacks("sm_80", "cvt.rn.bf16.s32") == "sm_90 or newer"
+    assert lacks("sm_80", "cvt.rna.tf32.f32") is None

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.copies.in_flight import AsyncCopies, Copy
-from flashladder.emulator.machine.memory import GlobalMemory
-from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.machine.spaces.on_chip import SharedMemory
-from flashladder.emulator.machine.state import Step
-from flashladder.emulator.syntax.tree import Immediate, Negated, Operand, Register
-from flashladder.emulator.values import Array, BoolArray
+from ptxemu.errors import EmulationError
+from ptxemu.machine.async_copies import AsyncCopies, Copy
+from ptxemu.machine.memory import GlobalMemory
+from ptxemu.machine.observer import Observer
+from ptxemu.machine.shared import SharedMemory
+from ptxemu.machine.state import Step
+from ptxemu.syntax.tree import Immediate, Negated, Operand, Register
+from ptxemu.values import Array, BoolArray
 from tests.null.emulator import programs
 from tests.null.emulator.stepping import Bench, at, number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator.observe.counters import Counters
+from ptxemu.observe.counters import Counters
 from tests.null.emulator.programs import run
 from tests.null.emulator.streams import LANE, Stream, u64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashladder.emulator.observe.dataflow import Dataflow, Event
+from ptxemu.observe.dataflow import Dataflow, Event
 from tests.null.emulator.programs import run
 
 

@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
-from flashladder.emulator.syntax.parser import parse
-from flashladder.emulator.syntax.printer import to_ptx
-from flashladder.emulator.syntax.tree import Address, Immediate, Symbol, Variable
+from ptxemu.syntax.parser import parse
+from ptxemu.syntax.printer import to_ptx
+from ptxemu.syntax.tree import Address, Immediate, Symbol, Variable
 from tests.null.emulator.module_parts import HEADER, entry, without_lines
 
 

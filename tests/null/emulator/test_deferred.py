@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flashladder.emulator.machine.deferred import Deferred
+from ptxemu.machine.deferred import Deferred
 
 
 class Noted:

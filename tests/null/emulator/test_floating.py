@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.isa import approximate, floating
-from flashladder.emulator.table import ROWS
-from flashladder.emulator.values import Array
+from ptxemu.isa import approximate, floating
+from ptxemu.table import ROWS
+from ptxemu.values import Array
 from tests.emulator_cases import reference_float as reference
 
 MODES = st.sampled_from(["rn", "rz", "rm", "rp"])
@@ -19,7 +19,7 @@ SINGLES = st.integers(0, 2**32 - 1).map(lambda word: float(np.array([word], np.u
 DOUBLES = st.floats()
 NEAR = st.integers(-(2**24), 2**24).map(float)  # sums and products of these are often ties
 DTYPES = {"f32": np.float32, "f64": np.float64}
-assert {floating.__name__, approximate.__name__} <= {f"flashladder.emulator.isa.{row.group}" for row in ROWS.values()}
+assert {floating.__name__, approximate.__name__} <= {f"ptxemu.isa.{row.group}" for row in ROWS.values()}
 
 
 def run(opcode: str, *operands: float) -> float:

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 import numpy as np
 
-from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.observe.counters import Counters
-from flashladder.emulator.observe.hazards import Hazards
-from flashladder.emulator.run.launch import load
-from flashladder.emulator.values import Array
+from ptxemu.machine.observer import Observer
+from ptxemu.observe.counters import Counters
+from ptxemu.observe.hazards import Hazards
+from ptxemu.run.launch import load
+from ptxemu.values import Array
 from tests.null.emulator.fuzz_operations import N_COUNTERS, TABLE
 from tests.null.emulator.fuzz_programs import SLOTS, Author, Program
 from tests.null.emulator.fuzz_ptx import to_ptx

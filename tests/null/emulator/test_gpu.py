@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder.emulator.chip import gpu as gpu_module
-from flashladder.emulator.chip.driver import _SIGNATURES, Driver, load_driver
-from flashladder.emulator.chip.gpu import Gpu, open_gpu
-from flashladder.errors import FlashladderError
+from ptxemu import chip
+from ptxemu.chip import _SIGNATURES, Driver, Gpu, load_driver, open_gpu
+from ptxemu.errors import PtxemuError
 
 PTX = """.version 8.0
 .target sm_80
@@ -93,7 +92,7 @@ def library() -> Library:
 
 @pytest.fixture
 def gpu(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    monkeypatch.setattr(gpu_module, "VERSION_FILE", tmp_path / "version")
+    monkeypatch.setattr(chip, "VERSION_FILE", tmp_path / "version")
     with open_gpu(driver=Driver(library)) as opened:
         yield opened
 
@@ -121,7 +120,7 @@ def test_views_point_into_one_copy_of_their_owner(library: Library, gpu: Gpu) ->
     assert owner[3:13].tolist() == [3, 8, 10, 12, 14, 16, 18, 20, 22, 12]
     gpu.load(PTX).kernel("scale").launch((1,), (8,), (owner.reshape(4, 4).T, 0.0))
     assert owner[7:9].tolist() == [0, 16]
-    with pytest.raises(FlashladderError, match="the memory behind an array: expected C-contiguous"):
+    with pytest.raises(PtxemuError, match="the memory behind an array: expected C-contiguous"):
         gpu.load(PTX).kernel("scale").launch((1,), (8,), (np.zeros((4, 4), order="F"), 2.0))
 
 
@@ -150,14 +149,14 @@ def test_who_the_gpu_is(library: Library, gpu: Gpu, tmp_path: Path) -> None:
 
 def test_ptx_that_the_driver_refuses_comes_with_its_log(library: Library, gpu: Gpu) -> None:
     library.status["cuModuleLoadDataEx"] = INVALID_PTX
-    with pytest.raises(FlashladderError, match=r"CUDA_ERROR_INVALID_PTX \(218\); ptxas error : line 3"):
+    with pytest.raises(PtxemuError, match=r"CUDA_ERROR_INVALID_PTX \(218\); ptxas error : line 3"):
         gpu.load(PTX)
 
 
 def test_a_kernel_that_fails_is_named_and_the_gpu_can_be_reset(library: Library, gpu: Gpu) -> None:
     library.status["cuCtxSynchronize"] = ILLEGAL_ADDRESS
     kernel = gpu.load(PTX).kernel("other")
-    with pytest.raises(FlashladderError, match=r"refused cuCtxSynchronize: found CUDA_ERROR_ILLEGAL_ADDRESS \(700\)"):
+    with pytest.raises(PtxemuError, match=r"refused cuCtxSynchronize: found CUDA_ERROR_ILLEGAL_ADDRESS \(700\)"):
         kernel.launch((1,), (1,), ())
     gpu.reset()
     assert library.calls[-4:] == [
@@ -168,19 +167,19 @@ def test_a_kernel_that_fails_is_named_and_the_gpu_can_be_reset(library: Library,
 
 def test_a_kernel_is_chosen_by_name(gpu: Gpu, tmp_path: Path) -> None:
     program = gpu.load(PTX)
-    with pytest.raises(FlashladderError, match="no kernel none: expected scale, other"):
+    with pytest.raises(PtxemuError, match="no kernel none: expected scale, other"):
         program.kernel("none")
-    with pytest.raises(FlashladderError, match=r"which kernel\?"):
+    with pytest.raises(PtxemuError, match=r"which kernel\?"):
         program.kernel()
     only = tmp_path / "only.ptx"
     only.write_text(PTX[: PTX.index(".visible .entry other")])
     gpu.load(only).kernel()
-    with pytest.raises(FlashladderError, match=r"none\.ptx: cannot read the file"):
+    with pytest.raises(PtxemuError, match=r"none\.ptx: cannot read the file"):
         gpu.load(tmp_path / "none.ptx")
 
 
 def test_a_machine_without_a_gpu_is_one_line(library: Library) -> None:
-    with pytest.raises(FlashladderError, match=r"no CUDA driver .*run it on a machine with an NVIDIA GPU"):
+    with pytest.raises(PtxemuError, match=r"no CUDA driver .*run it on a machine with an NVIDIA GPU"):
         load_driver("libcuda_of_nobody.so.1")
-    with pytest.raises(FlashladderError, match="no GPU 1: found 1 of them"), open_gpu(1, Driver(library)):
+    with pytest.raises(PtxemuError, match="no GPU 1: found 1 of them"), open_gpu(1, Driver(library)):
         pass

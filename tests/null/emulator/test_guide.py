@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from flashladder.emulator.errors import KINDS
-from flashladder.emulator.machine.memory import RED_ZONE
-from flashladder.emulator.observe.counters import Counters
-from flashladder.emulator.observe.hazard import KINDS as RACES
-from flashladder.emulator.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
 from flashladder.paths import ROOT
+from ptxemu.errors import KINDS
+from ptxemu.machine.memory import RED_ZONE
+from ptxemu.observe.counters import Counters
+from ptxemu.observe.hazards import KINDS as RACES
+from ptxemu.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
 
 GUIDE = ROOT / "docs" / "emulator.md"
 TEXT = GUIDE.read_text(encoding="utf-8")

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.isa.halfs import flush16, ordered
-from flashladder.emulator.run import opcodes  # noqa: F401 - fills the table
-from flashladder.emulator.table import ROWS
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.isa.halfs import flush16, ordered
+from ptxemu.run import opcodes  # noqa: F401 - fills the table
+from ptxemu.table import ROWS
+from ptxemu.values import DTYPES, Array
 from tests.emulator_cases.convert import column
 from tests.emulator_cases.reference_convert import arithmetic
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator.observe.hazards import Hazards
-from flashladder.emulator.syntax.tree import Instruction, SourceLine
+from ptxemu.observe.hazards import Hazards
+from ptxemu.syntax.tree import Instruction, SourceLine
 from tests.null.emulator.programs import run
 from tests.null.emulator.streams import LANE, Stream, found, other, own
 

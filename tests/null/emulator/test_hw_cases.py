@@ -6,10 +6,10 @@ from functools import cache
 
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator.table import ROWS
 from flashladder.files import relative
 from flashladder.paths import RESULTS
+import ptxemu
+from ptxemu.table import ROWS
 from tests.emulator_cases.harness import Case, collect, compare, run_case
 from tests.emulator_cases.replay import Record, agree, digest, read
 
@@ -36,7 +36,7 @@ def test_the_hardware_agrees(module: str) -> None:
     for record, case in matched():
         if record.module == module:
             hardware = record.arrays(case)
-            differences += [compare(case, hardware), agree(case, hardware, run_case(case, emulator.load))]
+            differences += [compare(case, hardware), agree(case, hardware, run_case(case, ptxemu.load))]
             assert record.error is None
     assert [difference for difference in differences if difference] == []
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from flashladder.emulator.chip.gpu import Gpu
 from flashladder.files import sha256
 from flashladder.paths import RESULTS
+from ptxemu.chip import Gpu
 from tests.emulator_cases.patterns import METRICS, Pattern, differences, patterns, ptx_of
 
 READINGS = RESULTS / "h200" / "emulator_patterns.json.gz"

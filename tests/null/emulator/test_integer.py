@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-import flashladder.emulator.isa.integer  # noqa: F401 - adds the rows
-from flashladder.emulator.table import ROWS
-from flashladder.emulator.values import Array
+from ptxemu.table import ROWS
+from ptxemu.values import Array
 from tests.emulator_cases.reference_int import INTEGERS, bits_of, column, quotient, raw, saturate, wrap
 
 TYPES = st.sampled_from(INTEGERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator.observe.hazards import Hazards
+from ptxemu.observe.hazards import Hazards
 from tests.null.emulator.programs import run
 from tests.null.emulator.streams import Stream, found, u64
 

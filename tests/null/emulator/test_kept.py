@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flashladder.emulator.machine.control import uses_and_defines
-from flashladder.emulator.syntax.tree import Instruction, Register, kept
+from ptxemu.machine.control import uses_and_defines
+from ptxemu.syntax.tree import Instruction, Register, kept
 
 
 def test_a_fact_is_found_once_for_each_instruction() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.run.launch import load
-from flashladder.emulator.values import Array
+from ptxemu.errors import EmulationError
+from ptxemu.run.launch import load
+from ptxemu.values import Array
 from tests.null.emulator.programs import HEADER, OUT, REGISTERS, launch, program, run
 
 TWO = """

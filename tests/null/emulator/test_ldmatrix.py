@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.isa import matrix
-from flashladder.emulator.machine.spaces.on_chip import SharedMemory
-from flashladder.emulator.table import ROWS
-from flashladder.emulator.values import Array
+from ptxemu.errors import EmulationError
+from ptxemu.isa import matrix
+from ptxemu.machine.shared import SharedMemory
+from ptxemu.table import ROWS
+from ptxemu.values import Array
 from tests.null.emulator.stepping import Bench, at
 
 LDMATRIX = "ldmatrix.sync.aligned.m8n8.{}.shared.b16"

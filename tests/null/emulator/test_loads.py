@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.isa.loads import form_of, packed, unpacked
-from flashladder.emulator.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
-from flashladder.emulator.machine.spaces.on_chip import LocalMemory, SharedMemory
-from flashladder.emulator.syntax.tree import Address, Register, Symbol, Vector
-from flashladder.emulator.table import ROWS
-from flashladder.emulator.values import DTYPES, Array, width
+from ptxemu.errors import EmulationError
+from ptxemu.isa.loads import form_of, packed, unpacked
+from ptxemu.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
+from ptxemu.machine.shared import LocalMemory, SharedMemory
+from ptxemu.syntax.tree import Address, Register, Symbol, Vector
+from ptxemu.table import ROWS
+from ptxemu.values import DTYPES, Array, width
 from tests.null.emulator import programs
 from tests.null.emulator.stepping import Bench, at, number
 

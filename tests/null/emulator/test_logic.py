@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.isa.logic import comparisons, select
-from flashladder.emulator.table import ROWS
-from flashladder.emulator.values import DTYPES, Array
+from ptxemu.isa.logic import comparisons, select
+from ptxemu.table import ROWS
+from ptxemu.values import DTYPES, Array
 
 ORDERED = ("eq", "ne", "lt", "le", "gt", "ge")
 OPPOSITE = {"eq": "ne", "lt": "ge", "le": "gt", "ne": "eq", "ge": "lt", "gt": "le"}

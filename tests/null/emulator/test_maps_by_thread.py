@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashladder import emulator
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
+import ptxemu
+from ptxemu.machine.tensor_map import TensorMap
 from tests.null.emulator.test_tensor_maps import GOOD, HEAD, LOAD
 
 TWO = f""".reg .b64 more; .reg .b32 word;
@@ -26,5 +26,5 @@ def test_threads_of_one_instruction_name_different_maps() -> None:
     tensors = [np.full((64, 128), number, np.float16) for number in (1, 2)]
     maps = tuple(TensorMap(each, **GOOD) for each in tensors)
     out = np.zeros(4, np.float16)
-    emulator.load(HEAD.replace("m[128]", "m[256]") + TWO).kernel().launch((1,), (64,), (maps, out))
+    ptxemu.load(HEAD.replace("m[128]", "m[256]") + TWO).kernel().launch((1,), (64,), (maps, out))
     assert out.tolist() == [1, 1, 2, 2]

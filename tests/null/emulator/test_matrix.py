@@ -15,9 +15,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.isa import matrix
-from flashladder.emulator.values import Array
+from ptxemu.errors import EmulationError
+from ptxemu.isa import matrix
+from ptxemu.values import Array
 from tests.null.emulator.stepping import Bench, at
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from flashladder import emulator
+import ptxemu
 from tests.null.emulator.hopper_kernels import kernel
 
 OPERATIONS = 30
@@ -88,5 +88,5 @@ def test_random_operations(seed: int) -> None:
         wanted.append((pending or 0) * 4 + (2 if model.phase & 1 else 1))
     body.append(f"mbarrier.inval.{SPACE} [%bar];")
     out = np.zeros(OPERATIONS, np.uint32)
-    emulator.load(kernel("\n".join(body))).kernel().launch(1, 32, [out])
+    ptxemu.load(kernel("\n".join(body))).kernel().launch(1, 32, [out])
     assert out.tolist() == wanted

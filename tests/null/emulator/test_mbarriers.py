@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator import EmulationError, Hazards
+from ptxemu import EmulationError, Hazards
 from tests.null.emulator.hopper_kernels import ARRIVE, INIT, kernel, launch, store, wait
 
 SECOND = "setp.ge.u32 %p0, %t, 32;\n"

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.memory import ALIGNMENT, RED_ZONE, SHARED_WINDOW, GlobalMemory, per_address
-from flashladder.emulator.machine.state import Step
-from flashladder.emulator.values import Array, BoolArray
+from ptxemu.errors import EmulationError
+from ptxemu.machine.memory import ALIGNMENT, RED_ZONE, SHARED_WINDOW, GlobalMemory, per_address
+from ptxemu.machine.state import Step
+from ptxemu.values import Array, BoolArray
 from tests.null.emulator.stepping import Bench
 
 WIDTHS = (1, 2, 4, 8, 16)
@@ -58,7 +58,7 @@ def test_a_large_array_is_the_buffer_itself_and_a_sparse_one_stays_sparse() -> N
 
 
 def test_a_small_or_read_only_or_odd_array_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flashladder.emulator.machine.memory.IN_PLACE", 64)
+    monkeypatch.setattr("ptxemu.machine.memory.IN_PLACE", 64)
     whole = np.zeros(128, dtype=np.uint8)
     start = -whole.ctypes.data % 16
     fits = whole[start : start + 64]

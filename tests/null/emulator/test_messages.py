@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.observe.hazards import Hazards
-from flashladder.emulator.syntax.tree import SourceLine
+from ptxemu.errors import EmulationError
+from ptxemu.observe.hazards import Hazards
+from ptxemu.syntax.tree import SourceLine
 from tests.null.emulator.programs import HEADER, program, run
 
 SHARED = ".shared .align 16 .b8 tile[256];"
@@ -38,7 +38,7 @@ def test_an_error_in_an_inlined_function_names_the_caller() -> None:
     .file 1 "caller.cu"
     .file 2 "callee.cuh"
     """
-    from flashladder.emulator import load
+    from ptxemu import load
 
     with pytest.raises(EmulationError, match=r"in `trap;` from callee\.cuh:3 < caller\.cu:7"):
         load(text, path="k.ptx").kernel().launch((1,), (32,), (np.zeros(1),))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.isa.moves import packed, smallest, specials, unpacked
-from flashladder.emulator.table import ROWS
+from ptxemu.errors import EmulationError
+from ptxemu.isa.moves import packed, smallest, specials, unpacked
+from ptxemu.table import ROWS
 from tests.null.emulator.programs import run
 
 STORE = "st.global.u32 [%rd0], %r1;"

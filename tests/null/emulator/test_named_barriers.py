@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.observe.hazards import Hazards
+from ptxemu.errors import EmulationError
+from ptxemu.observe.hazards import Hazards
 from tests.null.emulator.programs import run
 
 SHARED = ".shared .align 16 .b8 tile[4096];"

@@ -8,9 +8,9 @@ import struct
 
 import pytest
 
-from flashladder.emulator.syntax.parser import parse
-from flashladder.emulator.syntax.printer import to_ptx
-from flashladder.emulator.syntax.tree import (
+from ptxemu.syntax.parser import parse
+from ptxemu.syntax.printer import to_ptx
+from ptxemu.syntax.tree import (
     Address,
     Function,
     Guard,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.syntax.parser import parse
+from ptxemu.errors import EmulationError
+from ptxemu.syntax.parser import parse
 from tests.null.emulator.module_parts import HEADER, entry
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from hypothesis import given, settings
 import hypothesis.strategies as st
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.syntax.declarations import DIRECTIVES, TYPES
-from flashladder.emulator.syntax.lexer import SPECIALS
-from flashladder.emulator.syntax.parser import parse
-from flashladder.emulator.syntax.printer import to_ptx
-from flashladder.emulator.syntax.tree import (
+from ptxemu.errors import EmulationError
+from ptxemu.syntax.declarations import DIRECTIVES, TYPES
+from ptxemu.syntax.lexer import SPECIALS
+from ptxemu.syntax.parser import parse
+from ptxemu.syntax.printer import to_ptx
+from ptxemu.syntax.tree import (
     Address,
     Function,
     Guard,

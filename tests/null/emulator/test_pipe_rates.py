@@ -10,19 +10,19 @@ import pytest
 
 from analysis.pipe_ptx import OPS, Kernel
 from analysis.pipe_rates import PER_SM, TRIPS, inputs, named, per_clock, runs
-from flashladder import emulator
 from flashladder.paths import RESULTS
+import ptxemu
 
 KERNELS = {(run.kernel.name, run.kernel.chains): run.kernel for run in runs()}
 
 
 @pytest.mark.parametrize("key", [key for key in KERNELS if key[1] != 8], ids=lambda key: f"{key[0]}, {key[1]} chains")
 def test_a_kernel_runs_as_many_instructions_as_it_divides_by(key: tuple[str, int]) -> None:
-    kernel, counters = KERNELS[key], emulator.Counters()
+    kernel, counters = KERNELS[key], ptxemu.Counters()
     times, data = np.zeros((1, 2, 2), np.uint64), inputs()
-    program = emulator.load(kernel.text())
+    program = ptxemu.load(kernel.text())
     program.kernel().launch((1,), (64,), (times, data, 3), shared_bytes=PER_SM, observers=[counters])
-    spent = emulator.Counters()
+    spent = ptxemu.Counters()
     program.kernel().launch((1,), (64,), (times, data, 1), shared_bytes=PER_SM, observers=[spent])
     for op, _ in kernel.round:
         opcode = OPS[op].text.split()[0]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.control import Block
-from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.machine.state import Machine
-from flashladder.emulator.values import BoolArray
+from ptxemu.errors import EmulationError
+from ptxemu.machine.control import Block
+from ptxemu.machine.observer import Observer
+from ptxemu.machine.state import Machine
+from ptxemu.values import BoolArray
 from tests.null.emulator.programs import run
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator.machine.copies.tensor_map import TensorMap
-from flashladder.emulator.values import Array
-from flashladder.errors import FlashladderError
+import ptxemu
+from ptxemu.errors import PtxemuError
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.values import Array
 from tests.emulator_cases import replay
 from tests.emulator_cases.harness import Case, Program
 
@@ -36,8 +36,8 @@ class Chip:
 
     def load(self, text: str) -> Program:
         if self.refused in text:
-            raise FlashladderError("the CUDA driver refused cuModuleLoadDataEx", found="CUDA_ERROR_INVALID_PTX (218)")
-        return ChipProgram(self, emulator.load(text))
+            raise PtxemuError("the CUDA driver refused cuModuleLoadDataEx", found="CUDA_ERROR_INVALID_PTX (218)")
+        return ChipProgram(self, ptxemu.load(text))
 
     def reset(self) -> None:
         self.lost = False
@@ -47,7 +47,7 @@ class Chip:
 @dataclass
 class ChipProgram:
     chip: Chip
-    program: emulator.Program
+    program: ptxemu.Program
 
     def kernel(self, name: str) -> ChipKernel:
         return ChipKernel(self, name)
@@ -62,14 +62,14 @@ class ChipKernel:
         chip = self.program.chip
         chip.lost |= self.name == chip.broken
         if chip.lost:
-            raise FlashladderError("the CUDA driver refused cuCtxSynchronize", found="CUDA_ERROR_ILLEGAL_ADDRESS (700)")
+            raise PtxemuError("the CUDA driver refused cuCtxSynchronize", found="CUDA_ERROR_ILLEGAL_ADDRESS (700)")
         self.program.program.kernel(self.name).launch(grid, block, args)
         assert isinstance(args[-1], np.ndarray)
         args[-1].view(np.int32)[:] += chip.off
 
 
 def replayed(chip: Chip) -> list[replay.Record]:
-    return list(replay.records("integer", CASES, chip.load, chip.reset, emulator.load))
+    return list(replay.records("integer", CASES, chip.load, chip.reset, ptxemu.load))
 
 
 def test_what_the_hardware_answered_is_kept(tmp_path: Path) -> None:
@@ -116,5 +116,5 @@ def test_two_machines_may_each_use_up_the_tolerance() -> None:
 def test_a_file_that_is_no_replay_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "cases.json.gz"
     path.write_bytes(b"no gzip")
-    with pytest.raises(FlashladderError, match="malformed replayed cases"):
+    with pytest.raises(PtxemuError, match="malformed replayed cases"):
         replay.read(path)

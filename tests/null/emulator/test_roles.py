@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator import EmulationError
+from ptxemu import EmulationError
 from tests.null.emulator.hopper_kernels import ARRIVE, INIT, kernel, launch, store, wait
 
 BOUND = ".maxntid 384, 1, 1"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flashladder.emulator.syntax.parser import parse
-from flashladder.emulator.syntax.tree import Function, Instruction, Label, Register, SourceLine, Symbol
+from ptxemu.syntax.parser import parse
+from ptxemu.syntax.tree import Function, Instruction, Label, Register, SourceLine, Symbol
 from tests.null.emulator.module_parts import entry
 
 A = Register("a")

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.spaces.on_chip import LocalMemory, Parameters, SharedMemory
-from flashladder.emulator.machine.state import Step
-from flashladder.emulator.values import Array, BoolArray
+from ptxemu.errors import EmulationError
+from ptxemu.machine.shared import LocalMemory, Parameters, SharedMemory
+from ptxemu.machine.state import Step
+from ptxemu.values import Array, BoolArray
 from tests.null.emulator.stepping import Bench
 
 BLOCKS, WARPS = 3, 2

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.machine.copies.boxes import boxes, swizzled
-from flashladder.emulator.machine.copies.tensor_map import DATA_TYPES, SWIZZLES, Decoded, TensorMap, decoded
-from flashladder.emulator.values import Array
+import ptxemu
+from ptxemu.errors import EmulationError
+from ptxemu.machine.bulk_copies import boxes, swizzled
+from ptxemu.machine.tensor_map import DATA_TYPES, SWIZZLES, Decoded, TensorMap, decoded
+from ptxemu.values import Array
 
 GOOD: Mapping[str, Any] = {
     "dtype": "f16", "dims": (128, 64), "strides": (256,), "box": (64, 16), "swizzle": "128B",
@@ -163,7 +163,7 @@ ret;
 
 def launch(text: str, *arguments: Any) -> None:
     given_map = TensorMap(tensor(), **GOOD)
-    emulator.load(HEAD + text + TAIL, path="k.ptx").kernel().launch((2,), (64,), arguments or (given_map, tensor()))
+    ptxemu.load(HEAD + text + TAIL, path="k.ptx").kernel().launch((2,), (64,), arguments or (given_map, tensor()))
 
 
 STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
@@ -273,7 +273,7 @@ def test_a_parameter_for_a_map_says_what_it_takes() -> None:
 def test_a_map_may_be_a_member_of_a_structure() -> None:
     """Where C++ puts it: behind a number at the next multiple of 128 bytes."""
     text = HEAD.replace("m[128]", "m[256]") + f"@one {LOAD} [at], [map+128, {{0, 0}}], [mb];" + TAIL
-    kernel = emulator.load(text).kernel()
+    kernel = ptxemu.load(text).kernel()
     kernel.launch(1, 64, ((np.int32(5), TensorMap(tensor(), **GOOD)), tensor()))
 
 
@@ -329,7 +329,7 @@ def built(text: str = BUILD) -> Array:
     memory = np.zeros(16384 + 512, np.uint8)
     memory[:16384].view(np.uint16)[:] = np.arange(8192)
     load = f"@one {LOAD} [at], [out, {{0, 16}}], [mb];"
-    program = emulator.load(HEAD + text + load + SHOW, path="k.ptx")
+    program = ptxemu.load(HEAD + text + load + SHOW, path="k.ptx")
     program.kernel().launch((1,), (64,), (TensorMap(tensor(), **GOOD), memory))
     return memory[16384 + 128 :].view(np.uint16)[:128]
 

@@ -10,10 +10,10 @@ import re
 import numpy as np
 import pytest
 
-from flashladder.emulator import EmulationError, load
-from flashladder.emulator.machine.compiled import Operation
-from flashladder.emulator.run.undefined import Undefined
-from flashladder.emulator.values import Array, BoolArray
+from ptxemu import EmulationError, load
+from ptxemu.machine.compiled import Operation
+from ptxemu.run.undefined import Undefined
+from ptxemu.values import Array, BoolArray
 from tests.null.emulator.programs import HEADER, OUT, program, run
 
 UNDEFINED = """

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from flashladder.emulator.errors import EmulationError
-from flashladder.emulator.isa.warp import ALL, bits, route, whole_warps
-from flashladder.emulator.run.undefined import Undefined
-from flashladder.emulator.syntax.tree import Operand, Pair
-from flashladder.emulator.values import Array, BoolArray
+from ptxemu.errors import EmulationError
+from ptxemu.isa.warp import ALL, bits, route, whole_warps
+from ptxemu.run.undefined import Undefined
+from ptxemu.syntax.tree import Operand, Pair
+from ptxemu.values import Array, BoolArray
 from tests.emulator_cases.warp import source_lane
 from tests.null.emulator.programs import run
 from tests.null.emulator.stepping import Bench, number

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator import EmulationError
+from ptxemu import EmulationError
 from tests.null.emulator.wgmma_programs import (
     COMMIT,
     FENCE,

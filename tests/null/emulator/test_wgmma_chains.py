@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flashladder.emulator import EmulationError
-from flashladder.emulator.values import Array
+from ptxemu import EmulationError
+from ptxemu.values import Array
 from tests.null.emulator.wgmma_programs import (
     COMMIT,
     FENCE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flashladder import names
-from flashladder.emulator import Counters
-from flashladder.emulator.observe.tensor_work import cycles, tensor_cycles
-from flashladder.emulator.syntax.tree import Instruction, Register, Vector
+from ptxemu import Counters
+from ptxemu.observe.counters import cycles, tensor_cycles
+from ptxemu.syntax.tree import Instruction, Register, Vector
 from tests.null.emulator.wgmma_programs import COMMIT, FENCE, RS, SS, WAIT, run
 
 D = Vector((Register("%f0"),))

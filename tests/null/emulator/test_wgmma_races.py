@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder.emulator import Hazards
+from ptxemu import Hazards
 from tests.null.emulator.wgmma_programs import COMMIT, FENCE, HEAD, RS, SS, STORE, WAIT, kernel, memory, run
 
 ZERO = "mov.b32 %r20, 0;"

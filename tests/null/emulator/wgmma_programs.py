@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashladder.emulator.machine.observer import Observer
-from flashladder.emulator.run.launch import Kernel, load
-from flashladder.emulator.values import Array
+from ptxemu.machine.observer import Observer
+from ptxemu.run.launch import Kernel, load
+from ptxemu.values import Array
 
 MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 D = "{%f0, %f1, %f2, %f3}"

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from flashladder.emulator.run import opcodes  # noqa: F401 - imports every module that adds rows
-from flashladder.emulator.table import ROWS
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.lock.schema import read_lock
 from flashladder.lock.step_counts import read_counts
 from flashladder.machine_code.opcodes import known_opcodes, unknown
 from flashladder.paths import ROOT
+from ptxemu.run import opcodes  # noqa: F401 - imports every module that adds rows
+from ptxemu.table import ROWS
 
 
 def test_the_list_holds_every_opcode_of_the_locks() -> None:
@@ -38,7 +38,7 @@ def test_a_build_reads_iterations_without_the_emulator() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "flashladder.ladder.iteration" in loaded
-    assert not {"flashladder.emulator", "ml_dtypes", "torch", "numpy"} & loaded
+    assert not {"ptxemu", "ml_dtypes", "torch", "numpy"} & loaded
 
 
 def test_every_name_that_is_counted_may_be_claimed() -> None:

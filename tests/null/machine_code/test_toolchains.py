@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 import pytest
 
 from flashladder.binaries import cubins
-from flashladder.emulator.syntax.parser import parse as parse_ptx
-from flashladder.emulator.syntax.tree import Instruction, Module
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.control import control_of, decoded
 from flashladder.machine_code.ptx import normalise, opcodes
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log
 from flashladder.machine_code.sass import BYTES, Sass, parse
 from flashladder.names import KERNEL
+from ptxemu.syntax.parser import parse as parse_ptx
+from ptxemu.syntax.tree import Instruction, Module
 
 DATA = Path(__file__).parents[2] / "data" / "toolchains"
 VERSIONS = ("13.0", "13.3")

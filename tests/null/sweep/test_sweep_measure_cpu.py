@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder import emulator
 from flashladder.cases.inputs import Tensors, make_tensors
-from flashladder.emulator.errors import EmulationError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.sweep import plan
 from flashladder.sweep.lanes.failures import CellFailed
 from flashladder.sweep.measure import cpu as measure_cpu
+from ptxemu.errors import EmulationError
 from tests.null.check.test_check_null import attention
 from tests.null.sweep_fixture import digests, grid
 

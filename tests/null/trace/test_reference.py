@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from flashladder.emulate.kernel import attention_fp64, make_inputs
-from flashladder.emulator.values import Array
 from flashladder.names import TRACE_INPUTS
 from flashladder.paths import KERNELS
 from flashladder.trace import reference as ref
 from flashladder.trace.inputs import INPUTS, fill
 from flashladder.trace.meaning import STALE
+from ptxemu.values import Array
 
 SCALE = 1 / math.sqrt(128)
 SHAPE = (1, 192, 1, 128)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder import emulator
-from flashladder.emulator.errors import EmulationError
 from flashladder.errors import FlashladderError
 from flashladder.gpu import present, sanitize
 from flashladder.ladder.iteration import load_iteration
@@ -14,6 +12,8 @@ from flashladder.trace import command
 from flashladder.trace.compare import trace
 from flashladder.trace.roles import UnknownForm
 from flashladder.trace.screen import ranges
+import ptxemu
+from ptxemu.errors import EmulationError
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .align 8 .b8 p[136]) {\n"
 MMA = "mma.sync.aligned.{}.f32 {{%f0, %f1, %f2, %f3}}, {{%r0, %r1{}}}, {{%r2{}}}, {{%f0, %f1, %f2, %f3}};"
@@ -71,9 +71,9 @@ def test_without_a_gpu_the_sanitizers_are_refused_before_anything_runs(monkeypat
         command.main(["7", "--sanitize"])
 
 
-def kernel(body: str) -> emulator.Kernel:
+def kernel(body: str) -> ptxemu.Kernel:
     registers = ".reg .b32 %r<64>; .reg .f32 %f<64>;"
-    return emulator.load(f"{HEAD}{registers}\n{body}\nret;\n}}\n", path="k.ptx").kernel()
+    return ptxemu.load(f"{HEAD}{registers}\n{body}\nret;\n}}\n", path="k.ptx").kernel()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.nvcc.cuda_programs.program import Program
 
 _rng = np.random.default_rng(4)

@@ -16,10 +16,10 @@ import subprocess
 
 import numpy as np
 
-from flashladder.emulator.machine.arguments import Argument
-from flashladder.emulator.syntax.tree import Function, Instruction
-from flashladder.emulator.values import Array
 from flashladder.paths import BUILD
+from ptxemu.machine.arguments import Argument
+from ptxemu.syntax.tree import Function, Instruction
+from ptxemu.values import Array
 
 HERE = Path(__file__).parent
 FOLDER = BUILD / "cuda_programs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flashladder.emulator.values import Array
+from ptxemu.values import Array
 from tests.nvcc.cuda_programs.program import Program
 
 _rng = np.random.default_rng(1)

@@ -1,0 +1,151 @@
+"""Registers that warpgroups give back and take: the rules of ``setmaxnreg``.
+
+A block begins with the same number of registers for every warp: what ``.maxnreg`` says, else as many as 65,536 allow
+for the block's threads (ptxas gives a kernel with ``setmaxnreg`` that many, in steps of 8; with so few threads that
+the register file sets no bound it is unknown). ``.dec`` gives registers
+back to the block's pool, ``.inc`` waits until the pool has enough. All four warps of a warpgroup execute the same
+``setmaxnreg`` instructions. Without a bound on the block's threads or registers ptxas ignores the instruction, and so
+does the pool. Values of registers are not affected: what new ones hold is the compiler's affair.
+
+Source: PTX ISA 9.0, 9.7.20.5 (setmaxnreg).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ptxemu.errors import EmulationError
+from ptxemu.syntax.tree import Immediate, Instruction
+from ptxemu.values import WARP, Array, BoolArray
+
+if TYPE_CHECKING:
+    from ptxemu.machine.state import Machine, Step
+
+
+FEWEST, MOST, STEP = 24, 256, 8
+WARPGROUP = 4  # warps
+FILE = 65536  # registers of an SM
+
+
+def at_launch(threads: int, limits: dict[str, tuple[int, ...]]) -> int | None:
+    """Registers of a thread at the start, from an entry's directives; None where nothing bounds them."""
+    if "maxnreg" in limits:
+        return limits["maxnreg"][0]
+    if "maxntid" in limits or "reqntid" in limits:
+        warps = -(-threads // WARP)
+        share = FILE // (warps * WARP) // STEP * STEP
+        return share if share < MOST else None
+    return None
+
+
+class RegisterPool:
+    """The registers of each block's warps.
+
+    Attributes:
+        owned: registers of a thread, (blocks, warps).
+        free: registers of the pool, in units of one register of a whole warp, (blocks,).
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        blocks, warps, _ = machine.shape
+        self.known = machine.launch_registers is not None
+        self.owned = np.full((blocks, warps), machine.launch_registers or 0, np.int64)
+        self.free = np.zeros(blocks, np.int64)
+        self._turns: Array = np.zeros((blocks, warps), np.int64)
+        self._executed: dict[tuple[int, int, int], Instruction] = {}  # block, warpgroup, turn -> what it executes
+
+    def decrease(self, step: Step) -> None:
+        """``setmaxnreg.dec``.
+
+        Raises:
+            EmulationError: "registers": more than the warps have, or another instruction than the warpgroup's others.
+        """
+        warps = self._warps(step)
+        count = self._count(step)
+        if self.known and (more := warps & (self.owned < count)).any():
+            self._fail(step, "setmaxnreg.dec to more registers than a warp has", more, f"at most {self._first(more)}")
+        self._take(step, warps, count)
+
+    def completed(self, step: Step) -> BoolArray:
+        """Lanes of the step whose ``setmaxnreg.inc`` succeeds now, of the full shape; nothing changes yet."""
+        warps = self._warps(step)
+        count = self._count(step)
+        if self.known and (fewer := warps & (self.owned > count)).any():
+            self._fail(step, "setmaxnreg.inc to fewer registers than a warp has", fewer, f"from {self._first(fewer)}")
+        wanted = np.cumsum(np.where(warps, count - self.owned, 0), axis=1)
+        enough = warps & ((wanted <= self.free[:, None]) if self.known else True)
+        return np.broadcast_to(enough[:, :, None], self.machine.shape) & step.lanes()
+
+    def leave(self, step: Step, lanes: BoolArray) -> None:
+        """These lanes have their registers."""
+        self._take(step, np.logical_or.reduce(lanes, axis=2), self._count(step))
+
+    def finish(self) -> None:
+        """At the end of the slice.
+
+        Raises:
+            EmulationError: "registers": a warp of a warpgroup left out a ``setmaxnreg`` that others executed.
+        """
+        for first in range(0, self.machine.shape[1], WARPGROUP):
+            turns = self._turns[:, first : first + WARPGROUP]
+            missing = turns < turns.max(axis=1, keepdims=True)
+            if missing.any():
+                block, warp = (int(place) for place in np.argwhere(missing)[0])
+                done = self._executed[block, first // WARPGROUP, int(turns[block, warp])]
+                x, y, z = (int(axis) for axis in self.machine.blocks[block])
+                raise EmulationError(
+                    "registers",
+                    f"warp {first + warp} does not execute the setmaxnreg of its warpgroup",
+                    path=self.machine.path,
+                    instruction=done,
+                    block=(x, y, z),
+                    expected="all four warps of a warpgroup",
+                    hint="a warp that returns early or takes another branch must execute it first",
+                )
+
+    def story(self, step: Step) -> str:
+        """What is missing, for the report of a deadlock."""
+        block = int(np.argwhere(step.lanes())[0][0])
+        free = int(self.free[block]) * WARP
+        return f"registers of block {step.block_index(block)}: {free} in the pool for {step.instruction.place}"
+
+    def _take(self, step: Step, warps: BoolArray, count: int) -> None:
+        """The warps have `count` registers from now on."""
+        for block, warp in np.argwhere(warps):
+            key = (int(block), int(warp) // WARPGROUP, int(self._turns[block, warp]))
+            known = self._executed.setdefault(key, step.instruction)
+            if known is not step.instruction:
+                mine = np.zeros_like(warps)
+                mine[block, warp] = True
+                self._fail(step, "another setmaxnreg than the warpgroup's other warps execute", mine, known.place)
+        if self.known:
+            self.free += np.where(warps, self.owned - count, 0).sum(axis=1)
+        self.owned = np.where(warps, count, self.owned)
+        self._turns = self._turns + warps
+        self.machine.meetings += 1
+
+    def _warps(self, step: Step) -> BoolArray:
+        """The warps that execute it, (blocks, warps), all lanes of each."""
+        lanes = step.lanes()
+        warps: BoolArray = np.logical_or.reduce(lanes, axis=2)
+        torn = warps & np.logical_or.reduce(self.machine.exists & ~lanes, axis=2)
+        if torn.any():
+            self._fail(step, "setmaxnreg executed by part of a warp", torn, "all 32 lanes")
+        return warps
+
+    def _count(self, step: Step) -> int:
+        operand = step.instruction.operands[0]
+        count = operand.value if isinstance(operand, Immediate) else 0
+        if not isinstance(operand, Immediate) or not FEWEST <= count <= MOST or count % STEP:
+            expected = f"a constant multiple of {STEP} from {FEWEST} to {MOST}"
+            step.fail("registers", "register count of setmaxnreg", expected=expected, found=str(operand))
+        return count
+
+    def _first(self, warps: BoolArray) -> int:
+        return int(self.owned[warps][0])
+
+    def _fail(self, step: Step, what: str, warps: BoolArray, expected: str) -> None:
+        step.fail("registers", what, lanes=warps[:, :, None], expected=expected, found=str(step.instruction))

@@ -1,0 +1,541 @@
+"""Shared memory of a block and of its cluster, and local memory: rows of bytes with a map of what was written.
+
+Why a row for each block (or thread): an access is the same columns of every row, or single places of some; both are one
+NumPy call. The map has 16 bits for each aligned chunk of 16 bytes, and one row for all while they agree. `on_chip`
+makes the state spaces of it.
+
+Why the map: on a GPU, reading shared memory that nobody wrote gives whatever the previous kernel left, which is often
+the right numbers of the previous launch. Here it is an error. (Local memory starts with all bits set.) The map (`rows`)
+has one bit per byte, and one row for all blocks while they agree (addresses rarely depend on the block), so that
+checking one ``ldmatrix`` of a slice costs a look-up of 128 numbers. When everything is written nothing is looked up any
+more.
+
+Source: PTX ISA 9.0, 5.1.5 (local), 5.1.7 (shared), 6.4.1 (alignment).
+
+All blocks of a cluster run in one slice, one behind the other in the order of their ranks. An address of 32 bits names
+the executing block's own shared memory, as it does in ``shared::cta``; ``mapa`` puts the rank of the block, plus one,
+above the 24 bits of the offset. A generic address is the same number in the window of shared memory.
+Source: PTX ISA 9.0, 5.1.7 (shared), 9.7.9.23 (mapa).
+
+Why apart: in the block's own window all blocks of a slice access the same columns of their rows at once; here a lane of
+one block may mean another one's row. Source: PTX ISA 9.0, 5.1.7 (shared), 9.7.9.8 (ld), 9.7.9.11 (st).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from ptxemu.machine.deferred import Writer
+from ptxemu.machine.memory import SHARED_WINDOW, SHIFTS, WORDS, per_address, scatter, values_of, words_of
+from ptxemu.syntax.tree import Instruction
+from ptxemu.values import WARP, Array, BoolArray, Shape3
+
+if TYPE_CHECKING:
+    from ptxemu.machine.state import Step
+
+
+CHUNK = 16  # bytes that one entry of the map stands for
+ALL = 0xFFFF  # every byte of a chunk is written
+
+
+class Rows:
+    """`rows` address spaces of `nbytes` bytes, in which one address per column is accessed in every row at once.
+
+    Addresses, values and masks have shape (rows|1, columns): one row stands for all. Addresses are valid already.
+    """
+
+    def __init__(self, rows: int, nbytes: int) -> None:
+        padded = max(CHUNK, -(-nbytes // CHUNK) * CHUNK)
+        self._storage = np.zeros((rows, padded), dtype=np.uint8)
+        self._map = np.zeros((1, padded // CHUNK), dtype=np.uint16)
+        self._map[0, nbytes // CHUNK :] = ALL
+        self._map[0, -1] &= ALL & ~((1 << (nbytes - padded + CHUNK)) - 1)  # only the padding counts as written
+        self._complete = nbytes == 0
+        self._map_changed = False
+
+    def fill(self, contents: bytes) -> None:
+        """Gives every row the same contents; all of it counts as written."""
+        self._storage[:, : len(contents)] = np.frombuffer(contents, dtype=np.uint8)
+        self._complete = True
+
+    def gather(self, address: Array, width: int) -> Array:
+        """The words at these addresses, (rows, columns)."""
+        view: Array = self._storage.view(WORDS[width])
+        index = (address >> SHIFTS[width]).view(np.int64)
+        found: Array
+        if index.shape[0] != 1:
+            found = view.reshape(-1).take(index + self._row_starts(view))
+        elif index.shape[1] == 1:
+            found = view[:, index[0, 0], None].copy()
+        else:
+            found = view.take(index[0], axis=1)
+        return found
+
+    def scatter(self, address: Array, width: int, words: Array, mask: BoolArray | None) -> None:
+        """Writes words; of several columns at one address the last wins."""
+        view = self._storage.view(WORDS[width])
+        index = (address >> SHIFTS[width]).view(np.int64)
+        if index.shape == (1, 1) and words.shape[1] == 1 and (mask is None or mask.shape[1] == 1):
+            column = view[:, index[0, 0]]
+            np.copyto(column, words[:, 0], where=True if mask is None else mask[:, 0])
+        elif mask is not None and mask.shape[0] == 1:
+            columns = np.flatnonzero(np.broadcast_to(mask[0], _columns(index, words, mask)))
+            index, words = _chosen(index, columns), _chosen(words, columns)
+            scatter(view.reshape(-1), index + self._row_starts(view), words, None)
+        else:
+            scatter(view.reshape(-1), index + self._row_starts(view), words, mask)
+
+    def unwritten(self, address: Array, width: int) -> BoolArray | None:
+        """Which addresses, (rows|1, columns), have a byte that nobody wrote; None if there are none."""
+        if self._map_changed and not self._complete:
+            self._complete, self._map_changed = int(self._map.min()) == ALL, False
+        if self._complete:
+            return None
+        have = self._entries((address >> np.uint64(4)).view(np.int64))
+        if width == CHUNK and int(have.min()) == ALL:
+            return None
+        need = _bits(address, width)
+        missing: BoolArray = (have & need) != need
+        return missing if missing.any() else None
+
+    def mark(self, address: Array, width: int, mask: BoolArray | None) -> None:
+        """Records that these bytes are written."""
+        missing = self.unwritten(address, width)
+        if missing is None or (mask is not None and not (missing & mask).any()):
+            return
+        need = _bits(address, width)
+        if mask is not None:
+            need = np.where(mask, need, np.uint16(0))
+        if need.shape[0] != 1 and self._map.shape[0] == 1:
+            self._map = np.repeat(self._map, self._storage.shape[0], axis=0)
+        chunk = (address >> np.uint64(4)).view(np.int64) + self._row_starts(self._map)
+        np.bitwise_or.at(self._map.reshape(-1), *np.broadcast_arrays(chunk, need))
+        self._map_changed = True
+
+    def take(self, rows: Array, address: Array, width: int) -> Array:
+        """The words at single places: `address` of row `rows`, both (n,)."""
+        view: Array = self._storage.view(WORDS[width])
+        return view[rows, (address >> SHIFTS[width]).view(np.int64)]
+
+    def put(self, rows: Array, address: Array, width: int, words: Array) -> None:
+        """Writes words at single places and marks them as written; of several at one place the last wins."""
+        self._storage.view(WORDS[width])[rows, (address >> SHIFTS[width]).view(np.int64)] = words
+        if self._complete:
+            return
+        if self._map.shape[0] == 1 and self._storage.shape[0] > 1:
+            self._map = np.repeat(self._map, self._storage.shape[0], axis=0)
+        chunk = (address >> np.uint64(4)).view(np.int64)
+        np.bitwise_or.at(self._map, (rows, chunk), _bits(address, width))
+        self._map_changed = True
+
+    def unwritten_at(self, rows: Array, address: Array, width: int) -> BoolArray:
+        """Which single places have a byte that nobody wrote, (n,)."""
+        if self._complete:
+            return np.zeros(len(rows), np.bool_)
+        need = _bits(address, width)
+        row = rows if self._map.shape[0] > 1 else np.zeros_like(rows)
+        missing: BoolArray = (self._map[row, (address >> np.uint64(4)).view(np.int64)] & need) != need
+        return missing
+
+    def take_chunks(self, rows: Array, chunks: Array) -> Array:
+        """Whole chunks of single rows: (n, k) words of 16 bytes at `chunks` (n, k) of `rows` (n,)."""
+        found: Array = self._storage.view(WORDS[CHUNK])[rows[:, None], chunks]
+        return found
+
+    def put_chunks(self, rows: Array, chunks: Array, words: Array) -> None:
+        """Writes whole chunks of single rows; of several at one place the last wins."""
+        self._storage.view(WORDS[CHUNK])[rows[:, None], chunks] = words
+        if self.unwritten_chunks(rows, chunks) is None:
+            return
+        if self._map.shape[0] == 1 and self._storage.shape[0] > 1:
+            self._map = np.repeat(self._map, self._storage.shape[0], axis=0)
+        self._map[rows[:, None], chunks] = ALL
+        self._map_changed = True
+
+    def unwritten_chunks(self, rows: Array, chunks: Array) -> BoolArray | None:
+        """(n, k) chunks of which some byte was never written; None if there are none."""
+        if self._complete:
+            return None
+        row = rows[:, None] if self._map.shape[0] > 1 else np.zeros((len(rows), 1), dtype=np.int64)
+        missing: BoolArray = self._map[row, chunks] != ALL
+        return missing if missing.any() else None
+
+    def _entries(self, chunk: Array) -> Array:
+        """The map's entries, (rows|1, columns)."""
+        flat = chunk.shape[0] != 1
+        table: Array = self._map.reshape(-1) if flat else self._map
+        found: Array = table.take(chunk + self._row_starts(self._map)) if flat else table.take(chunk[0], axis=1)
+        return found
+
+    @staticmethod
+    def _row_starts(table: Array) -> Array:
+        """The flat index at which each row of a table begins, (rows, 1)."""
+        return np.arange(0, table.size, table.shape[1])[:, None]
+
+
+def _bits(address: Array, width: int) -> Array:
+    """The map bits of `width` bytes at each address, within their chunk."""
+    return np.left_shift(np.uint16((1 << width) - 1), (address & np.uint64(CHUNK - 1)).astype(np.uint16))
+
+
+def _columns(*tables: Array) -> int:
+    return max(int(table.shape[1]) for table in tables)
+
+
+def _chosen(table: Array, columns: Array) -> Array:
+    """Some columns of a table in which one column stands for all."""
+    chosen: Array = table.take(columns, axis=1) if table.shape[1] != 1 else np.repeat(table, len(columns), axis=1)
+    return chosen
+
+
+HINTS = {
+    "misaligned": "align the array and the pitch of its rows to the access's width, or use a narrower access",
+    "uninitialised": "store it before it is read; a GPU shows what was there before the launch",
+}
+WAITS = {  # how a reader waits for a copy that is still to write what it reads
+    "cp.async": "wait for the copy with cp.async.wait_group or wait_all before the barrier that the reader passes",
+    "cp.async.bulk": "wait for the phase of its mbarrier that expects its bytes: check parity and expect_tx",
+}
+
+
+class _Window:
+    """What shared and local memory have in common: valid addresses, then rows of bytes."""
+
+    space: str
+    owner: str
+    hint: str
+
+    def __init__(self, rows: tuple[int, ...], nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._shape = rows  # the leading axes of an address that choose a row; the others are columns
+        self._rows = Rows(math.prod(rows), nbytes)
+
+    def _table(self, value: Array, shape: tuple[int, ...]) -> Array:
+        """A value, one of those that broadcast to `shape`, as (rows|1, columns)."""
+        axes = len(self._shape)
+        rows = self._shape if math.prod(value.shape[:axes]) > 1 else (1,) * axes
+        return np.broadcast_to(value, (*rows, *shape[axes:])).reshape(math.prod(rows), -1)
+
+    def _untable(self, table: Array, address: Array) -> Array:
+        """The inverse for one entry per address: (rows|1, columns) in a shape that broadcasts."""
+        axes = len(self._shape)
+        return table.reshape(*(self._shape if len(table) > 1 else (1,) * axes), *address.shape[axes:])
+
+    def load(self, step: Step, address: Array, width: int, mask: BoolArray | None = None) -> Array:
+        """Reads `width` bytes (1, 2, 4, 8, 16) at each address, a multiple of the width.
+
+        Args:
+            step: the instruction, for its mask and for errors.
+            address: bytes of the window, u64, (blocks|1, warps|1, n); those of inactive lanes are ignored. n is 1 or
+                32, or the number of rows that each warp's first n lanes name (``ldmatrix``).
+            width: bytes per lane.
+            mask: what reads, a part of the step's lanes, broadcastable with the addresses; None: all of the step's.
+
+        Returns:
+            Unsigned integers, for 16 bytes (..., 4) of u32, of shape (blocks, warps|1, n) for shared memory and of the
+            full shape for local memory; inactive lanes hold garbage.
+
+        Raises:
+            EmulationError: "out-of-bounds", "misaligned", "uninitialised".
+        """
+        mask = _mask(step, address, mask)
+        address = self.check(step, address, width, mask)
+        table = self._table(address, address.shape)
+        missing = self._rows.unwritten(table, width)
+        if missing is not None:
+            wrong = self._untable(missing, address)
+            wrong = wrong if mask is None else wrong & mask
+            if wrong.any():
+                what = f"{width}-byte read of {self.space} memory not written before"
+                self._fail(step, "uninitialised", what, wrong, address, width)
+        return values_of(self._untable(self._rows.gather(table, width), address), width)
+
+    def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
+        """Writes `width` bytes at each address; arguments and errors are those of `load`.
+
+        `values` are what `load` returns, in any shape that broadcasts with the addresses. Of several lanes of one
+        block that write one address the highest wins; PTX leaves it open.
+        """
+        mask = _mask(step, address, mask)
+        address = self.check(step, address, width, mask)
+        words = words_of(values, width)
+        shape = np.broadcast_shapes(address.shape, words.shape, () if mask is None else mask.shape)
+        table = self._table(address, shape)
+        lanes = None if mask is None else self._table(mask, shape)
+        if lanes is not None and len(lanes) > 1 and len(table) == 1 and bool((lanes == lanes[:1]).all()):
+            lanes = lanes[:1]  # all blocks (threads) alike: one row
+        self._rows.scatter(table, width, self._table(words, shape), lanes)
+        self._rows.mark(table, width, lanes)
+
+    def check(self, step: Step, address: Array, width: int, mask: BoolArray | None = None) -> Array:
+        """The addresses, with 0 for inactive lanes if those need it; fails unless the active ones are valid."""
+        joined = int(np.bitwise_or.reduce(address, axis=None))  # at least the largest address
+        if not joined & (width - 1) and (joined + width <= self.nbytes or int(address.max()) + width <= self.nbytes):
+            return address
+        mask = _mask(step, address, mask)
+        room = np.uint64(max(0, self.nbytes - width + 1))
+        wrong = address >= room if mask is None else (address >= room) & mask
+        if wrong.any():
+            self._fail(step, "out-of-bounds", f"{width}-byte access", wrong, address, width)
+        odd = (address & np.uint64(width - 1)) != 0
+        odd = odd if mask is None else odd & mask
+        if odd.any():
+            what = f"{width}-byte access of {self.space} memory at an address that is not a multiple of {width}"
+            self._fail(step, "misaligned", what, odd, address, width)
+        active = np.True_ if mask is None else per_address(mask, address.shape)
+        return np.where(active, address, np.uint64(0))
+
+    def _fail(self, step: Step, kind: str, what: str, wrong: BoolArray, address: Array, width: int) -> NoReturn:
+        """Fails for the first wrong lane; row i of a matrix load is lane i's."""
+        rows = address.shape[-1]
+        if rows not in {1, WARP}:
+            padding = [(0, 0), (0, 0), (0, WARP - rows)]
+            address, wrong = np.pad(address, padding), np.pad(wrong, padding)
+        lanes = step.lanes() & step.machine.full(wrong)
+        first = int(step.machine.full(address)[lanes][0])
+        if kind == "out-of-bounds":
+            what += f" {self._distance(first, width)} the {self.owner}'s {self.nbytes} bytes of {self.space} memory"
+        hint = HINTS.get(kind, self.hint)
+        copy = self._in_flight(step, int(np.argwhere(lanes)[0][0]), first, width) if kind == "uninitialised" else None
+        if copy is not None:
+            name = "cp.async.bulk" if copy.opcode.startswith("cp.async.bulk") else "cp.async"
+            where = f" from {copy.source.chain}" if copy.source else ""
+            what += f", which the {name} of line {copy.line}{where} is still to write"
+            hint = WAITS[name]
+        step.fail(kind, what, lanes=wrong, address=address, hint=hint)
+
+    def _distance(self, address: int, width: int) -> str:
+        """How far outside an access lies; the upper half of the 32-bit range is taken for negative numbers."""
+        if 1 << 31 <= address < 1 << 32:
+            return f"{(1 << 32) - address} bytes before the start of"
+        return f"{address + width - self.nbytes} bytes past the end of"
+
+    def _in_flight(self, step: Step, block: int, address: int, width: int) -> Instruction | None:  # noqa: ARG002 - shared memory's signature
+        """The asynchronous copy that will write these bytes of a block, if there is one."""
+        return None
+
+
+def _mask(step: Step, address: Array, mask: BoolArray | None) -> BoolArray | None:
+    """The lanes in question; a load of matrix rows states its own."""
+    return step.mask if mask is None and address.shape[-1] in {1, WARP} else mask
+
+
+class SharedMemory(_Window):
+    """The shared window of every block of a slice: static and dynamic variables, `nbytes` in all, addresses from 0."""
+
+    space, owner = "shared", "block"
+    hint = "the window is the kernel's shared variables and the launch's dynamic shared memory (`shared_bytes`)"
+
+    def __init__(self, blocks: int, nbytes: int) -> None:
+        super().__init__((blocks,), nbytes)
+        self.rows = self._rows  # one per block, for accesses of single places
+
+    def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
+        """Writes as every window does, but not over an mbarrier."""
+        if step.machine.mbarriers.at:
+            step.machine.mbarriers.refuse_store(step, address, width, mask)
+        super().store(step, address, width, values, mask)
+
+    def take_chunks(self, blocks: Array, places: Array) -> Array:
+        """(n, k) words of 16 bytes, as `memory.WORDS` has them, at `places` (n, k), valid, of single `blocks` (n,)."""
+        return self._rows.take_chunks(blocks, places // CHUNK)
+
+    def put_chunks(self, blocks: Array, places: Array, words: Array) -> None:
+        """Writes words of 16 bytes; arguments as of `take_chunks`."""
+        self._rows.put_chunks(blocks, places // CHUNK, words)
+
+    def unwritten_chunks(self, blocks: Array, places: Array) -> BoolArray | None:
+        """(n, k) which of these 16 bytes nobody wrote in full; None if there are none."""
+        return self._rows.unwritten_chunks(blocks, places // CHUNK)
+
+    def _in_flight(self, step: Step, block: int, address: int, width: int) -> Instruction | None:
+        """The first ``cp.async``, or bulk copy, that will write any of these bytes."""
+        for copy in step.machine.copies.in_flight:
+            mine = step.machine.full(copy.address)[block].astype(np.int64)
+            meets = (mine < address + width) & (mine + copy.width > address)
+            if copy.mask is not None:
+                meets &= step.machine.full(copy.mask)[block]
+            if meets.any():
+                return copy.instruction
+        for operation in step.machine.deferred.pending:
+            if isinstance(operation, Writer) and operation.will_write(block, address, width):
+                return operation.step.instruction
+        return None
+
+
+class LocalMemory(_Window):
+    """The local memory of every thread of a slice, `nbytes` per thread, addresses from 0.
+
+    What nobody wrote has all bits set, as in registers, and may be read: unoptimised code copies whole structures with
+    their padding, and cooperative groups set bit fields of a word that holds nothing yet.
+    """
+
+    space, owner = "local", "thread"
+    hint = "an index past the end of one of the thread's own arrays"
+
+    def __init__(self, shape: Shape3, nbytes: int) -> None:
+        super().__init__(shape, nbytes)
+        self._rows.fill(b"\xff" * nbytes)
+
+
+class Parameters(_Window):
+    """A kernel's parameter bytes: one window for all blocks, fully written."""
+
+    space, owner = "param", "kernel"
+    hint = "the kernel's parameters end before this address"
+
+    def __init__(self, contents: bytes) -> None:
+        super().__init__((), len(contents))
+        self._rows.fill(contents)
+
+
+RANK_SHIFT = 24  # of the rank in an address that mapa made; a window of shared memory is far smaller
+OFFSET = (1 << RANK_SHIFT) - 1
+
+
+@dataclass
+class Cluster:
+    """The clusters of a slice.
+
+    Attributes:
+        size: blocks of a cluster; 1 where none was asked for.
+        blocks: blocks of the slice, a multiple of it.
+        mapped_any: whether the program has asked for an address in a named block (``mapa``).
+    """
+
+    size: int
+    blocks: int
+    mapped_any: bool = False
+
+    def resolve(self, address: Array) -> tuple[Array, Array]:
+        """(block of the slice, offset in its shared memory) of addresses of the cluster's window or generic ones.
+
+        Args:
+            address: u64, (blocks|1, warps|1, n); a rank that the cluster does not have is the caller's to refuse
+                (`valid`).
+
+        Returns:
+            Two int64 arrays; the block's has as many rows as the slice has blocks.
+        """
+        plain = (address & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
+        own = np.arange(self.blocks, dtype=np.int64).reshape(-1, 1, 1)
+        rank = (plain >> RANK_SHIFT) - 1
+        block = np.where(rank < 0, own, own - own % self.size + rank)
+        return block, plain & OFFSET
+
+    def valid(self, address: Array) -> Array:
+        """Whether the cluster has a block of the rank that each address names."""
+        plain = (address & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
+        named: Array = plain >> RANK_SHIFT <= self.size
+        return named
+
+    def mapped(self, address: Array, rank: Array) -> Array:
+        """What ``mapa`` makes of addresses of shared memory: those of the same offset in the block with that rank."""
+        plain = address & np.uint64(OFFSET)
+        window = address & np.uint64(SHARED_WINDOW)
+        return np.asarray(window | plain | ((rank.astype(np.uint64) + np.uint64(1)) << np.uint64(RANK_SHIFT)))
+
+
+SPACE = "shared::cluster"
+GONE = (
+    "every block of a cluster stays until its peers have done with its shared memory: barrier.cluster before the exit"
+)
+
+
+def reaches(step: Step, address: Array, mask: BoolArray | None) -> bool:
+    """Whether an address of shared memory names a block of the cluster, as ``mapa`` makes them."""
+    cluster = step.machine.cluster
+    if not cluster.mapped_any or int(address.max()) <= OFFSET:
+        return False
+    named = (address > np.uint64(OFFSET)) & (address >> np.uint64(RANK_SHIFT) <= np.uint64(cluster.size))
+    active = step.lanes() if mask is None else step.lanes() & mask
+    return bool((named & active).any())
+
+
+def places(
+    step: Step, address: Array, width: int, mask: BoolArray | None = None
+) -> tuple[tuple[Array, ...], Array, Array]:
+    """Where each executing lane's access lies.
+
+    Args:
+        step: the instruction.
+        address: u64, (blocks|1, warps|1, 32|1), of the cluster's window.
+        width: bytes per lane.
+        mask: a part of the step's lanes; None: all.
+
+    Returns:
+        The lanes (three index arrays), and for each the block of the slice and the offset, int64.
+
+    Raises:
+        EmulationError: "out-of-bounds", "misaligned", "exited" (the block is gone).
+    """
+    machine = step.machine
+    active = step.lanes() if mask is None else step.lanes() & mask
+    what = f"{width}-byte access of the cluster's shared memory"
+    far = ~machine.cluster.valid(address) & active
+    if far.any():
+        found = f"rank {int(machine.full(address)[far][0] >> np.uint64(RANK_SHIFT)) - 1}"
+        expected = f"a block of the cluster, 0 to {machine.cluster.size - 1}"
+        step.fail("out-of-bounds", what, lanes=far, address=address, expected=expected, found=found)
+    block, offset = machine.cluster.resolve(address)
+    outside = (offset + width > machine.shared.nbytes) & active
+    if outside.any():
+        past = f"{what} past the end of the block's {machine.shared.nbytes} bytes"
+        step.fail("out-of-bounds", past, lanes=outside, address=address, hint=machine.shared.hint)
+    odd = (offset % width != 0) & active
+    if odd.any():
+        off = f"{what} at an address that is not a multiple of {width}"
+        step.fail("misaligned", off, lanes=odd, address=address, hint=HINTS["misaligned"])
+    lanes = np.nonzero(active)
+    blocks, offsets = np.broadcast_to(block, machine.shape)[lanes], np.broadcast_to(offset, machine.shape)[lanes]
+    refuse_exited(step, lanes, blocks, what)
+    return lanes, blocks, offsets
+
+
+def refuse_exited(step: Step, lanes: tuple[Array, ...], blocks: Array, what: str) -> None:
+    """Fails if one of the blocks that lanes mean has exited, other than the lanes' own."""
+    alive = np.logical_or.reduce(step.machine.live, axis=(1, 2))
+    gone = (blocks != lanes[0]) & ~alive[blocks]
+    if gone.any():
+        first = int(gone.argmax())
+        chosen = np.zeros(step.machine.shape, np.bool_)
+        chosen[tuple(axis[first] for axis in lanes)] = True
+        peer = step.block_index(int(blocks[first]))
+        step.fail("exited", f"{what} of a block that has exited", lanes=chosen, found=f"block {peer}", hint=GONE)
+
+
+class ClusterMemory:
+    """Loads and stores as the block's own window has them, for addresses that name a block."""
+
+    def load(self, step: Step, address: Array, width: int, mask: BoolArray | None = None) -> Array:
+        """Reads `width` bytes per executing lane, as `SharedMemory.load` does; the result has the full shape."""
+        lanes, blocks, offsets = places(step, address, width, mask)
+        rows = step.machine.shared.rows
+        missing = rows.unwritten_at(blocks, offsets.astype(np.uint64), width)
+        if missing.any():
+            wrong = np.zeros(step.machine.shape, np.bool_)
+            wrong[tuple(axis[missing] for axis in lanes)] = True
+            what = f"{width}-byte read of the cluster's shared memory not written before"
+            step.fail("uninitialised", what, lanes=wrong, address=address, hint=HINTS["uninitialised"])
+        words = rows.take(blocks, offsets.astype(np.uint64), width)
+        full = np.zeros(step.machine.shape, words.dtype)
+        full[lanes] = words
+        return values_of(full, width)
+
+    def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
+        """Writes `width` bytes per executing lane; of several at one place the highest wins."""
+        lanes, blocks, offsets = places(step, address, width, mask)
+        over = step.machine.mbarriers.hits(blocks, offsets, width)
+        if over.any():
+            chosen = np.zeros(step.machine.shape, np.bool_)
+            chosen[tuple(axis[over] for axis in lanes)] = True
+            step.fail("mbarrier", "store over a live mbarrier of the cluster", lanes=chosen, address=address)
+        words = np.broadcast_to(words_of(values, width), step.machine.shape)[lanes]
+        step.machine.shared.rows.put(blocks, offsets.astype(np.uint64), width, words)
+
+
+CLUSTER_MEMORY = ClusterMemory()

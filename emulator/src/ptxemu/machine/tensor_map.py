@@ -1,0 +1,309 @@
+"""Tensor maps: what a copy of a box of a tensor (``cp.async.bulk.tensor``) has to know, as one Python object.
+
+Why: on a GPU a map is 128 opaque bytes that ``cuTensorMapEncodeTiled`` makes on the host. Here the same description is
+an argument of a launch: the emulator passes 128 bytes of its own and reads them back where the program names their
+address, in parameters or in global memory; a launch on a GPU has the driver encode it.
+
+    rows = TensorMap(k, "f16", dims=(128, 512), strides=(256,), box=(64, 128), swizzle="128B")
+    kernel.launch((1,), (128,), (rows, out))  # the first parameter is a `const __grid_constant__ CUtensorMap`
+
+Source: CUDA Driver API 13.0, 6.30 (cuTensorMapEncodeTiled); PTX ISA 9.0, 5.5 (tensors).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import struct
+from typing import Any, NoReturn
+import zlib
+
+import numpy as np
+
+from ptxemu.errors import EmulationError
+from ptxemu.values import DTYPES, Array
+
+UNIT = 16  # bytes: alignment of addresses and strides, and of a box's rows
+
+
+def check_address(address: int) -> None:
+    """Refuses a tensor whose first element is not where the hardware wants it."""
+    if address % UNIT:
+        refuse("address of a tensor map's tensor", f"a multiple of {UNIT} bytes", hex(address))
+
+
+def whole_numbers(numbers: Any, what: str) -> tuple[int, ...]:
+    """Numbers along the axes; one with a fraction is a mistake in somebody's arithmetic."""
+    try:
+        given = tuple(numbers)
+        whole = tuple(int(each) for each in given)
+    except (TypeError, ValueError, OverflowError):
+        given, whole = (None,), ()
+    if whole != given:
+        refuse(f"{what} of a tensor map", "whole numbers by axis, such as (64, 16) or (256,)", repr(numbers))
+    return whole
+
+
+def refuse(what: str, expected: object, found: object) -> NoReturn:
+    """Fails with one line about a map."""
+    raise EmulationError("arguments", what, path="TensorMap", expected=expected, found=found)
+
+
+MAP_BYTES = 128
+MAP_ALIGNMENT = 64  # bytes, of the map itself
+MAX_RANK = 5
+MAX_BOX = 256  # elements of a box along one axis
+MAX_ELEMENT_STRIDE = 8
+MAX_STRIDE = 1 << 40  # bytes
+
+# The order of each tuple is that of the driver's enumeration: CUtensorMapDataType, ...Swizzle, ...L2promotion, ...Fill.
+DATA_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16")
+SWIZZLES = ("none", "32B", "64B", "128B")
+PROMOTIONS = ("none", "64B", "128B", "256B")
+FILLS = ("zeros", "nan")
+INTERLEAVES = ("none",)
+
+_MAGIC = b"FLTENSOR"
+_LAYOUT = struct.Struct("<8sQ8B5I4x4Q5H5B")  # magic, address, rank and choices, dims - 1, strides, box, element strides
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMap:
+    """A tensor in global memory and the box of it that one copy moves; axes are listed innermost first.
+
+    Attributes:
+        tensor: the array (or torch's tensor on the CPU) whose first element is the tensor's; or the index of that array
+            among the launch's arguments.
+        dtype: one of `DATA_TYPES`; the array's own dtype may be another one of that size (bfloat16 as integers).
+        dims: elements along each of one to five axes.
+        strides: bytes between neighbours along each axis but the first, whose elements are adjacent.
+        box: elements that a copy spans along each axis.
+        element_strides: of the elements that the box spans, every how many-th is copied; () stands for all. The first
+            is ignored, as the hardware ignores it.
+        swizzle: the span within which the box's rows are permuted in shared memory, one of `SWIZZLES`.
+        interleave: "none".
+        fill: what elements outside the tensor are read as: "zeros" or, of floating-point tensors, "nan".
+        l2_promotion: one of `PROMOTIONS`; a hint without effect on values.
+
+    Raises:
+        EmulationError: (arguments) what the driver would refuse, or a tensor that reaches beyond its array.
+    """
+
+    tensor: Array | int
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...] = ()
+    swizzle: str = "none"
+    interleave: str = "none"
+    fill: str = "zeros"
+    l2_promotion: str = "256B"
+
+    def __post_init__(self) -> None:
+        """Checks everything that can be known before the launch."""
+        for name in ("dims", "strides", "box", "element_strides"):
+            object.__setattr__(self, name, whole_numbers(getattr(self, name), name))
+        if not self.element_strides:
+            object.__setattr__(self, "element_strides", (1,) * self.rank)
+        for holds, what, expected, found in (*_choices(self), *_sizes(self)):
+            if not holds:
+                refuse(f"{what} of a tensor map", expected, found)
+        if isinstance(self.tensor, np.ndarray):
+            check_memory(self, self.tensor)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.dims)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return DTYPES[self.dtype].itemsize
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Elements that a copy moves along each axis, innermost first."""
+        steps = (1, *self.element_strides[1:])
+        return tuple(-(-size // step) for size, step in zip(self.box, steps, strict=True))
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that a copy counts on its mbarrier: those of the whole box, outside of the tensor or not."""
+        return int(np.prod(self.counts)) * self.itemsize
+
+    @property
+    def span(self) -> int:
+        """Bytes from one row of the box to the next in shared memory: a row's own, or the swizzle's span."""
+        row = self.box[0] * self.itemsize
+        return row if self.swizzle == "none" else int(self.swizzle[:-1])
+
+    def encoded(self, address: int) -> bytes:
+        """The emulator's own 128 bytes of the map of a tensor that begins at a global `address`.
+
+        Raises:
+            EmulationError: (arguments) an address that is not a multiple of 16.
+        """
+        check_address(address)
+        choices = (
+            self.rank,
+            DATA_TYPES.index(self.dtype),
+            SWIZZLES.index(self.swizzle),
+            INTERLEAVES.index(self.interleave),
+            FILLS.index(self.fill),
+            PROMOTIONS.index(self.l2_promotion),
+            0,
+            0,
+        )
+        dims = [size - 1 for size in self.dims]
+        numbers = (_filled(dims, 5), _filled(self.strides, 4), _filled(self.box, 5), _filled(self.element_strides, 5))
+        body = _LAYOUT.pack(_MAGIC, address, *choices, *(each for part in numbers for each in part))
+        body += bytes(MAP_BYTES - 4 - len(body))
+        return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A map as the program finds it in memory: the tensor's global address, and the rest."""
+
+    address: int
+    map: TensorMap
+
+
+def decoded(contents: bytes) -> Decoded | None:
+    """The inverse of `TensorMap.encoded`; None for 128 bytes that are no map, or one that was written over."""
+    body = contents[: MAP_BYTES - 4]
+    if len(contents) != MAP_BYTES or body[:8] != _MAGIC:
+        return None
+    if zlib.crc32(body) != int.from_bytes(contents[-4:], "little"):
+        return None
+    _, address, rank, dtype, swizzle, interleave, fill, promotion, _, _, *numbers = _LAYOUT.unpack_from(body)
+    dims, strides, box, steps = numbers[:5], numbers[5:9], numbers[9:14], numbers[14:]
+    found = TensorMap(
+        0,
+        DATA_TYPES[dtype],
+        tuple(size + 1 for size in dims[:rank]),
+        tuple(strides[: rank - 1]),
+        tuple(box[:rank]),
+        tuple(steps[:rank]),
+        SWIZZLES[swizzle],
+        INTERLEAVES[interleave],
+        FILLS[fill],
+        PROMOTIONS[promotion],
+    )
+    return Decoded(address, found)
+
+
+# The fields that a program may change in memory: byte in `_LAYOUT`, bytes, entries. PTX ISA 9.0, 9.7.9.28.
+FIELDS = {
+    "global_address": (8, 8, 1),
+    "rank": (16, 1, 1),
+    "elemtype": (17, 1, 1),
+    "swizzle_mode": (18, 1, 1),
+    "interleave_layout": (19, 1, 1),
+    "fill_mode": (20, 1, 1),
+    "global_dim": (24, 4, MAX_RANK),
+    "global_stride": (48, 8, MAX_RANK - 1),
+    "box_dim": (80, 2, MAX_RANK),
+    "element_stride": (90, 1, MAX_RANK),
+}
+ELEMENT_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16")  # PTX's own order
+_CODED = {"swizzle_mode": SWIZZLES, "interleave_layout": INTERLEAVES, "fill_mode": FILLS}
+
+
+def replaced(contents: bytes, field: str, entry: int, value: int) -> bytes:
+    """The 128 bytes with one field changed as ``tensormap.replace`` does; 128 zeros are a map to begin with.
+
+    Args:
+        contents: a map that `TensorMap.encoded` or this function made, or zeros.
+        field: a key of `FIELDS`.
+        entry: the axis (of ``global_stride``: less one), 0 for other fields.
+        value: the number; codes as PTX has them, ``rank`` less one.
+
+    Raises:
+        EmulationError: (tensor map) no map, or a value or an axis that no map has.
+    """
+    body = bytearray(contents[: MAP_BYTES - 4])
+    blank = not any(contents)
+    if not blank and (body[:8] != _MAGIC or zlib.crc32(body) != int.from_bytes(contents[-4:], "little")):
+        raise EmulationError("tensor map", "what is changed is no tensor map", expected="128 bytes of one, or zeros")
+    place, size, entries = FIELDS[field]
+    if field == "elemtype":
+        known = ELEMENT_TYPES[value] if value < len(ELEMENT_TYPES) else ""
+        value = DATA_TYPES.index(known) if known in DATA_TYPES else -1
+    elif field in {"rank", "global_dim"}:  # a rank is given less one and kept whole, sizes the other way round
+        value += 1 if field == "rank" else -1
+    most = len(_CODED[field]) if field in _CODED else 1 << 8 * size
+    if not (0 <= entry < entries and 0 <= value < most):
+        what = f"{field} {entry} of a tensor map" if entries > 1 else f"{field} of a tensor map"
+        raise EmulationError("tensor map", what, expected="an axis and a value that maps have", found=value)
+    body[:8] = _MAGIC
+    body[place + entry * size : place + (entry + 1) * size] = value.to_bytes(size, "little")
+    return bytes(body) + zlib.crc32(body).to_bytes(4, "little")
+
+
+def _filled(values: Any, count: int) -> list[int]:
+    return [*values, *[0] * (count - len(values))]
+
+
+def _choices(given: TensorMap) -> list[tuple[bool, str, object, object]]:
+    """Whether each choice is one that there is: (holds, what, expected, found)."""
+    rules: list[tuple[bool, str, object, object]] = [
+        (found in known, what, f"one of {', '.join(known)}", repr(found))
+        for what, found, known in (
+            ("dtype", given.dtype, DATA_TYPES),
+            ("swizzle", given.swizzle, SWIZZLES),
+            ("interleave", given.interleave, INTERLEAVES),
+            ("fill", given.fill, FILLS),
+            ("l2_promotion", given.l2_promotion, PROMOTIONS),
+        )
+    ]
+    rules.append((1 <= given.rank <= MAX_RANK, "rank", f"1 to {MAX_RANK} dims", f"{given.rank}"))
+    wanted = (("strides", given.strides, given.rank - 1), ("box", given.box, given.rank))
+    for what, values, count in (*wanted, ("element_strides", given.element_strides, given.rank)):
+        rules.append((len(values) == count, what, f"{count} numbers for {given.rank} dims", f"{len(values)}"))
+    floats = "f" in str(given.dtype)
+    rules.append((given.fill != "nan" or floats, "fill", "zeros for a tensor of integers", given.fill))
+    return rules
+
+
+def _sizes(given: TensorMap) -> list[tuple[bool, str, object, object]]:
+    """Whether the numbers are what the driver takes; the choices are known to be valid only if their rules hold."""
+    size = DTYPES[given.dtype].itemsize if given.dtype in DATA_TYPES else 1
+    row = given.box[0] * size if given.box else 0
+    most = 1 << 32
+    span = int(given.swizzle[:-1]) if given.swizzle in SWIZZLES[1:] else row
+    return [
+        (all(1 <= each <= most for each in given.dims), "dims", "1 to 2^32 each", given.dims),
+        (
+            all(each % UNIT == 0 and 0 <= each < MAX_STRIDE for each in given.strides),
+            "strides",
+            f"multiples of {UNIT} bytes below 2^40",
+            given.strides,
+        ),
+        (all(1 <= each <= MAX_BOX for each in given.box), "box", f"1 to {MAX_BOX} elements each", given.box),
+        (
+            all(1 <= each <= MAX_ELEMENT_STRIDE for each in given.element_strides),
+            "element_strides",
+            f"1 to {MAX_ELEMENT_STRIDE} each",
+            given.element_strides,
+        ),
+        (row % UNIT == 0, "box", f"rows of a multiple of {UNIT} bytes", f"{row} bytes"),
+        (row <= span, "box", f"rows of at most {given.swizzle}, the swizzle's span", f"{row} bytes"),
+    ]
+
+
+def check_memory(given: TensorMap, array: Array) -> None:
+    """Refuses a tensor that ends behind the memory of the array that it begins in."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    room = owner.ctypes.data + owner.nbytes - array.ctypes.data
+    reach = given.dims[0] * given.itemsize
+    reach += sum((size - 1) * stride for size, stride in zip(given.dims[1:], given.strides, strict=True))
+    if reach > room:
+        refuse(
+            "dims and strides of a tensor map",
+            f"a tensor within its array, of which {room} bytes are left",
+            f"{reach} bytes from the first element to the end of the last",
+        )

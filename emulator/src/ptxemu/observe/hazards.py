@@ -1,0 +1,240 @@
+"""The race detector: an observer that reports missing barriers and waits with both instructions.
+
+Why: the emulator runs threads in one particular order, so that a missing barrier may well give right numbers. This
+observer judges by what the program guarantees instead (`clocks`): shared memory within a block (`races`), global memory
+between blocks (`interblock`). It watches and changes nothing; run it apart from counters if their speed matters.
+
+Blocks that have done the same so far (same addresses, masks and barriers) share one bookkeeping; it is divided where
+they part ways. Most kernels use shared memory alike in all blocks, and then a grid costs as much as a block.
+
+    hazards = Hazards()
+    kernel.launch(grid, block, arguments, observers=[hazards])
+    print(hazards.render())
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+import weakref
+
+from ptxemu.machine.observer import Access, RemoteAccess
+from ptxemu.observe.clocks import Finding
+from ptxemu.observe.meetings import Group
+from ptxemu.observe.operations import Products
+from ptxemu.observe.races import GlobalRaces
+from ptxemu.syntax.tree import Instruction
+from ptxemu.values import Array, BoolArray, Shape3
+
+if TYPE_CHECKING:
+    from ptxemu.machine.async_copies import Copy
+    from ptxemu.machine.mbarriers import Targets
+    from ptxemu.machine.memory import GlobalMemory
+    from ptxemu.machine.state import Machine, Step
+
+
+KINDS = {
+    "RAW": "read after write by another thread",
+    "WAR": "write after read by another thread",
+    "WAW": "write after write by another thread",
+    "in-flight read": "read of bytes that an asynchronous copy still writes: a wait is missing",
+    "in-flight write": "write to bytes that an asynchronous copy still writes: a wait is missing",
+    "async overwrite": "write to bytes that an asynchronous operation may still read: a wait is missing",
+    "proxy": "asynchronous access to bytes that were written in the ordinary way: a fence.proxy.async is missing",
+    "mbarrier": "an mbarrier used by a thread that nothing orders after its init, or ended while others may use it",
+    "mbarrier fence": "an mbarrier that a bulk copy tells of bytes: a fence.mbarrier_init after its init is missing",
+    "exit": "access of another block's shared memory, which may have exited by then: a cluster barrier is missing",
+    "same-instruction write": "two lanes of one instruction write the same byte",
+}
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """Two instructions that touch the same byte, in the order in which the emulator ran them.
+
+    Attributes:
+        kind: a key of `KINDS`.
+        space: ``shared`` or ``global``.
+        first, second: the instructions, with their PTX lines and, where known, CUDA source lines.
+        address: the first byte found, in bytes of its state space.
+        block: (x, y, z) of the second access; `first_block` of the first one, the same in shared memory.
+        first_thread, second_thread: linear index of the threads in their blocks.
+        count: how many times a thread's second access raced with the first instruction, over all blocks.
+        path: the PTX file.
+    """
+
+    kind: str
+    space: str
+    first: Instruction
+    second: Instruction
+    address: int
+    block: tuple[int, int, int]
+    first_block: tuple[int, int, int]
+    first_thread: int
+    second_thread: int
+    count: int
+    path: str = "<ptx>"
+
+    def render(self) -> str:
+        """One readable line."""
+        times = "once" if self.count == 1 else f"{self.count} times"
+        elsewhere = "" if self.first_block == self.block else f" of block {self.first_block}"
+        return (
+            f"{self.path}:{self.second.line}: {self.space} {self.kind} ({KINDS[self.kind]}) at {self.address:#x}, "
+            f"block {self.block}: thread {self.second_thread} in {self.second.place}, not ordered after "
+            f"thread {self.first_thread}{elsewhere} in {self.first.place}; {times}"
+        )
+
+
+STRONG = frozenset({"volatile", "relaxed", "acquire", "release"})
+
+
+def _strength(kind: str, opcode: str) -> str:
+    """A global access's kind as `GlobalRaces` takes it: strong loads and stores do not race with atomics."""
+    if kind in {"ld", "st"} and not STRONG.isdisjoint(opcode.split(".")):
+        return "strong ld" if kind == "ld" else "atom"
+    return kind
+
+
+class Hazards(Products):
+    """Finds races while a kernel runs; read `reports` after the launch.
+
+    Args:
+        limit: reports that are kept; one for each kind and pair of PTX lines. Further ones count in `dropped`.
+        global_memory: whether races between blocks in global memory are looked for.
+    """
+
+    def __init__(self, limit: int = 200, *, global_memory: bool = True) -> None:
+        super().__init__()
+        self.limit = limit
+        self.dropped = 0
+        self.global_memory = global_memory
+        self._found: dict[tuple[str, str, int, int], Hazard] = {}
+        self._sites: dict[int, int] = {}
+        self._instructions: list[Instruction] = []
+        self._blocks: list[tuple[int, int, int]] = []  # of the whole launch, in the order in which slices began
+        self._shape: Shape3 = (0, 0, 0)
+        self._path = ""
+        self._launch: weakref.ref[GlobalMemory] | None = None
+
+    @property
+    def reports(self) -> tuple[Hazard, ...]:
+        """The races, one for each kind and pair of PTX lines, in the order in which they were found."""
+        return tuple(self._found.values())
+
+    def render(self) -> str:
+        """One line per race; empty when there is none."""
+        lines = [hazard.render() for hazard in self.reports]
+        if self.dropped:
+            lines.append(f"{self.dropped} more races beyond the first {self.limit}")
+        return "\n".join(lines)
+
+    def start(self, machine: Machine) -> None:
+        """A slice begins: its blocks are alike, and concurrent to those of all earlier slices of the launch."""
+        if self._launch is None or self._launch() is not machine.memory:  # another launch: ordered after the last one
+            self._launch = weakref.ref(machine.memory)
+            self._memory, self._blocks = GlobalRaces(), []
+        self._shape, self._path = machine.shape, machine.path
+        self._first_block = len(self._blocks)
+        self._blocks += [(int(x), int(y), int(z)) for x, y, z in machine.blocks]
+        super().start(machine)
+
+    def access(self, step: Step, access: Access) -> None:
+        """Checks an instruction against all earlier ones that nothing orders before it."""
+        site = self._site(step.instruction)
+        if access.space == "global":
+            if self.global_memory:
+                kind = _strength(access.kind, step.instruction.opcode)
+                found = self._memory.access(
+                    kind, access.address, access.width, access.mask, self._shape, self._first_block, site
+                )
+                self._report("global", found, step.instruction, None)
+            return
+        if access.kind == "cp.async":
+            return  # `copy_issued` tells more
+        for group, address, mask in self._placed(access.address, access.mask):
+            found = group.races.access(access.kind, address, access.width, mask, site)
+            self._report("shared", found, step.instruction, group)
+
+    def remote(self, step: Step, access: RemoteAccess) -> None:
+        """Checks an access to another block's shared memory, and remembers it until that block exits."""
+        site = self._site(step.instruction)
+        for group, address, mask in self._targeted(access.lanes, access.blocks, access.offsets):
+            found = group.races.access(access.kind, address, access.width, mask, site)
+            self._report("shared", found, step.instruction, group)
+            group.races.reached(address, mask, self._fold, site)
+
+    def exited(self, lanes: BoolArray, by: Instruction | None) -> None:
+        """A block all of whose threads have exited: its peers must have done with its memory."""
+        if self._fold.size == 1:
+            return
+        for group, chosen in self._masks(lanes):
+            for rank, part in self._fold.ranks(chosen):
+                found = group.races.exited(rank, part, self._fold)
+                if found:
+                    self._report("shared", found, by or self._instructions[found[0].first], group)
+
+    def mbarrier(self, step: Step, targets: Targets, action: str) -> None:
+        """An mbarrier is used: after its init, and inval after all uses."""
+        site = self._site(step.instruction)
+        for group, address, mask in self._targeted(targets.lanes, targets.blocks, targets.offsets):
+            found = group.races.use_mbarriers(address, mask, action, site)
+            self._report("shared", found, step.instruction, group)
+            group.races.reached(address, mask, self._fold, site)
+        super().mbarrier(step, targets, action)
+
+    def copy_issued(self, step: Step, copy: Copy) -> None:  # noqa: ARG002 - the observer's signature
+        """The copy's bytes are in flight from now on."""
+        site = self._site(copy.instruction)
+        for group, address, mask in self._placed(copy.address, copy.mask):
+            found = group.races.issue(address, copy.width, mask, site)
+            self._report("shared", found, copy.instruction, group)
+
+    def copy_landed(self, step: Step, copy: Copy, lanes: BoolArray | None) -> None:  # noqa: ARG002 - the observer's signature
+        """The copy's bytes count as written by the threads that waited."""
+        site = self._site(copy.instruction)
+        mask = copy.mask if lanes is None else lanes if copy.mask is None else copy.mask & lanes
+        for group, address, chosen in self._placed(copy.address, mask):
+            group.races.land(address, copy.width, chosen, site)
+
+    def _placed(self, address: Array, mask: BoolArray | None) -> list[tuple[Group, Array, BoolArray | None]]:
+        """Each group with its own (warps, lanes) part of an access to the blocks' own windows."""
+        return self._by_group(self._fold.address(address), None if mask is None else self._fold.lanes(mask))
+
+    def _site(self, instruction: Instruction) -> int:
+        site = self._sites.get(id(instruction))
+        if site is None:
+            site = self._sites[id(instruction)] = len(self._instructions)
+            self._instructions.append(instruction)  # keeps it alive, and so its id
+        return site
+
+    def _report(self, space: str, found: list[Finding], second: Instruction, group: Group | None) -> None:
+        for finding in found:
+            first = self._instructions[finding.first]
+            count = finding.count * (1 if group is None else group.members.size)
+            ranks = [self._fold.place(thread) for thread in (finding.first_thread, finding.second_thread)]
+            if group is None:
+                ranks = [(0, finding.first_thread), (0, finding.second_thread)]
+            key = (space, finding.kind, first.line, second.line)
+            known = self._found.get(key)
+            if known is not None:
+                self._found[key] = replace(known, count=known.count + count)
+                continue
+            if len(self._found) >= self.limit:
+                self.dropped += 1
+                continue
+            here = self._first_block + (0 if group is None else int(group.members[0]) * self._fold.size)
+            blocks = finding.blocks or (here + ranks[0][0], here + ranks[1][0])
+            self._found[key] = Hazard(
+                finding.kind,
+                space,
+                first,
+                second,
+                finding.address if group is None else finding.address % self._fold.stride,
+                self._blocks[blocks[1]],
+                self._blocks[blocks[0]],
+                ranks[0][1],
+                ranks[1][1],
+                count,
+                self._path,
+            )

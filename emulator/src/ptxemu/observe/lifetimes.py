@@ -1,0 +1,168 @@
+"""Uses outside of a lifetime: of an mbarrier, and of the shared memory of another block of the cluster.
+
+A block stays until all of its threads have exited; then its shared memory is another one's. So one of them has to know,
+when it exits, of every access of a peer: a barrier of the cluster does that, or an mbarrier of the block itself.
+
+Why: arrivals and waits are atomic with respect to each other, but `init` and `inval` are not; a barrier (and, for the
+blocks of a cluster, the cluster's barrier) has to stand between. A bulk copy tells an mbarrier of its bytes in the
+async proxy: a ``fence.mbarrier_init`` (or ``fence.proxy.async``) has to follow the init.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptxemu.observe.clocks import Clocks, Finding, Folding
+from ptxemu.values import WARP, Array, BoolArray
+
+
+@dataclass
+class _Guests:
+    """Who accessed a block from outside: by thread of the cluster the time (0: never), address and instruction."""
+
+    time: Array
+    address: Array
+    site: Array
+
+
+class Visits:
+    """The accesses of a cluster's threads to other blocks than their own."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self.clocks = clocks
+        self._guests: dict[int, _Guests] = {}
+        self._known: dict[int, Array] = {}  # what the threads of a block knew when they exited
+        self._left: dict[int, Array] = {}  # who has exited
+
+    def note(self, address: Array, mask: BoolArray, folding: Folding, site: int, now: int) -> None:
+        """Lanes have accessed these addresses of the cluster's windows, (warps, lanes)."""
+        threads = np.flatnonzero(mask)
+        places = np.broadcast_to(address, mask.shape).reshape(-1)[threads].astype(np.int64)
+        ranks, own = places // folding.stride, threads // (folding.shape[1] * WARP)
+        for rank in np.unique(ranks[ranks != own]):
+            guests = self._guests.setdefault(int(rank), _Guests(*(np.zeros(mask.size, np.int64) for _ in range(3))))
+            mine = (ranks == rank) & (own != rank)
+            guests.time[threads[mine]] = now
+            guests.address[threads[mine]] = places[mine]
+            guests.site[threads[mine]] = site
+
+    def leave(self, rank: int, lanes: BoolArray, folding: Folding) -> list[Finding]:
+        """Lanes, (warps, lanes), of the block with this rank have exited; when all have, checks who was there."""
+        learned = self.clocks.learned(lanes)
+        known = self._known.get(rank)
+        self._known[rank] = learned if known is None else np.maximum(known, learned)
+        left = self._left.get(rank)
+        self._left[rank] = lanes if left is None else left | lanes
+        rows = slice(rank * folding.shape[1], (rank + 1) * folding.shape[1])
+        guests = self._guests.get(rank)
+        if guests is None or not (self._left[rank] | ~self.clocks.exists)[rows].all():
+            return []
+        late = np.flatnonzero(guests.time > self._known[rank])
+        found = []
+        last = int(np.flatnonzero(lanes)[0])
+        for site in np.unique(guests.site[late]):
+            mine = late[guests.site[late] == site]
+            first = int(mine[0])
+            found.append(Finding("exit", int(site), int(guests.address[first]), first, last, mine.size))
+        return found
+
+
+PUBLIC = 3
+
+
+@dataclass
+class _Life:
+    """One mbarrier: what began or ended it last, and the latest use by each thread since."""
+
+    thread: int
+    time: int
+    site: int
+    used: Array  # time by thread, 0: never
+    sites: Array
+    ended: bool
+    public: int = 0  # 1: its thread executed fence.mbarrier_init, 2: and arrived at the cluster's barrier, 3: all have
+
+
+class MbarrierUses:
+    """The mbarriers of a block, or of a cluster, by address."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self.clocks = clocks
+        self._lives: dict[int, _Life] = {}
+
+    def use(self, address: Array, mask: BoolArray, action: str, site: int, now: int) -> list[Finding]:
+        """Lanes use mbarriers.
+
+        Args:
+            address: (warps, lanes).
+            mask: the lanes that do, (warps, lanes).
+            action: ``init``, ``inval``, or anything else that uses it.
+            site: the instruction's number.
+            now: the time.
+        """
+        threads = np.flatnonzero(mask)
+        places = np.broadcast_to(address, mask.shape).reshape(-1)[threads]
+        found: list[Finding] = []
+        for place in np.unique(places):
+            mine = threads[places == place]
+            life = self._lives.get(int(place))
+            if life is not None:
+                found += self._after_change(life, mine, int(place))
+            if action in ("init", "inval"):
+                if life is not None:
+                    found += self._after_uses(life, mine, int(place))
+                size = mask.size
+                never, sites = np.zeros(size, np.int64), np.zeros(size, np.int64)
+                life = _Life(int(mine[0]), now, site, never, sites, ended=action == "inval")
+                self._lives[int(place)] = life
+            elif life is not None:
+                life.used[mine], life.sites[mine] = now, site
+        return found
+
+    def fence(self, lanes: BoolArray) -> None:
+        """``fence.mbarrier_init`` of these lanes, (warps, 32): a barrier of the cluster publishes what they began."""
+        self._step(0, lanes)
+
+    def arrive(self, lanes: BoolArray) -> None:
+        """These lanes arrive at the barrier of the cluster."""
+        self._step(1, lanes)
+
+    def meet(self) -> None:
+        """The barrier of the cluster is complete."""
+        self._step(2, None)
+
+    def _step(self, stage: int, lanes: BoolArray | None) -> None:
+        for life in self._lives.values():
+            if life.public == stage and not life.ended and (lanes is None or lanes.reshape(-1)[life.thread]):
+                life.public += 1
+
+    def counted(self, thread: int, place: int) -> list[Finding]:
+        """A copy that a thread issues will tell the mbarrier at a place: it needs its init, and a fence behind that."""
+        life = self._lives.get(place)
+        if life is None:
+            return []
+        mine = np.array([thread])
+        first = np.array([life.thread]), np.array([life.time])
+        found = self._after_change(life, mine, place)
+        if found or life.public or self.clocks.all_ordered(mine, *first, fenced=True).all():
+            return found
+        return [Finding("mbarrier fence", life.site, place, life.thread, thread, 1)]
+
+    def _after_change(self, life: _Life, threads: Array, place: int) -> list[Finding]:
+        if life.public == PUBLIC:
+            return []
+        others, times = np.full_like(threads, life.thread), np.full_like(threads, life.time)
+        late = threads[~self.clocks.ordered(threads, others, times)]
+        return [Finding("mbarrier", life.site, place, life.thread, int(late[0]), late.size)] if late.size else []
+
+    def _after_uses(self, life: _Life, threads: Array, place: int) -> list[Finding]:
+        users = np.flatnonzero(life.used)
+        if not users.size:
+            return []
+        late = users[~self.clocks.ordered(np.full_like(users, threads[0]), users, life.used[users])]
+        if not late.size:
+            return []
+        first = int(late[0])
+        return [Finding("mbarrier", int(life.sites[first]), place, first, int(threads[0]), 1)]

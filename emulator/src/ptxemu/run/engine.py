@@ -1,0 +1,370 @@
+"""Runs a slice of the grid: pending basic blocks in priority order, all lanes that stand at one block together.
+
+See `control` for the rule that makes divergent lanes meet again, `barriers` for blocks of threads that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from ptxemu.errors import EmulationError
+from ptxemu.machine.barriers import Barriers
+from ptxemu.machine.compiled import Operation, compile_block, guard_mask
+from ptxemu.machine.control import BARRIERS, Block, Flow, waits, word
+from ptxemu.machine.register_pool import WARPGROUP
+from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.waits import Waits, refuse
+from ptxemu.run.undefined import Interruption, Undefined
+from ptxemu.syntax.tree import Instruction
+from ptxemu.table import machine as row
+from ptxemu.values import BoolArray
+
+Pending: TypeAlias = dict[int, "BoolArray | None"]
+REVERSE = "reverse"  # the last ones first, of warps as of lanes that may be elected
+EARLY = 0.25  # how often something asynchronous finishes before it has to, where the order is by chance
+
+
+class Schedule:
+    """All lanes that stand at the first of the pending basic blocks run together."""
+
+    def take(self, pending: Pending) -> tuple[int, BoolArray | None]:
+        """The next basic block and its lanes, which are removed from `pending`."""
+        index = min(pending)
+        return index, pending.pop(index)
+
+    def early(self) -> bool:
+        """Whether something asynchronous finishes now, although nobody needs it yet."""
+        return False
+
+
+class OneByOne(Schedule):
+    """One warp or warpgroup at a time, at the first basic block where it stands; `seed` None: the last one first."""
+
+    def __init__(self, machine: Machine, flow: Flow, seed: int | None) -> None:
+        self.machine = machine
+        opcodes = {each.opcode for block in flow.blocks for each in block.instructions}
+        self.unit = WARPGROUP if any(opcode.startswith(("wgmma", "setmaxnreg")) for opcode in opcodes) else 1
+        self._random = None if seed is None else np.random.default_rng(seed)
+
+    def take(self, pending: Pending) -> tuple[int, BoolArray | None]:
+        """One unit's lanes of the first block in which it has any."""
+        warps = np.zeros(self.machine.shape[:2], np.bool_)
+        for mask in pending.values():
+            lanes = self.machine.live if mask is None else mask
+            warps |= np.logical_or.reduce(lanes, axis=2)
+        could = np.argwhere(warps)
+        block, warp = could[-1 if self._random is None else self._random.integers(len(could))]
+        unit = np.zeros((*self.machine.shape[:2], 1), np.bool_)
+        first = int(warp) // self.unit * self.unit
+        unit[block, first : first + self.unit] = True
+        for index in sorted(pending):
+            mask = pending[index]
+            lanes = self.machine.live if mask is None else mask
+            mine = lanes & unit
+            if mine.any():
+                rest = lanes & ~unit
+                del pending[index]
+                if rest.any():
+                    pending[index] = rest
+                return index, mine
+        raise AssertionError(pending)  # the unit was chosen because it has lanes
+
+    def early(self) -> bool:
+        """Now and then, where the order is by chance."""
+        return self._random is not None and bool(self._random.random() < EARLY)
+
+
+def schedule_of(wanted: str | int, machine: Machine, flow: Flow) -> Schedule:
+    """The schedule that a launch asks for: ``together``, ``reverse``, or a seed.
+
+    Raises:
+        EmulationError: (arguments) anything else.
+    """
+    if wanted == "together":
+        return Schedule()
+    if wanted == REVERSE:
+        return OneByOne(machine, flow, None)
+    if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0:
+        return OneByOne(machine, flow, wanted)
+    expected = "'together', 'reverse' or a seed, a whole number from 0"
+    raise EmulationError("arguments", "schedule of a launch", path=machine.path, expected=expected, found=repr(wanted))
+
+
+Progress = Callable[[int], None]  # told how many warp instructions have just been executed
+
+
+@row("bra{,.uni}", "goes to a label; lanes that diverge meet again at the immediate post-dominator", kind="control")
+@row("{ret,exit}{,.uni}", "ends the thread", kind="control")
+@row("{trap,brkpt}", "stops the emulation with an error of kind trap", kind="control")
+@row("bar.{sync,arrive}", "CTA barrier a with an optional thread count b", kind="control")
+@row(
+    "barrier{,.cta}.{sync,arrive}{,.aligned}",
+    "CTA barrier; without .aligned lanes may arrive one by one",
+    kind="control",
+)
+@row("bar.red.{popc.u32,and.pred,or.pred}", "CTA barrier that counts or combines a predicate", kind="control")
+@row(
+    "barrier{,.cta}.red.{popc,and,or}{,.aligned}.{u32,pred}",
+    "CTA barrier that counts or combines a predicate",
+    kind="control",
+)
+def control(step: Step) -> None:
+    """Rows of the instructions that `Engine` and `Barriers` carry out themselves."""
+    step.fail("unsupported", "a control instruction inside a basic block")
+
+
+class Engine:
+    """One slice of the grid on its way through the program."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        flow: Flow,
+        max_instructions: int,
+        progress: Progress | None,
+        *,
+        track_undefined: bool = True,
+        schedule: str | int = "together",
+    ) -> None:
+        self.machine = machine
+        machine.undefined = Undefined(machine) if track_undefined else None
+        self.flow = flow
+        self.schedule = schedule_of(schedule, machine, flow)
+        machine.elects_last = schedule == REVERSE
+        self.max_instructions = max_instructions
+        self.progress = progress
+        self.barriers = Barriers(machine)
+        self.waits = Waits(machine)
+        self.pending: dict[int, BoolArray | None] = {}
+        self._compiled: dict[int, list[Operation]] = {}
+        self._terminators: dict[int, Step] = {}
+
+    def run(self) -> None:
+        """Runs until every thread has exited.
+
+        Raises:
+            EmulationError: whatever the program does wrong, a deadlock, or a spent instruction budget.
+        """
+        if not self.flow.blocks:
+            return
+        self._arrive(0, None if self.machine.exists.all() else self.machine.exists)
+        with np.errstate(all="ignore"):
+            while (chosen := self._take()) or self._stir():
+                if chosen is None:
+                    continue
+                self._visit(self.flow.blocks[chosen[0]], chosen[1])
+                if self.schedule.early():
+                    self.machine.deferred.advance()
+                if self.waits.suspended:
+                    self._wake()
+        self._finish()
+
+    def _finish(self) -> None:
+        """When every thread has exited.
+
+        Raises:
+            EmulationError: something is left over that a correct program does not leave.
+        """
+        machine = self.machine
+        machine.mbarriers.finish(machine)
+        if "register_pool" in vars(machine):
+            machine.register_pool.finish()
+        machine.warpgroups.same_order.finish(machine)
+
+    def _take(self) -> tuple[int, BoolArray | None] | None:
+        """The next basic block and its lanes; None when nobody can go on."""
+        if self.waits.suspended and self.pending:
+            free, held = self.waits.parted(self.pending)
+            if held:
+                chosen = self.schedule.take(free) if free else None
+                self.pending = held
+                for index, lanes in free.items():
+                    self._arrive(index, lanes)
+                return chosen
+        return self.schedule.take(self.pending) if self.pending else None
+
+    def _stir(self) -> bool:
+        """When no thread can go on: lets something asynchronous finish, then waits time out; False: all have exited.
+
+        Raises:
+            EmulationError: a deadlock.
+        """
+        while self.machine.deferred.advance():
+            if self._wake():
+                return True
+        timed_out = self.waits.timed_out()
+        for waiting in timed_out:
+            self._answered(self.flow.blocks[waiting.block], waiting.step.lanes())
+            self._go_on(waiting.following, waiting.step.lanes())
+        if not timed_out and self.pending:
+            self._run_ahead()
+            return True  # even if those have exited: others wait
+        if not timed_out:
+            refuse(self.waits, self.barriers)
+        return bool(timed_out or self.pending)
+
+    def _run_ahead(self) -> None:
+        """One basic block of lanes that would wait for others of their warp: those may be waiting for them."""
+        index, mask = self.schedule.take(self.pending)
+        try:
+            self._visit(self.flow.blocks[index], mask)
+        except EmulationError as error:
+            if error.kind in ("divergent-warp", "divergent-barrier"):  # they need those who wait
+                refuse(self.waits, self.barriers)
+            raise
+        self._wake()
+
+    def _wake(self) -> bool:
+        """Lanes whose wait is over look again; whether there are any."""
+        woken = self.waits.woken()
+        for index, lanes in woken:
+            self._arrive(index, lanes)
+        return bool(woken)
+
+    def _arrive(self, index: int | None, mask: BoolArray | None) -> None:
+        """Lanes reach a block (None: the end of the program)."""
+        if index is None:
+            self._exit(mask)
+            return
+        if index in self.pending:
+            other = self.pending[index]
+            if other is None or mask is None:
+                self.pending[index] = None
+                return
+            mask = other | mask
+        if mask is not None and mask.all():
+            mask = None
+        self.pending[index] = mask
+
+    def _exit(self, mask: BoolArray | None, by: Instruction | None = None) -> None:
+        gone = self.machine.exists if mask is None else mask
+        self.machine.live = self.machine.live & ~gone
+        self.machine.meetings += 1
+        for observer in self.machine.observers:
+            observer.exited(gone, by)
+        for index, lanes in self.barriers.after_exit():
+            self._go_on(index, lanes)
+
+    def _visit(self, block: Block, mask: BoolArray | None) -> None:
+        machine = self.machine
+        if block.terminator is None or not waits(block.terminator.opcode):  # a wait counts when it is over
+            for observer in machine.observers:
+                observer.block(block, mask)
+        operations = self._compiled.get(block.index)
+        if operations is None:
+            operations = self._compiled[block.index] = compile_block(machine, block)
+        self._run(operations, mask)
+        machine.issued += len(block.instructions)
+        if self.progress is not None:
+            self.progress(len(block.instructions) * machine.shape[0] * machine.shape[1])
+        if machine.issued > self.max_instructions:
+            self._over_budget(block, mask)
+        if machine.undefined is None or not machine.undefined.tracking:
+            self._leave(block, mask)
+            return
+        machine.undefined.leave(block.terminator, mask)
+        self._leave(block, mask)
+        machine.undefined.settle()
+
+    def _run(self, operations: list[Operation], mask: BoolArray | None) -> None:
+        """Runs a block's instructions; those after the first undefined value, if there is one, with its marks."""
+        machine, undefined = self.machine, self.machine.undefined
+        everyone = mask is None or not (machine.live & ~mask).any()
+        lanes = None if everyone else mask  # exited lanes may hold anything: no need to keep what they had
+        rest = iter(operations)
+        if undefined is None or not undefined.tracking:
+            try:
+                for operation in rest:
+                    operation.run(lanes if operation.pure else mask)
+                    if everyone:  # nobody is elsewhere who might still read it: memory stays small and caches warm
+                        for slot, blank in operation.dying:
+                            machine.registers[slot] = blank
+            except Interruption as interruption:
+                interruption.begin()
+        if undefined is None:
+            return
+        for operation in rest:
+            undefined.follow(operation, lanes, mask)
+            if everyone:
+                undefined.bury(operation)
+                for slot, blank in operation.dying:
+                    machine.registers[slot] = blank
+
+    def _over_budget(self, block: Block, mask: BoolArray | None) -> None:
+        step = Step(self.machine, block.instructions[-1])
+        step.mask = mask
+        step.fail(
+            "budget",
+            "the instruction budget is spent: an endless loop, or a launch larger than foreseen",
+            expected=f"at most {self.max_instructions} instructions",
+            found=f"{self.machine.issued}",
+            hint="raise max_instructions if the program is known to end; no thread may spin until another one stores",
+        )
+
+    def _leave(self, block: Block, mask: BoolArray | None) -> None:
+        """Sends the lanes of a finished block on, as its terminator says."""
+        terminator = block.terminator
+        if terminator is None:
+            self._arrive(block.following, mask)
+            return
+        chosen, some = guard_mask(self.machine, terminator, mask)
+        rest, others = self._others(mask, chosen, some=some)
+        if others:
+            self._arrive(block.following, rest)
+        if not some:
+            return
+        first = word(terminator.opcode)
+        if first == "bra":
+            self._arrive(block.target, chosen)
+        elif first in ("ret", "exit"):
+            self._exit(chosen, terminator)
+        elif waits(terminator.opcode):
+            self._wait(block, chosen)
+        elif first in BARRIERS:
+            self._barrier(block, chosen)
+        else:
+            step = Step(self.machine, terminator)
+            step.mask = chosen
+            step.fail("trap", f"the program executed {terminator.opcode}")
+
+    @staticmethod
+    def _others(mask: BoolArray | None, chosen: BoolArray | None, *, some: bool) -> tuple[BoolArray | None, bool]:
+        """Lanes of `mask` that do not follow the terminator, and whether there are any."""
+        if not some:
+            return mask, True
+        if chosen is None or chosen is mask:
+            return None, False
+        rest = ~chosen if mask is None else mask & ~chosen
+        return rest, bool(rest.any())
+
+    def _barrier(self, block: Block, mask: BoolArray | None) -> None:
+        step = self._terminators.get(block.index)
+        if step is None or step.mask is not None:  # a step that waits at a barrier keeps its mask: take a new one
+            step = Step(self.machine, block.instructions[-1])
+            if mask is None:
+                self._terminators[block.index] = step
+        step.mask = mask
+        following = len(self.flow.blocks) if block.following is None else block.following
+        for index, lanes in self.barriers.reach(step, following):
+            self._go_on(index, lanes)
+
+    def _wait(self, block: Block, mask: BoolArray | None) -> None:
+        step = Step(self.machine, block.instructions[-1])
+        step.mask = mask
+        following = len(self.flow.blocks) if block.following is None else block.following
+        done = self.waits.reach(step, block.index, following)
+        if done is not None:
+            self._answered(block, done)
+            self._go_on(following, done)
+
+    def _answered(self, block: Block, lanes: BoolArray) -> None:
+        """A wait has an answer for these lanes: now it counts as executed."""
+        for observer in self.machine.observers:
+            observer.block(block, lanes)
+
+    def _go_on(self, index: int, lanes: BoolArray | None) -> None:
+        """Lanes that a barrier has let go reach the block after it (behind the last one: the end)."""
+        self._arrive(index if index < len(self.flow.blocks) else None, lanes)

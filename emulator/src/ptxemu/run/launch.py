@@ -1,0 +1,304 @@
+"""Loading PTX and launching its kernels on the CPU: the public face of the emulator.
+
+import ptxemu
+kernel = ptxemu.load("vector_add.ptx").kernel()
+counters = ptxemu.Counters()
+kernel.launch((4,), (256,), (x, y, out, np.int32(1000)), observers=(counters,))
+# `out` holds the result; counters.as_dict() what Nsight Compute would count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+import sys
+import time
+from typing import Any, Literal
+
+import numpy as np
+
+from ptxemu.errors import EmulationError
+from ptxemu.isa.calls import addresses, inlined
+from ptxemu.machine.arguments import (
+    Argument,
+    Parameter,
+    Pointers,
+    Tensor,
+    as_arrays,
+    offsets,
+    pack,
+    parameters_of,
+    three,
+)
+from ptxemu.machine.control import Flow, build_flow
+from ptxemu.machine.memory import GlobalMemory
+from ptxemu.machine.observer import Observer
+from ptxemu.run.engine import Engine, Progress
+from ptxemu.run.placement import Layout
+from ptxemu.syntax.parser import parse, text_of
+from ptxemu.syntax.tree import Address, Function, Immediate, Instruction, Module, Symbol, Variable
+from ptxemu.targets import lacks
+from ptxemu.text import parse_bytes
+from ptxemu.values import DTYPES, immediate
+
+MEMORY_BUDGET = 1 << 30  # bytes that registers and shared memory of a slice may take
+SHOWN_ENTRIES = 3  # of a program, in its repr
+MAX_INSTRUCTIONS = 5_000_000  # instructions that a slice issues in lockstep before it counts as endless
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a launch went.
+
+    Attributes:
+        blocks: thread blocks that ran.
+        slices: parts into which the memory budget cut the grid.
+        instructions: issued in lockstep, summed over slices.
+        seconds: wall-clock time.
+    """
+
+    blocks: int
+    slices: int
+    instructions: int
+    seconds: float
+
+
+@dataclass(frozen=True, repr=False)
+class Kernel:
+    """An entry of a module, ready to be launched any number of times; `Program.kernel` makes it.
+
+    Attributes:
+        module: the module that it belongs to.
+        function: its parameters, registers and instructions, device functions copied in.
+        flow: its basic blocks in execution order.
+    """
+
+    module: Module
+    function: Function
+    flow: Flow
+
+    def __repr__(self) -> str:
+        signature = _signature(self.name, self.parameters)
+        return f"<Kernel {signature} of {self.module.path}, {self.module.target}>"
+
+    @property
+    def name(self) -> str:
+        """The entry's name."""
+        return self.function.name
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Name, type and size of each parameter: what `launch` takes."""
+        return parameters_of(self.function)
+
+    def launch(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Argument | Tensor | tuple[Any, ...]] = (),
+        *,
+        shared_bytes: int | str = 0,
+        observers: Observer | Sequence[Observer] = (),
+        memory_budget: int | str = MEMORY_BUDGET,
+        max_instructions: int = MAX_INSTRUCTIONS,
+        progress: Progress | None = None,
+        exited_arrive: bool = False,
+        undefined: Literal["track", "error"] = "track",
+        target: str | None = None,
+        cluster: int | Sequence[int] | None = None,
+        schedule: str | int = "together",
+        first: int | None = None,
+    ) -> Result:
+        """Runs the kernel on a grid and writes what it stored back into the arrays among `args`.
+
+        Args:
+            grid: blocks along x, y, z; missing axes count 1, a number stands for x.
+            block: threads along x, y, z.
+            args: one per parameter: NumPy arrays and torch's CPU tensors (pointers; updated in place unless read-only),
+                numbers of the parameter's type, tuples (by-value structures of arrays, NumPy numbers and tuples) or
+                bytes.
+            shared_bytes: dynamic shared memory per block, bytes or text such as ``48KiB``.
+            observers: `Counters()`, `Hazards()`, one or several; they see everything and change nothing.
+            memory_budget: for registers and shared memory, bytes or text such as ``512MiB``; a larger grid is run in
+                several slices.
+            max_instructions: instructions that one slice may issue, all of its lanes together counting once.
+            progress: told the number of warp instructions after each basic block.
+            exited_arrive: whether threads that have exited count as arrived at a barrier of the whole block, as they
+                do on GPUs from sm_70 on; the ISA does not say so, and by default they are missed.
+            undefined: what becomes of a value that ``shfl`` reads from a lane outside its membermask. ``track``: it is
+                followed, and an error where it is stored, is an address or decides a branch; ``error``: one at once.
+            target: the architecture whose limits hold, such as ``sm_90``; None: the ``.target`` of the PTX.
+            cluster: blocks of a cluster along x, y, z; None: what the kernel itself requires, else no clusters.
+            schedule: the order of warps that could go on: all ``together``, the last one first and alone (``reverse``),
+                or by chance and alone, from a seed. A result that depends on it is wrong.
+            first: how many clusters (without them blocks) of the grid run, in the order of their numbers; None: all.
+
+        Returns:
+            How many blocks, slices and instructions ran, and for how long.
+
+        Raises:
+            EmulationError: the launch does not fit the kernel, or the program does something it may not.
+        """
+        start = time.perf_counter()
+        if undefined not in ("track", "error"):
+            raise EmulationError(
+                "arguments", "undefined", path=self.module.path, expected="'track' or 'error'", found=repr(undefined)
+            )
+        dynamic = _amount(shared_bytes, "an amount of dynamic shared memory", 0, self.module.path)
+        budget = _amount(memory_budget, "a memory budget", 1, self.module.path)
+        watching = _observers(observers, self.module.path)
+        most = _number(max_instructions, "instruction budget of a launch", self.module.path)
+        clusters = None if cluster is None else three(cluster, "cluster", self.module.path)
+        sizes = three(grid, "grid", self.module.path), three(block, "block", self.module.path)
+        layout = Layout(self.module, self.function, *sizes, dynamic, target, clusters)
+        memory = GlobalMemory()
+        arrays = Pointers(
+            lambda owner, number: memory.allocate(owner, f"array {number}: {owner.dtype} {owner.shape}"),
+            self.module.path,
+        )
+        data = pack(self.function, as_arrays(args, self.module.path), arrays.address_of, self.module.path)
+        symbols = {**layout.symbols, **_allocate_globals(self.module, memory), **offsets(self.function)[0]}
+        ids = layout.block_ids()[: _count(first, self.module.path) * layout.cluster_size]
+        size = layout.slice_size(budget, self.flow.peak)
+        parts = [ids[first : first + size] for first in range(0, len(ids), size)]
+        issued = 0
+        for part in parts:
+            machine = layout.machine(part, data, symbols, memory, watching, exited_arrive=exited_arrive)
+            for observer in watching:
+                observer.start(machine)
+            tracks = undefined == "track"
+            Engine(machine, self.flow, most, progress, track_undefined=tracks, schedule=schedule).run()
+            for observer in watching:
+                observer.finish(machine)
+            issued += machine.issued
+        for address, owner in arrays.changed():
+            memory.read_back(address, owner)
+        return Result(len(ids), len(parts), issued, time.perf_counter() - start)
+
+
+@dataclass(frozen=True, repr=False)
+class Program:
+    """A parsed module (`load` makes it); `module` holds its variables and functions as data."""
+
+    module: Module
+
+    def __repr__(self) -> str:
+        shown = [_signature(name, parameters) for name, parameters in self.entries.items()]
+        more = [f"{len(shown) - SHOWN_ENTRIES} more"] if len(shown) > SHOWN_ENTRIES else []
+        entries = "; ".join([*shown[:SHOWN_ENTRIES], *more]) or "no entries"
+        return f"<Program {self.module.path}, {self.module.target}: {entries}>"
+
+    @property
+    def entries(self) -> dict[str, tuple[Parameter, ...]]:
+        """The kernels of the module and their parameters, in the order of the file."""
+        return {each.name: parameters_of(each) for each in self.module.functions if each.is_entry}
+
+    def kernel(self, name: str | None = None) -> Kernel:
+        """An entry by name; without a name the only one.
+
+        Raises:
+            EmulationError: (arguments) no such entry, or several and no name.
+        """
+        entries = {function.name: function for function in self.module.functions if function.is_entry}
+        if name is None and len(entries) == 1:
+            name = next(iter(entries))
+        if name not in entries:
+            raise EmulationError(
+                "arguments",
+                "which kernel",
+                path=self.module.path,
+                expected=f"one of {', '.join(sorted(entries)) or 'no entries'}",
+                found=name or "no name",
+            )
+        function = inlined(self.module, entries[name])
+        _refuse_newer(self.module, function)
+        return Kernel(self.module, function, build_flow(function, self.module.path))
+
+
+def load(source: str | Path, *, path: str | None = None) -> Program:
+    """Reads a PTX file, or PTX text (recognised by its newlines); `path` is its name in messages.
+
+    Raises:
+        EmulationError: (syntax) the text is not understood.
+        PtxemuError: the file cannot be read.
+    """
+    text, name = text_of(source)
+    return Program(parse(text, path or name))
+
+
+def _refuse_newer(module: Module, function: Function) -> None:
+    """Fails if the module's target is too old for an instruction, as ptxas does."""
+    instructions = {item.opcode: item for item in reversed(function.body) if isinstance(item, Instruction)}
+    for opcode, first in instructions.items():
+        needed = lacks(module.target, opcode)
+        if needed is not None:
+            what = f"{opcode} in PTX for {module.target}"
+            raise EmulationError("unsupported", what, path=module.path, instruction=first, expected=f".target {needed}")
+
+
+def _amount(amount: object, what: str, least: int, path: str) -> int:
+    """Bytes, given as a whole number or as text."""
+    if isinstance(amount, str):
+        return parse_bytes(amount, what)
+    if isinstance(amount, bool) or not isinstance(amount, int | np.integer) or amount < least:
+        expected = f"a whole number of bytes, {least} or more, or text such as 48KiB"
+        raise EmulationError("arguments", f"not {what}", path=path, expected=expected, found=repr(amount))
+    return int(amount)
+
+
+def _number(given: object, what: str, path: str) -> int:
+    """A number, for what only counts."""
+    if not isinstance(given, int | np.integer):
+        raise EmulationError("arguments", what, path=path, expected="a whole number", found=repr(given))
+    return int(given)
+
+
+def _count(first: object, path: str) -> int:
+    """How many blocks, or clusters, run at most."""
+    if first is None:
+        return sys.maxsize
+    if isinstance(first, bool) or not isinstance(first, int | np.integer) or first < 1:
+        expected = "a whole number, 1 or more, or None"
+        raise EmulationError("arguments", "how many blocks run first", path=path, expected=expected, found=repr(first))
+    return int(first)
+
+
+def _observers(observers: object, path: str) -> tuple[Observer, ...]:
+    """One observer, or several."""
+    several = tuple(observers) if isinstance(observers, Sequence) else (observers,)
+    for each in several:
+        if not isinstance(each, Observer):
+            expected = "observers such as Counters() and Hazards()"
+            raise EmulationError("arguments", "observers of a launch", path=path, expected=expected, found=repr(each))
+    return several
+
+
+def _signature(name: str, parameters: Sequence[Parameter]) -> str:
+    return f"{name}({', '.join(map(str, parameters))})"
+
+
+def _allocate_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
+    """Addresses of the module's functions, and of its ``.global`` and ``.const`` variables with their initialisers.
+
+    Every launch starts from the initialisers: nothing is carried from one launch to the next.
+    """
+    found = addresses(module)
+    for variable in module.variables:
+        if variable.space not in ("global", "const") or variable.linkage == "extern":  # defined in another module
+            continue
+        dtype = DTYPES[variable.type]
+        contents = np.zeros(max(variable.count * variable.vector, len(variable.initial), 1), dtype=dtype)
+        for index, item in enumerate(variable.initial):
+            contents[index] = _initial(item, variable, found, module.path)
+        found[variable.name] = memory.allocate(contents, variable.name)
+    return found
+
+
+def _initial(item: object, variable: Variable, known: dict[str, int], path: str) -> object:
+    if isinstance(item, Immediate):
+        return immediate(item, variable.type)[0, 0, 0]
+    base, offset = (item.base, item.offset) if isinstance(item, Address) else (item, 0)
+    if isinstance(base, Symbol) and base.name in known:
+        return known[base.name] + offset
+    raise EmulationError("unsupported", f"initialiser {item} of {variable.name}", path=path, line=variable.line)

@@ -1,0 +1,255 @@
+"""Where a launch's data lie: shared, local and parameter offsets, register slots, blocks of the grid, slices of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import math
+
+import numpy as np
+
+from ptxemu.errors import EmulationError
+from ptxemu.isa.matrix import OPERAND_BYTES
+from ptxemu.isa.moves import specials
+from ptxemu.machine.arguments import size_of
+from ptxemu.machine.async_copies import AsyncCopies
+from ptxemu.machine.compiled import unwritten
+from ptxemu.machine.deferred import Deferred
+from ptxemu.machine.mbarriers import Mbarriers
+from ptxemu.machine.memory import GlobalMemory
+from ptxemu.machine.observer import Observer
+from ptxemu.machine.register_pool import at_launch
+from ptxemu.machine.shared import Cluster, LocalMemory, SharedMemory
+from ptxemu.machine.state import Machine
+from ptxemu.machine.warpgroups import PRODUCT_BYTES, STAMP_BYTES, Warpgroups, registers_of_products
+from ptxemu.syntax.tree import Address, Function, Instruction, Module, Symbol, Variable, Vector, kept
+from ptxemu.table import CARRY
+from ptxemu.targets import (
+    BLOCK_LIMITS,
+    FIRST_CLUSTERS,
+    GRID_LIMITS,
+    MAX_CLUSTER,
+    MAX_THREADS,
+    chosen,
+    number_of,
+    shared_limit,
+)
+from ptxemu.values import DTYPES, WARP, Array, width
+
+
+def aligned(offset: int, alignment: int) -> int:
+    """The first multiple of `alignment` at or after `offset`."""
+    return -(-offset // alignment) * alignment
+
+
+def alignment(variable: Variable) -> int:
+    """Alignment of a variable in bytes: declared, or that of its type."""
+    return variable.align or width(variable.type) * variable.vector
+
+
+@kept
+def symbols_in(instruction: Instruction) -> tuple[str, ...]:
+    """Names of the variables (and labels) that an instruction mentions."""
+    operands, found = list(instruction.operands), []
+    while operands:
+        operand = operands.pop()
+        if isinstance(operand, Vector):
+            operands += operand.items
+        elif isinstance(operand, Address):
+            operands.append(operand.base)
+            operands += [] if operand.coordinates is None else operand.coordinates.items
+        elif isinstance(operand, Symbol):
+            found.append(operand.name)
+    return tuple(found)
+
+
+class Layout:
+    """Where everything of a launch lies, apart from the arguments."""
+
+    def __init__(
+        self,
+        module: Module,
+        function: Function,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        dynamic: int,
+        target: str | None = None,
+        cluster: tuple[int, int, int] | None = None,
+    ) -> None:
+        self.module, self.function = module, function
+        self.path = module.path
+        self.grid, self.block = grid, block
+        self.cluster = self._cluster(cluster)
+        self.threads = block[0] * block[1] * block[2]
+        self.warps = -(-self.threads // WARP)
+        self.dynamic = dynamic
+        self.mentioned = {name for item in function.body if isinstance(item, Instruction) for name in symbols_in(item)}
+        self.symbols: dict[str, int] = {}
+        self.shared_bytes = self._place_shared(dynamic)
+        self.local_bytes = self._place("local")
+        registers = function.registers
+        self.slots = {name: slot for slot, name in enumerate([*registers, CARRY])}
+        self.types = [*registers.values(), "pred"]
+        self.products = registers_of_products(function.body)
+        self._check(chosen(module.target, target, module.path))
+
+    def _cluster(self, wanted: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
+        """Blocks of a cluster, as the launch or the kernel's own ``.reqnctapercluster`` says; None: no clusters."""
+        own = dict(self.function.directives).get("reqnctapercluster")
+        if not own:
+            return wanted
+        required = (*own, 1, 1)[0], (*own, 1, 1)[1], (*own, 1, 1)[2]
+        if wanted not in (None, required):
+            what = "cluster (.reqnctapercluster)"
+            raise EmulationError("arguments", what, path=self.path, expected=required, found=wanted)
+        return required
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster; 1 without clusters."""
+        return math.prod(self.cluster or (1,))
+
+    def _variables(self, space: str) -> list[Variable]:
+        """The function's own variables of a state space, after those of the module that it mentions."""
+        module = [v for v in self.module.variables if v.name in self.mentioned]
+        return [v for v in (*module, *self.function.variables) if v.space == space]
+
+    def _place(self, space: str) -> int:
+        """Places the variables of a space whose size is known one behind the other; returns where they end."""
+        offset = 0
+        for variable in self._variables(space):
+            if variable.linkage == "extern" or (variable.array and variable.count == 0):
+                continue
+            offset = aligned(offset, alignment(variable))
+            self.symbols[variable.name] = offset
+            offset += size_of(variable)
+        return offset
+
+    def _place_shared(self, dynamic: int) -> int:
+        """Static variables first; all ``extern`` arrays share the dynamic memory behind them."""
+        static = self._place("shared")
+        outer = [v for v in self._variables("shared") if v.linkage == "extern" or (v.array and v.count == 0)]
+        begin = aligned(static, max([16, *(alignment(v) for v in outer)])) if outer or dynamic else static
+        self.symbols.update({variable.name: begin for variable in outer})
+        return begin + dynamic
+
+    def _check(self, target: str) -> None:
+        most_shared = shared_limit(target)
+        limits: list[tuple[bool, str, object, object]] = [
+            (self.threads <= MAX_THREADS, "threads of a block", f"at most {MAX_THREADS}", self.threads),
+            (
+                self.shared_bytes <= most_shared,
+                f"shared memory of a block on {target}",
+                f"at most {most_shared} bytes",
+                f"{self.shared_bytes}, {self.shared_bytes - self.dynamic} of them static",
+            ),
+            (
+                all(n <= most for n, most in zip(self.grid, GRID_LIMITS, strict=True)),
+                "grid",
+                f"at most {GRID_LIMITS}",
+                self.grid,
+            ),
+            (
+                all(n <= most for n, most in zip(self.block, BLOCK_LIMITS, strict=True)),
+                "block",
+                f"at most {BLOCK_LIMITS}",
+                self.block,
+            ),
+            (self.dynamic >= 0, "dynamic shared memory of a block", "0 bytes or more", self.dynamic),
+            *self._cluster_limits(target),
+        ]
+        for name, sizes in self.function.directives:
+            wanted = (*sizes, 1, 1, 1)[:3]
+            if name == "reqntid":
+                limits.append((self.block == wanted, "block (.reqntid)", wanted, self.block))
+            if name == "maxntid":
+                most = wanted[0] * wanted[1] * wanted[2]
+                limits.append((self.threads <= most, "threads of a block (.maxntid)", f"at most {most}", self.threads))
+        for holds, what, expected, found in limits:
+            if not holds:
+                raise EmulationError("arguments", what, path=self.path, expected=expected, found=found)
+
+    def _cluster_limits(self, target: str) -> list[tuple[bool, str, object, object]]:
+        """What a launch with clusters has to fulfil, as `_check` lists it."""
+        if self.cluster is None:
+            return []
+        number = number_of(target)
+        fits = all(n % size == 0 for n, size in zip(self.grid, self.cluster, strict=True))
+        limits: list[tuple[bool, str, object, object]] = [
+            (number is None or number >= FIRST_CLUSTERS, "clusters", f"sm_{FIRST_CLUSTERS} or newer", target),
+            (self.cluster_size <= MAX_CLUSTER, "blocks of a cluster", f"at most {MAX_CLUSTER}", self.cluster_size),
+            (fits, "grid of a launch with clusters", f"a multiple of {self.cluster} along each axis", self.grid),
+        ]
+        for name, sizes in self.function.directives:
+            if name == "maxclusterrank":
+                most = f"at most {sizes[0]}"
+                limits.append((self.cluster_size <= sizes[0], "cluster (.maxclusterrank)", most, self.cluster_size))
+        return limits
+
+    def block_ids(self) -> Array:
+        """``%ctaid`` (x, y, z) of every block, x fastest, cluster by cluster: (blocks, 3)."""
+        sizes = self.cluster or (1, 1, 1)
+        clusters = _places([n // size for n, size in zip(self.grid, sizes, strict=True)]) * np.array(sizes)
+        ids: Array = (clusters[:, None] + _places(sizes)).reshape(-1, 3)
+        return ids
+
+    def slice_size(self, budget: int, live_registers: int) -> int:
+        """Blocks that fit the budget at once.
+
+        A register takes 8 bytes at most, most take 4; what is left is room for an instruction's temporary arrays.
+        Shared and local memory have a map of written bytes. Matrices that `mma` keeps count as if none were shared.
+        """
+        per_warp = WARP * (8 * live_registers + 2 * self.local_bytes) + STAMP_BYTES * len(self.products)
+        if any(isinstance(item, Instruction) and item.opcode.startswith("mma.") for item in self.function.body):
+            per_warp += OPERAND_BYTES
+        if self.products:
+            per_warp += PRODUCT_BYTES
+        blocks = budget // max(1, self.warps * per_warp + 2 * self.shared_bytes)
+        return max(1, blocks // self.cluster_size) * self.cluster_size
+
+    def machine(
+        self,
+        ids: Array,
+        data: bytes,
+        symbols: dict[str, int],
+        memory: GlobalMemory,
+        observers: tuple[Observer, ...],
+        *,
+        exited_arrive: bool = False,
+    ) -> Machine:
+        """A fresh machine for some blocks."""
+        shape = (len(ids), self.warps, WARP)
+        exists = np.broadcast_to((np.arange(self.warps * WARP) < self.threads).reshape(1, self.warps, WARP), shape)
+        widths = [DTYPES[name].itemsize for name in self.types]
+        blank = [unwritten(bytes_wide, name == "pred") for bytes_wide, name in zip(widths, self.types, strict=True)]
+        return Machine(
+            path=self.path,
+            blocks=ids,
+            shape=shape,
+            exists=exists,
+            live=exists,
+            slots=self.slots,
+            widths=widths,
+            unwritten=blank,
+            registers=list(blank),
+            specials=specials(self.grid, self.block, ids, self.dynamic, self.shared_bytes - self.dynamic, self.cluster),
+            symbols=symbols,
+            parameters=data,
+            memory=memory,
+            shared=SharedMemory(len(ids), self.shared_bytes),
+            local=LocalMemory(shape, self.local_bytes),
+            copies=AsyncCopies(),
+            cluster=Cluster(self.cluster_size, len(ids)),
+            deferred=Deferred(),
+            mbarriers=Mbarriers(len(ids)),
+            warpgroups=Warpgroups(shape, self.products),
+            observers=observers,
+            exited_arrive=exited_arrive,
+            launch_registers=at_launch(self.threads, dict(self.function.directives)),
+        )
+
+
+def _places(sizes: Sequence[int]) -> Array:
+    """(x, y, z) of every place of a box, x fastest: (places, 3)."""
+    nx, ny, nz = sizes
+    linear = np.arange(nx * ny * nz, dtype=np.int64)
+    return np.stack([linear % nx, linear // nx % ny, linear // (nx * ny)], axis=1)

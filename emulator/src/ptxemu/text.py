@@ -1,0 +1,71 @@
+"""Text of files and command lines: PTX as it is on disk, names inside of PTX, amounts of memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import re
+import stat
+
+from ptxemu.errors import PtxemuError
+
+MOST_BYTES = 256 << 20  # of a PTX file
+_ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|([\"\\]))")
+_AMOUNT = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*(?:([KMGT])(i?)B?|B)?", re.ASCII | re.IGNORECASE)
+
+
+def read_text(path: Path) -> str:
+    r"""The text of a regular file, its lines ended by ``\n`` and without a byte-order mark, which nvcc ignores too.
+
+    Raises:
+        PtxemuError: no such file, something else than a file, more than `MOST_BYTES`, or a byte that is not UTF-8.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO without a writer would wait for one
+        with os.fdopen(handle, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise PtxemuError("not a regular file", where=path, hint="put a file there")
+            data = stream.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise PtxemuError(f"cannot read the file: {error.strerror or error}", where=path) from error
+    if len(data) > MOST_BYTES:
+        raise PtxemuError("the file is too large", where=path, expected=f"at most {MOST_BYTES >> 20} MiB", found="more")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        what = f"not UTF-8 (byte {data[error.start]:#04x} at offset {error.start})"
+        raise PtxemuError(what, where=path, hint="save the file as UTF-8") from error
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def unescaped(name: str) -> str:
+    r"""A file name of PTX as it is: nvcc writes ``\303\274`` for ``ü``, and a backslash before a quote."""
+    if "\\" not in name:
+        return name
+    data = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]) if match[1] else match[2], os.fsencode(name))
+    return os.fsdecode(data)
+
+
+def escaped(name: str) -> str:
+    """A file name as nvcc writes it into PTX, where ptxas takes ASCII alone."""
+    return "".join(
+        f"\\{c:03o}" if not 31 < c < 127 else f"\\{c:c}" if c in b'"\\' else chr(c) for c in os.fsencode(name)
+    )
+
+
+def parse_bytes(text: str, what: str = "a memory budget") -> int:
+    """``1GiB``, ``512 MiB``, ``2G`` or a plain number as bytes.
+
+    ``GB`` is 1000^3; ``GiB`` and a bare ``G`` are 1024^3.
+
+    Raises:
+        PtxemuError: something else, or less than one byte.
+    """
+    match = _AMOUNT.fullmatch(text.strip())
+    size = 0
+    if match is not None:
+        letter, binary = (match[2] or "").upper(), bool(match[3]) or not match[0].upper().endswith("B")
+        size = int(float(match[1]) * (1024 if binary else 1000) ** " KMGT".index(letter or " "))
+    if size < 1:
+        raise PtxemuError(f"not {what}", expected="for example 1GiB or 512MiB", found=repr(text))
+    return size

@@ -1,1 +1,0 @@
-"""Arithmetic that NumPy does not have: rounding modes, fused products, flushed results, byte permutation."""

@@ -1,1 +1,0 @@
-"""The instructions: a row of `flashladder.emulator.table` for each form, in modules by kind."""

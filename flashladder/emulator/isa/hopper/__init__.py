@@ -1,1 +1,0 @@
-"""Instructions that came with sm_90."""

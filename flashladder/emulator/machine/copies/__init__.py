@@ -1,1 +1,0 @@
-"""Copies that land later: cp.async, bulk copies, boxes of tensors, and what is in flight."""

@@ -1,1 +1,0 @@
-"""Phases of mbarriers: who arrived, who waits, and what is told when nothing can move."""

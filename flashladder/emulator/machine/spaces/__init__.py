@@ -1,1 +1,0 @@
-"""Shared memory as a block and a cluster see it."""

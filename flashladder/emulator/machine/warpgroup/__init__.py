@@ -1,1 +1,0 @@
-"""Products of warpgroups, their fences and the descriptors of their operands."""
