@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent
 REQUIREMENTS = ROOT / "requirements"
 TITLE = re.compile(r"^title: (.+)$", re.MULTILINE)
 EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}  # 1980, the first moment a zip can hold
+EMULATOR = "analysis"  # environments with this file of requirements/ get ptxemu too, from emulator/
 BARE = {"headers"}  # of requirements/: wheels of which only files are wanted, not what their Python code imports
 CXX_SUFFIXES = {".cuh", ".cu", ".h", ".cpp"}
 # A toolkit or compiler setting of the machine must not leak into a session.
@@ -76,7 +77,7 @@ def install(session: nox.Session, *names: str, torch: bool = True, venv: Path | 
     for file in files:
         (bare if file.stem in BARE else arguments).extend(("-r", file.relative_to(ROOT).as_posix()))
     digest = hashlib.sha256(repr((arguments, bare, sys.version_info[:2], os.environ.get("UV_FIND_LINKS"))).encode())
-    for file in files:
+    for file in [*files, ROOT / "emulator" / "pyproject.toml"]:
         digest.update(file.read_bytes())
     stamp = venv / ".flashladder-stamp"
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == digest.hexdigest():
@@ -85,7 +86,15 @@ def install(session: nox.Session, *names: str, torch: bool = True, venv: Path | 
     for chosen in (arguments, ["--no-deps", *bare] if bare else []):
         if chosen:
             pip_install(session, "--python", str(venv), *chosen)
+    if EMULATOR in names:
+        editable(session, venv, "./emulator")
     stamp.write_text(digest.hexdigest(), encoding="utf-8")
+
+
+def editable(session: nox.Session, venv: Path, folder: str) -> None:
+    """Installs a package of this checkout so that edits count at once; what it needs is installed already."""
+    options = ("--no-deps", "--no-build-isolation", "--editable", folder)
+    session.run("uv", "pip", "install", "--quiet", "--python", str(venv), *options, silent=True)
 
 
 def pip_install(session: nox.Session, *arguments: str) -> None:
@@ -231,7 +240,7 @@ def lint(session: nox.Session) -> None:
     if sources:
         session.run("clang-format", *(["-i"] if fix else ["--dry-run", "-Werror"]), *sources)
     session.run("codespell")
-    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": str(ROOT)})
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'emulator' / 'src'}"})
 
 
 @nox.session
@@ -318,8 +327,7 @@ def dev(session: nox.Session) -> None:
         session.run("uv", "venv", "--python", sys.executable, str(venv))
     names = ("build", "analysis", "test", "browser", "slurm", "bundle", "headers", "lint", "typecheck", "dev")
     install(session, *names, venv=venv)
-    editable = ("--no-deps", "--no-build-isolation", "--editable", ".")
-    session.run("uv", "pip", "install", "--python", str(venv), *editable, silent=True)
+    editable(session, venv, ".")
     session.log("ready: `source .venv/bin/activate`, then `invoke --list`; nothing else on this machine was changed")
 
 
