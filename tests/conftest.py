@@ -1,12 +1,10 @@
-"""What all tests share: the longest begin first, and `--hw` asks the chip instead of the emulator."""
+"""What all tests share: the longest begin first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 import gc
 import signal
-from typing import Any
 
 from hypothesis import settings
 import pytest
@@ -36,15 +34,6 @@ def pytest_configure() -> None:
     gc.disable()  # until all tests are collected
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--hw",
-        action="store_true",
-        help="run the emulator's instruction cases on this machine's GPU, and read the counters of its access patterns "
-        "with Nsight Compute, instead of emulating and reading the committed file",
-    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -103,20 +92,3 @@ def pytest_collection_finish() -> None:
 def own_locks(tmp_path_factory: pytest.TempPathFactory) -> None:
     """GPUs that tests make up have one name: processes that run tests side by side must not wait for each other."""
     device.LOCKS = tmp_path_factory.mktemp("locks")
-
-
-@pytest.fixture(scope="session")
-def hardware(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The machine's GPU with `--hw`, else None."""
-    if not request.config.getoption("--hw"):
-        yield None
-        return
-    from flashladder.errors import FlashladderError
-    from ptxemu.chip import open_gpu
-
-    with ExitStack() as stack:
-        try:
-            gpu = stack.enter_context(open_gpu())
-        except FlashladderError as error:
-            pytest.exit(f"--hw: {error}", returncode=2)
-        yield gpu

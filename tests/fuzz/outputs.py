@@ -10,6 +10,8 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
+from tests.module_parts import without_lines
+
 from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.opinion_tools import METRICS, by_turn, read_nvbench
 from flashladder.binaries import cubins, symbols
@@ -30,7 +32,6 @@ from ptxemu.syntax.printer import to_ptx
 from tests.fuzz.target import Target, decoded, filed, scratch, spoken
 from tests.null.binaries import fatbin_fixture
 from tests.null.binaries.test_symbols import BACKWARD, FORWARD
-from tests.null.emulator.module_parts import without_lines
 from tests.null.machine_code.test_ptxas import LOG_SM_80, LOG_SM_90
 from tests.null.opinion_fixture import NAMES, ROUNDS, ncu_csv, write_nvbench
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from tests.hopper_programs.layouts import k_major
+from tests.hopper_programs.products import halves, product
+from tests.hopper_programs.program import Run
 
 from ptxemu.machine.tensor_map import TensorMap
 from ptxemu.values import Array
 from tests.broken.hopper.harness import Defect
-from tests.hopper_programs.layouts import k_major
-from tests.hopper_programs.products import halves, product
-from tests.hopper_programs.program import Run
 
 MEMORY = (
     "RAW",

@@ -13,12 +13,12 @@ from pathlib import Path
 import re
 
 import numpy as np
+from tests.hopper_programs.program import HEADERS, Run, tools
 
 from flashladder.build.scheduler import fill_all
 from flashladder.build.store import PtxEntry, ptx_entry
 import ptxemu
 from ptxemu.syntax.tree import Instruction, SourceLine
-from tests.hopper_programs.program import HEADERS, Run, tools
 
 KERNELS = Path(__file__).parent / "kernels"
 TESTS = Path(__file__).parents[2]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.programs import run
 
 from flashladder.emulate.copy_order import CopyOrder
-from tests.null.emulator.programs import run
 
 # Each of the first {threads} threads copies 16 bytes, {steps} + 1 times, {stride} bytes further each time.
 WALK = """

@@ -235,9 +235,7 @@ def commit_bulk_group(step: Step) -> None:
     groups_of(step.machine).commit(step)
 
 
-@machine(
-    "cp.async.bulk.wait_group{,.read}", "waits until N of the thread's bulk groups are in flight (.read: unread)"
-)
+@machine("cp.async.bulk.wait_group{,.read}", "waits until N of the thread's bulk groups are in flight (.read: unread)")
 def wait_bulk_group(step: Step) -> None:
     """``cp.async.bulk.wait_group{.read} N``."""
     newest = step.instruction.operands[0]

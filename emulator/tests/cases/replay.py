@@ -1,0 +1,158 @@
+"""Replays every case on a GPU, beside the emulator, and keeps what the hardware answered.
+
+Why: an expectation and an emulator written by the same people may share a misreading; the chip shares none. The raw
+outputs are kept, so that machines without a GPU compare with the hardware in every later test run.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+from tests.cases.harness import Case, Load, Outputs, compare, entry_name, launch_case, ptx_of
+
+from flashladder.files import sha256, write_atomic
+from ptxemu.errors import PtxemuError
+from ptxemu.values import DTYPES, Array
+
+SCHEMA = 1
+# What a defect of the emulator can raise; the replay records it and goes on, because time on a GPU is scarce.
+DEFECTS = (PtxemuError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One case on one GPU.
+
+    Attributes:
+        module: the file of cases.
+        digest: of the PTX and the inputs: tells whether a case of today is the one that ran.
+        outputs: raw bytes of each output, base64; empty when the case did not run.
+        error: why it did not run on the GPU.
+        against_expected, against_emulator: None when they agree, else the first difference.
+    """
+
+    module: str
+    opcode: str
+    text: str
+    digest: str
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    error: str | None = None
+    against_expected: str | None = None
+    against_emulator: str | None = None
+
+    def arrays(self, case: Case) -> dict[str, Array]:
+        """The outputs as the case's types."""
+        return {
+            name: np.frombuffer(base64.b64decode(data), DTYPES[case.outputs[name]])
+            for name, data in self.outputs.items()
+        }
+
+
+def digest(case: Case) -> str:
+    """SHA-256 of everything that decides what the hardware computes."""
+    inputs = b"".join(np.ascontiguousarray(array).tobytes() for _, array in case.inputs.values())
+    maps = repr(sorted(case.maps.items())).encode() if case.maps else b""
+    return sha256(ptx_of([case]).encode() + inputs + maps)
+
+
+def run_on(cases: Sequence[Case], load: Load, recover: Callable[[], None]) -> list[Outputs | str]:
+    """What a GPU gives for each case: its outputs, or why it gave none.
+
+    All cases share a module, unless the driver refuses that: then each gets its own, and the bad one stands alone.
+    `recover` makes the GPU usable again after a kernel that failed.
+    """
+    text = ptx_of(cases)
+    try:
+        program = load(text)
+    except PtxemuError as error:
+        if len(cases) == 1:
+            return [str(error)]
+        return [run_on([case], load, recover)[0] for case in cases]
+    results: list[Outputs | str] = []
+    for index, case in enumerate(cases):
+        try:
+            results.append(launch_case(case, program.kernel(entry_name(index))))
+        except PtxemuError as error:
+            results.append(str(error))
+            recover()
+            program = load(text)
+    return results
+
+
+def agree(case: Case, hardware: Outputs, emulated: Outputs) -> str | None:
+    """Whether two machines agree: the same bits, or twice the tolerance that each may use up."""
+    both = replace(case, expected=hardware, tolerance=2 * case.tolerance, absolute=2 * case.absolute)
+    return compare(both, emulated)
+
+
+def records(module: str, cases: Sequence[Case], gpu: Load, recover: Callable[[], None], cpu: Load) -> Iterator[Record]:
+    """Runs the cases of one module on both machines."""
+    for case, found in zip(cases, by_target(cases, gpu, recover), strict=True):
+        record = Record(module, case.opcode, case.text, digest(case))
+        if isinstance(found, str):
+            yield replace(record, error=found)
+            continue
+        data = {name: base64.b64encode(array.tobytes()).decode() for name, array in found.items()}
+        yield replace(
+            record, outputs=data, against_expected=compare(case, found), against_emulator=_emulated(case, found, cpu)
+        )
+
+
+def by_target(cases: Sequence[Case], load: Load, recover: Callable[[], None]) -> list[Outputs | str]:
+    """`run_on`, with a module for each target, so that what needs a newer GPU does not hold up the rest."""
+    results: dict[int, Outputs | str] = {}
+    for target in sorted({case.target for case in cases}):
+        chosen = [index for index, case in enumerate(cases) if case.target == target]
+        results.update(zip(chosen, run_on([cases[index] for index in chosen], load, recover), strict=True))
+    return [results[index] for index in range(len(cases))]
+
+
+def _emulated(case: Case, hardware: Outputs, load: Load) -> str | None:
+    try:
+        emulated = launch_case(case, load(ptx_of([case])).kernel(entry_name(0)))
+    except DEFECTS as error:
+        return f"{case.opcode}: the emulator failed: {type(error).__name__}: {error}"
+    return agree(case, hardware, emulated)
+
+
+def write(path: Path, machine: Mapping[str, object], found: Sequence[Record]) -> Path:
+    """The committed file: gzip without a time stamp, so that equal results are equal bytes."""
+    document = {"schema": SCHEMA, "machine": dict(machine), "records": [asdict(record) for record in found]}
+    text = json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
+    return write_atomic(path, gzip.compress(text.encode(), mtime=0))
+
+
+def read(path: Path) -> tuple[dict[str, object], list[Record]]:
+    """The inverse of `write`.
+
+    Raises:
+        PtxemuError: the file cannot be read or is no such file.
+    """
+    try:
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        if document["schema"] != SCHEMA:
+            raise PtxemuError("replayed cases of another schema", where=path, expected=SCHEMA)
+        return document["machine"], [Record(**record) for record in document["records"]]
+    except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
+        raise PtxemuError("malformed replayed cases", where=path, found=repr(error)) from error
+
+
+def table(found: Sequence[Record]) -> str:
+    """Counts by module, then one line per disagreement."""
+    lines = [f"{'module':14s} {'cases':>6s} {'ran':>6s} {'= expected':>11s} {'= emulator':>11s}"]
+    for module in [*dict.fromkeys(record.module for record in found), "all"]:
+        chosen = [record for record in found if module in {record.module, "all"}]
+        ran = [record for record in chosen if record.error is None]
+        expected = sum(record.against_expected is None for record in ran)
+        emulated = sum(record.against_emulator is None for record in ran)
+        lines.append(f"{module:14s} {len(chosen):6d} {len(ran):6d} {expected:11d} {emulated:11d}")
+    for record in found:
+        told = {"gpu": record.error, "expected": record.against_expected, "emulator": record.against_emulator}
+        lines += [f"{record.module} [{name}] {text}" for name, text in told.items() if text]
+    return "\n".join(lines)

@@ -1,0 +1,67 @@
+"""The emulator's cases on this machine's GPU: the chip computes what is expected, and what the emulator computes.
+
+`analysis/emulator_hw.py` does the same and keeps the raw answers. Run: pytest tests/gpu/test_emulator_hw.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from tests.cases.harness import collect
+from tests.cases.replay import records
+
+from flashladder.errors import FlashladderError
+import ptxemu
+from ptxemu.chip import Gpu, open_gpu
+
+pytestmark = pytest.mark.gpu
+MODULES = collect()
+STRUCTURE = """.version 8.0
+.target sm_80
+.address_size 64
+.extern .shared .align 4 .b8 dynamic[];
+.visible .entry second(.param .align 8 .b8 args[24], .param .f32 factor) {
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<2>;
+    .reg .f32 %f<4>;
+    ld.param.u64 %rd1, [args+8];
+    ld.param.u32 %r1, [args+16];
+    ld.param.f32 %f1, [factor];
+    mul.wide.u32 %rd2, %r1, 4;
+    add.s64 %rd1, %rd1, %rd2;
+    ld.global.f32 %f2, [%rd1];
+    mul.f32 %f3, %f2, %f1;
+    st.shared.f32 [dynamic+65532], %f3;
+    ld.shared.f32 %f2, [dynamic+65532];
+    st.global.f32 [%rd1], %f2;
+    ret;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Gpu]:
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(open_gpu())
+        except FlashladderError as error:
+            pytest.skip(str(error))
+        yield opened
+
+
+@pytest.mark.parametrize("module", list(MODULES))
+def test_the_hardware_agrees(gpu: Gpu, module: str) -> None:
+    found = list(records(module, MODULES[module], gpu.load, gpu.reset, ptxemu.load))
+    problems = [text for record in found for text in (record.error, record.against_expected, record.against_emulator)]
+    assert [text for text in problems if text] == []
+
+
+@pytest.mark.parametrize("machine", ["emulator", "gpu"])
+def test_structures_and_dynamic_shared_memory(gpu: Gpu, machine: str) -> None:
+    values = np.arange(4, dtype=np.float32)
+    load = gpu.load if machine == "gpu" else ptxemu.load
+    load(STRUCTURE).kernel().launch((1,), (1,), ((np.int64(7), values, 3), np.float32(0.5)), shared_bytes=65536)
+    assert values.tolist() == [0, 1, 2, 1.5]

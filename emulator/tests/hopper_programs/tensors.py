@@ -1,0 +1,204 @@
+"""Launches of ``kernels/tensors.cu``: boxes of tensors of one to five axes, in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import ml_dtypes
+import numpy as np
+from tests.hopper_programs.layouts import box_image, box_of, box_offsets, place, small, strided
+from tests.hopper_programs.program import Program, Run
+
+from ptxemu.machine.tensor_map import TensorMap
+from ptxemu.values import Array
+
+DTYPES = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "u8": np.uint8,
+    "s32": np.int32,
+    "u32": np.uint32,
+    "u16": np.uint16,
+}
+
+
+def tensor(dtype: str, *dims: int) -> Array:
+    """Distinct small numbers, dims innermost first; the array's shape is outermost first."""
+    count = int(np.prod(dims))
+    return (np.arange(count) * 7 % 509).astype(DTYPES[dtype]).reshape(dims[::-1])
+
+
+def map_of(dtype: str, dims: tuple[int, ...], box: tuple[int, ...], **options: object) -> TensorMap:
+    """A map of a dense tensor of `tensor`."""
+    array = tensor(dtype, *dims)
+    return TensorMap(array, dtype, dims, array.strides[-2::-1], box, **options)  # type: ignore[arg-type]  # the map's own
+
+
+def _load(name: str, corner: tuple[int, ...], make_map: Callable[[], TensorMap]) -> Program:
+    """One box and the image that it makes."""
+
+    def make() -> Run:
+        given = make_map()
+        image = box_image(given, corner)
+        out = np.full_like(image, 0xEE)
+        at = (*corner, 0, 0, 0, 0)[:5]
+        return Run((out, given, len(image), *at), ((out, image),))
+
+    return Program("tensors", f"load_{len(corner)}d", make, name=name)
+
+
+def _narrow() -> Run:
+    """Rows of a quarter of the swizzle's span, over memory that was written before."""
+    given = map_of("f16", (64, 64), (16, 24), swizzle="128B")
+    old = np.repeat(np.arange(2048, dtype=np.uint32), 4).view(np.uint8)
+    values, _ = box_of(given, (32, 8))
+    image = place(old.copy(), box_offsets(given), values)
+    out = np.zeros_like(image)
+    return Run((out, given, values.nbytes, 32, 8), ((out, image),))
+
+
+def _places(given: TensorMap, corner: tuple[int, ...]) -> tuple[Array, Array]:
+    """Which elements of the whole tensor a box touches, and which of the box's elements those are."""
+    numbers = np.arange(strided(given).size).reshape(given.dims[::-1])
+    found, inside = box_of(TensorMap(numbers, "s64", given.dims, numbers.strides[-2::-1], given.box), corner)
+    return found[inside], inside
+
+
+def _stored(given: TensorMap, corners: tuple[tuple[int, ...], ...], values: Array) -> Array:
+    """The tensor after a box of `values` was stored at each corner; what is outside is dropped."""
+    after = strided(given).copy()
+    for corner in corners:
+        places, inside = _places(given, corner)
+        after.reshape(-1)[places] = values[inside]
+    return after
+
+
+def _store(name: str, swizzle: str, dtype: str, corner: tuple[int, int], step: int) -> Program:
+    """Three blocks store one image at three corners."""
+
+    def make() -> Run:
+        width = 64 if dtype == "f16" else 16
+        given = map_of(dtype, (96, 40), (width, 8), swizzle=swizzle)
+        values = small(np.random.default_rng(11), width * 8, most=90).astype(DTYPES[dtype])
+        image = place(np.zeros(values.nbytes, np.uint8), box_offsets(given), values)
+        corners = tuple((corner[0], corner[1] + step * i) for i in range(3))
+        assert isinstance(given.tensor, np.ndarray)
+        return Run((given, image, image.nbytes, *corner, step), ((given.tensor, _stored(given, corners, values)),))
+
+    return Program("tensors", "store_2d", make, grid=(3, 1, 1), name=name)
+
+
+def _store_3d() -> Run:
+    given = map_of("f32", (32, 7, 4), (16, 8, 1))
+    values = small(np.random.default_rng(12), 128, most=90).astype(np.float32)
+    corners = tuple((0, 2, z) for z in range(5))
+    assert isinstance(given.tensor, np.ndarray)
+    wanted = _stored(given, corners, values)
+    return Run((given, values.view(np.uint8), values.nbytes), ((given.tensor, wanted),))
+
+
+def _reduction(
+    kernel: str, dtype: str, combine: Callable[[Array, Array], Array], corner: tuple[int, int], name: str = ""
+) -> Program:
+    """Three blocks combine their boxes with the same place of the tensor, part of it outside."""
+
+    def make() -> Run:
+        given = map_of(dtype, (64, 20), (16, 8))
+        values = small(np.random.default_rng(13), 3, 128, most=300)
+        values = (values % 251 if dtype.startswith("u") else values).astype(DTYPES[dtype])
+        tensor_ = given.tensor
+        assert isinstance(tensor_, np.ndarray)
+        wanted = tensor_.copy()
+        places, inside = _places(given, corner)
+        flat = wanted.reshape(-1)
+        for row in values:
+            flat[places] = combine(flat[places], row[inside])
+        return Run((given, values.view(np.uint8), values[0].nbytes, *corner), ((tensor_, wanted),))
+
+    return Program("tensors", kernel, make, grid=(3, 1, 1), name=name)
+
+
+def _mirror() -> Run:
+    source = map_of("f16", (96, 48), (32, 16))
+    target = TensorMap(np.zeros((48, 96), np.float16), "f16", source.dims, source.strides, source.box)
+    assert isinstance(source.tensor, np.ndarray)
+    assert isinstance(target.tensor, np.ndarray)
+    tiles = source.tensor.reshape(3, 16, 3, 32)[::-1, :, ::-1, :]
+    return Run((source, target, 3, 3), ((target.tensor, tiles.reshape(48, 96).copy()),))
+
+
+def _four_boxes() -> Run:
+    given = map_of("f16", (128, 40), (32, 16))
+    images = [box_image(given, (32 * i, 8 * i)) for i in range(4)]
+    out = np.zeros((4, 1024), np.uint8)
+    return Run((out, given), ((out, np.stack(images)),))
+
+
+def _padded() -> TensorMap:
+    """Rows that do not follow one another: 40 of 64 elements belong to the tensor."""
+    array = tensor("f16", 64, 32)
+    return TensorMap(array, "f16", (40, 32), (128,), (32, 8))
+
+
+def _shared_rows() -> TensorMap:
+    """Overlapping windows: rows of 64 elements that begin 16 bytes apart."""
+    array = tensor("f32", 256)
+    return TensorMap(array, "f32", (64, 40), (16,), (32, 8))
+
+
+def _swizzled(span: int) -> TensorMap:
+    """Boxes whose rows are as wide as the swizzle's span."""
+    return map_of("f16", (256, 64), (span // 2, 24), swizzle=f"{span}B")
+
+
+PROGRAMS = (
+    _load("load_1d", (100,), lambda: map_of("f32", (150,), (64,))),
+    _load("load_2d", (16, 3), lambda: map_of("f16", (96, 40), (32, 8))),
+    *(_load(f"load_2d_{span}B", (span // 2, 4), partial(_swizzled, span)) for span in (32, 64, 128)),
+    _load("before_the_start", (-8, -3), lambda: map_of("f16", (96, 40), (32, 8))),
+    _load("behind_the_end", (80, 36), lambda: map_of("f16", (96, 40), (32, 8), swizzle="64B")),
+    _load("outside", (96, 0), lambda: map_of("f16", (96, 40), (32, 8))),
+    _load("nan_outside", (92, -2), lambda: map_of("f32", (96, 40), (16, 8), fill="nan")),
+    _load("nan_bf16", (88, 37), lambda: map_of("bf16", (96, 40), (16, 8), fill="nan")),
+    _load("nan_halves", (88, 37), lambda: map_of("f16", (96, 40), (16, 8), fill="nan")),
+    _load("bytes", (48, 2), lambda: map_of("u8", (160, 20), (64, 8), swizzle="64B")),
+    _load("padded_rows", (16, 5), _padded),
+    _load("overlapping_rows", (8, 30), _shared_rows),
+    _load("every_other_row", (32, 1), lambda: map_of("f16", (96, 40), (32, 16), element_strides=(1, 2))),
+    _load("every_third", (0, 2, -1), lambda: map_of("s32", (16, 30, 9), (16, 10, 4), element_strides=(1, 3, 2))),
+    _load("load_3d", (4, 1, 2), lambda: map_of("f32", (24, 6, 5), (8, 4, 2))),
+    _load("load_3d_128B", (0, 2, 4), lambda: map_of("f32", (32, 6, 6), (32, 3, 4), swizzle="128B")),
+    _load("load_4d", (8, 0, 3, 1), lambda: map_of("f16", (24, 5, 6, 4), (16, 2, 3, 2), swizzle="32B")),
+    _load("load_5d", (0, 2, -1, 3, 1), lambda: map_of("u16", (16, 4, 3, 5, 4), (8, 2, 3, 2, 2))),
+    Program("tensors", "load_2d_over", _narrow, name="narrow_rows"),
+    _store("store_2d", "none", "f32", (84, 4), 17),
+    _store("store_2d_128B", "128B", "f16", (40, 6), 9),
+    _store("store_2d_64B", "64B", "f32", (88, 20), 8),
+    _store("store_behind", "none", "f32", (84, 30), 9),
+    _store("store_outside", "none", "f32", (96, 44), 9),
+    Program("tensors", "store_3d", _store_3d, grid=(5, 1, 1)),
+    _reduction("add_2d", "f32", np.add, (56, 4)),
+    _reduction("add_2d", "f16", np.add, (8, 16), name="add_2d_f16"),
+    _reduction("max_2d", "s32", np.maximum, (56, 2)),
+    _reduction("xor_2d", "u32", np.bitwise_xor, (20, 14)),
+    Program("tensors", "mirror", _mirror, threads=32),
+    Program("tensors", "four_boxes", _four_boxes),
+)
+# An H200 stops at these with an illegal instruction: boxes off the 16-byte units of rows, stores before the start.
+REFUSED = (
+    _load("odd_start", (90, 3), lambda: map_of("f32", (96, 40), (16, 8))),
+    _load("odd_start_of_halves", (3, 3), lambda: map_of("f16", (96, 40), (32, 8))),
+    _load("odd_start_outside", (-3, 3), lambda: map_of("f32", (96, 40), (16, 8))),
+    _load("nan_odd_start", (90, -2), lambda: map_of("f32", (96, 40), (16, 8), fill="nan")),
+    _store("store_odd", "none", "f32", (21, 6), 9),
+    _store("store_odd_halves", "none", "f16", (20, 6), 9),
+    _store("store_before_x", "none", "f32", (-8, 6), 9),
+    _store("store_before_y", "none", "f32", (16, -4), 17),
+    _store("refused_store_2d", "none", "f32", (84, -4), 17),
+    _store("refused_store_2d_128B", "128B", "f16", (20, 6), 9),
+    _store("refused_store_2d_64B", "64B", "f32", (-8, 30), 7),
+    _reduction("max_2d", "s32", np.maximum, (-8, 2), name="refused_max_2d"),
+    _reduction("xor_2d", "u32", np.bitwise_xor, (20, -4), name="refused_xor_2d"),
+)

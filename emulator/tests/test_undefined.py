@@ -1,0 +1,219 @@
+"""What a shuffle reads from an absent lane: harmless while nothing depends on it, an error where something does.
+
+`UNDEFINED` leaves an undefined value in %r2 of lanes 4 to 7, and their own numbers in lanes 0 to 3 plus 4.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from tests.programs import HEADER, OUT, program, run
+
+from ptxemu import EmulationError, load
+from ptxemu.machine.compiled import Operation
+from ptxemu.run.undefined import Undefined
+from ptxemu.values import Array, BoolArray
+
+UNDEFINED = """
+setp.ge.u32 %p1, %r0, 8;
+@%p1 bra DONE;
+mov.u32 %r1, %r0;
+shfl.sync.down.b32 %r2, %r1, 4, 31, 0xff;
+setp.lt.u32 %p2, %r0, 4;  // where %r2 is defined
+setp.ge.u32 %p3, %r0, 4;
+"""
+STORE = "st.global.u32 [%rd0], %r3;"
+DONE = "\nDONE:\n"
+SHARED = ".shared .align 16 .b8 tile[256];"
+LOCAL = ".local .align 8 .b8 stack[16];"
+
+
+def values(body: str, *, declarations: str = "", threads: int = 8) -> list[int]:
+    """What the lanes store."""
+    found: list[int] = run(UNDEFINED + body + DONE, threads=threads, declarations=declarations)[0].tolist()
+    return found
+
+
+def refused(body: str, *, declarations: str = "", threads: int = 8) -> EmulationError:
+    """The error; its message names the shuffle."""
+    with pytest.raises(EmulationError) as caught:
+        values(body, declarations=declarations, threads=threads)
+    assert caught.value.kind == "undefined"
+    assert "what `shfl.sync.down.b32 %r2, %r1, 4, 31, 255;` (line " in str(caught.value)
+    return caught.value
+
+
+def test_a_sum_over_eight_lanes_is_what_the_hardware_gives() -> None:
+    body = "\n".join(
+        f"shfl.sync.down.b32 %r2, %r3, {distance}, 31, 0xff; add.u32 %r3, %r3, %r2;" for distance in (4, 2, 1)
+    )
+    first = "setp.eq.u32 %p4, %r0, 0; @%p4 "
+    assert values(f"mov.u32 %r3, %r0; {body} {first}{STORE}", threads=64)[:2] == [28, 0xDEAD]
+    with pytest.raises(EmulationError, match="an undefined value is stored, thread 1 "):
+        values(f"mov.u32 %r3, %r0; {body} {STORE}")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (f"mov.u32 %r3, %r0; @%p2 add.u32 %r3, %r3, %r2; {STORE}", [4, 6, 8, 10, 4, 5, 6, 7]),
+        (f"selp.u32 %r3, %r2, %r0, %p2; {STORE}", [4, 5, 6, 7, 4, 5, 6, 7]),
+        (f"selp.u32 %r3, %r0, %r2, %p3; {STORE}", [4, 5, 6, 7, 4, 5, 6, 7]),
+        (f"mov.u32 %r4, -1; @%p3 mov.u32 %r4, 0; and.b32 %r3, %r2, %r4; {STORE}", [4, 5, 6, 7, 0, 0, 0, 0]),
+        (f"mov.u32 %r4, 0; @%p3 mov.u32 %r4, -1; or.b32 %r3, %r4, %r2; {STORE}", [4, 5, 6, 7] + 4 * [0xFFFFFFFF]),
+        ("setp.lt.u32 %p5, %r2, 6; and.pred %p4, %p5, %p2; @%p4 st.global.u32 [%rd0], %r2;", [4, 5] + 6 * [0xDEAD]),
+        (f"mov.u32 %r3, %r2; @%p3 mov.u32 %r3, 9; {STORE}", [4, 5, 6, 7, 9, 9, 9, 9]),
+        (f"shfl.sync.idx.b32 %r3, %r2, 2, 31, 0xff; {STORE}", 8 * [6]),
+        ("add.f32 %f1, %f2, %f2; mov.b32 %f1, %r2; mov.u32 %r3, %r0; " + STORE, list(range(8))),
+        (f"@%p3 bra A; add.u32 %r3, %r2, 1; bra.uni B; A: mov.u32 %r3, 7; B: {STORE}", [5, 6, 7, 8] + 4 * [7]),
+        (f"mov.u32 %r3, %r0; @%p3 bra END; bar.warp.sync 0xf; {STORE} END:", [0, 1, 2, 3] + 4 * [0xDEAD]),
+        (f"activemask.b32 %r3; add.u32 %r2, %r2, %r3; {STORE}", 8 * [255]),
+        (f"setp.lt.u32 %p4, %r2, 3; @%p4 mov.u32 %r5, 1; and.b32 %r3, %r0, 3; {STORE}", 2 * [0, 1, 2, 3]),
+        (f"cvt.u64.u32 %rd2, %r2; prefetch.global.L2 [%rd2]; mov.u32 %r3, %r0; {STORE}", list(range(8))),
+    ],
+)  # fmt: skip
+def test_a_value_that_nobody_needs_is_harmless(body: str, expected: list[int]) -> None:
+    assert values(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "says", "thread"),
+    [
+        ("st.global.u32 [%rd0], %r2;", "is stored", 4),
+        (f"add.u32 %r4, %r2, 1; mul.lo.u32 %r3, %r4, 0; {STORE}", "is stored", 4),
+        (f"mul.lo.u32 %r4, %r2, 0; and.b32 %r3, %r4, %r0; {STORE}", "is stored", 4),
+        (f"selp.u32 %r3, %r0, %r2, %p2; {STORE}", "is stored", 4),
+        (f"setp.lt.u32 %p4, %r2, 3; selp.u32 %r3, 1, 1, %p4; {STORE}", "is stored", 4),
+        (f"mov.u32 %r4, 1; and.b32 %r3, %r2, %r4; {STORE}", "is stored", 4),
+        (f"setp.lt.u32 %p4, %r2, 3; mov.u32 %r3, 0; @%p4 mov.u32 %r3, 1; {STORE}", "is stored", 4),
+        (f"mov.b64 %rd2, {{%r0, %r2}}; mov.b64 {{%r3, %r4}}, %rd2; {STORE}", "is stored", 4),
+        (f"shfl.sync.up.b32 %r3, %r2, 2, 0, 0xff; {STORE}", "is stored", 6),
+        (f"shfl.sync.idx.b32 %r3, %r2, 5, 31, 0xff; {STORE}", "is stored", 0),
+        (f"setp.lt.u32 %p4, %r2, 3; vote.sync.ballot.b32 %r3, %p4, 0xff; {STORE}", "is stored", 0),
+        (f"match.any.sync.b32 %r3, %r2, 0xff; {STORE}", "is stored", 0),
+        (f"redux.sync.add.u32 %r3, %r2, 0xff; {STORE}", "is stored", 0),
+        (f"shfl.sync.idx.b32 %r3, %r0, %r2, 31, 0xff; {STORE}", "is stored", 4),
+        ("mul.wide.u32 %rd2, %r2, 4; add.u64 %rd2, %rd0, %rd2; ld.global.u32 %r3, [%rd2];", "is an address", 4),
+        ("mul.wide.u32 %rd2, %r2, 0; add.u64 %rd2, %rd0, %rd2; st.global.u32 [%rd2], %r0;", "is an address", 4),
+        ("setp.lt.u32 %p4, %r2, 3; @%p4 bra DONE;", "decides a branch", 4),
+        ("setp.lt.u32 %p4, %r2, 3; @%p4 exit;", "decides what a control instruction does", 4),
+        ("setp.lt.u32 %p4, %r2, 3; @%p4 st.global.u32 [%rd0], %r0;", "decides whether an instruction runs", 4),
+        ("atom.global.add.u32 %r3, [%rd0], %r2;", "is stored", 4),
+        ("red.global.add.u32 [%rd0], %r2;", "is stored", 4),
+        ("bar.warp.sync %r2;", "is a membermask", 4),
+        ("mov.u32 %r4, tile; st.shared.u32 [%r4], %r2;", "is stored", 4),
+        ("cp.async.ca.shared.global [tile], [%rd0], 4, %r2;", "limits a copy", 4),
+        ("cvta.local.u64 %rd3, stack; st.u32 [%rd3], %r2;", "is stored", 4),
+    ],
+)
+def test_a_value_that_matters_is_refused(body: str, says: str, thread: int) -> None:
+    error = refused(body, declarations=SHARED + LOCAL)
+    assert f"an undefined value {says}, thread {thread} (warp 0, lane {thread}), block (0, 0, 0)" in str(error)
+    assert (error.lane, error.block) == (thread, (0, 0, 0))
+    assert "\n" not in str(error)
+
+
+def test_local_memory_keeps_the_marks_of_its_bytes() -> None:
+    put = "mov.u64 %rd3, stack; st.local.u32 [%rd3], %r0; st.local.u32 [%rd3+4], %r2; mov.u32 %r2, 0;"
+    assert values(f"{put} ld.local.u32 %r3, [%rd3]; {STORE}", declarations=LOCAL) == list(range(8))
+    for get in ("ld.local.u32 %r3, [%rd3+4];", "ld.local.u8 %r3, [%rd3+7];", "ld.local.v2.u32 {%r4, %r3}, [%rd3];"):
+        assert refused(f"{put} bar.warp.sync 0xff; {get} {STORE}", declarations=LOCAL).lane == 4
+    again = "st.local.u32 [%rd3+4], %r0; ld.local.u32 %r3, [%rd3+4];"
+    assert values(f"{put} {again} {STORE}", declarations=LOCAL) == list(range(8))
+
+
+def test_a_matrix_product_spreads_the_mark_over_its_warp() -> None:
+    zeros = "mov.u32 %r2, 0; mov.u32 %r3, 0; mov.f32 %f5, 0f00000000;"
+    shuffle = "setp.eq.u32 %p1, %r0, 31; @%p1 bra JOIN; shfl.sync.down.b32 %r2, %r0, 16, 31, 0x7fffffff; JOIN:"
+    a, b, c, d = "{%r2, %r3}", "{%r3}", "{%f5, %f5, %f5, %f5}", "{%f1, %f2, %f3, %f4}"
+    product = f"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {d}, {a}, {b}, {c};"
+    with pytest.raises(EmulationError, match="an undefined value is stored, thread 0 ") as caught:
+        run(f"{zeros} {shuffle} {product} st.global.f32 [%rd0], %f1;")  # lane 15 alone read the absent lane 31
+    assert caught.value.kind == "undefined"
+
+
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Opcodes of the instructions whose marks are followed from now on."""
+    opcodes: list[str] = []
+    real = Undefined.follow
+
+    def follow(self: Undefined, operation: Operation, *masks: BoolArray | None) -> None:
+        opcodes.append(operation.instruction.opcode)
+        real(self, operation, *masks)
+
+    monkeypatch.setattr(Undefined, "follow", follow)
+    return opcodes
+
+
+def test_nothing_is_followed_without_an_undefined_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    opcodes = followed(monkeypatch)
+    everyone = "shfl.sync.down.b32 %r3, %r0, 4, 31, -1; shfl.sync.up.b32 %r3, %r3, 1, 0, -1;"
+    assert run(f"{everyone} {STORE}").shape == (1, 32)
+    assert opcodes == []
+
+
+def test_marks_end_where_nobody_holds_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Three rounds of the same shuffle in a loop, each leaving nothing behind: the loop goes fast in between.
+    opcodes = followed(monkeypatch)
+    body = """
+    mov.u32 %r5, 0; mov.u32 %r3, 0;
+    LOOP:
+    shfl.sync.down.b32 %r2, %r0, 4, 31, 0xff;
+    selp.u32 %r2, %r2, 1, %p2;
+    add.u32 %r3, %r3, %r2;
+    add.u32 %r5, %r5, 1;
+    setp.lt.u32 %p6, %r5, 3;
+    @%p6 bra LOOP;
+    """
+    assert values(body + STORE) == [12, 15, 18, 21, 3, 3, 3, 3]
+    assert opcodes.count("selp.u32") == 3
+    assert opcodes.count("shfl.sync.down.b32") == 1  # in the first round, while the mark of `UNDEFINED` is still there
+    assert "st.global.u32" not in opcodes
+
+
+def test_other_blocks_and_warps_are_told_apart() -> None:
+    body = f"""
+    mov.u32 %r5, %ctaid.x; mov.u32 %r3, 0;
+    setp.ne.u32 %p1, %r5, 2; @%p1 bra STORE;
+    setp.lt.u32 %p1, %r0, 36; @%p1 bra STORE;
+    and.b32 %r6, %r0, 63; setp.ge.u32 %p1, %r6, 40; @%p1 bra STORE;
+    shfl.sync.down.b32 %r3, %r0, 4, 31, 0xf0;
+    STORE: {STORE}
+    """
+    with pytest.raises(EmulationError, match=re.escape("thread 36 (warp 1, lane 4), block (2, 0, 0)")):
+        run(body, threads=64, blocks=4)
+
+
+def test_the_strict_launch_stops_at_the_shuffle() -> None:
+    out: Array = np.zeros(8, np.uint32)
+    kernel = program(OUT + UNDEFINED + DONE)
+    kernel.launch((1,), (8,), (out,))
+    with pytest.raises(EmulationError, match="shfl reads a lane that does not take part") as caught:
+        kernel.launch((1,), (8,), (out,), undefined="error")
+    assert (caught.value.kind, caught.value.lane) == ("divergent-warp", 4)
+    with pytest.raises(EmulationError, match="undefined: expected 'track' or 'error', found 'maybe'"):
+        kernel.launch((1,), (8,), (out,), undefined="maybe")  # type: ignore[arg-type]  # what is refused
+
+
+def test_a_function_takes_and_returns_an_undefined_value() -> None:
+    text = f"""{HEADER}
+    .func (.param .b32 back) twice(.param .b32 value) {{
+        .reg .b32 %v; ld.param.b32 %v, [value]; add.u32 %v, %v, %v; st.param.b32 [back], %v; ret;
+    }}
+    .visible .entry k(.param .u64 out) {{
+        .reg .pred %p<2>; .reg .b32 %r<5>; .reg .b64 %rd<3>;
+        mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [out]; mul.wide.u32 %rd1, %r0, 4; add.u64 %rd0, %rd0, %rd1;
+        shfl.sync.down.b32 %r1, %r0, 4, 31, 0xff;
+        {{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1; call.uni (b), twice, (a); ld.param.b32 %r2, [b]; }}
+        setp.lt.u32 %p1, %r0, 4;
+        selp.u32 %r3, %r2, 0, %p1;
+        st.global.u32 [%rd0], STORED;
+        ret;
+    }}"""
+    out = np.zeros(8, np.uint32)
+    load(text.replace("STORED", "%r3"), path="k.ptx").kernel().launch((1,), (8,), (out,))
+    assert out.tolist() == [8, 10, 12, 14, 0, 0, 0, 0]
+    with pytest.raises(EmulationError, match="an undefined value is stored, thread 4 "):
+        load(text.replace("STORED", "%r2"), path="k.ptx").kernel().launch((1,), (8,), (out,))
