@@ -40,8 +40,7 @@ from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import KERNELS
 from flashladder.results.schema import Shape
 import ptxemu
-from ptxemu.run.launch import MEMORY_BUDGET
-from ptxemu.values import Array
+from ptxemu import MEMORY_BUDGET, Array
 
 if TYPE_CHECKING:
     import torch

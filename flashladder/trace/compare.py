@@ -29,7 +29,7 @@ from flashladder.trace.meaning import STATISTICS, keeps_maximum
 from flashladder.trace.recorder import Held, KvStep, Recorder
 from flashladder.trace.roles import UnknownForm
 import ptxemu
-from ptxemu.run.launch import MEMORY_BUDGET
+from ptxemu import MEMORY_BUDGET
 
 S, SCALED, M, P, P16, L, RESCALED, OUTPUT, STORED = INTERMEDIATES
 LARGEST = 1 << 22  # scores of all heads together: the trace keeps S and P, and what they should be in fp64

@@ -14,8 +14,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.results.schema import Shape
 from flashladder.trace.recorder import KvStep
-from ptxemu.syntax.tree import Instruction
-from ptxemu.values import Array
+from ptxemu import Array, Instruction
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from flashladder.ladder.config import KernelConfig
-from ptxemu.values import WARP, Array
+from ptxemu import Array
 
 TILE_M, TILE_N, TILE_K = 16, 8, 16
 QUAD = 4  # lanes that share a row
 
 Fragments = Sequence[Sequence[Sequence[Array]]]
 """[m-tile][n-tile][element]: a register's value over the lanes, (CTAs|1, warps|1, 32|1)."""
+
+
+WARP = 32  # lanes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ptxemu.values import Array
+from ptxemu import Array
 
 Fill = Callable[[Array, Array, Array], None]
 DIGIT = 256  # bf16 holds whole numbers up to here

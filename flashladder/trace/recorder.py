@@ -15,14 +15,9 @@ import numpy as np
 from flashladder.trace.fragments import Fragments, Geometry, Place, matrix, statistics
 from flashladder.trace.roles import Products, UnknownForm, Window, makes_scores
 from flashladder.trace.subtracted import subtracted
-from ptxemu.machine.memory import RED_ZONE
-from ptxemu.machine.observer import Access
-from ptxemu.machine.state import Machine, Step
-from ptxemu.observe.dataflow import Dataflow, Event, Value
-from ptxemu.syntax.tree import Instruction
-from ptxemu.values import Array, as_type, halves
+from ptxemu import Access, Array, Dataflow, Event, Instruction, Machine, Step, Value
 
-K_BUFFER = 2  # Q, K, V and O are allocated in this order, `RED_ZONE` apart, the first one after it
+K_BUFFER = 1  # Q, K, V and O are allocated in this order
 
 
 @dataclass(frozen=True)
@@ -96,11 +91,11 @@ class Recorder(Dataflow):
         """The last block of the slice is complete."""
         self._close(self.events)
 
-    def access(self, step: Step, access: Access) -> None:  # noqa: ARG002 - the observer's signature
+    def access(self, step: Step, access: Access) -> None:
         """Notes where K is read."""
         if (access.space, access.kind) == ("global", "cp.async") and len(self.steps) == 1:
             address = int(access.address.flat[0])
-            if address // RED_ZONE == K_BUFFER:
+            if step.machine.memory.number_of(address) == K_BUFFER:
                 self.k_addresses.append(address)
 
     def happened(self, event: Event) -> None:
@@ -175,7 +170,7 @@ def _opened(window: Window, halves_of_rows: Sequence[Value]) -> list[Value]:
 
 def _are_swapped(low: Value, high: Value, packed: Value) -> bool:
     """Whether a register put together by bits holds `high` in its low half; told by the values."""
-    half = halves(packed.array, "bf16x2")[..., 0].astype(np.float64)
+    half = packed.halves("bf16x2")[..., 0].astype(np.float64)
     return bool(np.abs(half - high.array).sum() < np.abs(half - low.array).sum())
 
 
@@ -194,7 +189,7 @@ def _by_half(values: Sequence[Value]) -> list[list[Value]]:
 
 def _halves(registers: Sequence[Value], dtype: str) -> list[Array]:
     """The four elements of an accumulator of P as the tensor cores take them, float32."""
-    opened = [halves(value.array, f"{dtype}x2").astype(np.float32) for value in registers]
+    opened = [value.halves(f"{dtype}x2").astype(np.float32) for value in registers]
     return [pair[..., odd] for pair in opened for odd in (0, 1)]
 
 
@@ -216,7 +211,7 @@ def _like(shape: Sequence[Sequence[Sequence[Value]]], values: Sequence[Value]) -
 
 
 def _matrix(values: Sequence[Sequence[Sequence[Value]]], geometry: Geometry) -> Held:
-    registers: Fragments = [[[as_type(one.array, "f32") for one in four] for four in row] for row in values]
+    registers: Fragments = [[[one.as_type("f32") for one in four] for four in row] for row in values]
     makers = {
         (m, n, element): one.event.instruction
         for m, row in enumerate(values)
@@ -234,4 +229,4 @@ def _rows(values: Sequence[Sequence[Value]], geometry: Geometry) -> Held:
         for half, one in enumerate(both)
         if one.event is not None
     }
-    return Held(statistics([[as_type(one.array, "f32") for one in both] for both in values], geometry), makers)
+    return Held(statistics([[one.as_type("f32") for one in both] for both in values], geometry), makers)

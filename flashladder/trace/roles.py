@@ -18,7 +18,7 @@ from functools import cached_property
 
 from flashladder.errors import FlashladderError
 from flashladder.trace.fragments import TILE_K, TILE_N, Geometry
-from ptxemu.observe.dataflow import Event, Value
+from ptxemu import Event, Value
 
 PRODUCT = "mma.sync.aligned.m16n8k16.row.col.f32."
 A, B, C = slice(0, 4), slice(4, 6), slice(6, 10)  # of the registers that it reads

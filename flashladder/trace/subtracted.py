@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flashladder.trace.roles import UnknownForm
-from ptxemu.observe.dataflow import Event, Value
-from ptxemu.values import as_type
+from ptxemu import Event, Value
 
 
 def subtracted(rows: Sequence[Sequence[Value]]) -> list[Value]:
@@ -49,4 +48,4 @@ def _positive(value: Value, user: Event) -> Value:
     event = value.event
     if event is not None and event.word == "neg":
         event = event.sources[0].event if event.sources else event
-    return Value(-as_type(value.array, "f32"), event)
+    return Value(-value.as_type("f32"), event)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ptxemu.observe.dataflow import Event as Event
     from ptxemu.observe.dataflow import Value as Value
     from ptxemu.observe.hazards import Hazards as Hazards
+    from ptxemu.run.launch import MEMORY_BUDGET as MEMORY_BUDGET
     from ptxemu.run.launch import Kernel as Kernel
     from ptxemu.run.launch import Program as Program
     from ptxemu.run.launch import Result as Result
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ptxemu.syntax.parser import parse as parse
     from ptxemu.syntax.tree import Instruction as Instruction
     from ptxemu.text import parse_bytes as parse_bytes
+    from ptxemu.values import Array as Array
 
 __version__ = "0.1.0"
 
@@ -50,10 +52,11 @@ _HOMES = {
     "observe.counters": ("Counters",),
     "observe.dataflow": ("Dataflow", "Event", "Value"),
     "observe.hazards": ("Hazards",),
-    "run.launch": ("Kernel", "Program", "Result", "load"),
+    "run.launch": ("MEMORY_BUDGET", "Kernel", "Program", "Result", "load"),
     "syntax.parser": ("parse",),
     "syntax.tree": ("Instruction",),
     "text": ("parse_bytes",),
+    "values": ("Array",),
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605 - a test compares it with the imports above
 

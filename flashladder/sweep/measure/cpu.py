@@ -33,8 +33,7 @@ from flashladder.results.schema import Accuracy, EmulatedSweepResult
 from flashladder.sweep.cells import Wanted
 from flashladder.sweep.lanes.failures import CellFailed
 import ptxemu
-from ptxemu.errors import EmulationError
-from ptxemu.values import Array
+from ptxemu import Array, EmulationError
 
 _REFERENCES = References()
 

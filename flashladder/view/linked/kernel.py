@@ -31,8 +31,7 @@ from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 from flashladder.toolchain.wheels import find_toolchain
-from ptxemu.syntax.parser import parse
-from ptxemu.syntax.tree import Instruction, SourceLine
+from ptxemu import Instruction, parse
 
 PTX_FILE = "kernel.ptx"  # as people name the PTX where a file of CUDA could stand
 OURS = f"{KERNELS.name}/"  # files that .loc names and whose text is shown; the toolkit's headers are not ours to copy
@@ -187,13 +186,13 @@ def ptx_rows(text: str, where: str, kernel: str = KERNEL) -> tuple[PtxRow, ...]:
         else:
             label = item.name
     return tuple(
-        PtxRow(line, tuple(one.opcode for one in items), _bare(lines[line - 1]), _chain(items[0].source), labels[line])
+        PtxRow(line, tuple(one.opcode for one in items), _bare(lines[line - 1]), _chain(items[0]), labels[line])
         for line, items in sorted(found.items())
     )
 
 
-def _chain(source: SourceLine | None) -> tuple[Place, ...]:
-    places = []
+def _chain(instruction: Instruction) -> tuple[Place, ...]:
+    places, source = [], instruction.source
     while source is not None:
         places.append(Place(source.file, source.line))
         source = source.inlined_at

@@ -122,6 +122,11 @@ class GlobalMemory:
         self._bases.append(base)
         return base
 
+    def number_of(self, address: int) -> int | None:
+        """Which buffer holds an address, counted from 0 in the order of allocation; None: no buffer does."""
+        holds = (one.base <= address < one.base + one.nbytes for one in self._buffers)
+        return next((number for number, inside in enumerate(holds) if inside), None)
+
     def read_back(self, buffer: str | int, array: Array) -> None:
         """Copies a buffer, given by name or base address, into a C-contiguous array of the same size.
 

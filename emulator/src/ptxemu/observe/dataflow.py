@@ -17,7 +17,7 @@ from ptxemu.machine.control import uses_and_defines
 from ptxemu.machine.observer import Observer
 from ptxemu.machine.state import Machine
 from ptxemu.syntax.tree import Instruction, Register
-from ptxemu.values import Array, BoolArray
+from ptxemu.values import Array, BoolArray, as_type, halves
 
 
 @dataclass(eq=False)
@@ -31,6 +31,14 @@ class Value:
 
     array: Array
     event: Event | None = None
+
+    def as_type(self, ptx_type: str) -> Array:
+        """The same bits read as another type of the same width; no copy."""
+        return as_type(self.array, ptx_type)
+
+    def halves(self, ptx_type: str) -> Array:
+        """A packed ``f16x2`` or ``bf16x2`` as (blocks, warps, lanes, 2) of ``f16`` or ``bf16``, low half first."""
+        return halves(self.array, ptx_type)
 
 
 @dataclass(eq=False)
