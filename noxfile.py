@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent
 REQUIREMENTS = ROOT / "requirements"
 TITLE = re.compile(r"^title: (.+)$", re.MULTILINE)
 EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}  # 1980, the first moment a zip can hold
-EMULATOR = "analysis"  # environments with this file of requirements/ get ptxemu too, from emulator/
+EMULATED = {"analysis", "emulator"}  # environments with one of these files of requirements/ get ptxemu, from emulator/
 BARE = {"headers"}  # of requirements/: wheels of which only files are wanted, not what their Python code imports
 CXX_SUFFIXES = {".cuh", ".cu", ".h", ".cpp"}
 # A toolkit or compiler setting of the machine must not leak into a session.
@@ -86,7 +86,7 @@ def install(session: nox.Session, *names: str, torch: bool = True, venv: Path | 
     for chosen in (arguments, ["--no-deps", *bare] if bare else []):
         if chosen:
             pip_install(session, "--python", str(venv), *chosen)
-    if EMULATOR in names:
+    if EMULATED & {*names}:
         editable(session, venv, "./emulator")
     stamp.write_text(digest.hexdigest(), encoding="utf-8")
 
@@ -150,6 +150,14 @@ def verify(session: nox.Session) -> None:
     install(session, "build", "analysis")
     session.run("python", "-m", "flashladder.build.wheel")
     session.run("python", "-m", "flashladder.gate.reproduce", *session.posargs)
+
+
+@nox.session
+def emulator(session: nox.Session) -> None:
+    """Tests of ptxemu alone, without the pipeline (-- -k wgmma)."""
+    install(session, "emulator", "headers", torch=False)
+    session.chdir("emulator")
+    session.run("python", "-m", "pytest", *spread(), *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
@@ -233,7 +241,7 @@ def lint(session: nox.Session) -> None:
     """ruff, clang-format, codespell, imports (-- --fix repairs)."""
     install(session, "lint", torch=False)
     fix = "--fix" in session.posargs
-    folders = [Path("kernels"), *(Path("tests", name) for name in ("broken", "hopper_programs", "nvcc"))]
+    folders = [Path("kernels"), Path("tests"), Path("emulator", "tests")]
     sources = sorted(str(path) for folder in folders for path in folder.rglob("*") if path.suffix in CXX_SUFFIXES)
     session.run("ruff", "check", *(["--fix"] if fix else []), ".")
     session.run("ruff", "format", *([] if fix else ["--check"]), ".")
@@ -257,10 +265,11 @@ def package(session: nox.Session) -> None:
     made = Path(session.create_tmp()) / "dist"
     shutil.rmtree(made, ignore_errors=True)
     backend = ("--build-constraints", str(REQUIREMENTS / "build.txt"), "--require-hashes")
-    session.run("uv", "build", *backend, "--out-dir", str(made), str(ROOT), silent=True, env=EPOCH)
-    sdist, wheel = sorted(made.glob("*.tar.gz")), sorted(made.glob("*.whl"))
-    session.run("twine", "check", "--strict", *map(str, sdist + wheel))
-    session.run("python", "tests/package/installed.py", str(wheel[0]), *session.posargs, env={"PYTHONPATH": str(ROOT)})
+    for folder in (ROOT, ROOT / "emulator"):
+        session.run("uv", "build", *backend, "--out-dir", str(made), str(folder), silent=True, env=EPOCH)
+    sdists, wheels = (sorted(map(str, made.glob(pattern))) for pattern in ("*.tar.gz", "*.whl"))
+    session.run("twine", "check", "--strict", *sdists, *wheels)
+    session.run("python", "tests/package/installed.py", *wheels, *session.posargs, env={"PYTHONPATH": str(ROOT)})
 
 
 @nox.session
@@ -360,6 +369,7 @@ def relock_toolchain(session: nox.Session, cuda: str, packages: dict[str, str]) 
 LOCK_GROUPS = {
     "build": ("build", "toolchain", "torch-python"),
     "analysis": ("analysis",),
+    "emulator": ("emulator", "toolchain"),
     "test": ("test",),
     "browser": ("browser",),
     "slurm": ("slurm",),

@@ -16,6 +16,7 @@ settings.load_profile("the same inputs every time")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--hw`."""
     parser.addoption(
         "--hw",
         action="store_true",

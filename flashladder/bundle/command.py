@@ -22,7 +22,7 @@ from flashladder.arguments import parser_of
 from flashladder.bundle import needs
 from flashladder.bundle.archive import write_bundle
 from flashladder.bundle.contents import Kernels, collect, facts_text, grids_that_run
-from flashladder.bundle.pipeline import pipeline_wheel
+from flashladder.bundle.pipeline import own_wheels
 from flashladder.bundle.readme import readme
 from flashladder.bundle.runner import BUILD as BUILD_FOLDER
 from flashladder.bundle.runner import WHEELS
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_folder_or_nothing(out)
     kernels = collect(numbers, grids_of(options.grid), arches)
     with tempfile.TemporaryDirectory() as scratch:
-        own = [pipeline_wheel(Path(scratch)), *kernels.wheels]
+        own = [*own_wheels(Path(scratch)), *kernels.wheels]
         install = install_sets(pythons, tags, own)
         made = make(kernels, install, arches, numbers, out)
     data = made.read_bytes()

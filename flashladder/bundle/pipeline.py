@@ -1,7 +1,7 @@
-"""The pipeline itself as a wheel: built from a copy of the checkout's files, the same bytes for the same files.
+"""The pipeline and the emulator as wheels: built from a copy of the checkout, the same bytes for the same files.
 
 Why a copy: setuptools leaves folders of its own beside what it builds, and takes up what an earlier build left there.
-Also used by ``nox -s package``; on its own it writes the wheel into the working folder:
+Also used by ``nox -s package``; on its own it writes the wheels into the working folder:
 
     python -m flashladder.bundle.pipeline
 """
@@ -21,17 +21,18 @@ from flashladder.errors import FlashladderError, one_line_errors, require_checko
 from flashladder.files import make_folder, relative
 from flashladder.paths import ROOT
 
-# What the wheel is made of: the package, what setup.py carries along, and what the metadata names.
+# What the wheels are made of: the packages, what setup.py carries along, and what the metadata names.
 SOURCES = (
     "flashladder", "configs", "iterations", "kernels", "requirements", "results/locks", "results/published",
     "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py", "tasks.py",
+    "emulator/LICENSE", "emulator/README.md", "emulator/pyproject.toml", "emulator/src",
 )  # fmt: skip
 UMASK_OF_FILES, UMASK_OF_FOLDERS = 0o644, 0o755
 _NO_FILES = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info", "*.so")
 
 
-def pipeline_wheel(out: Path) -> Path:
-    """Builds the wheel of this checkout's package into the folder `out`.
+def own_wheels(out: Path) -> list[Path]:
+    """Builds the wheels of this checkout's packages, flashladder and ptxemu, into the folder `out`.
 
     Raises:
         FlashladderError: this is no checkout, or the build failed.
@@ -49,18 +50,18 @@ def pipeline_wheel(out: Path) -> Path:
         for path in copy.rglob("*"):
             path.chmod(UMASK_OF_FOLDERS if path.is_dir() else UMASK_OF_FILES)
         made = Path(scratch) / "made"
-        _build(["--wheel", "--out-dir", str(made)], copy)
-        (wheel,) = made.glob("*.whl")
+        for package in (copy, copy / "emulator"):
+            _build(["--wheel", "--out-dir", str(made)], package)
         make_folder(out)
-        return Path(shutil.copyfile(wheel, out / wheel.name))
+        return [Path(shutil.copyfile(wheel, out / wheel.name)) for wheel in sorted(made.glob("*.whl"))]
 
 
-def _build(options: Sequence[str], checkout: Path) -> None:
+def _build(options: Sequence[str], folder: Path) -> None:
     """Runs the build front end; its backend is this environment's, so that nothing is fetched."""
     command = [sys.executable, "-m", "uv", "build", "--no-build-isolation", "--python", sys.executable, *options]
     variables = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH_SECONDS}
     done = subprocess.run(
-        [*command, str(checkout)], capture_output=True, text=True, check=False, env=variables, cwd=checkout
+        [*command, str(folder)], capture_output=True, text=True, check=False, env=variables, cwd=folder
     )
     if done.returncode:
         told = [line.strip() for line in done.stderr.splitlines() if line.strip()]
@@ -74,4 +75,4 @@ def _build(options: Sequence[str], checkout: Path) -> None:
 
 if __name__ == "__main__":
     with one_line_errors():
-        print(relative(pipeline_wheel(Path.cwd())))
+        print("\n".join(map(relative, own_wheels(Path.cwd()))))

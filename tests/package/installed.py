@@ -3,7 +3,7 @@
 Why a script and no test: it makes environments and needs the index. ``nox -s package`` builds sdist and wheel, asks
 twine about them and runs this; docs/package.md has the figures.
 
-    python tests/package/installed.py dist/flashladder-0.1.0-py3-none-any.whl [3.10 3.13]
+    python tests/package/installed.py dist/*.whl [3.10 3.13]
 Exit code: 0, 1 where something differs from what is expected.
 """
 
@@ -18,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
-from flashladder.bundle.pipeline import pipeline_wheel
+from flashladder.bundle.pipeline import own_wheels
 from flashladder.bundle.runner import members
 from flashladder.paths import ROOT
 from tests.interpreters import PTX, PYTHONS, interpreters
@@ -28,9 +29,10 @@ RESULT = ROOT / "results" / "h200" / "ablation.json.gz"
 PROGRAM = """\
 from pathlib import Path
 import numpy as np
-from flashladder import __version__, emulator
+from flashladder import __version__
+import ptxemu
 out = np.zeros(32, np.uint32)
-emulator.load(Path("own.ptx")).kernel("add").launch(1, 32, (out,))
+ptxemu.load(Path("own.ptx")).kernel("add").launch(1, 32, (out,))
 assert out.tolist() == list(range(40, 72)), out
 print(__version__)
 """
@@ -93,12 +95,12 @@ def problems_of(one: Expected, program: Path, folder: Path) -> list[str]:
     return [f"flashladder {' '.join(one.words)}: {line}" for line in told]
 
 
-def try_out(python: Path, wheel: Path, scratch: Path) -> list[str]:
+def try_out(python: Path, wheels: Sequence[Path], scratch: Path) -> list[str]:
     """What is wrong with the package on one Python."""
     venv, folder = scratch / "venv", scratch / "a folder, empty"
     uv = [sys.executable, "-m", "uv"]
     subprocess.run([*uv, "venv", "--quiet", "--no-python-downloads", "--python", python, venv], check=True)
-    subprocess.run([*uv, "pip", "install", "--quiet", "--python", venv, wheel], check=True)
+    subprocess.run([*uv, "pip", "install", "--quiet", "--python", venv, *wheels], check=True)
     folder.mkdir()
     (folder / "own.ptx").write_text(PTX, encoding="utf-8")
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -108,29 +110,36 @@ def try_out(python: Path, wheel: Path, scratch: Path) -> list[str]:
     return [*found, *([ran.stderr] if ran.returncode else [])]
 
 
-def differing(wheel: Path, scratch: Path) -> list[str]:
-    """Files that the wheel from the sdist and the one that a bundle carries do not have alike."""
-    import zipfile
-
-    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(pipeline_wheel(scratch)) as other:
-        mine, theirs = ({name: read.read(name) for name in members(read)} for read in (one, other))
+def differing(wheels: Sequence[Path], scratch: Path) -> list[str]:
+    """Files that the wheels from the sdists and those that a bundle carries do not have alike."""
+    mine, theirs = _files(wheels), _files(own_wheels(scratch))
     return [f"{name}: not as in a bundle" for name in sorted(mine | theirs) if mine.get(name) != theirs.get(name)]
 
 
+def _files(wheels: Sequence[Path]) -> dict[str, bytes]:
+    """What the wheels hold, by name."""
+    found = {}
+    for path in wheels:
+        with zipfile.ZipFile(path) as wheel:
+            found |= {name: wheel.read(name) for name in members(wheel)}
+    return found
+
+
 def main(argv: Sequence[str]) -> int:
-    """Tries the wheel on every Python; a line for each."""
-    wheel, wanted = Path(argv[0]).resolve(), argv[1:] or PYTHONS
+    """Tries the wheels on every Python; a line for each."""
+    wheels = [Path(word).resolve() for word in argv if word.endswith(".whl")]
+    wanted = [word for word in argv if not word.endswith(".whl")] or PYTHONS
     here = {version: python for version, python in interpreters().items() if version in wanted}
     failed = not here
     with tempfile.TemporaryDirectory() as scratch:
-        for line in differing(wheel, Path(scratch)):
+        for line in differing(wheels, Path(scratch)):
             print(line)
             failed = True
         for version, python in here.items():
             start = time.monotonic()
             place = Path(scratch) / version
             place.mkdir()
-            found = try_out(python, wheel, place)
+            found = try_out(python, wheels, place)
             size = sum(path.stat().st_size for path in (place / "venv").rglob("*") if path.is_file()) / 1e6
             told = f"{len(EXPECTED) + 1} commands as expected" if not found else f"{len(found)} problems"
             print(

@@ -13,7 +13,7 @@ import zipfile
 from packaging.requirements import Requirement
 import pytest
 
-from flashladder.bundle.pipeline import pipeline_wheel
+from flashladder.bundle.pipeline import own_wheels
 from flashladder.paths import ROOT
 from flashladder.toolchain.pins import load_pins
 
@@ -22,16 +22,24 @@ FOLDERS = ("configs", "iterations", "kernels", "requirements", "results/locks", 
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pipeline_wheel(tmp_path_factory.mktemp("wheel"))
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return own_wheels(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
-def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the wheel is installed."""
+def wheel(wheels: list[Path]) -> Path:
+    """That of the pipeline."""
+    (found,) = (path for path in wheels if path.name.startswith("flashladder-"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def site(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the wheels are installed."""
     folder = tmp_path_factory.mktemp("site")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
     return folder
 
 
@@ -53,12 +61,23 @@ def test_it_carries_the_ladders_files_as_they_are(site: Path) -> None:
     assert carried == {**expected, "tasks.py": (ROOT / "tasks.py").read_bytes()}
     modules = {path: data for path, data in files_of(site / "flashladder").items() if not path.startswith("carried/")}
     assert modules == files_of(ROOT / "flashladder")
+    assert files_of(site / "ptxemu") == files_of(ROOT / "emulator" / "src" / "ptxemu")
 
 
 def test_it_says_what_it_needs(told: Message) -> None:
     needs = [Requirement(line) for line in told.get_all("Requires-Dist", [])]
     plain = {one.name for one in needs if one.marker is None}
-    assert plain == {"invoke", "ml-dtypes", "numpy", "nvidia-ml-py", "pydantic", "pyelftools", "pyyaml", "tqdm"}
+    assert plain == {
+        "invoke",
+        "ml-dtypes",
+        "numpy",
+        "nvidia-ml-py",
+        "ptxemu",
+        "pydantic",
+        "pyelftools",
+        "pyyaml",
+        "tqdm",
+    }
     build = {one.name: str(one.specifier) for one in needs if one.marker and one.marker.evaluate({"extra": "build"})}
     pins = {name: f"=={version}" for name, version in load_pins().packages.items()}
     assert {name: version for name, version in build.items() if name.startswith("nvidia-")} == pins

@@ -212,7 +212,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, made: Launches, **given: Any) -> C
 
     monkeypatch.setattr(check_emulator, "kernel_of", kernel_of)
     monkeypatch.setattr(check_emulator, "forward", made.forward)
-    monkeypatch.setattr(emulator, "Hazards", lambda: SimpleNamespace(reports=[], dropped=0))
+    monkeypatch.setattr(ptxemu, "Hazards", lambda: SimpleNamespace(reports=[], dropped=0))
     iteration = load_iteration(1)
     config = iteration.configs["a100"]
     run = emulated_run(iteration, **given)

@@ -58,9 +58,9 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Emulated:
     monkeypatch.setattr(measure_cpu, "forward", found.forward)
     monkeypatch.setattr(measure_cpu, "make_tensors", found.drawn)
     monkeypatch.setattr(measure_cpu, "tools_of", lambda: SimpleNamespace(ptx_versions={"nvcc": "13.0.88"}))
-    monkeypatch.setattr(emulator, "Hazards", lambda: SimpleNamespace(reports=found.races))
+    monkeypatch.setattr(ptxemu, "Hazards", lambda: SimpleNamespace(reports=found.races))
     counted = SimpleNamespace(as_dict=lambda: {"loads": 3.0, "smem_op_atom": 0.0}, warp_instructions=9)
-    monkeypatch.setattr(emulator, "Counters", lambda: counted)
+    monkeypatch.setattr(ptxemu, "Counters", lambda: counted)
     return found
 
 
