@@ -322,7 +322,11 @@ def advisories(session: nox.Session, path: Path) -> list[dict[str, Any]]:
 def docs(session: nox.Session) -> None:
     """The site of all pages, with every link checked: build/site."""
     install(session, "docs", torch=False)
-    own = {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
+    own = {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'emulator' / 'src'}",
+        "NO_MKDOCS_2_WARNING": "1",
+        "DISABLE_MKDOCS_2_WARNING": "true",
+    }
     session.run("python", "analysis/docs_site.py", env=own)
     session.run("mkdocs", "build", "--strict", "--quiet", "--config-file", "build/docs/mkdocs.yml", env=own)
     session.run("python", "analysis/docs_site.py", "--check", env=own)

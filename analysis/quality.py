@@ -50,11 +50,12 @@ def interval(share: float, n: int, population: int) -> tuple[float, float]:
 
 
 def by_room(report: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Lines and branches of each room of the package, from coverage.py's JSON report."""
+    """Lines and branches of each room of flashladder, and of ptxemu as a whole, from coverage.py's JSON report."""
     rooms: dict[str, dict[str, int]] = {}
     for name, file in sorted(report["files"].items()):
         parts = Path(name).parts
-        own = rooms.setdefault(parts[1] if len(parts) > 2 else "(modules)", dict.fromkeys(KEYS, 0))
+        room = "ptxemu" if "ptxemu" in parts else parts[1] if len(parts) > 2 else "(modules)"
+        own = rooms.setdefault(room, dict.fromkeys(KEYS, 0))
         for key, of_report in KEYS.items():
             own[key] += file["summary"][of_report]
     return rooms

@@ -76,8 +76,11 @@ def test_files_are_summed_by_room() -> None:
             ("flashladder/lock/verdict.py", 100, 90, 10, 9),
             ("flashladder/lock/deep/more.py", 50, 50, 4, 4),
             ("flashladder/errors.py", 10, 10, 0, 0),
+            ("emulator/src/ptxemu/isa/bits.py", 7, 7, 2, 2),
+            ("emulator/src/ptxemu/table.py", 3, 3, 0, 0),
         )
     )
+    assert rooms.pop("ptxemu") == {"lines": 10, "lines_reached": 10, "branches": 2, "branches_reached": 2}
     assert rooms == {
         "lock": {"lines": 150, "lines_reached": 140, "branches": 14, "branches_reached": 13},
         "(modules)": {"lines": 10, "lines_reached": 10, "branches": 0, "branches_reached": 0},
