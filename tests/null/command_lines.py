@@ -98,7 +98,7 @@ CASES: list[tuple[list[str], str]] = [
     (["sass", "8", "--line", "a:1", "--counts"], "--counts does not go with --line and --opcode"),
     (["sass", "a.cubin", "--opcode", "LDSM"], "a file alone has no CUDA lines to ask for"),
     (["ptx", "8", "--line", "a:1", "--normalised"], "--normalised does not go with --line and --opcode"),
-    (["ptxas", "7", "--configs", ""], SPELLING),
+    (["ptxas", "7", "--configs", ""], "--configs needs a value"),
     (["build", "7", "--arch", "sm_80", "--configs", "128,128,"], SPELLING),
     (["check", "7", "--backend", "emulator", "--configs", "h20"], "or a short form, found 'h20'\n"),
     # architectures, dtypes, shapes
@@ -138,7 +138,7 @@ CASES: list[tuple[list[str], str]] = [
     (["emulate", "1", "--memory-budget", "９GiB"], "not a memory budget"),
     # files
     (["sass", "nosuch.cubin"], "nosuch.cubin: no such file"),
-    (["sass", "tests/data/tiny.ptx"], "tiny.ptx: no SASS of a kernel in the file; invoke ptx reads the 1 of"),
+    (["sass", "tests/data/tiny.ptx"], "tiny.ptx: no SASS of a kernel in the file; `invoke ptx FILE` reads its PTX, 1 kernel"),
     (["sass", "tests/data/tiny.sm_80.cubin", "--kernel", "nosuch"], "no such kernel in the file: expected a part of"),
     (["sass", "tests/data/tiny.sm_80.cubin", "--arch", "sm_90"], "no code for this architecture: expected sm_80"),
     (
