@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> tuple[str, bool]:
             row, column = (
                 place // screen.WINDOW * screen.WINDOW for place in (chosen.first.row, chosen.first.column or 0)
             )
-        _require_within(chosen, row, column)
+        require_within(chosen, row, column)
         text += f"\n\n{screen.values(found, chosen, row, column)}"
     return text, found.passed
 
@@ -70,13 +70,15 @@ def _place(options: argparse.Namespace) -> tuple[int, int]:
     for name in ("at", "block"):
         if getattr(options, name) and not options.show:
             raise FlashladderError(f"--{name} belongs to --show", hint="name an intermediate: --show S")
+    if options.show and options.json:
+        raise FlashladderError("--show does not go with --json", hint="leave --show out: JSON tells every intermediate")
     match = _AT.fullmatch(options.at or "0,0")
     if match is None:
         raise FlashladderError("bad --at", expected="ROW,COLUMN such as 16,8", found=repr(options.at))
     return int(match[1]), int(match[2])
 
 
-def _require_within(chosen: Comparison, row: int, column: int) -> None:
+def require_within(chosen: Comparison, row: int, column: int) -> None:
     """Raises `FlashladderError` for a place that the intermediate does not have."""
     _, n_rows, n_columns = chosen.held.shape
     if row >= n_rows or column >= n_columns:

@@ -101,6 +101,22 @@ CASES: list[tuple[list[str], str]] = [
     (["ptxas", "7", "--configs", ""], "--configs needs a value"),
     (["build", "7", "--arch", "sm_80", "--configs", "128,128,"], SPELLING),
     (["check", "7", "--backend", "emulator", "--configs", "h20"], "or a short form, found 'h20'\n"),
+    # empty values, as of a shell variable that is not set
+    (["verify", ""], "path needs a value: found ''"),
+    (["ptxas", ""], "iteration needs a value: found ''"),
+    (["ptx", "8", "--out", ""], "--out needs a value: found ''"),
+    (["sass", "8", "--opcode="], "--opcode needs a value"),
+    (["bundle", "--iterations", ""], "--iterations needs a value"),
+    (["emulate", "1", "--save", ""], "--save needs a value"),
+    # options that would be ignored
+    (["ptx", "8", "--out", "own.ptx", "--counts"], "--counts does not go with --out"),
+    (["sass", "tests/data/tiny.sm_80.cubin", "--out", "own.cubin", "--json"], "--json does not go with --out"),
+    (["sass", "tests/data/tiny.sm_80.cubin", "--config", "h200"], "--config is for iterations"),
+    (["sass", "tests/data/tiny.sm_80.cubin", "--config", "h200", "--order"], "--config is for iterations"),
+    (["ptx", "tests/data/tiny.ptx", "--config", "h200"], "--config is for iterations"),
+    (["cfg", "tests/data/tiny.sm_80.cubin", "--config", "h200"], "--config is for iterations"),
+    (["diff", "7", "8", "--page", "own.html", "--json"], "--json does not go with --page"),
+    (["trace", "7", "--show", "S", "--json"], "--show does not go with --json"),
     # architectures, dtypes, shapes
     (["ptxas", "7", "--arch", ","], f"{ARCH}nothing; use sm_80"),
     (["build", "7", "--arch", "sm_80,"], f"{ARCH}nothing"),
@@ -127,7 +143,7 @@ CASES: list[tuple[list[str], str]] = [
     (["cfg", "8", "--seq-len", "96"], "sequence length: expected a multiple of B_r = 128, found 96"),
     (["cfg", "8", "--seq-len", "0"], "sequence length"),
     (["cfg", "8", "--seq-len", "-64"], "argument --seq-len"),
-    (["cfg", "8", "--seq-len", LONG], "argument --seq-len: expected a whole number"),
+    (["cfg", "8", "--seq-len", LONG], "argument --seq-len: expected a whole number from 0 to 999999999, found '111"),
     (["cfg", "8", "--arch", "sm_12"], f"{ARCH}sm_12"),
     (
         ["cfg", "8", "--dot", "--json"],
@@ -137,8 +153,21 @@ CASES: list[tuple[list[str], str]] = [
     (["emulate", "1", "--memory-budget", "0"], "not a memory budget"),
     (["emulate", "1", "--memory-budget", "９GiB"], "not a memory budget"),
     # files
+    (["nvcc", ""], "no file is named: expected a CUDA C++ file, found ''"),
+    (["nvcc", "kernels"], "kernels: a folder: expected a CUDA C++ file"),
+    (["nvcc", "kernels/ptx/mma.cuh"], "mma.cuh: not a CUDA C++ file: expected a name that ends in .cu"),
+    (["emulate", "nosuch.so", "--block", "32"], "nosuch.so: not a PTX file: expected a name that ends in .ptx"),
+    (
+        ["emulate", "tests/data/tiny.sm_80.cubin"],
+        "`invoke ptx tests/data/tiny.sm_80.cubin --out own.ptx`, then emulate",
+    ),
+    (["ptx", "/dev/null"], "/dev/null: not a regular file"),
+    (["verify", "nosuch", "--rerun"], "nosuch: no such result"),
     (["sass", "nosuch.cubin"], "nosuch.cubin: no such file"),
-    (["sass", "tests/data/tiny.ptx"], "tiny.ptx: no SASS of a kernel in the file; `invoke ptx FILE` reads its PTX, 1 kernel"),
+    (
+        ["sass", "tests/data/tiny.ptx"],
+        "tiny.ptx: no SASS of a kernel in the file; `invoke ptx FILE` reads its PTX, 1 kernel",
+    ),
     (["sass", "tests/data/tiny.sm_80.cubin", "--kernel", "nosuch"], "no such kernel in the file: expected a part of"),
     (["sass", "tests/data/tiny.sm_80.cubin", "--arch", "sm_90"], "no code for this architecture: expected sm_80"),
     (

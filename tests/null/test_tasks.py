@@ -43,7 +43,7 @@ from flashladder.names import REFERENCES
 from flashladder.paths import ROOT
 from flashladder.report import command as report
 from flashladder.sweep import command as sweep
-from flashladder.usage import task_of, words_of
+from flashladder.usage import LEFT_OUT, task_of, words_of
 from flashladder.view import command as view
 from flashladder.view import sass
 from flashladder.view.flow import command as cfg
