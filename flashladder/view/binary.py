@@ -64,7 +64,7 @@ def refuse_of_files(description: str, wanted: Mapping[str, object]) -> None:
             raise FlashladderError(f"--{name} is for files", expected="a library, cubin or PTX file", found=description)
 
 
-def _output(wanted: Wanted, ending: str) -> Path | None:
+def output_of(wanted: Wanted, ending: str) -> Path | None:
     """The file of ``--out``; None without it.
 
     Raises:
@@ -94,7 +94,7 @@ def show_sass(path: Path, wanted: Wanted) -> None:
     Raises:
         FlashladderError: no such file or kernel, or several where one is needed.
     """
-    out = _output(wanted, CUBIN)
+    out = output_of(wanted, CUBIN)
     with images(path) as found:
         kernels = _listed_or_one(found, "SASS", wanted, relative(path))
         if kernels is None:
@@ -182,7 +182,7 @@ def show_ptx(path: Path, wanted: Wanted) -> None:
     Raises:
         FlashladderError: no such file or kernel, no PTX, or several kernels where one is needed.
     """
-    out = _output(wanted, PTX)
+    out = output_of(wanted, PTX)
     with images(path) as found:
         kind: Kind = "PTX" if any(image.kind == "ptx" for image in found) else "SASS"
         kernel = _listed_or_one(found, kind, wanted, relative(path))

@@ -110,6 +110,7 @@ CASES: list[tuple[list[str], str]] = [
     (["emulate", "1", "--save", ""], "--save needs a value"),
     # options that would be ignored
     (["ptx", "8", "--out", "own.ptx", "--counts"], "--counts does not go with --out"),
+    (["sass", "8", "--out", "own.cubin", "--control"], "--control does not go with --out"),
     (["sass", "tests/data/tiny.sm_80.cubin", "--out", "own.cubin", "--json"], "--json does not go with --out"),
     (["sass", "tests/data/tiny.sm_80.cubin", "--config", "h200"], "--config is for iterations"),
     (["sass", "tests/data/tiny.sm_80.cubin", "--config", "h200", "--order"], "--config is for iterations"),
