@@ -197,6 +197,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=result_file, required=True, help="the file to write (.json.gz)")
     of = parser.parse_args(argv)
     with one_line_errors():
+        if not of.wheels.is_dir():
+            raise FlashladderError("no such folder", where=str(of.wheels), expected="a folder of unpacked wheels")
         if not torch.cuda.is_available():
             raise FlashladderError("no GPU that torch can use", hint="invoke doctor says what is there")
         measure(of)

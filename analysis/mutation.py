@@ -117,7 +117,10 @@ def prepare(tree: Path, room: Setting, settings: Setting) -> None:
 @contextmanager
 def working_in(folder: Path) -> Iterator[None]:
     """What mutmut does reads its settings from the folder it is started in."""
-    from mutmut.configuration import reset_config
+    try:
+        from mutmut.configuration import reset_config
+    except ModuleNotFoundError as error:
+        raise FlashladderError("mutmut is missing", hint="run: nox -s mutation") from error
 
     before = Path.cwd()
     os.chdir(folder)

@@ -20,7 +20,7 @@ import sys
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, write_atomic
 from flashladder.paths import ROOT
 from flashladder.yaml_text import read_yaml
@@ -52,6 +52,8 @@ def interval(share: float, n: int, population: int) -> tuple[float, float]:
 def by_room(report: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Lines and branches of each room of flashladder, and of ptxemu as a whole, from coverage.py's JSON report."""
     rooms: dict[str, dict[str, int]] = {}
+    if "files" not in report:
+        raise FlashladderError("not a report of coverage.py", expected="what `coverage json` writes")
     for name, file in sorted(report["files"].items()):
         parts = Path(name).parts
         room = "ptxemu" if "ptxemu" in parts else parts[1] if len(parts) > 2 else "(modules)"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 import re
+import shlex
 import sys
 from typing import Any, Literal, NoReturn
 
@@ -133,6 +134,10 @@ class Parser(argparse.ArgumentParser):
 
     given: Sequence[str] = ()
 
+    def __init__(self, prog: str | None = None, **own: Any) -> None:
+        """As argparse does; a script is named as it is run, ``python analysis/x.py``, so that hints can be followed."""
+        super().__init__(prog=prog or f"python {shlex.quote(sys.argv[0])}", **own)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse does; what was given is kept for `error`."""
         self.given = sys.argv[1:] if args is None else args
@@ -173,7 +178,7 @@ def _words(parser: argparse.ArgumentParser) -> list[str]:
 def whole(text: str) -> int:
     """`text` as a whole number of at most nine ASCII digits, for argparse's ``type``."""
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 999999999, found {text!r}")
     return int(text)
 
 

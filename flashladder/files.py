@@ -21,6 +21,7 @@ import os
 from pathlib import Path
 import re
 import stat
+import sys
 import tempfile
 from typing import Any
 import zlib
@@ -276,6 +277,10 @@ def load_json(raw: bytes) -> Any:
         raise ValueError("it begins with a byte order mark")
     try:
         document = json.loads(_utf8(raw), object_pairs_hook=_once)
+    except ValueError as error:
+        if "integer string conversion" in str(error):  # Python's own words end with advice for programmers
+            raise ValueError(f"an integer of more than {sys.get_int_max_str_digits()} digits") from error
+        raise
     except RecursionError as error:
         raise ValueError(f"it nests deeper than {MOST_JSON_DEPTH} levels") from error
     if not _is_shallow(raw):

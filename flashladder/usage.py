@@ -30,6 +30,7 @@ _HANDLE = ParseMachine.handle
 _CLEANUP = Program.parse_cleanup
 _UNKNOWN = re.compile(r"No idea what '(.*)' is!", re.DOTALL)
 _FLAG = re.compile(r"--?[a-z]", re.IGNORECASE)  # -7 and - are words
+LEFT_OUT = "\0"  # a word that was not typed: no word of a command line holds this byte
 _MISSING = re.compile(r"did not receive required positional arguments: (.*)")
 
 
@@ -147,6 +148,7 @@ def task_of(command: Command, run: Callable[[Given], None], *, default: bool = F
 
     def body(_: Context, **given: Value) -> None:
         with one_line_errors():
+            _require_values(command, given)
             _require_choices(command, given)
         run(given)
 
@@ -165,10 +167,19 @@ def task_of(command: Command, run: Callable[[Given], None], *, default: bool = F
 
 
 def _parameter(option: Option) -> inspect.Parameter:
-    """An option as invoke reads it from a signature; None, or no word, is left out."""
-    unset = {"flag": False, "word": ""}.get(option.form)
+    """An option as invoke reads it from a signature; None, or `LEFT_OUT` of a word, is left out."""
+    unset = {"flag": False, "word": LEFT_OUT}.get(option.form)
     default = inspect.Parameter.empty if option.required else unset
     return inspect.Parameter(option.attribute, inspect.Parameter.KEYWORD_ONLY, default=default)
+
+
+def _require_values(command: Command, given: Given) -> None:
+    """Raises `FlashladderError` for an empty value, such as that of a shell variable that is not set."""
+    for option in command.options:
+        if not option.required and _is_set(option, given) and given[option.attribute] in ("", [""]):
+            name = option.name if option.form == "word" else f"--{option.name}"
+            hint = f"`invoke {command.name} --help` says more"
+            raise FlashladderError(f"{name} needs a value", found="''", hint=hint)
 
 
 def _require_choices(command: Command, given: Given) -> None:
@@ -194,7 +205,7 @@ def _words(option: Option, given: Given) -> list[str]:
 
 def _is_set(option: Option, given: Given) -> bool:
     value = given[option.attribute]
-    return option.required or (bool(value) if option.form == "word" else value not in (None, False, []))
+    return option.required or value not in (None, False, [], LEFT_OUT)
 
 
 def with_defaults(command: Command, given: Given) -> Given:

@@ -25,7 +25,7 @@ import zlib
 from flashladder.binaries import cubins, fatbin, own_table
 from flashladder.binaries.unpack import unpacked
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import BOM, relative
 from flashladder.machine_code.ptx import is_ptx
 
 MOST_BYTES = 8 << 30  # of a member of a wheel, inflated; the largest of PyTorch has 1.3 GiB
@@ -99,15 +99,24 @@ def images(path: Path) -> Iterator[list[Image]]:
             raise FlashladderError(
                 "no GPU code in the file", where=where, expected="a wheel, library, object, fatbin, cubin or PTX file"
             )
-        yield found
+        try:
+            yield found
+        except FlashladderError as error:  # of an image that turns out to be damaged
+            error.where = error.where or where
+            raise
 
 
 def _images(path: Path, where: str, stack: ExitStack) -> Iterator[Image]:
     if path.is_dir():
         raise FlashladderError("a folder", where=where, expected="a file that holds kernels")
     if not path.is_file():
+        if path.exists():
+            hint = "write it to a file first" if path.is_fifo() else None
+            raise FlashladderError("not a regular file", where=where, expected="a file that holds kernels", hint=hint)
         raise FlashladderError("no such file", where=where)
     stream = stack.enter_context(path.open("rb"))
+    if stream.read(4) == b"PK\x03\x04" and not zipfile.is_zipfile(stream):
+        raise FlashladderError("the archive is damaged", where=where, expected="its index at the end", found="none")
     if not zipfile.is_zipfile(stream) or stream.seek(0) or stream.read(4) != b"PK\x03\x04":
         yield from _of_file(stream, path.name, stack)
         return
@@ -138,10 +147,11 @@ def _of_file(stream: IO[bytes], name: str, stack: ExitStack) -> Iterator[Image]:
     data = stack.enter_context(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     if cubins.is_cubin(head):
         yield Image("cubin", cubins.arch_of(head), name, "", data)
-    elif is_ptx(head.decode("utf-8", "replace")):
+    elif is_ptx(head.removeprefix(BOM).decode("utf-8", "replace")):
         if len(data) > MOST_TEXT:
             raise FlashladderError("the PTX file is too long", where=name, expected=f"{MOST_TEXT >> 20} MiB at most")
-        yield Image("ptx", target_of(data[:]), name, "", data)
+        text = data[:].removeprefix(BOM)
+        yield Image("ptx", target_of(text), name, "", text)
     else:
         found = list(fatbin.entries(data))
         tables = own_table.configs(data, {entry.container for entry in found})

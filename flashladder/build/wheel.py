@@ -163,7 +163,9 @@ def install(*wheels: Path) -> None:
         if "No space left" in done.stderr:
             raise disk_full(Path(sys.prefix))
         what = f"the wheel could not be installed ({_last_line(done.stderr)})"
-        raise FlashladderError(what, where=", ".join(relative(wheel) for wheel in wheels))
+        temporary = os.environ.get("TMPDIR")
+        hint = "TMPDIR names no folder; set it to one" if temporary and not Path(temporary).is_dir() else None
+        raise FlashladderError(what, where=", ".join(relative(wheel) for wheel in wheels), hint=hint)
 
 
 def installer() -> list[str]:

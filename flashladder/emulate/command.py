@@ -270,7 +270,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         source = Path(options.iteration)
         hint = f"compile it first: `invoke nvcc {shlex.quote(str(source))}`, then emulate {source.with_suffix('.ptx')}"
         raise FlashladderError("a CUDA file is no PTX", where=str(source), hint=hint)
-    own = options.iteration.endswith(emulate_file.SUFFIX)
+    own = options.iteration.lower().endswith(emulate_file.SUFFIX)
+    if not own and Path(options.iteration).is_file():
+        hint = f"a library or cubin: `invoke ptx {shlex.quote(options.iteration)} --out own.ptx`, then emulate own.ptx"
+        raise FlashladderError(
+            "not a PTX file", where=options.iteration, expected="a name that ends in .ptx, or an iteration", hint=hint
+        )
     try:
         text, passed = _file(options) if own else _iteration(options)
     except ptxemu.EmulationError as error:

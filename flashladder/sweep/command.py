@@ -172,11 +172,15 @@ def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> s
     if grid.mode == "tune":
         from flashladder.sweep.tune import command as tune
 
-        return tune.dry_run(made, Records(folder), len(place.lanes), notes, as_json=options.json)
+        return tune.dry_run(
+            made, Records(folder), len(place.lanes), notes, as_json=options.json, build=not options.no_build
+        )
     cells = list(made.cells)
     if options.shard:
         cells = plan.shard(cells, options.shard, made.settings)
-    return dry_run(made, cells, Records(folder), len(place.lanes), notes, as_json=options.json)
+    return dry_run(
+        made, cells, Records(folder), len(place.lanes), notes, as_json=options.json, build=not options.no_build
+    )
 
 
 def _would_be(grid: Grid, options: argparse.Namespace) -> tuple[Place, str]:

@@ -131,9 +131,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def to_build(made: plan.Plan, cells: Sequence[PlannedCell]) -> str:
-    """How many kernels of `cells` are to be built, as text, and about how long that takes here."""
+def to_build(made: plan.Plan, cells: Sequence[PlannedCell], *, build: bool = True) -> str:
+    """How many kernels of `cells` are to be built, as text, and about how long that takes here.
+
+    Without `build`, as ``--no-build`` asks, what comes of their cells.
+    """
     kernels = len(plan.kernels_of([cell for cell in cells if not cell.code]))
+    if kernels and not build:
+        return f"{kernels} kernel{'s are' if kernels > 1 else ' is'} not built: their cells fail with --no-build"
     about = duration(plan.build_s(cells, made.settings, default_jobs()))
     return f"{kernels} kernel{'s' if kernels > 1 else ''} to build: about {about}" if kernels else "nothing to build"
 
@@ -146,12 +151,16 @@ def dry_run(
     notes: Sequence[str] = (),
     *,
     as_json: bool = False,
+    build: bool = True,
 ) -> str:
     """The plan of a grid as text, or as JSON: cells by subject, what is left out and why, builds, time."""
     grid = made.grid
-    missing = [*(cell for cell in cells if not cell.code), *records.missing([cell for cell in cells if cell.code])]
-    unbuilt = len(plan.kernels_of([cell for cell in cells if not cell.code]))
-    each = made.estimate_s(missing) / max(1, lanes) + plan.build_s(cells, made.settings, default_jobs())
+    without = [cell for cell in cells if not cell.code]
+    timed = records.missing([cell for cell in cells if cell.code])
+    missing = [*without, *timed]
+    unbuilt = len(plan.kernels_of(without))
+    each = made.estimate_s(missing if build else timed) / max(1, lanes)
+    each += plan.build_s(cells, made.settings, default_jobs()) if build else 0.0
     if as_json:
         counts = {"cells": len(cells), "missing": len(missing), "to_build": unbuilt}
         return planned(made, records, notes=notes, seconds=each, **counts)
@@ -171,7 +180,7 @@ def dry_run(
     lines += [
         "",
         f"{len(cells)} cells, {len(cells) - len(missing)} of them measured before, in {relative(records.folder)}",
-        to_build(made, cells),
+        to_build(made, cells, build=build),
         f"about {duration(each)} on {lanes} {unit}{'s' if lanes > 1 else ''}{budget}",
     ]
     return "\n".join(lines)

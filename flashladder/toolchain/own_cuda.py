@@ -24,6 +24,7 @@ from flashladder.toolchain.errors import Failure, diagnose
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 
 FAST_MATH = "--use_fast_math"
+SOURCES = (".cu", ".cc", ".cpp", ".cxx", ".c")  # what nvcc compiles, by the end of the name
 LOG = BUILD / "nvcc.log"
 
 
@@ -34,10 +35,13 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
         FlashladderError: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
     """
     if source.suffix == ".ptx":
-        hint = f"run it with `invoke emulate {shlex.quote(str(source))}`"
+        hint = f"run it with `invoke emulate {as_word(source)}`"
         raise FlashladderError("PTX is compiled already", where=str(source), expected="a CUDA C++ file", hint=hint)
     if not source.is_file():
-        raise FlashladderError("no such file", where=str(source), expected="a CUDA C++ file")
+        what = "a folder" if source.is_dir() else "no such file"
+        raise FlashladderError(what, where=str(source), expected="a CUDA C++ file")
+    if source.suffix not in SOURCES:
+        raise FlashladderError("not a CUDA C++ file", where=str(source), expected=f"a name that ends in {SOURCES[0]}")
     if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
         raise FlashladderError("bad --arch", expected="for example sm_80", found=repr(arch))
     target = output_file(str(out or source.with_suffix(".ptx")), ".ptx")
@@ -68,6 +72,12 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
         return write_atomic(target, made.read_bytes())
 
 
+def as_word(path: Path) -> str:
+    """A path as a command line takes it: in quotes where needed, never like an option."""
+    name = relative(path)
+    return shlex.quote(f"./{name}" if name.startswith("-") else name)
+
+
 def _unknown(arch: str, nvcc: Path) -> FlashladderError:
     """The error for an architecture that this nvcc does not make PTX for; it is asked which ones it does."""
     listed = subprocess.run([str(nvcc), "--list-gpu-arch"], capture_output=True, text=True, check=False).stdout
@@ -77,5 +87,10 @@ def _unknown(arch: str, nvcc: Path) -> FlashladderError:
 
 def compile_and_tell(file: str, arch: str, out: str = "") -> None:
     """``invoke nvcc``: compiles, and says where the PTX is and what to do with it; `out` as of `compile_file`."""
+    if not file.strip():
+        raise FlashladderError("no file is named", expected="a CUDA C++ file", found=repr(file))
     made = compile_file(Path(file), arch, Path(out) if out else None)
-    print(f"{relative(made)}; run it with `invoke emulate {relative(made)} --grid 1 --block 32 --arg ...`")
+    if ".entry" not in made.read_text(encoding="utf-8", errors="replace"):
+        print(f"{relative(made)}; no kernel is in it: nothing in {file} is __global__")
+        return
+    print(f"{relative(made)}; run it with `invoke emulate {as_word(made)} --grid 1 --block 32 --arg ...`")

@@ -60,6 +60,7 @@ def run(options: argparse.Namespace) -> tuple[str, bool]:
             row, column = (
                 place // screen.WINDOW * screen.WINDOW for place in (chosen.first.row, chosen.first.column or 0)
             )
+        require_within(chosen, row, column)
         text += f"\n\n{screen.values(found, chosen, row, column)}"
     return text, found.passed
 
@@ -69,10 +70,20 @@ def _place(options: argparse.Namespace) -> tuple[int, int]:
     for name in ("at", "block"):
         if getattr(options, name) and not options.show:
             raise FlashladderError(f"--{name} belongs to --show", hint="name an intermediate: --show S")
+    if options.show and options.json:
+        raise FlashladderError("--show does not go with --json", hint="leave --show out: JSON tells every intermediate")
     match = _AT.fullmatch(options.at or "0,0")
     if match is None:
         raise FlashladderError("bad --at", expected="ROW,COLUMN such as 16,8", found=repr(options.at))
     return int(match[1]), int(match[2])
+
+
+def require_within(chosen: Comparison, row: int, column: int) -> None:
+    """Raises `FlashladderError` for a place that the intermediate does not have."""
+    _, n_rows, n_columns = chosen.held.shape
+    if row >= n_rows or column >= n_columns:
+        expected = f"at most {n_rows - 1},{n_columns - 1}"
+        raise FlashladderError(f"bad --at for {chosen.name}", expected=expected, found=f"{row},{column}")
 
 
 def _chosen(found: Trace, options: argparse.Namespace) -> Comparison:

@@ -146,8 +146,8 @@ def values(found: Trace, chosen: Comparison, row: int, column: int) -> str:
     """Some of the kernel's values and what they should be, from (row, column) of the first CTA that differs on."""
     cta = 0 if chosen.first is None else found.ctas.index(chosen.first.cta)
     _, n_rows, n_columns = chosen.held.shape
-    rows = range(min(row, n_rows - 1), min(row + WINDOW, n_rows))
-    columns = range(min(column, n_columns - 1), min(column + WINDOW, n_columns))
+    rows = range(row, min(row + WINDOW, n_rows))
+    columns = range(column, min(column + WINDOW, n_columns))
     across = "lane" if chosen.name in STATISTICS else "column"
     parts = []
     for title, numbers in (("kernel", chosen.held), ("expected", chosen.expected.numpy())):

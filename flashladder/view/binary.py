@@ -64,13 +64,37 @@ def refuse_of_files(description: str, wanted: Mapping[str, object]) -> None:
             raise FlashladderError(f"--{name} is for files", expected="a library, cubin or PTX file", found=description)
 
 
+def output_of(wanted: Wanted, ending: str) -> Path | None:
+    """The file of ``--out``; None without it.
+
+    Raises:
+        FlashladderError: a bad name, or a form of printing beside it, which would be ignored.
+    """
+    if not wanted.out:
+        return None
+    for name in ("list", "counts", "clean", "control", "normalised", "json"):
+        if getattr(wanted, name):
+            raise FlashladderError(f"--{name} does not go with --out", hint="--out writes the whole file, unchanged")
+    return output_file(wanted.out, ending)
+
+
+def refuse_config(config: str | None, path: Path) -> None:
+    """Refuses ``--config`` for a file, whose kernels --kernel chooses.
+
+    Raises:
+        FlashladderError: it was given.
+    """
+    if config:
+        raise FlashladderError("--config is for iterations", found=relative(path), hint="--kernel chooses in a file")
+
+
 def show_sass(path: Path, wanted: Wanted) -> None:
     """Prints the machine code of one kernel of a file, or the kernels that there are.
 
     Raises:
         FlashladderError: no such file or kernel, or several where one is needed.
     """
-    out = output_file(wanted.out, CUBIN) if wanted.out else None
+    out = output_of(wanted, CUBIN)
     with images(path) as found:
         kernels = _listed_or_one(found, "SASS", wanted, relative(path))
         if kernels is None:
@@ -158,7 +182,7 @@ def show_ptx(path: Path, wanted: Wanted) -> None:
     Raises:
         FlashladderError: no such file or kernel, no PTX, or several kernels where one is needed.
     """
-    out = output_file(wanted.out, PTX) if wanted.out else None
+    out = output_of(wanted, PTX)
     with images(path) as found:
         kind: Kind = "PTX" if any(image.kind == "ptx" for image in found) else "SASS"
         kernel = _listed_or_one(found, kind, wanted, relative(path))
@@ -234,10 +258,11 @@ def _usual_arch(found: Sequence[Image], wanted: Wanted, kind: Kind) -> str:
 
 
 def _hint(found: Sequence[Image], kind: Kind) -> str:
-    others = sum((image.kind == "ptx") != (kind == "PTX") for image in found)
+    other: Kind = "PTX" if kind == "SASS" else "SASS"
+    others = len(kernels_of(found, other))
     if not others:
-        return "no kernel is in it"
-    return f"invoke {'ptx' if kind == 'SASS' else 'sass'} reads the {others} of the other kind that it has"
+        return "no kernel is in it; PTX marks one with .entry"
+    return f"`invoke {other.lower()} FILE` reads its {other}, {others} kernel{'s' if others > 1 else ''}"
 
 
 def _listing(kernels: Sequence[Kernel], *, as_json: bool) -> str:

@@ -21,7 +21,7 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.toolchain.wheels import find_toolchain, require_arch
-from flashladder.view.binary import PTX, Wanted, is_file, refuse_of_files
+from flashladder.view.binary import PTX, Wanted, is_file, output_of, refuse_config, refuse_of_files
 from flashladder.view.binary import show_ptx as show_ptx_of_file
 from flashladder.view.residency import as_data, to_csv
 from flashladder.view.residency import render as residency
@@ -41,11 +41,11 @@ def show_ptx(description: str, config: str | None = None, wanted: Wanted = WHOLE
         FlashladderError: no such iteration, configuration or file, or it does not compile.
     """
     if is_file(description):
+        refuse_config(config, Path(description))
         show_ptx_of_file(Path(description), wanted)
         return
     refuse_of_files(description, vars(wanted))
-    if wanted.out:
-        output_file(wanted.out, PTX)  # before a kernel is compiled
+    output_of(wanted, PTX)  # before a kernel is compiled
     iteration = load_description(description)
     chosen = one_config(iteration, config)
     if wanted.arch:

@@ -227,6 +227,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         before, after = load_description(arguments.before), load_description(arguments.after)
         configs = equal_configs(before, after, arguments.config)
         if arguments.page:
+            if arguments.json or arguments.all:
+                wrong = "json" if arguments.json else "all"
+                raise FlashladderError(f"--{wrong} does not go with --page")
             from flashladder.view.linked.command import write_diff_page  # which brings the reader of PTX
 
             write_diff_page((before, after), configs, arguments.page)

@@ -20,10 +20,19 @@ from typing import Any
 from flashladder.arguments import parser_of
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import output_file, relative
+from flashladder.files import relative
 from flashladder.machine_code.sass import count, disassemble
 from flashladder.names import KERNEL
-from flashladder.view.binary import CUBIN, Wanted, is_file, refuse_of_files, sass_of, show_sass
+from flashladder.view.binary import (
+    CUBIN,
+    Wanted,
+    is_file,
+    output_of,
+    refuse_config,
+    refuse_of_files,
+    sass_of,
+    show_sass,
+)
 from flashladder.view.linked.command import shown
 from flashladder.view.listing import COLUMNS, WHOLE_AND_LOOP, count_table, listing
 from flashladder.view.order import order
@@ -70,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             chosen: dict[str, Any] = {
                 field.name: getattr(args, field.name) for field in fields(Wanted) if field.name in args
             }
+            refuse_config(args.config, Path(first))
             show_sass(Path(first), Wanted(**chosen))
             return 0
         refuse_of_files(first, vars(args))
@@ -91,6 +101,7 @@ def refuse_others(args: argparse.Namespace) -> None:
 def order_of(target: str, args: argparse.Namespace) -> str:
     """The order of a main loop: of an iteration, or of a kernel in a file."""
     if is_file(target):
+        refuse_config(args.config, Path(target))
         title, sass = sass_of(Path(target), args.kernel or "", args.arch)
         return order(f"{relative(Path(target))}: {title}", sass)
     refuse_of_files(target, vars(args))
@@ -100,11 +111,10 @@ def order_of(target: str, args: argparse.Namespace) -> str:
 
 def show_step(step: str, args: argparse.Namespace) -> None:
     """Prints an iteration's machine code with control codes, cleaned, or as JSON: its cubin, as that of any file."""
-    if args.out:
-        output_file(args.out, CUBIN)  # before a kernel is compiled
-    cubin = cubin_of(step, args.config, args.arch)
     names = ("counts", "clean", "control", "json", "out", "nvdisasm")
     wanted = Wanted(**{name: getattr(args, name) for name in names})
+    output_of(wanted, CUBIN)  # before a kernel is compiled
+    cubin = cubin_of(step, args.config, args.arch)
     show_sass(cubin, wanted)
 
 

@@ -43,11 +43,11 @@ from flashladder.view import command as view
         (
             check.main,
             ["seven"],
-            "argument N: expected a whole number, found 'seven'; python -m flashladder",
+            "argument N: expected a whole number from 0 to 999999999, found 'seven'; python -m flashladder",
         ),
-        (check.main, ["٧"], "argument N: expected a whole number, found '٧'"),
+        (check.main, ["٧"], "argument N: expected a whole number from 0 to 999999999, found '٧'"),
         (check.main, ["-7"], "-7"),
-        (check.main, ["7" * 5000], "expected a whole number, found '777"),
+        (check.main, ["7" * 5000], "expected a whole number from 0 to 999999999, found '777"),
         (check.main, ["7", "--budget", "nan"], "argument --budget: expected a number of seconds, found 'nan'"),
         (check.main, ["7", "--budget", "-1"], "--budget"),
         (check.main, ["7", "--out", "c.txt"], "--out: expected a name that ends in .json or .json.gz, found 'c.txt'"),
@@ -58,7 +58,7 @@ from flashladder.view import command as view
         (build.main, ["7.0"], "not a description of an iteration: expected a number, or one change"),
         (build.main, ["7", "--configs"], "argument --configs: expected one argument"),
         (emulate.main, ["1", "--dtype", "float"], "invalid choice: 'float'"),
-        (claims.main, ["１"], "expected a whole number, found '１'"),
+        (claims.main, ["１"], "expected a whole number from 0 to 999999999, found '１'"),
     ],
 )
 def test_a_usage_error_is_one_line(
@@ -83,7 +83,7 @@ def test_every_command_uses_this_parser() -> None:
 
 @pytest.mark.parametrize("text", ["", " 7", "+7", "-7", "7.0", "7e0", "0x7", "٧", "７", "1_0", "1" * 10])
 def test_what_is_no_whole_number(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number, found "):
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number from 0 to 999999999, found "):
         whole(text)
     assert whole("007") == 7
 

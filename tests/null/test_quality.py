@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+import sys
 from typing import Any
 
 import pytest
 
 from analysis import mutation, quality
 from analysis.mutation import Mutant, counted, from_spans, sampled, stale, unexplained
-from flashladder.errors import CheckFailed
+from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.yaml_text import read_yaml
 
 MODULE = "flashladder.lock.verdict"
@@ -192,6 +193,25 @@ def test_a_room_below_its_score_fails(monkeypatch: pytest.MonkeyPatch, tmp_path:
     _, problems = mutation.judge("lock", {**settings, "score": 81}, None)
     assert problems == ["lock: expected a score of 81 %, found 80.0 %"]
     assert sum(one["tried"] for one in mutation.judge("lock", settings, 5)[0].values()) == 5
+
+
+def test_a_file_that_is_no_report_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in (None, "{}"):
+        if text is not None:
+            (tmp_path / "report.json").write_text(text, encoding="utf-8")
+        with pytest.raises(SystemExit) as left:
+            quality.main(["--coverage", str(tmp_path / "report.json")])
+        assert left.value.code == 2
+        assert "not a report of coverage.py" in capsys.readouterr().err
+
+
+def test_without_mutmut_a_session_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "mutmut.configuration", None)
+    with (
+        pytest.raises(FlashladderError, match="mutmut is missing; run: nox -s mutation"),
+        mutation.working_in(tmp_path),
+    ):
+        pass
 
 
 def test_an_unknown_room_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,7 @@ from flashladder.gate.evidence import accuracy as gate_accuracy
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.manifest import Accuracy
 from flashladder.lock.schema import read_lock
+from flashladder.paths import ROOT
 from flashladder.report.costs.accuracy import render
 from flashladder.results.schema import Reference
 from flashladder.trace.reference import SLACK
@@ -106,6 +109,23 @@ def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.Ca
     assert ended.value.code == 2
     assert "no GPU that torch can use" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_folder_of_wheels_is_told_before_a_gpu_is_looked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        accuracy.main(["--wheels", str(tmp_path / "nosuch"), "--out", str(tmp_path / "out.json.gz")])
+    assert ended.value.code == 2
+    assert "nosuch: no such folder: expected a folder of unpacked wheels" in capsys.readouterr().err
+
+
+def test_the_hint_of_a_script_can_be_typed() -> None:
+    done = subprocess.run(
+        [sys.executable, "analysis/samples.py", "--nope"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "; python analysis/samples.py --help says more" in done.stderr
 
 
 def test_errors_are_those_of_unpacked_wheels(tmp_path: Path) -> None:

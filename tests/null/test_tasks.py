@@ -41,7 +41,7 @@ from flashladder.names import REFERENCES
 from flashladder.paths import ROOT
 from flashladder.report import command as report
 from flashladder.sweep import command as sweep
-from flashladder.usage import task_of, words_of
+from flashladder.usage import LEFT_OUT, task_of, words_of
 from flashladder.view import command as view
 from flashladder.view import sass
 from flashladder.view.flow import command as cfg
@@ -208,7 +208,7 @@ def test_a_command_line_has_what_is_set_and_no_more() -> None:
         "method": "n,m",
     }
     assert words_of(command, given) == ["7", "--min-pairs=3", "--json", "--arg=a", "--arg=b=1", "--method", "n", "m"]
-    nothing = dict.fromkeys(given) | {"path": "", "json": False, "quick": False, "arg": []}
+    nothing = dict.fromkeys(given) | {"path": LEFT_OUT, "json": False, "quick": False, "arg": []}
     assert words_of(command, nothing) == []
     assert words_of(command, nothing | {"out": ""}) == ["--out="]  # typed, though empty
 
@@ -321,8 +321,8 @@ def test_what_a_person_types_is_what_the_command_understands(
         (["ptxas", "--arch", "sm_80", "16 - swizzle", "--json"], ["16 - swizzle"]),
         (["ptxas", "--iteration", "7"], ["7"]),
         (["ptxas", "-i=7"], ["7"]),
-        (["ptxas"], [""]),
-        (["ptxas", "doctor"], [""]),
+        (["ptxas"], [LEFT_OUT]),
+        (["ptxas", "doctor"], [LEFT_OUT]),
         (["ptxas", "7", "ptxas", "8"], ["7", "8"]),
     ],
 )

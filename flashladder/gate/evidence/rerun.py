@@ -174,6 +174,8 @@ def main(path: Path | None, cells: int, seed: int) -> Rerun:
     Raises:
         FlashladderError: as `rerun` and `file_to_rerun`; without a GPU before anything is read.
     """
+    if path is not None and not path.exists():  # before a GPU is looked for
+        raise FlashladderError("no such result", where=relative(path), expected="a result file or a folder of them")
     return rerun(file_to_rerun(path, this_gpu()), cells, seed)
 
 

@@ -111,7 +111,7 @@ def _some(found: list[Comparison], what: str) -> list[Comparison]:
 def _compared(result: BenchResult) -> Iterator[Comparison]:
     """Every variant that was planned, with what it varies, in the order of the plan."""
     if result.sweep is None:
-        raise FlashladderError("not the packed result of a sweep", hint="python -m flashladder.sweep --grid ablation")
+        raise FlashladderError("not the packed result of a sweep", hint="`invoke sweep --grid NAME` ends with one")
     measured = {cell: joined(parts) for cell, parts in by_cell(result.groups).items()}
     cells = {_key(cell): cell for cell in result.sweep.planned if cell.subject not in BACKENDS}
     failures = {failure.address: failure for failure in result.sweep.failures}

@@ -60,7 +60,8 @@ def submit(options: argparse.Namespace) -> int:
     records = Records(folder)
     if options.dry_run:
         made = make_plan(grid, place, build=False, compiled=False)
-        print(dry_run(made, made.cells, records, wanted.array or 1, lines, as_json=options.json))
+        build = not options.no_build
+        print(dry_run(made, made.cells, records, wanted.array or 1, lines, as_json=options.json, build=build))
         return 0
     records.require_writable()
     request = Request(grid.name, folder, _arguments(options, folder), wanted, place.machine)

@@ -215,7 +215,15 @@ def _told(ladders: Sequence[Ladder]) -> int:
     return 0
 
 
-def dry_run(made: plan.Plan, records: Records, lanes: int, notes: Sequence[str] = (), *, as_json: bool = False) -> str:
+def dry_run(
+    made: plan.Plan,
+    records: Records,
+    lanes: int,
+    notes: Sequence[str] = (),
+    *,
+    as_json: bool = False,
+    build: bool = True,
+) -> str:
     """The plan of a tuning run as text, or as JSON: spaces, what was left out of them and why, builds, time."""
     ladders = ladders_of(made)
     numbers = dict.fromkeys(int(cell.subject) for cell in made.cells if cell.config)
@@ -228,7 +236,7 @@ def dry_run(made: plan.Plan, records: Records, lanes: int, notes: Sequence[str] 
     sizes = [len(ladder.entered) for ladder in ladders]
     usual, most, every = sum(map(usual_pairs, sizes)), sum(map(most_pairs, sizes)), sum(sizes) * sum(RUNGS)
     seconds = estimate_s(left, made.grid, made.settings.machine) / max(1, lanes)
-    seconds += plan.build_s(made.cells, made.settings, default_jobs())
+    seconds += plan.build_s(made.cells, made.settings, default_jobs()) if build else 0.0
     if as_json:
         counts = {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done, "to_build": len(unbuilt)}
         return planned(made, records, notes=notes, seconds=seconds, **counts)
@@ -242,7 +250,7 @@ def dry_run(made: plan.Plan, records: Records, lanes: int, notes: Sequence[str] 
         f"{done} ladders are climbed, in {relative(records.folder)}",
         f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} if half go on, at most {most}, not {every}",
         f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
-        to_build(made, made.cells),
+        to_build(made, made.cells, build=build),
         f"about {duration(seconds)} on {lanes} GPU{'s' if lanes > 1 else ''}",
     ]
     return "\n".join(part for line in lines for part in (textwrap.wrap(line, WIDTH) if len(line) > WIDTH else [line]))

@@ -21,7 +21,7 @@ from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.machine_code.flow.regions import UNREACHED, regions_of
-from flashladder.view.binary import is_file, refuse_of_files, sass_of
+from flashladder.view.binary import is_file, refuse_config, refuse_of_files, sass_of
 from flashladder.view.flow.dot import dot
 from flashladder.view.flow.outline import outline
 from flashladder.view.flow.per_block import per_block
@@ -59,6 +59,7 @@ def drawn(options: argparse.Namespace) -> Picture:
         FlashladderError: no such iteration, configuration or file, or a length that the tiles do not divide.
     """
     if is_file(options.iteration):
+        refuse_config(options.config, Path(options.iteration))
         path = Path(options.iteration)
         title, sass = sass_of(path, options.kernel, options.arch)
         return picture_of(f"{relative(path)}: {title}", regions_of(sass))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+import os
 from pathlib import Path
 import zipfile
 
@@ -16,6 +18,7 @@ from flashladder.binaries.sources import images
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.names import KERNEL
+from flashladder.view.binary import Wanted, show_ptx, show_sass
 from tests.null.binaries.fatbin_fixture import CUBIN, DATA, PTX, container, entry, wheel
 
 SM_90 = (DATA / "tiny.sm_90.cubin").read_bytes()
@@ -65,7 +68,7 @@ def test_names_in_a_wheel_are_no_paths(tmp_path: Path) -> None:
         (b"\x7fELF" + bytes(200), "no GPU code in the file"),
         (FATBIN[:40], "no GPU code in the file"),
         (b".version 9.0\n.entry k() {}", "not PTX: expected a .target directive, found none"),
-        (b"PK\x03\x04" + bytes(100), "no GPU code in the file"),
+        (b"PK\x03\x04" + bytes(100), "the archive is damaged: expected its index at the end"),
     ],
 )
 def test_a_file_without_kernels_is_one_line(tmp_path: Path, data: bytes, says: str) -> None:
@@ -74,6 +77,41 @@ def test_a_file_without_kernels_is_one_line(tmp_path: Path, data: bytes, says: s
         pass
     assert says in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_ptx_after_a_byte_order_mark_is_ptx(tmp_path: Path) -> None:
+    (tmp_path / "a.ptx").write_bytes(b"\xef\xbb\xbf" + PTX)
+    with images(tmp_path / "a.ptx") as found:
+        assert [(one.kind, one.arch, one.read()) for one in found] == [("ptx", "compute_80", PTX)]
+
+
+def test_a_pipe_is_no_missing_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FlashladderError, match=r"pipe: not a regular file.*; write it to a file first"):
+        kinds(tmp_path / "pipe")
+
+
+def test_a_wheel_that_was_cut_is_told_apart_from_one_without_kernels(tmp_path: Path) -> None:
+    path = wheel(tmp_path / "x.whl", a__so=LIBRARY)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(FlashladderError, match=r"x\.whl: the archive is damaged"):
+        kinds(path)
+
+
+def test_a_cubin_that_was_cut_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cut.cubin").write_bytes(CUBIN[:1000])
+    with pytest.raises(FlashladderError, match=r"cut\.cubin: the cubin is damaged"):
+        show_sass(tmp_path / "cut.cubin", Wanted())
+
+
+@pytest.mark.parametrize("show", [show_ptx, show_sass])
+def test_a_file_without_a_kernel_sends_nobody_to_another_command(
+    tmp_path: Path, show: Callable[[Path, Wanted], None]
+) -> None:
+    (tmp_path / "none.ptx").write_text(".version 9.0\n.target sm_80\n.address_size 64\n")
+    with pytest.raises(FlashladderError, match="no kernel is in it") as caught:
+        show(tmp_path / "none.ptx", Wanted())
+    assert "invoke" not in str(caught.value)
 
 
 def test_a_damaged_wheel_is_one_line(tmp_path: Path) -> None:

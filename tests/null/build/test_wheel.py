@@ -171,6 +171,14 @@ def test_an_installer_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest
         wheel.install(tmp_path / "x.whl")
 
 
+def test_a_folder_for_temporary_files_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nosuch"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", "raise SystemExit('no such file')"])
+    with pytest.raises(FlashladderError, match="TMPDIR names no folder"):
+        wheel.install(tmp_path / "x.whl")
+
+
 @pytest.mark.parametrize("of_temporary_files", [True, False])
 def test_the_disk_that_was_full_while_installing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, of_temporary_files: bool

@@ -290,7 +290,7 @@ def test_no_case_is_no_pass() -> None:
         ([], 2, "give iterations, or --all"),
         (["7", "--all"], 2, "give iterations, or --all"),
         (["7", "--dtype", "fp8"], 2, "invalid choice"),
-        (["seven"], 2, "expected a whole number, found 'seven'"),
+        (["seven"], 2, "expected a whole number from 0 to 999999999, found 'seven'"),
     ],
 )
 def test_bad_arguments(argv: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:

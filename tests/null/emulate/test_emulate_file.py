@@ -204,6 +204,33 @@ def test_a_cuda_file_has_to_be_compiled_first(exists: bool) -> None:
     assert caught.value.exit_code == 2
 
 
+def test_a_name_in_capitals_is_ptx_too() -> None:
+    Path("ADD.PTX").write_bytes(Path("add.ptx").read_bytes())
+    assert emulate.main(["ADD.PTX", *WORDS]) == 0
+
+
+def test_a_library_holds_ptx_that_another_command_takes_out() -> None:
+    hint = r"`invoke ptx 'my lib\.so' --out own\.ptx`"
+    with pytest.raises(FlashladderError, match=rf"^my lib\.so: not a PTX file: .*{hint}") as caught:
+        emulate.main(["my lib.so", *WORDS])
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("name", "word"), [("-a.ptx", "./-a.ptx"), ("a b.ptx", "'a b.ptx'"), ("a.ptx", "a.ptx")])
+def test_a_path_in_a_hint_can_be_typed(name: str, word: str) -> None:
+    assert own_cuda.as_word(Path(name)) == word
+
+
+def test_a_cuda_file_without_a_kernel_has_nothing_to_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("none.ptx").write_text(".version 9.0\n.target sm_80\n")
+    for made, says in (("none.ptx", "no kernel is in it"), ("add.ptx", "run it with `invoke emulate add.ptx --grid")):
+        monkeypatch.setattr(own_cuda, "compile_file", lambda *_, made=made: Path(made))
+        own_cuda.compile_and_tell("own.cu", "sm_80")
+        assert says in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("exists", [True, False])
 def test_ptx_is_not_compiled(exists: bool) -> None:
     name = "add.ptx" if exists else "none.ptx"

@@ -117,7 +117,7 @@ def test_a_toolchain_table_names_machine_code_and_marks_the_same() -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ({"sweep": None}, "not the packed result of a sweep"),
+        ({"sweep": None}, "not the packed result of a sweep; `invoke sweep --grid NAME` ends with one"),
         ({"floors_pct": {}}, "no A/A floor"),
     ],
 )

@@ -175,6 +175,10 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     partly = replace(made, cells=(first, *(one.model_copy(update={"code": ""}) for one in others)))
     text = dry_run(partly, partly.cells, records, 2)
     assert f"{len(made.cells)} cells, 1 of them measured before, in " in text
+    unbuilt = dry_run(partly, partly.cells, records, 2, build=False)
+    assert "their cells fail with --no-build" in unbuilt
+    assert "to build" not in unbuilt
+    assert unbuilt.splitlines()[-1].startswith("about 0 s")  # nothing is built, nothing is left to measure
     told = json.loads(dry_run(partly, partly.cells, records, 2, as_json=True))
     found = {name: told[name] for name in ("event", "grid", "machine", "cells", "missing", "to_build", "notes")}
     assert found == {

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+import torch
 
 from flashladder.errors import FlashladderError
 from flashladder.gpu import present, sanitize
@@ -40,6 +44,14 @@ def test_a_bad_command_line_is_one_line(words: list[str], says: str) -> None:
         command.main(words)
     assert says in str(refused.value)
     assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize("place", [(64, 0), (0, 32), (9999, 9999)])
+def test_a_place_outside_of_the_intermediate_is_refused(place: tuple[int, int]) -> None:
+    chosen: Any = SimpleNamespace(name="S", held=torch.zeros(4, 64, 32))
+    command.require_within(chosen, 63, 31)
+    with pytest.raises(FlashladderError, match=rf"bad --at for S: expected at most 63,31, found {place[0]},{place[1]}"):
+        command.require_within(chosen, *place)
 
 
 @pytest.mark.parametrize("words", [["1", "--show", "T"], ["1", "--input", "zeros"]])
