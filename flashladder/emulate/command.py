@@ -46,7 +46,6 @@ from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.results.schema import Shape
-from flashladder.view.binary import is_file
 
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
@@ -272,7 +271,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"compile it first: `invoke nvcc {shlex.quote(str(source))}`, then emulate {source.with_suffix('.ptx')}"
         raise FlashladderError("a CUDA file is no PTX", where=str(source), hint=hint)
     own = options.iteration.lower().endswith(emulate_file.SUFFIX)
-    if not own and is_file(options.iteration):
+    if not own and Path(options.iteration).is_file():
         hint = f"a library or cubin: `invoke ptx {shlex.quote(options.iteration)} --out own.ptx`, then emulate own.ptx"
         raise FlashladderError(
             "not a PTX file", where=options.iteration, expected="a name that ends in .ptx, or an iteration", hint=hint
