@@ -19,41 +19,48 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ptxemu.errors import EmulationError as EmulationError
     from ptxemu.errors import PtxemuError as PtxemuError
-    from ptxemu.machine.arguments import Argument as Argument
     from ptxemu.machine.arguments import pack as pack
     from ptxemu.machine.observer import Access as Access
     from ptxemu.machine.observer import Observer as Observer
     from ptxemu.machine.state import Machine as Machine
     from ptxemu.machine.state import Step as Step
     from ptxemu.machine.tensor_map import TensorMap as TensorMap
+    from ptxemu.mutation import mutants as mutants
     from ptxemu.observe.counters import Counters as Counters
     from ptxemu.observe.dataflow import Dataflow as Dataflow
     from ptxemu.observe.dataflow import Event as Event
     from ptxemu.observe.dataflow import Value as Value
     from ptxemu.observe.hazards import Hazards as Hazards
+    from ptxemu.run.launch import MEMORY_BUDGET as MEMORY_BUDGET
     from ptxemu.run.launch import Kernel as Kernel
     from ptxemu.run.launch import Program as Program
     from ptxemu.run.launch import Result as Result
     from ptxemu.run.launch import load as load
+    from ptxemu.screen import render_counters as render_counters
+    from ptxemu.screen import render_hazards as render_hazards
     from ptxemu.syntax.parser import parse as parse
     from ptxemu.syntax.tree import Instruction as Instruction
     from ptxemu.text import parse_bytes as parse_bytes
+    from ptxemu.values import Array as Array
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "errors": ("EmulationError", "PtxemuError"),
-    "machine.arguments": ("Argument", "pack"),
+    "machine.arguments": ("pack",),
     "machine.observer": ("Access", "Observer"),
     "machine.state": ("Machine", "Step"),
     "machine.tensor_map": ("TensorMap",),
+    "mutation": ("mutants",),
     "observe.counters": ("Counters",),
     "observe.dataflow": ("Dataflow", "Event", "Value"),
     "observe.hazards": ("Hazards",),
-    "run.launch": ("Kernel", "Program", "Result", "load"),
+    "run.launch": ("MEMORY_BUDGET", "Kernel", "Program", "Result", "load"),
+    "screen": ("render_counters", "render_hazards"),
     "syntax.parser": ("parse",),
     "syntax.tree": ("Instruction",),
     "text": ("parse_bytes",),
+    "values": ("Array",),
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605 - a test compares it with the imports above
 
