@@ -39,10 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # `ptxemu ... | head`
         _drop_stdout()
-    except OSError as error:
+    except OSError as error:  # a full disk behind stdout
         _drop_stdout()
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"error: {error.strerror or error}", file=sys.stderr)
         return 2
     return code
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import re
 import sys
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from ptxemu.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_CLUSTER
 from ptxemu.text import output_file, parse_bytes, write_whole
 from ptxemu.values import Array
 from ptxemu.words import Named, parse_all, parse_saves, save
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 CUDA = ".cu"
 DEFAULT_ARCH = "sm_80"
@@ -51,6 +54,10 @@ class Parser(argparse.ArgumentParser):
         if unknown and (close := difflib.get_close_matches(unknown[1], known, 1)):
             hint = f"did you mean {close[0]}?"
         raise PtxemuError(" ".join(message.split()), hint=hint)
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """Prints the help or the version; argparse's own drops the error of a full disk."""
+        print(message, end="", file=file or sys.stderr)
 
 
 def parser() -> Parser:
@@ -146,6 +153,8 @@ def run(argv: Sequence[str] | None = None) -> tuple[str, int]:
         raise forbidden from error
     except MemoryError as error:
         raise PtxemuError("not enough memory", hint="smaller arrays, or a smaller --memory-budget") from error
+    except OSError as error:
+        raise PtxemuError(error.strerror or str(error), where=error.filename) from error
     if options.json:
         text = as_json(found, counters=options.counters)
     else:

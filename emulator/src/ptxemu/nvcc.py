@@ -34,11 +34,8 @@ def compile_file(source: Path, arch: str) -> str:
         for line in done.stdout.decode(errors="replace").splitlines():
             print(printable(line.expandtabs()), file=sys.stderr)
         if done.returncode:
-            raise PtxemuError(
-                f"nvcc could not compile it for {arch} (exit code {done.returncode})",
-                where=source,
-                hint=f"what it printed stands above; it is {command[0]}",
-            )
+            what = f"nvcc could not compile it for {arch} (exit code {done.returncode})"
+            raise PtxemuError(what, where=source, hint=f"this nvcc is {command[0]}")
         return made.read_text(encoding="utf-8")
 
 
