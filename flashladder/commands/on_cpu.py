@@ -23,7 +23,7 @@ JSON = Flag("json", "print JSON, for scripts")
 
 EMULATE = Command(
     "emulate",
-    "Runs an iteration's PTX on this CPU; `ptxemu FILE` runs your own kernel.",
+    "Runs an iteration's PTX on this CPU (`ptxemu`: your own).",
     ("emulate 1 --counters", "emulate 16 --seq-len 512 --heads 2 --dtype bf16 --hazards"),
     (
         A_STEP,

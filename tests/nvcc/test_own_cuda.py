@@ -89,7 +89,7 @@ def test_a_newer_target_and_the_file_beside_the_source(tmp_path: Path, capsys: p
     own_cuda.compile_and_tell(str(tmp_path / "k.cu"), "sm_90")
     made = tmp_path / "k.ptx"
     assert ".target sm_90" in made.read_text()
-    assert f"invoke emulate {made}" in capsys.readouterr().out
+    assert f"ptxemu {made}" in capsys.readouterr().out
     with pytest.raises(FlashladderError, match="no such file"):
         own_cuda.compile_file(tmp_path / "none.cu")
 

@@ -105,10 +105,11 @@ def try_out(python: Path, wheel: Path, scratch: Path) -> list[str]:
         told = pool.map(lambda one: problems_of(one, venv / "bin" / "flashladder", folder), EXPECTED)
     found = [line for lines in told for line in lines]
     words = ["own.ptx", "--block", "32", "--arg", "out=uint32:32:zeros", "--hazards"]
-    for command in ([venv / "bin" / "python", "-W", "error", "-c", PROGRAM], [venv / "bin" / "ptxemu", *words]):
-        ran = run(command, folder)
-        found += [ran.stderr] if ran.returncode else []
-    return found
+    ran = [
+        run([venv / "bin" / "python", "-W", "error", "-c", PROGRAM], folder),
+        run([venv / "bin" / "ptxemu", *words], folder),
+    ]
+    return [*found, *(one.stderr for one in ran if one.returncode)]
 
 
 def differing(wheel: Path, scratch: Path) -> list[str]:
