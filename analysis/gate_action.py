@@ -51,10 +51,10 @@ class Done:
     text: str
 
 
-def ran(what: str, *words: str) -> Done:
-    """Runs a command of the package."""
+def ran(what: str, package: str, *words: str) -> Done:
+    """Runs the command of a package, `ptxemu` or `flashladder`."""
     done = subprocess.run(
-        [sys.executable, "-m", "flashladder", *words], capture_output=True, text=True, check=False, errors="replace"
+        [sys.executable, "-m", package, *words], capture_output=True, text=True, check=False, errors="replace"
     )
     return Done(what, done.returncode, f"{done.stdout}{done.stderr}".strip())
 
@@ -105,36 +105,33 @@ def compared(name: str, wanted: Path, got: Path, allowed: float) -> Done:
 
 
 def launch(inputs: Inputs, folder: Path) -> Iterator[Done]:
-    """Compiles where there is a CUDA file, launches, compares."""
-    ptx, wanted, allowed = inputs["PTX"], expectations(inputs), tolerance(inputs)
-    if inputs["CUDA"]:
-        ptx = str(folder / f"{Path(inputs['CUDA']).stem}.ptx")
-        compiled = ran(f"{inputs['CUDA']} compiles", "nvcc", inputs["CUDA"], *inputs.options("ARCH"), f"--out={ptx}")
-        yield compiled
-        if compiled.code:
-            return
-    if not ptx:
+    """Launches the kernel of a PTX or CUDA file, and compares."""
+    file, wanted, allowed = inputs["PTX"] or inputs["CUDA"], expectations(inputs), tolerance(inputs)
+    if not file:
         return
+    if inputs["CUDA"] and not file.endswith(".cu"):
+        raise FlashladderError("bad input `cuda`", expected="a file that ends in .cu", found=file)
     saved = {name: folder / f"{number}.npy" for number, name in enumerate(wanted)}
     launched = ran(
-        f"{Path(ptx).name} runs without a hazard", "emulate", ptx, "--hazards", "--counters",
-        *inputs.options("KERNEL", "GRID", "BLOCK", "SHARED"),
+        f"{Path(file).name} runs without a hazard", "ptxemu", "--hazards", "--counters",
+        *inputs.options(*(["ARCH"] if inputs["CUDA"] else []), "KERNEL", "GRID", "BLOCK", "SHARED"),
         *(f"--arg={line}" for line in inputs.lines("ARGS")),
-        *(f"--save={name}={file}" for name, file in saved.items()),
+        *(f"--save={name}={path}" for name, path in saved.items()), "--", file,
     )  # fmt: skip
     yield launched
-    for name, file in saved.items():
-        if file.is_file():
-            yield compared(name, wanted[name], file, allowed)
+    for name, path in saved.items():
+        if path.is_file():
+            yield compared(name, wanted[name], path, allowed)
 
 
 def checks(inputs: Inputs, folder: Path) -> Iterator[Done]:
     """Everything that the inputs ask for."""
     yield from launch(inputs, folder)
     if number := inputs["ITERATION"]:
-        yield ran(f"iteration {number} is right on the emulator", "check", number, "--backend=emulator", "--quick")
+        what = f"iteration {number} is right on the emulator"
+        yield ran(what, "flashladder", "check", number, "--backend=emulator", "--quick")
     if result := inputs["RESULT"]:
-        yield ran(f"{result} holds", "verify", result)
+        yield ran(f"{result} holds", "flashladder", "verify", result)
 
 
 def tell(done: Done) -> None:

@@ -1,4 +1,4 @@
-"""``invoke nvcc FILE.cu``: one's own CUDA C++ to PTX with the pinned compiler, for `invoke emulate FILE.ptx`.
+"""``invoke nvcc FILE.cu``: your CUDA C++ to PTX with the pinned compiler, for ``ptxemu FILE.ptx``.
 
 Why: the wheels hold nvcc in a folder that nobody has in PATH, and it needs a host compiler, its own headers and an
 environment without other CUDAs. Flags are those of the kernels without ``--use_fast_math``: C++17, line table.
@@ -35,7 +35,7 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
         FlashladderError: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
     """
     if source.suffix == ".ptx":
-        hint = f"run it with `invoke emulate {as_word(source)}`"
+        hint = f"run it with `ptxemu {as_word(source)}`"
         raise FlashladderError("PTX is compiled already", where=str(source), expected="a CUDA C++ file", hint=hint)
     if not source.is_file():
         what = "a folder" if source.is_dir() else "no such file"
@@ -93,4 +93,4 @@ def compile_and_tell(file: str, arch: str, out: str = "") -> None:
     if ".entry" not in made.read_text(encoding="utf-8", errors="replace"):
         print(f"{relative(made)}; no kernel is in it: nothing in {file} is __global__")
         return
-    print(f"{relative(made)}; run it with `invoke emulate {as_word(made)} --grid 1 --block 32 --arg ...`")
+    print(f"{relative(made)}; run it with `ptxemu {as_word(made)} --grid 1 --block 32 --arg ...`")

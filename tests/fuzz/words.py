@@ -17,7 +17,6 @@ from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.commands import COMMANDS
 from flashladder.emulate import command as emulate
-from flashladder.emulate.arguments import parse_all
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import EXAMPLE, KernelConfig
@@ -29,6 +28,7 @@ from flashladder.sweep import command as sweep
 from flashladder.sweep.measure.devices import Card, chosen, visible
 from flashladder.sweep.slurm.options import free_cpus, free_gpus, parse_options
 from ptxemu.text import parse_bytes
+from ptxemu.words import parse_all
 from tests.fuzz.target import Target, spoken
 from tests.null.command_lines import CASES
 
@@ -155,7 +155,7 @@ TARGETS = (
     Target("grid-name", "ladder.grid.grid_file", spoken(grid_file), lambda: _encoded(("smoke", "a100", "x.yaml"))),
     Target(
         "argument",
-        "emulate.arguments.parse_all",
+        "ptxemu.words.parse_all",
         spoken(_argument),
         lambda: _encoded(("n=1000", "y=float32:10:ones", "float16:6x12:randn", "int32:5", "1e-3", "a=@x.npy", "0x1f")),
         ("float32:", "bfloat16:", "uint8:", ":zeros", ":arange", ":nan", "x", "=", "@", "inf", "nan", "int64:"),

@@ -116,21 +116,6 @@ def test_a_home_that_is_missing_or_cannot_be_written(odd: Path, name: str) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_ones_own_ptx_is_emulated_where_nothing_can_be_written(odd: Path, tmp_path: Path) -> None:
-    kernel = tmp_path / "k é.ptx"
-    kernel.write_text(
-        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p) {\n"
-        "  .reg .b64 %rd<3>; .reg .b32 %r<3>;\n  ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x;\n"
-        "  mul.wide.u32 %rd2, %r1, 4; add.u64 %rd1, %rd1, %rd2; st.global.u32 [%rd1], %r1; ret; }\n",
-        encoding="utf-8",
-    )
-    before = snapshot(odd)
-    words = ["emulate", str(kernel), "--block", "32", "--arg", "p=int32:32:zeros"]
-    done = run(words, odd, {"HOME": "/proc"}, cwd=str(tmp_path))
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert snapshot(odd) == before
-
-
 def test_files_are_for_everybody_whatever_the_umask_is(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:

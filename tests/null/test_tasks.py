@@ -26,7 +26,6 @@ from flashladder.bench.references import BACKENDS, FA2
 from flashladder.build import command as build
 from flashladder.check import command as check
 from flashladder.commands import COMMANDS, STATIONS
-from flashladder.commands.on_cpu import A_PTX_FILE, AN_ITERATION
 from flashladder.emulate import command as emulate
 from flashladder.explain import command as explain
 from flashladder.files import last_iteration
@@ -45,8 +44,7 @@ from flashladder.usage import LEFT_OUT, task_of, words_of
 from flashladder.view import command as view
 from flashladder.view import sass
 from flashladder.view.flow import command as cfg
-from ptxemu.run.launch import MEMORY_BUDGET
-from ptxemu.text import parse_bytes
+from ptxemu import MEMORY_BUDGET, parse_bytes
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
@@ -231,7 +229,6 @@ MEANT: list[tuple[str, dict[str, object]]] = [
      {"numbers": [7], "backend": "emulator", "dtypes": ["bf16"], "quick": True, "out": None}),
     ("bench 16 --tune --dtype fp16 --out a.json",
      {"numbers": [16], "tune": True, "dtypes": ["fp16"], "out": Path("a.json"), "configs": None}),
-    ("emulate own.ptx --arg x=float32:8:ones --arg n=int32:5", {"arg": ["x=float32:8:ones", "n=int32:5"], "save": []}),
     ("sweep a100 --dry-run --shard 0/2 --slurm partition=p",
      {"grid": "a100", "dry_run": True, "shard": (0, 2), "slurm": "partition=p", "gpus": "all", "timeout": None}),
     ("cfg 16 --seq-len 512 --svg", {"iteration": "16", "seq_len": 512, "svg": True, "dot": False, "arch": ""}),
@@ -280,10 +277,12 @@ def test_a_packages_parser_has_the_help_and_choices_of_the_table(
         assert option.form == "word" or f"--{option.name}" in told
 
 
-def test_options_for_iterations_and_for_files_are_those_of_their_group() -> None:
-    whose = {option.name: option.group for option in COMMANDS["emulate"].options}
-    assert (whose["seq-len"], whose["grid"], whose["seed"]) == (AN_ITERATION, A_PTX_FILE, "")
-    assert "--grid belongs to a PTX file" in invoke("emulate", "1", "--grid", "4").stderr
+@pytest.mark.parametrize("words", [("own.ptx", "--grid", "4"), ("own.cu",), ("--counters", "own.ptx")])
+def test_emulate_names_the_command_that_runs_a_file(words: tuple[str, ...]) -> None:
+    done = invoke("emulate", *words)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "`ptxemu own." in done.stderr
 
 
 def test_defaults_in_the_table_are_those_of_the_packages() -> None:

@@ -17,22 +17,19 @@ from flashladder.emulate.executions import launch_of
 from flashladder.emulate.kernel import kernel_of
 from flashladder.emulate.launches import ORDERS, Observed, alone, launches_of, look, observe
 from flashladder.emulate.mutation import (
-    DELETED,
     SWIZZLE,
     Equivalent,
     Mutant,
     judge,
     mutants_of,
     read_equivalent,
-    targets_of,
 )
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import PUBLISHED_GPU
-from ptxemu import EmulationError, Kernel
-from ptxemu.machine.control import build_flow
-from ptxemu.syntax.tree import Immediate, Instruction
+from ptxemu import EmulationError, Instruction
+from ptxemu.syntax.tree import Immediate
 
 pytestmark = pytest.mark.nvcc
 NUMBERS = [iteration.number for iteration in load_all()]
@@ -54,8 +51,13 @@ KINDS = {
 
 
 def kinds(number: int) -> set[str]:
-    """What there is to delete in an iteration, as `DELETED` has it."""
+    """What there is to remove in an iteration: opcodes, or how they begin."""
     return KINDS.get(number, CP_ASYNC - ({"bar.warp.sync"} if number in NO_SYNCWARP else set()))
+
+
+def kind_of(opcode: str, known: set[str]) -> str:
+    """Which of them an opcode is."""
+    return next((kind for kind in known if f"{opcode}.".startswith(f"{kind}.")), opcode)
 
 
 @pytest.mark.slow
@@ -65,7 +67,7 @@ def test_every_deletion_is_caught_and_the_kernel_itself_is_clean(number: int) ->
     assert not [str(verdict) for verdict in verdicts if not verdict.as_listed]
     opcodes = [verdict.mutant.instruction.opcode for verdict in verdicts]
     assert (SWIZZLE in opcodes) == (number == mutation.SWIZZLED_ITERATION)
-    assert {kind for kind in DELETED if any(f"{opcode}.".startswith(f"{kind}.") for opcode in opcodes)} == kinds(number)
+    assert {kind_of(opcode, kinds(number)) for opcode in opcodes if opcode != SWIZZLE} == kinds(number)
     for verdict in verdicts:
         assert verdict.mutant.instruction.line > 0
         if verdict.caught in ("error", "race"):
@@ -83,7 +85,7 @@ def test_without_the_syncwarp_before_q_iteration_1_races() -> None:
 def test_the_list_of_equivalent_mutants_names_only_mutants_that_exist() -> None:
     listed = [(number, entry.opcode, entry.nth) for entry in read_equivalent() for number in entry.iterations]
     numbers = sorted({number for number, *_ in listed})
-    known = {(number, one.opcode, nth) for number in numbers for _, one, nth in targets_of(load_iteration(number))}
+    known = {(n, one.instruction.opcode, one.nth) for n in numbers for one in mutants_of(load_iteration(n))}
     assert listed
     assert not set(listed) - known
 
@@ -155,9 +157,7 @@ def changed_bytes(iteration: Iteration, place: int, count: int) -> Mutant:
     item = body[place]
     assert isinstance(item, Instruction)
     body[place] = replace(item, operands=(*item.operands[:-1], Immediate(count)))
-    function = replace(kernel.function, body=tuple(body))
-    changed = Kernel(kernel.module, function, build_flow(function, kernel.module.path))
-    return Mutant(iteration, config, item, 1, changed)
+    return Mutant(iteration, config, item, 1, kernel.with_body(body))
 
 
 def test_the_tiles_of_a_persistent_kernel_end_in_both_slots_of_its_loop() -> None:
@@ -238,11 +238,9 @@ def test_numbers_of_the_first_cta_are_compared_in_the_other_order() -> None:
         if isinstance(item, Instruction) and item.opcode.startswith("mma.sync")
     ]
     body = [item for place, item in enumerate(kernel.function.body) if place != places[-1]]
-    function = replace(kernel.function, body=tuple(body))
-    changed = Kernel(kernel.module, function, build_flow(function, kernel.module.path))
     item = kernel.function.body[places[-1]]
     assert isinstance(item, Instruction)
-    mutant = Mutant(iteration, config, item, 1, changed)
+    mutant = Mutant(iteration, config, item, 1, kernel.with_body(body))
     (planned,) = launches_of(iteration, config)
     shape = planned[0]
     for order in ORDERS:

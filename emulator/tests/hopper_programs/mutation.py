@@ -10,7 +10,7 @@ Run: ``python -m tests.hopper_programs.mutation [KERNEL ...]``; exit code 1 when
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 import sys
@@ -20,16 +20,10 @@ from tests.hopper_programs.program import Program, kernel, mismatch, programs
 
 from flashladder.yaml_text import read_yaml
 import ptxemu
-from ptxemu.machine.control import build_flow
-from ptxemu.syntax.tree import Instruction, Label
+from ptxemu import Instruction
+from tests.hopper_programs.program import Program, kernel, mismatch, programs
 
 LIST = Path(__file__).with_name("equivalent.yaml")
-TARGETS = (
-    *("bar.", "barrier.", "mbarrier.arrive", "mbarrier.expect_tx", "mbarrier.complete_tx", "mbarrier.try_wait"),
-    *("mbarrier.test_wait", "mbarrier.init", "mbarrier.inval", "fence.", "wgmma.fence", "wgmma.commit", "wgmma.wait"),
-    *("cp.async.bulk.commit", "cp.async.bulk.wait", "cp.async.mbarrier", "griddepcontrol", "setmaxnreg"),
-)
-TOLD = ("mbarrier.try_wait", "mbarrier.test_wait", "mbarrier.arrive", "barrier.cta.red")  # they write a register
 SCHEDULES: tuple[str | int, ...] = ("together", "reverse", 1)
 MAX_INSTRUCTIONS = 50_000  # far more than any of the programs needs
 
@@ -86,47 +80,8 @@ def _pairs(group: object) -> Iterator[tuple[str, str]]:
 
 def mutants_of(program: Program) -> Iterator[Mutant]:
     """Every mutant of a program's kernel."""
-    original = kernel(program.file, program.kernel)
-    counts: dict[str, int] = {}
-    for place, item in enumerate(original.function.body):
-        if isinstance(item, Label) or not item.opcode.startswith(TARGETS):
-            continue
-        counts[item.opcode] = counts.get(item.opcode, 0) + 1
-        yield Mutant(program, item, counts[item.opcode], _without(original, place))
-
-
-def _without(original: ptxemu.Kernel, place: int) -> ptxemu.Kernel:
-    """The kernel without an instruction; a wait answers yes at once, an arrival that nobody makes has state 0."""
-    body, item = list(original.function.body), original.function.body[place]
-    assert isinstance(item, Instruction)
-    del body[place]
-    if item.opcode.startswith(TOLD) and str(item.operands[0]) != "_":
-        text = _answer(item)
-        if text is not None:
-            body.insert(place, text)
-    function = replace(original.function, body=tuple(body))
-    return ptxemu.Kernel(original.module, function, build_flow(function, original.module.path))
-
-
-def _answer(item: Instruction) -> Instruction | None:
-    """What stands in the place of an instruction whose result is used: 1 for waits, 0 for states; None: no result."""
-    if "wait" in item.opcode:
-        return replace(item, opcode="setp.eq.u32", operands=(item.operands[0], *_ZEROS))
-    if item.opcode.startswith("mbarrier.arrive") and len(item.operands) > 1 and "[" not in str(item.operands[0]):
-        return replace(item, opcode="mov.b64", operands=(item.operands[0], _ZEROS[0]))
-    return None
-
-
-_ZEROS = next(
-    item.operands[1:]
-    for item in ptxemu.load(
-        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n.reg .pred %p<2>;\n"
-        "setp.eq.u32 %p1, 0, 0;\nret;\n}\n"
-    )
-    .kernel()
-    .function.body
-    if isinstance(item, Instruction) and item.opcode.startswith("setp")
-)
+    for one in ptxemu.mutants(kernel(program.file, program.kernel)):
+        yield Mutant(program, one.instruction, one.nth, one.kernel)
 
 
 def evidence_of(mutant: Mutant, schedule: str | int) -> str | None:

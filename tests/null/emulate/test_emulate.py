@@ -18,10 +18,11 @@ from flashladder.emulate.command import Emulation, Errors
 from flashladder.emulate.kernel import attention_fp64, forward, make_inputs, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.ablation import load_description
+from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
 import ptxemu
-from ptxemu.run import launch
+from ptxemu import screen
 
 SHAPE = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)
 # Thread i stores to shared byte 8 i of one word (2-way conflicts) from three source lines, and reads its neighbour's.
@@ -74,13 +75,13 @@ def wanted(counters: bool = False, hazards: bool = False) -> emulate_view.Wanted
     [("1GiB", 1 << 30), ("512 MiB", 1 << 29), ("2g", 2 << 30), ("1GB", 10**9), ("0.5KiB", 512), ("77", 77), ("9B", 9)],
 )
 def test_a_memory_budget_is_read_with_its_unit(text: str, size: int) -> None:
-    assert launch.parse_bytes(text) == size
+    assert ptxemu.parse_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1GiB", "0", "0.1", "1GiBs", "1 XB", "1e9", "١GiB"])
 def test_what_is_no_memory_budget_is_refused(text: str) -> None:
-    with pytest.raises(FlashladderError, match="not a memory budget"):
-        launch.parse_bytes(text)
+    with pytest.raises(ptxemu.PtxemuError, match="not a memory budget"):
+        ptxemu.parse_bytes(text)
 
 
 @pytest.mark.parametrize(
@@ -134,15 +135,23 @@ def test_rounded_attention_is_right_and_a_hole_or_a_shifted_row_is_not(dtype: st
 
 
 def test_counters_carry_both_names_and_places_their_source_line(found: Emulation) -> None:
-    short = emulate_view.short_counters(found.counters)
+    short = found.counters.short()
     assert short["shared_st_conflicts"] == (4, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum")
     assert short["shared_st_ideal"][0] == 4
     assert short["shared_st_wavefronts"][0] == 8
-    places = emulate_view.conflicting_places(found.counters)
-    assert [(place.opcode, place.chain, place.traffic.conflicts) for place in places] == [
+    conflicts = found.counters.conflicts(emulate_view.WRAPPERS)
+    assert [(one.opcode, one.chain, one.traffic.conflicts) for one in conflicts] == [
         ("st.shared.b32", ("kernels/ampere/epilogue/offsets.cuh:29",), 4),
         ("ld.shared.b32", ("kernels/ampere/epilogue/offsets.cuh:31",), 4),
     ]
+
+
+def test_claims_and_the_emulator_use_the_same_short_names(found: Emulation) -> None:
+    short = {name: nsight for name, (_, nsight) in found.counters.short().items()}
+    assert {
+        name: nsight for name, nsight in COUNTERS.items() if nsight in found.counters.as_dict()
+    }.items() <= short.items()
+    assert set(COUNTERS) - set(short) == {"registers", "instructions"}, "of machine code"
 
 
 def test_the_screen_says_how_many_ctas_share_a_tile(found: Emulation) -> None:
@@ -173,8 +182,8 @@ def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
 
 
 def test_more_hazards_than_a_screen_holds_are_counted(found: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulate_view, "TOP_HAZARDS", 0)
-    monkeypatch.setattr(emulate_view, "TOP_PLACES", 1)
+    monkeypatch.setattr(screen, "TOP_HAZARDS", 0)
+    monkeypatch.setattr(screen, "TOP_LINES", 1)
     page = emulate_view.render(found, wanted(counters=True))
     assert "... 1 more" in page
     assert "4  in 1 more places" in page
@@ -215,8 +224,9 @@ def test_a_forbidden_access_fails_and_an_unknown_opcode_could_not_run(
         raise ptxemu.EmulationError(kind, "an address outside every buffer", path="kernel.ptx", line=7)
 
     monkeypatch.setattr(emulate, "emulate", broken)
-    with pytest.raises(FlashladderError, match=r"kernel\.ptx:7") as caught:
+    with pytest.raises((FlashladderError, ptxemu.PtxemuError), match=r"kernel\.ptx:7") as caught:
         emulate.main(["16 - swizzle"])
+    assert isinstance(caught.value, FlashladderError | ptxemu.PtxemuError)
     assert caught.value.exit_code == kinder
     assert isinstance(caught.value, CheckFailed) == (kinder == 1)
 

@@ -203,6 +203,6 @@ def test_a_kept_reading_is_void_when_the_emulators_code_changes(
     package = Path(shutil.copytree(Path(ptxemu.__file__).parent, tmp_path / "emulator"))
     monkeypatch.setattr(ptxemu, "__file__", str(package / "__init__.py"))
     assert emulator_counters.version() == before
-    with (package / "observe" / "banks.py").open("a", encoding="utf-8") as file:
+    with (package / "observe" / "counters.py").open("a", encoding="utf-8") as file:
         file.write("# another rule\n")
     assert emulator_counters.version() != before

@@ -1,0 +1,404 @@
+"""``ptxemu FILE.ptx``: arguments as words, files in and out, bad input in one line, readers and disks that fail."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ptxemu
+from ptxemu.__main__ import main
+from ptxemu.command import Progress, parser
+from ptxemu.words import DTYPES, FILLS, parse_all, save
+
+ADD = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry add(.param .u64 out, .param .u64 in, .param .u32 n)
+{
+    .reg .pred %p; .reg .b32 %r<6>; .reg .b64 %rd<4>;
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r0, %r1, %r2, %r0;
+    ld.param.u32 %r3, [n]; setp.ge.u32 %p, %r0, %r3; @%p ret;
+    mul.wide.u32 %rd0, %r0, 4; ld.param.u64 %rd1, [in]; add.u64 %rd1, %rd1, %rd0; ld.global.u32 %r4, [%rd1];
+    add.u32 %r4, %r4, 1; ld.param.u64 %rd2, [out]; add.u64 %rd2, %rd2, %rd0; st.global.u32 [%rd2], %r4; ret;
+}
+"""
+WORDS = ["--block", "32", "--arg", "out=int32:64:zeros", "--arg", "int32:64:arange", "--arg", "n=40"]
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The only line on stderr, where nothing is on stdout."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.fixture(autouse=True)
+def ptx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("add.ptx").write_text(ADD)
+
+
+def test_the_screen_shows_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["add.ptx", *WORDS, "--grid", "2", "--save", "out=o.npy", "--counters", "--hazards"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("add(out: u64, in: u64, n: u32) of add.ptx, sm_80\n2 CTAs of 32 threads, 0 bytes")
+    assert "out   int32 64: 40 of 64 elements changed, saved to " in page
+    assert "arg1  int32 64: unchanged; min 0, mean 31.5, max 63; 0 1 2 3 ..." in page
+    assert "n     40\n" in page
+    assert "global_st_sectors" in page
+    assert page.endswith("no hazards\n")
+    assert np.load("o.npy").tolist() == [*range(1, 41), *[0] * 24]
+
+
+@pytest.mark.parametrize("schedule", ["together", "reverse", "7"])
+def test_clusters_and_orders(schedule: str) -> None:
+    words = [*WORDS, "--grid", "2", "--cluster", "2", "--target", "sm_90", "--schedule", schedule]
+    assert main(["add.ptx", *words, "--save", "out=o.npy"]) == 0
+    assert np.load("o.npy").tolist() == [*range(1, 41), *[0] * 24]
+
+
+def test_a_saved_array_is_an_argument_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["add.ptx", *WORDS, "--save", "out=o.npy"]) == 0
+    words = [*WORDS[:4], "--arg", "in=@o.npy", "--arg", "n=0x20", "--json"]
+    capsys.readouterr()
+    assert main(["add.ptx", *words, "--save", "out=p.npy"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert np.load("p.npy").tolist() == [*range(2, 34), *[0] * 32]
+    assert facts["counters"] is None
+    assert facts["hazards"] is None
+    assert facts["parameters"][2] == {"name": "n", "type": "u32", "size": 4}
+    assert facts["arguments"][2] == {"name": "n", "value": 32.0}
+
+
+def test_what_a_program_may_not_do_is_exit_code_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["add.ptx", *WORDS[:-1], "n=65", "--grid", "3", "--save", "out=o.npy"]) == 1
+    line = one_line(capsys)
+    assert re.search(r"this program may not do this: add.ptx:\d+: 4-byte access", line)
+    assert not Path("o.npy").exists()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_and_numbers_have_the_dtype_that_is_named(dtype: str) -> None:
+    texts = [f"{dtype}:2x3:{fill}" for fill in ("zeros", "ones", "arange", "7")]
+    *arrays, number = [value.value for value in parse_all([*texts, f"{dtype}:5"], seed=0)]
+    assert [np.asarray(array).dtype for array in arrays] == [DTYPES[dtype]] * 4
+    expected = [np.zeros((2, 3)), np.ones((2, 3)), np.arange(6).reshape(2, 3), np.full((2, 3), 7)]
+    assert all((np.asarray(array, float) == wanted).all() for array, wanted in zip(arrays, expected, strict=True))
+    assert (np.asarray(number).dtype, float(number)) == (DTYPES[dtype], 5.0)
+
+
+def test_random_arrays_differ_and_depend_on_the_seed_alone() -> None:
+    one, two, again, other = (
+        [np.asarray(value.value) for value in parse_all(["float32:1000:randn", "float64:1000:rand"], seed)]
+        for seed in (1, 2, 1, 3)
+    )
+    assert abs(one[0].std() - 1) < 0.1
+    assert 0 <= one[1].min() < one[1].max() < 1
+    assert (one[0] == again[0]).all()
+    assert (one[0] != two[0]).any()
+    assert (two[0] != other[0]).any()
+    first, second = (np.asarray(value.value) for value in parse_all(["float32:9:randn"] * 2, 0))
+    assert (first != second).any()
+    assert set(FILLS) == {"zeros", "ones", "arange", "randn", "rand", "nan"}
+
+
+def test_bfloat16_is_saved_as_its_bits(tmp_path: Path) -> None:
+    (value,) = parse_all(["bfloat16:4:arange"], 0)
+    assert isinstance(value.value, np.ndarray)
+    save(tmp_path / "b.npy", value.value)
+    assert np.load(tmp_path / "b.npy").tolist() == [0, 0x3F80, 0x4000, 0x4040]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--block", "32", "--arg", "x=float31:4:zeros"], "x=float31:4:zeros: bad --arg: expected one of int8,"),
+        (["--block", "32", "--arg", "float32:4:sevens"], "bad --arg: expected DTYPE:SHAPE:FILL"),
+        (
+            ["--block", "32", "--arg", "float32:4x:zeros"],
+            "bad --arg: expected a shape such as 1024 or 64x128, found 4x",
+        ),
+        (["--block", "32", "--arg", "int8:4:randn"], "expected integers: zeros, ones, arange or a number, found randn"),
+        (["--block", "32", "--arg", "int8:300"], "a whole number that fits int8, -128 to 127, found 300"),
+        (
+            ["--block", "32", "--arg", "a=int8:256:300"],
+            "a=int8:256:300: bad --arg: expected a whole number that fits int8, -128 to 127, found 300",
+        ),
+        (["--block", "32", "--arg", "int32:1.5"], "a whole number that fits int32, "),
+        (["--block", "32", "--arg", "float32:256:1e400"], "a number that fits float32, or inf, found 1e400"),
+        (["--block", "32", "--arg", "float16:70000"], "a number that fits float16, or inf, found 70000"),
+        (["--block", "32", "--arg", "bfloat16:4:1e39"], "a number that fits bfloat16, or inf, found 1e39"),
+        (["--block", "32", "--arg", "n=1e400"], "a number that fits float64, or inf, found 1e400"),
+        (["--block", "32", "--arg", "float32:9999999999x9:zeros"], "expected at most 4 GiB"),
+        (["--block", "32", "--arg", "x=@no.npy"], "a file that numpy.save wrote, found no.npy: No such file"),
+        (["--block", "32", "--arg", "x=@add.ptx"], "a file that numpy.save wrote, found add.ptx: not such a file"),
+        (["--block", "32", "--arg", "x=1", "--arg", "x=2"], "--arg: two arguments of one name: found x"),
+        (["--block", "32", "--arg", "1:2:3:4"], "bad --arg"),
+        (["--arg", "1"], "--block is missing: expected one to three numbers"),
+        (["--block", "32,x"], "bad --block"),
+        (["--block", "32,64", *WORDS[2:]], "threads of a block: expected at most 1024, found 2048"),
+        (["--block", "2048", *WORDS[2:]], "bad --block: expected at least 1 and at most 1024,1024,64 along x,y,z"),
+        (["--block", "32,0"], "bad --block: expected at least 1 and at most 1024,1024,64 along x,y,z, found '32,0'"),
+        ([*WORDS, "--grid", "0"], "bad --grid: expected at least 1 and at most 2147483647,65535,65535 along x,y,z"),
+        ([*WORDS, "--grid", "1,65536"], "65535 along x,y,z, found '1,65536'"),
+        (["--block", "32", "--grid", "1,2,3,4"], "bad --grid"),
+        (["--block", "32", "--arg", "1"], "number of arguments of add: expected 3"),
+        ([*WORDS, "--kernel", "sub"], "which kernel: expected one of add, found sub"),
+        ([*WORDS, "--save", "n=n.npy"], "bad --save: expected NAME=FILE.npy, NAME one of out, arg1, found 'n=n.npy'"),
+        ([*WORDS, "--save", "out=o.txt"], "bad --save: expected a .npy file, found 'o.txt'"),
+        ([*WORDS, "--save", "out=no/o.npy"], "bad --save"),
+        ([*WORDS, "--shared", "lots"], "not an amount of shared memory"),
+        ([*WORDS, "--shared", "1MiB"], "shared memory of a block on sm_80: expected at most 166912 bytes"),
+        ([*WORDS, "--target", "sm_70"], "target of a launch of PTX for sm_80"),
+        ([*WORDS, "--memory-budget", "x"], "not a memory budget"),
+        ([*WORDS, "--cluster", "2"], "clusters: expected sm_90 or newer, found sm_80"),
+        ([*WORDS, "--cluster", "0"], "bad --cluster: expected at least 1 and at most 16,16,16 along x,y,z"),
+        ([*WORDS, "--cluster", "3", "--target", "sm_90", "--grid", "4"], "grid of a launch with clusters"),
+        ([*WORDS, "--schedule", "sideways"], "bad --schedule: expected together, reverse or a seed, found 'sideways'"),
+        ([*WORDS, "--seed", "-1"], "bad --seed: expected a whole number, 0 or more, found '-1'"),
+        ([*WORDS, "--save", "out=add.npy/o.npy"], "in a folder that exists"),
+        ([*WORDS, "--save", "out=" + "o" * 300 + ".npy"], "File name too long"),
+        ([*WORDS, "--save", "out=o.npy", "--save", "arg1=./o.npy"], "each in a file of its own, found 'arg1=./o.npy'"),
+        ([*WORDS, "--save", "out=o.npy", "--save", "out=p.npy"], "each array once"),
+        ([*WORDS, "--arch", "sm_90"], "--arch is for a CUDA file: expected FILE.cu, found 'add.ptx'"),
+        ([*WORDS, "--gird", "2"], "unrecognized arguments: --gird 2; did you mean --grid?"),
+        ([*WORDS, "other.ptx"], "unrecognized arguments: other.ptx"),
+        (["--block"], "argument --block: expected one argument"),
+    ],
+)
+def test_bad_input_could_not_run(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["add.ptx", *words]) == 2
+    assert says in one_line(capsys)
+    assert [path.name for path in Path().iterdir()] == ["add.ptx"]
+
+
+@pytest.mark.parametrize(
+    ("contents", "says"),
+    [
+        (np.zeros(4, bool), "an array of one of int8, .*, found x.npy: |b1"),
+        (np.zeros(4, complex), "found x.npy: <c16"),
+        (np.array(["a"]), "found x.npy: <U1"),
+        (np.zeros(4, ">f4"), "found x.npy: >f4"),
+        ({"q": np.zeros(4), "k": np.zeros(4)}, "expected one array, a .npy file, found x.npy: an archive of q, k"),
+        (b"PK\x03\x04", "a file that numpy.save wrote, found x.npy: not such a file"),
+    ],
+    ids=["bool", "complex", "text", "big-endian", "archive", "damaged archive"],
+)
+def test_files_that_hold_no_array_of_a_documented_dtype(
+    contents: Any, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path("x.npy").open("wb") as file:
+        if isinstance(contents, bytes):
+            file.write(contents)
+        elif isinstance(contents, dict):
+            np.savez(file, **contents)
+        else:
+            np.save(file, contents)
+    assert main(["add.ptx", *WORDS[:4], "--arg", "in=@x.npy", "--arg", "n=4"]) == 2
+    assert re.search("in=@x.npy: bad --arg: .*" + says.replace("|", r"\|"), one_line(capsys))
+
+
+def test_an_infinity_may_be_asked_for() -> None:
+    one, two = (float(np.asarray(value.value)) for value in parse_all(["float32:inf", "-inf"], 0))
+    assert (one, two) == (float("inf"), -float("inf"))
+
+
+def test_json_holds_infinities_and_whole_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--block", "32", "--arg", "float32:32:zeros", "--arg", "float32:2:nan", "--arg", "n=0", "--json"]
+    assert main(["add.ptx", *words, "--counters", "--hazards"]) == 0
+    text = capsys.readouterr().out
+    facts = json.loads(text, parse_constant=pytest.fail)
+    assert facts["arguments"][1]["nan"] == 2
+    assert facts["arguments"][2]["value"] == 0
+    assert facts["counters"]["short"]["global_st_sectors"] == 0
+    assert set(facts["counters"]) == {"short", "nsight", "opcodes", "bank_conflicts"}
+    assert facts["hazards"] == []
+
+
+REVERSED = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry reversed(.param .u64 out)
+{
+    .reg .b32 %r<4>; .reg .b64 %rd<3>; .shared .align 4 .b8 tile[256];
+    mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; mov.u32 %r2, tile; add.u32 %r3, %r2, %r1; st.shared.u32 [%r3], %r0;
+    bar.sync 0;
+    sub.u32 %r3, %r2, %r1; ld.shared.u32 %r3, [%r3+252];
+    mul.wide.u32 %rd0, %r0, 4; ld.param.u64 %rd1, [out]; add.u64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r3; ret;
+}
+"""
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+def test_a_hazard_is_exit_code_one(json_too: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("race.ptx").write_text(REVERSED.replace("    bar.sync 0;\n", ""))
+    words = ["--block", "64", "--arg", "int32:64:zeros", "--hazards", *json_too]
+    assert main(["race.ptx", *words]) == 1
+    out, err = capsys.readouterr()
+    assert "shared RAW" in out
+    assert err == ""
+    Path("race.ptx").write_text(REVERSED)
+    assert main(["race.ptx", *words]) == 0
+
+
+def test_several_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("two.ptx").write_text(ADD + ADD.partition(".address_size 64\n")[2].replace("add(", "sub("))
+    assert main(["two.ptx", *WORDS]) == 2
+    assert "which kernel: expected one of add, sub, found no name" in one_line(capsys)
+    assert main(["two.ptx", *WORDS, "--kernel", "sub"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("none.ptx", "none.ptx: cannot read the file: No such file or directory"),
+        ("", "Is a directory"),
+        ("folder.ptx", "folder.ptx: cannot read the file: Is a directory"),
+        ("pipe.ptx", "pipe.ptx: not a regular file"),
+        ("folder.cu", "folder.cu: not a regular file"),
+        ("none.cu", "none.cu: no such file"),
+        ("a\nb.ptx", "cannot read the file"),
+        ("binary.ptx", "not UTF-8"),
+        ("empty.ptx", "empty.ptx"),
+        ("closed.ptx", "Permission denied"),
+    ],
+)
+def test_a_file_that_cannot_be_read(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("folder.ptx", "folder.cu"):
+        Path(folder).mkdir()
+    os.mkfifo("pipe.ptx")
+    Path("binary.ptx").write_bytes(b"\x7fELF\xff\xfe\n")
+    Path("empty.ptx").write_text("")
+    if name == "closed.ptx":
+        Path(name).touch(0)
+        if os.access(name, os.R_OK):
+            pytest.skip("root reads everything")
+    assert main([name, *WORDS]) == 2
+    assert says in one_line(capsys)
+
+
+@pytest.mark.parametrize("name", ["fifo.npy", "folder.npy"])
+def test_an_argument_that_is_no_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("fifo.npy")
+    Path("folder.npy").mkdir()
+    assert main(["add.ptx", "--block", "32", "--arg", f"x=@{name}"]) == 2
+    assert f"{name}: not a regular file" in one_line(capsys)
+    assert main(["add.ptx", *WORDS, "--save", "out=folder.npy"]) == 2
+    assert "bad --save: expected a .npy file, found 'folder.npy'" in one_line(capsys)
+
+
+def test_what_could_not_be_saved_leaves_the_old_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("o.npy").write_text("old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert main(["add.ptx", *WORDS, "--save", "out=o.npy"]) == 2
+    assert "o.npy: cannot write the file: No space left on device" in one_line(capsys)
+    assert Path("o.npy").read_text() == "old"
+    assert sorted(path.name for path in Path().iterdir()) == ["add.ptx", "o.npy"]
+
+
+def test_too_little_memory_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def huge(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(ptxemu.Kernel, "launch", huge)
+    assert main(["add.ptx", *WORDS]) == 2
+    assert "smaller --memory-budget" in one_line(capsys)
+
+
+def started(*words: str, **streams: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "ptxemu", *words], stderr=subprocess.PIPE, **streams)
+
+
+def test_help_and_version_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ptxemu {ptxemu.__version__}\n"
+    assert main(["--help"]) == 0
+    assert "example: ptxemu " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--help"], ["add.ptx", *WORDS], ["add.ptx", *WORDS, "--json"]])
+def test_a_reader_that_leaves_and_a_full_disk(words: list[str]) -> None:
+    with started(*words, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait(60) == 0
+    with Path("/dev/full").open("wb") as full, started(*words, stdout=full) as running:
+        assert running.stderr is not None
+        assert running.stderr.read() == b"error: No space left on device\n"
+        assert running.wait(60) == 2
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8"])
+def test_odd_names_and_a_home_that_cannot_be_written(locale: str, tmp_path: Path) -> None:
+    kernel = tmp_path / "k é 'x'.ptx"
+    kernel.write_text(ADD)
+    environment = {"PATH": os.environ["PATH"], "HOME": "/proc", "LC_ALL": locale, "PYTHONCOERCECLOCALE": "0"}
+    with started(str(kernel), *WORDS, stdout=subprocess.PIPE, cwd="/proc", env=environment) as running:
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (0, b"")
+    assert b"out   int32 64: 32 of 64 elements changed" in out
+
+
+def test_ctrl_c_is_one_word() -> None:
+    endless = ADD.replace("st.global.u32 [%rd2], %r4;", "again: add.u32 %r4, %r4, 1; bra again;")
+    Path("endless.ptx").write_text(endless)
+    with started("endless.ptx", *WORDS, stdout=subprocess.PIPE) as running:
+        assert running.stderr is not None
+        time.sleep(3)  # numpy is loaded, the loop runs
+        running.send_signal(signal.SIGINT)
+        assert running.stderr.read() == b"interrupted\n"
+        assert running.wait(60) == 130
+
+
+class Terminal(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_long_launch_shows_a_line_and_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = Progress("add", 16)
+    for now[0] in (1.0, 2.5, 2.6, 3.5):
+        progress(1_000_000)
+    progress.clear()
+    written = terminal.getvalue()
+    assert written.count("million warp instructions") == 2, "not before two seconds, nor twice in half a second"
+    assert "\radd: 0 of 16 blocks, 4.0 million warp instructions, 4 s" in written
+    assert written.endswith("\r\033[K")
+
+
+def test_a_short_launch_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert main(["add.ptx", *WORDS]) == 0
+    assert terminal.getvalue() == ""
+
+
+def test_the_default_budget_is_that_of_a_launch() -> None:
+    assert ptxemu.parse_bytes(parser().get_default("memory_budget")) == ptxemu.MEMORY_BUDGET
