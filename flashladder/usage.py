@@ -21,6 +21,7 @@ from invoke.program import Program
 from invoke.tasks import Task
 
 from flashladder.arguments import Command, Option
+from flashladder.commands.on_cpu import EMULATE, own_kernel
 from flashladder.errors import FlashladderError, one_line_errors
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def _explained(machine: ParseMachine, text: str) -> FlashladderError:
     tasks = [str(name) for name in machine.contexts]
     name = getattr(machine.context, "name", None)
     unknown, missing = _UNKNOWN.search(text), _MISSING.search(text)
+    if unknown and name == EMULATE.name and (other := own_kernel(str(machine.context.positional_args[0].value))):
+        return other  # `emulate own.ptx --grid 4`
     if missing:
         return FlashladderError(f"{name} needs {missing[1]}", hint=f"`invoke {name} --help` says more")
     if unknown and name is None:

@@ -6,45 +6,33 @@ Why: `flashladder.commands.rows` holds the other rows; a file of rows stays shor
 from __future__ import annotations
 
 from functools import partial
+import shlex
 
 from flashladder.arguments import DEFAULT_CONFIG, ONE_CONFIG, Command, Option
+from flashladder.errors import FlashladderError
 from flashladder.ladder.config import DTYPES
 from flashladder.names import INTERMEDIATES, PUBLISHED_GPU, TRACE_INPUTS
 
 STEP = "iteration, or an ablation such as '16 - swizzle'"
-AN_ITERATION, A_PTX_FILE = "an iteration", "a PTX file"  # whose options they are
 
 Flag = partial(Option, form="flag")
 Text = partial(Option, default="")
-OfIteration, OfFile = partial(Text, group=AN_ITERATION), partial(Text, group=A_PTX_FILE)
 
 A_STEP = Option("iteration", STEP, form="word", required=True)
 JSON = Flag("json", "print JSON, for scripts")
 
 EMULATE = Command(
     "emulate",
-    "Runs an iteration's PTX, or one's own, on this CPU.",
+    "Runs an iteration's PTX on this CPU; `ptxemu FILE` runs your own kernel.",
+    ("emulate 1 --counters", "emulate 16 --seq-len 512 --heads 2 --dtype bf16 --hazards"),
     (
-        "emulate 1 --counters",
-        "emulate own.ptx --grid 4 --block 256 --arg x=float32:1024:randn --arg n=int32:5 --hazards",
-    ),
-    (
-        Option("iteration", f"{STEP}, or a PTX file", form="word", required=True),
-        OfIteration("seq-len", "positions (default: 256)"),
-        OfIteration("batch", "samples (default: 1)"),
-        OfIteration("heads", "heads (default: 1)"),
-        OfIteration("dtype", "fp16 or bf16 (default: the configuration's)", choices=DTYPES),
-        OfIteration("config", f"{ONE_CONFIG} (default: {DEFAULT_CONFIG})"),
-        OfIteration("multiprocessors", "of the GPU: of kernels whose CTAs compute tile after tile (default: 132)"),
-        OfFile("kernel", "of a PTX file: its entry (default: the only one)"),
-        OfFile("grid", "blocks along x,y,z (default: 1)"),
-        OfFile("block", "threads along x,y,z"),
-        OfFile("cluster", "blocks of a cluster along x,y,z (default: as the kernel requires)"),
-        OfFile("schedule", "together (default), reverse, or a seed: the order of warps that could go on"),
-        OfFile("arg", "an argument, in order: [NAME=]float32:64x128:randn, int32:5, @in.npy", form="again"),
-        OfFile("save", "an array after the launch: NAME=FILE.npy", form="again"),
-        OfFile("shared", "dynamic shared memory of a block, such as 48KiB (default: 0)"),
-        OfFile("target", "whose limits hold, such as sm_90 (default: the file's)"),
+        A_STEP,
+        Text("seq-len", "positions (default: 256)"),
+        Text("batch", "samples (default: 1)"),
+        Text("heads", "heads (default: 1)"),
+        Text("dtype", "fp16 or bf16 (default: the configuration's)", choices=DTYPES),
+        Text("config", f"{ONE_CONFIG} (default: {DEFAULT_CONFIG})"),
+        Text("multiprocessors", "of the GPU: of kernels whose CTAs compute tile after tile (default: 132)"),
         Flag("counters", "Nsight Compute's counters, and the source lines with bank conflicts"),
         Flag("hazards", "look for races and missing waits"),
         Option("memory-budget", "registers and shared memory (default: 1GiB)", default="1GiB"),
@@ -53,6 +41,15 @@ EMULATE = Command(
     ),
     short_flags=False,  # -h is for help, not for heads
 )
+
+
+def own_kernel(word: str) -> FlashladderError | None:
+    """The error for a file where `emulate` takes an iteration; None for other words."""
+    if not word.endswith((".ptx", ".cu")):
+        return None
+    hint = f"your own kernel: `ptxemu {shlex.quote(word)} --grid 4 --block 256 --arg x=float32:1024:randn --hazards`"
+    return FlashladderError("emulate runs iterations", expected="an iteration, such as 7", found=word, hint=hint)
+
 
 TRACE = Command(
     "trace",

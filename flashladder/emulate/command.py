@@ -1,7 +1,5 @@
 """``invoke emulate N``: an iteration's kernel on this CPU, its numbers, what it costs, and whether it races.
 
-A file instead of N (``invoke emulate own.ptx``) is `emulate_file`'s.
-
 Why: what Nsight Compute, compute-sanitizer and a test say about a kernel on a GPU, on one screen and on any machine:
 `invoke emulate 1 --counters` names the source lines whose bank conflicts iteration 2 removes.
 
@@ -17,15 +15,13 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-import shlex
+import sys
 
 import numpy as np
 
 from flashladder.arguments import parser_of
 from flashladder.cases.reference import UNIT_ROUNDOFF
-from flashladder.commands.on_cpu import A_PTX_FILE, AN_ITERATION, EMULATE
-from flashladder.emulate import file as emulate_file
+from flashladder.commands.on_cpu import EMULATE, own_kernel
 from flashladder.emulate import screen as emulate_view
 from flashladder.emulate.kernel import (
     ELEMENT,
@@ -43,9 +39,7 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.results.schema import Shape
 import ptxemu
-from ptxemu.run.launch import MEMORY_BUDGET
-from ptxemu.text import parse_bytes
-from ptxemu.values import Array
+from ptxemu import MEMORY_BUDGET, Array, parse_bytes
 
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
@@ -230,16 +224,8 @@ def number_of(
     return int(text)
 
 
-def _require_unset(options: argparse.Namespace, whose: str) -> None:
-    """Refuses options that would be ignored."""
-    for option in EMULATE.options:
-        if option.group == whose and getattr(options, option.attribute):
-            raise FlashladderError(f"--{option.name} belongs to {whose}", found=f"emulate {options.iteration}")
-
-
 def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
     """Runs an iteration; the text to print, and whether all is well."""
-    _require_unset(options, A_PTX_FILE)
     iteration = load_description(options.iteration)
     batch, n_heads = (number_of(options, name, default="1", most=AXIS) for name in ("batch", "heads"))
     seq_len = number_of(options, "seq_len", default="256")
@@ -257,27 +243,18 @@ def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
     return text, found.passed
 
 
-def _file(options: argparse.Namespace) -> tuple[str, bool]:
-    """The same for a PTX file."""
-    _require_unset(options, AN_ITERATION)
-    return emulate_file.run(options, number_of(options, "seed", least=0))
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs and prints; exit code 1 when the numbers are wrong or a hazard was found."""
+    for word in sys.argv[1:] if argv is None else argv:
+        if other := own_kernel(word):
+            raise other
     options = parse_arguments(argv)
-    if options.iteration.endswith(".cu"):
-        source = Path(options.iteration)
-        hint = f"compile it first: `invoke nvcc {shlex.quote(str(source))}`, then emulate {source.with_suffix('.ptx')}"
-        raise FlashladderError("a CUDA file is no PTX", where=str(source), hint=hint)
-    own = options.iteration.endswith(emulate_file.SUFFIX)
     try:
-        text, passed = _file(options) if own else _iteration(options)
+        text, passed = _iteration(options)
     except ptxemu.EmulationError as error:
         if error.kind in OUR_FAULT:
             raise
-        who = "this program" if own else f"iteration {options.iteration}"
-        raise CheckFailed(f"{who} may not do this: {error}") from error
+        raise CheckFailed(f"iteration {options.iteration} may not do this: {error}") from error
     except MemoryError as error:
         raise FlashladderError("not enough memory", hint="a smaller shape, or a smaller --memory-budget") from error
     print(text)

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ptxemu.machine.observer import Access, Observer
-from ptxemu.machine.state import Machine, Step
-from ptxemu.values import Array
+from ptxemu import Access, Array, Machine, Observer, Step
 
 
 @dataclass

@@ -31,8 +31,7 @@ from flashladder.machine_code.flow.regions import LOOP, PEELED, Regions, regions
 from flashladder.machine_code.flow.values import Constants
 from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.results.samples import Shape
-from ptxemu.machine.arguments import pack
-from ptxemu.values import Array
+from ptxemu import Array, pack
 
 WARP = 32
 ADDRESSES = (0, (1 << 64) - 16)  # of every tensor: what differs between the two is not known

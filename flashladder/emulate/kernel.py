@@ -7,7 +7,7 @@ as its bits in ``uint16``; they may be strided views of one contiguous array, as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 import math
 from pathlib import Path
@@ -26,11 +26,7 @@ from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 from flashladder.results.schema import Shape
 import ptxemu
-from ptxemu.machine.arguments import Argument
-from ptxemu.machine.observer import Observer
-from ptxemu.run.engine import Progress
-from ptxemu.run.launch import MAX_INSTRUCTIONS, MEMORY_BUDGET
-from ptxemu.values import Array
+from ptxemu import MEMORY_BUDGET, Array, Observer
 
 ELEMENT = 2  # bytes
 VECTOR = 8  # elements of one 16-byte cp.async
@@ -85,8 +81,7 @@ def forward(
     kernel: ptxemu.Kernel | None = None,
     observers: Sequence[Observer] = (),
     memory_budget: int = MEMORY_BUDGET,
-    max_instructions: int = MAX_INSTRUCTIONS,
-    progress: Progress | None = None,
+    progress: Callable[[int], None] | None = None,
     multiprocessors: int = MULTIPROCESSORS,
     first: int | None = None,
     schedule: str | int = "together",
@@ -99,12 +94,11 @@ def forward(
         tensors: Q, K, V and O, all of one shape.
         kernel: another kernel with the same parameters (a mutant), instead of the iteration's own.
         observers: counters, race detector.
-        memory_budget: bytes of a slice, see `emulator.Kernel.launch`.
-        max_instructions: per slice.
+        memory_budget: bytes of a slice, see `ptxemu.Kernel.launch`.
         progress: told the number of warp instructions now and then.
         multiprocessors: of the GPU that is stood for: a persistent kernel has no more CTAs, and few tiles are split.
         first: how many CTAs, or clusters, run of all; they alone write their part of O.
-        schedule: the order of warps, see `emulator.Kernel.launch`.
+        schedule: the order of warps, see `ptxemu.Kernel.launch`.
 
     Raises:
         FlashladderError: a tensor violates the kernel's contract.
@@ -119,7 +113,6 @@ def forward(
         shared_bytes=launch.shared_bytes,
         observers=observers,
         memory_budget=memory_budget,
-        max_instructions=max_instructions,
         progress=progress,
         schedule=schedule,
         first=first,
@@ -128,20 +121,19 @@ def forward(
     )
 
 
-def arguments_of(launch: Launch) -> tuple[Argument, ...]:
+def arguments_of(launch: Launch) -> tuple[Any, ...]:
     """A launch's arguments as the emulator takes them: a `TensorBox` becomes its tensor map."""
     return tuple(map(_argument, launch.arguments))
 
 
-def _argument(value: Any) -> Argument:
+def _argument(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_argument, value))
     if isinstance(value, TensorBox):
         return ptxemu.TensorMap(
             value.tensor, MAP_DTYPES[value.dtype], value.dims, value.strides, value.box, swizzle=f"{value.swizzle}B"
         )
-    found: Argument = value
-    return found
+    return value
 
 
 def require(iteration: Iteration, config: KernelConfig, tensors: Sequence[Array]) -> None:

@@ -20,13 +20,12 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.names import CONFLICTS
 from flashladder.results.schema import Shape
 import ptxemu
-from ptxemu.run.engine import REVERSE
-from ptxemu.values import Array
+from ptxemu import Array
 
-__all__ = ["ORDERS", "REVERSE", "Observed", "Planned", "Seen", "alone", "launches_of", "look", "observe"]
+__all__ = ["ORDERS", "Observed", "Planned", "Seen", "alone", "launches_of", "look", "observe"]
 
 BLOCKS = 4  # key/value tiles: prologue, two rounds of the main loop and the last tile are all reached
-ORDERS = ("together", REVERSE)  # of warps; the second where the first shows nothing on the same shape
+ORDERS = ("together", "reverse")  # of warps; the second where the first shows nothing on the same shape
 
 Planned = tuple[Shape, int]  # a launch: its shape, and of how many multiprocessors
 
@@ -106,7 +105,7 @@ def look(
     The reverse order, in which one warp runs at a time, is the first CTA's or cluster's where it is `alone`.
     """
     shape, multiprocessors = planned
-    first = 1 if schedule == REVERSE and alone(iteration, config, planned) else None
+    first = 1 if schedule == "reverse" and alone(iteration, config, planned) else None
     tensors = make_tensors(iteration, config, shape, seed=1)
     counters, hazards = ptxemu.Counters(), ptxemu.Hazards()
 

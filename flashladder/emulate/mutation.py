@@ -1,11 +1,11 @@
 """Mutation of the shipped kernels: delete one barrier, wait or commit at a time, and see whether the emulator notices.
 
 Why: a race detector that never fires proves nothing. For every iteration each barrier, wait, arrival, fence and commit
-of its PTX (`DELETED`) is removed alone; a wait for an mbarrier, whose answer is used, says yes at once. In iteration 2
-each XOR of the swizzle is replaced by a plain copy. A mutant counts as caught when the program stops with an error, a
-race is reported, or a number changes; mutants of the swizzle also when bank conflicts appear. One that passes is tried
-in another order of warps and elected lanes, too. Those that change nothing the ISA guarantees are listed, with the
-reason, in ``configs/equivalent_mutants.yaml``, and must stay uncaught.
+of its PTX is removed alone (`ptxemu.mutants`). In iteration 2 each XOR of the swizzle is replaced by a plain copy. A
+mutant counts as caught when the program stops with an error, a race is reported, or a number changes; mutants of the
+swizzle also when bank conflicts appear. One that passes is tried in another order of warps and elected lanes, too.
+Those that change nothing the ISA guarantees are listed, with the reason, in ``configs/equivalent_mutants.yaml``, and
+must stay uncaught.
 
 Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.1 s a mutant, from iteration 20 on 0.3 s); exit code 1 when a
 verdict is not as listed.
@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from flashladder.arguments import NUMBERS, Parser, whole
 from flashladder.emulate.kernel import kernel_of
-from flashladder.emulate.launches import ORDERS, REVERSE, Observed, Planned, Seen, alone, launches_of, look, observe
+from flashladder.emulate.launches import ORDERS, Observed, Planned, Seen, alone, launches_of, look, observe
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
@@ -34,17 +34,9 @@ from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import ROOT
 from flashladder.yaml_text import read_yaml
 import ptxemu
-from ptxemu.machine.control import build_flow
-from ptxemu.syntax.tree import Immediate, Instruction, Label
+from ptxemu import Instruction
 
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
-DELETED = (
-    *("bar.sync", "bar.warp.sync", "cp.async.wait_group", "cp.async.commit_group"),
-    *("barrier.cta", "barrier.cluster", "mbarrier.init", "mbarrier.arrive", "mbarrier.try_wait", "fence", "setmaxnreg"),
-    *("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"),
-    *("cp.async.bulk.commit_group", "cp.async.bulk.wait_group"),
-)
-"""Opcodes, or how they begin."""
 SWIZZLE, SWIZZLED_ITERATION = "xor.b32", 2
 Caught = Literal["error", "race", "numbers", "conflicts"]
 
@@ -109,46 +101,24 @@ def read_equivalent(path: Path = EQUIVALENT) -> tuple[Equivalent, ...]:
         ) from error
 
 
-def targets_of(iteration: Iteration) -> Iterator[tuple[int, Instruction, int]]:
-    """What is changed in an iteration's A100 kernel in fp16: its place in the body, itself, the how manieth it is."""
-    counts: dict[str, int] = {}
-    for place, item in enumerate(kernel_of(iteration, iteration.configs[PUBLISHED_GPU]).function.body):
-        if isinstance(item, Label) or not _is_target(iteration, item):
-            continue
-        counts[item.opcode] = counts.get(item.opcode, 0) + 1
-        yield place, item, counts[item.opcode]
-
-
 def mutants_of(iteration: Iteration) -> Iterator[Mutant]:
     """Every mutant of an iteration's A100 kernel in fp16."""
     config = iteration.configs[PUBLISHED_GPU]
-    kernel = kernel_of(iteration, config)
-    for place, item, nth in targets_of(iteration):
-        yield Mutant(iteration, config, item, nth, _changed(kernel, place))
+    original = kernel_of(iteration, config)
+    for one in ptxemu.mutants(original):
+        yield Mutant(iteration, config, one.instruction, one.nth, one.kernel)
+    if iteration.number == SWIZZLED_ITERATION:
+        for nth, (instruction, kernel) in enumerate(_without_swizzle(original), start=1):
+            yield Mutant(iteration, config, instruction, nth, kernel)
 
 
-def _is_target(iteration: Iteration, instruction: Instruction) -> bool:
-    swizzle = instruction.opcode == SWIZZLE and iteration.number == SWIZZLED_ITERATION
-    return swizzle or any(_is_a(instruction, kind) for kind in DELETED)
-
-
-def _is_a(instruction: Instruction, kind: str) -> bool:
-    """Whether the opcode is `kind`, or `kind` with something behind it."""
-    return f"{instruction.opcode}.".startswith(f"{kind}.")
-
-
-def _changed(kernel: ptxemu.Kernel, place: int) -> ptxemu.Kernel:
-    """The kernel without the instruction at `place` of its body; an XOR copies its first source, a wait answers yes."""
-    body = list(kernel.function.body)
-    item = body[place]
-    if isinstance(item, Instruction) and item.opcode == SWIZZLE:
-        body[place] = replace(item, opcode="mov.b32", operands=item.operands[:2])
-    elif isinstance(item, Instruction) and _is_a(item, "mbarrier.try_wait"):
-        body[place] = replace(item, opcode="setp.eq.u32", operands=(item.operands[0], *[Immediate(0)] * 2))
-    else:
-        del body[place]
-    function = replace(kernel.function, body=tuple(body))
-    return ptxemu.Kernel(kernel.module, function, build_flow(function, kernel.module.path))
+def _without_swizzle(original: ptxemu.Kernel) -> Iterator[tuple[Instruction, ptxemu.Kernel]]:
+    """Each XOR of a kernel, and the kernel that copies its first source instead."""
+    body = original.function.body
+    for place, item in enumerate(body):
+        if isinstance(item, Instruction) and item.opcode == SWIZZLE:
+            copied = replace(item, opcode="mov.b32", operands=item.operands[:2])
+            yield item, original.with_body((*body[:place], copied, *body[place + 1 :]))
 
 
 def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> Verdict:
@@ -178,7 +148,7 @@ def _given_away(mutant: Mutant, planned: Planned, before: Seen, schedule: str) -
     if seen.races:
         return "race", seen.races[0]
     differs = seen.out != before.out
-    if schedule == REVERSE and alone(mutant.iteration, mutant.config, planned):
+    if schedule == "reverse" and alone(mutant.iteration, mutant.config, planned):
         differs = differs[:1, : mutant.config.B_r, :1]
     if differs.any():
         return "numbers", f"{int(differs.sum())} of {differs.size} elements of O differ"
@@ -200,7 +170,7 @@ def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]
         if races := (*original.races, *reverse.races):
             raise CheckFailed(f"iteration {number} as it ships is reported", found=races[0])
         for mutant in mutants_of(iteration):
-            if only is None or _is_a(mutant.instruction, only):
+            if f"{mutant.instruction.opcode}.".startswith(f"{only}." if only else ""):
                 yield judge(mutant, original, listed)
 
 
@@ -211,9 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Deletes each barrier, wait and commit of the kernels in turn; every mutant must be caught.",
         epilog="example: python -m flashladder.emulate.mutation 7 8 --only bar.sync",
     )
-    parser.add_argument(
-        "--only", choices=(*DELETED, SWIZZLE), metavar="OPCODE", help=f"{', '.join(DELETED)} or {SWIZZLE}"
-    )
+    parser.add_argument("--only", metavar="OPCODE", help="an opcode, or how it begins: bar.sync, mbarrier.arrive")
     parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=f"{NUMBERS} (default: all)")
     options = parser.parse_args(argv)
     numbers = options.numbers or [iteration.number for iteration in load_all()]

@@ -36,7 +36,7 @@ from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import BUILD
 from flashladder.results.schema import Shape, kernel_key
 import ptxemu
-from ptxemu.machine.observer import Observer
+from ptxemu import Observer
 
 CACHE = BUILD / "emulator"
 RACE_SHAPE = Shape(batch=1, seq_len=256, n_heads=2, d_head=128)  # several CTAs, and rounds of the main loop, in each

@@ -1,4 +1,4 @@
-"""``invoke nvcc FILE.cu``: one's own CUDA C++ to PTX with the pinned compiler, for `invoke emulate FILE.ptx`.
+"""``invoke nvcc FILE.cu``: your CUDA C++ to PTX with the pinned compiler, for ``ptxemu FILE.ptx``.
 
 Why: the wheels hold nvcc in a folder that nobody has in PATH, and it needs a host compiler, its own headers and an
 environment without other CUDAs. Flags are those of the kernels without ``--use_fast_math``: C++17, line table.
@@ -34,7 +34,7 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
         FlashladderError: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
     """
     if source.suffix == ".ptx":
-        hint = f"run it with `invoke emulate {shlex.quote(str(source))}`"
+        hint = f"run it with `ptxemu {shlex.quote(str(source))}`"
         raise FlashladderError("PTX is compiled already", where=str(source), expected="a CUDA C++ file", hint=hint)
     if not source.is_file():
         raise FlashladderError("no such file", where=str(source), expected="a CUDA C++ file")
@@ -78,4 +78,4 @@ def _unknown(arch: str, nvcc: Path) -> FlashladderError:
 def compile_and_tell(file: str, arch: str, out: str = "") -> None:
     """``invoke nvcc``: compiles, and says where the PTX is and what to do with it; `out` as of `compile_file`."""
     made = compile_file(Path(file), arch, Path(out) if out else None)
-    print(f"{relative(made)}; run it with `invoke emulate {relative(made)} --grid 1 --block 32 --arg ...`")
+    print(f"{relative(made)}; run it with `ptxemu {shlex.quote(relative(made))} --grid 1 --block 32 --arg ...`")

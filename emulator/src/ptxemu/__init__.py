@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ptxemu.errors import EmulationError as EmulationError
     from ptxemu.errors import PtxemuError as PtxemuError
-    from ptxemu.machine.arguments import Argument as Argument
     from ptxemu.machine.arguments import pack as pack
     from ptxemu.machine.observer import Access as Access
     from ptxemu.machine.observer import Observer as Observer
     from ptxemu.machine.state import Machine as Machine
     from ptxemu.machine.state import Step as Step
     from ptxemu.machine.tensor_map import TensorMap as TensorMap
+    from ptxemu.mutation import mutants as mutants
     from ptxemu.observe.counters import Counters as Counters
     from ptxemu.observe.dataflow import Dataflow as Dataflow
     from ptxemu.observe.dataflow import Event as Event
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ptxemu.run.launch import Program as Program
     from ptxemu.run.launch import Result as Result
     from ptxemu.run.launch import load as load
+    from ptxemu.screen import render_counters as render_counters
+    from ptxemu.screen import render_hazards as render_hazards
     from ptxemu.syntax.parser import parse as parse
     from ptxemu.syntax.tree import Instruction as Instruction
     from ptxemu.text import parse_bytes as parse_bytes
@@ -45,14 +47,16 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "errors": ("EmulationError", "PtxemuError"),
-    "machine.arguments": ("Argument", "pack"),
+    "machine.arguments": ("pack",),
     "machine.observer": ("Access", "Observer"),
     "machine.state": ("Machine", "Step"),
     "machine.tensor_map": ("TensorMap",),
+    "mutation": ("mutants",),
     "observe.counters": ("Counters",),
     "observe.dataflow": ("Dataflow", "Event", "Value"),
     "observe.hazards": ("Hazards",),
     "run.launch": ("MEMORY_BUDGET", "Kernel", "Program", "Result", "load"),
+    "screen": ("render_counters", "render_hazards"),
     "syntax.parser": ("parse",),
     "syntax.tree": ("Instruction",),
     "text": ("parse_bytes",),

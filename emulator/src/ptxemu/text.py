@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 import re
 import stat
+import tempfile
 
 from ptxemu.errors import PtxemuError
 
@@ -36,6 +37,44 @@ def read_text(path: Path) -> str:
         what = f"not UTF-8 (byte {data[error.start]:#04x} at offset {error.start})"
         raise PtxemuError(what, where=path, hint="save the file as UTF-8") from error
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def output_file(name: str, ending: str, option: str) -> Path:
+    """The path of a file that a command will write, checked before it works.
+
+    Raises:
+        PtxemuError: another ending, something else than a file, or a folder that does not exist or cannot be written.
+    """
+    path = Path(name)
+    if not path.name.endswith(ending) or path.name == ending or path.is_dir():
+        raise PtxemuError(f"bad {option}", expected=f"a {ending} file", found=repr(name))
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        expected = f"a {ending} file in a folder that exists and can be written"
+        raise PtxemuError(f"bad {option}", expected=expected, found=repr(name))
+    return path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes `data` beside `path` and renames it into place, so that nobody ever reads half a file.
+
+    Raises:
+        PtxemuError: the disk is full, or the folder cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".ptxemu-")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise PtxemuError(
+            f"cannot write the file: {reason}", where=path, hint="free space, or choose another"
+        ) from error
 
 
 def unescaped(name: str) -> str:

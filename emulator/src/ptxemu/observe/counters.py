@@ -12,7 +12,7 @@ show them too, and by PTX line. The names in `Counters.as_dict` are ncu's own. W
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,19 @@ GLOBAL_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
 GLOBAL_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
 LDSM = "smsp__inst_executed_op_ldsm.sum"
 TENSOR = "smsp__inst_executed_pipe_tensor.sum"
+SHORT = {
+    "shared_ld_conflicts": CONFLICTS.format("ld"),
+    "shared_st_conflicts": CONFLICTS.format("st"),
+    "shared_ld_wavefronts": WAVEFRONTS.format("ld"),
+    "shared_st_wavefronts": WAVEFRONTS.format("st"),
+    "global_ld_sectors": GLOBAL_SECTORS.format("ld"),
+    "global_st_sectors": GLOBAL_SECTORS.format("st"),
+    "global_ld_requests": GLOBAL_REQUESTS.format("ld"),
+    "global_st_requests": GLOBAL_REQUESTS.format("st"),
+    "ldsm": LDSM,
+    "tensor": TENSOR,
+}
+"""Short names of some of them."""
 BANKS = 32
 WORD = 4  # bytes that a bank delivers in one wavefront
 PHASE_BYTES = BANKS * WORD
@@ -271,6 +284,23 @@ class LineTraffic:
     traffic: Traffic
 
 
+@dataclass(frozen=True)
+class SourceConflicts:
+    """Bank conflicts of one CUDA source line, reached by one chain of calls.
+
+    Attributes:
+        opcode: of the PTX instructions.
+        chain: source lines, innermost first; empty without ``-lineinfo``.
+        ptx_lines: lines of the instructions in the PTX file.
+        traffic: their sum.
+    """
+
+    opcode: str
+    chain: tuple[str, ...]
+    ptx_lines: tuple[int, ...]
+    traffic: Traffic
+
+
 @dataclass
 class _Tally:
     """The running sums behind one `LineTraffic`."""
@@ -461,6 +491,75 @@ class Counters(Observer):
         counts[LDSM] = _issued(opcodes, "ldmatrix.")
         counts[TENSOR] = _issued(opcodes, "mma.") + _issued(opcodes, "wgmma.mma_async.")
         return counts
+
+    def short(self) -> dict[str, tuple[int, str]]:
+        """Counters by short name, sorted: the value, and Nsight Compute's name or a description.
+
+        The names of bulk copies and of ``wgmma`` are there only where the kernel executes them.
+        """
+        nsight = self.as_dict()
+        found = {short: (nsight[name], name) for short, name in SHORT.items()}
+        for operation in ("ld", "st"):
+            ideal = self.traffic("shared", operation).phases
+            found[f"shared_{operation}_ideal"] = (ideal, "wavefronts of the same accesses without conflicts")
+        found["cp_async_bytes"] = (self.copied_bytes, "bytes written to shared memory by cp.async")
+        found["ptx_instructions"] = (self.warp_instructions, "executed by warps; SASS has other ones")
+        if self.bulk_bytes:
+            found["bulk_bytes"] = (self.bulk_bytes, "bytes that the copy engine moved")
+            for operation, did in (("ld", "read"), ("st", "wrote")):
+                touched = self.traffic("global", f"bulk {operation}").sectors
+                found[f"bulk_{operation}_sectors"] = (touched, f"sectors of global memory that it {did}")
+        if self.tensor_cycles:
+            found["wgmma_cycles"] = (self.wgmma_cycles, "of one SM's tensor cores, at best, for all wgmma")
+            found["wgmma_shared_bytes"] = (self.wgmma_shared_bytes, "bytes of shared memory that wgmma read")
+        return dict(sorted(found.items()))
+
+    def conflicts(self, wrappers: Sequence[str] = ()) -> list[SourceConflicts]:
+        """Bank conflicts by CUDA source line, worst first.
+
+        Args:
+            wrappers: how the names of source files begin whose lines say little, such as one-instruction functions.
+                They are left out of a chain of calls, unless it has no other lines.
+        """
+        groups: dict[tuple[str, str, tuple[str, ...]], list[LineTraffic]] = {}
+        for entry in self.lines:
+            if entry.space == "shared" and entry.traffic.conflicts:
+                groups.setdefault((entry.opcode, entry.operation, _chain(entry, tuple(wrappers))), []).append(entry)
+        found = [
+            SourceConflicts(opcode, chain, tuple(e.line for e in entries), sum((e.traffic for e in entries), Traffic()))
+            for (opcode, _, chain), entries in groups.items()
+        ]
+        return sorted(found, key=lambda one: (-one.traffic.conflicts, one.ptx_lines))
+
+    def facts(self, wrappers: Sequence[str] = ()) -> dict[str, object]:
+        """All counters by both names, executed opcodes and `conflicts`, ready for `json.dumps`."""
+        conflicts = [
+            {
+                "opcode": one.opcode,
+                "source": list(one.chain),
+                "ptx_lines": list(one.ptx_lines),
+                "conflicts": one.traffic.conflicts,
+                "wavefronts": one.traffic.wavefronts,
+                "ideal": one.traffic.phases,
+            }
+            for one in self.conflicts(wrappers)
+        ]
+        return {
+            "short": {name: value for name, (value, _) in self.short().items()},
+            "nsight": self.as_dict(),
+            "opcodes": dict(self.opcodes.most_common()),
+            "bank_conflicts": conflicts,
+        }
+
+
+def _chain(entry: LineTraffic, wrappers: tuple[str, ...]) -> tuple[str, ...]:
+    """The CUDA lines that lead to an instruction, innermost first."""
+    chain, source = [], entry.source
+    while source is not None:
+        chain.append(str(source))
+        source = source.inlined_at
+    telling = [line for line in chain if not line.startswith(wrappers)]
+    return tuple(telling or chain)
 
 
 def _issued(opcodes: Counter[str], prefix: str) -> int:

@@ -10,7 +10,7 @@ kernel.launch((4,), (256,), (x, y, out, np.int32(1000)), observers=(counters,))
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 import sys
 import time
@@ -38,7 +38,7 @@ from ptxemu.run import opcodes  # noqa: F401 - fills the table of instructions
 from ptxemu.run.engine import Engine, Progress
 from ptxemu.run.placement import Layout
 from ptxemu.syntax.parser import parse, text_of
-from ptxemu.syntax.tree import Address, Function, Immediate, Instruction, Module, Symbol, Variable
+from ptxemu.syntax.tree import Address, Function, Immediate, Instruction, Label, Module, Symbol, Variable
 from ptxemu.targets import lacks
 from ptxemu.text import parse_bytes
 from ptxemu.values import DTYPES, immediate
@@ -92,6 +92,15 @@ class Kernel:
     def parameters(self) -> tuple[Parameter, ...]:
         """Name, type and size of each parameter: what `launch` takes."""
         return parameters_of(self.function)
+
+    def with_body(self, body: Sequence[Instruction | Label]) -> Kernel:
+        """The same kernel with other instructions, for example `function.body` without one of them.
+
+        Raises:
+            EmulationError: a branch of `body` leads to a label that it lacks.
+        """
+        function = replace(self.function, body=tuple(body))
+        return Kernel(self.module, function, build_flow(function, self.module.path))
 
     def launch(
         self,

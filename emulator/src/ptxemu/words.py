@@ -1,7 +1,7 @@
 """Arguments of a kernel as words of a command line: ``x=float32:1024:randn``, ``n=int32:5``, ``a=@in.npy``.
 
-Why: a PTX file says how wide a parameter is, not what it points to. Arguments come in the order of the kernel's
-parameters; a name is the caller's own, for the screen and for ``--save``. Nothing to run here; `emulate_file` does.
+A PTX file says how wide a parameter is, not what it points to. Arguments come in the order of the kernel's parameters;
+their names are free, for the screen and for ``--save``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 import re
+from tokenize import TokenError
 from typing import NoReturn, TypeVar
 from zipfile import BadZipFile
 
 import ml_dtypes
 import numpy as np
 
-from flashladder.errors import FlashladderError
-from flashladder.files import relative, write_atomic
+from ptxemu.errors import PtxemuError
+from ptxemu.text import output_file, write_whole
 from ptxemu.values import Array
 
 FORMS = "DTYPE:SHAPE:FILL (float32:64x128:randn), DTYPE:NUMBER (int32:5), a number, or @FILE.npy"
@@ -43,47 +44,47 @@ _SHAPE = re.compile(r"\d{1,10}(x\d{1,10})*", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Value:
+class Named:
     """One argument: its name, and an array (a pointer) or a number."""
 
     name: str
     value: Array | np.generic | int | float
 
 
-def parse_all(texts: Sequence[str], seed: int) -> list[Value]:
+def parse_all(texts: Sequence[str], seed: int) -> list[Named]:
     """The arguments in order; random ones differ from each other and depend on `seed` alone.
 
     Raises:
-        FlashladderError: a text that is none of `FORMS`, a name twice, or a file that cannot be read.
+        PtxemuError: a text that is none of `FORMS`, a name twice, or a file that cannot be read.
     """
     rng = np.random.default_rng(seed)
     values = [_parse(text, f"arg{index}", rng) for index, text in enumerate(texts)]
     names = [value.name for value in values]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise FlashladderError("two arguments of one name", where="--arg", found=twice)
+        raise PtxemuError("two arguments of one name", where="--arg", found=twice)
     return values
 
 
-def _parse(text: str, name: str, rng: np.random.Generator) -> Value:
+def _parse(text: str, name: str, rng: np.random.Generator) -> Named:
     named = _NAMED.fullmatch(text)
     name, body = (named[1], named[2]) if named else (name, text)
     if body.startswith("@"):
-        return Value(name, _loaded(Path(body[1:]), text))
+        return Named(name, _loaded(Path(body[1:]), text))
     dtype, *rest = body.split(":")
     try:
         if not rest:
-            return Value(name, _finite(text, _number(body), body))
+            return Named(name, _finite(text, _number(body), body))
         if dtype not in DTYPES:
             _refuse(text, f"one of {', '.join(DTYPES)} as the dtype", dtype)
         if len(rest) == 1:
-            return Value(name, _typed(text, DTYPES[dtype], rest[0]))
+            return Named(name, _typed(text, DTYPES[dtype], rest[0]))
         if len(rest) == 2:
-            return Value(name, _array(text, DTYPES[dtype], (rest[0], rest[1]), rng))
+            return Named(name, _array(text, DTYPES[dtype], (rest[0], rest[1]), rng))
     except (ValueError, OverflowError) as error:
-        raise FlashladderError("bad --arg", where=text, expected=FORMS, found=body) from error
+        raise PtxemuError("bad --arg", where=text, expected=FORMS, found=body) from error
     except MemoryError as error:
-        raise FlashladderError("not enough memory", where=text, found=error, hint="a smaller array") from error
+        raise PtxemuError("not enough memory", where=text, found=error, hint="a smaller array") from error
     return _refuse(text, FORMS, body)
 
 
@@ -106,8 +107,8 @@ def _typed(text: str, dtype: np.dtype, word: str) -> np.generic:
     """A number of a dtype.
 
     Raises:
-        FlashladderError: the dtype cannot hold it.
-        ValueError, OverflowError: it is none.
+        PtxemuError: the dtype cannot hold it.
+        ValueError, OverflowError: it is no number.
     """
     number = _number(word)
     if dtype.kind in "iu":
@@ -133,16 +134,19 @@ def _array(text: str, dtype: np.dtype, shape_and_fill: tuple[str, str], rng: np.
         return np.full(sizes, _typed(text, dtype, fill))
     if fill in FRACTIONS and dtype.kind in "iu":
         _refuse(text, "integers: zeros, ones, arange or a number", fill)
-    array: Array = FILLS[fill](rng, sizes).astype(dtype)
+    with np.errstate(over="ignore"):  # arange beyond the largest float16 is inf
+        array: Array = FILLS[fill](rng, sizes).astype(dtype)
     return array
 
 
 def _loaded(path: Path, text: str) -> Array:
+    if path.exists() and not path.is_file():  # a FIFO without a writer would wait for one
+        _refuse(text, "a file that numpy.save wrote", f"{path}: not a regular file")
     try:
         with path.open("rb") as file:
             found = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        reason = getattr(error, "strerror", None) or "this is none"
+    except (OSError, ValueError, EOFError, BadZipFile, TokenError) as error:
+        reason = getattr(error, "strerror", None) or "not such a file"
         _refuse(text, "a file that numpy.save wrote", f"{path}: {reason}")
     if not isinstance(found, np.ndarray):
         _refuse(text, "one array, a .npy file", f"{path}: an archive of {', '.join(found.files) or 'nothing'}")
@@ -151,33 +155,37 @@ def _loaded(path: Path, text: str) -> Array:
     return np.ascontiguousarray(found)
 
 
-def parse_saves(texts: Sequence[str], values: Sequence[Value]) -> dict[str, Path]:
+def parse_saves(texts: Sequence[str], values: Sequence[Named]) -> dict[str, Path]:
     """Where arrays go after the launch, by the argument's name; nothing is written yet.
 
     Raises:
-        FlashladderError: not ``NAME=FILE.npy``, no array of that name, or no such folder.
+        PtxemuError: not ``NAME=FILE.npy``, no array of that name, a name or a file twice, or a file that cannot be
+            written.
     """
     arrays = [value.name for value in values if isinstance(value.value, np.ndarray)]
     found: dict[str, Path] = {}
     for text in texts:
         name, _, target = text.partition("=")
-        path = Path(target)
         if name not in arrays:
             expected = f"NAME=FILE.npy, NAME one of {', '.join(arrays) or 'no arrays'}"
-            raise FlashladderError("bad --save", expected=expected, found=repr(text))
-        if path.suffix != ".npy" or not path.parent.is_dir():
-            raise FlashladderError("bad --save", expected="a .npy file in a folder that exists", found=repr(target))
+            raise PtxemuError("bad --save", expected=expected, found=repr(text))
+        path = output_file(target, ".npy", "--save")
+        if name in found or path.resolve() in {other.resolve() for other in found.values()}:
+            raise PtxemuError("bad --save", expected="each array once, each in a file of its own", found=repr(text))
         found[name] = path
     return found
 
 
-def save(path: Path, array: Array) -> str:
-    """Writes an array as ``.npy``, whole or not at all; bfloat16, which the format does not know, as its bits."""
+def save(path: Path, array: Array) -> None:
+    """Writes an array as ``.npy``, whole or not at all; bfloat16, which the format does not know, as its bits.
+
+    Raises:
+        PtxemuError: the file cannot be written.
+    """
     buffer = BytesIO()
     np.save(buffer, array.view(np.uint16) if array.dtype == DTYPES["bfloat16"] else array, allow_pickle=False)
-    write_atomic(path, buffer.getvalue())
-    return relative(path)
+    write_whole(path, buffer.getvalue())
 
 
 def _refuse(text: str, expected: str, found: str) -> NoReturn:
-    raise FlashladderError("bad --arg", where=text, expected=expected, found=found)
+    raise PtxemuError("bad --arg", where=text, expected=expected, found=found)

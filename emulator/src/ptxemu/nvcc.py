@@ -1,0 +1,67 @@
+"""CUDA C++ to PTX with nvcc: from the wheels of ``pip install 'ptxemu[nvcc]'``, else from PATH.
+
+The wheels put a CUDA toolkit under ``site-packages/nvidia/cu13``; a host C++ compiler must be on the machine: ``$CXX``,
+else g++, c++ or clang++. Extra options go into nvcc's own variable, ``NVCC_APPEND_FLAGS='-Iinclude -DTILE=64'``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from ptxemu.errors import PtxemuError, printable
+
+HOST_COMPILERS = ("g++", "c++", "clang++")
+FLAGS = ("-ptx", "-std=c++17", "-lineinfo")  # the line table: reports name CUDA lines
+
+
+def compile_file(source: Path, arch: str) -> str:
+    """The PTX of a CUDA C++ file for an architecture such as ``sm_80``; what nvcc prints goes to stderr.
+
+    Raises:
+        PtxemuError: there is no nvcc or no host compiler here, or nvcc refuses the file.
+    """
+    command = [*_nvcc(source), *FLAGS, f"-arch=compute_{arch.removeprefix('sm_')}"]
+    with tempfile.TemporaryDirectory(prefix="ptxemu-") as folder:
+        made = Path(folder) / "kernel.ptx"
+        command += [str(source.resolve()), "-o", str(made)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        for line in done.stdout.decode(errors="replace").splitlines():
+            print(printable(line.expandtabs()), file=sys.stderr)
+        if done.returncode:
+            raise PtxemuError(
+                f"nvcc could not compile it for {arch} (exit code {done.returncode})",
+                where=source,
+                hint=f"what it printed stands above; it is {command[0]}",
+            )
+        return made.read_text(encoding="utf-8")
+
+
+def _nvcc(source: Path) -> list[str]:
+    """How nvcc is called: its path, and options that its origin needs."""
+    spec = importlib.util.find_spec("nvidia")  # a namespace package: it can have several folders
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        root = Path(place) / "cu13"
+        if os.access(root / "bin" / "nvcc", os.X_OK):
+            return [str(root / "bin" / "nvcc"), f"-I{root / 'include' / 'cccl'}", *_host_compiler(source)]
+    if found := shutil.which("nvcc"):
+        return [found, *_host_compiler(source)]
+    hint = "run: pip install 'ptxemu[nvcc]', or put nvcc of a CUDA toolkit on PATH"
+    raise PtxemuError("there is no nvcc here to compile CUDA C++", where=source, hint=hint)
+
+
+def _host_compiler(source: Path) -> list[str]:
+    """The option that names the host compiler; none where nvcc's own variable does."""
+    if os.environ.get("NVCC_CCBIN"):
+        return []
+    for name in (os.environ.get("CXX", ""), *HOST_COMPILERS):
+        if name and (found := shutil.which(name)):
+            return ["-ccbin", found]
+    expected = f"$CXX, or one of {', '.join(HOST_COMPILERS)} on PATH"
+    hint = "install one, for example: apt install g++"
+    raise PtxemuError("nvcc needs a C++ compiler", where=source, expected=expected, hint=hint)
