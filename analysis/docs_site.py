@@ -39,11 +39,12 @@ LISTED = (
     (
         "Emulator",
         (
-            "docs/emulator.md",
-            "docs/hopper-on-a-laptop.md",
+            "emulator/README.md",
+            "emulator/docs/guide.md",
+            "emulator/docs/hopper.md",
+            "emulator/docs/verdict.md",
+            "emulator/docs/*.md",
             "docs/trace.md",
-            "docs/emulator-opcodes.md",
-            "docs/emulator-speed.md",
         ),
     ),
     ("Python", ("api.md",)),
