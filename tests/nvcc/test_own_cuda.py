@@ -1,11 +1,8 @@
-"""One's own CUDA file from the guide: compiled by `invoke nvcc`, run by `invoke emulate`; and what goes wrong."""
+"""A CUDA file: compiled by `invoke nvcc`, run by `ptxemu`; and what goes wrong."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-import re
-import shlex
 import subprocess
 import sys
 
@@ -17,60 +14,27 @@ from flashladder.paths import ROOT
 from flashladder.toolchain import own_cuda
 
 pytestmark = pytest.mark.nvcc
-GUIDE = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
-FAULTY = """
-extern "C" __global__ void reversed(float *out, const float *in) {
-    __shared__ float tile[64];
-    tile[threadIdx.x] = in[threadIdx.x];
-    BARRIER;
-    out[threadIdx.x] = tile[63 - threadIdx.x];
+SAXPY = """
+extern "C" __global__ void saxpy(float *y, const float *x, float a, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        y[i] = a * x[i] + y[i];
+    }
 }
 """
+LAUNCH = "--grid 4 --block 256 --arg y=float32:1000:ones --arg x=float32:1000:arange --arg a=2.0 --arg n=int32:1000"
 
 
-def guide(language: str) -> str:
-    (text,) = re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
-    return str(text)
-
-
-def in_folder(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
-
-
-def test_the_guides_commands_work_as_they_stand(tmp_path: Path) -> None:
-    (tmp_path / "saxpy.cu").write_text(guide("cuda"))
-    commands = [shlex.split(line.removeprefix("$ ")) for line in guide("console").splitlines()]
-    assert [words[:2] for words in commands] == [["invoke", "nvcc"], ["invoke", "emulate"]]
-    replies = [in_folder(tmp_path, *words[1:]) for words in commands]
-    for reply in replies:
-        assert (reply.returncode, reply.stderr) == (0, "")
-    page = replies[1].stdout
-    assert "saxpy(saxpy_param_0: u64, saxpy_param_1: u64, saxpy_param_2: f32, saxpy_param_3: u32) of saxpy.ptx" in page
-    assert "4 CTAs of 256 threads" in page
-    assert "y  float32 1000: 999 of 1000 elements changed, saved to y.npy; min 1, mean 1000, max 1999; 1 3 5 7" in page
-    assert "x  float32 1000: unchanged" in page
-    assert "no hazards" in page
-    assert re.search(r"^global_ld_sectors +250 ", page, re.MULTILINE)
+def test_ptxemu_runs_what_nvcc_made(tmp_path: Path) -> None:
+    (tmp_path / "saxpy.cu").write_text(SAXPY)
+    for program, words in (
+        ("invoke", ["--search-root", str(ROOT), "nvcc", "saxpy.cu", "--out", "own.ptx"]),
+        ("ptxemu", ["own.ptx", *LAUNCH.split(), "--save", "y=y.npy", "--hazards"]),
+    ):
+        command = [sys.executable, "-m", program, *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert (np.load(tmp_path / "y.npy") == 2 * np.arange(1000, dtype=np.float32) + 1).all()
-    facts = json.loads(in_folder(tmp_path, *commands[1][1:], "--json").stdout)
-    assert facts["arguments"][0]["changed"] == 999
-    assert (facts["grid"], facts["block"], facts["hazards"]) == ([4], [256], [])
-
-
-def test_a_race_and_a_forbidden_access_are_told_with_exit_code_one(tmp_path: Path) -> None:
-    for name, barrier in (("bad", ""), ("good", "__syncthreads()")):
-        (tmp_path / f"{name}.cu").write_text(FAULTY.replace("BARRIER", barrier))
-        own_cuda.compile_file(tmp_path / f"{name}.cu")
-    words = ["--block", "64", "--arg", "out=float32:64:zeros", "--arg", "in=float32:64:arange", "--hazards"]
-    good, bad = (in_folder(tmp_path, "emulate", f"{name}.ptx", *words) for name in ("good", "bad"))
-    assert (good.returncode, bad.returncode) == (0, 1)
-    assert "HAZARDS: 1\nbad.ptx:" in bad.stdout
-    assert "bad.cu:6" in bad.stdout
-    short = in_folder(tmp_path, "emulate", "good.ptx", *words[:3], "float32:8:zeros", *words[4:])
-    assert short.returncode == 1
-    assert len(short.stderr.splitlines()) == 1
-    assert "this program may not do this: good.ptx:" in short.stderr
 
 
 @pytest.mark.parametrize(
@@ -107,10 +71,20 @@ def test_the_log_is_where_the_line_says(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_newer_target_and_the_file_beside_the_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "k.cu").write_text(guide("cuda"))
+    (tmp_path / "k.cu").write_text(SAXPY)
     own_cuda.compile_and_tell(str(tmp_path / "k.cu"), "sm_90")
     made = tmp_path / "k.ptx"
     assert ".target sm_90" in made.read_text()
-    assert f"invoke emulate {made}" in capsys.readouterr().out
+    assert f"ptxemu {made}" in capsys.readouterr().out
     with pytest.raises(FlashladderError, match="no such file"):
         own_cuda.compile_file(tmp_path / "none.cu")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_ptx_is_not_compiled(exists: bool, tmp_path: Path) -> None:
+    source = tmp_path / "add.ptx"
+    if exists:
+        source.touch()
+    with pytest.raises(FlashladderError, match=rf"PTX is compiled already.*`ptxemu {source}`") as caught:
+        own_cuda.compile_file(source)
+    assert "--out" not in str(caught.value)
