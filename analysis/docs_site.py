@@ -22,6 +22,7 @@ from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.paths import BUILD, ROOT
+import ptxemu
 
 STAGE, SITE = BUILD / "docs", BUILD / "site"
 FETCHED = re.compile(
@@ -39,11 +40,12 @@ LISTED = (
     (
         "Emulator",
         (
-            "docs/emulator.md",
-            "docs/hopper-on-a-laptop.md",
+            "emulator/README.md",
+            "emulator/docs/guide.md",
+            "emulator/docs/hopper.md",
+            "emulator/docs/verdict.md",
+            "emulator/docs/*.md",
             "docs/trace.md",
-            "docs/emulator-opcodes.md",
-            "docs/emulator-speed.md",
         ),
     ),
     ("Python", ("api.md",)),
@@ -53,7 +55,7 @@ LISTED = (
     ("Decisions", ("docs/decisions/README.md", "docs/decisions/*.md")),
 )  # fmt: skip
 """Headings of the site to pages, or patterns of them; a page stands under the first heading that names it."""
-API = ("flashladder", "ptxemu", "flashladder.errors")
+API = ("flashladder", "flashladder.errors", "ptxemu", *(f"ptxemu.{name}" for name in ptxemu.__all__))
 MADE = {"api.md": "# Python\n\nMade from docstrings.\n\n" + "\n".join(f"::: {name}\n" for name in API)}
 """Pages that the site alone has."""
 

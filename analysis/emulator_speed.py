@@ -1,7 +1,7 @@
 """Question: how fast is the emulator on this machine, and how does its time grow with the sequence length?
 
 Runs the benchmarks of tests/nvcc/test_emulator_speed.py and test_hopper_loop.py, keeps every sample in
-results/emulator/speed.json, and renders docs/emulator-speed.md and its plot from that file. Nothing is gated on these
+results/emulator/speed.json, and renders emulator/docs/speed.md and its plot from that file. Nothing is gated on these
 times.
 
 Run: ``python analysis/emulator_speed.py [--render]`` (--render: from the committed samples, measuring nothing)

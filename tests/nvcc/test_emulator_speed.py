@@ -1,7 +1,7 @@
 """How fast the emulator is, with counters on, and how its time grows with the sequence length.
 
 In the test suite every case runs once (pyproject disables the timing: a slow machine is not a failure, and nothing is
-gated on time). `analysis/emulator_speed.py` runs them as benchmarks and keeps the figures for docs/emulator-speed.md.
+gated on time). `analysis/emulator_speed.py` runs them as benchmarks and keeps the figures for emulator/docs/speed.md.
 
 Run: pytest tests/nvcc/test_emulator_speed.py --benchmark-enable -n 0
 """

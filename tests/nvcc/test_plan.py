@@ -51,7 +51,7 @@ using namespace flashladder;
 
 extern "C" const char flashladder_namespace[] = "flashladder_20";
 
-// A driver that encodes a map as the emulator does (flashladder/emulator/machine/copies/tensor_map.py).
+// A driver that encodes a map as the emulator does (emulator/src/ptxemu/machine/tensor_map.py).
 static int encoded = 0;
 static bool used = !std::getenv("FRESH_THREAD");  // whether this thread has a context of the driver
 

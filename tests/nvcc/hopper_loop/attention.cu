@@ -1,6 +1,6 @@
 // What it is: attention forward as Hopper kernels are built: a producer warp that copies tiles by TMA into rings of two
 // stages, two consumer warpgroups of 64 queries each, d = 128, PV of one block under the softmax of the next.
-// Why: the emulator's speed is measured on it (docs/emulator-speed.md), with counters and hazards.
+// Why: the emulator's speed is measured on it (emulator/docs/speed.md), with counters and hazards.
 // Run: pytest tests/nvcc/test_hopper_loop.py
 
 #include <cuda_fp16.h>

@@ -28,7 +28,7 @@ AddressOf: TypeAlias = Callable[
 EncodeMap: TypeAlias = Callable[[TensorMap, int], bytes]  # a map of the tensor at an address, as that machine has it
 
 ADDRESS_BITS = 64  # of a parameter that may be a pointer
-HINT_MAP = "a CUtensorMap takes an emulator.TensorMap, from Python: docs/hopper-on-a-laptop.md"
+HINT_MAP = "a CUtensorMap takes a ptxemu.TensorMap, from Python"
 
 
 def three(sizes: int | Sequence[int], what: str, path: str) -> tuple[int, int, int]:
