@@ -6,17 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from tests.cases.harness import Case, edge, pairs, triples
-from tests.cases.reference_int import (
-    INTEGERS,
-    bits_of,
-    case,
-    column,
-    lanes,
-    quotient,
-    raw,
-    saturate,
-    wrap,
-)
+from tests.cases.reference_int import INTEGERS, bits_of, case, column, lanes, quotient, raw, saturate, wrap
 
 from ptxemu.values import DTYPES, Array
 

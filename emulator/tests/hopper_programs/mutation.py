@@ -1,8 +1,8 @@
 """Mutation of the Hopper programs: delete one barrier, wait, arrival, fence or commit at a time, and see who notices.
 
-Why: a detector that never fires proves nothing. A mutant counts as caught when the program stops with an error, a race
-is reported or a number changes, in the usual order of warps or in another one. Those that change nothing the ISA
-guarantees are listed with their reasons in ``equivalent.yaml`` and must stay uncaught.
+A mutant is caught when the program stops with an error, a race is reported or a number changes, in the usual order of
+warps or in another one. Those that change nothing the ISA guarantees are in ``equivalent.json``, by reason, kernel and
+which one of the opcode, and must stay uncaught.
 
 Run: ``python -m tests.hopper_programs.mutation [KERNEL ...]``; exit code 1 when a verdict is not as listed.
 """
@@ -12,18 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
+import json
 import sys
 
-import numpy as np
-from tests.hopper_programs.program import Program, kernel, mismatch, programs
+from tests.hopper_programs.program import HERE, Program, module, programs
 
-from flashladder.yaml_text import read_yaml
 import ptxemu
 from ptxemu.machine.control import build_flow
-from ptxemu.syntax.tree import Instruction, Label
+from ptxemu.syntax.tree import Instruction
 
-LIST = Path(__file__).with_name("equivalent.yaml")
 TARGETS = (
     *("bar.", "barrier.", "mbarrier.arrive", "mbarrier.expect_tx", "mbarrier.complete_tx", "mbarrier.try_wait"),
     *("mbarrier.test_wait", "mbarrier.init", "mbarrier.inval", "fence.", "wgmma.fence", "wgmma.commit", "wgmma.wait"),
@@ -32,21 +29,19 @@ TARGETS = (
 TOLD = ("mbarrier.try_wait", "mbarrier.test_wait", "mbarrier.arrive", "barrier.cta.red")  # they write a register
 SCHEDULES: tuple[str | int, ...] = ("together", "reverse", 1)
 MAX_INSTRUCTIONS = 50_000  # far more than any of the programs needs
+ZERO = (
+    ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n.reg .b32 %r<2>;\nmov.b32 %r1, 0;\nret;\n}"
+)
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A kernel without one instruction: the `nth` (from 1) of this opcode."""
+    """A kernel without one instruction; its name as in the list: ``bulk-load mbarrier.init.shared::cta.b64 1``."""
 
     program: Program
     instruction: Instruction
-    nth: int
+    name: str
     kernel: ptxemu.Kernel
-
-    @property
-    def name(self) -> str:
-        """As in the list: ``bulk-load mbarrier.init.shared::cta.b64 1``."""
-        return f"{self.program.file}-{self.program.kernel} {self.instruction.opcode} {self.nth}"
 
 
 @dataclass(frozen=True)
@@ -72,98 +67,64 @@ class Verdict:
 @cache
 def listed() -> dict[str, str]:
     """The reasons of mutants that nobody can notice, by name."""
-    entries = read_yaml(LIST)
-    assert isinstance(entries, dict)
-    return {f"{name} {mutant}": str(reason) for reason, group in entries.items() for name, mutant in _pairs(group)}
-
-
-def _pairs(group: object) -> Iterator[tuple[str, str]]:
-    assert isinstance(group, dict)
-    for name, mutants in group.items():
-        for mutant in mutants:
-            yield name, mutant
+    reasons = json.loads((HERE / "equivalent.json").read_text(encoding="utf-8")).items()
+    pairs = ((f"{kernel} {each}", why) for why, group in reasons for kernel, names in group.items() for each in names)
+    return dict(pairs)
 
 
 def mutants_of(program: Program) -> Iterator[Mutant]:
     """Every mutant of a program's kernel."""
-    original = kernel(program.file, program.kernel)
+    original = module(program.file).kernel(program.kernel)
     counts: dict[str, int] = {}
     for place, item in enumerate(original.function.body):
-        if isinstance(item, Label) or not item.opcode.startswith(TARGETS):
-            continue
-        counts[item.opcode] = counts.get(item.opcode, 0) + 1
-        yield Mutant(program, item, counts[item.opcode], _without(original, place))
+        if isinstance(item, Instruction) and item.opcode.startswith(TARGETS):
+            counts[item.opcode] = counts.get(item.opcode, 0) + 1
+            name = f"{program.file}-{program.kernel} {item.opcode} {counts[item.opcode]}"
+            yield Mutant(program, item, name, _without(original, place, item))
 
 
-def _without(original: ptxemu.Kernel, place: int) -> ptxemu.Kernel:
+def _without(original: ptxemu.Kernel, place: int, item: Instruction) -> ptxemu.Kernel:
     """The kernel without an instruction; a wait answers yes at once, an arrival that nobody makes has state 0."""
-    body, item = list(original.function.body), original.function.body[place]
-    assert isinstance(item, Instruction)
-    del body[place]
-    if item.opcode.startswith(TOLD) and str(item.operands[0]) != "_":
-        text = _answer(item)
-        if text is not None:
-            body.insert(place, text)
+    body = list(original.function.body)
+    answer = item.opcode.startswith(TOLD) and str(item.operands[0]) != "_" and _answer(item)
+    body[place : place + 1] = [answer] if answer else []
     function = replace(original.function, body=tuple(body))
     return ptxemu.Kernel(original.module, function, build_flow(function, original.module.path))
 
 
 def _answer(item: Instruction) -> Instruction | None:
     """What stands in the place of an instruction whose result is used: 1 for waits, 0 for states; None: no result."""
+    zero = next(each for each in ptxemu.load(ZERO).kernel().function.body if isinstance(each, Instruction)).operands[1]
     if "wait" in item.opcode:
-        return replace(item, opcode="setp.eq.u32", operands=(item.operands[0], *_ZEROS))
+        return replace(item, opcode="setp.eq.u32", operands=(item.operands[0], zero, zero))
     if item.opcode.startswith("mbarrier.arrive") and len(item.operands) > 1 and "[" not in str(item.operands[0]):
-        return replace(item, opcode="mov.b64", operands=(item.operands[0], _ZEROS[0]))
+        return replace(item, opcode="mov.b64", operands=(item.operands[0], zero))
     return None
-
-
-_ZEROS = next(
-    item.operands[1:]
-    for item in ptxemu.load(
-        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n.reg .pred %p<2>;\n"
-        "setp.eq.u32 %p1, 0, 0;\nret;\n}\n"
-    )
-    .kernel()
-    .function.body
-    if isinstance(item, Instruction) and item.opcode.startswith("setp")
-)
 
 
 def evidence_of(mutant: Mutant, schedule: str | int) -> str | None:
     """What one launch shows."""
-    program, hazards = mutant.program, ptxemu.Hazards()
-    run = program.make()
+    hazards = ptxemu.Hazards()
+    options = {"observers": (hazards,), "max_instructions": MAX_INSTRUCTIONS, "schedule": schedule}
     try:
-        mutant.kernel.launch(
-            program.grid,
-            program.threads,
-            run.arguments,
-            shared_bytes=program.shared_bytes,
-            cluster=program.cluster if max(program.cluster) > 1 else None,
-            observers=(hazards,),
-            max_instructions=MAX_INSTRUCTIONS,
-            schedule=schedule,
-        )
+        run = mutant.program.launch(mutant.kernel, **options)
     except ptxemu.EmulationError as error:
         return f"error: {error}"
     if hazards.reports:
         return f"race: {hazards.reports[0].render()}"
-    texts = [mismatch(program, np.asarray(found), wanted) for found, wanted in run.results]
-    return next((f"numbers: {text}" for text in texts if text), None)
+    text = mutant.program.mismatch(run)
+    return f"numbers: {text}" if text else None
 
 
 def judge(mutant: Mutant) -> Verdict:
     """Runs a mutant until somebody notices."""
     shown = (evidence_of(mutant, schedule) for schedule in SCHEDULES)
-    return Verdict(mutant, next((text for text in shown if text), None), listed().get(mutant.name))
+    return Verdict(mutant, next(filter(None, shown), None), listed().get(mutant.name))
 
 
 def kernels() -> dict[str, Program]:
-    """One program for each kernel: ``bulk-load`` and so on."""
-    found: dict[str, Program] = {}
-    for program in programs().values():
-        found.setdefault(f"{program.file}-{program.kernel}", program)
-    return found
+    """One program for each kernel, the first: ``bulk-load`` and so on."""
+    return {f"{each.file}-{each.kernel}": each for each in reversed(programs().values())}
 
 
 def verdicts(names: Sequence[str] = ()) -> Iterator[Verdict]:
@@ -180,8 +141,7 @@ def main(names: Sequence[str]) -> int:
         print(str(verdict)[:400], flush=True)
         found.append(verdict)
     wrong = sum(not verdict.as_listed for verdict in found)
-    caught = sum(verdict.evidence is not None for verdict in found)
-    print(f"{len(found)} mutants: {caught} caught, {len(found) - caught} not; {wrong} not as listed")
+    print(f"{len(found)} mutants: {sum(each.evidence is None for each in found)} not caught, {wrong} not as listed")
     return int(wrong > 0)
 
 
