@@ -17,12 +17,11 @@ import shutil
 import subprocess
 import tempfile
 
-import pytest
-
 BUILD = Path(__file__).parents[1] / "build" / "tests"
 PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
 PARTS = ("bin/nvcc", "bin/ptxas", "nvvm/bin/cicc", "include/cuda_runtime.h", "include/cccl")
 FAST = ("-std=c++17", "--use_fast_math", "-lineinfo")
+NEEDS = "needs `pip install ./emulator[nvcc]` and a C++ compiler"  # where `root` is None
 LEAKS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
 
 
@@ -38,9 +37,6 @@ def root() -> Path | None:
     spec = util.find_spec("nvidia")
     places = [Path(place) / "cu13" for place in (spec and spec.submodule_search_locations) or ()]
     return next((each for each in places if host() and all((each / part).exists() for part in PARTS)), None)
-
-
-needs_nvcc = pytest.mark.skipif(root() is None, reason="needs `pip install ./emulator[nvcc]` and a C++ compiler")
 
 
 def tool(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -15,8 +15,7 @@ import re
 from typing import Any
 
 import numpy as np
-from tests.compile import ptx
-from tests.hopper_programs.program import HERE, KERNELS, Program, Run, module
+from tests.hopper_programs.program import HERE, Program, Run, module, text_of
 
 from ptxemu.chip import Gpu
 from ptxemu.errors import PtxemuError
@@ -58,9 +57,14 @@ def _arguments(function: Function, run: Run, arrays: list[Array]) -> list[dict[s
     for parameter, given in zip(function.parameters, run.arguments, strict=True):
         if isinstance(given, TensorMap):
             fields = ("dims", "strides", "box", "element_strides")
-            names = {"dtype": DATA_TYPES, "swizzle": SWIZZLES, "l2_promotion": PROMOTIONS, "fill": FILLS}
-            described = {name: list(getattr(given, name)) for name in fields}
-            described |= {name: known.index(getattr(given, name)) for name, known in names.items()}  # type: ignore[attr-defined]  # tuples of names, all four
+            names: dict[str, Any] = {
+                "dtype": DATA_TYPES,
+                "swizzle": SWIZZLES,
+                "l2_promotion": PROMOTIONS,
+                "fill": FILLS,
+            }
+            described: dict[str, Any] = {name: list(getattr(given, name)) for name in fields}
+            described |= {name: known.index(getattr(given, name)) for name, known in names.items()}
             found.append({"map": {"buffer": number(given.tensor), **described}})
             continue
         data = pack(replace(function, parameters=(parameter,)), [given], lambda array: MARK + number(array), "")
@@ -86,12 +90,13 @@ def ask(gpu: Gpu, program: Program) -> dict[str, Any]:
     """The record of one program on a GPU, whose driver compiles the PTX that the emulator runs."""
     first = program.make()
     record = {"name": str(program), "digest": digest(program, first), "outputs": [], "distinct": 0, "error": None}
-    size = ", ".join(map(str, program.cluster))
-    of_cluster = f"\n.explicitcluster\n.reqnctapercluster {size}\n{{" if max(program.cluster) > 1 else "\n{"
-    text = re.sub(rf"(\.entry {program.kernel}\([^{{]*?)\n{{", rf"\1{of_cluster}", ptx(KERNELS / f"{program.file}.cu"))
+    text, is_cluster = text_of(program.file), max(program.cluster) > 1
+    if is_cluster and ".explicitcluster" not in text.partition(f".entry {program.kernel}(")[2].partition("{")[0]:
+        of_cluster = f".explicitcluster\n.reqnctapercluster {', '.join(map(str, program.cluster))}"
+        text = re.sub(rf"(\.entry {program.kernel}\([^{{]*?)\n{{", rf"\1\n{of_cluster}\n{{", text)
     try:
         kernel = gpu.load(text).kernel(program.kernel)
-        if max(program.cluster) > 1:
+        if is_cluster:
             gpu.call("cuFuncSetAttribute", kernel.function, NON_PORTABLE, 1)
         runs = [program.make() for _ in range(REPEATS)]
         for run in runs:

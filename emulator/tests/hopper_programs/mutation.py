@@ -124,7 +124,7 @@ def judge(mutant: Mutant) -> Verdict:
 
 def kernels() -> dict[str, Program]:
     """One program for each kernel, the first: ``bulk-load`` and so on."""
-    return {f"{each.file}-{each.kernel}": each for each in reversed(programs().values())}
+    return {f"{each.file}-{each.kernel}": each for each in reversed(list(programs().values()))}
 
 
 def verdicts(names: Sequence[str] = ()) -> Iterator[Verdict]:

@@ -115,7 +115,7 @@ def store_in_turn() -> Run:
     return giving(given * np.arange(11, dtype=F32)[:, None], given, 11)
 
 
-def _reduction(dtype: Any, combine: Callable[[Array], Array], seed: int) -> Run:
+def _reduction(dtype: Any, combine: Callable[..., Array], seed: int) -> Run:
     """Four tiles of 256 combined with what was there."""
     rows = np.random.default_rng(seed).integers(-100, 100, (5, 256)).astype(np.int64)
     if np.dtype(dtype).kind == "u":
@@ -124,17 +124,12 @@ def _reduction(dtype: Any, combine: Callable[[Array], Array], seed: int) -> Run:
     return Run((out, given), ((out, combine(rows).astype(dtype)),))
 
 
-for _seed, (_kernel, _dtype, _combine) in enumerate(
-    (
-        ("add_f32", np.float32, lambda rows: rows.sum(0)),
-        ("add_u64", np.uint64, lambda rows: rows.sum(0)),
-        ("min_s32", np.int32, lambda rows: rows.min(0)),
-        ("xor_b32", np.uint32, np.bitwise_xor.reduce),
-        ("add_f16", np.float16, lambda rows: rows.sum(0)),
-        ("max_bf16", ml_dtypes.bfloat16, lambda rows: rows.max(0)),
-    ),
-    3,
-):
+REDUCTIONS: tuple[tuple[str, Any, Any], ...] = (
+    ("add_f32", np.float32, np.add.reduce), ("add_u64", np.uint64, np.add.reduce),
+    ("min_s32", np.int32, np.minimum.reduce), ("xor_b32", np.uint32, np.bitwise_xor.reduce),
+    ("add_f16", np.float16, np.add.reduce), ("max_bf16", ml_dtypes.bfloat16, np.maximum.reduce),
+)  # fmt: skip
+for _seed, (_kernel, _dtype, _combine) in enumerate(REDUCTIONS, 3):
     launches("bulk", 256, 4, kernel=_kernel)(partial(_reduction, _dtype, _combine, _seed))
 
 
@@ -269,7 +264,7 @@ def multicast_halves() -> Run:
     array = (np.arange(64 * 128) % 2039).astype(np.float16).reshape(64, 128)
     given = TensorMap(array, "f16", (128, 64), (256,), (64, 32), swizzle="128B")
     images = [[box_image(given, (64 * half, block // 2 * 32)) for half in range(2)] for block in range(4)]
-    return giving(np.stack(images), given)  # type: ignore[arg-type]  # lists of arrays, all of one shape
+    return giving(np.stack(images), given)
 
 
 @launches("clusters", 256, 8, 4)

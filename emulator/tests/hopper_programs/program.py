@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.compile import ptx, ptx_of_all
+from tests.compile import BUILD, ptx, ptx_of_all, root
 
 import ptxemu
 from ptxemu.values import Array
@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 KERNELS = HERE / "kernels"
 HEADERS = tuple(sorted(KERNELS.glob("*.cuh")))
 FILES = ("barriers", "bulk", "tensors", "tiles", "products", "roles", "clusters", "pipelines")
+COMPILED = BUILD.parent / "hopper_programs"  # where `hw_hopper.py --compile` writes
 LAUNCHES = ("plain", "tensors", "products")  # modules beside this one
 
 
@@ -69,8 +70,8 @@ class Program:
         """Launches the kernel, or a changed one, on the emulator."""
         run, cluster = self.make(), self.cluster if max(self.cluster) > 1 else None
         chosen = kernel or module(self.file).kernel(self.kernel)
-        sizes = {"shared_bytes": self.shared_bytes, "cluster": cluster}
-        chosen.launch(self.grid, self.threads, run.arguments, **sizes, **options)
+        options |= {"shared_bytes": self.shared_bytes, "cluster": cluster}
+        chosen.launch(self.grid, self.threads, run.arguments, **options)
         return run
 
     def mismatch(self, run: Run) -> str | None:
@@ -81,12 +82,12 @@ class Program:
 FOUND: list[Program] = []
 
 
-def launches(file: str, threads: int = 128, grid: Any = 1, cluster: int = 1, **more: Any) -> Callable[..., None]:
+def launches(file: str, threads: int = 128, grid: Any = 1, cluster: Any = 1, **more: Any) -> Callable[..., None]:
     """Decorates a function that makes a run: a program of the kernel of the function's name."""
 
     def add(make: Callable[[], Run]) -> None:
-        sizes = tuple(each if isinstance(each, tuple) else (each, 1, 1) for each in (grid, cluster))
-        FOUND.append(Program(file, more.pop("kernel", None) or make.__name__, make, threads, *sizes, **more))
+        blocks, of_cluster = (each if isinstance(each, tuple) else (each, 1, 1) for each in (grid, cluster))
+        FOUND.append(Program(file, more.pop("kernel", "") or make.__name__, make, threads, blocks, of_cluster, **more))
 
     return add
 
@@ -102,10 +103,18 @@ def programs() -> Mapping[str, Program]:
 
 
 @cache
-def module(file: str) -> ptxemu.Program:
-    """A file on the emulator; the first time all of them are compiled."""
+def text_of(file: str) -> str:
+    """The PTX of a file; the first time all of them are compiled. Without a compiler it must lie in `COMPILED`."""
+    if not root():
+        return (COMPILED / f"{file}.ptx").read_text(encoding="utf-8")
     ptx_of_all(KERNELS / f"{each}.cu" for each in FILES)
-    return ptxemu.load(ptx(KERNELS / f"{file}.cu"), path=f"{file}.ptx")
+    return ptx(KERNELS / f"{file}.cu")
+
+
+@cache
+def module(file: str) -> ptxemu.Program:
+    """A file on the emulator."""
+    return ptxemu.load(text_of(file), path=f"{file}.ptx")
 
 
 def mismatch(program: Program, found: Array, wanted: Array) -> str | None:

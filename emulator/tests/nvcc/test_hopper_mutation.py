@@ -6,12 +6,12 @@ Run: pytest tests/nvcc/test_hopper_mutation.py
 from __future__ import annotations
 
 import pytest
-from tests.compile import needs_nvcc
+from tests.compile import NEEDS, root
 from tests.hopper_programs import mutation
 from tests.hopper_programs.mutation import Mutant, Verdict, judge, kernels, listed, mutants_of, verdicts
 from tests.hopper_programs.program import FILES
 
-pytestmark = [pytest.mark.nvcc, needs_nvcc]
+pytestmark = [pytest.mark.nvcc, pytest.mark.skipif(not root(), reason=NEEDS)]
 LEAST = 500  # mutants that the programs must yield
 
 

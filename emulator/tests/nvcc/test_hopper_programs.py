@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.compile import needs_nvcc
+from tests.compile import NEEDS, root
 from tests.hopper_programs.answers import arrays_of, digest, read
 from tests.hopper_programs.program import FILES, KERNELS, Program, mismatch, module, programs
 from tests.hopper_programs.tensors import REFUSED
 
 import ptxemu
 
-pytestmark = [pytest.mark.nvcc, needs_nvcc]
+pytestmark = [pytest.mark.nvcc, pytest.mark.skipif(not root(), reason=NEEDS)]
 ANSWERS = read()
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.compile import needs_nvcc
+from tests.compile import NEEDS, root
 
 from tests.broken.hopper.defects import DEFECTS
 from tests.broken.hopper.harness import KERNELS, Defect, Seen, lines_of, marked, see
 
-pytestmark = [pytest.mark.nvcc, needs_nvcc]
+pytestmark = [pytest.mark.nvcc, pytest.mark.skipif(not root(), reason=NEEDS)]
 SCHEDULES = ("together", "reverse", 1)
 
 
