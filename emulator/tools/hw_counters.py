@@ -1,104 +1,107 @@
-"""Question: does Nsight Compute count what the emulator counts, for every kind of memory access?
+"""Does Nsight Compute count what the emulator counts, for every kind of memory access?
 
-Why: bank conflicts and sectors are rules of the hardware that no document states in full. Small kernels
-(tests/emulator_cases/patterns.py), one access pattern each, run under ``ncu``; the readings are committed, and
-tests/null/emulator/test_hw_counters.py holds the emulator to them. Needs counter rights, NumPy and ml_dtypes.
+Bank conflicts and sectors are rules of the hardware that no document states in full. Small kernels, one access pattern
+each (tests/cases/patterns.py), run under ``ncu``; tests hold the emulator to the readings. Needs ncu, the right to read
+counters, NumPy and ml_dtypes.
 
-Run on a machine with a GPU: ``python analysis/emulator_hw_counters.py --out results/h200/emulator_patterns.json.gz``
-On Hopper also with ``--hopper --out results/h200/hopper_patterns.json.gz``: ``stmatrix`` and ``wgmma``.
-Exit code 1 when a counter differs.
+Run on a machine with a GPU: ``python tools/hw_counters.py``; on a Hopper GPU also ``--hopper`` (stmatrix, wgmma).
+Exit code 1 when a counter differs, 2 when nothing could be read.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+import csv
 import gzip
 import json
 from pathlib import Path
+import shutil
+import subprocess
 import sys
-import tempfile
-import types
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-if "tests" not in sys.modules:  # another package of this name, somewhere on sys.path, would hide our folder
-    sys.modules["tests"] = types.ModuleType("tests")
-    sys.modules["tests"].__path__ = [str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.cases import hopper_patterns  # noqa: E402
-from tests.cases import patterns as all_patterns  # noqa: E402
-from tests.cases.patterns import entry_name, told  # noqa: E402
+from tests.cases.patterns import AMPERE, HOPPER, Patterns, entry_name
 
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors  # noqa: E402
-from flashladder.files import sha256, write_atomic  # noqa: E402
-from flashladder.gpu.bounded import run_bounded  # noqa: E402 - after the path is set
-from flashladder.gpu.doctor_gpu import require_ncu  # noqa: E402
-from flashladder.gpu.ncu import parse_ncu  # noqa: E402
-from ptxemu.chip import open_gpu  # noqa: E402
+import ptxemu
+from ptxemu.chip import open_gpu
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 TIMEOUT_S = 540.0
 
 
-def launch(chosen: types.ModuleType = all_patterns) -> None:
-    """Launches every pattern of a module once; what ncu watches."""
-    every = chosen.patterns()
+def launch(chosen: Patterns) -> None:
+    """Launches every pattern once: what ncu watches."""
     with open_gpu() as gpu:
-        program = gpu.load(chosen.ptx_of(every))
-        for index, pattern in enumerate(every):
+        program = gpu.load(chosen.ptx())
+        for index, pattern in enumerate(chosen.patterns):
             program.kernel(entry_name(index)).launch((1,), (pattern.threads,), chosen.arguments(pattern))
 
 
-def measure(chosen: types.ModuleType = all_patterns) -> tuple[list[dict[str, int]], str]:
-    """The counters of each pattern of a module, and ncu's version."""
-    ncu = require_ncu()
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "ncu.csv"
-        command = [
-            str(ncu), "--clock-control", "none", "--metrics", ",".join(chosen.METRICS), "--csv",
-            "--print-units", "base", "--kernel-name", "regex:pattern_", "--log-file", str(log),
-            sys.executable, __file__, "--launch",
-            *(["--hopper"] if chosen is hopper_patterns else []),
-        ]  # fmt: skip
-        reply = run_bounded(command, TIMEOUT_S)
-        if reply.code != 0 or not log.is_file():
-            raise FlashladderError("ncu failed", found=" / ".join(reply.output.strip().splitlines()[-3:]))
-        readings = parse_ncu(log.read_text(encoding="utf-8"), chosen.METRICS)
-    version = run_bounded([str(ncu), "--version"], 60.0).output.strip().splitlines()
-    return readings, (version or ["ncu"])[-1]
+def ncu(*arguments: str) -> str:
+    """What Nsight Compute prints.
+
+    Raises:
+        PtxemuError: it is missing, or it failed.
+    """
+    found = shutil.which("ncu")
+    if found is None:
+        raise ptxemu.PtxemuError("Nsight Compute (ncu) is not on PATH")
+    done = subprocess.run([found, *arguments], capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    if done.returncode:
+        raise ptxemu.PtxemuError("ncu failed", found=" / ".join((done.stdout + done.stderr).strip().splitlines()[-3:]))
+    return done.stdout
+
+
+def measure(chosen: Patterns) -> list[dict[str, int]]:
+    """The counters of each pattern.
+
+    Raises:
+        PtxemuError: ncu failed, or saw another number of kernels.
+    """
+    options = ["--clock-control", "none", "--csv", "--print-units", "base", "--kernel-name", "regex:pattern_"]
+    command = [sys.executable, __file__, "--launch", *(["--hopper"] if chosen is HOPPER else [])]
+    text = ncu(*options, "--metrics", ",".join(chosen.metrics), *command)
+    if '"ID"' not in text:
+        raise ptxemu.PtxemuError("ncu printed no table", found=text.strip().splitlines()[-1:])
+    lines = (line for line in text[text.index('"ID"') :].splitlines() if line.startswith('"'))
+    readings: dict[int, dict[str, int]] = {}
+    for row in csv.DictReader(lines):
+        readings.setdefault(int(row["ID"]), {})[row["Metric Name"]] = int(float(row["Metric Value"].replace(",", "")))
+    if len(readings) != len(chosen.patterns):
+        raise ptxemu.PtxemuError("ncu saw other kernels", expected=len(chosen.patterns), found=len(readings))
+    return [readings[index] for index in sorted(readings)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures, compares, writes; prints what differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("emulator_patterns.json.gz"))
+    parser = argparse.ArgumentParser(description="Read the counters of access patterns with Nsight Compute.")
+    parser.add_argument("--out", type=Path, help="the file to write (.json.gz)")
     parser.add_argument("--launch", action="store_true", help="only launch the kernels (what ncu watches)")
     parser.add_argument("--hopper", action="store_true", help="what needs sm_90a")
     options = parser.parse_args(argv)
-    module = hopper_patterns if options.hopper else all_patterns
+    chosen = HOPPER if options.hopper else AMPERE
     if options.launch:
-        launch(module)
+        launch(chosen)
         return 0
-    chosen = module.patterns()
-    readings, version = measure(module)
-    if len(readings) != len(chosen):
-        raise FlashladderError("ncu saw another number of kernels", expected=len(chosen), found=len(readings))
+    readings, version = measure(chosen), ncu("--version").strip().splitlines()[-1]
     with open_gpu() as gpu:
         machine = {"gpu": gpu.name, "driver": gpu.driver_version, "ncu": version}
-    document = {
-        "schema": 1,
-        "machine": machine,
-        "ptx_sha256": sha256(module.ptx_of(chosen)),
-        "readings": {pattern.name: reading for pattern, reading in zip(chosen, readings, strict=True)},
-    }
-    write_atomic(options.out, gzip.compress(json.dumps(document, indent=1).encode(), mtime=0))
-    found = told(chosen, readings, module.emulate(chosen))
-    print("\n".join([*found, f"{len(chosen)} patterns, {len(found)} differ"]))
-    if found:
-        raise CheckFailed(f"{len(found)} patterns count differently on the emulator")
-    return 0
+    named = {pattern.name: reading for pattern, reading in zip(chosen.patterns, readings, strict=True)}
+    document = {"schema": 1, "machine": machine, "ptx_sha256": chosen.digest(), "readings": named}
+    (options.out or TESTS / "data" / chosen.file).write_bytes(
+        gzip.compress(json.dumps(document, indent=1).encode(), mtime=0)
+    )
+    found = chosen.differences(readings)
+    print("\n".join([*found, f"{len(readings)} patterns, {len(found)} differ"]))
+    return int(bool(found))
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    try:
         raise SystemExit(main())
+    except ptxemu.PtxemuError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from error

@@ -19,6 +19,7 @@ from tests.hopper_programs.program import COMPILED, FILES, programs, text_of
 from tests.hopper_programs.tensors import REFUSED
 
 from ptxemu.chip import open_gpu
+from ptxemu.errors import PtxemuError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,4 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except PtxemuError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from error
