@@ -47,9 +47,10 @@ def quotient(a: int, b: int) -> int:
 def column(values: list[Any], ptx_type: str) -> Array:
     """Numbers as an array of a type; integers wrap."""
     dtype = DTYPES[ptx_type]
-    if dtype.kind not in "iu":
-        return np.array(values).astype(dtype)
-    return np.array([raw(value, ptx_type) for value in values], dtype=f"u{dtype.itemsize}").view(dtype)
+    if dtype.kind in "iu":
+        return np.array([raw(int(value), ptx_type) for value in values], dtype=f"u{dtype.itemsize}").view(dtype)
+    with np.errstate(all="ignore"):
+        return np.array(values, np.float64).astype(dtype)
 
 
 def lanes(function: Callable[..., Any], ptx_type: str, *inputs: Array) -> Array:
