@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 from tests.cases.harness import Case, collect, compare, run_case
 from tests.cases.replay import Record, agree, digest, read
 
-from flashladder.files import relative
-from flashladder.paths import RESULTS
 import ptxemu
 from ptxemu.table import ROWS
 
-FILE = RESULTS / "h200" / "emulator_cases.json.gz"
+FILE = Path(__file__).parent / "data" / "emulator_cases.json.gz"
 FORMS = 120  # opcode forms that the hardware must have answered
-
-if not FILE.is_file():
-    pytest.skip(
-        f"{relative(FILE)} is not there yet: python analysis/emulator_hw.py --out {relative(FILE)}",
-        allow_module_level=True,
-    )
 
 
 @cache

@@ -147,27 +147,12 @@ class Opinions(_Strict):
     samples: Annotated[dict[str, Some], Field(min_length=1, description="by tool")]
 
 
-class Records(_Strict):
-    """The emulator's cases or kernels on the chip: how many, by what they are about."""
-
-    holds: Literal["emulator-cases", "emulator-patterns"]
-    records: Annotated[dict[str, Some], Field(min_length=1)]
-
-
 class Log(_Strict):
     """pytest's output: so many passed and were skipped."""
 
     holds: Literal["tests"]
     passed: Some
     skipped: Count = 0
-
-
-class Programs(_Strict):
-    """The log of ordinary programs on emulator and chip."""
-
-    holds: Literal["programs"]
-    programs: Some
-    bit_by_bit: Some
 
 
 class Seconds(_Strict):
@@ -234,9 +219,7 @@ Held = Annotated[
         Sanitizers,
         Counters,
         Opinions,
-        Records,
         Log,
-        Programs,
         Seconds,
         Trials,
         Rates,

@@ -6,7 +6,7 @@ number. Nothing to run here; ``python -m flashladder.report.figures`` shows ever
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -69,7 +69,6 @@ class Data:
     ladder: Ladder
     results: Path = RESULTS
     configs: Path = CONFIGS
-    _counted: dict[str, int] = field(default_factory=dict)
 
     @property
     def machine(self) -> Machine:
@@ -142,12 +141,6 @@ class Data:
             ):
                 found[cell] = one
         return found
-
-    def replayed(self, name: str, kind: str) -> int:
-        """How many records of one kind a file of the H200's holds."""
-        if name not in self._counted:
-            self._counted[name] = len(read_json(self.results / "h200" / name)[kind])
-        return self._counted[name]
 
     def checked(self) -> int:
         """Cases of the check of correctness that every GPU with one has run."""

@@ -28,7 +28,6 @@ from flashladder.results.differences import Found
 
 README, CHANGELOG, H200 = "README.md", "CHANGELOG.md", "results/h200/README.md"
 MEASURED, LAPTOP, REPRODUCED = "docs/measurement.md", "docs/without-a-gpu.md", "docs/reproduce.md"
-GUIDE, DECISION = "docs/emulator.md", "docs/decisions/009-counters-as-the-chip-counts.md"
 SEALED = {H200}  # compared, never rewritten: a seal holds the page's bytes
 UNDERIVABLE = (FlashladderError, KeyError, TypeError, ValueError)  # what it is derived from is edited or not there
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -90,10 +89,6 @@ def _best(data: Data) -> str:
     return f"{max(data.percent(step.number) for step in data.ladder.iterations):.0f}"
 
 
-def _replayed(name: str, kind: str) -> Callable[[Data], str]:
-    return lambda data: str(data.replayed(name, kind))
-
-
 def _over(machine: str, place: int) -> Callable[[Data], str]:
     return lambda data: f"{data.over_libraries(machine)[place]:.2f}"
 
@@ -114,8 +109,6 @@ def _emulated_about(data: Data) -> str:
     return about(statistics.median(data.emulated_s(16, 1024, 16)))
 
 
-CASES = _replayed("emulator_cases.json.gz", "records")
-PATTERNS = _replayed("emulator_patterns.json.gz", "readings")
 FIGURES = (
     Figure(README, r"first command takes about ([a-z0-9]+ minutes?)", _duration("reproduce")),
     Figure(README, r"the second about ([a-z0-9]+ minutes?)", _duration("tests")),
@@ -139,14 +132,6 @@ FIGURES = (
     Figure(LAPTOP, r"one head; under ([a-z]+ [a-z]+) once", _emulated_under),
     Figure(LAPTOP, r"heads a kernel takes about ([a-z0-9]+ [a-z]+) with", _emulated_about),
     Figure(LAPTOP, r"caught but (\w+) that", lambda data: spelled(data.equivalent_mutants())),
-    Figure(LAPTOP, r"(\d+) instruction cases", CASES),
-    Figure(LAPTOP, r"and (\d+) memory access patterns", PATTERNS),
-    Figure(GUIDE, r"cases.json.gz`: (\d+) cases", CASES),
-    Figure(GUIDE, r"(\d+) access patterns", PATTERNS),
-    Figure(DECISION, r"the (\d+) cases of", CASES),
-    Figure(DECISION, r"(\d+) small kernels", PATTERNS),
-    Figure(H200, r"case of the PTX emulator \((\d+)\)", CASES),
-    Figure(H200, r"counters of (\d+) kernels", PATTERNS),
     Figure(H200, r"more than ([\d.]+) points at S", lambda data: f"{data.moved(everywhere=False):.1f}"),
     Figure(H200, r"or ([\d.]+) at any length", lambda data: f"{data.moved(everywhere=True):.1f}"),
     *(Figure(CHANGELOG, rf"^- Iteration {step}, .*: ([\d.]+) %\.$", _step(step)) for step in range(1, 29)),

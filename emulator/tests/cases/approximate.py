@@ -5,11 +5,11 @@ The references are `math` in float64, which is nearer to the exact value than an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import math
 
 import numpy as np
-from tests.cases.harness import Case, edge, pairs, sample
+from tests.cases.harness import Case, edge, given, named, pairs, plain, sample
 
 from ptxemu.values import Array
 
@@ -17,6 +17,8 @@ INF, NAN = math.inf, math.nan
 LEAST, NORMAL, LARGEST = 2.0**-149, 2.0**-126, (2 - 2.0**-23) * 2.0**127
 ULP = 2.0**-23  # the greatest relative size of a unit in the last place
 SUBNORMAL = NORMAL - LEAST
+Error = tuple[float, float, str]  # relative, absolute, the ISA's words
+EXACT: Error = (0.0, 0.0, "special values")
 
 # name -> operand, result, and result under .ftz where that differs: the ISA's tables, with subnormal operands added
 SPECIAL: dict[str, list[tuple[float, ...]]] = {
@@ -35,49 +37,34 @@ SPECIAL: dict[str, list[tuple[float, ...]]] = {
     "sqrt": [(-INF, NAN), (-1.5, NAN), (-0.0, -0.0), (0.0, 0.0), (INF, INF), (NAN, NAN), (-LEAST, NAN, -0.0),
              (LEAST, 2.0**-74.5, 0.0), (2.0**-128, 2.0**-64, 0.0)],
 }  # fmt: skip
-
-
-def _ex2(x: float) -> float:
-    return 2.0**x if -1000 < x < 1000 else (0.0 if x < 0 else INF)
-
-
-FUNCTIONS: dict[str, Callable[[float], float]] = {
-    "ex2": _ex2, "lg2": math.log2, "sin": math.sin, "cos": math.cos, "tanh": math.tanh, "rcp": lambda x: 1 / x,
-    "rsqrt": lambda x: 1 / math.sqrt(x), "sqrt": math.sqrt,
-}  # fmt: skip
-
-# name -> relative error, absolute error, the ISA's words
-ERRORS: dict[str, tuple[float, float, str]] = {
-    "ex2": (2 * ULP, 2 * LEAST, "max 2 ulp"),
-    "lg2": (2.0**-22, 0.0, "max relative error 2^-22 outside (0.5, 2)"),
-    "sin": (2.0**-30, 2.0**-20.5, "max absolute error 2^-20.5 in [-2 pi, 2 pi]"),
-    "cos": (2.0**-30, 2.0**-20.5, "max absolute error 2^-20.5 in [-2 pi, 2 pi]"),
-    "tanh": (2.0**-11, 0.0, "max relative error 2^-11"),
-    "rcp": (ULP, LEAST, "max 1 ulp"),
-    "rsqrt": (2.0**-22.9, 0.0, "max relative error 2^-22.9"),
-    "sqrt": (2.0**-23, 0.0, "max relative error 2^-23"),
+FUNCTIONS: dict[str, tuple[Callable[[float], float], Error]] = {
+    "ex2": (lambda x: 2.0**x if -1000 < x < 1000 else (0.0 if x < 0 else INF), (2 * ULP, 2 * LEAST, "max 2 ulp")),
+    "lg2": (math.log2, (2.0**-22, 0.0, "max relative error 2^-22 outside (0.5, 2)")),
+    "sin": (math.sin, (2.0**-30, 2.0**-20.5, "max absolute error 2^-20.5 in [-2 pi, 2 pi]")),
+    "cos": (math.cos, (2.0**-30, 2.0**-20.5, "max absolute error 2^-20.5 in [-2 pi, 2 pi]")),
+    "tanh": (math.tanh, (2.0**-11, 0.0, "max relative error 2^-11")),
+    "rcp": (lambda x: 1 / x, (ULP, LEAST, "max 1 ulp")),
+    "rsqrt": (lambda x: 1 / math.sqrt(x), (2.0**-22.9, 0.0, "max relative error 2^-22.9")),
+    "sqrt": (math.sqrt, (2.0**-23, 0.0, "max relative error 2^-23")),
 }
 
 
-def _f32(values: Sequence[float] | Array) -> Array:
+def f32(values: Sequence[float] | Array) -> Array:
     with np.errstate(all="ignore"):
         return np.array(values).astype(np.float32)
 
 
-def _single(value: float) -> float:
+def single(value: float) -> float:
     """The value as f32 arithmetic can hold it: overflow is infinite."""
     return value if abs(value) < 2.0**128 else math.copysign(INF, value)
 
 
-def _case(opcode: str, operands: Sequence[Array], expected: Array, *, error: tuple[float, float, str] | None = None,
-          kind: str = "f32") -> Case:  # fmt: skip
-    tolerance, absolute, note = error or (0.0, 0.0, "special values")
-    inputs = {"ab"[i]: (kind, operand) for i, operand in enumerate(operands)}
-    text = f"{opcode} d, {', '.join(inputs)};"
-    return Case(opcode, text, inputs, {"d": kind}, {"d": expected}, tolerance, note, absolute)
+def case(opcode: str, operands: Sequence[Array], expected: Array, error: Error = EXACT, kind: str = "f32") -> Case:
+    loose = {"tolerance": error[0], "absolute": error[1], "note": error[2]}
+    return plain(opcode, named(kind, *operands), kind, expected, **loose)
 
 
-def _numbers(name: str) -> Array:
+def finite(name: str) -> Array:
     """Finite operands on which the error bound of the function holds."""
     numbers = np.concatenate([edge("f32"), sample("f32", 256, name)])
     numbers = numbers[np.isfinite(numbers) & (numbers != 0)]
@@ -86,52 +73,37 @@ def _numbers(name: str) -> Array:
     if name == "lg2":
         numbers = numbers[(numbers <= 0.5) | (numbers >= 2)]
     if name in {"sin", "cos"}:
-        numbers = np.concatenate(
-            [numbers[np.abs(numbers) <= 2 * np.pi], np.linspace(-6.28, 6.28, 200, dtype=np.float32)]
-        )
-    if name == "ex2":
-        numbers = np.concatenate([numbers, np.linspace(-151, 127.9, 300, dtype=np.float32)])
-    if name == "tanh":
-        numbers = np.concatenate([numbers, np.linspace(-10, 10, 200, dtype=np.float32)])
-    return numbers
+        numbers = numbers[np.abs(numbers) <= 2 * np.pi]
+    dense = {"sin": (-6.28, 6.28, 200), "cos": (-6.28, 6.28, 200), "ex2": (-151, 127.9, 300), "tanh": (-10, 10, 200)}
+    return np.concatenate([numbers, np.linspace(*dense.get(name, (0, 0, 0)), dtype=np.float32)])
 
 
-def _unary() -> list[Case]:
-    found = []
-    for name, function in FUNCTIONS.items():
+def unary() -> Iterator[Case]:
+    for name, (function, (relative, absolute, words)) in FUNCTIONS.items():
         for ftz in (False, True) if name != "tanh" else (False,):
             opcode = f"{name}.approx{'.ftz' * ftz}.f32"
-            relative, absolute, words = ERRORS[name]
             table = [(row[0], row[-1 if ftz else 1]) for row in SPECIAL[name]]
             exact = [row for row in table if row[1] in {0.0, 1.0, -1.0} or not math.isfinite(row[1])]
-            found.append(_case(opcode, [_f32([row[0] for row in exact])], _f32([row[1] for row in exact])))
-            near = [row for row in table if row not in exact]
-            numbers = _numbers(name)
+            yield case(opcode, [f32([row[0] for row in exact])], f32([row[1] for row in exact]))
+            near, numbers = [row[0] for row in table if row not in exact], finite(name)
             if ftz:  # a result beside the smallest normal number may be flushed or not
-                absolute = max(absolute, NORMAL)
+                absolute = max(absolute, NORMAL)  # noqa: PLW2901 - of this form
                 numbers = numbers[np.abs(numbers) >= NORMAL]
-            a = np.concatenate([_f32([row[0] for row in near]), numbers])
-            expected = [_single(function(x)) for x in a.tolist()]
-            error = relative, absolute, words
-            found.append(_case(opcode, [a], np.array(expected), error=error))
-    return found
+            a = np.concatenate([f32(near), numbers])
+            expected = np.array([single(function(x)) for x in a.tolist()])
+            yield case(opcode, [a], expected, (relative, absolute, words))
 
 
-def _logarithms_near_one() -> list[Case]:
-    a = _f32(np.concatenate([np.linspace(0.5001, 1.9999, 300), 1 + np.arange(-20, 21) * 2.0**-22]))
-    expected = np.array([math.log2(x) for x in a.tolist()])
-    error = 2.0**-40, 2.0**-22, "max absolute error 2^-22 in (0.5, 2)"
-    return [_case(f"lg2.approx{ftz}.f32", [a], expected, error=error) for ftz in ("", ".ftz")]
-
-
-def _angles() -> list[Case]:
-    a = _f32(np.linspace(-314, 314, 500))
-    error = 2.0**-30, 2.0**-14.7, "max absolute error 2^-14.7 in [-100 pi, 100 pi]"
-    return [
-        _case(f"{name}.approx{ftz}.f32", [a], np.array([FUNCTIONS[name](x) for x in a.tolist()]), error=error)
-        for name in ("sin", "cos")
-        for ftz in ("", ".ftz")
-    ]
+def ranges() -> Iterator[Case]:
+    """Logarithms near 1 and large angles, which have bounds of their own."""
+    ones = f32(np.concatenate([np.linspace(0.5001, 1.9999, 300), 1 + np.arange(-20, 21) * 2.0**-22]))
+    angles = f32(np.linspace(-314, 314, 500))
+    wide = 2.0**-30, 2.0**-14.7, "max absolute error 2^-14.7 in [-100 pi, 100 pi]"
+    near_one = 2.0**-40, 2.0**-22, "max absolute error 2^-22 in (0.5, 2)"
+    for name, a, error in (("lg2", ones, near_one), ("sin", angles, wide), ("cos", angles, wide)):
+        expected = np.array([FUNCTIONS[name][0](x) for x in a.tolist()])
+        for ftz in ("", ".ftz"):
+            yield case(f"{name}.approx{ftz}.f32", [a], expected, error)
 
 
 # a, b, a / b by div.approx, under .ftz
@@ -142,78 +114,54 @@ QUOTIENTS: list[tuple[float, float, float, float]] = [
     (1.0, 2.0**127, 0.0, 0.0), (-LARGEST, 2.0**127, -0.0, -0.0), (LARGEST, -LARGEST, -0.0, -0.0),
     (INF, 2.0**127, NAN, NAN), (-INF, LARGEST, NAN, NAN), (0.0, 2.0**127, 0.0, 0.0),
 ]  # fmt: skip
-FLUSHED: list[tuple[float, float, float]] = [
+FLUSHED: list[tuple[float, ...]] = [
     (1.0, LEAST, INF), (-1.0, SUBNORMAL, -INF), (LEAST, LEAST, NAN), (-SUBNORMAL, 1.0, -0.0), (SUBNORMAL, INF, 0.0),
 ]  # fmt: skip
 
 
-def _quotients() -> list[Case]:
-    found = []
+def quotients() -> Iterator[Case]:
     a, b = pairs("f32", limit=800)
     a, b = np.concatenate([a, sample("f32", 400, "numerator")]), np.concatenate([b, sample("f32", 400, "denominator")])
-    for name in ("approx", "full"):
+    finite_ones = np.isfinite(a) & np.isfinite(b) & (np.abs(b) >= NORMAL)
+    for name, most in (("approx", 2.0**126), ("full", INF)):
         for ftz in (False, True):
-            rows: list[tuple[float, ...]] = [(x, y, flat) if ftz else (x, y, kept) for x, y, kept, flat in QUOTIENTS]
-            if name == "full":
-                rows = [row for row in rows if not 2.0**126 < abs(row[1]) < INF]
-            rows += FLUSHED if ftz else []
-            columns = [_f32(column) for column in zip(*rows, strict=True)]
+            rows: list[tuple[float, ...]] = [(x, y, flat if ftz else kept) for x, y, kept, flat in QUOTIENTS]
+            rows = [row for row in rows if name == "approx" or not 2.0**126 < abs(row[1]) < INF]
+            *operands, expected = (f32(column) for column in zip(*rows, *FLUSHED[: 5 * ftz], strict=True))
             opcode = f"div.{name}{'.ftz' * ftz}.f32"
-            found.append(_case(opcode, columns[:2], columns[2]))
-            good = np.isfinite(a) & np.isfinite(b) & (np.abs(b) >= NORMAL)
-            good &= np.abs(b) <= (2.0**126 if name == "approx" else INF)
-            if ftz:
-                good &= (np.abs(a) >= NORMAL) | (a == 0)
-            operands = a[good], b[good]
-            expected = np.array([_single(x / y) for x, y in zip(*(o.tolist() for o in operands), strict=True)])
-            error = (
-                2 * ULP,
-                NORMAL if ftz else 2 * LEAST,
-                "max 2 ulp" + " for |b| in [2^-126, 2^126]" * (name == "approx"),
-            )
-            found.append(_case(opcode, operands, expected, error=error))
-    return found
+            yield case(opcode, operands, expected)
+            good = finite_ones & (np.abs(b) <= most) & ((np.abs(a) >= NORMAL) | (a == 0) | (not ftz))
+            pairs_of = zip(a[good].tolist(), b[good].tolist(), strict=True)
+            words = "max 2 ulp" + " for |b| in [2^-126, 2^126]" * (name == "approx")
+            error = 2 * ULP, NORMAL if ftz else 2 * LEAST, words
+            yield case(opcode, [a[good], b[good]], np.array([single(x / y) for x, y in pairs_of]), error)
 
 
-def _upper(x: float) -> float:
+def upper(x: float) -> float:
     """The upper word of a float64, subnormal numbers flushed."""
     bits = np.array([x]).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
     value = float(bits.view(np.float64)[0])
     return math.copysign(0.0, value) if abs(value) < 2.0**-1022 else value
 
 
-def _doubles() -> list[Case]:
-    special = [-INF, -0.0, 0.0, INF, NAN, 2.0**-1074, -(2.0**-1040)]
-    tables = {
-        "rcp.approx.ftz.f64": [-0.0, -INF, INF, 0.0, NAN, INF, -INF],
-        "rsqrt.approx.ftz.f64": [NAN, -INF, INF, 0.0, NAN, INF, -INF],
-        "rsqrt.approx.f64": [NAN, -INF, INF, 0.0, NAN, 2.0**537, NAN],
-    }
+def doubles() -> Iterator[Case]:
+    special = np.array([-INF, -0.0, 0.0, INF, NAN, 2.0**-1074, -(2.0**-1040)])
+    reciprocal, root, fine = "rcp.approx.ftz.f64", "rsqrt.approx.ftz.f64", "rsqrt.approx.f64"
+    yield case(reciprocal, [special], np.array([-0.0, -INF, INF, 0.0, NAN, INF, -INF]), kind="f64")
+    yield case(root, [special], np.array([NAN, -INF, INF, 0.0, NAN, INF, -INF]), kind="f64")
+    yield case(fine, [special], np.array([NAN, -INF, INF, 0.0, NAN, 2.0**537, NAN]), kind="f64")
     numbers = np.concatenate([edge("f64"), sample("f64", 200, "gross")])
     numbers = numbers[np.isfinite(numbers) & (np.abs(numbers) >= 2.0**-1021) & (np.abs(numbers) < 2.0**1021)]
-    positive = np.abs(numbers)
-    found = [_case(opcode, [np.array(special)], np.array(row), kind="f64") for opcode, row in tables.items()]
-    gross = 2.0**-19, 0.0, "gross: 20 bits of mantissa; the ISA states no error"
-    reciprocals = np.array([1 / _upper(x) for x in numbers.tolist()])
-    roots = np.array([1 / math.sqrt(_upper(x)) for x in positive.tolist()])
-    found.append(_case("rcp.approx.ftz.f64", [numbers], reciprocals, error=gross, kind="f64"))
-    found.append(_case("rsqrt.approx.ftz.f64", [positive], roots, error=gross, kind="f64"))
-    fine = 2.0**-51, 0.0, "the ISA states no error"
-    exact = np.array([1 / math.sqrt(x) for x in positive.tolist()])
-    found.append(_case("rsqrt.approx.f64", [positive], exact, error=fine, kind="f64"))
-    return found
-
-
-def _lower_words() -> list[Case]:
-    """The lower 32 bits of the gross f64 results are zero: checked as bits."""
+    gross, stated = (2.0**-19, 0.0, "gross: 20 bits of mantissa; the ISA states no error"), "the ISA states no error"
+    yield case(reciprocal, [numbers], np.array([1 / upper(x) for x in numbers.tolist()]), gross, "f64")
+    numbers = np.abs(numbers)
+    yield case(root, [numbers], np.array([1 / math.sqrt(upper(x)) for x in numbers.tolist()]), gross, "f64")
+    yield case(fine, [numbers], np.array([1 / math.sqrt(x) for x in numbers.tolist()]), (2.0**-51, 0.0, stated), "f64")
     a = np.abs(sample("f64", 64, "lower"))
     a = a[np.isfinite(a)]
-    inputs, zeros = {"a": ("f64", a)}, {"d": np.zeros(len(a), np.uint32)}
-    found = []
-    for opcode in ("rcp.approx.ftz.f64", "rsqrt.approx.ftz.f64"):
+    for opcode in (reciprocal, root):  # the lower 32 bits of the gross results are zero: checked as bits
         text = f".reg .f64 t;\n.reg .b32 u;\n{opcode} t, a;\nmov.b64 {{d, u}}, t;"
-        found.append(Case(opcode, text, inputs, {"d": "b32"}, zeros, note="lower word"))
-    return found
+        yield given(opcode, text, named("f64", a), {"d": ("b32", np.zeros(len(a), np.uint32))}, note="lower word")
 
 
-CASES = [*_unary(), *_logarithms_near_one(), *_angles(), *_quotients(), *_doubles(), *_lower_words()]
+CASES = [*unary(), *ranges(), *quotients(), *doubles()]

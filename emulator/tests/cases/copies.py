@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
-from tests.cases.harness import CTA, Case, edge
+from collections.abc import Iterator
 
-CASES: list[Case] = []
-N = 2 * CTA
+import numpy as np
+from tests.cases.harness import CTA, Case, edge, given
 
 # Every thread copies 16 bytes of the CTA's inputs, the quarter of its own that begins with its number modulo 4.
 SETUP = """.shared .align 16 .b8 box[2048]; .shared .align 8 .b64 bar;
 .reg .b32 at, to, mb, turn; .reg .b64 here, far; .reg .pred one, ok;
 mov.u32 at, box; mov.u32 mb, bar; mov.u32 turn, %tid.x; setp.eq.u32 one, turn, 0; mad.lo.u32 to, turn, 16, at;
 and.b32 at, turn, 3; mul.wide.u32 far, at, 4; sub.s64 here, %at2, far;
-@one mbarrier.init.shared::cta.b64 [mb], {arrivals};
+@one mbarrier.init.shared::cta.b64 [mb], {};
 bar.sync 0;
 cp.async.ca.shared.global [to], [here], 16;
-{opcode} [mb];
 """
 WAIT = "again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\n"
 # Shows the word of the thread 5 further on, wrapped, that its copy brought for that thread.
@@ -25,34 +23,17 @@ and.b32 turn, turn, 3; mad.lo.u32 to, turn, 4, to; ld.shared.u32 d, [to];
 """
 
 
-def _add_cases() -> None:
-    words = edge("u32", N)
+def cases() -> Iterator[Case]:
+    words = edge("u32", 2 * CTA)
     expected = np.concatenate([np.roll(part, -5) for part in words.reshape(-1, CTA)])
+    more = "mbarrier.arrive.shared::cta.b64 _, [mb];\n"
     for space in ("", ".shared", ".shared::cta"):
-        for counted, arrivals, more in (
-            (".noinc", CTA, ""),
-            ("", CTA, "mbarrier.arrive.shared::cta.b64 _, [mb];\n"),
-            (".noinc", 2 * CTA, "mbarrier.arrive.shared::cta.b64 _, [mb];\n"),
-        ):
+        for counted, arrivals, also in ((".noinc", CTA, ""), ("", CTA, more), (".noinc", 2 * CTA, more)):
             opcode = f"cp.async.mbarrier.arrive{counted}{space}.b64"
-            text = SETUP.format(arrivals=arrivals, opcode=opcode) + more + WAIT + SHOW
-            if not space:
-                text = text.replace(
-                    f"{opcode} [mb];", f"cvt.u64.u32 far, mb; cvta.shared.u64 far, far;\n{opcode} [far];"
-                )
-            note = f"{arrivals} arrivals"
-            CASES.append(
-                Case(
-                    opcode,
-                    text,
-                    {"words": ("u32", words)},
-                    {"d": "u32"},
-                    {"d": expected},
-                    note=note,
-                    target="sm_90",
-                    version="8.6",
-                )
-            )
+            generic = "" if space else "cvt.u64.u32 far, mb; cvta.shared.u64 far, far;\n"
+            text = f"{SETUP.format(arrivals)}{generic}{opcode} [{'mb' if space else 'far'}];\n{also}{WAIT}{SHOW}"
+            fields = {"note": f"{arrivals} arrivals", "target": "sm_90", "version": "8.6"}
+            yield given(opcode, text, {"words": ("u32", words)}, {"d": ("u32", expected)}, **fields)
 
 
-_add_cases()
+CASES = list(cases())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import importlib
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from tests.cases.inputs import LIMIT, edge, pairs, sample, triples
@@ -23,24 +23,10 @@ from ptxemu.machine.tensor_map import TensorMap
 from ptxemu.run import opcodes  # noqa: F401 - fills the table
 from ptxemu.values import DTYPES, Array, halves
 
-__all__ = [
-    "LIMIT",
-    "Case",
-    "Kernel",
-    "Load",
-    "Outputs",
-    "Program",
-    "collect",
-    "compare",
-    "edge",
-    "entry_name",
-    "launch_case",
-    "pairs",
-    "ptx_of",
-    "run_case",
-    "sample",
-    "triples",
-]
+__all__ = ["LIMIT", "edge", "pairs", "sample", "triples"]  # of `inputs`, and all below
+
+
+Typed: TypeAlias = dict[str, tuple[str, Array]]  # operand name -> (PTX type, values)
 
 
 class Kernel(Protocol):
@@ -133,6 +119,22 @@ class Case:
     def ctas(self) -> int:
         """CTAs of the grid; together with `threads` they cover n padded to whole warps."""
         return -(-self.n // self.threads)
+
+
+def given(opcode: str, text: str, inputs: Typed, results: Typed, **fields: Any) -> Case:
+    """A case whose results come with their types."""
+    kinds = {name: kind for name, (kind, _) in results.items()}
+    return Case(opcode, text, inputs, kinds, {name: array for name, (_, array) in results.items()}, **fields)
+
+
+def plain(opcode: str, inputs: Typed, kind: str, expected: Array, **fields: Any) -> Case:
+    """The case of ``opcode d, <inputs in order>;``."""
+    return given(opcode, f"{opcode} d, {', '.join(inputs)};", inputs, {"d": (kind, expected)}, **fields)
+
+
+def named(kind: str, *arrays: Array) -> Typed:
+    """Inputs a, b, c, ... of one type."""
+    return {name: (kind, array) for name, array in zip("abcdef", arrays, strict=False)}
 
 
 # --- PTX ------------------------------------------------------------------------------------------------------------
@@ -267,10 +269,9 @@ def _show(value: np.generic) -> str:
 
 
 def collect() -> dict[str, list[Case]]:
-    """The cases of every module of this folder, by module name."""
-    found = {}
+    """The cases of every group: a module's list of them by the module's name, or a module's groups by theirs."""
+    found: dict[str, list[Case]] = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        module = importlib.import_module(f"tests.cases.{path.stem}")
-        if hasattr(module, "CASES"):
-            found[path.stem] = list(module.CASES)
-    return found
+        cases = getattr(importlib.import_module(f"tests.cases.{path.stem}"), "CASES", {})
+        found |= cases if isinstance(cases, dict) else {path.stem: list(cases)}
+    return dict(sorted(found.items()))

@@ -5,14 +5,14 @@ Each thread has 16 bytes of its own; loads begin inside them, so that the order 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
-from tests.cases.harness import Case, edge
+from tests.cases.harness import Case, edge, given, named
 
 from ptxemu.values import DTYPES, Array
 
-CASES: list[Case] = []
 N = 256  # two CTAs of 128 threads
-
 # Leaves the address of the thread's 16 bytes in mine: in its own space, or generic.
 PLACES = {
     "shared": """.shared .align 16 .b8 box[2048]; .reg .b32 mine, turn;
@@ -23,91 +23,49 @@ PLACES = {
         cvt.u64.u32 mine, low; cvta.shared.u64 mine, mine;""",
     "generic local": ".local .align 16 .b8 box[16]; .reg .b64 mine; mov.u64 mine, box; cvta.local.u64 mine, mine;",
 }
+WORDS = [np.roll(edge("u32", N), 37 * place) for place in range(4)]  # four 32-bit words per thread
+SCALARS = {("u8", 5): "s32", ("s8", 7): "s32", ("s8", 0): "s32", ("u16", 6): "u16", ("s16", 10): "s32",
+           ("u32", 12): "u32", ("s64", 8): "s64", ("f32", 4): "f32", ("f64", 0): "f64"}  # fmt: skip
+VECTORS = (("u16", 4, 8), ("s16", 2, 4), ("u32", 2, 8), ("b32", 4, 0), ("b64", 2, 0), ("f32", 2, 0), ("f64", 2, 0))
 
 
-def _words() -> list[Array]:
-    """Four 32-bit words per thread."""
-    return [np.roll(edge("u32", N), 37 * place) for place in range(4)]
-
-
-def _numbers(words: list[Array], start: int, kind: str) -> Array:
+def number(start: int, kind: str) -> Array:
     """The number of a type at byte `start` of each thread's words, by Python's own reading of bytes."""
     size = DTYPES[kind].itemsize
-    raw = [
-        b"".join(int(word).to_bytes(4, "little") for word in row)[start : start + size]
-        for row in zip(*words, strict=True)
-    ]
+    whole = (b"".join(int(word).to_bytes(4, "little") for word in row) for row in zip(*WORDS, strict=True))
+    raw = [each[start : start + size] for each in whole]
     if kind[0] == "f":
         return np.frombuffer(b"".join(raw), DTYPES[kind])
     return np.array([int.from_bytes(piece, "little", signed=kind[0] == "s") for piece in raw], DTYPES[kind])
 
 
-def _loads() -> None:
-    words = _words()
-    inputs = {name: ("u32", word) for name, word in zip("abcd", words, strict=True)}
+def cases() -> Iterator[Case]:
     for place, prologue in PLACES.items():
         space = f".{place}" if place in {"shared", "local"} else ""
-        store = f"st{space}.v4.u32 [mine], {{a, b, c, d}};"
-        for kind, start in (
-            ("u8", 5),
-            ("s8", 7),
-            ("s8", 0),
-            ("u16", 6),
-            ("s16", 10),
-            ("u32", 12),
-            ("s64", 8),
-            ("f32", 4),
-            ("f64", 0),
-        ):
-            expected = _numbers(words, start, kind)
-            if kind in {"u8", "s8", "s16"}:  # into a wider register
-                expected = expected.astype(np.int32)
-            output = {"i": "s32", "u": "u32"}.get(expected.dtype.kind, kind) if expected.dtype.itemsize == 4 else kind
-            output = "f32" if kind == "f32" else output
-            text = f"{prologue}\n{store}\nld{space}.{kind} x, [mine+{start}];"
-            expected = expected.view(DTYPES[output])
-            CASES.append(
-                Case(f"ld{space}.{kind}", text, inputs, {"x": output}, {"x": expected}, note=place or "generic")
-            )
-
-
-def _vectors() -> None:
-    words = _words()
-    inputs = {name: ("u32", word) for name, word in zip("abcd", words, strict=True)}
-    for kind, count, start in (
-        ("u16", 4, 8),
-        ("s16", 2, 4),
-        ("u32", 2, 8),
-        ("b32", 4, 0),
-        ("b64", 2, 0),
-        ("f32", 2, 0),
-        ("f64", 2, 0),
-    ):
-        size = DTYPES[kind].itemsize
-        names = [f"x{index}" for index in range(count)]
-        expected = {name: _numbers(words, start + index * size, kind) for index, name in enumerate(names)}
+        for (kind, start), register in SCALARS.items():
+            text = f"{prologue}\nst{space}.v4.u32 [mine], {{a, b, c, d}};\nld{space}.{kind} x, [mine+{start}];"
+            wanted = number(start, kind).astype(DTYPES[register])
+            results = {"x": (register, wanted)}
+            yield given(f"ld{space}.{kind}", text, named("u32", *WORDS), results, note=place or "generic")
+    store = "st.shared.v2.u32 [mine+8], {c, d};\nst.shared.v2.u32 [mine], {a, b};"
+    for kind, count, start in VECTORS:
+        results = {f"x{i}": (kind, number(start + i * DTYPES[kind].itemsize, kind)) for i in range(count)}
         opcode = f"ld.shared.v{count}.{kind}"
-        store = "st.shared.v2.u32 [mine+8], {c, d};\nst.shared.v2.u32 [mine], {a, b};"
-        text = f"{PLACES['shared']}\n{store}\n{opcode} {{{', '.join(names)}}}, [mine+{start}];"
-        CASES.append(Case(opcode, text, inputs, dict.fromkeys(names, kind), expected))
-
-
-def _stores() -> None:
-    """A store of a narrow type takes the low bits and leaves its neighbours alone."""
+        text = f"{PLACES['shared']}\n{store}\n{opcode} {{{', '.join(results)}}}, [mine+{start}];"
+        yield given(opcode, text, named("u32", *WORDS), results)
     first, value = edge("u32", N), np.roll(edge("u32", N), 91)
-    for kind, start in (("u8", 1), ("s8", 3), ("b16", 2), ("u16", 0)):
+    for kind, start in (
+        ("u8", 1),
+        ("s8", 3),
+        ("b16", 2),
+        ("u16", 0),
+    ):  # takes the low bits, leaves its neighbours alone
+        left = first.copy()
         size = DTYPES[kind].itemsize
-        expected = []
-        for old, new in zip(first, value, strict=True):
-            kept = bytearray(int(old).to_bytes(4, "little"))
-            kept[start : start + size] = int(new).to_bytes(4, "little")[:size]
-            expected.append(int.from_bytes(kept, "little"))
-        opcode = f"st.shared.{kind}"
-        text = f"{PLACES['shared']}\nst.shared.u32 [mine], a;\n{opcode} [mine+{start}], b;\nld.shared.u32 x, [mine];"
-        inputs = {"a": ("u32", first), "b": ("u32", value)}
-        CASES.append(Case(opcode, text, inputs, {"x": "u32"}, {"x": np.array(expected, np.uint32)}))
+        left.view(np.uint8).reshape(N, 4)[:, start : start + size] = value.view(np.uint8).reshape(N, 4)[:, :size]
+        text = f"\nst.shared.u32 [mine], a;\nst.shared.{kind} [mine+{start}], b;\nld.shared.u32 x, [mine];"
+        inputs, results = named("u32", first, value), {"x": ("u32", left)}
+        yield given(f"st.shared.{kind}", PLACES["shared"] + text, inputs, results)
 
 
-_loads()
-_vectors()
-_stores()
+CASES = list(cases())

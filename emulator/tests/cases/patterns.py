@@ -1,38 +1,36 @@
 """Memory access patterns whose counters are known from hardware: one kernel each, one access by one or more warps.
 
-Why: the emulator's bank conflicts and sectors follow from rules that NVIDIA documents in words. Each pattern here runs
-under Nsight Compute on a GPU (analysis/emulator_hw_counters.py) and on the emulator; the committed readings keep the
-rules honest. A kernel reads each lane's offset from a table (a coalesced load, the same in all), does its one access,
-and stores something that depends on it, so that no compiler drops it.
+The emulator's bank conflicts and sectors follow from rules that NVIDIA documents in words. Each pattern here runs under
+Nsight Compute on a GPU (tools/hw_counters.py) and on the emulator; the committed readings keep the rules honest. A
+kernel reads each lane's offset from a table (a coalesced load, the same in all), does its one access, and stores
+something that depends on it, so that no compiler drops it. `AMPERE` runs everywhere, `HOPPER` needs sm_90a.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+import hashlib
 
 import numpy as np
 
-from ptxemu import Counters
-from ptxemu.run.launch import load
+from ptxemu import Counters, load
 from ptxemu.values import Array
 
 TILE = 16384  # bytes of shared memory, and of the global buffer
+HOPPER_TILE = 32768
 OFF = 0xFFFFFFFF  # a lane with this offset does not take part
-METRICS = (
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
-    "smsp__inst_executed_op_ldsm.sum",
+BANKS = tuple(
+    f"l1tex__data_{each}_mem_shared_op_{op}.sum"
+    for each in ("bank_conflicts_pipe_lsu", "pipe_lsu_wavefronts")
+    for op in ("ld", "st")
 )
-
+GLOBAL = tuple(
+    f"l1tex__t_{each}_pipe_lsu_mem_global_op_{op}.sum" for each in ("sectors", "requests") for op in ("ld", "st")
+)
 SUFFIX = {1: "u8", 2: "u16", 4: "b32", 8: "v2.b32", 16: "v4.b32"}
 VALUES = {1: "%r10", 2: "%h1", 4: "%r10", 8: "{%r10, %r11}", 16: "{%r10, %r11, %r12, %r13}"}
+LANES = np.arange(32, dtype=np.int64)
 
 KERNEL = """
 .visible .entry {name}(.param .u64 offsets, .param .u64 data, .param .u64 out)
@@ -72,8 +70,43 @@ st.global.u32 [%rd8], %r10;
 ret;
 }}
 """
+HOPPER_KERNEL = """
+.visible .entry {name}(.param .u64 offsets, .param .u64 out)
+{{
+.reg .pred %p<4>; .reg .b32 %r<32>; .reg .b64 %rd<16>; .reg .b32 %d<128>;
+.shared .align 1024 .b8 tile_{name}[{tile}];
+ld.param.u64 %rd1, [offsets];
+ld.param.u64 %rd2, [out];
+mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd4, %r1, 4;
+add.s64 %rd1, %rd1, %rd4;
+add.s64 %rd2, %rd2, %rd4;
+ld.global.u32 %r2, [%rd1];
+mov.u32 %r3, tile_{name};
+shl.b32 %r4, %r1, 4;
+mov.b32 %r8, 0;
+fill_{name}:
+add.u32 %r5, %r3, %r4;
+st.shared.v4.b32 [%r5], {{%r8, %r8, %r8, %r8}};
+mov.u32 %r6, %ntid.x;
+shl.b32 %r6, %r6, 4;
+add.u32 %r4, %r4, %r6;
+setp.lt.u32 %p2, %r4, {tile};
+@%p2 bra fill_{name};
+fence.proxy.async.shared::cta;
+bar.sync 0;
+add.u32 %r7, %r3, %r2;
+mov.b32 %r10, %r1; mov.b32 %r11, %r1; mov.b32 %r12, %r1; mov.b32 %r13, %r1;
+{body}
+bar.sync 0;
+xor.b32 %r10, %r10, %r8;
+st.global.u32 [%rd2], %r10;
+ret;
+}}
+"""
 # What a store or a copy wrote is read back at one coalesced place.
 READ_SHARED = "add.u32 %r15, %r3, 0; shl.b32 %r16, %r1, 2; add.u32 %r15, %r15, %r16; ld.shared.u32 %r10, [%r15];"
+READ_STORED = "\nbar.sync 0;\nshl.b32 %r16, %r1, 2; add.u32 %r16, %r3, %r16; ld.shared.u32 %r10, [%r16];"
 
 
 @dataclass(frozen=True)
@@ -91,6 +124,59 @@ class Pattern:
         return len(self.offsets)
 
 
+@dataclass(frozen=True)
+class Patterns:
+    """A list of patterns with the kernel that does them, the counters that are compared and the committed readings."""
+
+    file: str
+    patterns: tuple[Pattern, ...]
+    metrics: tuple[str, ...]
+    head: str
+    kernel: str
+    tile: int
+    data: tuple[Array, ...] = ()  # further arguments
+
+    def ptx(self, chosen: Sequence[Pattern] | None = None) -> str:
+        """One module with a kernel per pattern."""
+        every = enumerate(self.patterns if chosen is None else chosen)
+        texts = (
+            self.kernel.format(name=entry_name(i), body=each.body, last=each.last, tile=self.tile) for i, each in every
+        )
+        return f".version {self.head}\n.address_size 64\n" + "\n".join(texts)
+
+    def digest(self) -> str:
+        """SHA-256 of the module."""
+        return hashlib.sha256(self.ptx().encode()).hexdigest()
+
+    def arguments(self, pattern: Pattern) -> tuple[Array, ...]:
+        """Offsets, data and output of one launch."""
+        return pattern.offsets.astype(np.uint32), *(each.copy() for each in self.data), np.zeros(pattern.threads, "u4")
+
+    def emulate(self, chosen: Sequence[Pattern] | None = None) -> list[dict[str, int]]:
+        """The emulator's counters of each pattern, under Nsight Compute's names."""
+        program, readings = load(self.ptx(chosen), path="patterns.ptx"), []
+        for index, pattern in enumerate(self.patterns if chosen is None else chosen):
+            counters = Counters()
+            kernel = program.kernel(entry_name(index))
+            kernel.launch((1,), (pattern.threads,), self.arguments(pattern), observers=(counters,))
+            readings.append({metric: int(counters.as_dict()[metric]) for metric in self.metrics})
+        return readings
+
+    def differences(self, readings: Sequence[Mapping[str, int]], chosen: Sequence[Pattern] | None = None) -> list[str]:
+        """One line for each pattern whose readings on a GPU are not the emulator's."""
+        every = self.patterns if chosen is None else chosen
+        found = []
+        for pattern, chip, ours in zip(every, readings, self.emulate(chosen), strict=True):
+            wrong = [f"{name} {chip[name]} (emulator {n})" for name, n in ours.items() if chip[name] != n]
+            found += [f"{pattern.name}: {', '.join(wrong)}"] if wrong else []
+        return found
+
+
+def entry_name(index: int) -> str:
+    """The kernel of the n-th pattern."""
+    return f"pattern_{index:03d}"
+
+
 def _access(space: str, operation: str, width: int) -> tuple[str, str]:
     address = "%rd7" if space == "global" else "%r7"
     if operation == "ld":
@@ -99,14 +185,9 @@ def _access(space: str, operation: str, width: int) -> tuple[str, str]:
     return f"@%p1 st.{space}.{SUFFIX[width]} [{address}], {VALUES[width]};", last
 
 
-def _lanes(threads: int = 32) -> Array:
-    return np.arange(threads, dtype=np.int64)
-
-
 def offset_sets(width: int) -> dict[str, Array]:
     """Offsets of 32 lanes (64 in one) that are multiples of `width` and stay inside the tile."""
-    rng = np.random.default_rng(width)
-    lanes = _lanes()
+    rng, lanes = np.random.default_rng(width), LANES
     sets = {f"stride {step}": lanes * width * step for step in (1, 2, 3, 4, 8, 16, 32) if 32 * width * step <= TILE}
     sets |= {
         "one address": lanes * 0,
@@ -118,7 +199,7 @@ def offset_sets(width: int) -> dict[str, Array]:
         "two rows": rng.permutation(32) * width + 1024 * (lanes & 1),
         "quarters apart": (lanes % 8) * width + 2048 * (lanes // 8),
         "rows of 256": (lanes % 8) * 256 + (lanes // 8) * max(width, 16),
-        "two warps": _lanes(64) * width,
+        "two warps": np.arange(64) * width,
         "xor 2 pairs": (lanes & ~2) * width,
         "xor 4 pairs": (lanes & ~4) * width,
         "pairs in the first half": np.where(lanes < 16, lanes & ~1, lanes) * width,
@@ -136,8 +217,8 @@ def offset_sets(width: int) -> dict[str, Array]:
     }
 
 
-def patterns() -> tuple[Pattern, ...]:
-    """Every pattern: shared and global, loads and stores of every width, ldmatrix, cp.async."""
+def _ampere() -> tuple[Pattern, ...]:
+    """Shared and global, loads and stores of every width, ldmatrix, cp.async."""
     found = []
     for space in ("shared", "global"):
         for width in SUFFIX:
@@ -145,27 +226,8 @@ def patterns() -> tuple[Pattern, ...]:
                 body, last = _access(space, operation, width)
                 for name, offsets in offset_sets(width).items():
                     found.append(Pattern(f"{space} {operation} {width} bytes, {name}", body, offsets, last))
-    return (*found, *_matrices(), *_copies())
-
-
-def _matrices() -> list[Pattern]:
-    rng = np.random.default_rng(7)
-    lanes = _lanes()
-    rows = {f"rows of {step}": lanes * step for step in (16, 32, 64, 128, 144, 256, 272)}
-    rows["swizzled rows of 256"] = (lanes % 16) * 256 + (((lanes // 16) ^ (lanes % 8)) * 16)
-    rows["one row"] = lanes * 0
-    rows["random rows"] = rng.integers(0, TILE // 16, 32) * 16
-    found = []
-    for count in (1, 2, 4):
-        registers = "{" + ", ".join(f"%r{10 + i}" for i in range(count)) + "}"
-        for suffix in ("", ".trans"):
-            body = f"ldmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 {registers}, [%r7];"
-            found += [Pattern(f"ldmatrix x{count}{suffix}, {name}", body, offsets) for name, offsets in rows.items()]
-    return found
-
-
-def _copies() -> list[Pattern]:
-    found = []
+    rows = _rows() | {"one row": LANES * 0, "random rows": np.random.default_rng(7).integers(0, TILE // 16, 32) * 16}
+    found += _matrices("ldmatrix x{}{}, {}", "ldmatrix.sync.aligned.m8n8.x{}{}.shared.b16 {}, [%r7];", rows)
     for cache, width in (("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)):
         body = (
             "shl.b32 %r16, %r1, 4; add.u32 %r17, %r3, %r16;\n"
@@ -174,57 +236,64 @@ def _copies() -> list[Pattern]:
         )
         for name, offsets in offset_sets(width).items():
             found.append(Pattern(f"cp.async.{cache} {width} bytes, {name}", body, offsets, READ_SHARED))
-    return found
+    return tuple(found)
 
 
-def entry_name(index: int) -> str:
-    """The kernel of the n-th pattern."""
-    return f"pattern_{index:03d}"
+def _rows() -> dict[str, Array]:
+    """Where the rows of matrices lie."""
+    rows = {f"rows of {step}": LANES * step for step in (16, 32, 64, 128, 144, 256, 272)}
+    return rows | {"swizzled rows of 256": (LANES % 16) * 256 + (((LANES // 16) ^ (LANES % 8)) * 16)}
 
 
-def ptx_of(chosen: tuple[Pattern, ...]) -> str:
-    """One module with a kernel per pattern."""
-    kernels = [
-        KERNEL.format(name=entry_name(index), tile=TILE, body=pattern.body, last=pattern.last)
-        for index, pattern in enumerate(chosen)
-    ]
-    return ".version 8.0\n.target sm_80\n.address_size 64\n" + "\n".join(kernels)
-
-
-def arguments(pattern: Pattern) -> tuple[Array, Array, Array]:
-    """Offsets, data and output of one launch."""
-    data = np.arange(TILE // 4, dtype=np.uint32)
-    return pattern.offsets.astype(np.uint32), data, np.zeros(pattern.threads, np.uint32)
-
-
-def emulate(chosen: tuple[Pattern, ...]) -> list[dict[str, int]]:
-    """The emulator's counters of each pattern, under Nsight Compute's names."""
-    program = load(ptx_of(chosen), path="patterns.ptx")
-    readings = []
-    for index, pattern in enumerate(chosen):
-        counters = Counters()
-        program.kernel(entry_name(index)).launch((1,), (pattern.threads,), arguments(pattern), observers=(counters,))
-        found = counters.as_dict()
-        readings.append({metric: int(found[metric]) for metric in METRICS})
-    return readings
-
-
-def differences(chosen: tuple[Pattern, ...], readings: Sequence[Mapping[str, int]]) -> list[str]:
-    """One line for each pattern whose readings on a GPU are not the emulator's."""
-    return told(chosen, readings, emulate(chosen))
-
-
-def told(
-    chosen: tuple[Pattern, ...], readings: Sequence[Mapping[str, int]], emulated: Sequence[Mapping[str, int]]
-) -> list[str]:
-    """One line for each pattern whose readings on a GPU are not those that were emulated."""
+def _matrices(name: str, body: str, rows: Mapping[str, Array]) -> list[Pattern]:
+    """One, two or four matrices, plain and transposed, over some rows."""
     found = []
-    for pattern, hardware, ours in zip(chosen, readings, emulated, strict=True):
-        wrong = [
-            f"{metric} {hardware[metric]} (emulator {ours[metric]})"
-            for metric in ours
-            if hardware[metric] != ours[metric]
-        ]
-        if wrong:
-            found.append(f"{pattern.name}: {', '.join(wrong)}")
+    for count in (1, 2, 4):
+        registers = "{" + ", ".join(f"%r{10 + i}" for i in range(count)) + "}"
+        for suffix in ("", ".trans"):
+            text = body.format(count, suffix, registers)
+            found += [Pattern(name.format(count, suffix, each), text, offsets) for each, offsets in rows.items()]
     return found
+
+
+def _hopper() -> tuple[Pattern, ...]:
+    """``stmatrix``; chains of one to three products of several widths and types, A from shared memory or registers."""
+    rows = _rows() | {"random rows": np.random.default_rng(7).permutation(HOPPER_TILE // 16)[:32] * 16}
+    body = "stmatrix.sync.aligned.m8n8.x{}{}.shared.b16 [%r7], {};" + READ_STORED
+    found = _matrices("stmatrix x{}{}, {}", body, rows)
+    for n in (8, 16, 64, 128, 256):
+        for kinds, depth in (("f32.f16.f16", 16), ("f16.f16.f16", 16), ("f32.tf32.tf32", 8), ("s32.s8.s8", 32)):
+            for left in ("shared memory", "registers"):
+                for times in (1, 3):
+                    name = f"{times} wgmma n{n} {kinds}, A in {left}"
+                    found.append(Pattern(name, _products(n, kinds, depth, left, times), np.zeros(128, np.int64)))
+    return tuple(found)
+
+
+def _products(n: int, kinds: str, depth: int, left: str, times: int) -> str:
+    registers = n // 4 if kinds.startswith("f16") else n // 2
+    d = "{" + ", ".join(f"%d{i}" for i in range(registers)) + "}"
+    a = "%rd5" if left == "shared memory" else "{%r10, %r11, %r12, %r13}"
+    tail = "" if kinds.startswith("s32") else ", 1, 1"
+    if depth == 16:
+        tail += ", 0, 0" if left == "shared memory" else ", 0"
+    lines = [
+        "and.b32 %r14, %r3, 0x3ffff; shr.u32 %r14, %r14, 4; cvt.u64.u32 %rd5, %r14;",
+        "or.b64 %rd5, %rd5, 0x4000004000010000; add.s64 %rd6, %rd5, 0;",  # the swizzle of 128 bytes, rows 1024 apart
+        *(f"mov.b32 %d{i}, 0;" for i in range(registers)),
+        "setp.eq.u32 %p1, %r8, 0; wgmma.fence.sync.aligned;",
+        *[f"wgmma.mma_async.sync.aligned.m64n{n}k{depth}.{kinds} {d}, {a}, %rd6, %p1{tail};"] * times,
+        "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;",
+        *(f"xor.b32 %r8, %r8, %d{i};" for i in range(registers)),
+    ]
+    return "\n".join(lines)
+
+
+AMPERE = Patterns(
+    "emulator_patterns.json.gz", _ampere(), (*BANKS, *GLOBAL, "smsp__inst_executed_op_ldsm.sum"),
+    "8.0\n.target sm_80", KERNEL, TILE, (np.arange(TILE // 4, dtype=np.uint32),),
+)  # fmt: skip
+HOPPER = Patterns(
+    "hopper_patterns.json.gz", _hopper(), (*BANKS, "smsp__inst_executed_pipe_tensor.sum"),
+    "8.6\n.target sm_90a", HOPPER_KERNEL, HOPPER_TILE,
+)  # fmt: skip

@@ -6,11 +6,11 @@ field instructions are written bit by bit, as the ISA writes them. No function o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tests.cases.harness import Case
+from tests.cases.harness import Case, Typed, plain
 
 from ptxemu.values import DTYPES, Array
 
@@ -47,9 +47,10 @@ def quotient(a: int, b: int) -> int:
 def column(values: list[Any], ptx_type: str) -> Array:
     """Numbers as an array of a type; integers wrap."""
     dtype = DTYPES[ptx_type]
-    if dtype.kind not in "iu":
-        return np.array(values).astype(dtype)
-    return np.array([raw(value, ptx_type) for value in values], dtype=f"u{dtype.itemsize}").view(dtype)
+    if dtype.kind in "iu":
+        return np.array([raw(int(value), ptx_type) for value in values], dtype=f"u{dtype.itemsize}").view(dtype)
+    with np.errstate(all="ignore"):
+        return np.array(values, np.float64).astype(dtype)
 
 
 def lanes(function: Callable[..., Any], ptx_type: str, *inputs: Array) -> Array:
@@ -57,18 +58,9 @@ def lanes(function: Callable[..., Any], ptx_type: str, *inputs: Array) -> Array:
     return column([function(*each) for each in zip(*(array.tolist() for array in inputs), strict=True)], ptx_type)
 
 
-def case(
-    opcode: str,
-    inputs: Mapping[str, tuple[str, Array]],
-    result: str,
-    function: Callable[..., Any],
-    *,
-    target: str = "sm_80",
-) -> Case:
+def case(opcode: str, inputs: Typed, result: str, function: Callable[..., Any], **fields: Any) -> Case:
     """The case of ``opcode d, <inputs in order>;`` with one result."""
-    text = f"{opcode} d, {', '.join(inputs)};"
-    expected = lanes(function, result, *(array for _, array in inputs.values()))
-    return Case(opcode, text, inputs, {"d": result}, {"d": expected}, target=target)
+    return plain(opcode, inputs, result, lanes(function, result, *(array for _, array in inputs.values())), **fields)
 
 
 def crossed(*axes: Any, limit: int = 1024) -> tuple[list[int], ...]:

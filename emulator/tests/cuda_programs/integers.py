@@ -182,12 +182,4 @@ def _stack_machine() -> Program:
     return Program("stack_machine", (2,), (32,), arguments, {3: expected})
 
 
-PROGRAMS = [
-    _wide_division(),
-    _bit_tricks(),
-    _bitonic_sort(),
-    _binary_search(),
-    _collatz(),
-    _text(),
-    _stack_machine(),
-]
+PROGRAMS = [_wide_division(), _bit_tricks(), _bitonic_sort(), _binary_search(), _collatz(), _text(), _stack_machine()]

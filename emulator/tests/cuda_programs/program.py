@@ -12,19 +12,22 @@ from dataclasses import dataclass, field
 import importlib
 from pathlib import Path
 import re
-import subprocess
 
 import numpy as np
+from tests.compile import FAST, ptx
 
-from flashladder.paths import BUILD
 from ptxemu.machine.arguments import Argument
 from ptxemu.syntax.tree import Function, Instruction
 from ptxemu.values import Array
 
 HERE = Path(__file__).parent
-FOLDER = BUILD / "cuda_programs"
 SOURCES = ("reductions", "matrices", "functions", "integers", "structs", "libraries")
-VARIANTS = ("release", "precise", "debug", "plain")
+VARIANTS = {
+    "release": FAST,
+    "precise": ("-std=c++17", "-lineinfo"),
+    "debug": ("-std=c++17", "--use_fast_math", "-G", "-O0"),
+    "plain": ("-std=c++17", "-Xcicc", "-O1"),
+}
 # Approximate units, tensor cores (their order of summation), and floating-point atomics (the order of the threads).
 INEXACT = re.compile(r"approx|\.full|^mma|^(atom|red)\..*\.b?f\d+")
 
@@ -113,26 +116,10 @@ def programs(source: str) -> list[Program]:
     return found
 
 
-def compiled(source: str, variant: str, folder: Path = FOLDER) -> Path:
-    """Compiles a ``.cu`` file to PTX as flashladder compiles its kernels, with the variant's flags.
+def compiled(source: str, variant: str) -> str:
+    """The PTX of a ``.cu`` file with the variant's flags.
 
     Raises:
-        FlashladderError: the toolchain is not there.
-        subprocess.CalledProcessError: nvcc refuses the file.
+        AssertionError: nvcc refuses the file.
     """
-    from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
-
-    pins = load_pins()
-    flags = {
-        "release": pins.flags("nvcc", debug=False),
-        "precise": tuple(flag for flag in pins.flags("nvcc", debug=False) if flag != "--use_fast_math"),
-        "debug": pins.flags("nvcc", debug=True),
-        "plain": ("-std=c++17", "-Xcicc", "-O1"),
-    }[variant]
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{source}.{variant}.ptx"
-    tool, compiler = str(find_toolchain().nvcc), str(host_compiler())
-    include = find_toolchain().root / "include" / "cccl"  # CUB and libcu++
-    command = [tool, "-ptx", f"-arch={pins.ptx_arch}", "-ccbin", compiler, f"-I{include}", *flags]
-    subprocess.run([*command, f"{source}.cu", "-o", str(target)], check=True, cwd=HERE)
-    return target
+    return ptx(HERE / f"{source}.cu", VARIANTS[variant], arch="compute_80")

@@ -1,8 +1,8 @@
 """Mutation of the Hopper programs: delete one barrier, wait, arrival, fence or commit at a time, and see who notices.
 
-Why: a detector that never fires proves nothing. A mutant counts as caught when the program stops with an error, a race
-is reported or a number changes, in the usual order of warps or in another one. Those that change nothing the ISA
-guarantees are listed with their reasons in ``equivalent.yaml`` and must stay uncaught.
+A mutant is caught when the program stops with an error, a race is reported or a number changes, in the usual order of
+warps or in another one. Those that change nothing the ISA guarantees are in ``equivalent.json``, by reason, kernel and
+which one of the opcode, and must stay uncaught.
 
 Run: ``python -m tests.hopper_programs.mutation [KERNEL ...]``; exit code 1 when a verdict is not as listed.
 """
@@ -12,35 +12,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+import json
 import sys
 
-import numpy as np
-from tests.hopper_programs.program import Program, kernel, mismatch, programs
+from tests.hopper_programs.program import HERE, Program, module, programs
 
-from flashladder.yaml_text import read_yaml
 import ptxemu
 from ptxemu import Instruction
-from tests.hopper_programs.program import Program, kernel, mismatch, programs
 
-LIST = Path(__file__).with_name("equivalent.yaml")
 SCHEDULES: tuple[str | int, ...] = ("together", "reverse", 1)
 MAX_INSTRUCTIONS = 50_000  # far more than any of the programs needs
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A kernel without one instruction: the `nth` (from 1) of this opcode."""
+    """A kernel without one instruction; its name as in the list: ``bulk-load mbarrier.init.shared::cta.b64 1``."""
 
     program: Program
     instruction: Instruction
-    nth: int
+    name: str
     kernel: ptxemu.Kernel
-
-    @property
-    def name(self) -> str:
-        """As in the list: ``bulk-load mbarrier.init.shared::cta.b64 1``."""
-        return f"{self.program.file}-{self.program.kernel} {self.instruction.opcode} {self.nth}"
 
 
 @dataclass(frozen=True)
@@ -66,59 +57,41 @@ class Verdict:
 @cache
 def listed() -> dict[str, str]:
     """The reasons of mutants that nobody can notice, by name."""
-    entries = read_yaml(LIST)
-    assert isinstance(entries, dict)
-    return {f"{name} {mutant}": str(reason) for reason, group in entries.items() for name, mutant in _pairs(group)}
-
-
-def _pairs(group: object) -> Iterator[tuple[str, str]]:
-    assert isinstance(group, dict)
-    for name, mutants in group.items():
-        for mutant in mutants:
-            yield name, mutant
+    reasons = json.loads((HERE / "equivalent.json").read_text(encoding="utf-8")).items()
+    pairs = ((f"{kernel} {each}", why) for why, group in reasons for kernel, names in group.items() for each in names)
+    return dict(pairs)
 
 
 def mutants_of(program: Program) -> Iterator[Mutant]:
     """Every mutant of a program's kernel."""
-    for one in ptxemu.mutants(kernel(program.file, program.kernel)):
-        yield Mutant(program, one.instruction, one.nth, one.kernel)
+    for one in ptxemu.mutants(module(program.file).kernel(program.kernel)):
+        name = f"{program.file}-{program.kernel} {one.instruction.opcode} {one.nth}"
+        yield Mutant(program, one.instruction, name, one.kernel)
 
 
 def evidence_of(mutant: Mutant, schedule: str | int) -> str | None:
     """What one launch shows."""
-    program, hazards = mutant.program, ptxemu.Hazards()
-    run = program.make()
+    hazards = ptxemu.Hazards()
+    options = {"observers": (hazards,), "max_instructions": MAX_INSTRUCTIONS, "schedule": schedule}
     try:
-        mutant.kernel.launch(
-            program.grid,
-            program.threads,
-            run.arguments,
-            shared_bytes=program.shared_bytes,
-            cluster=program.cluster if max(program.cluster) > 1 else None,
-            observers=(hazards,),
-            max_instructions=MAX_INSTRUCTIONS,
-            schedule=schedule,
-        )
+        run = mutant.program.launch(mutant.kernel, **options)
     except ptxemu.EmulationError as error:
         return f"error: {error}"
     if hazards.reports:
         return f"race: {hazards.reports[0].render()}"
-    texts = [mismatch(program, np.asarray(found), wanted) for found, wanted in run.results]
-    return next((f"numbers: {text}" for text in texts if text), None)
+    text = mutant.program.mismatch(run)
+    return f"numbers: {text}" if text else None
 
 
 def judge(mutant: Mutant) -> Verdict:
     """Runs a mutant until somebody notices."""
     shown = (evidence_of(mutant, schedule) for schedule in SCHEDULES)
-    return Verdict(mutant, next((text for text in shown if text), None), listed().get(mutant.name))
+    return Verdict(mutant, next(filter(None, shown), None), listed().get(mutant.name))
 
 
 def kernels() -> dict[str, Program]:
-    """One program for each kernel: ``bulk-load`` and so on."""
-    found: dict[str, Program] = {}
-    for program in programs().values():
-        found.setdefault(f"{program.file}-{program.kernel}", program)
-    return found
+    """One program for each kernel, the first: ``bulk-load`` and so on."""
+    return {f"{each.file}-{each.kernel}": each for each in reversed(list(programs().values()))}
 
 
 def verdicts(names: Sequence[str] = ()) -> Iterator[Verdict]:
@@ -135,8 +108,7 @@ def main(names: Sequence[str]) -> int:
         print(str(verdict)[:400], flush=True)
         found.append(verdict)
     wrong = sum(not verdict.as_listed for verdict in found)
-    caught = sum(verdict.evidence is not None for verdict in found)
-    print(f"{len(found)} mutants: {caught} caught, {len(found) - caught} not; {wrong} not as listed")
+    print(f"{len(found)} mutants: {sum(each.evidence is None for each in found)} not caught, {wrong} not as listed")
     return int(wrong > 0)
 
 

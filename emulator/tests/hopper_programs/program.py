@@ -1,36 +1,30 @@
-"""A small Hopper kernel with its launch and what it must compute; how all of them are compiled and run.
+"""Small Hopper kernels with their launches and what they must compute: ``kernels/*.cu``.
 
-Why: bulk copies, tensor maps, mbarriers, clusters and wgmma work together or not at all. The kernels are in
-``kernels/*.cu``, each file with a Python module of the same name that holds launches and references; the emulator and a
-GPU run the same descriptions.
-
-Run: ``pytest tests/nvcc/test_hopper_programs.py``; on a GPU: `export`.
+Bulk copies, tensor maps, mbarriers, clusters and wgmma work together or not at all. The emulator and a GPU run the same
+descriptions. Run: ``pytest tests/nvcc/test_hopper_programs.py``; on a GPU: ``python tools/hw_hopper.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 import importlib
 from pathlib import Path
-import subprocess
 from typing import Any
 
 import numpy as np
+from tests.compile import BUILD, ptx, ptx_of_all, root
 
-from flashladder.build import compile as compiling
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import PtxEntry, Tools, ptx_entry
-from flashladder.errors import FlashladderError
 import ptxemu
 from ptxemu.values import Array
 
 HERE = Path(__file__).parent
 KERNELS = HERE / "kernels"
 HEADERS = tuple(sorted(KERNELS.glob("*.cuh")))
-TARGET = "sm_90a"
 FILES = ("barriers", "bulk", "tensors", "tiles", "products", "roles", "clusters", "pipelines")
+COMPILED = BUILD.parent / "hopper_programs"  # where `hw_hopper.py --compile` writes
+LAUNCHES = ("plain", "tensors", "products")  # modules beside this one
 
 
 @dataclass(frozen=True)
@@ -39,6 +33,12 @@ class Run:
 
     arguments: tuple[Any, ...]
     results: tuple[tuple[Array, Array], ...]
+
+
+def giving(wanted: Array, *more: Any) -> Run:
+    """A run whose first argument is an array of zeros that must become `wanted`."""
+    out = np.zeros_like(wanted)
+    return Run((out, *more), ((out, wanted),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,70 +66,60 @@ class Program:
     def __str__(self) -> str:
         return f"{self.file}-{self.name or self.kernel}"
 
+    def launch(self, kernel: ptxemu.Kernel | None = None, **options: Any) -> Run:
+        """Launches the kernel, or a changed one, on the emulator."""
+        run, cluster = self.make(), self.cluster if max(self.cluster) > 1 else None
+        chosen = kernel or module(self.file).kernel(self.kernel)
+        options |= {"shared_bytes": self.shared_bytes, "cluster": cluster}
+        chosen.launch(self.grid, self.threads, run.arguments, **options)
+        return run
+
+    def mismatch(self, run: Run) -> str | None:
+        """None when all results are as they must be, else one line about the first element that differs."""
+        return next((text for text in (mismatch(self, *each) for each in run.results) if text), None)
+
+
+FOUND: list[Program] = []
+
+
+def launches(file: str, threads: int = 128, grid: Any = 1, cluster: Any = 1, **more: Any) -> Callable[..., None]:
+    """Decorates a function that makes a run: a program of the kernel of the function's name."""
+
+    def add(make: Callable[[], Run]) -> None:
+        blocks, of_cluster = (each if isinstance(each, tuple) else (each, 1, 1) for each in (grid, cluster))
+        FOUND.append(Program(file, more.pop("kernel", "") or make.__name__, make, threads, blocks, of_cluster, **more))
+
+    return add
+
 
 @cache
 def programs() -> Mapping[str, Program]:
     """All of them, by name."""
-    found = [each for file in FILES for each in importlib.import_module(f"tests.hopper_programs.{file}").PROGRAMS]
-    named = {str(each): each for each in found}
-    assert len(named) == len(found), "two programs of one name"
+    for each in LAUNCHES:
+        importlib.import_module(f"tests.hopper_programs.{each}")
+    named = {str(each): each for each in sorted(FOUND, key=lambda each: FILES.index(each.file))}
+    assert len(named) == len(FOUND), "two programs of one name"
     return named
 
 
 @cache
-def tools() -> Tools:
-    """The toolchain of the iterations, for Hopper's own target."""
-    found = compiling.tools_of()
-    kept = (flag for flag in found.nvcc_flags if not flag.startswith("-arch="))
-    return replace(found, nvcc_flags=(f"-arch={TARGET}", *kept))
-
-
-def entry(file: str, folder: Path = KERNELS) -> PtxEntry:
-    """The store's entry of a CUDA file: its PTX."""
-    headers = {*HEADERS, *folder.glob("*.cuh")} if folder == KERNELS else set(folder.glob("*.cuh"))
-    return ptx_entry(f'#include "{file}.cu"\n', folder, [folder / f"{file}.cu", *sorted(headers)], tools())
-
-
-def cubin(file: str, out: Path) -> None:
-    """Writes a file's machine code, made from the PTX that the emulator runs.
-
-    Raises:
-        FlashladderError: no toolchain, or a tool refused the file.
-    """
-    ptx(file)
-    command = [str(tools().ptxas), f"-arch={TARGET}", str(entry(file).ptx), "-o", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise FlashladderError(f"ptxas refused {file}.ptx", found=done.stderr.strip())
-
-
-@cache
-def ptx(file: str) -> str:
-    """The PTX of a file, compiled where the store lacks it.
-
-    Raises:
-        FlashladderError: no toolchain, or nvcc refused the file.
-    """
-    found = entry(file)
-    fill_all([found])
-    return found.ptx.read_text(encoding="utf-8")
+def text_of(file: str) -> str:
+    """The PTX of a file; the first time all of them are compiled. Without a compiler it must lie in `COMPILED`."""
+    if not root():
+        return (COMPILED / f"{file}.ptx").read_text(encoding="utf-8")
+    ptx_of_all(KERNELS / f"{each}.cu" for each in FILES)
+    return ptx(KERNELS / f"{file}.cu")
 
 
 @cache
 def module(file: str) -> ptxemu.Program:
     """A file on the emulator."""
-    return ptxemu.load(ptx(file), path=f"{file}.ptx")
-
-
-@cache
-def kernel(file: str, name: str) -> ptxemu.Kernel:
-    """A kernel of a file on the emulator."""
-    return module(file).kernel(name)
+    return ptxemu.load(text_of(file), path=f"{file}.ptx")
 
 
 def mismatch(program: Program, found: Array, wanted: Array) -> str | None:
     """None when an array holds what it must, else one line about the first element that differs."""
-    a, b = found.reshape(-1), wanted.reshape(-1)
+    a, b = np.asarray(found).reshape(-1), wanted.reshape(-1)
     if program.tolerance:
         x, y = a.astype(np.float64), b.astype(np.float64)
         wrong = ~(np.abs(x - y) <= program.tolerance * np.maximum(1, np.abs(y)))

@@ -3,48 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 from tests.hopper_programs.layouts import box_image, box_of, box_offsets, place, small, strided
-from tests.hopper_programs.program import Program, Run
+from tests.hopper_programs.program import FOUND, Program, Run
 
 from ptxemu.machine.tensor_map import TensorMap
 from ptxemu.values import Array
 
-DTYPES = {
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "f32": np.float32,
-    "u8": np.uint8,
-    "s32": np.int32,
-    "u32": np.uint32,
-    "u16": np.uint16,
-}
+DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "u8": np.uint8, "s32": np.int32,
+          "u32": np.uint32, "u16": np.uint16}  # fmt: skip
+PLAIN = (96, 40)  # most tensors' dims
 
 
-def tensor(dtype: str, *dims: int) -> Array:
-    """Distinct small numbers, dims innermost first; the array's shape is outermost first."""
-    count = int(np.prod(dims))
-    return (np.arange(count) * 7 % 509).astype(DTYPES[dtype]).reshape(dims[::-1])
+def map_of(dtype: str, dims: tuple[int, ...], box: tuple[int, ...], **options: Any) -> TensorMap:
+    """A map of a dense tensor of distinct small numbers, dims innermost first; the array's shape is outermost first."""
+    array = (np.arange(int(np.prod(dims))) * 7 % 509).astype(DTYPES[dtype]).reshape(dims[::-1])
+    return TensorMap(array, dtype, dims, array.strides[-2::-1], box, **options)
 
 
-def map_of(dtype: str, dims: tuple[int, ...], box: tuple[int, ...], **options: object) -> TensorMap:
-    """A map of a dense tensor of `tensor`."""
-    array = tensor(dtype, *dims)
-    return TensorMap(array, dtype, dims, array.strides[-2::-1], box, **options)  # type: ignore[arg-type]  # the map's own
-
-
-def _load(name: str, corner: tuple[int, ...], make_map: Callable[[], TensorMap]) -> Program:
-    """One box and the image that it makes."""
+def _load(name: str, corner: tuple[int, ...], *fields: Any, **options: Any) -> Program:
+    """One box and the image that it makes; the fields are those of `map_of`, or a map."""
 
     def make() -> Run:
-        given = make_map()
+        given = fields[0] if len(fields) == 1 else map_of(*fields, **options)
         image = box_image(given, corner)
         out = np.full_like(image, 0xEE)
-        at = (*corner, 0, 0, 0, 0)[:5]
-        return Run((out, given, len(image), *at), ((out, image),))
+        return Run((out, given, len(image), *(*corner, 0, 0, 0, 0)[:5]), ((out, image),))
 
     return Program("tensors", f"load_{len(corner)}d", make, name=name)
 
@@ -66,13 +53,13 @@ def _places(given: TensorMap, corner: tuple[int, ...]) -> tuple[Array, Array]:
     return found[inside], inside
 
 
-def _stored(given: TensorMap, corners: tuple[tuple[int, ...], ...], values: Array) -> Array:
-    """The tensor after a box of `values` was stored at each corner; what is outside is dropped."""
+def _changed(given: TensorMap, boxes: Any, combine: Callable[[Array, Array], Array] = lambda _, new: new) -> Any:
+    """The map's tensor, and what it is after each (corner, values) was combined with it; what is outside is dropped."""
     after = strided(given).copy()
-    for corner in corners:
+    for corner, values in boxes:
         places, inside = _places(given, corner)
-        after.reshape(-1)[places] = values[inside]
-    return after
+        after.reshape(-1)[places] = combine(after.reshape(-1)[places], values[inside])
+    return given.tensor, after
 
 
 def _store(name: str, swizzle: str, dtype: str, corner: tuple[int, int], step: int) -> Program:
@@ -80,12 +67,11 @@ def _store(name: str, swizzle: str, dtype: str, corner: tuple[int, int], step: i
 
     def make() -> Run:
         width = 64 if dtype == "f16" else 16
-        given = map_of(dtype, (96, 40), (width, 8), swizzle=swizzle)
+        given = map_of(dtype, PLAIN, (width, 8), swizzle=swizzle)
         values = small(np.random.default_rng(11), width * 8, most=90).astype(DTYPES[dtype])
         image = place(np.zeros(values.nbytes, np.uint8), box_offsets(given), values)
-        corners = tuple((corner[0], corner[1] + step * i) for i in range(3))
-        assert isinstance(given.tensor, np.ndarray)
-        return Run((given, image, image.nbytes, *corner, step), ((given.tensor, _stored(given, corners, values)),))
+        boxes = (((corner[0], corner[1] + step * i), values) for i in range(3))
+        return Run((given, image, image.nbytes, *corner, step), (_changed(given, boxes),))
 
     return Program("tensors", "store_2d", make, grid=(3, 1, 1), name=name)
 
@@ -93,85 +79,58 @@ def _store(name: str, swizzle: str, dtype: str, corner: tuple[int, int], step: i
 def _store_3d() -> Run:
     given = map_of("f32", (32, 7, 4), (16, 8, 1))
     values = small(np.random.default_rng(12), 128, most=90).astype(np.float32)
-    corners = tuple((0, 2, z) for z in range(5))
-    assert isinstance(given.tensor, np.ndarray)
-    wanted = _stored(given, corners, values)
-    return Run((given, values.view(np.uint8), values.nbytes), ((given.tensor, wanted),))
+    changed = _changed(given, (((0, 2, z), values) for z in range(5)))
+    return Run((given, values.view(np.uint8), values.nbytes), (changed,))
 
 
-def _reduction(
-    kernel: str, dtype: str, combine: Callable[[Array, Array], Array], corner: tuple[int, int], name: str = ""
-) -> Program:
+def _reduction(kernel: str, dtype: str, combine: Any, corner: tuple[int, int], name: str = "") -> Program:
     """Three blocks combine their boxes with the same place of the tensor, part of it outside."""
 
     def make() -> Run:
         given = map_of(dtype, (64, 20), (16, 8))
         values = small(np.random.default_rng(13), 3, 128, most=300)
         values = (values % 251 if dtype.startswith("u") else values).astype(DTYPES[dtype])
-        tensor_ = given.tensor
-        assert isinstance(tensor_, np.ndarray)
-        wanted = tensor_.copy()
-        places, inside = _places(given, corner)
-        flat = wanted.reshape(-1)
-        for row in values:
-            flat[places] = combine(flat[places], row[inside])
-        return Run((given, values.view(np.uint8), values[0].nbytes, *corner), ((tensor_, wanted),))
+        changed = _changed(given, ((corner, row) for row in values), combine)
+        return Run((given, values.view(np.uint8), values[0].nbytes, *corner), (changed,))
 
     return Program("tensors", kernel, make, grid=(3, 1, 1), name=name)
 
 
 def _mirror() -> Run:
-    source = map_of("f16", (96, 48), (32, 16))
-    target = TensorMap(np.zeros((48, 96), np.float16), "f16", source.dims, source.strides, source.box)
-    assert isinstance(source.tensor, np.ndarray)
-    assert isinstance(target.tensor, np.ndarray)
-    tiles = source.tensor.reshape(3, 16, 3, 32)[::-1, :, ::-1, :]
-    return Run((source, target, 3, 3), ((target.tensor, tiles.reshape(48, 96).copy()),))
+    source, out = map_of("f16", (96, 48), (32, 16)), np.zeros((48, 96), np.float16)
+    tiles = strided(source).reshape(3, 16, 3, 32)[::-1, :, ::-1, :].reshape(48, 96).copy()
+    target = TensorMap(out, "f16", source.dims, source.strides, source.box)
+    return Run((source, target, 3, 3), ((out, tiles),))
 
 
 def _four_boxes() -> Run:
-    given = map_of("f16", (128, 40), (32, 16))
-    images = [box_image(given, (32 * i, 8 * i)) for i in range(4)]
-    out = np.zeros((4, 1024), np.uint8)
-    return Run((out, given), ((out, np.stack(images)),))
+    given, out = map_of("f16", (128, 40), (32, 16)), np.zeros((4, 1024), np.uint8)
+    return Run((out, given), ((out, np.stack([box_image(given, (32 * i, 8 * i)) for i in range(4)])),))
 
 
-def _padded() -> TensorMap:
-    """Rows that do not follow one another: 40 of 64 elements belong to the tensor."""
-    array = tensor("f16", 64, 32)
-    return TensorMap(array, "f16", (40, 32), (128,), (32, 8))
+# Rows of which 40 of 64 elements belong to the tensor; overlapping windows of 64 elements that begin 16 bytes apart.
+PADDED = TensorMap(strided(map_of("f16", (64, 32), (32, 8))), "f16", (40, 32), (128,), (32, 8))
+WINDOWS = TensorMap(strided(map_of("f32", (256,), (64,))), "f32", (64, 40), (16,), (32, 8))
 
-
-def _shared_rows() -> TensorMap:
-    """Overlapping windows: rows of 64 elements that begin 16 bytes apart."""
-    array = tensor("f32", 256)
-    return TensorMap(array, "f32", (64, 40), (16,), (32, 8))
-
-
-def _swizzled(span: int) -> TensorMap:
-    """Boxes whose rows are as wide as the swizzle's span."""
-    return map_of("f16", (256, 64), (span // 2, 24), swizzle=f"{span}B")
-
-
-PROGRAMS = (
-    _load("load_1d", (100,), lambda: map_of("f32", (150,), (64,))),
-    _load("load_2d", (16, 3), lambda: map_of("f16", (96, 40), (32, 8))),
-    *(_load(f"load_2d_{span}B", (span // 2, 4), partial(_swizzled, span)) for span in (32, 64, 128)),
-    _load("before_the_start", (-8, -3), lambda: map_of("f16", (96, 40), (32, 8))),
-    _load("behind_the_end", (80, 36), lambda: map_of("f16", (96, 40), (32, 8), swizzle="64B")),
-    _load("outside", (96, 0), lambda: map_of("f16", (96, 40), (32, 8))),
-    _load("nan_outside", (92, -2), lambda: map_of("f32", (96, 40), (16, 8), fill="nan")),
-    _load("nan_bf16", (88, 37), lambda: map_of("bf16", (96, 40), (16, 8), fill="nan")),
-    _load("nan_halves", (88, 37), lambda: map_of("f16", (96, 40), (16, 8), fill="nan")),
-    _load("bytes", (48, 2), lambda: map_of("u8", (160, 20), (64, 8), swizzle="64B")),
-    _load("padded_rows", (16, 5), _padded),
-    _load("overlapping_rows", (8, 30), _shared_rows),
-    _load("every_other_row", (32, 1), lambda: map_of("f16", (96, 40), (32, 16), element_strides=(1, 2))),
-    _load("every_third", (0, 2, -1), lambda: map_of("s32", (16, 30, 9), (16, 10, 4), element_strides=(1, 3, 2))),
-    _load("load_3d", (4, 1, 2), lambda: map_of("f32", (24, 6, 5), (8, 4, 2))),
-    _load("load_3d_128B", (0, 2, 4), lambda: map_of("f32", (32, 6, 6), (32, 3, 4), swizzle="128B")),
-    _load("load_4d", (8, 0, 3, 1), lambda: map_of("f16", (24, 5, 6, 4), (16, 2, 3, 2), swizzle="32B")),
-    _load("load_5d", (0, 2, -1, 3, 1), lambda: map_of("u16", (16, 4, 3, 5, 4), (8, 2, 3, 2, 2))),
+FOUND += (
+    _load("load_1d", (100,), "f32", (150,), (64,)),
+    _load("load_2d", (16, 3), "f16", PLAIN, (32, 8)),
+    *(_load(f"load_2d_{n}B", (n // 2, 4), "f16", (256, 64), (n // 2, 24), swizzle=f"{n}B") for n in (32, 64, 128)),
+    _load("before_the_start", (-8, -3), "f16", PLAIN, (32, 8)),
+    _load("behind_the_end", (80, 36), "f16", PLAIN, (32, 8), swizzle="64B"),
+    _load("outside", (96, 0), "f16", PLAIN, (32, 8)),
+    _load("nan_outside", (92, -2), "f32", PLAIN, (16, 8), fill="nan"),
+    _load("nan_bf16", (88, 37), "bf16", PLAIN, (16, 8), fill="nan"),
+    _load("nan_halves", (88, 37), "f16", PLAIN, (16, 8), fill="nan"),
+    _load("bytes", (48, 2), "u8", (160, 20), (64, 8), swizzle="64B"),
+    _load("padded_rows", (16, 5), PADDED),
+    _load("overlapping_rows", (8, 30), WINDOWS),
+    _load("every_other_row", (32, 1), "f16", PLAIN, (32, 16), element_strides=(1, 2)),
+    _load("every_third", (0, 2, -1), "s32", (16, 30, 9), (16, 10, 4), element_strides=(1, 3, 2)),
+    _load("load_3d", (4, 1, 2), "f32", (24, 6, 5), (8, 4, 2)),
+    _load("load_3d_128B", (0, 2, 4), "f32", (32, 6, 6), (32, 3, 4), swizzle="128B"),
+    _load("load_4d", (8, 0, 3, 1), "f16", (24, 5, 6, 4), (16, 2, 3, 2), swizzle="32B"),
+    _load("load_5d", (0, 2, -1, 3, 1), "u16", (16, 4, 3, 5, 4), (8, 2, 3, 2, 2)),
     Program("tensors", "load_2d_over", _narrow, name="narrow_rows"),
     _store("store_2d", "none", "f32", (84, 4), 17),
     _store("store_2d_128B", "128B", "f16", (40, 6), 9),
@@ -188,10 +147,10 @@ PROGRAMS = (
 )
 # An H200 stops at these with an illegal instruction: boxes off the 16-byte units of rows, stores before the start.
 REFUSED = (
-    _load("odd_start", (90, 3), lambda: map_of("f32", (96, 40), (16, 8))),
-    _load("odd_start_of_halves", (3, 3), lambda: map_of("f16", (96, 40), (32, 8))),
-    _load("odd_start_outside", (-3, 3), lambda: map_of("f32", (96, 40), (16, 8))),
-    _load("nan_odd_start", (90, -2), lambda: map_of("f32", (96, 40), (16, 8), fill="nan")),
+    _load("odd_start", (90, 3), "f32", PLAIN, (16, 8)),
+    _load("odd_start_of_halves", (3, 3), "f16", PLAIN, (32, 8)),
+    _load("odd_start_outside", (-3, 3), "f32", PLAIN, (16, 8)),
+    _load("nan_odd_start", (90, -2), "f32", PLAIN, (16, 8), fill="nan"),
     _store("store_odd", "none", "f32", (21, 6), 9),
     _store("store_odd_halves", "none", "f16", (20, 6), 9),
     _store("store_before_x", "none", "f32", (-8, 6), 9),

@@ -1,33 +1,31 @@
-"""Hopper programs that were not written here: what the wheels' headers hold, and what Triton's compiler makes.
+"""Hopper programs that were not written here: CUB, libcu++, cooperative groups, Triton, CUTLASS's examples.
 
-Kernels of CUB; libcu++'s copies, barriers and pipelines; the clusters of cooperative groups. Nothing of them is
-kept: their PTX is made when the tests run. Triton is no requirement of this project; without it its tests are skipped
-(``pip install triton``). CUTLASS's examples: test_hopper_cutlass.py.
+Nothing of them is kept: their PTX is made when the tests run. Without Triton (``pip install triton``) or the wheel of
+CUTLASS's headers (``pip install --no-deps nvidia-cutlass``) their tests are skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib import util
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.hopper_programs.products import halves, product
-from tests.hopper_programs.program import HERE, tools
+from tests.compile import BUILD, FAST, NEEDS, ptx, root
+from tests.hopper_programs.products import attended, halves, product, rows
+from tests.hopper_programs.program import HERE
 
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import ptx_entry
-from flashladder.errors import FlashladderError
-from flashladder.paths import BUILD
 import ptxemu
+from ptxemu.errors import EmulationError
 from ptxemu.machine.tensor_map import TensorMap
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array
 
-pytestmark = pytest.mark.nvcc
-PUBLIC = HERE / "public"
+pytestmark = [pytest.mark.nvcc, pytest.mark.skipif(not root(), reason=NEEDS)]
 THREADS, PER_THREAD = 256, 4  # CUB's block, and how many elements of a tile its host code would choose
 TILE = THREADS * PER_THREAD
 ROOM = 128  # bytes that CUB leaves before each tile
@@ -35,13 +33,8 @@ ROOM = 128  # bytes that CUB leaves before each tile
 
 @cache
 def made(file: str) -> ptxemu.Program:
-    """The kernels of a file of `PUBLIC`."""
-    entry = ptx_entry(f'#include "{file}.cu"\n', PUBLIC, [PUBLIC / f"{file}.cu"], tools())
-    try:
-        fill_all([entry])
-    except FlashladderError as error:
-        pytest.skip(f"needs the toolchain: {error}")
-    return ptxemu.load(entry.ptx.read_text(encoding="utf-8"), path=f"{file}.ptx")
+    """The kernels of a file of ``public``."""
+    return ptxemu.load(ptx(HERE / "public" / f"{file}.cu"), path=f"{file}.ptx")
 
 
 def kernel(file: str, part: str, *opcodes: str) -> ptxemu.Kernel:
@@ -60,7 +53,7 @@ def clean(kernel: ptxemu.Kernel, *launch: Any, forgiven: str = "", **options: An
     assert {each.kind for each in hazards.reports} == ({forgiven} if forgiven else set()), hazards.render()
 
 
-def numbers(dtype: type[np.generic], count: int, start: int) -> tuple[Array, Array]:
+def numbers(dtype: Any, count: int, start: int) -> tuple[Array, Array]:
     """An array, and the part of it behind `start` elements."""
     whole = (np.arange(count + start + TILE) * 7 % 101 - 50).astype(dtype)
     return whole, whole[start : start + count]
@@ -71,36 +64,22 @@ def numbers(dtype: type[np.generic], count: int, start: int) -> tuple[Array, Arr
 @pytest.mark.parametrize(
     ("functor", "dtypes", "result", "function"),
     [
-        ("Saxpy", (np.float32, np.float32), np.float32, lambda x, y: 3 * x + y),
-        ("Square", (np.float64,), np.float64, lambda x: x * x),
-        (
-            "Mix",
-            (np.int8, np.int16, np.int32),
-            np.int32,
-            lambda a, b, c: a.astype(np.int32) + 2 * b.astype(np.int32) + 3 * c,
-        ),
+        ("Saxpy", "f4 f4", np.float32, lambda x, y: 3 * x + y),
+        ("Square", "f8", np.float64, lambda x: x * x),
+        ("Mix", "i1 i2 i4", np.int32, lambda a, b, c: a.astype(np.int32) + 2 * b.astype(np.int32) + 3 * c),
     ],
 )
 def test_cub_transforms(
-    functor: str,
-    dtypes: tuple[type[np.generic], ...],
-    result: type[np.generic],
-    function: Callable[..., Array],
-    start: int,
-    schedule: str,
+    functor: str, dtypes: str, result: Any, function: Callable[..., Array], start: int, schedule: str
 ) -> None:
     count = 4 * TILE + 333
-    pairs = [numbers(dtype, count, start) for dtype in dtypes]
+    pairs = [numbers(dtype, count, start) for dtype in dtypes.split()]
     out = np.zeros(count, result)
     ins = tuple((whole, np.int32(start * whole.itemsize)) for whole, _ in pairs)
-    clean(
-        kernel("transform", f"{len(functor)}{functor}", "cp.async.bulk", "mbarrier.try_wait"),
-        -(-count // TILE),
-        THREADS,
-        (np.int32(count), np.int32(PER_THREAD), bytes(1), out, *ins),
-        shared_bytes=sum(whole.itemsize * TILE + ROOM for whole, _ in pairs),
-        schedule=schedule,
-    )
+    found = kernel("transform", f"{len(functor)}{functor}", "cp.async.bulk", "mbarrier.try_wait")
+    given = (np.int32(count), np.int32(PER_THREAD), bytes(1), out, *ins)
+    shared = sum(whole.itemsize * TILE + ROOM for whole, _ in pairs)
+    clean(found, -(-count // TILE), THREADS, given, shared_bytes=shared, schedule=schedule)
     np.testing.assert_array_equal(out, function(*(part for _, part in pairs)))
 
 
@@ -144,11 +123,20 @@ def test_running_sums_of_cooperative_groups() -> None:
     np.testing.assert_array_equal(out, values.sum(axis=1).reshape(2, 4).cumsum(axis=1).reshape(8))
 
 
-def rows(array: Array) -> tuple[Any, ...]:
+# --- Triton -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton keeps what it compiles in our folder, and has nothing to ask."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(BUILD / "triton"))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+
+
+def described(array: Array) -> tuple[Any, ...]:
     """A descriptor as Triton passes it: the map of boxes of 64 x 64, then shape and strides."""
-    tensor_map = TensorMap(array, "f16", array.shape[::-1], array.strides[:1], (64, 64), swizzle="128B")
     strides = (stride // array.itemsize for stride in array.strides)
-    return (tensor_map, *map(np.int32, array.shape), *map(np.int64, strides))
+    return (rows(array), *map(np.int32, array.shape), *map(np.int64, strides))
 
 
 def launch(name: str, warps: int, grid: tuple[int, ...], *args: Any) -> None:
@@ -165,13 +153,6 @@ def launch(name: str, warps: int, grid: tuple[int, ...], *args: Any) -> None:
     assert {each.kind for each in hazards.reports} <= {"mbarrier fence"}
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton keeps what it compiles in our folder, and has nothing to ask."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(BUILD / "triton"))
-    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
-
-
 @pytest.mark.parametrize("warps", [4, 8])
 def test_triton_multiplies_through_pointers(warps: int) -> None:
     a, b, out = halves(1, 128, 160), halves(2, 160, 192), np.zeros((128, 192), np.float32)
@@ -182,17 +163,102 @@ def test_triton_multiplies_through_pointers(warps: int) -> None:
 @pytest.mark.parametrize("warps", [4, 8])
 def test_triton_multiplies_through_tensor_maps(warps: int) -> None:
     a, b, out = halves(3, 128, 320), halves(4, 192, 320), np.zeros((128, 192), np.float16)
-    launch("descriptors", warps, (2, 3), *rows(a), *rows(b), *rows(out), np.int32(320))
+    launch("descriptors", warps, (2, 3), *described(a), *described(b), *described(out), np.int32(320))
     np.testing.assert_array_equal(out, product(a, b).astype(np.float16))
 
 
 def test_triton_attends() -> None:
     rng = np.random.default_rng(5)
     q, k, v = (rng.standard_normal(shape).astype(np.float16) for shape in ((128, 64), (256, 64), (256, 64)))
-    scores = q.astype(np.float64) @ k.astype(np.float64).T / 8
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    wanted = weights / weights.sum(axis=1, keepdims=True) @ v.astype(np.float64)
     out = np.zeros((128, 64), np.float16)
-    given = (array for tensor in (q, k, v, out) for array in rows(tensor))
+    given = (array for tensor in (q, k, v, out) for array in described(tensor))
     launch("attention", 4, (2,), *given, np.int32(256), np.float32(math.log2(math.e) / 8))
-    np.testing.assert_allclose(out.astype(np.float64), wanted, atol=3e-3)
+    np.testing.assert_allclose(out.astype(np.float64), attended(q, k, v), atol=3e-3)
+
+
+# --- CUTLASS ------------------------------------------------------------------------------------------------------
+# The products of its examples are right. They also do what a GPU forgives: `wgmma_sm90.cu` multiplies tiles that other
+# threads copy, with no barrier after their waits; `wgmma_tma_sm90.cu` has no fence between the mbarriers' init and the
+# copies, and ends while its last copies are on their way. With that mended no check has anything to say.
+
+M, N, K = 256, 256, 320  # four blocks of 128 x 128; five steps of 64 through a ring of three stages
+WAIT = "cp.async.wait_all;"
+SYNC, REFILL = "  cluster_sync();", "    if ((warp_idx == 0) && lane_predicate)\n    {\n      int pipe"
+MENDED = (
+    (SYNC, f"  cutlass::arch::fence_barrier_init();\n{SYNC}"),
+    (REFILL, REFILL.replace("lane_predicate)", "lane_predicate && k_tile_count > 0)")),
+)
+MAJORS = {"MN-major": "MajorE1", "K-major": "MajorE0"}
+
+
+@cache
+def example(file: str, changes: tuple[tuple[str, str], ...] = ()) -> str:
+    """The PTX of an example, parts of its text replaced."""
+    found = util.find_spec("cutlass_library")
+    if found is None or found.origin is None:
+        pytest.skip("pip install --no-deps nvidia-cutlass")
+    folder = Path(found.origin).parent / "source"
+    source = folder / "examples/cute/tutorial/hopper" / file
+    text = source.read_text(encoding="utf-8")
+    for old, new in changes:
+        assert text.count(old) == 1, "the example has changed"
+        text = text.replace(old, new)
+    include = (f"-I{folder / part}" for part in ("include", "tools/util/include"))
+    return ptx(source, (*FAST, *include), headers=[folder / "include/cutlass/version.h"], text=text)
+
+
+def multiplied(text: str, major: str, *, maps: bool) -> tuple[Array, Array, str]:
+    """One launch of the example's kernel for a major: what came out, what must, and what the checks say."""
+    a, b = (np.random.default_rng(11).integers(-2, 3, (rows, K)).astype(np.float16) for rows in (M, N))
+    wanted, out = product(a, b), np.zeros((N, M), np.float16)  # C column by column; it is read, though beta is 0
+    assert abs(wanted).max() < 2048  # whole numbers up to there are exact in half precision
+    a, b = (np.ascontiguousarray(each.T if major == "MN-major" else each) for each in (a, b))
+    operands: list[Any] = []
+    for each in (a, b):
+        if maps:  # a tensor map with its empty strides behind it
+            box = (64, 8) if major == "MN-major" else (64, 128)
+            tensor = TensorMap(each, "f16", each.shape[::-1], each.strides[:1], box, swizzle="128B")
+            operands += [each, (tensor, np.int8(0))]
+        else:  # a stride, a copy's and a layout's empty structures
+            operands += [each, np.int32(each.shape[1]).tobytes(), bytes(1), bytes(1)]
+    shape, one = tuple(map(np.int32, (M, N, K))), np.int32(1).tobytes()
+    factors = (np.float16(1).tobytes(), np.float16(0).tobytes())
+    given = (shape, bytes(1), *operands, out, np.int32(M).tobytes(), one + bytes(4), *factors)
+    program, hazards = ptxemu.load(text, path="example.ptx"), ptxemu.Hazards()
+    (name,) = (name for name in program.entries if MAJORS[major] in name)
+    shared, cluster = 3 * 2 * 128 * 64 * 2 + 6 * 8, (2, 1, 1) if maps else None
+    options: dict[str, Any] = {"shared_bytes": shared, "cluster": cluster, "observers": (hazards,)}
+    program.kernel(name).launch((M // 128, N // 128), 128, given, **options)
+    return out.T, wanted, hazards.render()
+
+
+@pytest.mark.parametrize("major", MAJORS)
+def test_copies_that_other_threads_wait_for_are_a_race(major: str) -> None:
+    out, wanted, said = multiplied(example("wgmma_sm90.cu"), major, maps=False)
+    np.testing.assert_array_equal(out, wanted)  # by luck: all warps wait before the first multiplies
+    assert "shared RAW (read after write by another thread)" in said
+    assert "wgmma.mma_async" in said
+    assert "cp.async" in said
+
+
+@pytest.mark.parametrize("major", MAJORS)
+def test_product_of_tiles_that_threads_copy(major: str) -> None:
+    text = example("wgmma_sm90.cu")
+    assert text.count(WAIT) == len(MAJORS)
+    out, wanted, said = multiplied(text.replace(WAIT, f"{WAIT} fence.proxy.async; bar.sync 0;"), major, maps=False)
+    np.testing.assert_array_equal(out, wanted)
+    assert said == ""
+
+
+@pytest.mark.parametrize("major", MAJORS)
+def test_copies_on_their_way_at_the_end_are_told(major: str) -> None:
+    with pytest.raises(EmulationError, match="which has exited") as caught:
+        multiplied(example("wgmma_tma_sm90.cu"), major, maps=True)
+    assert "cp.async.bulk.tensor" in str(caught.value)
+
+
+@pytest.mark.parametrize("major", MAJORS)
+def test_product_through_tensor_maps(major: str) -> None:
+    out, wanted, said = multiplied(example("wgmma_tma_sm90.cu", MENDED), major, maps=True)
+    np.testing.assert_array_equal(out, wanted)
+    assert said == ""

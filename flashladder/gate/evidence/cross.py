@@ -1,8 +1,8 @@
 """What identifies a run, cross-checked between the files of a machine, and between machines.
 
 Why: `machine.json` says which cards, hosts and drivers the files name; here they must fit each other. Cards of one
-model are built alike, one card is in one host on a day, FA2 is the same build everywhere, the emulator's files and the
-rates name the machine's GPU and driver, the same machine code keeps its ratio, raw samples are those of one run, and
+model are built alike, one card is in one host on a day, FA2 is the same build everywhere, the rates
+name the machine's GPU and driver, the same machine code keeps its ratio, raw samples are those of one run, and
 the same seeded cases have the same bounds. Nothing to run here; `invoke gate` and `invoke verify` do.
 """
 
@@ -25,12 +25,7 @@ BUILT = (
     "form_factor", "compute_capability", "n_sm", "l2_bytes", "memory_bytes", "power_limit_w", "max_sm_clock_mhz",
     "ecc", "mig",
 )  # fmt: skip
-ON_THE_CHIP = {  # files of other forms, and where each names its GPU model and driver
-    "emulator_cases.json.gz": ("machine", "gpu"),
-    "emulator_patterns.json.gz": ("machine", "gpu"),
-    "hopper_patterns.json.gz": ("machine", "gpu"),
-    "rates.json.gz": ("gpu", "name"),
-}
+RATES = "rates.json.gz"  # of another form than the documents
 
 
 def folder_problems(folder: Path) -> Found:
@@ -121,18 +116,16 @@ def _references(documents: Mapping[str, Result]) -> Iterator[str]:
 
 
 def _on_the_chip(folder: Path, documents: Mapping[str, Result]) -> Iterator[str]:
-    """The emulator's files and the rates name the GPU model and a driver of the machine's documents."""
-    gpus = {one.gpu.name for one in documents.values()}
-    drivers = {one.gpu.driver for one in documents.values()}
-    for name, (part, model) in ON_THE_CHIP.items():
-        if not (folder / name).is_file():
-            continue
-        document = read_json(folder / name)
-        told = document.get(part, {}) if isinstance(document, dict) else {}
-        for field, known in ((model, gpus), ("driver", drivers)):
-            if told.get(field) not in known:
-                expected = " or ".join(sorted(known))
-                yield f"{name}: {part}.{field}: expected {expected}, found {told.get(field)}"
+    """The rates name the GPU model and a driver of the machine's documents."""
+    if not (folder / RATES).is_file():
+        return
+    document = read_json(folder / RATES)
+    told = document.get("gpu", {}) if isinstance(document, dict) else {}
+    for field in ("name", "driver"):
+        known = {getattr(one.gpu, field) for one in documents.values()}
+        if told.get(field) not in known:
+            expected = " or ".join(sorted(known))
+            yield f"{RATES}: gpu.{field}: expected {expected}, found {told.get(field)}"
 
 
 def machines_agree(folders: Sequence[Path]) -> Found:

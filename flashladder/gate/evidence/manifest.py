@@ -39,8 +39,8 @@ LEAST: Mapping[str, int] = {LADDERS: 2, "timings": 2, "cases": 1, "rates": 1, "t
 MORE: Mapping[str, Mapping[str, int]] = {  # files of a machine on which more was measured, by what they hold
     "h200": {
         LADDERS: 12, "timings": 18, "accuracy": 2, "energy": 2,
-        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 2, "soak": 1, "tests": 3, "seconds": 1,
-        "trials": 6, "cases": 2, "emulator-cases": 1, "emulator-patterns": 2, "programs": 1,
+        "sanitizers": 1, "counters": 1, "table": 1, "opinions": 2, "soak": 1, "tests": 2, "seconds": 1,
+        "trials": 6, "cases": 2,
     },
     "h100": {LADDERS: 8, "timings": 8, "cases": 2, "accuracy": 2, "opinions": 1, "energy": 1, "trials": 2},
 }  # fmt: skip
@@ -99,9 +99,7 @@ _KINDS: tuple[tuple[type, Callable[[Path, Any], Iterator[str]]], ...] = (
     (manifest.Sanitizers, proofs.sanitizers),
     (manifest.Counters, proofs.counters),
     (manifest.Opinions, proofs.opinions),
-    (manifest.Records, proofs.records),
     (manifest.Log, proofs.log),
-    (manifest.Programs, proofs.programs),
     (manifest.Seconds, proofs.seconds),
     (manifest.Trials, proofs.trials),
     (manifest.Rates, proofs.rates),

@@ -1,4 +1,4 @@
-"""Checks, sanitizer runs, counters, opinions, the emulator's records and logs against what the manifest says of them.
+"""Checks, sanitizer runs, counters, opinions and logs against what the manifest says of them.
 
 Why apart from `flashladder.gate.evidence.manifest`: that reads a folder; here is a function per kind
 of file, with one phrase per thing that is missing or otherwise. Nothing to run here.
@@ -44,7 +44,6 @@ _PASSED = re.compile(
     r"^=+ (?:(\d+) failed, )?(\d+) passed(?:, (\d+) skipped)?(?:, .*)? in [\d.:() s]+ =+$", re.MULTILINE
 )
 _TEST = re.compile(r"^(\S+::\S.*) PASSED", re.MULTILINE)
-_PROGRAMS = re.compile(r"^(\d+) programs, (\d+) of them bit by bit, (\d+) differ$", re.MULTILINE)
 
 
 def check(path: Path, spec: manifest.Cases) -> Iterator[str]:
@@ -144,21 +143,6 @@ def opinions(path: Path, spec: manifest.Opinions) -> Iterator[str]:
                     yield f"{method} {key} {dtype} S={seq_len}: expected {least} samples, found {n}"
 
 
-def records(path: Path, spec: manifest.Records) -> Iterator[str]:
-    """As many of each kind as the manifest says, none of which differs."""
-    document = read_json(path)
-    if spec.holds == "emulator-cases":
-        each = document["records"]
-        found = Counter(record["module"] for record in each)
-        differ = [record["text"] for record in each if any(record[name] for name in ("error", "against_emulator"))]
-        yield from (f"case {text}: differs from the emulator" for text in differ)
-    else:
-        found = Counter(" ".join(name.split()[:2]) for name in document["readings"])
-    for name in sorted(spec.records.keys() | found.keys()):
-        if spec.records.get(name, 0) != found[name]:
-            yield f"{name}: expected {spec.records.get(name, 0)} records, found {found[name]}"
-
-
 def log(path: Path, spec: manifest.Log) -> Iterator[str]:
     """Pytest's last line, and as many tests above it as that counts, each once."""
     text = read_text(path)
@@ -170,14 +154,6 @@ def log(path: Path, spec: manifest.Log) -> Iterator[str]:
         expected = f"expected {spec.passed} passed, {spec.skipped} skipped"
         yield f"tests: {expected}, found {passed} passed, {skipped} skipped, {failed} failed, {listed} listed"
     yield from (f"test {name}: expected once, found {n}" for name, n in names.items() if n > 1)
-
-
-def programs(path: Path, spec: manifest.Programs) -> Iterator[str]:
-    """The line that counts the programs."""
-    told = _PROGRAMS.search(read_text(path))
-    found = tuple(map(int, told.groups())) if told else ()
-    if found != (spec.programs, spec.bit_by_bit, 0):
-        yield f"programs: expected {spec.programs}, {spec.bit_by_bit} of them bit by bit, 0 differ, found {found}"
 
 
 def seconds(path: Path, spec: manifest.Seconds) -> Iterator[str]:

@@ -13,15 +13,13 @@ from pathlib import Path
 import re
 
 import numpy as np
-from tests.hopper_programs.program import HEADERS, Run, tools
+from tests.compile import ptx
+from tests.hopper_programs.program import HEADERS, Run
 
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import PtxEntry, ptx_entry
 import ptxemu
 from ptxemu.syntax.tree import Instruction, SourceLine
 
 KERNELS = Path(__file__).parent / "kernels"
-TESTS = Path(__file__).parents[2]
 PAIR = KERNELS.parents[1] / "kernels" / "pair.cuh"
 MAX_INSTRUCTIONS = 20_000  # far more than any of these kernels needs
 
@@ -59,27 +57,11 @@ class Seen:
 
 
 @cache
-def entry(file: str) -> PtxEntry:
-    """The store's entry of a CUDA file."""
-    source = KERNELS / file
-    text = f'#include "{source.relative_to(TESTS).as_posix()}"\n'
-    return ptx_entry(text, TESTS, [source, PAIR, *HEADERS], tools())
-
-
-def compile_all(files: set[str]) -> None:
-    """Compiles what the store lacks.
-
-    Raises:
-        FlashladderError: no toolchain, or nvcc refused a file.
-    """
-    fill_all([entry(file) for file in sorted(files) if file.endswith(".cu")])
-
-
-@cache
 def program(file: str) -> ptxemu.Program:
     """A file on the emulator."""
-    path = KERNELS / file if file.endswith(".ptx") else entry(file).ptx
-    return ptxemu.load(path.read_text(encoding="utf-8"), path=file.replace(".cu", ".ptx"))
+    path = KERNELS / file
+    text = path.read_text(encoding="utf-8") if file.endswith(".ptx") else ptx(path, headers=(PAIR, *HEADERS))
+    return ptxemu.load(text, path=file.replace(".cu", ".ptx"))
 
 
 def kernel(defect: Defect, *, fixed: bool) -> ptxemu.Kernel:

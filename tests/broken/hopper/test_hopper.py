@@ -8,21 +8,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.compile import NEEDS, root
 
-from flashladder.errors import FlashladderError
 from tests.broken.hopper.defects import DEFECTS
-from tests.broken.hopper.harness import KERNELS, Defect, Seen, compile_all, lines_of, marked, see
+from tests.broken.hopper.harness import KERNELS, Defect, Seen, lines_of, marked, see
 
-pytestmark = pytest.mark.nvcc
+pytestmark = [pytest.mark.nvcc, pytest.mark.skipif(not root(), reason=NEEDS)]
 SCHEDULES = ("together", "reverse", 1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled() -> None:
-    try:
-        compile_all({defect.file for defect in DEFECTS})
-    except FlashladderError as error:
-        pytest.skip(f"needs the toolchain: {error}")
 
 
 def complaint(defect: Defect, seen: Seen) -> bool:

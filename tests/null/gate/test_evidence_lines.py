@@ -19,9 +19,7 @@ from flashladder.ladder.manifest import (
     Log,
     Manifest,
     Opinions,
-    Programs,
     Rates,
-    Records,
     Timings,
     Trials,
     load_manifest,
@@ -61,51 +59,6 @@ def test_a_log_is_pytests_last_line_and_the_tests_above_it(tmp_path: Path, text:
     (tmp_path / "a.log").write_text(text, encoding="utf-8")
     lines = list(proofs.log(tmp_path / "a.log", Log(holds="tests", passed=2, skipped=1)))
     assert lines == ([f"tests: expected 2 passed, 1 skipped, found {found}"] if found else [])
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("7 programs, 5 of them bit by bit, 0 differ\n", None),
-        ("", "()"),
-        ("7 programs, 5 of them bit by bit, 1 differ\n", "(7, 5, 1)"),
-        ("6 programs, 5 of them bit by bit, 0 differ\n", "(6, 5, 0)"),
-        ("7 programs, 4 of them bit by bit, 0 differ\n", "(7, 4, 0)"),
-    ],
-)
-def test_a_log_of_programs_is_the_line_that_counts_them(tmp_path: Path, text: str, found: str | None) -> None:
-    (tmp_path / "a.log").write_text(text, encoding="utf-8")
-    lines = list(proofs.programs(tmp_path / "a.log", Programs(holds="programs", programs=7, bit_by_bit=5)))
-    assert lines == ([f"programs: expected 7, 5 of them bit by bit, 0 differ, found {found}"] if found else [])
-
-
-def case(module: str, **other: object) -> dict[str, object]:
-    return {"module": module, "text": f"{module} 1.5", "error": None, "against_emulator": None, **other}
-
-
-@pytest.mark.parametrize(
-    ("records", "lines"),
-    [
-        ([case("exp"), case("exp"), case("log")], []),
-        ([case("exp"), case("log")], ["exp: expected 2 records, found 1"]),
-        ([case("exp"), case("exp")], ["log: expected 1 records, found 0"]),
-        ([case("exp"), case("exp"), case("log"), case("sin")], ["sin: expected 0 records, found 1"]),
-        ([case("exp"), case("exp"), case("log", error="trap")], ["case log 1.5: differs from the emulator"]),
-        ([case("exp"), case("exp", against_emulator=[1]), case("log")], ["case exp 1.5: differs from the emulator"]),
-    ],
-)
-def test_records_are_as_many_of_each_kind_and_none_differs(
-    tmp_path: Path, records: list[dict[str, object]], lines: list[str]
-) -> None:
-    (tmp_path / "a.json").write_text(json.dumps({"records": records}), encoding="utf-8")
-    spec = Records(holds="emulator-cases", records={"exp": 2, "log": 1})
-    assert list(proofs.records(tmp_path / "a.json", spec)) == lines
-
-
-def test_readings_are_counted_by_their_first_two_words(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps({"readings": {"row a 1": 1, "row a 2": 2, "col b": 3}}), "utf-8")
-    spec = Records(holds="emulator-patterns", records={"row a": 1, "col b": 1})
-    assert list(proofs.records(tmp_path / "a.json", spec)) == ["row a: expected 1 records, found 2"]
 
 
 @pytest.mark.parametrize(

@@ -272,10 +272,6 @@ EDITS: dict[str, tuple[str, Edit, Callable[[Path], Outcome], str]] = {
     "another driver on that card": (
         "second_card", lambda d: d["gpu"].update(uuid=CARD, driver="570"), AGREE,
         "second_card.json.gz: gpu.driver: expected 580.159.04, as in bench.json.gz on the same card and day"),
-    "an emulator's case": ("emulator_cases", lambda d: d["records"].pop(0), COMPLETE,
- "approximate: expected 52 records, found 51"),
-    "the chip of the emulator": ("emulator_patterns", lambda d: d["machine"].update(gpu="NVIDIA A100"), AGREE,
-                                 "emulator_patterns.json.gz: machine.gpu: expected NVIDIA H200, found NVIDIA A100"),
     "the chip of the rates": ("rates", lambda d: d["gpu"].update(name="NVIDIA H100"), AGREE,
                               "rates.json.gz: gpu.name: expected NVIDIA H200, found NVIDIA H100"),
     "the driver of the rates": ("rates", lambda d: d["gpu"].update(driver="570"), AGREE,
@@ -327,7 +323,6 @@ TEXTS = [
      f"tests: expected {LOGGED.passed} passed, {LOGGED.skipped} skipped, found {LOGGED.passed + 5} passed"),
     ("pytest_gpu.log", r"^(tests/gpu/\S+ PASSED)[^\n]*\ntests/gpu/\S+ PASSED", r"\1 [  0%]\n\1",
      f"{FIRST_TEST}: expected once, found 2"),
-    ("emulator_programs.log", "156 of them", "186 of them", "expected 188, 156 of them bit by bit, 0 differ, found"),
     ("throughput.csv", r"^ablation_one_gpu,gpu0,03c2c7f3b01acd4e,[^\n]*\n", "", "03c2c7f3b01acd4e: is missing"),
     ("trials_addresses.json", r'"pairs_ms":\[\[[^\]]*\],', '"pairs_ms":[', "pairs: expected 192 in all, found 191"),
     ("manifest.yaml", "dtypes: .fp16, bf16.", "dtypes: [fp16]", "timings: bf16 is not asked for"),
@@ -416,7 +411,7 @@ GONE = [
     ("h200", ("counters.csv",), few("h200", "table")),
     ("h200", ("second_card.json.gz",), few("h200", "timings of the ladder")),
     ("h200", ("ablation.json.gz",), few("h200", "timings")),
-    ("h200", ("pytest_emulator.log",), few("h200", "tests")),
+    ("h200", ("pytest_sweep_gpu.log",), few("h200", "tests")),
     ("h200", ("trials_addresses.json",), few("h200", "trials")),
     ("h200", ("accuracy.json.gz",), few("h200", "accuracy")),
     ("h200", ("bench_beyond.json.gz", "beyond.json.gz"), "timings: iteration 17 is not asked for"),
@@ -483,10 +478,8 @@ def test_what_the_edits_are_caught_by_is_not_said_of_the_committed_files(name: s
         }  # fmt: skip
         return
     assert by_kind == {
-        "accuracy": 2, "cases": 2, "counters": 1, "emulator-cases": 1, "emulator-patterns": 2, "energy": 2,
-        "opinions": 2,
-        "programs": 1, "sanitizers": 1, "seconds": 1, "soak": 1, "table": 1, "tests": 3, "text": 2, "rates": 1,
-        "timings": 18, "trials": 6,
+        "accuracy": 2, "cases": 2, "counters": 1, "energy": 2, "opinions": 2, "rates": 1, "sanitizers": 1, "seconds": 1,
+        "soak": 1, "table": 1, "tests": 2, "text": 2, "timings": 18, "trials": 6,
     }  # fmt: skip
     assert owed["second_card.json.gz"].beside == "bench.json.gz"  # type: ignore[union-attr]  # timings have it
     assert {tuple(owed[f"{one}.json.gz"].seq_lens) for one in ("bench", "h200", "second_card")} == {GRID}  # type: ignore[union-attr]

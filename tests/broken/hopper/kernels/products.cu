@@ -3,7 +3,7 @@
 // BROKEN marks the instruction that is reported. FIXED = true is the same kernel done right.
 // Run: pytest tests/broken/hopper
 
-#include "../../../hopper_programs/kernels/wgmma.cuh"
+#include "../../../../emulator/tests/hopper_programs/kernels/wgmma.cuh"
 #include "../../kernels/pair.cuh"
 
 constexpr int TILE_BYTES = 64 * 64 * 2;

@@ -3,7 +3,7 @@
 // BROKEN marks the instruction that is reported. FIXED = true is the same kernel done right.
 // Run: pytest tests/broken/hopper
 
-#include "../../../hopper_programs/kernels/copies.cuh"
+#include "../../../../emulator/tests/hopper_programs/kernels/copies.cuh"
 #include "../../kernels/pair.cuh"
 
 // Warp 0 fills a box, warp 1 reads it: what most kernels below have in common.

@@ -1,42 +1,35 @@
 """Ordinary CUDA kernels, compiled in four ways, run on the emulator: right numbers, no race reported.
 
-Run: pytest tests/nvcc/test_emulator_cuda.py
+Run: pytest tests/nvcc/test_cuda.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import pytest
+from tests.compile import NEEDS, root
 from tests.cuda_programs.program import SOURCES, VARIANTS, compiled, programs
 
 import ptxemu
 from ptxemu.errors import EmulationError
 
-pytestmark = pytest.mark.nvcc
+pytestmark = [pytest.mark.nvcc, pytest.mark.skipif(not root(), reason=NEEDS)]
 
 CASES = {program.kernel: (source, program) for source in SOURCES for program in programs(source)}
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
-Loader = Callable[[str, str], ptxemu.Program]
 
 
-@pytest.fixture(scope="session")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Loader:
-    """Compiles a source in a variant and loads it, once."""
-    folder = tmp_path_factory.mktemp("cuda_programs")
-
-    @cache
-    def loader(source: str, variant: str) -> ptxemu.Program:
-        return ptxemu.load(compiled(source, variant, folder))
-
-    return loader
+@cache
+def load(source: str, variant: str) -> ptxemu.Program:
+    """Compiles a source in a variant and loads it."""
+    return ptxemu.load(compiled(source, variant))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", CASES)
-def test_program(load: Loader, name: str, variant: str) -> None:
+def test_program(name: str, variant: str) -> None:
     source, program = CASES[name]
     hazards, counters, arguments = ptxemu.Hazards(), ptxemu.Counters(), program.copies()
     kernel = load(source, variant).kernel(name)
@@ -49,7 +42,7 @@ def test_program(load: Loader, name: str, variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_plain_read_beside_atomics_is_a_race(load: Loader, variant: str) -> None:
+def test_a_plain_read_beside_atomics_is_a_race(variant: str) -> None:
     hazards, best = ptxemu.Hazards(), np.zeros(1, np.float32)
     values = np.arange(128, dtype=np.float32)
     load("reductions", variant).kernel("maximum_racy").launch((2,), (64,), (values, best), observers=[hazards])
@@ -68,7 +61,7 @@ def test_a_plain_read_beside_atomics_is_a_race(load: Loader, variant: str) -> No
         ("wmma_product", r"instruction wmma\.\S+ is not supported"),
     ],
 )
-def test_unsupported(load: Loader, name: str, message: str, variant: str) -> None:
+def test_unsupported(name: str, message: str, variant: str) -> None:
     kernel = load("unsupported", variant).kernel(name)
     arguments = [np.zeros((16, 16), np.uint16)] * (len(kernel.function.parameters) - 1) + [np.zeros((16, 16), "f4")]
     with pytest.raises(EmulationError, match=message) as caught:
@@ -78,7 +71,7 @@ def test_unsupported(load: Loader, name: str, message: str, variant: str) -> Non
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_failed_assertion_stops_with_its_text(load: Loader, variant: str) -> None:
+def test_a_failed_assertion_stops_with_its_text(variant: str) -> None:
     values = np.arange(32, dtype=np.int32)
     values[7] = -1
     with pytest.raises(EmulationError, match=r"assertion failed: in\[threadIdx.x\] >= 0, thread 7 ") as caught:

@@ -1,6 +1,6 @@
-"""The emulator's cases on this machine's GPU: the chip computes what is expected, and what the emulator computes.
+"""This machine's GPU computes what is expected, and what the emulator computes: single cases, whole Hopper programs.
 
-`analysis/emulator_hw.py` does the same and keeps the raw answers. Run: pytest tests/gpu/test_emulator_hw.py
+`tools/hw_cases.py` and `tools/hw_hopper.py` do the same and keep the raw answers. Run: pytest tests/gpu
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 from tests.cases.harness import collect
 from tests.cases.replay import records
+from tests.compile import NEEDS, root
+from tests.hopper_programs.answers import ask
+from tests.hopper_programs.program import programs
 
-from flashladder.errors import FlashladderError
 import ptxemu
 from ptxemu.chip import Gpu, open_gpu
+from ptxemu.errors import PtxemuError
 
 pytestmark = pytest.mark.gpu
 MODULES = collect()
@@ -47,7 +50,7 @@ def gpu() -> Iterator[Gpu]:
     with ExitStack() as stack:
         try:
             opened = stack.enter_context(open_gpu())
-        except FlashladderError as error:
+        except PtxemuError as error:
             pytest.skip(str(error))
         yield opened
 
@@ -65,3 +68,12 @@ def test_structures_and_dynamic_shared_memory(gpu: Gpu, machine: str) -> None:
     load = gpu.load if machine == "gpu" else ptxemu.load
     load(STRUCTURE).kernel().launch((1,), (1,), ((np.int64(7), values, 3), np.float32(0.5)), shared_bytes=65536)
     assert values.tolist() == [0, 1, 2, 1.5]
+
+
+@pytest.mark.skipif(not root(), reason=NEEDS)
+@pytest.mark.parametrize("name", programs())
+def test_the_hopper_programs(gpu: Gpu, name: str) -> None:
+    if not any(chip in gpu.name for chip in ("H100", "H200", "GH200")):
+        pytest.skip(f"needs a Hopper GPU, found {gpu.name}")
+    found = ask(gpu, programs()[name])
+    assert (found["error"], found["against_expected"], found["distinct"]) == (None, None, 1)
