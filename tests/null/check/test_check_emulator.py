@@ -20,6 +20,7 @@ from flashladder.check.on_emulator import as_array, cases_for, emulated_run
 from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.paths import KERNELS
+import ptxemu
 from ptxemu import EmulationError
 from ptxemu.run.launch import MEMORY_BUDGET
 from ptxemu.values import Array

@@ -15,6 +15,7 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.sweep import plan
 from flashladder.sweep.lanes.failures import CellFailed
 from flashladder.sweep.measure import cpu as measure_cpu
+import ptxemu
 from ptxemu.errors import EmulationError
 from tests.null.check.test_check_null import attention
 from tests.null.sweep_fixture import digests, grid
