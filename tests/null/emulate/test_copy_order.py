@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from tests.programs import run
 
 from flashladder.emulate.copy_order import CopyOrder
+import ptxemu
 
 # Each of the first {threads} threads copies 16 bytes, {steps} + 1 times, {stride} bytes further each time.
 WALK = """
+.version 8.0
+.target sm_80
+.address_size 64
+.global .align 16 .b8 buffer[2048];
+.visible .entry walk()
+{{
+.reg .pred %p<3>;
+.reg .b32 %r<7>;
+.reg .b64 %rd<8>;
+mov.u32 %r0, %tid.x;
 mov.u64 %rd5, buffer;
 cvta.global.u64 %rd5, %rd5;
 add.s64 %rd5, %rd5, {first};
@@ -25,6 +35,8 @@ setp.le.u32 %p1, %r6, {steps};
 @%p1 bra AGAIN;
 DONE:
 cp.async.wait_all;
+ret;
+}}
 """
 
 
@@ -43,9 +55,8 @@ def test_runs_of_a_copy_above_and_below_the_one_before(
     first: int, stride: int, steps: int, threads: int, upward: int, downward: int
 ) -> None:
     order = CopyOrder()
-    body = WALK.format(first=first, stride=stride, steps=steps, threads=threads)
-    module = ".global .align 16 .b8 buffer[2048];"
+    kernel = ptxemu.load(WALK.format(first=first, stride=stride, steps=steps, threads=threads)).kernel()
     for launches in (1, 2):  # launches add up, and the first of the second has none before it
-        run(body, threads=64, blocks=3, module=module, shared_bytes=1024, observers=(order,))
+        kernel.launch((3,), (64,), (), shared_bytes=1024, observers=(order,))
         found = {"copies_upward": 3 * launches * upward, "copies_downward": 3 * launches * downward}
         assert order.as_dict() == found
