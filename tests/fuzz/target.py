@@ -22,6 +22,7 @@ from types import FrameType
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import PACKAGE, ROOT
+from ptxemu import PtxemuError
 
 SECONDS = 5.0  # for one input
 LONGEST = 12_000  # characters of a message
@@ -52,7 +53,7 @@ class Target:
     run: Callable[[bytes], object]
     seeds: Callable[[], Sequence[bytes]]
     words: tuple[str, ...] = ()
-    declared: tuple[type[BaseException], ...] = (FlashladderError,)
+    declared: tuple[type[BaseException], ...] = (FlashladderError, PtxemuError)
     heavy: Callable[[], Sequence[bytes]] = tuple
 
 
