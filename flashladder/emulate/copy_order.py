@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.observer import Access, Observer
-from ptxemu.machine.state import Machine, Step
 from ptxemu.values import Array
 
 

@@ -18,8 +18,8 @@ from flashladder.emulate.arguments import Value, parse_all, parse_saves, save
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
 import ptxemu
+from ptxemu.machine.core import Machine
 from ptxemu.machine.observer import Observer
-from ptxemu.machine.state import Machine
 from ptxemu.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_CLUSTER
 from ptxemu.text import parse_bytes
 from ptxemu.values import Array

@@ -15,9 +15,9 @@ import numpy as np
 from flashladder.trace.fragments import Fragments, Geometry, Place, matrix, statistics
 from flashladder.trace.roles import Products, UnknownForm, Window, makes_scores
 from flashladder.trace.subtracted import subtracted
+from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.memory import RED_ZONE
 from ptxemu.machine.observer import Access
-from ptxemu.machine.state import Machine, Step
 from ptxemu.observe.dataflow import Dataflow, Event, Value
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array, as_type, halves

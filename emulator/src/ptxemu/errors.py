@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-from ptxemu.syntax.tree import Instruction
+from typing import Protocol
 
 LONGEST_FACT = 2000  # characters of what was expected or found that a message shows
 
@@ -87,6 +86,30 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
+class _Source(Protocol):
+    """Where an instruction comes from."""
+
+    @property
+    def chain(self) -> str:
+        """Its CUDA lines, those of inlined calls included."""
+
+
+class Located(Protocol):
+    """An instruction, whose ``str()`` is PTX, and its place in the file."""
+
+    @property
+    def opcode(self) -> str:
+        """Its full dotted text."""
+
+    @property
+    def line(self) -> int:
+        """Its PTX line."""
+
+    @property
+    def source(self) -> _Source | None:
+        """Its CUDA lines, where they are known."""
+
+
 class EmulationError(PtxemuError):
     """A program that may not run as it is written.
 
@@ -105,7 +128,7 @@ class EmulationError(PtxemuError):
         what: str,
         *,
         path: str = "<ptx>",
-        instruction: Instruction | None = None,
+        instruction: Located | None = None,
         line: int = 0,
         block: tuple[int, int, int] | None = None,
         lane: int | None = None,

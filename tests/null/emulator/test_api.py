@@ -52,9 +52,7 @@ def test_a_budget_may_be_text() -> None:
     kernel = program("mov.u32 %r1, %tid.x;", parameters="")
     assert kernel.launch(64, 32, shared_bytes=1024, memory_budget="1GiB").slices == 1
     assert kernel.launch(64, 32, shared_bytes=1024, memory_budget="64 KiB").slices == 2
-    with pytest.raises(
-        PtxemuError, match=r"not a memory budget: expected for example 1GiB or 512MiB, found 'much'"
-    ):
+    with pytest.raises(PtxemuError, match=r"not a memory budget: expected for example 1GiB or 512MiB, found 'much'"):
         kernel.launch(64, 32, memory_budget="much")
 
 

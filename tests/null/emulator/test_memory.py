@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ptxemu.errors import EmulationError
+from ptxemu.machine.core import Step
 from ptxemu.machine.memory import ALIGNMENT, RED_ZONE, SHARED_WINDOW, GlobalMemory, per_address
-from ptxemu.machine.state import Step
 from ptxemu.values import Array, BoolArray
 from tests.null.emulator.stepping import Bench
 

@@ -7,8 +7,8 @@ import pytest
 
 from ptxemu.errors import EmulationError
 from ptxemu.machine.control import Block
+from ptxemu.machine.core import Machine
 from ptxemu.machine.observer import Observer
-from ptxemu.machine.state import Machine
 from ptxemu.values import BoolArray
 from tests.null.emulator.programs import run
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ptxemu.errors import EmulationError
+from ptxemu.machine.core import Step
 from ptxemu.machine.shared import LocalMemory, Parameters, SharedMemory
-from ptxemu.machine.state import Step
 from ptxemu.values import Array, BoolArray
 from tests.null.emulator.stepping import Bench
 

@@ -18,8 +18,8 @@ from itertools import accumulate
 import numpy as np
 
 from ptxemu.isa.loads import places, report
-from ptxemu.machine import shared
-from ptxemu.machine.state import Step
+from ptxemu.machine.shared import SPACE
+from ptxemu.machine.state import FullStep
 from ptxemu.table import machine
 from ptxemu.values import WARP, Array, BoolArray, as_type, halves, pack_halves, width
 
@@ -185,7 +185,7 @@ def _by_round(
     return old, left
 
 
-def _queue(step: Step, space: str, address: Array, mask: BoolArray | None) -> tuple[Array, Array]:
+def _queue(step: FullStep, space: str, address: Array, mask: BoolArray | None) -> tuple[Array, Array]:
     """The lanes to serve (flat indices, by address and then in order) and where each address's lanes begin."""
     machine = step.machine
     active = step.lanes() if mask is None else machine.full(mask)
@@ -193,7 +193,7 @@ def _queue(step: Step, space: str, address: Array, mask: BoolArray | None) -> tu
     place = machine.full(address).reshape(-1)[lanes]
     if space == "shared":  # one address is another byte in every block
         place = place + (lanes // (machine.shape[1] * WARP)).astype(np.uint64) * np.uint64(1 << 40)
-    elif space == shared.SPACE:
+    elif space == SPACE:
         block, offset = machine.cluster.resolve(address)
         place = machine.full(block + (offset << 24)).reshape(-1)[lanes]
     order = np.argsort(place, kind="stable")
@@ -201,13 +201,13 @@ def _queue(step: Step, space: str, address: Array, mask: BoolArray | None) -> tu
     return lanes[order], np.flatnonzero(np.append(place.size > 0, place[1:] != place[:-1]))
 
 
-def _perform(step: Step, form: Form, where: tuple[str, Array, BoolArray | None], old: Array) -> None:
+def _perform(step: FullStep, form: Form, where: tuple[str, Array, BoolArray | None], old: Array) -> None:
     """Serves the lanes of one state space; writes what each found into `old`, bits in the full shape."""
     space, address, mask = where
     if space == "local":
         step.fail("unsupported", "atomic operation on local memory, which PTX leaves undefined", lanes=mask)
     near = step.machine.shared if space == "shared" else step.machine.memory
-    memory = shared.CLUSTER_MEMORY if space == shared.SPACE else near
+    memory = step.machine.cluster if space == SPACE else near
     nbytes = width(form.type)
     found = memory.load(step, address, nbytes, mask)
     lanes, starts = _queue(step, space, address, mask)
@@ -239,7 +239,7 @@ def _bits(values: Array, nbytes: int) -> Array:
     return pack_halves(values) if values.ndim > 1 else values.view(f"u{nbytes}")
 
 
-def _execute(step: Step, address_operand: int) -> Array:
+def _execute(step: FullStep, address_operand: int) -> Array:
     """Performs the atomic for the executing lanes; the old values, in the full shape."""
     form = form_of(step.instruction.opcode)
     address = step.address(address_operand)
@@ -264,14 +264,14 @@ _ATOM = "{" + ",".join(_REDUCTIONS + _EXCHANGES) + "}"
 
 @machine(f"atom{{,.cta,.cluster,.gpu,.sys}}{_SPACE}.{_ATOM}", "atomic operation that returns the old value")
 @machine(f"atom{_ORDER}{_SPACE}.{_ATOM}", "atomic operation with a memory order")
-def atom(step: Step) -> None:
+def atom(step: FullStep) -> None:
     """``atom d, [a], b{, c}``: d is what this lane found; lanes take turns by block, warp and lane."""
     step.write(0, _execute(step, 1))
 
 
 @machine(f"red{{,.cta,.cluster,.gpu,.sys}}{_SPACE}.{_RED}", "atomic operation")
 @machine(f"red{{.relaxed,.release}}{{.cta,.cluster,.gpu,.sys}}{_SPACE}.{_RED}", "atomic operation with a memory order")
-def red(step: Step) -> None:
+def red(step: FullStep) -> None:
     """``red [a], b``: `atom` without its result."""
     _execute(step, 0)
 

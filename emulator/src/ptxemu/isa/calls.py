@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from ptxemu.errors import EmulationError
 from ptxemu.machine.arguments import size_of
-from ptxemu.machine.state import Step
+from ptxemu.machine.state import FullStep
 from ptxemu.syntax.tree import (
     Address,
     Function,
@@ -261,7 +261,7 @@ def renamed(operand: Operand, names: Mapping[str, Operand]) -> Operand:
 
 
 @machine("call{,.uni}", "calls a function of the module, by a copy of its body; printf and recursion are errors")
-def call(step: Step) -> None:
+def call(step: FullStep) -> None:
     """What is left of calls: those that `inlined` could not copy (PTX ISA 9.7.12.5)."""
     operands = step.instruction.operands
     target = next((operand for operand in operands if not isinstance(operand, Vector)), None)
@@ -275,7 +275,7 @@ def call(step: Step) -> None:
     )
 
 
-def _text(step: Step, arguments: Operand) -> str:
+def _text(step: FullStep, arguments: Operand) -> str:
     """The string that the first argument of a call points to, for the first executing lane."""
     local, first = step.machine.local, _items(arguments)[0]
     if not isinstance(first, Symbol):

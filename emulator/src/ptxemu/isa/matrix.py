@@ -19,7 +19,7 @@ import numpy as np
 
 from ptxemu.isa.warp import whole_warps
 from ptxemu.machine.observer import Access
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.table import machine
 from ptxemu.values import BFLOAT16, WARP, Array, BoolArray, as_type
 
@@ -33,7 +33,7 @@ EXPONENT_SHIFT = np.float32(2.0**112)  # f32's exponent bias minus f16's: 127 - 
     "ldmatrix.sync.aligned.m8n8.{x1,x2,x4}{,.trans}.{shared,shared::cta}.b16",
     "1, 2 or 4 tiles of 8 x 8 16-bit numbers from shared memory, each spread over the warp",
 )
-def ldmatrix(step: Step) -> None:
+def ldmatrix(step: FullStep) -> None:
     """``ldmatrix.sync.aligned.m8n8.num{.trans}.shared.b16 {d0, ..}, [p]`` (PTX ISA 9.0, 9.7.14.5.15).
 
     Addresses: lanes 0 to 7 give those of the 8 rows (16 bytes each, aligned to 16) of the first matrix, lanes 8 to 15
@@ -63,7 +63,7 @@ def ldmatrix(step: Step) -> None:
     "stmatrix.sync.aligned.m8n8.{x1,x2,x4}{,.trans}.{shared,shared::cta}.b16",
     "1, 2 or 4 tiles of 8 x 8 16-bit numbers to shared memory, each spread over the warp",
 )
-def stmatrix(step: Step) -> None:
+def stmatrix(step: FullStep) -> None:
     """``stmatrix.sync.aligned.m8n8.num{.trans}.shared.b16 [p], {r0, ..}`` (PTX ISA 9.0, 9.7.14.5.16): sm_90.
 
     Addresses and fragments are those of `ldmatrix`; each row counts as written by the lane that names it. Of rows at
@@ -87,7 +87,7 @@ def stmatrix(step: Step) -> None:
         observer.access(step, Access("shared", "stmatrix", rows, 16, warps))
 
 
-def _rows(step: Step, index: int, count: int) -> Array:
+def _rows(step: FullStep, index: int, count: int) -> Array:
     """The addresses that the first lanes of each warp name, (blocks|1, warps|1, 8 x count)."""
     address = step.address(index)
     if address.shape[2] != WARP:
@@ -108,7 +108,7 @@ def _tiles(opcode: str) -> tuple[int, bool]:
 
 
 @machine("movmatrix.sync.aligned.m8n8.trans.b16", "the fragment of the transposed 8 x 8 matrix")
-def movmatrix(step: Step) -> None:
+def movmatrix(step: FullStep) -> None:
     """``movmatrix.sync.aligned.m8n8.trans.b16 d, a``: a tile in registers, transposed (PTX ISA 9.0, 9.7.14.5.17)."""
     whole_warps(step)
     tile = tile_rows(step.source(1, "b32")).view(np.uint16)
@@ -124,7 +124,7 @@ def movmatrix(step: Step) -> None:
     "mma.sync.aligned.{m16n8k16,m16n8k32}.row.col{,.satfinite}.s32.{s8,u8}.{s8,u8}.s32",
     "D = A B + C; 8-bit factors, 32-bit sums that wrap, or are clamped by .satfinite",
 )
-def mma(step: Step) -> None:
+def mma(step: FullStep) -> None:
     """``mma.sync.aligned.m16n8kK.row.col{.satfinite}.dtype.atype.btype.ctype d, a, b, c`` (PTX ISA 9.0, 9.7.14.5).
 
     Each warp multiplies A (16 x K) by B (K x 8) and adds C (16 x 8). Fragments, with lane = 4 g + t, in tiles of 8 rows
@@ -244,7 +244,7 @@ class Operands:
         self._height = height
         self._limit = limit
         self._entries: dict[tuple[object, ...], tuple[Sequence[Array], Array]] = {}
-        self._owner: weakref.ref[Machine] | None = None
+        self._owner: weakref.ref[FullMachine] | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -253,7 +253,7 @@ class Operands:
         """Forgets everything."""
         self._entries.clear()
 
-    def matrix(self, owner: Machine, registers: Sequence[Array], ptx_type: str) -> Array:
+    def matrix(self, owner: FullMachine, registers: Sequence[Array], ptx_type: str) -> Array:
         """The matrix in these registers as float32, (blocks|1, warps|1, 8 x height, K)."""
         if self._owner is None or self._owner() is not owner:
             self.clear()

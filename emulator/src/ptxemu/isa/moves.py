@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ptxemu.machine.memory import LOCAL_WINDOW, SHARED_WINDOW
-from ptxemu.machine.state import Step
+from ptxemu.machine.state import FullStep
 from ptxemu.syntax.tree import Vector
 from ptxemu.table import lane, machine
 from ptxemu.values import DTYPES, WARP, Array, constant
@@ -33,7 +33,7 @@ for _type in SCALARS:
 
 
 @machine("mov.{b16,b32,b64}", "a copy; or a vector's items packed into one value, the first lowest; or the reverse")
-def move_bits(step: Step) -> None:
+def move_bits(step: FullStep) -> None:
     """``mov.b64 d, a``, ``mov.b64 d, {a, b}`` and ``mov.b64 {d, e}, a`` (PTX ISA 9.7.9.2)."""
     kind = step.instruction.opcode[4:]
     destination, source = step.instruction.operands
@@ -46,7 +46,7 @@ def move_bits(step: Step) -> None:
         step.write(0, step.source(1, kind))
 
 
-def item_type(step: Step, kind: str, vector: Vector) -> str:
+def item_type(step: FullStep, kind: str, vector: Vector) -> str:
     """The type of a vector's items: two, four or eight of them share the bits of `kind`.
 
     Raises:
@@ -103,7 +103,7 @@ _address_rows()
 
 
 @machine("nanosleep.u32", "nothing: time stands still")
-def sleep(_step: Step) -> None:
+def sleep(_step: FullStep) -> None:
     """A hint to the scheduler (9.7.20.6)."""
 
 

@@ -22,9 +22,10 @@ import numpy as np
 from ptxemu.errors import EmulationError
 from ptxemu.isa.copies import HINT, TX, reduction
 from ptxemu.isa.loads import read, write
-from ptxemu.machine.bulk_copies import Boxes, Global, Issue, Places, Shared, boxes, into_shared, out_of_shared, swizzled
+from ptxemu.machine.bulk_copies import Boxes, Issue, boxes, into_shared, out_of_shared, swizzled
 from ptxemu.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, WORDS
-from ptxemu.machine.state import Step
+from ptxemu.machine.observer import Global, Places, Shared
+from ptxemu.machine.state import FullStep
 from ptxemu.machine.tensor_map import MAP_ALIGNMENT, MAP_BYTES, UNIT, Decoded, decoded, replaced
 from ptxemu.syntax.tree import Address, Immediate
 from ptxemu.table import machine
@@ -42,9 +43,8 @@ _PARAMETERS = (SHARED_WINDOW | LOCAL_WINDOW) >> _TAG_SHIFT
 known_map = lru_cache(maxsize=64)(decoded)
 
 
-def _contents(issue: Issue, operand: int) -> tuple[Places, list[bytes]]:
+def _contents(step: FullStep, issue: Issue, operand: int) -> tuple[Places, list[bytes]]:
     """(which of several maps each thread names, their bytes)."""
-    step = issue.step
     address = step.address(operand)
     hint = "pass the map as a __grid_constant__ CUtensorMap, which is aligned"
     named = issue.take(address)
@@ -64,14 +64,14 @@ def _contents(issue: Issue, operand: int) -> tuple[Places, list[bytes]]:
     return which.reshape(-1).astype(np.int64), [row.tobytes() for row in different]
 
 
-def _tensors(step: Step, operand: int) -> list[tuple[Issue, Decoded]]:
+def _tensors(step: FullStep, operand: int) -> list[tuple[Issue, Decoded]]:
     """The executing threads, apart by the tensor map that they name.
 
     Raises:
         EmulationError: "tensor map": what lies there is none, or has another number of dimensions.
     """
-    everyone = Issue.of(step)
-    which, contents = _contents(everyone, operand)
+    everyone = step.machine.bulk.issue(step)
+    which, contents = _contents(step, everyone, operand)
     found = []
     for number, content in enumerate(contents):
         issue = everyone if len(contents) == 1 else everyone.some(which == number)
@@ -147,7 +147,7 @@ def _fill(tensor: Decoded, unit: int) -> Array | None:
     f"{{,.multicast::cluster}}{HINT}",
     "copies a box of a tensor into shared memory",
 )
-def load_box(step: Step) -> None:
+def load_box(step: FullStep) -> None:
     """``cp.async.bulk.tensor.2d [shared], [map, {x, y}], [mbarrier]{, mask}{, policy}``."""
     for issue, tensor in _tensors(step, 1):
         box = _boxes(issue, 1, tensor)
@@ -166,7 +166,7 @@ def load_box(step: Step) -> None:
     f".bulk_group{HINT}",
     "combines a box with what the tensor holds",
 )
-def store_box(step: Step) -> None:
+def store_box(step: FullStep) -> None:
     """``cp.async.bulk.tensor.2d [map, {x, y}], [shared]{, policy}``, and the same as a reduction.
 
     An H200 writes whole units of 16 bytes: where rows end within one, it writes on behind the tensor's last element.
@@ -184,14 +184,14 @@ def store_box(step: Step) -> None:
 
 
 @machine(f"cp.async.bulk.prefetch.tensor.{DIMENSIONS}.L2.global{{,.tile}}{HINT}", "nothing: there is no cache")
-def prefetch_box(step: Step) -> None:
+def prefetch_box(step: FullStep) -> None:
     """``cp.async.bulk.prefetch.tensor.2d.L2.global [map, {x, y}]``: the map and the coordinates are checked."""
     for issue, tensor in _tensors(step, 0):
         _boxes(issue, 0, tensor)
 
 
 @machine("prefetch{,.param,.const}.tensormap", "nothing: there is no cache")
-def prefetch_map(step: Step) -> None:
+def prefetch_map(step: FullStep) -> None:
     """``prefetch.tensormap [a]``: only a map may lie there."""
     _tensors(step, 0)
 
@@ -205,15 +205,15 @@ def _space(opcode: str) -> str:
     return "shared" if ".shared" in opcode else "global" if ".global." in opcode else ""
 
 
-def _words(step: Step, space: str, operand: int) -> list[Array]:
+def _words(step: FullStep, space: str, operand: int) -> list[Array]:
     """The 128 bytes at an address, as sixteen values of 64 bits."""
-    issue, address = Issue.of(step), step.address(operand)
+    issue, address = step.machine.bulk.issue(step), step.address(operand)
     odd = issue.take(address) % MAP_ALIGNMENT != 0
     issue.refuse(odd, "misaligned", "a tensor map", expected=f"a multiple of {MAP_ALIGNMENT}")
     return [read(step, space, address + np.uint64(place), 8) for place in range(0, MAP_BYTES, 8)]
 
 
-def _store(step: Step, space: str, operand: int, words: list[Array]) -> None:
+def _store(step: FullStep, space: str, operand: int, words: list[Array]) -> None:
     address = step.address(operand)
     for place, word in enumerate(words):
         write(step, space, address + np.uint64(8 * place), 8, word)
@@ -223,13 +223,13 @@ def _store(step: Step, space: str, operand: int, words: list[Array]) -> None:
 @machine(f"tensormap.replace.tile.{{{_SCALARS}}}{_SPACES}.b1024.b32", "another choice in a tensor map")
 @machine(f"tensormap.replace.tile.{{box_dim,global_dim,element_stride}}{_SPACES}.b1024.b32", "another size of axis b")
 @machine(f"tensormap.replace.tile.global_stride{_SPACES}.b1024.b64", "another stride of axis b + 1")
-def replace(step: Step) -> None:
+def replace(step: FullStep) -> None:
     """``tensormap.replace.tile.field [map]{, axis}, value``."""
     opcode, operands = step.instruction.opcode, step.instruction.operands
     axis = operands[1] if len(operands) == 3 else Immediate(0)
     if not isinstance(axis, Immediate):
         step.fail("unsupported", "axis of a field of a tensor map", expected="a constant", found=str(axis))
-    issue, space, field = Issue.of(step), _space(opcode), opcode.split(".")[3]
+    issue, space, field = step.machine.bulk.issue(step), _space(opcode), opcode.split(".")[3]
     words = _words(step, space, 0)
     values = issue.take(step.source(len(operands) - 1, opcode.rpartition(".")[2]))
     table = np.stack([step.machine.full(word)[issue.lanes] for word in words], axis=1).astype(np.uint64)
@@ -248,7 +248,7 @@ def replace(step: Step) -> None:
     "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release{.cta,.cluster,.gpu,.sys}.sync.aligned",
     "copies a tensor map from shared to global memory, where copies may name it",
 )
-def publish(step: Step) -> None:
+def publish(step: FullStep) -> None:
     """``tensormap.cp_fenceproxy... [global], [shared], 128``."""
     if step.instruction.operands[2] != Immediate(MAP_BYTES):
         step.fail("syntax", "size of a tensor map", expected=MAP_BYTES, found=str(step.instruction.operands[2]))

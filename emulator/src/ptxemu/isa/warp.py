@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ptxemu.machine.state import Step
+from ptxemu.machine.state import FullStep
 from ptxemu.table import machine
 from ptxemu.values import WARP, Array, BoolArray
 
@@ -41,7 +41,7 @@ def bits(flags: BoolArray) -> Array:
     return np.ascontiguousarray(np.packbits(flags, axis=-1, bitorder="little")).view(np.uint32)
 
 
-def whole_warps(step: Step) -> BoolArray | None:
+def whole_warps(step: FullStep) -> BoolArray | None:
     """Which warps execute an ``.aligned`` instruction, (blocks|1, warps|1, 1); None for all.
 
     Raises:
@@ -64,7 +64,7 @@ def whole_warps(step: Step) -> BoolArray | None:
     return warps
 
 
-def meet(step: Step, index: int) -> Array:
+def meet(step: FullStep, index: int) -> Array:
     """Brings the lanes of a membermask (operand `index`) together; orders no memory.
 
     Returns:
@@ -89,7 +89,7 @@ def meet(step: Step, index: int) -> Array:
     return together
 
 
-def _refuse(step: Step, bad: BoolArray, lanes: Array, what: str) -> None:
+def _refuse(step: FullStep, bad: BoolArray, lanes: Array, what: str) -> None:
     if bad.any():
         first = tuple(np.argwhere(bad)[0])
         found = int(np.broadcast_to(lanes, bad.shape)[first])
@@ -146,7 +146,7 @@ def route(mode: str, b: int, c: int) -> Route:
 
 
 @machine("shfl.sync.{up,down,bfly,idx}.b32", "d = a of another lane of the warp; p: that lane is in range")
-def shfl(step: Step) -> None:
+def shfl(step: FullStep) -> None:
     """``shfl.sync.mode.b32 d|p, a, b, c, membermask`` (PTX ISA 9.0, 9.7.9.6).
 
     A lane whose p is false keeps its own a. Where p is true but the source lane is not among the lanes that meet, the
@@ -167,12 +167,12 @@ def shfl(step: Step) -> None:
         )
     if together is not EVERYONE:
         absent = valid & (((together >> lane.astype(np.uint32)) & 1) == 0) & step.lanes()
-        tracker = step.machine.undefined
-        if tracker is None:
+        follow = step.machine.undefined
+        if follow is None:
             _refuse(step, absent, np.uint32(1) << lane.astype(np.uint32), "shfl reads a lane that does not take part")
         elif absent.any():
             step.write_pair(0, np.where(absent, ALL, moved), valid)
-            tracker.born(step, absent)
+            follow(step, absent)
             return
     step.write_pair(0, moved, valid)
 
@@ -184,7 +184,7 @@ def _taken(a: Array, known: Route) -> Array:
 
 
 @machine("vote.sync.{all,any,uni}.pred", "whether the predicate holds for all / any lanes, or is the same for all")
-def vote(step: Step) -> None:
+def vote(step: FullStep) -> None:
     """``vote.sync.mode.pred p, a, membermask`` (PTX ISA 9.0, 9.7.13.9)."""
     together = meet(step, 2)
     true = bits(step.source(1, "pred")) & together
@@ -194,14 +194,14 @@ def vote(step: Step) -> None:
 
 
 @machine("vote.sync.ballot.b32", "the set of lanes whose predicate holds")
-def ballot(step: Step) -> None:
+def ballot(step: FullStep) -> None:
     """``vote.sync.ballot.b32 d, a, membermask``: lanes outside the membermask count as false."""
     together = meet(step, 2)
     step.write(0, bits(step.source(1, "pred")) & together)
 
 
 @machine("activemask.b32", "the set of lanes that execute this instruction now")
-def activemask(step: Step) -> None:
+def activemask(step: FullStep) -> None:
     """``activemask.b32 d`` (PTX ISA 9.0, 9.7.13.11): a snapshot, it synchronises nobody."""
     step.write(0, EVERYONE if step.mask is None else bits(step.mask))
 
@@ -217,14 +217,14 @@ def _same(a: Array) -> Array:
 
 
 @machine("match.any.sync.{b32,b64}", "the set of lanes with the same value")
-def match_any(step: Step) -> None:
+def match_any(step: FullStep) -> None:
     """``match.any.sync.type d, a, membermask`` (PTX ISA 9.0, 9.7.13.10)."""
     together = meet(step, 2)
     step.write(0, _same(step.source(1, step.instruction.opcode[-3:])) & together)
 
 
 @machine("match.all.sync.{b32,b64}", "the set of lanes if all have the same value, else 0; p: they have")
-def match_all(step: Step) -> None:
+def match_all(step: FullStep) -> None:
     """``match.all.sync.type d|p, a, membermask`` (PTX ISA 9.0, 9.7.13.10)."""
     together = meet(step, 2)
     agree = (_same(step.source(1, step.instruction.opcode[-3:])) & together) == together
@@ -243,7 +243,7 @@ REDUCTIONS: dict[str, tuple[np.ufunc, Callable[[np.dtype[Any]], int]]] = {
 
 @machine("redux.sync.{add,min,max}.{u32,s32}", "the sum (wrapping), minimum or maximum over the lanes")
 @machine("redux.sync.{and,or,xor}.b32", "the bitwise and, or, xor over the lanes")
-def redux(step: Step) -> None:
+def redux(step: FullStep) -> None:
     """``redux.sync.op.type d, a, membermask`` (PTX ISA 9.0, 9.7.13.12)."""
     together = meet(step, 2)
     _, _, operation, ptx_type = step.instruction.opcode.split(".")
@@ -259,7 +259,7 @@ def redux(step: Step) -> None:
 
 
 @machine("bar.warp.sync", "waits for the lanes of the membermask; orders their memory accesses")
-def bar_warp_sync(step: Step) -> None:
+def bar_warp_sync(step: FullStep) -> None:
     """``bar.warp.sync membermask`` (PTX ISA 9.0, 9.7.13.2): each set of lanes that meets knows of each other's past."""
     together, mask = meet(step, 0), step.mask
     groups: list[BoolArray | None] = [mask]
@@ -272,19 +272,19 @@ def bar_warp_sync(step: Step) -> None:
 
 
 @machine("setmaxnreg.dec.sync.aligned.u32", "the warpgroup gives registers back")
-def decrease(step: Step) -> None:
+def decrease(step: FullStep) -> None:
     """``setmaxnreg.dec.sync.aligned.u32 n``."""
     step.machine.register_pool.decrease(step)
 
 
 @machine("setmaxnreg.inc.sync.aligned.u32", "the warpgroup takes registers, and waits for them", kind="control")
-def increase(step: Step) -> None:
+def increase(step: FullStep) -> None:
     """``setmaxnreg.inc.sync.aligned.u32 n``: `Waits` carries it out."""
     step.fail("unsupported", "a wait inside a basic block")
 
 
 @machine("elect.sync", "elects one lane of those in the membermask: p is true for it, d its number")
-def elect(step: Step) -> None:
+def elect(step: FullStep) -> None:
     """``elect.sync d|p, membermask``: any lane may be elected, always the same for the same mask.
 
     Here it is the lowest, as on an H200, and the highest where the last ones go first.
@@ -296,5 +296,5 @@ def elect(step: Step) -> None:
 
 
 @machine("griddepcontrol.{launch_dependents,wait}", "nothing: the launches of a program run one after another")
-def dependents(_step: Step) -> None:
+def dependents(_step: FullStep) -> None:
     """Between launches everything is complete: there is nothing to wait for (9.7.13.13)."""

@@ -32,14 +32,16 @@ import numpy as np
 
 from ptxemu.isa.matrix import ROW, stacked, widened
 from ptxemu.isa.warp import whole_warps
-from ptxemu.machine.state import Machine, Step
-from ptxemu.machine.warpgroups import CHUNK, WARPS, Product, Shape, chunk_addresses, refuse_torn, render
+from ptxemu.machine.core import Step
+from ptxemu.machine.observer import Product
+from ptxemu.machine.state import FullMachine, FullStep
+from ptxemu.machine.warpgroups import CHUNK, WARPS, Shape, chunk_addresses, refuse_torn, render
 from ptxemu.syntax.tree import Immediate, Symbol, Vector
 from ptxemu.table import machine
 from ptxemu.values import WARP, Array, BoolArray, merged
 
 
-def whole_warpgroups(step: Step) -> BoolArray | None:
+def whole_warpgroups(step: FullStep) -> BoolArray | None:
     """The warps that execute, (blocks|1, warps), in whole warpgroups; None for all warps of all blocks.
 
     Raises:
@@ -56,20 +58,20 @@ def whole_warpgroups(step: Step) -> BoolArray | None:
     return here
 
 
-def executing_warps(step: Step) -> BoolArray | None:
+def executing_warps(step: FullStep) -> BoolArray | None:
     """The executing warps, (blocks|1, warps|1); None for all."""
     warps = whole_warps(step)
     return None if warps is None else warps[..., 0]
 
 
-def executing_groups(step: Step, warps: BoolArray | None) -> Array:
+def executing_groups(step: FullStep, warps: BoolArray | None) -> Array:
     """The numbers of the warpgroups that execute in any block."""
     if warps is None:
         return np.arange(step.machine.shape[1] // WARPS)
     return np.flatnonzero(warps[:, ::WARPS].any(axis=0))
 
 
-def agreed(step: Step, index: int, ptx_type: str, groups: Array, warps: BoolArray | None, what: str) -> Array:
+def agreed(step: FullStep, index: int, ptx_type: str, groups: Array, warps: BoolArray | None, what: str) -> Array:
     """An operand on which all threads of a warpgroup agree: (blocks|1, groups|1)."""
     value = step.source(index, ptx_type)
     if value.size == 1:
@@ -102,7 +104,7 @@ def _smallest(value: Array) -> Array:
     return value
 
 
-def matrix(step: Step, index: int, shape: Shape, groups: Array, warps: BoolArray | None) -> Array:
+def matrix(step: FullStep, index: int, shape: Shape, groups: Array, warps: BoolArray | None) -> Array:
     """Chunk addresses of a matrix in shared memory: (blocks|1, groups|1, *shape.chunks), all in it and written."""
     raw = agreed(step, index, "b64", groups, warps, "a descriptor").view(np.uint64)
     address = chunk_addresses(raw, shape)
@@ -125,7 +127,7 @@ def matrix(step: Step, index: int, shape: Shape, groups: Array, warps: BoolArray
 
 
 def _unwritten(
-    step: Step, matrix: str, raw: Array, address: Array, missing: BoolArray, warps: BoolArray | None
+    step: FullStep, matrix: str, raw: Array, address: Array, missing: BoolArray, warps: BoolArray | None
 ) -> None:
     """Fails for the first chunk of a block that executes."""
     if warps is not None:
@@ -154,7 +156,7 @@ LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
 
 
 def factors(
-    owner: Machine, source: Array | Sequence[Array], ptx_type: str, groups: Array, *, transposed: bool
+    owner: FullMachine, source: Array | Sequence[Array], ptx_type: str, groups: Array, *, transposed: bool
 ) -> Array:
     """A, or the transpose of B, as float32: (blocks|1, groups|1, M or N, K).
 
@@ -183,7 +185,7 @@ def numbers(rows: Array, ptx_type: str) -> Array:
     return widened(np.ascontiguousarray(rows).view(ROW), ptx_type)
 
 
-def _fetched(owner: Machine, address: Array) -> Array:
+def _fetched(owner: FullMachine, address: Array) -> Array:
     """The chunks at these addresses of every block: (blocks, groups|1, rows, chunks)."""
     blocks, groups = owner.shape[0], address.shape[1]
     places = np.broadcast_to(address, (blocks, *address.shape[1:])) if groups > 1 else address
@@ -219,7 +221,7 @@ class Accumulators:
     matrix: Array | None = None
 
     @classmethod
-    def of(cls, owner: Machine, product: Product, kind: str, warps: BoolArray | None) -> Accumulators:
+    def of(cls, owner: FullMachine, product: Product, kind: str, warps: BoolArray | None) -> Accumulators:
         """The accumulators of a product, read from the registers if any warpgroup adds to them."""
         held = cls(product, kind, warps)
         if product.keeps.any():
@@ -247,7 +249,7 @@ class Accumulators:
             sums = np.clip(sums, LOWEST, HIGHEST) if saturate else ((sums - LOWEST) & 0xFFFFFFFF) + LOWEST
         self.matrix = sums
 
-    def loaded(self, owner: Machine) -> Array:
+    def loaded(self, owner: FullMachine) -> Array:
         """The matrix that the registers hold."""
         dtype, names, groups = STORED[self.kind], self.product.results, self.product.groups
         blocks, warps = owner.shape[0], WARPS * len(groups)
@@ -263,7 +265,7 @@ class Accumulators:
         matrix = tiles.transpose(order).reshape(blocks, len(groups), 16 * WARPS, -1)
         return matrix.astype(np.int64 if self.kind == "s32" else np.float32)
 
-    def store(self, owner: Machine) -> None:
+    def store(self, owner: FullMachine) -> None:
         """Writes the registers, for the warps in question."""
         if self.matrix is None:
             return
@@ -276,7 +278,7 @@ class Accumulators:
         pieces = flat.reshape(-1, owner.shape[0], WARPS * len(groups), WARP)
         self._assign(owner, pieces)
 
-    def _assign(self, owner: Machine, pieces: Array) -> None:
+    def _assign(self, owner: FullMachine, pieces: Array) -> None:
         """Puts (registers, blocks, warps of the groups, 32) where they belong."""
         slots = [owner.slots[name] for name in self.product.results]
         chosen = _warps(self.product.groups)
@@ -352,7 +354,7 @@ def form_of(opcode: str) -> Form:
     f"wgmma.mma_async.sync.aligned.{_shapes(256, INTEGER_WIDTHS)}.s32.b1.b1.and.popc",
     "D = A B + D of a warpgroup; factors of one bit: the ones of a row of A and a column of B together",
 )
-def mma_async(step: Step) -> None:
+def mma_async(step: FullStep) -> None:
     """``wgmma.mma_async... d, a | a-desc, b-desc, scale-d{, scale-a, scale-b{, trans-a, trans-b}}``.
 
     Raises:
@@ -365,7 +367,7 @@ def mma_async(step: Step) -> None:
     groups = executing_groups(step, warps)
     transposed = _transposed(step, form, from_registers=from_registers)
     product = Product(
-        step=_own(step),
+        step=step.of(step.mask),
         groups=groups,
         warps=warps,
         batch=np.zeros((1, 1), np.int64),
@@ -382,13 +384,13 @@ def mma_async(step: Step) -> None:
 
 
 @machine("wgmma.fence.sync.aligned", "orders a warpgroup's registers before the products that follow", kind="control")
-def fence(step: Step) -> None:
+def fence(step: FullStep) -> None:
     """``wgmma.fence.sync.aligned``: `WarpgroupFence` carries it out."""
     step.fail("unsupported", "a fence inside a basic block")
 
 
 @machine("wgmma.commit_group.sync.aligned", "makes the warp's uncommitted products a group")
-def commit_group(step: Step) -> None:
+def commit_group(step: FullStep) -> None:
     """``wgmma.commit_group.sync.aligned``; an empty group counts too."""
     warps = executing_warps(step)
     step.machine.warpgroups.same_order.executed(step, warps)
@@ -396,7 +398,7 @@ def commit_group(step: Step) -> None:
 
 
 @machine("wgmma.wait_group.sync.aligned", "waits until at most N of the warp's latest groups of products are in flight")
-def wait_group(step: Step) -> None:
+def wait_group(step: FullStep) -> None:
     """``wgmma.wait_group.sync.aligned N``: what it covers happens now."""
     newest = step.instruction.operands[0] if len(step.instruction.operands) == 1 else None
     if not isinstance(newest, Immediate) or newest.value < 0:
@@ -417,7 +419,7 @@ def wait_group(step: Step) -> None:
         held.store(step.machine)
 
 
-def _happen(owner: Machine, product: Product, held: Accumulators) -> None:
+def _happen(owner: FullMachine, product: Product, held: Accumulators) -> None:
     """D = A B + D."""
     instruction = product.instruction
     form = form_of(instruction.opcode)
@@ -431,14 +433,7 @@ def _happen(owner: Machine, product: Product, held: Accumulators) -> None:
     held.add(sums, product.keeps, saturate=form.saturate)
 
 
-def _own(step: Step) -> Step:
-    """The step with a mask of its own, which outlives the instruction."""
-    own = Step(step.machine, step.instruction)
-    own.mask = step.mask
-    return own
-
-
-def _check_operands(step: Step, form: Form) -> bool:
+def _check_operands(step: FullStep, form: Form) -> bool:
     """Refuses a wrong number of operands or registers; whether A is in registers."""
     operands = step.instruction.operands
     from_registers = len(operands) > 1 and isinstance(operands[1], Vector)
@@ -474,7 +469,7 @@ def _constant(step: Step, index: int, allowed: tuple[int, int]) -> int:
     return operand.value
 
 
-def _names(step: Step, index: int) -> tuple[str, ...]:
+def _names(step: FullStep, index: int) -> tuple[str, ...]:
     """The registers of a ``{...}`` operand, each once."""
     operand = step.instruction.operands[index]
     items = operand.items if isinstance(operand, Vector) else (operand,)

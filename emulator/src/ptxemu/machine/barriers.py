@@ -15,11 +15,13 @@ Source: PTX ISA 9.0, 9.7.13.4 (barrier.cluster).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Observer
 from ptxemu.values import WARP, Array, BoolArray, constant
 
 N_BARRIERS = 16
@@ -41,6 +43,7 @@ class Barriers:
     """The named barriers of all blocks of a slice."""
 
     machine: Machine
+    observers: Sequence[Observer] = ()
     waiting: dict[int, list[Waiting]] = field(default_factory=dict)
     arrived: dict[int, BoolArray] = field(default_factory=dict)  # threads that signalled with bar.arrive, full shape
     expected: dict[int, Array] = field(default_factory=dict)  # threads that complete it, per block; 0: nobody came yet
@@ -49,7 +52,7 @@ class Barriers:
     def reach(self, step: Step, following: int) -> list[tuple[int, BoolArray | None]]:
         """Threads of `step.mask` arrive; returns (basic block, lanes) for everybody who may go on now."""
         self._check_alignment(step)
-        self.machine.meetings += 1
+        self.machine.arrivals += 1
         number, count = self._operands(step)
         if number.size == 1 and count.size == 1:
             return self._meet(step, following, int(number.item()), int(count.item()))
@@ -57,8 +60,7 @@ class Barriers:
         numbers, counts = step.machine.full(number), step.machine.full(count)
         released: list[tuple[int, BoolArray | None]] = []
         for pair in np.unique(np.stack([numbers[active], counts[active]]), axis=1).T:
-            part = Step(step.machine, step.instruction)
-            part.mask = active & (numbers == pair[0]) & (counts == pair[1])
+            part = step.of(active & (numbers == pair[0]) & (counts == pair[1]))
             self._check_alignment(part)
             released += self._meet(part, following, int(pair[0]), int(pair[1]))
         return released
@@ -69,7 +71,7 @@ class Barriers:
         if not 0 <= number < N_BARRIERS:
             step.fail("unsupported", "no such barrier", expected=f"0 to {N_BARRIERS - 1}", found=number)
         if step.mask is None and not self.waiting and not self.arrived and ".sync" in opcode and count == 0:
-            for observer in self.machine.observers:
+            for observer in self.observers:
                 observer.barrier(step, number, step.lanes())
             return [(following, None)]
         lanes = step.lanes().copy()
@@ -83,7 +85,7 @@ class Barriers:
             )
         if ".arrive" in opcode:
             self.arrived[number] = lanes if signalled is None else signalled | lanes
-            for observer in self.machine.observers:
+            for observer in self.observers:
                 observer.barrier_arrive(step, number, lanes)
             return [(following, step.mask), *self._release(step, number)]
         self.waiting.setdefault(number, []).append(Waiting(step, lanes, following, self._predicate(step)))
@@ -174,7 +176,7 @@ class Barriers:
         going = np.zeros(self.machine.shape, np.bool_)
         for _, lanes in released:
             going |= lanes
-        for observer in self.machine.observers:
+        for observer in self.observers:
             if (absent & chosen).any():
                 observer.barrier_arrive(step, number, absent & chosen)
             observer.barrier(step, number, going)
@@ -269,7 +271,7 @@ class Barriers:
                 everyone |= group.lanes
             expected, came = int(self.expected[number][block]), int(self._threads(everyone)[block])
             found += [
-                f"{int(self._threads(group.lanes)[block])} threads of block {group.step.block_index(block)} at "
+                f"{int(self._threads(group.lanes)[block])} threads of block {self.machine.block_index(block)} at "
                 f"{group.step.instruction.place}: barrier {number}, {came} of {expected} threads have arrived"
                 for group in groups
                 if group.lanes[block].any()
@@ -301,11 +303,11 @@ class ClusterBarrier:
         phases: how often each cluster's barrier was complete, (clusters,).
     """
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, observers: Sequence[Observer]) -> None:
+        self.machine, self.observers = machine, observers
         self.arrivals = np.zeros(machine.shape, np.int64)
         self.waits = np.zeros(machine.shape, np.int64)
-        self.phases = np.zeros(machine.shape[0] // machine.cluster.size, np.int64)
+        self.phases = np.zeros(machine.shape[0] // machine.cluster_size, np.int64)
 
     def arrive(self, step: Step) -> None:
         """``barrier.cluster.arrive``.
@@ -318,9 +320,9 @@ class ClusterBarrier:
         if again.any():
             step.fail("divergent-barrier", "a second arrival at the cluster's barrier without a wait", lanes=again)
         self.arrivals[lanes] += 1
-        self.machine.meetings += 1
+        self.machine.arrivals += 1
         ordered = ".relaxed" not in step.instruction.opcode
-        for observer in self.machine.observers:
+        for observer in self.observers:
             observer.cluster_arrived(step, lanes, ordered=ordered)
         self.settle()
 
@@ -333,7 +335,7 @@ class ClusterBarrier:
         if not done.any():
             return
         self.phases[done] += 1
-        for observer in self.machine.observers:
+        for observer in self.observers:
             observer.cluster_completed(done)
 
     def completed(self, step: Step) -> BoolArray:
@@ -354,20 +356,20 @@ class ClusterBarrier:
     def leave(self, step: Step, lanes: BoolArray) -> None:
         """These lanes go on."""
         self.waits[lanes] += 1
-        for observer in self.machine.observers:
+        for observer in self.observers:
             observer.cluster_waited(step, lanes)
 
     def _of_threads(self) -> Array:
-        return np.repeat(self.phases, self.machine.cluster.size).reshape(-1, 1, 1)
+        return np.repeat(self.phases, self.machine.cluster_size).reshape(-1, 1, 1)
 
     def story(self, step: Step) -> str:
         """Who is missing, for the report of a deadlock."""
         block = int(np.argwhere(step.lanes())[0][0])
-        size = self.machine.cluster.size
+        size = self.machine.cluster_size
         first = block - block % size
         missing = self.machine.live & (self.arrivals <= self._of_threads())
         absent = [
-            f"{int(missing[peer].sum())} of block {step.block_index(peer)}"
+            f"{int(missing[peer].sum())} of block {self.machine.block_index(peer)}"
             for peer in range(first, first + size)
             if missing[peer].any()
         ]

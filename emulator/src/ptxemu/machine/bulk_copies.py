@@ -28,22 +28,23 @@ tensors' boxes. Source: PTX ISA 9.0, 9.7.9.25.4 and 9.7.9.25.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from ptxemu.machine.async_copies import Committed
-from ptxemu.machine.mbarriers import targets_of
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.deferred import Deferred
+from ptxemu.machine.mbarriers import Mbarriers
 from ptxemu.machine.memory import WORDS, Buffer, GlobalMemory
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.observer import PIECE, Global, Observer, Places, Reduce, Shared, Signal, Transfer
 from ptxemu.machine.tensor_map import UNIT, Decoded, TensorMap
 from ptxemu.values import Array, BoolArray
 
-Places = npt.NDArray[np.int64]
+Lanes = tuple[Places, Places, Places]
 SWIZZLE_BITS = {"none": 0, "32B": 1, "64B": 3, "128B": 7}  # bits 7 to 9 of an address that change its bits 4 to 6
 
 
@@ -196,80 +197,12 @@ def _in_one(
     return None if buffer is None else (buffer, buffer.index(valid.view(np.uint64), unit), inside)
 
 
-PIECE = 16  # bytes
-Combine = Callable[[Array, Array], Array]  # (memory's elements, the copy's) -> memory's new ones
-Reduce = tuple[Combine, np.dtype[np.generic]]  # and the type of the elements
+@dataclass(eq=False, kw_only=True)
+class BulkCopy(Transfer):
+    """A transfer that can be carried out; `Deferred` has it until all of its threads are done."""
 
-
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """Pieces of shared memory: `places` (n, pieces) in `blocks` (n,) of the slice."""
-
-    blocks: Places
-    places: Places
-
-
-@dataclass(frozen=True, eq=False)
-class Global:
-    """Units of global memory: `addresses` (n, units) of `unit` bytes; `inside` which of them exist (None: all)."""
-
-    unit: int
-    addresses: Places
-    inside: BoolArray | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Signal:
-    """The mbarriers that a copy tells: in `blocks`, at `offsets`, of `nbytes` each, all (m,)."""
-
-    blocks: Places
-    offsets: Places
-    nbytes: Places
-
-
-@dataclass(eq=False)
-class Transfer:
-    """One bulk copy of the n threads that issued it together; `Deferred` has it until all of them are done.
-
-    Attributes:
-        step: the instruction, with the mask of those who issued it.
-        lanes: where they are: block, warp and lane, (n,) each.
-        source, target: what is read and written; of a multicast the target has m = n x blocks rows.
-        rows: (m,) the thread that each row of the target belongs to.
-        signal: the mbarriers that are told, by row of the target; None: it belongs to a bulk group.
-        group: (n,) bulk groups that each thread had committed before.
-        fill: the word, of the unit's width, that stands for what lies outside of the tensor.
-        reduce: how what arrives is combined with what is there; None: it replaces it.
-        box: whether it moves boxes of a tensor.
-        read, landed: (n,) whose source was read, whose target written.
-        known, over: (n,) the same as far as the program may know: of a bulk group after the wait that covers it.
-    """
-
-    step: Step
-    lanes: tuple[Places, Places, Places]
-    source: Shared | Global
-    target: Shared | Global
-    rows: Places
-    signal: Signal | None
-    group: Places
-    fill: Array | None = None
-    reduce: Reduce | None = None
-    box: bool = False
-    read: BoolArray = field(init=False)
-    landed: BoolArray = field(init=False)
-    known: BoolArray = field(init=False)
-    over: BoolArray = field(init=False)
+    copies: BulkCopies
     _data: Array | None = field(init=False, default=None)  # (n, pieces) that were read
-
-    def __post_init__(self) -> None:
-        """Nothing is read, nothing has landed."""
-        self.read, self.landed, self.known, self.over = np.zeros((4, len(self.group)), dtype=np.bool_)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that each thread's copy moves, what lies outside of the tensor included."""
-        side = self.source if isinstance(self.source, Shared) else self.target
-        return side.places.shape[1] * PIECE if isinstance(side, Shared) else 0  # one of them is shared memory
 
     def will_write(self, block: int, address: int, width: int) -> bool:
         """Whether it is still to write any of these bytes of a block's shared memory."""
@@ -293,12 +226,12 @@ class Transfer:
         news = self._news(chosen & ~self.over, by)
         if news.any():
             self.over = self.over | news
-            for observer in self.step.machine.observers:
+            for observer in self.copies.observers:
                 observer.transfer_landed(by, self, news)
         if self.signal is not None and fresh.any():
             told = np.flatnonzero(fresh[self.rows])
-            signal, machine = self.signal, self.step.machine
-            machine.mbarriers.complete_tx(self.step, signal.blocks[told], signal.offsets[told], signal.nbytes[told])
+            signal = self.signal
+            self.copies.mbarriers.complete_tx(self.step, signal.blocks[told], signal.offsets[told], signal.nbytes[told])
 
     def fetch(self, chosen: BoolArray, by: Step) -> None:
         """The sources of these threads are read; if `by` is a wait, nobody needs to keep them from now on."""
@@ -309,7 +242,7 @@ class Transfer:
         news = self._news(chosen & ~self.known, by)
         if news.any():
             self.known = self.known | news
-            for observer in self.step.machine.observers:
+            for observer in self.copies.observers:
                 observer.transfer_read(by, self, news)
 
     def _news(self, chosen: BoolArray, by: Step) -> BoolArray:
@@ -328,14 +261,14 @@ class Transfer:
 
     def _taken(self, which: Places) -> Array:
         """What the sources of these threads hold, as pieces of 16 bytes."""
-        source, machine = self.source, self.step.machine
+        source = self.source
         if isinstance(source, Shared):
             self._check_alive(source.blocks[which], which, "reads from")
             self._check_written(source, which)
-            return machine.shared.take_chunks(source.blocks[which], source.places[which])
+            return self.copies.shared.take_chunks(source.blocks[which], source.places[which])
         chosen = _rows(source, which)
         words = gather(
-            machine.memory,
+            self.copies.memory,
             chosen.addresses,
             chosen.unit,
             chosen.inside,
@@ -357,7 +290,7 @@ class Transfer:
             return
         target = _rows(self.target, rows)
         words = np.ascontiguousarray(data).view(WORDS[target.unit])
-        memory = self.step.machine.memory
+        memory = self.copies.memory
 
         def fail(row: int, at: int) -> NoReturn:
             self._wild(int(self.rows[rows[row]]), at, target.unit)
@@ -375,7 +308,7 @@ class Transfer:
             spread(memory, one.addresses, one.unit, one.inside, new.view(WORDS[target.unit]), fail)
 
     def _put_shared(self, target: Shared, which: Places, data: Array) -> None:
-        shared = self.step.machine.shared
+        shared = self.copies.shared
         self._check_alive(target.blocks, which, "writes to")
         self._check_barriers(target, which)
         if self.reduce is None:
@@ -389,7 +322,7 @@ class Transfer:
 
     def _check_alive(self, blocks: Places, which: Places, verb: str) -> None:
         """Fails if a block has exited, whose shared memory is another block's now."""
-        machine = self.step.machine
+        machine = self.copies.machine
         gone = ~np.asarray(machine.live.any(axis=(1, 2)))[blocks]
         if not gone.any():
             return
@@ -397,13 +330,13 @@ class Transfer:
         thread = int(which[gone.argmax()])
         hint = "wait for it before the block exits: "
         hint += "mbarrier.try_wait" if self.signal is not None else "cp.async.bulk.wait_group.read 0 by its thread"
-        what = f"the copy still {verb} the shared memory of block {self.step.block_index(block)}, which has exited"
+        what = f"the copy still {verb} the shared memory of block {machine.block_index(block)}, which has exited"
         self.fail("exited", what, thread, hint=hint)
 
     def _check_barriers(self, target: Shared, which: Places) -> None:
         """Fails if a copy writes over an mbarrier."""
-        mbarriers, pieces = self.step.machine.mbarriers, target.places.shape[1]
-        over = mbarriers.hits(np.repeat(target.blocks, pieces), target.places.reshape(-1), PIECE)
+        pieces = target.places.shape[1]
+        over = self.copies.shared.hits(np.repeat(target.blocks, pieces), target.places.reshape(-1), PIECE)
         if over.any():
             at = int(over.argmax())
             hint = "give it memory of its own, or end it with mbarrier.inval first"
@@ -411,7 +344,7 @@ class Transfer:
             self.fail("mbarrier", f"a copy over an mbarrier, at {where:#x}", int(which[at // pieces]), hint=hint)
 
     def _check_written(self, source: Shared, which: Places) -> None:
-        found = self.step.machine.shared.unwritten_chunks(source.blocks[which], source.places[which])
+        found = self.copies.shared.unwritten_chunks(source.blocks[which], source.places[which])
         if found is None:
             return
         missing: BoolArray = found
@@ -423,20 +356,14 @@ class Transfer:
             self.fail("uninitialised", what, int(which[row]))
 
     def _wild(self, thread: int, address: int, unit: int) -> NoReturn:
-        what, hint = (
-            self.step.machine.memory.nearest(address, unit),
-            "check coordinates, sizes and the tensor's address",
-        )
+        what, hint = self.copies.memory.nearest(address, unit), "check coordinates, sizes and the tensor's address"
         self.fail("out-of-bounds", what, thread, hint=hint, address=address)
 
     def fail(
         self, kind: str, what: str, thread: int, *, hint: str | None = None, address: int | None = None
     ) -> NoReturn:
         """Fails for one of the n threads."""
-        step = Step(self.step.machine, self.step.instruction)
-        mask = np.zeros(step.machine.shape, dtype=np.bool_)
-        mask[tuple(int(axis[thread]) for axis in self.lanes)] = True
-        step.mask = mask
+        step = self.step.of(self.copies.machine.only(*(axis[thread] for axis in self.lanes)))
         where = None if address is None else np.full((1, 1, 1), address, dtype=np.uint64)
         step.fail(kind, what, address=where, hint=hint)
 
@@ -449,68 +376,67 @@ def _rows(side: Global, which: Places) -> Global:
     return replace(side, addresses=side.addresses[which], inside=inside)
 
 
-class BulkGroups:
-    """Each thread's count of committed bulk groups."""
+class BulkCopies:
+    """The bulk copies of a slice, and each thread's count of committed bulk groups."""
 
-    def __init__(self) -> None:
-        self.committed = Committed()
-        self._open: list[Transfer] = []  # copies that no wait has covered for all of their threads
+    def __init__(
+        self,
+        machine: Machine,
+        memory: GlobalMemory,
+        mbarriers: Mbarriers,
+        deferred: Deferred,
+        observers: Sequence[Observer],
+    ) -> None:
+        self.machine, self.memory, self.mbarriers = machine, memory, mbarriers
+        self.shared, self.cluster = mbarriers.shared, mbarriers.cluster
+        self.deferred, self.observers = deferred, observers
+        self._committed = Committed()
+        self._open: list[BulkCopy] = []  # copies that no wait has covered for all of their threads
 
-    def of(self, machine: Machine, lanes: tuple[Places, Places, Places]) -> Places:
+    def issue(self, step: Step) -> Issue:
+        """The executing lanes, in order of block, warp and lane."""
+        block, warp, lane = np.nonzero(step.lanes())
+        return Issue(self, step.of(step.mask), (block, warp, lane))
+
+    def groups(self, lanes: Lanes) -> Places:
         """The group to which a copy of these lanes belongs that is issued now."""
-        return np.asarray(machine.full(self.committed.counts)[lanes])
+        return np.asarray(self.machine.full(self._committed.counts)[lanes])
 
     def commit(self, step: Step) -> None:
         """``commit_group``: the executing lanes' copies so far (perhaps none) become one group."""
-        self.committed.commit(step)
+        self._committed.commit(step)
 
-    def start(self, transfer: Transfer) -> None:
+    def start(self, copy: BulkCopy) -> None:
         """A copy is issued; without a wait it happens when nothing is left that an mbarrier waits for."""
-        deferred = transfer.step.machine.deferred
-        if transfer.signal is not None:
-            deferred.add(transfer)
-            return
-        self._open.append(transfer)
-        deferred.add(transfer, lambda: all(each in self._open for each in deferred.pending))
+        if copy.signal is not None:
+            self.deferred.add(copy)
+        else:
+            self._open.append(copy)
+            self.deferred.add(copy, lambda: all(each in self._open for each in self.deferred.pending))
+        for observer in self.observers:
+            observer.transfer_issued(copy)
 
     def wait(self, step: Step, newest: int, *, reads_only: bool) -> None:
         """Completes the executing lanes' copies of all committed groups but the `newest`, or reads their sources."""
-        machine, executing = step.machine, step.lanes()
-        bound = machine.full(self.committed.counts - newest)
-        for transfer in self._open:
-            covered = executing[transfer.lanes] & (transfer.group < bound[transfer.lanes])
+        executing = step.lanes()
+        bound = self.machine.full(self._committed.counts - newest)
+        for copy in self._open:
+            covered = executing[copy.lanes] & (copy.group < bound[copy.lanes])
             if reads_only:
-                transfer.fetch(covered, step)
+                copy.fetch(covered, step)
             else:
-                transfer.land(covered, step)
-        machine.deferred.force(lambda operation: isinstance(operation, Transfer) and bool(operation.landed.all()))
-        self._open = [transfer for transfer in self._open if not transfer.over.all()]
-
-
-def groups_of(machine: Machine) -> BulkGroups:
-    """The machine's bulk groups, which only programs with bulk copies have."""
-    if machine.bulk is None:
-        machine.bulk = BulkGroups()
-    return machine.bulk
-
-
-Lanes = tuple[Places, Places, Places]
+                copy.land(covered, step)
+        self.deferred.force(lambda operation: isinstance(operation, BulkCopy) and bool(operation.landed.all()))
+        self._open = [copy for copy in self._open if not copy.over.all()]
 
 
 @dataclass(frozen=True)
 class Issue:
     """One bulk instruction of the threads that execute it: their lanes, and what its operands are for each of them."""
 
+    copies: BulkCopies
     step: Step
     lanes: Lanes
-
-    @classmethod
-    def of(cls, step: Step) -> Issue:
-        """The executing lanes, in order of block, warp and lane; with a step of their own: `step` is used again."""
-        own = Step(step.machine, step.instruction)
-        own.mask = step.mask
-        block, warp, lane = np.nonzero(step.lanes())
-        return cls(own, (block, warp, lane))
 
     def take(self, value: Array) -> Places:
         """A value of each thread, int64."""
@@ -534,15 +460,14 @@ class Issue:
         if not wrong.any():
             return
         first = int(wrong.argmax())
-        mask = np.zeros(self.step.machine.shape, dtype=np.bool_)
-        mask[tuple(int(axis[first]) for axis in self.lanes)] = True
+        mask = self.step.machine.only(*(axis[first] for axis in self.lanes))
         shown = None if found is None else int(found[first])
         self.step.fail(kind, what, lanes=mask, expected=expected, found=shown, hint=hint)
 
     def shared(self, operand: int, nbytes: Places, alignment: int = PIECE) -> tuple[Places, Places]:
         """(block of the slice, offset) that a shared-memory operand names, valid for `nbytes` from there."""
         address = self.step.address(operand)
-        cluster, memory = self.step.machine.cluster, self.step.machine.shared
+        cluster, memory = self.copies.cluster, self.copies.shared
         self.refuse(
             ~self.take(cluster.valid(address)).astype(np.bool_),
             "out-of-bounds",
@@ -566,7 +491,7 @@ class Issue:
 
     def signal(self, operand: int, target: Places, nbytes: Places) -> tuple[Places, Places]:
         """(block, offset) of the mbarrier of each thread's copy, which has to lie where the bytes go."""
-        targets = targets_of(self.step, self.step.address(operand))
+        targets = self.copies.mbarriers.targets(self.step, self.step.address(operand))
         what = "an mbarrier in another block than the bytes that it counts"
         self.refuse((targets.blocks != target) & (nbytes >= 0), "mbarrier", what)
         return targets.blocks, targets.offsets
@@ -574,7 +499,7 @@ class Issue:
     def destinations(self, operand: int) -> tuple[Places, Places]:
         """Of a multicast: (thread, block of the slice) for every bit of the threads' masks, operand `operand`."""
         masks = self.take(self.step.source(operand, "u16"))
-        size = self.step.machine.cluster.size
+        size = self.step.machine.cluster_size
         what = f"the mask of a multicast names blocks that a cluster of {size} does not have"
         self.refuse((masks >> size) != 0, "arguments", what, found=masks)
         self.refuse(masks == 0, "arguments", "the mask of a multicast names no block")
@@ -582,23 +507,11 @@ class Issue:
         own = self.lanes[0][rows]
         return rows, own - own % size + ranks
 
-    def groups(self) -> Places:
-        """The bulk group that each thread's copy belongs to."""
-        return groups_of(self.step.machine).of(self.step.machine, self.lanes)
-
-    def start(self, transfer: Transfer) -> None:
-        """Puts a copy off, and tells the observers of it."""
-        groups_of(self.step.machine).start(transfer)
-        for observer in self.step.machine.observers:
-            observer.transfer_issued(transfer)
-
     def some(self, chosen: Array) -> Issue:
         """The same for some of the threads."""
-        step = Step(self.step.machine, self.step.instruction)
         block, warp, lane = (axis[chosen] for axis in self.lanes)
-        step.mask = np.zeros(step.machine.shape, dtype=np.bool_)
-        step.mask[block, warp, lane] = True
-        return Issue(step, (block, warp, lane))
+        step = self.step.of(self.step.machine.only(block, warp, lane))
+        return Issue(self.copies, step, (block, warp, lane))
 
 
 def run_of(start: Places, nbytes: int) -> Places:
@@ -644,17 +557,18 @@ def into_shared(
     if ".multicast::cluster" in issue.step.instruction.opcode:
         rows, where = issue.destinations(barrier + 1)
         blocks = where
-    issue.start(
-        Transfer(
-            issue.step,
-            issue.lanes,
-            source,
-            Shared(where, places[rows]),
-            rows,
-            Signal(blocks, offsets[rows], count[rows]),
-            np.zeros(len(places), dtype=np.int64),
-            fill,
-            reduce,
+    issue.copies.start(
+        BulkCopy(
+            copies=issue.copies,
+            step=issue.step,
+            lanes=issue.lanes,
+            source=source,
+            target=Shared(where, places[rows]),
+            rows=rows,
+            signal=Signal(blocks, offsets[rows], count[rows]),
+            group=np.zeros(len(places), dtype=np.int64),
+            fill=fill,
+            reduce=reduce,
             box=nbytes is not None,
         )
     )
@@ -671,4 +585,17 @@ def out_of_shared(
     """Starts copies of bulk groups into global memory."""
     issue.refuse(source.blocks != issue.lanes[0], "out-of-bounds", "the source of a bulk copy lies in another block")
     rows = np.arange(len(source.blocks))
-    issue.start(Transfer(issue.step, issue.lanes, source, target, rows, None, issue.groups(), reduce=reduce, box=box))
+    issue.copies.start(
+        BulkCopy(
+            copies=issue.copies,
+            step=issue.step,
+            lanes=issue.lanes,
+            source=source,
+            target=target,
+            rows=rows,
+            signal=None,
+            group=issue.copies.groups(issue.lanes),
+            reduce=reduce,
+            box=box,
+        )
+    )

@@ -17,7 +17,7 @@ import numpy as np
 
 from ptxemu.errors import EmulationError
 from ptxemu.machine.control import Block
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.syntax.tree import Instruction, Negated, Operand, Pair, Register, Symbol
 from ptxemu.table import CARRY, ROWS, Row
 from ptxemu.values import DTYPES, Array, BoolArray, fitted, merged
@@ -101,7 +101,7 @@ class Operation:
     dying: tuple[tuple[int, Array], ...]
 
 
-def compile_block(machine: Machine, block: Block) -> list[Operation]:
+def compile_block(machine: FullMachine, block: Block) -> list[Operation]:
     """One operation per instruction of a block, without its terminator.
 
     Raises:
@@ -110,7 +110,7 @@ def compile_block(machine: Machine, block: Block) -> list[Operation]:
     if block.terminator is not None:
         row_of(block.terminator, machine.path)
         _check_guard(machine, block.terminator)
-        _check_operands(Step(machine, block.terminator))
+        _check_operands(FullStep(machine, block.terminator))
     body = block.instructions if block.terminator is None else block.instructions[:-1]
     return [
         Operation(
@@ -124,12 +124,12 @@ def compile_block(machine: Machine, block: Block) -> list[Operation]:
     ]
 
 
-def _watched(machine: Machine, instruction: Instruction, run: Run) -> Run:
+def _watched(machine: FullMachine, instruction: Instruction, run: Run) -> Run:
     """`run`, with what products in flight and observers have to do with it."""
-    return machine.warpgroups.watch(machine, instruction, _followed(machine, instruction, run))
+    return machine.warpgroups.watch(instruction, _followed(machine, instruction, run))
 
 
-def _followed(machine: Machine, instruction: Instruction, run: Run) -> Run:
+def _followed(machine: FullMachine, instruction: Instruction, run: Run) -> Run:
     """`run`, after which the observers that asked for it hear of it."""
     after = [call for each in machine.observers if (call := each.follow(machine, instruction)) is not None]
     if not after:
@@ -145,7 +145,7 @@ def _followed(machine: Machine, instruction: Instruction, run: Run) -> Run:
     return run_followed
 
 
-def _check_operands(step: Step) -> None:
+def _check_operands(step: FullStep) -> None:
     """Refuses an instruction that is not a lane row's with fewer or more operands than its form has."""
     opcode, found = step.instruction.opcode, len(step.instruction.operands)
     least, most = _operand_counts(opcode)
@@ -160,11 +160,11 @@ def _operand_counts(opcode: str) -> tuple[int, int]:
     return next(fits, (0, sys.maxsize))
 
 
-def compile_instruction(machine: Machine, instruction: Instruction) -> Run:
+def compile_instruction(machine: FullMachine, instruction: Instruction) -> Run:
     """An instruction without its guard as a closure that takes the mask of executing lanes."""
     row = row_of(instruction, machine.path)
     if row.kind != "lane":
-        step = Step(machine, instruction)
+        step = FullStep(machine, instruction)
         _check_operands(step)
 
         def run_machine(mask: BoolArray | None) -> None:
@@ -175,8 +175,8 @@ def compile_instruction(machine: Machine, instruction: Instruction) -> Run:
     return _lane(machine, instruction, row)
 
 
-def _lane(machine: Machine, instruction: Instruction, row: Row) -> Run:
-    step = Step(machine, instruction)
+def _lane(machine: FullMachine, instruction: Instruction, row: Row) -> Run:
+    step = FullStep(machine, instruction)
     if not instruction.operands:
         step.fail("syntax", f"{row.form} needs a destination")
     sources = instruction.operands[1:]
@@ -187,7 +187,7 @@ def _lane(machine: Machine, instruction: Instruction, row: Row) -> Run:
         fetch.append(_fetcher(step, Register(CARRY), "pred"))
     names = _destinations(instruction, row)
     if len(names) == 1 and len(row.results) == 1 and not row.writes_carry and isinstance(names[0], Register):
-        return _single(machine, step, row, fetch, names[0])
+        return _single(step, row, fetch, names[0])
 
     def run(mask: BoolArray | None) -> None:
         step.mask = mask
@@ -218,12 +218,12 @@ def _destinations(instruction: Instruction, row: Row) -> list[Operand | None]:
     return names
 
 
-def _single(machine: Machine, step: Step, row: Row, fetch: Sequence[Callable[[], Array]], name: Register) -> Run:
+def _single(step: FullStep, row: Row, fetch: Sequence[Callable[[], Array]], name: Register) -> Run:
     """The common case: one result into one register."""
-    registers = machine.registers
+    registers = step.machine.registers
     slot = _slot(step, name)
     function = row.function
-    if DTYPES[row.results[0]].itemsize != machine.widths[slot]:
+    if DTYPES[row.results[0]].itemsize != step.machine.widths[slot]:
 
         def run_narrow(mask: BoolArray | None) -> None:
             step.mask = mask
@@ -246,13 +246,13 @@ def _single(machine: Machine, step: Step, row: Row, fetch: Sequence[Callable[[],
     return run
 
 
-def _slot(step: Step, register: Register) -> int:
+def _slot(step: FullStep, register: Register) -> int:
     if register.name not in step.machine.slots:
         step.fail("unsupported", f"undeclared register {register}")
     return step.machine.slots[register.name]
 
 
-def _fetcher(step: Step, operand: Operand, ptx_type: str) -> Callable[[], Array]:
+def _fetcher(step: FullStep, operand: Operand, ptx_type: str) -> Callable[[], Array]:
     """A function that returns an operand as an array of the wanted type."""
     if not isinstance(operand, Register):
         if isinstance(operand, Symbol) and operand.name == "_":
@@ -272,7 +272,7 @@ def _fetcher(step: Step, operand: Operand, ptx_type: str) -> Callable[[], Array]
     return get
 
 
-def guard_mask(machine: Machine, instruction: Instruction, mask: BoolArray | None) -> tuple[BoolArray | None, bool]:
+def guard_mask(machine: FullMachine, instruction: Instruction, mask: BoolArray | None) -> tuple[BoolArray | None, bool]:
     """Lanes of `mask` whose guard holds, and whether there are any (where that is cheap to know)."""
     guard = instruction.guard
     if guard is None:
@@ -287,13 +287,13 @@ def guard_mask(machine: Machine, instruction: Instruction, mask: BoolArray | Non
     return chosen, bool(chosen.any())
 
 
-def _check_guard(machine: Machine, instruction: Instruction) -> None:
+def _check_guard(machine: FullMachine, instruction: Instruction) -> None:
     guard = instruction.guard
-    if guard is not None and machine.unwritten[_slot(Step(machine, instruction), guard.register)].dtype != np.bool_:
-        Step(machine, instruction).fail("syntax", f"the guard {guard.register} is no predicate")
+    if guard is not None and machine.unwritten[_slot(FullStep(machine, instruction), guard.register)].dtype != np.bool_:
+        FullStep(machine, instruction).fail("syntax", f"the guard {guard.register} is no predicate")
 
 
-def _guarded(machine: Machine, instruction: Instruction, run: Run) -> Run:
+def _guarded(machine: FullMachine, instruction: Instruction, run: Run) -> Run:
     if instruction.guard is None:
         return run
     _check_guard(machine, instruction)

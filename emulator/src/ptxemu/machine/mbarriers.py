@@ -18,17 +18,16 @@ Source: PTX ISA 9.0, 9.7.13.15 (mbarrier).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Sequence
 
 import numpy as np
 
 from ptxemu.errors import EmulationError
-from ptxemu.machine.shared import refuse_exited
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.core import Step
+from ptxemu.machine.observer import Observer, Targets
+from ptxemu.machine.shared import MBARRIER_BYTES, Cluster
 from ptxemu.syntax.tree import Instruction
-from ptxemu.values import WARP, Array, BoolArray
+from ptxemu.values import Array, BoolArray
 
 PHASE_SHIFT = 40  # a state: phase (modulo 2^20), expected and pending count, 20 bits each
 PHASES = (1 << 20) - 1
@@ -131,97 +130,6 @@ def check_alone(step: Step, targets: Targets, entries: Array) -> None:
         targets.fail(step, what, several, hint="let one thread of the block do it")
 
 
-BYTES = 8  # of an mbarrier in memory
-
-
-@dataclass(frozen=True)
-class Targets:
-    """The mbarriers that the lanes of one instruction name: one entry per lane, in order of block, warp, lane.
-
-    Attributes:
-        lanes: where the lanes are, three index arrays; empty where no thread is known (bytes that have landed).
-        blocks: the block of the slice in whose shared memory each one's mbarrier lies.
-        offsets: its offset there, bytes.
-    """
-
-    lanes: tuple[Array, ...]
-    blocks: Array
-    offsets: Array
-
-    def chosen(self, entries: Array) -> Targets:
-        """Some of them, by their places."""
-        if len(entries) == len(self.blocks):
-            return self
-        return Targets(tuple(axis[entries] for axis in self.lanes), self.blocks[entries], self.offsets[entries])
-
-    def by_offset(self) -> Iterator[tuple[int, Array]]:
-        """Each offset with the entries that name it."""
-        if self.offsets.size and (self.offsets == self.offsets[0]).all():
-            yield int(self.offsets[0]), np.arange(self.offsets.size)
-            return
-        for offset in np.unique(self.offsets):
-            yield int(offset), np.flatnonzero(self.offsets == offset)
-
-    def fail(
-        self,
-        step: Step,
-        what: str,
-        entries: Array,
-        *,
-        expected: object | None = None,
-        found: object | None = None,
-        hint: str | None = None,
-    ) -> NoReturn:
-        """Raises an `EmulationError` of kind "mbarrier" for the first of some entries."""
-        first = int(entries[0])
-        block, lane = int(self.blocks[first]), None
-        if self.lanes:
-            block, warp, place = (int(axis[first]) for axis in self.lanes)
-            lane = warp * WARP + place
-        raise EmulationError(
-            "mbarrier",
-            what,
-            path=step.machine.path,
-            instruction=step.instruction,
-            block=step.block_index(block),
-            lane=lane,
-            address=int(self.offsets[first]),
-            expected=expected,
-            found=found,
-            hint=hint,
-        )
-
-
-def targets_of(step: Step, address: Array, mask: BoolArray | None = None, *, own: bool = False) -> Targets:
-    """The mbarriers at `address` of the executing lanes, or of those of `mask`; `own`: they lie in their own blocks.
-
-    Raises:
-        EmulationError: "misaligned", "out-of-bounds" (a rank that the cluster does not have, too), "exited", "mbarrier"
-            (another block's where only one's own will do).
-    """
-    machine = step.machine
-    active = step.lanes() if mask is None else np.broadcast_to(mask, machine.shape)
-    far = ~machine.cluster.valid(address) & active
-    if far.any():
-        step.fail("out-of-bounds", "no block of the cluster has this address", lanes=far, address=address)
-    block, offset = machine.cluster.resolve(address)
-    odd = (offset % BYTES != 0) & active
-    if odd.any():
-        step.fail("misaligned", f"an mbarrier is {BYTES} bytes aligned to {BYTES}", lanes=odd, address=address)
-    outside = (offset + BYTES > machine.shared.nbytes) & active
-    if outside.any():
-        what = f"mbarrier past the end of the block's {machine.shared.nbytes} bytes of shared memory"
-        step.fail("out-of-bounds", what, lanes=outside, address=address, hint=machine.shared.hint)
-    lanes = np.nonzero(active)
-    blocks = np.broadcast_to(block, machine.shape)[lanes]
-    if own and machine.cluster.mapped_any and (blocks != lanes[0]).any():
-        step.fail("mbarrier", "mbarrier of another block, where only arrivals and bytes may go", address=address)
-    if machine.cluster.mapped_any:
-        refuse_exited(step, lanes, blocks, "use of an mbarrier")
-    return Targets(lanes, blocks, np.broadcast_to(offset, machine.shape)[lanes])
-
-
-OVER = "mbarrier.inval before its bytes are used otherwise, or place them elsewhere"
 MARK = 0x6D62_6172 << 32  # in the upper half of its bytes; the lower one holds its offset
 
 
@@ -233,19 +141,50 @@ class Mbarriers:
         events: how often anything changed; the engine looks whether waiting threads may go on.
     """
 
-    def __init__(self, blocks: int) -> None:
-        self.blocks = blocks
+    def __init__(self, cluster: Cluster, observers: Sequence[Observer]) -> None:
+        self.machine, self.shared, self.cluster, self.observers = cluster.machine, cluster.shared, cluster, observers
         self.at: dict[int, Mbarrier] = {}
         self.events = 0
 
+    def targets(self, step: Step, address: Array, mask: BoolArray | None = None, *, own: bool = False) -> Targets:
+        """The mbarriers at `address` of the executing lanes, or of those of `mask`; `own`: in their own blocks alone.
+
+        Raises:
+            EmulationError: "misaligned", "out-of-bounds" (a rank that the cluster does not have, too), "exited",
+                "mbarrier" (another block's where only one's own will do).
+        """
+        full, nbytes = self.machine.full, self.shared.nbytes
+        active = step.lanes() if mask is None else full(mask)
+        far = ~self.cluster.valid(address) & active
+        if far.any():
+            step.fail("out-of-bounds", "no block of the cluster has this address", lanes=far, address=address)
+        block, offset = self.cluster.resolve(address)
+        odd = (offset % MBARRIER_BYTES != 0) & active
+        if odd.any():
+            what = f"an mbarrier is {MBARRIER_BYTES} bytes aligned to {MBARRIER_BYTES}"
+            step.fail("misaligned", what, lanes=odd, address=address)
+        outside = (offset + MBARRIER_BYTES > nbytes) & active
+        if outside.any():
+            what = f"mbarrier past the end of the block's {nbytes} bytes of shared memory"
+            step.fail("out-of-bounds", what, lanes=outside, address=address, hint=self.shared.hint)
+        lanes = np.nonzero(active)
+        blocks = full(block)[lanes]
+        if self.cluster.mapped_any:
+            if own and (blocks != lanes[0]).any():
+                what = "mbarrier of another block, where only arrivals and bytes may go"
+                step.fail("mbarrier", what, address=address)
+            self.cluster.refuse_exited(step, lanes, blocks, "use of an mbarrier")
+        return Targets(lanes, blocks, full(offset)[lanes])
+
     def init(self, step: Step, address: Array, count: Array) -> None:
         """``mbarrier.init``: phase 0 begins, `count` arrivals outstanding."""
-        targets = targets_of(step, address, own=True)
-        counts = step.machine.full(count)[targets.lanes].astype(np.int64)
+        targets = self.targets(step, address, own=True)
+        counts = self.machine.full(count)[targets.lanes].astype(np.int64)
         for offset, entries in targets.by_offset():
             slot = self.at.get(offset)
             if slot is None:
-                slot = self.at[offset] = Mbarrier(self.blocks)
+                slot = self.at[offset] = Mbarrier(self.machine.shape[0])
+                self.shared.mbarriers[offset] = slot.live
             blocks = targets.blocks[entries]
             check_range(step, targets, entries, counts[entries], 1)
             again = slot.live[blocks]
@@ -267,7 +206,7 @@ class Mbarriers:
 
     def invalidate(self, step: Step, address: Array) -> None:
         """``mbarrier.inval``: the eight bytes are ordinary memory again."""
-        targets = targets_of(step, address, own=True)
+        targets = self.targets(step, address, own=True)
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
             slot.live[targets.blocks[entries]] = False
@@ -356,7 +295,7 @@ class Mbarriers:
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
             self._expect(step, slot, targets, entries, nbytes[entries])
-            self._settle(step, offset, slot)
+            self._settle(offset, slot)
         self.events += 1
 
     def complete_tx(self, step: Step, blocks: Array, addresses: Array, nbytes: Array) -> None:
@@ -374,7 +313,7 @@ class Mbarriers:
             slot = self._slot(step, targets, offset, entries)
             slot.bytes -= summed(targets.blocks[entries], sizes[entries], len(slot.live))
             check_bytes(step, slot, targets, entries)
-            self._settle(step, offset, slot)
+            self._settle(offset, slot)
         self.events += 1
 
     def completed(self, step: Step, targets: Targets, parity: Array | None, state: Array | None) -> BoolArray:
@@ -394,26 +333,7 @@ class Mbarriers:
             done[entries] = stale == 1
         return done
 
-    def hits(self, blocks: Array, offsets: Array, width: int) -> BoolArray:
-        """Which writes of `width` bytes, at flat `offsets` of `blocks`, hit a live mbarrier."""
-        found = np.zeros(len(blocks), np.bool_)
-        for offset, slot in self.at.items():
-            found |= slot.live[blocks] & (offsets < offset + BYTES) & (offsets + width > offset)
-        return found
-
-    def refuse_store(self, step: Step, address: Array, width: int, mask: BoolArray | None) -> None:
-        """Fails if a plain store of the executing lanes, or those of `mask`, hits a live mbarrier of their block."""
-        for offset, slot in self.at.items():
-            hit = (address < np.uint64(offset + BYTES)) & (address + np.uint64(width) > np.uint64(offset))
-            if not hit.any():
-                continue
-            lanes = hit & slot.live[:, None, None] & step.lanes() & (True if mask is None else mask)
-            if lanes.any():
-                step.fail(
-                    "mbarrier", f"store over the mbarrier at {offset:#x}", lanes=lanes, address=address, hint=OVER
-                )
-
-    def finish(self, machine: Machine) -> None:
+    def finish(self) -> None:
         """At the end of a slice, when everything asynchronous has finished.
 
         Raises:
@@ -423,14 +343,12 @@ class Mbarriers:
             wrong = slot.live & (slot.bytes != 0)
             if wrong.any():
                 block = int(wrong.argmax())
-                where = slot.places[block]
-                x, y, z = (int(axis) for axis in machine.blocks[block])
                 raise EmulationError(
                     "mbarrier",
                     "the block ends with bytes of a phase outstanding",
-                    path=machine.path,
-                    instruction=where,
-                    block=(x, y, z),
+                    path=self.machine.path,
+                    instruction=slot.places[block],
+                    block=self.machine.block_index(block),
                     address=offset,
                     expected="a tx-count of 0",
                     found=int(slot.bytes[block]),
@@ -459,7 +377,7 @@ class Mbarriers:
             now = np.minimum(left, slot.pending)
             slot.pending -= now
             left -= now
-            done = self._settle(step, offset, slot)
+            done = self._settle(offset, slot)
             if not left.any():
                 return
             stuck = (left > 0) & ~done
@@ -478,22 +396,21 @@ class Mbarriers:
         slot.bytes += summed(targets.blocks[entries], nbytes, len(slot.live))
         check_bytes(step, slot, targets, entries)
 
-    def _settle(self, step: Step, offset: int, slot: Mbarrier) -> BoolArray:
+    def _settle(self, offset: int, slot: Mbarrier) -> BoolArray:
         done = slot.settle()
         if done.any():
-            for observer in step.machine.observers:
+            for observer in self.observers:
                 observer.mbarrier_completed(offset, done)
         return done
 
-    @staticmethod
-    def _tell(step: Step, targets: Targets, action: str) -> None:
-        for observer in step.machine.observers:
+    def _tell(self, step: Step, targets: Targets, action: str) -> None:
+        for observer in self.observers:
             observer.mbarrier(step, targets, action)
 
     def _mark(self, step: Step, targets: Targets, *, live: bool) -> None:
         """Writes the eight bytes of mbarriers that begin or end."""
         offsets = targets.offsets.astype(np.uint64)
         words = offsets | np.uint64(MARK) if live else np.zeros_like(offsets)
-        step.machine.shared.rows.put(targets.blocks, offsets, BYTES, words)
+        self.shared.rows.put(targets.blocks, offsets, MBARRIER_BYTES, words)
         self._tell(step, targets, "init" if live else "inval")
         self.events += 1

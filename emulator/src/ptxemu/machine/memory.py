@@ -12,15 +12,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
+from ptxemu.machine.core import Step
 from ptxemu.values import Array, BoolArray
-
-if TYPE_CHECKING:
-    from ptxemu.machine.state import Step
-
 
 SHARED_WINDOW = 1 << 56  # generic addresses of the block's shared memory begin here: cvta adds it, ld/st recognise it
 LOCAL_WINDOW = 1 << 57  # the same for the thread's local memory

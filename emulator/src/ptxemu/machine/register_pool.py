@@ -12,17 +12,12 @@ Source: PTX ISA 9.0, 9.7.20.5 (setmaxnreg).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ptxemu.errors import EmulationError
+from ptxemu.machine.core import Machine, Step
 from ptxemu.syntax.tree import Immediate, Instruction
 from ptxemu.values import WARP, Array, BoolArray
-
-if TYPE_CHECKING:
-    from ptxemu.machine.state import Machine, Step
-
 
 FEWEST, MOST, STEP = 24, 256, 8
 WARPGROUP = 4  # warps
@@ -48,11 +43,12 @@ class RegisterPool:
         free: registers of the pool, in units of one register of a whole warp, (blocks,).
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, launch_registers: int | None) -> None:
+        """`launch_registers`: of a thread at the start; None where nothing bounds them."""
         self.machine = machine
         blocks, warps, _ = machine.shape
-        self.known = machine.launch_registers is not None
-        self.owned = np.full((blocks, warps), machine.launch_registers or 0, np.int64)
+        self.known = launch_registers is not None
+        self.owned = np.full((blocks, warps), launch_registers or 0, np.int64)
         self.free = np.zeros(blocks, np.int64)
         self._turns: Array = np.zeros((blocks, warps), np.int64)
         self._executed: dict[tuple[int, int, int], Instruction] = {}  # block, warpgroup, turn -> what it executes
@@ -95,13 +91,12 @@ class RegisterPool:
             if missing.any():
                 block, warp = (int(place) for place in np.argwhere(missing)[0])
                 done = self._executed[block, first // WARPGROUP, int(turns[block, warp])]
-                x, y, z = (int(axis) for axis in self.machine.blocks[block])
                 raise EmulationError(
                     "registers",
                     f"warp {first + warp} does not execute the setmaxnreg of its warpgroup",
                     path=self.machine.path,
                     instruction=done,
-                    block=(x, y, z),
+                    block=self.machine.block_index(block),
                     expected="all four warps of a warpgroup",
                     hint="a warp that returns early or takes another branch must execute it first",
                 )
@@ -110,7 +105,7 @@ class RegisterPool:
         """What is missing, for the report of a deadlock."""
         block = int(np.argwhere(step.lanes())[0][0])
         free = int(self.free[block]) * WARP
-        return f"registers of block {step.block_index(block)}: {free} in the pool for {step.instruction.place}"
+        return f"registers of block {self.machine.block_index(block)}: {free} in the pool for {step.instruction.place}"
 
     def _take(self, step: Step, warps: BoolArray, count: int) -> None:
         """The warps have `count` registers from now on."""
@@ -125,7 +120,7 @@ class RegisterPool:
             self.free += np.where(warps, self.owned - count, 0).sum(axis=1)
         self.owned = np.where(warps, count, self.owned)
         self._turns = self._turns + warps
-        self.machine.meetings += 1
+        self.machine.arrivals += 1
 
     def _warps(self, step: Step) -> BoolArray:
         """The warps that execute it, (blocks, warps), all lanes of each."""

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ptxemu.machine.barriers import Barriers, ClusterBarrier
-from ptxemu.machine.mbarriers import Mbarrier, targets_of
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.mbarriers import Mbarrier
 from ptxemu.machine.register_pool import RegisterPool
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.state import FullMachine
 from ptxemu.machine.warpgroups import WarpgroupFence
 from ptxemu.syntax.tree import Register
 from ptxemu.values import Array, BoolArray, constant
@@ -51,15 +52,11 @@ class Suspended:
 class Waits:
     """Who waits on mbarriers in a slice."""
 
-    machine: Machine
+    machine: FullMachine
     suspended: list[Suspended] = field(default_factory=list)
     _seen: int = 0  # the machine's progress when everybody was asked last
     _rounds: int = 0
     _progress: int = -1  # the machine's progress when the last round began
-
-    def __post_init__(self) -> None:
-        """Nobody has come to a ``wgmma.fence`` yet."""
-        self.fence = WarpgroupFence(self.machine)
 
     def parted(
         self, pending: Mapping[int, BoolArray | None]
@@ -93,8 +90,7 @@ class Waits:
         done = self._done(step)
         rest = lanes & ~done
         if rest.any():
-            waiting = Step(self.machine, step.instruction)
-            waiting.mask = rest
+            waiting = step.of(rest)
             apart = self.machine.live & ~rest & np.logical_or.reduce(rest, axis=2, keepdims=True)
             self.suspended.append(Suspended(waiting, block, following, torn=bool(apart.any())))
         if not done.any():
@@ -140,7 +136,7 @@ class Waits:
         if opcode.startswith("mbarrier"):
             return None
         if opcode.startswith("wgmma"):
-            return self.fence
+            return self.machine.fence
         return self.machine.register_pool if opcode.startswith("setmaxnreg") else self.machine.cluster_barrier
 
     def _done(self, step: Step) -> BoolArray:
@@ -148,7 +144,7 @@ class Waits:
         if (place := self.place(step)) is not None:
             return place.completed(step)
         mbarriers = self.machine.mbarriers
-        targets = targets_of(step, step.address(1), own=True)
+        targets = mbarriers.targets(step, step.address(1), own=True)
         parity = state = None
         if ".parity" in step.instruction.opcode:
             parity = self.machine.full(step.source(2, "u32"))[targets.lanes].astype(np.int64)
@@ -175,16 +171,14 @@ class Waits:
             return
         self._answer(step, lanes, answer=True)
         if self.machine.observers:
-            targets = targets_of(step, step.address(1), lanes)
+            targets = self.machine.mbarriers.targets(step, step.address(1), lanes)
             for observer in self.machine.observers:
                 observer.mbarrier(step, targets, "wait")
 
     @staticmethod
     def _answer(step: Step, lanes: BoolArray, *, answer: bool) -> None:
         if isinstance(step.instruction.operands[0], Register):
-            told = Step(step.machine, step.instruction)
-            told.mask = lanes
-            told.write(0, constant(answer, "pred"))
+            step.of(lanes).write(0, constant(answer, "pred"))
 
 
 SITUATIONS = {
@@ -215,7 +209,7 @@ def refuse(waits: Waits, barriers: Barriers) -> None:
     for each in waits.suspended:
         waiting |= each.step.lanes()
     stuck = np.flatnonzero(waiting.any(axis=(1, 2)))
-    size = machine.cluster.size
+    size = machine.cluster_size
     first = int(stuck[0]) - int(stuck[0]) % size
     blocks = np.arange(first, first + size)
     stories = [story for each in waits.suspended for story in _stories(waits, each, blocks)]
@@ -239,14 +233,14 @@ def _within(lanes: BoolArray, blocks: Array) -> BoolArray:
 
 def _stories(waits: Waits, waiting: Suspended, blocks: Array) -> list[str]:
     """What the threads of some blocks wait for at one instruction, one sentence for each thing waited for."""
-    step = Step(waits.machine, waiting.step.instruction)
-    step.mask = _within(waiting.step.lanes(), blocks)
-    if not step.mask.any():
+    lanes = _within(waiting.step.lanes(), blocks)
+    if not lanes.any():
         return []
+    step = waiting.step.of(lanes)
     place = waits.place(step)
     if place is not None:
-        return [f"{_who(waits.machine, np.nonzero(step.mask))} at {step.instruction.place}: {_other(place, step)}"]
-    targets = targets_of(step, step.address(1))
+        return [f"{_who(waits.machine, np.nonzero(lanes))} at {step.instruction.place}: {_other(place, step)}"]
+    targets = waits.machine.mbarriers.targets(step, step.address(1))
     found = []
     for offset, entries in targets.by_offset():
         for block in np.unique(targets.blocks[entries]):
@@ -288,9 +282,8 @@ def _who(machine: Machine, lanes: tuple[Array, ...]) -> str:
     """Warps by their blocks."""
     text = []
     for block in np.unique(lanes[0]):
-        x, y, z = (int(axis) for axis in machine.blocks[block])
         warps = np.unique(lanes[1][lanes[0] == block])
-        text.append(f"{_numbers('warp', warps)} of block {(x, y, z)}")
+        text.append(f"{_numbers('warp', warps)} of block {machine.block_index(block)}")
     return ", ".join(text)
 
 

@@ -53,9 +53,10 @@ from functools import lru_cache
 import numpy as np
 
 from ptxemu.machine.control import registers_in, uses_and_defines
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Product
 from ptxemu.syntax.tree import Instruction, Vector
-from ptxemu.values import Array, BoolArray, Shape3
+from ptxemu.values import Array, BoolArray
 
 WARPS = 4  # of a warpgroup
 CHUNK = 16  # bytes
@@ -147,9 +148,10 @@ NOBODY = 0  # in the place of an instruction's number
 class SameOrder:
     """What warps of a slice have executed that others of their warpgroup have not: (blocks, warpgroups, 4) arrays."""
 
-    def __init__(self, shape: Shape3) -> None:
+    def __init__(self, machine: Machine) -> None:
         """No warp has executed any ``wgmma`` instruction."""
-        blocks, self._warps = shape[:2]
+        self.machine = machine
+        blocks, self._warps = machine.shape[:2]
         # How many instructions each warp has executed since all four had done the same.
         self._ahead = np.zeros((blocks, -(-self._warps // WARPS), WARPS), np.int64)
         self._log: list[Array] = []  # (blocks, warpgroups): the number of the first, second, ... of them
@@ -182,7 +184,7 @@ class SameOrder:
         self._ahead += here
         self._forget()
 
-    def finish(self, machine: Machine) -> None:
+    def finish(self) -> None:
         """When all threads have exited.
 
         Raises:
@@ -192,7 +194,7 @@ class SameOrder:
             return
         block, group = self._first(np.logical_or.reduce(self._ahead, axis=2))
         place = int(self._ahead[block, group].min())
-        step = Step(machine, self._instructions[int(self._log[place][block, group]) - 1])
+        step = Step(self.machine, self._instructions[int(self._log[place][block, group]) - 1])
         who = self._ahead[block, group] > place
         first = group * WARPS
         step.fail(
@@ -270,48 +272,6 @@ HINT_WAIT = (
 )
 
 
-@dataclass(eq=False)
-class Product:
-    """One ``wgmma.mma_async`` of all warpgroups that executed it together.
-
-    Attributes:
-        step: the instruction and the lanes that issued it.
-        groups: the warpgroups' numbers, ascending; some blocks may lack some of them (`warps`).
-        warps: (blocks|1, warps) who issued it; None: all warps of all blocks.
-        batch: how many groups each warp had committed before, (blocks|1, warps|1): the one that it belongs to.
-        results, operands: names of the accumulators' registers and, where A is in registers, of A's.
-        left: A: its registers' values when it was issued, or chunk addresses, int64, (blocks|1, groups|1, *chunks).
-        right: B: chunk addresses.
-        keeps: whether D is added to, by (blocks|1, groups|1).
-        pending: warps for which it has not happened, as `warps`.
-    """
-
-    step: Step
-    groups: Array
-    warps: BoolArray | None
-    batch: Array
-    results: tuple[str, ...]
-    operands: tuple[str, ...]
-    left: Array | Sequence[Array]
-    right: Array
-    keeps: BoolArray
-    pending: BoolArray | None = None
-
-    def __post_init__(self) -> None:
-        self.pending = self.warps
-        self.result_names, self.operand_names = frozenset(self.results), frozenset(self.operands)
-
-    @property
-    def instruction(self) -> Instruction:
-        """The ``wgmma.mma_async``."""
-        return self.step.instruction
-
-    @property
-    def shape(self) -> str:
-        """``m64n128k16``: products of one shape on the same accumulators follow each other without a fence."""
-        return self.instruction.opcode.split(".")[4]
-
-
 class Warpgroups:
     """The products in flight of a slice, and when each register that takes part in one was last touched.
 
@@ -320,12 +280,12 @@ class Warpgroups:
         same_order: whether the warps of each warpgroup execute the same.
     """
 
-    def __init__(self, shape: Shape3, watched: Sequence[str]) -> None:
+    def __init__(self, machine: Machine, watched: Sequence[str]) -> None:
         """`watched`: the registers that some product of the kernel names, see `registers_of_products`."""
         self.in_flight: list[Product] = []
-        self.same_order = SameOrder(shape)
+        self.machine, self.same_order = machine, SameOrder(machine)
         self._rows = {name: row for row, name in enumerate(watched)}
-        size = (len(watched), *shape[:2]) if watched else (0, 1, 1)
+        size = (len(watched), *machine.shape[:2]) if watched else (0, 1, 1)
         self._read = np.zeros(size, np.int64)  # stamps by register, block and warp
         self._written = np.zeros(size, np.int64)
         self._fenced = np.full(size[1:], NO_FENCE, np.int64)  # the last stamp that is before the warp's fence
@@ -336,7 +296,7 @@ class Warpgroups:
         self._last: tuple[BoolArray | None, BoolArray | None] = (None, None)
 
     def watch(
-        self, machine: Machine, instruction: Instruction, run: Callable[[BoolArray | None], None]
+        self, instruction: Instruction, run: Callable[[BoolArray | None], None]
     ) -> Callable[[BoolArray | None], None]:
         """`run`, with a look at the products in flight if the instruction touches a register of any product."""
         if not self._rows or instruction.opcode.startswith("wgmma."):
@@ -347,7 +307,7 @@ class Warpgroups:
         )
         if not read and not written:
             return run
-        step, names = Step(machine, instruction), frozenset((*read, *written))
+        step, names = Step(self.machine, instruction), frozenset((*read, *written))
         site = len(self._sites)
         self._sites.append(instruction)
         tables = [
@@ -524,8 +484,8 @@ def registers_of_products(body: Iterable[object]) -> tuple[str, ...]:
 class WarpgroupFence:
     """Who has come to which ``wgmma.fence`` of a slice, by instruction: (blocks, warps) who came, and who went on."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, warpgroups: Warpgroups) -> None:
+        self.machine, self.warpgroups = machine, warpgroups
         self._came: dict[int, BoolArray] = {}
         self._left: dict[int, BoolArray] = {}
 
@@ -554,18 +514,18 @@ class WarpgroupFence:
     def leave(self, step: Step, lanes: BoolArray) -> None:
         """These lanes go on: the fence has happened for their warps."""
         if step.mask is None and lanes.all():
-            self.machine.warpgroups.same_order.executed(step, None)
-            self.machine.warpgroups.fence(None)
+            self.warpgroups.same_order.executed(step, None)
+            self.warpgroups.fence(None)
             return
         warps = np.logical_or.reduce(lanes, axis=2)
-        self.machine.warpgroups.same_order.executed(step, warps)
-        self.machine.warpgroups.fence(warps)
+        self.warpgroups.same_order.executed(step, warps)
+        self.warpgroups.fence(warps)
         came, left = self._tables(step)
         left |= warps
         gone = groups_of(left, any_of=False)
         came &= ~gone
         left &= ~gone
-        self.machine.meetings += 1
+        self.machine.arrivals += 1
 
     def story(self, step: Step) -> str:
         """Who is missing, for the report of a deadlock."""

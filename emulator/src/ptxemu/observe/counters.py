@@ -14,21 +14,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptxemu.machine.bulk_copies import Global
-from ptxemu.machine.observer import Access, Observer
+from ptxemu.machine.control import Block
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Access, Copy, Global, Observer, Transfer
 from ptxemu.syntax.tree import Instruction, SourceLine, Vector
 from ptxemu.values import WARP, Array, BoolArray, Shape3
-
-if TYPE_CHECKING:
-    from ptxemu.machine.async_copies import Copy
-    from ptxemu.machine.bulk_copies import Transfer
-    from ptxemu.machine.control import Block
-    from ptxemu.machine.state import Machine, Step
-
 
 # Metrics of Nsight Compute, by its names.
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ptxemu.machine.control import uses_and_defines
+from ptxemu.machine.core import Machine
 from ptxemu.machine.observer import Observer
-from ptxemu.machine.state import Machine
 from ptxemu.syntax.tree import Instruction, Register
 from ptxemu.values import Array, BoolArray
 

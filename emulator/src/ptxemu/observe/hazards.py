@@ -14,24 +14,17 @@ they part ways. Most kernels use shared memory alike in all blocks, and then a g
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-import weakref
 
-from ptxemu.machine.observer import Access, RemoteAccess
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Access, Copy, RemoteAccess, Targets
 from ptxemu.observe.clocks import Finding
 from ptxemu.observe.meetings import Group
 from ptxemu.observe.operations import Products
 from ptxemu.observe.races import GlobalRaces
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array, BoolArray, Shape3
-
-if TYPE_CHECKING:
-    from ptxemu.machine.async_copies import Copy
-    from ptxemu.machine.mbarriers import Targets
-    from ptxemu.machine.memory import GlobalMemory
-    from ptxemu.machine.state import Machine, Step
-
 
 KINDS = {
     "RAW": "read after write by another thread",
@@ -115,7 +108,7 @@ class Hazards(Products):
         self._blocks: list[tuple[int, int, int]] = []  # of the whole launch, in the order in which slices began
         self._shape: Shape3 = (0, 0, 0)
         self._path = ""
-        self._launch: weakref.ref[GlobalMemory] | None = None
+        self._launch: Mapping[str, int] | None = None  # the symbols of the launch, which its slices share
 
     @property
     def reports(self) -> tuple[Hazard, ...]:
@@ -131,8 +124,8 @@ class Hazards(Products):
 
     def start(self, machine: Machine) -> None:
         """A slice begins: its blocks are alike, and concurrent to those of all earlier slices of the launch."""
-        if self._launch is None or self._launch() is not machine.memory:  # another launch: ordered after the last one
-            self._launch = weakref.ref(machine.memory)
+        if self._launch is not machine.symbols:  # another launch: ordered after the last one
+            self._launch = machine.symbols
             self._memory, self._blocks = GlobalRaces(), []
         self._shape, self._path = machine.shape, machine.path
         self._first_block = len(self._blocks)

@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 import copy as copying
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptxemu.machine.observer import Observer
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Observer, Targets
 from ptxemu.observe.clocks import Folding, Key
 from ptxemu.observe.races import SharedRaces
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array, BoolArray
-
-if TYPE_CHECKING:
-    from ptxemu.machine.mbarriers import Targets
-    from ptxemu.machine.state import Machine, Step
-
 
 CLUSTER: Key = ("cluster", 0)
 N_BARRIERS = 16
@@ -45,8 +40,8 @@ class Meetings(Observer):
 
     def start(self, machine: Machine) -> None:
         """A slice begins: its blocks are alike."""
-        size = machine.cluster.size
-        self._fold = Folding.of(size, machine.shape, machine.shared.nbytes)
+        size = machine.cluster_size
+        self._fold = Folding.of(size, machine.shape, machine.shared_bytes)
         exists = self._fold.lanes(machine.exists)[0].copy()
         self._groups = [Group(np.arange(machine.shape[0] // size), SharedRaces(exists))]
 

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptxemu.machine.bulk_copies import Global, Shared, Transfer
-from ptxemu.machine.warpgroups import WARPS, Product
+from ptxemu.machine.core import Step
+from ptxemu.machine.observer import Global, Product, Shared, Transfer
+from ptxemu.machine.warpgroups import WARPS
 from ptxemu.observe.clocks import Finding, Key
 from ptxemu.observe.meetings import Group, Meetings
 from ptxemu.observe.races import GlobalRaces, thread_of
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import WARP, Array, BoolArray
-
-if TYPE_CHECKING:
-    from ptxemu.machine.state import Step
 
 
 class Operations(Meetings):

@@ -14,8 +14,9 @@ from ptxemu.errors import EmulationError
 from ptxemu.machine.barriers import Barriers
 from ptxemu.machine.compiled import Operation, compile_block, guard_mask
 from ptxemu.machine.control import BARRIERS, Block, Flow, waits, word
+from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.register_pool import WARPGROUP
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.machine.waits import Waits, refuse
 from ptxemu.run.undefined import Interruption, Undefined
 from ptxemu.syntax.tree import Instruction
@@ -111,7 +112,7 @@ Progress = Callable[[int], None]  # told how many warp instructions have just be
     "CTA barrier that counts or combines a predicate",
     kind="control",
 )
-def control(step: Step) -> None:
+def control(step: FullStep) -> None:
     """Rows of the instructions that `Engine` and `Barriers` carry out themselves."""
     step.fail("unsupported", "a control instruction inside a basic block")
 
@@ -121,7 +122,7 @@ class Engine:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: FullMachine,
         flow: Flow,
         max_instructions: int,
         progress: Progress | None,
@@ -130,13 +131,14 @@ class Engine:
         schedule: str | int = "together",
     ) -> None:
         self.machine = machine
-        machine.undefined = Undefined(machine) if track_undefined else None
+        self.undefined = Undefined(machine) if track_undefined else None
+        machine.undefined = self.undefined.born if self.undefined else None
         self.flow = flow
         self.schedule = schedule_of(schedule, machine, flow)
         machine.elects_last = schedule == REVERSE
         self.max_instructions = max_instructions
         self.progress = progress
-        self.barriers = Barriers(machine)
+        self.barriers = Barriers(machine, machine.observers)
         self.waits = Waits(machine)
         self.pending: dict[int, BoolArray | None] = {}
         self._compiled: dict[int, list[Operation]] = {}
@@ -168,11 +170,9 @@ class Engine:
         Raises:
             EmulationError: something is left over that a correct program does not leave.
         """
-        machine = self.machine
-        machine.mbarriers.finish(machine)
-        if "register_pool" in vars(machine):
-            machine.register_pool.finish()
-        machine.warpgroups.same_order.finish(machine)
+        self.machine.mbarriers.finish()
+        self.machine.register_pool.finish()
+        self.machine.warpgroups.same_order.finish()
 
     def _take(self) -> tuple[int, BoolArray | None] | None:
         """The next basic block and its lanes; None when nobody can go on."""
@@ -242,7 +242,7 @@ class Engine:
     def _exit(self, mask: BoolArray | None, by: Instruction | None = None) -> None:
         gone = self.machine.exists if mask is None else mask
         self.machine.live = self.machine.live & ~gone
-        self.machine.meetings += 1
+        self.machine.arrivals += 1
         for observer in self.machine.observers:
             observer.exited(gone, by)
         for index, lanes in self.barriers.after_exit():
@@ -262,16 +262,16 @@ class Engine:
             self.progress(len(block.instructions) * machine.shape[0] * machine.shape[1])
         if machine.issued > self.max_instructions:
             self._over_budget(block, mask)
-        if machine.undefined is None or not machine.undefined.tracking:
+        if self.undefined is None or not self.undefined.tracking:
             self._leave(block, mask)
             return
-        machine.undefined.leave(block.terminator, mask)
+        self.undefined.leave(block.terminator, mask)
         self._leave(block, mask)
-        machine.undefined.settle()
+        self.undefined.settle()
 
     def _run(self, operations: list[Operation], mask: BoolArray | None) -> None:
         """Runs a block's instructions; those after the first undefined value, if there is one, with its marks."""
-        machine, undefined = self.machine, self.machine.undefined
+        machine, undefined = self.machine, self.undefined
         everyone = mask is None or not (machine.live & ~mask).any()
         lanes = None if everyone else mask  # exited lanes may hold anything: no need to keep what they had
         rest = iter(operations)

@@ -32,15 +32,17 @@ from ptxemu.machine.arguments import (
     three,
 )
 from ptxemu.machine.control import Flow, build_flow
+from ptxemu.machine.core import immediate
 from ptxemu.machine.memory import GlobalMemory
 from ptxemu.machine.observer import Observer
+from ptxemu.run import opcodes  # noqa: F401 - fills the table of instructions
 from ptxemu.run.engine import Engine, Progress
 from ptxemu.run.placement import Layout
 from ptxemu.syntax.parser import parse, text_of
 from ptxemu.syntax.tree import Address, Function, Immediate, Instruction, Module, Symbol, Variable
 from ptxemu.targets import lacks
 from ptxemu.text import parse_bytes
-from ptxemu.values import DTYPES, immediate
+from ptxemu.values import DTYPES
 
 MEMORY_BUDGET = 1 << 30  # bytes that registers and shared memory of a slice may take
 SHOWN_ENTRIES = 3  # of a program, in its repr

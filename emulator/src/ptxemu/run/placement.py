@@ -11,16 +11,12 @@ from ptxemu.errors import EmulationError
 from ptxemu.isa.matrix import OPERAND_BYTES
 from ptxemu.isa.moves import specials
 from ptxemu.machine.arguments import size_of
-from ptxemu.machine.async_copies import AsyncCopies
 from ptxemu.machine.compiled import unwritten
-from ptxemu.machine.deferred import Deferred
-from ptxemu.machine.mbarriers import Mbarriers
 from ptxemu.machine.memory import GlobalMemory
 from ptxemu.machine.observer import Observer
 from ptxemu.machine.register_pool import at_launch
-from ptxemu.machine.shared import Cluster, LocalMemory, SharedMemory
-from ptxemu.machine.state import Machine
-from ptxemu.machine.warpgroups import PRODUCT_BYTES, STAMP_BYTES, Warpgroups, registers_of_products
+from ptxemu.machine.state import FullMachine
+from ptxemu.machine.warpgroups import PRODUCT_BYTES, STAMP_BYTES, registers_of_products
 from ptxemu.syntax.tree import Address, Function, Instruction, Module, Symbol, Variable, Vector, kept
 from ptxemu.table import CARRY
 from ptxemu.targets import (
@@ -215,13 +211,13 @@ class Layout:
         observers: tuple[Observer, ...],
         *,
         exited_arrive: bool = False,
-    ) -> Machine:
+    ) -> FullMachine:
         """A fresh machine for some blocks."""
         shape = (len(ids), self.warps, WARP)
         exists = np.broadcast_to((np.arange(self.warps * WARP) < self.threads).reshape(1, self.warps, WARP), shape)
         widths = [DTYPES[name].itemsize for name in self.types]
         blank = [unwritten(bytes_wide, name == "pred") for bytes_wide, name in zip(widths, self.types, strict=True)]
-        return Machine(
+        return FullMachine(
             path=self.path,
             blocks=ids,
             shape=shape,
@@ -235,13 +231,10 @@ class Layout:
             symbols=symbols,
             parameters=data,
             memory=memory,
-            shared=SharedMemory(len(ids), self.shared_bytes),
-            local=LocalMemory(shape, self.local_bytes),
-            copies=AsyncCopies(),
-            cluster=Cluster(self.cluster_size, len(ids)),
-            deferred=Deferred(),
-            mbarriers=Mbarriers(len(ids)),
-            warpgroups=Warpgroups(shape, self.products),
+            shared_bytes=self.shared_bytes,
+            local_bytes=self.local_bytes,
+            cluster_size=self.cluster_size,
+            products=self.products,
             observers=observers,
             exited_arrive=exited_arrive,
             launch_registers=at_launch(self.threads, dict(self.function.directives)),

@@ -32,7 +32,8 @@ from ptxemu.isa.loads import form_of
 from ptxemu.isa.warp import meet, source_lanes
 from ptxemu.machine.compiled import Operation, guard_mask
 from ptxemu.machine.control import registers_in, uses_and_defines, word
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.core import Step
+from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.syntax.tree import Address, Instruction, Operand
 from ptxemu.values import WARP, Array, BoolArray
 
@@ -61,14 +62,14 @@ class Undefined:
         tracking: whether some register or local byte may hold a mark, so that instructions have to go by `follow`.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: FullMachine) -> None:
         self.machine = machine
         self.tracking = False
         self._registers: dict[str, Array] = {}  # name -> marks, int32 of the full shape
         self._local: Array | None = None  # marks of local memory, (*full shape, bytes)
         self._sites: list[Instruction] = []  # mark n is site n - 1
         self._born: Array | None = None  # marks that the shuffle now running makes
-        self._steps: dict[int, tuple[Step, tuple[str, ...], tuple[str, ...]]] = {}
+        self._steps: dict[int, tuple[FullStep, tuple[str, ...], tuple[str, ...]]] = {}
 
     def born(self, step: Step, lanes: BoolArray) -> None:
         """A shuffle gave these lanes an undefined value.
@@ -140,7 +141,7 @@ class Undefined:
         if some:
             self._give(terminator, np.zeros(self.machine.shape, np.int32), step.lanes())  # the result of bar.red
 
-    def _machine_row(self, operation: Operation, step: Step, mask: BoolArray | None) -> None:
+    def _machine_row(self, operation: Operation, step: FullStep, mask: BoolArray | None) -> None:
         """Memory and warp-wide instructions; `step` has the mask of the lanes whose guard holds."""
         instruction, first = step.instruction, word(step.instruction.opcode)
         space = form_of(instruction.opcode).space if first in ("ld", "st") else ""
@@ -154,7 +155,7 @@ class Undefined:
             marks, self._born = np.where(marks > 0, marks, self._born), None
         self._give(instruction, marks, step.lanes())
 
-    def _refuse_uses(self, step: Step, first: str, space: str) -> None:
+    def _refuse_uses(self, step: FullStep, first: str, space: str) -> None:
         """Fails where a marked value is an address, goes to memory, or says who meets."""
         for index, operand in enumerate(step.instruction.operands):
             if isinstance(operand, Address):
@@ -169,7 +170,7 @@ class Undefined:
         elif first == "cp":
             self._refuse(step, self._joined([n for o in operands[2:] for n in registers_in(o)]), "limits a copy")
 
-    def _moved(self, step: Step, first: str) -> Array:
+    def _moved(self, step: FullStep, first: str) -> Array:
         """The marks of a warp-wide instruction's results, of a load (none) or of what a store stores."""
         operands = step.instruction.operands
         if first == "shfl":
@@ -187,7 +188,7 @@ class Undefined:
             return self._full(joined.max(axis=-1, keepdims=True))
         return self._marks(operands[1]) if first == "st" else np.zeros(self.machine.shape, np.int32)
 
-    def _through_local(self, step: Step, first: str, where: Array, stored: Array) -> Array:
+    def _through_local(self, step: FullStep, first: str, where: Array, stored: Array) -> Array:
         """Stores marks beside local memory's bytes, or returns those of the bytes that were read."""
         if self._local is None:
             if not (stored * step.lanes()).any():
@@ -204,7 +205,7 @@ class Undefined:
         found[tuple(at.T)] = self._local[(*rows, places)].max(axis=1)
         return found
 
-    def _computed(self, step: Step, sources: Array) -> Array:
+    def _computed(self, step: FullStep, sources: Array) -> Array:
         """The marks of a lane-wise result; `sources` joins those of all operands."""
         parts = step.instruction.opcode.split(".")
         operands = step.instruction.operands
@@ -231,7 +232,7 @@ class Undefined:
             else:
                 self._registers.pop(name, None)
 
-    def _refuse(self, step: Step, marks: Array, what: str) -> None:
+    def _refuse(self, step: FullStep, marks: Array, what: str) -> None:
         """Fails if a lane of the step's mask has a mark."""
         marked = step.lanes() & (marks > 0)
         if not marked.any():
@@ -245,12 +246,12 @@ class Undefined:
             hint=HINT,
         )
 
-    def _bound(self, instruction: Instruction) -> tuple[Step, tuple[str, ...], tuple[str, ...]]:
+    def _bound(self, instruction: Instruction) -> tuple[FullStep, tuple[str, ...], tuple[str, ...]]:
         """The instruction on this machine, the registers that it reads (its guard aside) and those that it writes."""
         known = self._steps.get(id(instruction))
         if known is None:
             read, written = uses_and_defines(replace(instruction, guard=None))
-            known = self._steps[id(instruction)] = (Step(self.machine, instruction), read, written)
+            known = self._steps[id(instruction)] = (FullStep(self.machine, instruction), read, written)
         return known
 
     def _guard(self, instruction: Instruction) -> Array:
