@@ -325,11 +325,7 @@ def mul(a: Array, b: Array, mode: str) -> Array:
     residual = two_product(np.frexp(a)[0], np.frexp(b)[0])[1]
     doubtful = _lost(product) & (a != 0) & (b != 0) & np.isfinite(a) & np.isfinite(b)
     return _patched(
-        directed(product, residual, mode),
-        doubtful,
-        lambda x, y: round_fraction(Fraction(x) * Fraction(y), mode),
-        a,
-        b,
+        directed(product, residual, mode), doubtful, lambda x, y: round_fraction(Fraction(x) * Fraction(y), mode), a, b
     )
 
 
@@ -344,11 +340,7 @@ def div(a: Array, b: Array, mode: str) -> Array:
     residual = ((numerator - high) - low) * np.sign(denominator)
     doubtful = _lost(quotient) & (a != 0) & (b != 0) & np.isfinite(a) & np.isfinite(b)
     return _patched(
-        directed(quotient, residual, mode),
-        doubtful,
-        lambda x, y: round_fraction(Fraction(x) / Fraction(y), mode),
-        a,
-        b,
+        directed(quotient, residual, mode), doubtful, lambda x, y: round_fraction(Fraction(x) / Fraction(y), mode), a, b
     )
 
 

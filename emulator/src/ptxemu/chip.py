@@ -245,12 +245,7 @@ class GpuKernel:
     entry: Function
 
     def launch(
-        self,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        args: Sequence[Argument],
-        *,
-        shared_bytes: int = 0,
+        self, grid: int | Sequence[int], block: int | Sequence[int], args: Sequence[Argument], *, shared_bytes: int = 0
     ) -> None:
         """Runs the kernel and waits for it.
 

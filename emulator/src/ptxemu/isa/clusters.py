@@ -1,8 +1,7 @@
-"""Clusters: addresses in the shared memory of another block, and the cluster's barrier.
+"""Clusters: addresses in the shared memory of another block, asynchronous stores there, and the cluster's barrier.
 
-Where an address leads is the affair of `ptxemu.machine.shared`, who waits that of
-`ptxemu.machine.barriers`. Source: PTX ISA 9.0, 9.7.9.23 (mapa), 9.7.9.24 (getctarank),
-9.7.13.4 (barrier.cluster), 9.7.9.12 (st.async), 9.7.13.8 (red.async).
+Source: PTX ISA 9.0, 9.7.9.23 (mapa), 9.7.9.24 (getctarank), 9.7.9.12 (st.async), 9.7.13.4 (barrier.cluster), 9.7.13.8
+(red.async).
 """
 
 from __future__ import annotations
@@ -28,11 +27,8 @@ def mapa(step: FullStep) -> None:
     kind = step.instruction.opcode[-3:]
     cluster = step.machine.cluster
     rank = step.source(2, "u32")
-    wrong = step.lanes() & (rank >= cluster.size)
-    if wrong.any():
-        found = int(step.machine.full(rank)[wrong][0])
-        expected = f"0 to {cluster.size - 1}"
-        step.fail("out-of-bounds", "no such rank in the cluster", lanes=wrong, expected=expected, found=found)
+    what, expected = "no such rank in the cluster", f"0 to {cluster.size - 1}"
+    step.refuse(rank >= cluster.size, "out-of-bounds", what, expected=expected, found=rank)
     cluster.mapped_any = True
     step.write(0, cluster.mapped(step.source(1, kind).astype(np.uint64), rank).astype(f"u{int(kind[1:]) // 8}"))
 
@@ -47,8 +43,9 @@ def getctarank(step: FullStep) -> None:
 @machine("barrier.cluster.arrive{,.release,.relaxed}{,.aligned}", "arrives at the barrier of the cluster and goes on")
 def arrive(step: FullStep) -> None:
     """``barrier.cluster.arrive``: ``.relaxed`` orders no memory."""
-    if step.instruction.opcode.endswith(".aligned"):
-        _whole(step)
+    missing = step.mask is None or bool((step.machine.live & ~step.lanes()).any())  # lanes that have not exited
+    if step.instruction.opcode.endswith(".aligned") and missing and step.machine.exists.all():
+        whole_warps(step)
     step.machine.cluster_barrier.arrive(step)
 
 
@@ -142,11 +139,3 @@ def reduce_async(step: FullStep) -> None:
     """``red.async.op.type [a], b, [mbar]``."""
     operation, kind = step.instruction.opcode.split(".")[-2:]
     _issue(step, step.source(1, kind), width(kind), OPERATIONS[operation].new)
-
-
-def _whole(step: FullStep) -> None:
-    """The threads of a warp, its missing last ones and those that have exited aside, come together."""
-    if step.mask is not None and not (step.machine.live & ~step.lanes()).any():
-        return
-    if step.mask is not None and step.machine.exists.all():
-        whole_warps(step)

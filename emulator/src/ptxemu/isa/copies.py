@@ -1,12 +1,10 @@
 """Asynchronous copies of bytes: ``cp.async`` and ``cp.async.bulk``, and what commits and waits for them.
 
-When their bytes land is the affair of `ptxemu.machine.async_copies`.
-Source: PTX ISA 9.0, 9.7.9.25.3 (cp.async, commit_group, wait_group, wait_all), 9.7.13.15.14 (cp.async.mbarrier.arrive).
+When their bytes land is decided in `machine.async_copies` and `machine.bulk_copies`. Copies of tensors' boxes are in
+`tensor_copies`. Cache hints change nothing.
 
-One thread moves a whole run of bytes; when they move is the affair of `ptxemu.machine.bulk_copies`.
-Copies of tensors' boxes are in `tensor_copies`. Cache hints are hints: they change nothing.
-
-Source: PTX ISA 9.0, 9.7.9.25.4 (cp.async.bulk, cp.reduce.async.bulk, commit_group, wait_group, prefetch).
+Source: PTX ISA 9.0, 9.7.9.25.3 (cp.async, commit_group, wait_group, wait_all), 9.7.9.25.4 (cp.async.bulk,
+cp.reduce.async.bulk, commit_group, wait_group, prefetch), 9.7.13.15.14 (cp.async.mbarrier.arrive).
 """
 
 from __future__ import annotations
@@ -17,29 +15,13 @@ import numpy as np
 
 from ptxemu.isa.atomics import FLUSHING_ADD, OPERATIONS
 from ptxemu.isa.loads import report
-from ptxemu.machine.bulk_copies import (
-    by_size,
-    into_shared,
-    out_of_shared,
-    run_of,
-)
+from ptxemu.machine.bulk_copies import by_size, into_shared, out_of_shared
 from ptxemu.machine.core import Step
 from ptxemu.machine.observer import PIECE, Copy, Global, Reduce, Shared, Targets
 from ptxemu.machine.state import FullMachine, FullStep
-from ptxemu.syntax.tree import Immediate, Negated, Operand, Register
+from ptxemu.syntax.tree import Immediate, Negated, Register
 from ptxemu.table import machine
 from ptxemu.values import DTYPES, Array, constant
-
-
-def _wanted(step: FullStep, operand: Operand) -> Array:
-    """Bytes to read per lane, from operand 3: a source size, or a predicate that says to ignore the source."""
-    size = step.instruction.operands[2]
-    predicate = isinstance(operand, Negated) or (
-        isinstance(operand, Register) and step.machine.widths[step.machine.slots[operand.name]] == 1
-    )
-    if predicate and isinstance(size, Immediate):
-        return np.where(step.value(operand, "pred"), np.uint32(0), np.uint32(size.value))
-    return step.value(operand, "u32")
 
 
 def _source(step: FullStep, address: Array, width: int, wanted: Array | None) -> Array:
@@ -79,7 +61,14 @@ def cp_async(step: FullStep) -> None:
     size = operands[2]
     if not isinstance(size, Immediate) or size.value not in sizes:
         step.fail("unsupported", "copy size", expected=f"one of {sizes}", found=str(size))
-    wanted = _wanted(step, operands[3]) if len(operands) > 3 else None
+    wanted: Array | None = None  # bytes to read per lane: a source size, or a predicate that says to ignore the source
+    if len(operands) > 3:
+        given = operands[3]
+        known = isinstance(given, Register) and step.machine.widths[step.machine.slots[given.name]] == 1
+        if isinstance(given, Negated) or known:
+            wanted = np.where(step.value(given, "pred"), np.uint32(0), np.uint32(size.value))
+        else:
+            wanted = step.value(given, "u32")
     data = _source(step, step.address(1), size.value, wanted)
     step.machine.copies.issue(step, step.address(0), size.value, data)
 
@@ -90,13 +79,18 @@ def commit_group(step: FullStep) -> None:
     step.machine.copies.commit(step)
 
 
+def constant_count(step: FullStep) -> int:
+    """The N of a wait for groups."""
+    newest = step.instruction.operands[0] if len(step.instruction.operands) == 1 else None
+    if not isinstance(newest, Immediate) or newest.value < 0:
+        step.fail("unsupported", "group count", expected="a constant of at least 0", found=str(newest))
+    return newest.value
+
+
 @machine("cp.async.wait_group", "waits until at most N of the thread's latest groups are in flight")
 def wait_group(step: FullStep) -> None:
     """``cp.async.wait_group N``."""
-    newest = step.instruction.operands[0]
-    if not isinstance(newest, Immediate) or newest.value < 0:
-        step.fail("unsupported", "group count", expected="a constant of at least 0", found=str(newest))
-    step.machine.copies.wait(step, newest.value)
+    step.machine.copies.wait(step, constant_count(step))
 
 
 @machine("cp.async.wait_all", "waits for all copies of the thread")
@@ -152,14 +146,10 @@ def load(step: FullStep) -> None:
     """``cp.async.bulk [shared], [global], size, [mbarrier]{, mask}{, policy}``."""
     everyone = step.machine.bulk.issue(step)
     for issue in by_size(everyone, everyone.number(2)):
-        sizes = issue.number(2)
-        source = issue.take(issue.step.address(1))
-        issue.refuse(
-            source % PIECE != 0, "misaligned", "global memory of a bulk copy", expected=f"a multiple of {PIECE}"
-        )
+        sizes, source = issue.number(2), issue.take(issue.step.address(1))
+        issue.refuse_odd(source, "global memory of a bulk copy")
         block, offset = issue.shared(0, sizes)
-        addresses = run_of(source, int(sizes[0]) if sizes.size else 0)
-        into_shared(issue, Global(PIECE, addresses), (block, offset), run_of(offset, addresses.shape[1] * PIECE), 3)
+        into_shared(issue, Global(PIECE, issue.run(source, sizes)), (block, offset), issue.run(offset, sizes), 3)
 
 
 @machine(f"cp.async.bulk.shared::cluster.shared::cta.{TX}", "bulk copy to the shared memory of a block of the cluster")
@@ -176,18 +166,16 @@ def send(step: FullStep) -> None:
     if step.machine.cluster.size == 1:
         hint = "launch it with a cluster, or let the threads copy"
         step.fail("arguments", "a bulk copy between shared memories in a grid without clusters", hint=hint)
+    *_, name, kind = step.instruction.opcode.split(".")
+    reduce = reduction(step, name, kind) if step.instruction.opcode.startswith("cp.reduce") else None
     everyone = step.machine.bulk.issue(step)
     for issue in by_size(everyone, everyone.number(2)):
         sizes = issue.number(2)
-        nbytes = int(sizes[0]) if sizes.size else 0
         own, source = issue.shared(1, sizes)
         block, offset = issue.shared(0, sizes)
         issue.refuse(own != issue.lanes[0], "out-of-bounds", "the source of a bulk copy lies in another block")
-        *_, name, kind = step.instruction.opcode.split(".")
-        reduce = reduction(step, name, kind) if step.instruction.opcode.startswith("cp.reduce") else None
-        into_shared(
-            issue, Shared(own, run_of(source, nbytes)), (block, offset), run_of(offset, nbytes), 3, reduce=reduce
-        )
+        places = Shared(own, issue.run(source, sizes))
+        into_shared(issue, places, (block, offset), issue.run(offset, sizes), 3, reduce=reduce)
 
 
 _SUMS = ("u32", "s32", "u64", "f32", "f64", "noftz.f16", "noftz.bf16")
@@ -206,20 +194,15 @@ _REDUCED = ",".join(
 @machine(f"cp.reduce.async.bulk.global.shared::cta.bulk_group{HINT}.{{{_REDUCED}}}", "bulk reduction in global memory")
 def store(step: FullStep) -> None:
     """``cp.async.bulk [global], [shared], size{, policy}``, and the same as a reduction."""
+    parts = [part for part in step.instruction.opcode.split(".") if part != "noftz"]
+    reduce = reduction(step, parts[-2], parts[-1]) if parts[1] == "reduce" else None
     everyone = step.machine.bulk.issue(step)
     for issue in by_size(everyone, everyone.number(2)):
-        sizes = issue.number(2)
-        nbytes = int(sizes[0]) if sizes.size else 0
-        target = issue.take(issue.step.address(0))
-        issue.refuse(
-            target % PIECE != 0, "misaligned", "global memory of a bulk copy", expected=f"a multiple of {PIECE}"
-        )
+        sizes, target = issue.number(2), issue.take(issue.step.address(0))
+        issue.refuse_odd(target, "global memory of a bulk copy")
         block, offset = issue.shared(1, sizes)
-        parts = step.instruction.opcode.split(".")
-        reduce = (
-            reduction(step, parts[-3] if "noftz" in parts else parts[-2], parts[-1]) if parts[1] == "reduce" else None
-        )
-        out_of_shared(issue, Shared(block, run_of(offset, nbytes)), Global(PIECE, run_of(target, nbytes)), reduce)
+        places = Global(PIECE, issue.run(target, sizes))
+        out_of_shared(issue, Shared(block, issue.run(offset, sizes)), places, reduce)
 
 
 @machine("cp.async.bulk.commit_group", "makes the thread's uncommitted bulk copies a group")
@@ -231,22 +214,16 @@ def commit_bulk_group(step: FullStep) -> None:
 @machine("cp.async.bulk.wait_group{,.read}", "waits until N of the thread's bulk groups are in flight (.read: unread)")
 def wait_bulk_group(step: FullStep) -> None:
     """``cp.async.bulk.wait_group{.read} N``."""
-    newest = step.instruction.operands[0]
-    if not isinstance(newest, Immediate) or newest.value < 0:
-        step.fail("unsupported", "group count", expected="a constant of at least 0", found=str(newest))
     reads_only = step.instruction.opcode.endswith(".read")
-    step.machine.bulk.wait(step, newest.value, reads_only=reads_only)
+    step.machine.bulk.wait(step, constant_count(step), reads_only=reads_only)
 
 
 @machine(f"cp.async.bulk.prefetch.L2.global{HINT}", "nothing: there is no cache")
 def prefetch(step: FullStep) -> None:
     """``cp.async.bulk.prefetch.L2.global [a], size``: the address and the size have to be multiples of 16."""
     issue = step.machine.bulk.issue(step)
-    for what, numbers in (("address", issue.take(step.address(0))), ("bytes", issue.number(1))):
-        wrong = numbers % PIECE != 0
-        issue.refuse(
-            wrong, "misaligned", f"{what} of a bulk prefetch", expected=f"a multiple of {PIECE}", found=numbers
-        )
+    issue.refuse_odd(issue.take(step.address(0)), "address of a bulk prefetch")
+    issue.refuse_odd(issue.number(1), "bytes of a bulk prefetch")
 
 
 POLICIES = {"evict_last": 0x14F0 << 48, "evict_first": 0x12F0 << 48, "evict_normal": 0x16F0 << 48}

@@ -1,13 +1,13 @@
 """Loads and stores: ld, st, ldu, prefetch, and the fences.
 
 Every form is one row; its state space, vector length and type are read from the opcode. Caching and eviction
-qualifiers are performance hints without effect on values. The emulator executes one instruction of a warp at a time and
-memory holds one value per byte, so that memory is sequentially consistent: ``.relaxed``, ``.acquire``, ``.release``,
-``.volatile``, ``membar`` and ``fence`` order what is ordered already and change nothing. (What a program may rely on
-without them is the race detector's business.)
+qualifiers are performance hints without effect on values. The emulator executes one instruction of a warp at a time
+and memory holds one value per byte, so that memory is sequentially consistent: ``.relaxed``, ``.acquire``,
+``.release``, ``.volatile``, ``membar`` and ``fence`` change nothing. (What a program may rely on without them is for
+the race detector to judge.)
 
-Source: PTX ISA 9.0, 9.7.9.8 (ld), 9.7.9.9 (ld.global.nc), 9.7.9.10 (ldu), 9.7.9.11 (st), 9.7.9.15 (prefetch),
-9.7.13.4 (membar, fence).
+Source: PTX ISA 9.0, 9.7.9.8 (ld), 9.7.9.9 (ld.global.nc), 9.7.9.10 (ldu), 9.7.9.11 (st), 9.7.9.15 (prefetch), 9.7.13.4
+(membar, fence).
 """
 
 from __future__ import annotations

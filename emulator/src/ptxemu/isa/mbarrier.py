@@ -1,12 +1,10 @@
 """mbarriers (init, inval, arrivals, bytes, waits) and the fences between proxies.
 
-What they count, and when a phase completes, is the affair of `ptxemu.machine.mbarriers`; who waits
-that of `ptxemu.machine.waits`. Source: PTX ISA 9.0, 9.7.13.15.
+`machine.mbarriers` counts and completes phases, `machine.waits` holds the threads that wait. Fences change no values:
+memory is sequentially consistent here, and asynchronous copies read and write as late as they may. Whether the program
+may rely on what it reads is for the race detector to judge.
 
-Why no values change: memory is sequentially consistent here, and asynchronous copies read and write as late as they
-may. Whether the program may rely on what it reads is judged by `ptxemu.observe.proxies`.
-
-Source: PTX ISA 9.0, 8.6 (proxies), 9.7.13.4 (fence).
+Source: PTX ISA 9.0, 8.6 (proxies), 9.7.13.4 (fence), 9.7.13.15 (mbarrier).
 """
 
 from __future__ import annotations

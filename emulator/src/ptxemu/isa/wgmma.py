@@ -1,23 +1,21 @@
 """Tensor-core instructions of warpgroups: wgmma.mma_async, fence, commit_group and wait_group.
 
-Why checks here: the ISA leaves open what happens where the four warps of a warpgroup do not execute the same ``wgmma``
-with the same descriptors; nothing on a GPU tells. Source: PTX ISA 9.0, 9.7.15.5 (wgmma.mma_async, its operands).
-
-Why the shapes: everything is one array over (blocks, warpgroups, rows, columns), so that one instruction of all
-warpgroups of a slice is one batched product. A register r of D holds, of columns 8 j to 8 j + 7 and a half h of the
-warp's rows, in lane 4 g + t row g: the numbers of columns 2 t and 2 t + 1, one register each (r = 4 j + 2 h, + 1) or,
-of f16, both (r = 2 j + h). Source: PTX ISA 9.0, 9.7.15.5.1 (register fragments and shared memory matrix layouts).
-
 Four warps multiply A (64 x K, from registers or shared memory) by B (K x N, from shared memory) and add D, which each
-warp holds 16 rows of, in the fragments of ``mma.m16n8k...`` side by side. What is in flight, and when registers may be
-touched, is the affair of `ptxemu.machine.warpgroups`; where matrices lie in shared memory that
-of `descriptors`. A product reads shared memory when a wait guarantees it: what was overwritten too early is wrong
-numbers.
+warp holds 16 rows of, in the fragments of ``mma.m16n8k...`` side by side. What is in flight, when registers may be
+used and where matrices lie in shared memory is decided in `machine.warpgroups`. A product reads shared memory when a
+wait guarantees it: what was overwritten too early is wrong numbers.
 
-One instruction of all warpgroups of a slice is one batched `np.matmul` in float32, in which products of two factors are
-exact; the sum of K products rounds differently from the hardware's, so compare by tolerance. A chain of products on the
-same accumulators goes through registers once, at its end.
-Source: PTX ISA 9.0, 9.7.15 (asynchronous warpgroup level matrix instructions).
+Everything is one array over (blocks, warpgroups, rows, columns), so that one instruction of all warpgroups of a slice
+is one batched `np.matmul` in float32, in which products of two factors are exact; the sum of K products rounds
+differently from the hardware's, so compare by tolerance. A chain of products on the same accumulators goes through
+registers once, at its end. A register r of D holds, of columns 8 j to 8 j + 7 and a half h of the warp's rows, in lane
+4 g + t row g: the numbers of columns 2 t and 2 t + 1, one register each (r = 4 j + 2 h, + 1) or, of f16, both (r = 2 j
++ h).
+
+The ISA leaves open what happens where the four warps of a warpgroup do not execute the same ``wgmma`` with the same
+descriptors, and nothing on a GPU tells; here it is an error.
+
+Source: PTX ISA 9.0, 9.7.15 (wgmma), 9.7.15.5 (mma_async, its operands), 9.7.15.5.1 (fragments, matrix layouts).
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ptxemu.isa.copies import constant_count
 from ptxemu.isa.matrix import ROW, stacked, widened
 from ptxemu.isa.warp import whole_warps
 from ptxemu.machine.core import Step
@@ -41,34 +40,10 @@ from ptxemu.table import machine
 from ptxemu.values import WARP, Array, BoolArray, merged
 
 
-def whole_warpgroups(step: FullStep) -> BoolArray | None:
-    """The warps that execute, (blocks|1, warps), in whole warpgroups; None for all warps of all blocks.
-
-    Raises:
-        EmulationError: ``divergent-warp``, some warps of a warpgroup are elsewhere, have exited or do not exist.
-    """
-    warps = executing_warps(step)
-    count = step.machine.shape[1]
-    if warps is None and count % WARPS == 0:
-        return None
-    here = np.broadcast_to(
-        np.ones((1, 1), np.bool_) if warps is None else warps, (1 if warps is None else len(warps), count)
-    )
-    refuse_torn(step, here, here)
-    return here
-
-
 def executing_warps(step: FullStep) -> BoolArray | None:
     """The executing warps, (blocks|1, warps|1); None for all."""
     warps = whole_warps(step)
     return None if warps is None else warps[..., 0]
-
-
-def executing_groups(step: FullStep, warps: BoolArray | None) -> Array:
-    """The numbers of the warpgroups that execute in any block."""
-    if warps is None:
-        return np.arange(step.machine.shape[1] // WARPS)
-    return np.flatnonzero(warps[:, ::WARPS].any(axis=0))
 
 
 def agreed(step: FullStep, index: int, ptx_type: str, groups: Array, warps: BoolArray | None, what: str) -> Array:
@@ -92,16 +67,10 @@ def agreed(step: FullStep, index: int, ptx_type: str, groups: Array, warps: Bool
     if active is not None and found.size > 1:  # a block without the warpgroup holds anything: take what another has
         present = np.broadcast_to(active[:, :, 0, 0], np.broadcast_shapes(active.shape[:2], found.shape))
         found = np.where(present, found, np.broadcast_to(found, present.shape)[present][0])
-    return _smallest(found)
-
-
-def _smallest(value: Array) -> Array:
-    """(blocks|1, groups|1) with length 1 along an axis along which all agree."""
-    for axis in (0, 1):
-        first = value.take([0], axis=axis)
-        if value.shape[axis] > 1 and (value == first).all():
-            value = first
-    return value
+    for axis in (0, 1):  # of length 1 where all agree
+        same = found.take([0], axis=axis)
+        found = same if (found == same).all() else found
+    return found
 
 
 def matrix(step: FullStep, index: int, shape: Shape, groups: Array, warps: BoolArray | None) -> Array:
@@ -120,7 +89,7 @@ def matrix(step: FullStep, index: int, shape: Shape, groups: Array, warps: BoolA
         )
     blocks = np.arange(step.machine.shape[0])
     places = address.reshape(len(address), -1)
-    missing = step.machine.shared.unwritten_chunks(blocks, places)
+    missing = step.machine.shared.rows.unwritten_chunks(blocks, places)
     if missing is not None:
         _unwritten(step, "AB"[index - 1], raw, address, np.broadcast_to(missing, (len(blocks), places.shape[1])), warps)
     return address
@@ -168,10 +137,15 @@ def factors(
         transposed: whether the chunks are MN-major.
     """
     if not isinstance(source, np.ndarray):
-        pieces = [_of_warps(register, groups) for register in source]
+        some = [each if each.shape[1] == 1 else each[:, _warps(groups)] for each in source]
+        pieces = [np.broadcast_to(each, (len(each), WARPS * len(groups), WARP)) for each in some]
         rows = stacked(pieces, 2)  # (blocks|1, warps, 16, 2)
         return numbers(rows.reshape(len(rows), len(groups), 16 * WARPS, 2), ptx_type)
-    found = numbers(_fetched(owner, source), ptx_type)
+    blocks, count = owner.shape[0], source.shape[1]  # the chunks of every block: (blocks, groups|1, rows, chunks)
+    places = np.broadcast_to(source, (blocks, *source.shape[1:])) if count > 1 else source
+    rows_of = np.repeat(np.arange(blocks), count)
+    chunks = owner.shared.rows.take_chunks(rows_of, places.reshape(len(places) * count, -1))
+    found = numbers(chunks.reshape(blocks, *source.shape[1:]), ptx_type)
     return found.swapaxes(-1, -2) if transposed else found
 
 
@@ -183,20 +157,6 @@ def numbers(rows: Array, ptx_type: str) -> Array:
     if ptx_type == "b1":
         return np.unpackbits(np.ascontiguousarray(rows).view(np.uint8), axis=-1).astype(np.float32)
     return widened(np.ascontiguousarray(rows).view(ROW), ptx_type)
-
-
-def _fetched(owner: FullMachine, address: Array) -> Array:
-    """The chunks at these addresses of every block: (blocks, groups|1, rows, chunks)."""
-    blocks, groups = owner.shape[0], address.shape[1]
-    places = np.broadcast_to(address, (blocks, *address.shape[1:])) if groups > 1 else address
-    found = owner.shared.take_chunks(np.repeat(np.arange(blocks), groups), places.reshape(len(places) * groups, -1))
-    return found.reshape(blocks, *address.shape[1:])
-
-
-def _of_warps(register: Array, groups: Array) -> Array:
-    """A register of the warps of some warpgroups: (blocks|1, 4 x groups, 32)."""
-    chosen = register if register.shape[1] == 1 else register[:, _warps(groups)]
-    return np.broadcast_to(chosen, (len(chosen), WARPS * len(groups), WARP))
 
 
 def _warps(groups: Array) -> Array:
@@ -363,8 +323,14 @@ def mma_async(step: FullStep) -> None:
     """
     form = form_of(step.instruction.opcode)
     from_registers = _check_operands(step, form)
-    warps = whole_warpgroups(step)
-    groups = executing_groups(step, warps)
+    warps, count = executing_warps(step), step.machine.shape[1]
+    if warps is not None or count % WARPS:  # whole warpgroups
+        present = np.ones((1, 1), np.bool_) if warps is None else warps
+        warps = np.broadcast_to(present, (len(present), count))
+        refuse_torn(step, warps, warps)
+    groups = np.arange(step.machine.shape[1] // WARPS)  # those that execute in any block
+    if warps is not None:
+        groups = np.flatnonzero(warps[:, ::WARPS].any(axis=0))
     transposed = _transposed(step, form, from_registers=from_registers)
     product = Product(
         step=step.of(step.mask),
@@ -400,12 +366,10 @@ def commit_group(step: FullStep) -> None:
 @machine("wgmma.wait_group.sync.aligned", "waits until at most N of the warp's latest groups of products are in flight")
 def wait_group(step: FullStep) -> None:
     """``wgmma.wait_group.sync.aligned N``: what it covers happens now."""
-    newest = step.instruction.operands[0] if len(step.instruction.operands) == 1 else None
-    if not isinstance(newest, Immediate) or newest.value < 0:
-        step.fail("unsupported", "group count", expected="a constant of at least 0", found=str(newest))
+    newest = constant_count(step)
     executing = executing_warps(step)
     step.machine.warpgroups.same_order.executed(step, executing)
-    landing = step.machine.warpgroups.wait(executing, newest.value)
+    landing = step.machine.warpgroups.wait(executing, newest)
     held: Accumulators | None = None
     for product, warps in landing:
         if held is None or not held.fits(product, warps):
@@ -428,7 +392,7 @@ def _happen(owner: FullMachine, product: Product, held: Accumulators) -> None:
     a = factors(owner, product.left, form.a, product.groups, transposed=transposed[0])
     b = factors(owner, product.right, form.b, product.groups, transposed=transposed[1])
     sums = np.matmul(a, b.swapaxes(-1, -2))  # (blocks|1, groups|1, 64, N)
-    if form.scales == 3 and _sign(product.step, 4) * _sign(product.step, 5) < 0:
+    if form.scales == 3 and _constant(product.step, 4, (1, -1)) != _constant(product.step, 5, (1, -1)):
         sums = -sums
     held.add(sums, product.keeps, saturate=form.saturate)
 
@@ -454,10 +418,6 @@ def _transposed(step: Step, form: Form, *, from_registers: bool) -> tuple[bool, 
         return False, False
     bits = [_constant(step, index, (0, 1)) == 1 for index in range(6, len(step.instruction.operands))]
     return (False, bits[0]) if from_registers else (bits[0], bits[1])
-
-
-def _sign(step: Step, index: int) -> int:
-    return _constant(step, index, (1, -1))
 
 
 def _constant(step: Step, index: int, allowed: tuple[int, int]) -> int:

@@ -1,16 +1,15 @@
-"""Asynchronous copies and stores of threads: ``cp.async``, ``st.async`` and ``red.async``.
+"""Asynchronous copies of threads: ``cp.async``.
 
-Why: on a GPU a copy usually lands long before the wait that guarantees it, so that a missing or too weak wait goes
-unnoticed until it does not. Here the source is read when the copy is issued, and shared memory keeps its old bytes
-until the thread that issued the copy executes a wait that covers it: ``wait_group N`` covers all groups that the thread
-has committed but the N most recent ones, ``wait_all`` every copy of the thread. A copy that is never waited for never
-lands. A missing wait or commit is then wrong numbers, or a read of shared memory that nobody wrote, on every run.
+On a GPU a copy usually lands long before the wait that guarantees it, so that a missing or too weak wait goes
+unnoticed. Here the source is read when the copy is issued, and shared memory keeps its old bytes until the thread that
+issued the copy executes a wait that covers it: ``wait_group N`` covers all groups that the thread has committed but
+the N most recent ones, ``wait_all`` every copy of the thread. A copy that is never waited for never lands. A missing
+wait or commit is then wrong numbers, or a read of shared memory that nobody wrote, on every run.
 
 Groups are counted per thread, in an array that stays at one number while all threads agree.
-Source: PTX ISA 9.0, 9.7.9.25.3 (cp.async, commit_group, wait_group, wait_all), 9.7.13.15.14 (cp.async.mbarrier.arrive).
 
-They take their values when they are issued, land as late as they may (`deferred`), and then tell the mbarrier, in the
-same block as the bytes, how many have come. The race detector does not look at them.
+Source: PTX ISA 9.0, 9.7.9.25.3 (cp.async, commit_group, wait_group, wait_all), 9.7.13.15.14
+(cp.async.mbarrier.arrive).
 """
 
 from __future__ import annotations

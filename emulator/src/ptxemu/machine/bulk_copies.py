@@ -1,29 +1,18 @@
 """Bulk copies (``cp.async.bulk``, of bytes or of a tensor's boxes): issue, groups, what they read and write, and when.
 
-Why: one instruction moves thousands of elements, so that places are worked out as whole arrays, once for each tensor
-map and all the threads that issue the instruction together. A *unit* is what moves at once: 16 bytes where the box's
-rows begin and end at multiples of it in global memory, else one element.
+A copy reads its source when it completes (`Deferred`), not when it is issued, and stores what it read then. A missing
+wait, an early overwrite of a source or of a stage is then wrong numbers on every run. A copy into shared memory
+completes when nothing else can move, and then tells its mbarrier. A copy without an mbarrier belongs to the *bulk
+group* that its thread commits next. ``wait_group N`` completes all groups that the thread has committed but the N most
+recent ones; ``wait_group.read N`` only has their sources read: what they write comes with a wait without ``.read``, or
+at the very end.
 
-Source: PTX ISA 9.0, 5.5.1 to 5.5.7 (tiled mode, bounds, traversal stride, swizzling modes).
+One instruction moves thousands of elements: one `Transfer` is one instruction of all the threads that executed it
+together, and places are whole arrays, worked out once for each tensor map. In shared memory everything moves in pieces
+of 16 bytes, in global memory in *units*: 16 bytes where the box's rows begin and end at multiples of it, else one
+element. A row of a table is one thread's copy.
 
-Why beside `memory`: there each lane has one address and the executing lanes are known to an instruction; here each row
-of a table is one thread's copy, and a bad address is the affair of whoever issued it.
-
-Why so late: a copy reads its source when it completes (`Deferred`), not when it is issued, and stores what it read
-then. A missing wait, an early overwrite of a source or of a stage is then wrong numbers on every run. A copy into
-shared memory completes when nothing else can move, and then tells its mbarrier; a copy of a *bulk group* at the wait
-that covers it, its source being read at the wait for reads already (or at the very end, when nothing else is left).
-
-One `Transfer` is one instruction of all the threads that executed it together. In shared memory everything moves in
-pieces of 16 bytes, in global memory in units (`boxes`). Source: PTX ISA 9.0, 9.7.9.25.4 and 9.7.9.25.5.
-
-A copy without an mbarrier belongs to the group that its thread commits next. ``wait_group N`` completes all groups that
-the thread has committed but the N most recent ones; ``wait_group.read N`` only has their sources read: what they write
-is then still to come, and comes when a wait without ``.read`` or the end of everything else brings it.
-Source: PTX ISA 9.0, 9.7.9.25.4.3 and 9.7.9.25.4.4 (commit_group, wait_group).
-
-Why apart from `transfers`: that is when bytes move; this is what an instruction says, alike for copies of bytes and of
-tensors' boxes. Source: PTX ISA 9.0, 9.7.9.25.4 and 9.7.9.25.5.
+Source: PTX ISA 9.0, 5.5.1 to 5.5.7 (tensors, swizzling), 9.7.9.25.4 and 9.7.9.25.5 (cp.async.bulk).
 """
 
 from __future__ import annotations
@@ -41,7 +30,7 @@ from ptxemu.machine.deferred import Deferred
 from ptxemu.machine.mbarriers import Mbarriers
 from ptxemu.machine.memory import WORDS, Buffer, GlobalMemory
 from ptxemu.machine.observer import PIECE, Global, Observer, Places, Reduce, Shared, Signal, Transfer
-from ptxemu.machine.tensor_map import UNIT, Decoded, TensorMap
+from ptxemu.machine.tensor_map import UNIT, Decoded
 from ptxemu.values import Array, BoolArray
 
 Lanes = tuple[Places, Places, Places]
@@ -108,31 +97,20 @@ def boxes(tensor: Decoded, coordinates: Places, *, whole: bool = False) -> Boxes
     With `whole` they move by 16 bytes throughout: a unit of which a part lies in the tensor counts as one that does.
     """
     given = tensor.map
-    unit = UNIT if whole or _whole_units(given, coordinates) else given.itemsize
+    along = np.append(coordinates[:, 0], given.dims[0]) * given.itemsize  # where rows of boxes begin, the tensor ends
+    unit = UNIT if whole or not (along % UNIT).any() else given.itemsize
     steps = (1, *given.element_strides[1:])
     grid = grid_of(given.itemsize, given.counts, steps, given.strides, given.span, unit)
     strides = np.array([given.itemsize, *given.strides], dtype=np.int64)
     start = tensor.address + (coordinates * strides).sum(axis=1)
-    return Boxes(unit, start[:, None] + grid.offsets, _inside(given, coordinates, grid), grid.places)
-
-
-def _whole_units(given: TensorMap, coordinates: Places) -> bool:
-    """Whether rows of boxes begin and end, and the tensor ends, at multiples of 16 bytes."""
-    along = np.append(coordinates[:, 0], given.dims[0]) * given.itemsize
-    return not bool((along % UNIT).any())
-
-
-def _inside(given: TensorMap, coordinates: Places, grid: Grid) -> BoolArray | None:
-    """Which units lie in the tensor; None where that is all of them."""
     dims = np.array(given.dims, dtype=np.int64)
-    last = grid.axes[:, -1]
-    if bool((coordinates >= 0).all()) and bool((coordinates + last < dims).all()):
-        return None
-    inside = np.ones((len(coordinates), grid.axes.shape[1]), dtype=np.bool_)
-    for axis, along in enumerate(grid.axes):
-        at = coordinates[:, axis, None] + along
-        inside &= (at >= 0) & (at < dims[axis])
-    return inside
+    inside: BoolArray | None = None
+    if not ((coordinates >= 0).all() and (coordinates + grid.axes[:, -1] < dims).all()):
+        inside = np.ones((len(coordinates), grid.axes.shape[1]), dtype=np.bool_)
+        for axis, offset in enumerate(grid.axes):
+            at = coordinates[:, axis, None] + offset
+            inside &= (at >= 0) & (at < dims[axis])
+    return Boxes(unit, start[:, None] + grid.offsets, inside, grid.places)
 
 
 Wild = Callable[[int, int], NoReturn]  # told the row and the address that lies in no buffer
@@ -140,17 +118,14 @@ Wild = Callable[[int, int], NoReturn]  # told the row and the address that lies 
 
 def gather(memory: GlobalMemory, addresses: Places, unit: int, inside: BoolArray | None, wild: Wild) -> Array:
     """Words of `unit` bytes at `addresses` (n, k), multiples of the unit; 0 where they are not `inside`."""
-    words: Array | None = None
+    words = np.zeros(addresses.shape, dtype=WORDS[unit])
     for rows, buffer, index, chosen in _parts(memory, addresses, unit, inside, wild):
         found = buffer.view(unit).take(index)
-        if chosen is not None:
-            found = np.where(chosen, found, found.dtype.type(0))
+        found = found if chosen is None else np.where(chosen, found, found.dtype.type(0))
         if len(rows) == len(addresses):
             return found
-        if words is None:
-            words = np.zeros(addresses.shape, dtype=WORDS[unit])
         words[rows] = found
-    return np.zeros(addresses.shape, dtype=WORDS[unit]) if words is None else words
+    return words
 
 
 def spread(
@@ -263,17 +238,22 @@ class BulkCopy(Transfer):
         """What the sources of these threads hold, as pieces of 16 bytes."""
         source = self.source
         if isinstance(source, Shared):
-            self._check_alive(source.blocks[which], which, "reads from")
-            self._check_written(source, which)
-            return self.copies.shared.take_chunks(source.blocks[which], source.places[which])
+            blocks, places = source.blocks[which], source.places[which]
+            self._check_alive(blocks, which, "reads from")
+            missing = self.copies.shared.rows.unwritten_chunks(blocks, places)
+            if missing is not None and isinstance(self.target, Global) and self.target.inside is not None:
+                missing &= self.target.inside[which].reshape(*missing.shape, -1).any(axis=2)  # the rest is not stored
+            if missing is not None and missing.any():
+                row, piece = (int(axis) for axis in np.argwhere(missing)[0])
+                what = f"a copy from shared memory not written before, at {int(places[row, piece]):#x}"
+                self.fail("uninitialised", what, int(which[row]))
+            return self.copies.shared.rows.take_chunks(blocks, places)
         chosen = _rows(source, which)
-        words = gather(
-            self.copies.memory,
-            chosen.addresses,
-            chosen.unit,
-            chosen.inside,
-            lambda row, at: self._wild(which[row], at, chosen.unit),
-        )
+
+        def fail(row: int, at: int) -> NoReturn:
+            self._wild(int(which[row]), at, chosen.unit)
+
+        words = gather(self.copies.memory, chosen.addresses, chosen.unit, chosen.inside, fail)
         if chosen.inside is not None:
             words = np.where(chosen.inside, words, words.dtype.type(0) if self.fill is None else self.fill)
         return np.ascontiguousarray(words).view(WORDS[PIECE])
@@ -308,17 +288,21 @@ class BulkCopy(Transfer):
             spread(memory, one.addresses, one.unit, one.inside, new.view(WORDS[target.unit]), fail)
 
     def _put_shared(self, target: Shared, which: Places, data: Array) -> None:
-        shared = self.copies.shared
+        rows, pieces = self.copies.shared.rows, target.places.shape[1]
         self._check_alive(target.blocks, which, "writes to")
-        self._check_barriers(target, which)
+        over = self.copies.shared.hits(np.repeat(target.blocks, pieces), target.places.reshape(-1), PIECE)
+        if over.any():
+            at, hint = int(over.argmax()), "give it memory of its own, or end it with mbarrier.inval first"
+            what = f"a copy over an mbarrier, at {int(target.places.reshape(-1)[at]):#x}"
+            self.fail("mbarrier", what, int(which[at // pieces]), hint=hint)
         if self.reduce is None:
-            shared.put_chunks(target.blocks, target.places, data)
+            rows.put_chunks(target.blocks, target.places, data)
             return
         function, dtype = self.reduce
         for block, places, words in zip(target.blocks[:, None], target.places[:, None], data[:, None], strict=True):
-            old = np.ascontiguousarray(shared.take_chunks(block, places)).view(dtype)
+            old = np.ascontiguousarray(rows.take_chunks(block, places)).view(dtype)
             new = function(old, np.ascontiguousarray(words).view(dtype))
-            shared.put_chunks(block, places, np.ascontiguousarray(new).view(WORDS[PIECE]))
+            rows.put_chunks(block, places, np.ascontiguousarray(new).view(WORDS[PIECE]))
 
     def _check_alive(self, blocks: Places, which: Places, verb: str) -> None:
         """Fails if a block has exited, whose shared memory is another block's now."""
@@ -332,28 +316,6 @@ class BulkCopy(Transfer):
         hint += "mbarrier.try_wait" if self.signal is not None else "cp.async.bulk.wait_group.read 0 by its thread"
         what = f"the copy still {verb} the shared memory of block {machine.block_index(block)}, which has exited"
         self.fail("exited", what, thread, hint=hint)
-
-    def _check_barriers(self, target: Shared, which: Places) -> None:
-        """Fails if a copy writes over an mbarrier."""
-        pieces = target.places.shape[1]
-        over = self.copies.shared.hits(np.repeat(target.blocks, pieces), target.places.reshape(-1), PIECE)
-        if over.any():
-            at = int(over.argmax())
-            hint = "give it memory of its own, or end it with mbarrier.inval first"
-            where = int(target.places.reshape(-1)[at])
-            self.fail("mbarrier", f"a copy over an mbarrier, at {where:#x}", int(which[at // pieces]), hint=hint)
-
-    def _check_written(self, source: Shared, which: Places) -> None:
-        found = self.copies.shared.unwritten_chunks(source.blocks[which], source.places[which])
-        if found is None:
-            return
-        missing: BoolArray = found
-        if isinstance(self.target, Global) and self.target.inside is not None:  # what is not stored need not be there
-            missing = found & self.target.inside[which].reshape(*found.shape, -1).any(axis=2)
-        if missing.any():
-            row, piece = (int(axis) for axis in np.argwhere(missing)[0])
-            what = f"a copy from shared memory not written before, at {int(source.places[which[row], piece]):#x}"
-            self.fail("uninitialised", what, int(which[row]))
 
     def _wild(self, thread: int, address: int, unit: int) -> NoReturn:
         what, hint = self.copies.memory.nearest(address, unit), "check coordinates, sizes and the tensor's address"
@@ -466,28 +428,23 @@ class Issue:
 
     def shared(self, operand: int, nbytes: Places, alignment: int = PIECE) -> tuple[Places, Places]:
         """(block of the slice, offset) that a shared-memory operand names, valid for `nbytes` from there."""
-        address = self.step.address(operand)
-        cluster, memory = self.copies.cluster, self.copies.shared
-        self.refuse(
-            ~self.take(cluster.valid(address)).astype(np.bool_),
-            "out-of-bounds",
-            "no block of the cluster has this address",
-        )
+        address, cluster, room = self.step.address(operand), self.copies.cluster, self.copies.shared.nbytes
+        known = self.take(cluster.valid(address)).astype(np.bool_)
+        self.refuse(~known, "out-of-bounds", "no block of the cluster has this address")
         block, offset = (self.take(each) for each in cluster.resolve(address))
-        self.refuse(
-            offset % alignment != 0,
-            "misaligned",
-            "shared memory of a bulk copy",
-            expected=f"a multiple of {alignment}",
-            found=offset,
-        )
-        self.refuse(
-            offset + nbytes > memory.nbytes,
-            "out-of-bounds",
-            f"the shared memory of a bulk copy ends behind the block's {memory.nbytes} bytes",
-            found=offset + nbytes,
-        )
+        self.refuse_odd(offset, "shared memory of a bulk copy", alignment)
+        what = f"the shared memory of a bulk copy ends behind the block's {room} bytes"
+        self.refuse(offset + nbytes > room, "out-of-bounds", what, found=offset + nbytes)
         return block, offset
+
+    def refuse_odd(self, numbers: Places, what: str, alignment: int = PIECE) -> None:
+        """Fails unless the numbers are multiples of the alignment."""
+        expected = f"a multiple of {alignment}"
+        self.refuse(numbers % alignment != 0, "misaligned", what, expected=expected, found=numbers)
+
+    def run(self, start: Places, sizes: Places) -> Places:
+        """(n, pieces) places of runs of bytes that begin at `start` (n,); all have one size."""
+        return np.asarray(start[:, None] + np.arange(0, int(sizes[0]) if sizes.size else 0, PIECE))
 
     def signal(self, operand: int, target: Places, nbytes: Places) -> tuple[Places, Places]:
         """(block, offset) of the mbarrier of each thread's copy, which has to lie where the bytes go."""
@@ -514,15 +471,9 @@ class Issue:
         return Issue(self.copies, step, (block, warp, lane))
 
 
-def run_of(start: Places, nbytes: int) -> Places:
-    """(n, pieces) places of runs of bytes that begin at `start` (n,)."""
-    return np.asarray(start[:, None] + np.arange(0, nbytes, PIECE))
-
-
 def by_size(issue: Issue, sizes: Places) -> list[Issue]:
     """The threads, apart where they copy different numbers of bytes, which are multiples of 16."""
-    wanted = f"a multiple of {PIECE}"
-    issue.refuse(sizes % PIECE != 0, "misaligned", "bytes of a bulk copy", expected=wanted, found=sizes)
+    issue.refuse_odd(sizes, "bytes of a bulk copy")
     kinds = np.unique(sizes)
     return [issue] if len(kinds) <= 1 else [issue.some(sizes == size) for size in kinds]
 
@@ -575,12 +526,7 @@ def into_shared(
 
 
 def out_of_shared(
-    issue: Issue,
-    source: Shared,
-    target: Global,
-    reduce: Reduce | None = None,
-    *,
-    box: bool = False,
+    issue: Issue, source: Shared, target: Global, reduce: Reduce | None = None, *, box: bool = False
 ) -> None:
     """Starts copies of bulk groups into global memory."""
     issue.refuse(source.blocks != issue.lanes[0], "out-of-bounds", "the source of a bulk copy lies in another block")

@@ -115,8 +115,7 @@ class Step:
 
     def lanes(self) -> BoolArray:
         """The executing lanes as a mask of the full shape (read-only)."""
-        mask = np.ones((1, 1, 1), dtype=np.bool_) if self.mask is None else self.mask
-        return self.machine.full(mask)
+        return self.machine.full(np.ones((1, 1, 1), np.bool_) if self.mask is None else self.mask)
 
     def value(self, operand: Operand, ptx_type: str) -> Array:
         """An operand as an array of `ptx_type`, in any broadcastable shape."""
@@ -222,6 +221,24 @@ class Step:
                 f"{'iu'[not signed]}{bytes_wide}"
             )
         self.machine.registers[slot] = merged(self.machine.registers[slot], value, self.mask)
+
+    def refuse(
+        self,
+        wrong: Array,
+        kind: str,
+        what: str,
+        *,
+        address: Array | None = None,
+        expected: object | None = None,
+        found: object | None = None,
+        hint: str | None = None,
+    ) -> None:
+        """Fails for the first executing lane that is `wrong`, if any; an array `found` is read at that lane."""
+        lanes = self.lanes() & wrong
+        if lanes.any():
+            if isinstance(found, np.ndarray):
+                found = int(self.machine.full(found)[lanes][0])
+            self.fail(kind, what, lanes=lanes, address=address, expected=expected, found=found, hint=hint)
 
     def fail(
         self,

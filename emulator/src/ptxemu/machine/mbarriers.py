@@ -1,17 +1,14 @@
 """mbarriers: eight bytes of shared memory that count arrivals and bytes, phase by phase.
 
-Source: PTX ISA 9.0, 9.7.13.15 (mbarrier).
+A phase completes when no arrival and no byte is outstanding: the pending count and the tx-count are zero. Then the
+next one begins with the expected count, all within the instruction that brought the last arrival or byte. The tx-count
+may be below zero within a phase: bytes may land before `expect_tx` announces them.
 
-Why flat: lanes of one instruction may name different mbarriers of different blocks; what happens to each is decided
-for all of its lanes at once.
+Lanes of one instruction may name different mbarriers of different blocks; what happens to each is decided for all of
+its lanes at once. The state is kept here, by offset and block; the bytes in memory only show whether somebody wrote
+over them. What the ISA leaves undefined is an error: use of what was not initialised or is invalid, a second `init`,
+more arrivals than the phase expects, counts out of range, a waiter for a phase that is neither this one nor the last.
 
-A phase completes when no arrival and no byte is outstanding: the pending count and the tx-count are zero. Then the next
-one begins with the expected count, all within the instruction that brought the last arrival or byte. The tx-count may
-be below zero within a phase: bytes may land before `expect_tx` announces them.
-
-The state is kept here, by offset and block; the bytes in memory only show whether somebody wrote over them. What the
-ISA leaves undefined is an error: use of what was not initialised or is invalid, a second `init`, more arrivals than the
-phase expects, counts out of range, a waiter for a phase that is neither this one nor the last.
 Source: PTX ISA 9.0, 9.7.13.15 (mbarrier).
 """
 
@@ -31,6 +28,8 @@ from ptxemu.values import Array, BoolArray
 
 PHASE_SHIFT = 40  # a state: phase (modulo 2^20), expected and pending count, 20 bits each
 PHASES = (1 << 20) - 1
+MOST = (1 << 20) - 1  # the largest count of arrivals, and of bytes either way
+MARK = 0x6D62_6172 << 32  # in the upper half of its bytes; the lower one holds its offset
 SHOWN = 32  # arrival instructions that are remembered
 
 
@@ -68,25 +67,33 @@ class Mbarrier:
             for where, warps in found.items()
         )
 
-    def settle(self) -> BoolArray:
+    def states(self, blocks: Array, counts: Array) -> Array:
+        """The state that each of several arrivals finds, one after the other."""
+        pending = self.pending[blocks].copy()
+        for block in np.unique(blocks):
+            mine = blocks == block
+            pending[mine] -= np.cumsum(counts[mine]) - counts[mine]
+        expected = self.expected[blocks]
+        turns = np.maximum(0, -(-(1 - pending) // np.maximum(1, expected)))  # phases that earlier arrivals complete
+        pending += turns * expected
+        states: Array = (((self.phase[blocks] + turns) & PHASES) << PHASE_SHIFT) | (expected << 20) | pending
+        return states.astype(np.uint64)
+
+    def add_bytes(self, step: Step, targets: Targets, entries: Array, nbytes: Array) -> None:
+        """Changes the tx-count, which has to stay in its range."""
+        self.bytes += summed(targets.blocks[entries], nbytes, len(self.live))
+        wrong = np.abs(self.bytes) > MOST
+        if wrong.any():
+            block = int(wrong.argmax())
+            mine, what = entries[targets.blocks[entries] == block], "tx-count of an mbarrier out of range"
+            targets.fail(step, what, mine, expected=f"-{MOST} to {MOST}", found=int(self.bytes[block]))
+
+    def complete(self) -> BoolArray:
         """Begins the next phase where the current one is complete; returns where."""
         done: BoolArray = self.live & (self.pending == 0) & (self.bytes == 0) & (self.expected > 0)
         self.phase[done] += 1
         self.pending[done] = self.expected[done]
         return done
-
-
-def states_before(slot: Mbarrier, blocks: Array, counts: Array) -> Array:
-    """The state that each of several arrivals finds, one after the other."""
-    pending = slot.pending[blocks].copy()
-    for block in np.unique(blocks):
-        mine = blocks == block
-        pending[mine] -= np.cumsum(counts[mine]) - counts[mine]
-    expected = slot.expected[blocks]
-    turns = np.maximum(0, -(-(1 - pending) // np.maximum(1, expected)))  # phases that earlier arrivals complete
-    pending += turns * expected
-    states: Array = (((slot.phase[blocks] + turns) & PHASES) << PHASE_SHIFT) | (expected << 20) | pending
-    return states.astype(np.uint64)
 
 
 def summed(blocks: Array, counts: Array, size: int) -> Array:
@@ -96,41 +103,12 @@ def summed(blocks: Array, counts: Array, size: int) -> Array:
     return total
 
 
-MOST = (1 << 20) - 1  # the largest count of arrivals, and of bytes either way
-
-
-def check_bytes(step: Step, slot: Mbarrier, targets: Targets, entries: Array) -> None:
-    """Refuses a tx-count out of range."""
-    wrong = np.abs(slot.bytes) > MOST
-    if wrong.any():
-        block = int(wrong.argmax())
-        targets.fail(
-            step,
-            "tx-count of an mbarrier out of range",
-            entries[targets.blocks[entries] == block],
-            expected=f"-{MOST} to {MOST}",
-            found=int(slot.bytes[block]),
-        )
-
-
 def check_range(step: Step, targets: Targets, entries: Array, counts: Array, least: int) -> None:
     """Refuses counts below `least` or too large."""
     wrong = (counts < least) | (counts > MOST)
     if wrong.any():
         what = "count of an mbarrier out of range"
         targets.fail(step, what, entries[wrong], expected=f"{least} to {MOST}", found=int(counts[wrong][0]))
-
-
-def check_alone(step: Step, targets: Targets, entries: Array) -> None:
-    """Refuses an mbarrier that several threads initialise."""
-    blocks, counts = np.unique(targets.blocks[entries], return_counts=True)
-    if (counts > 1).any():
-        several = entries[targets.blocks[entries] == blocks[counts > 1][0]]
-        what = f"{len(several)} threads initialise one mbarrier"
-        targets.fail(step, what, several, hint="let one thread of the block do it")
-
-
-MARK = 0x6D62_6172 << 32  # in the upper half of its bytes; the lower one holds its offset
 
 
 class Mbarriers:
@@ -155,18 +133,14 @@ class Mbarriers:
         """
         full, nbytes = self.machine.full, self.shared.nbytes
         active = step.lanes() if mask is None else full(mask)
-        far = ~self.cluster.valid(address) & active
-        if far.any():
-            step.fail("out-of-bounds", "no block of the cluster has this address", lanes=far, address=address)
+        what = "no block of the cluster has this address"
+        step.refuse(~self.cluster.valid(address) & active, "out-of-bounds", what, address=address)
         block, offset = self.cluster.resolve(address)
-        odd = (offset % MBARRIER_BYTES != 0) & active
-        if odd.any():
-            what = f"an mbarrier is {MBARRIER_BYTES} bytes aligned to {MBARRIER_BYTES}"
-            step.fail("misaligned", what, lanes=odd, address=address)
+        what = f"an mbarrier is {MBARRIER_BYTES} bytes aligned to {MBARRIER_BYTES}"
+        step.refuse((offset % MBARRIER_BYTES != 0) & active, "misaligned", what, address=address)
+        what = f"mbarrier past the end of the block's {nbytes} bytes of shared memory"
         outside = (offset + MBARRIER_BYTES > nbytes) & active
-        if outside.any():
-            what = f"mbarrier past the end of the block's {nbytes} bytes of shared memory"
-            step.fail("out-of-bounds", what, lanes=outside, address=address, hint=self.shared.hint)
+        step.refuse(outside, "out-of-bounds", what, address=address, hint=self.shared.hint)
         lanes = np.nonzero(active)
         blocks = full(block)[lanes]
         if self.cluster.mapped_any:
@@ -189,15 +163,15 @@ class Mbarriers:
             check_range(step, targets, entries, counts[entries], 1)
             again = slot.live[blocks]
             if again.any():
-                first = slot.places[int(blocks[again.argmax()])]
-                targets.fail(
-                    step,
-                    "init of an mbarrier that is initialised already",
-                    entries[again],
-                    found=f"the one of {first.place}",
-                    hint="mbarrier.inval ends the old one; one thread initialises it",
-                )
-            check_alone(step, targets, entries)
+                what = "init of an mbarrier that is initialised already"
+                found = f"the one of {slot.places[int(blocks[again.argmax()])].place}"
+                hint = "mbarrier.inval ends the old one; one thread initialises it"
+                targets.fail(step, what, entries[again], found=found, hint=hint)
+            named, times = np.unique(blocks, return_counts=True)
+            if (times > 1).any():
+                several = entries[blocks == named[times > 1][0]]
+                what = f"{len(several)} threads initialise one mbarrier"
+                targets.fail(step, what, several, hint="let one thread of the block do it")
             slot.live[blocks] = True
             slot.expected[blocks] = slot.pending[blocks] = counts[entries]
             slot.bytes[blocks] = slot.phase[blocks] = 0
@@ -275,10 +249,11 @@ class Mbarriers:
             slot = self._slot(step, targets, offset, entries)
             check_range(step, targets, entries, counts[entries], 1)
             if nbytes is not None:
-                self._expect(step, slot, targets, entries, nbytes[entries])
+                check_range(step, targets, entries, nbytes[entries], 0)
+                slot.add_bytes(step, targets, entries, nbytes[entries])
             lanes = tuple(axis[entries] for axis in targets.lanes)
             slot.note(step.instruction, targets.blocks[entries], lanes)
-            states[entries] = states_before(slot, targets.blocks[entries], counts[entries])
+            states[entries] = slot.states(targets.blocks[entries], counts[entries])
             self._arrive(step, offset, targets, entries, counts[entries], drop=drop, complete=complete)
         return states
 
@@ -294,7 +269,8 @@ class Mbarriers:
         self._tell(step, targets, "expect")
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
-            self._expect(step, slot, targets, entries, nbytes[entries])
+            check_range(step, targets, entries, nbytes[entries], 0)
+            slot.add_bytes(step, targets, entries, nbytes[entries])
             self._settle(offset, slot)
         self.events += 1
 
@@ -311,8 +287,7 @@ class Mbarriers:
         sizes = np.asarray(nbytes, np.int64)
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
-            slot.bytes -= summed(targets.blocks[entries], sizes[entries], len(slot.live))
-            check_bytes(step, slot, targets, entries)
+            slot.add_bytes(step, targets, entries, -sizes[entries])
             self._settle(offset, slot)
         self.events += 1
 
@@ -383,21 +358,13 @@ class Mbarriers:
             stuck = (left > 0) & ~done
             if stuck.any():
                 block = int(stuck.argmax())
-                targets.fail(
-                    step,
-                    "more arrivals than the phase takes, whose bytes are still outstanding",
-                    entries[targets.blocks[entries] == block],
-                    expected=f"{int(slot.expected[block])} arrivals",
-                    found=f"{int(left[block])} more, and {int(slot.bytes[block])} bytes outstanding",
-                )
-
-    def _expect(self, step: Step, slot: Mbarrier, targets: Targets, entries: Array, nbytes: Array) -> None:
-        check_range(step, targets, entries, nbytes, 0)
-        slot.bytes += summed(targets.blocks[entries], nbytes, len(slot.live))
-        check_bytes(step, slot, targets, entries)
+                what = "more arrivals than the phase takes, whose bytes are still outstanding"
+                found = f"{int(left[block])} more, and {int(slot.bytes[block])} bytes outstanding"
+                mine, expected = entries[targets.blocks[entries] == block], f"{int(slot.expected[block])} arrivals"
+                targets.fail(step, what, mine, expected=expected, found=found)
 
     def _settle(self, offset: int, slot: Mbarrier) -> BoolArray:
-        done = slot.settle()
+        done = slot.complete()
         if done.any():
             for observer in self.observers:
                 observer.mbarrier_completed(offset, done)

@@ -1,7 +1,7 @@
 """What counters and the race detector are told while a program runs.
 
-Why: both look at the same events and neither may change what is computed. An observer overrides the events it needs.
-Masks and addresses follow the convention of `values`: axes (blocks, warps, lanes), of which any may have length 1.
+An observer overrides the events it needs, and changes nothing of what is computed. Masks and addresses follow the
+convention of `values`: axes (blocks, warps, lanes), of which any may have length 1.
 """
 
 from __future__ import annotations

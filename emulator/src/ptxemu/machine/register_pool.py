@@ -1,11 +1,10 @@
 """Registers that warpgroups give back and take: the rules of ``setmaxnreg``.
 
 A block begins with the same number of registers for every warp: what ``.maxnreg`` says, else as many as 65,536 allow
-for the block's threads (ptxas gives a kernel with ``setmaxnreg`` that many, in steps of 8; with so few threads that
-the register file sets no bound it is unknown). ``.dec`` gives registers
-back to the block's pool, ``.inc`` waits until the pool has enough. All four warps of a warpgroup execute the same
-``setmaxnreg`` instructions. Without a bound on the block's threads or registers ptxas ignores the instruction, and so
-does the pool. Values of registers are not affected: what new ones hold is the compiler's affair.
+for the block's threads, in steps of 8, as ptxas gives them; unknown where so few threads leave the register file
+unbounded. ``.dec`` gives registers back to the block's pool, ``.inc`` waits until the pool has enough. All four warps
+of a warpgroup execute the same ``setmaxnreg`` instructions. Without a bound on the block's threads or registers ptxas
+ignores the instruction, and so does the pool. Values of registers are not affected.
 
 Source: PTX ISA 9.0, 9.7.20.5 (setmaxnreg).
 """
@@ -62,7 +61,8 @@ class RegisterPool:
         warps = self._warps(step)
         count = self._count(step)
         if self.known and (more := warps & (self.owned < count)).any():
-            self._fail(step, "setmaxnreg.dec to more registers than a warp has", more, f"at most {self._first(more)}")
+            most = f"at most {int(self.owned[more][0])}"
+            self._fail(step, "setmaxnreg.dec to more registers than a warp has", more, most)
         self._take(step, warps, count)
 
     def completed(self, step: Step) -> BoolArray:
@@ -70,7 +70,8 @@ class RegisterPool:
         warps = self._warps(step)
         count = self._count(step)
         if self.known and (fewer := warps & (self.owned > count)).any():
-            self._fail(step, "setmaxnreg.inc to fewer registers than a warp has", fewer, f"from {self._first(fewer)}")
+            least = f"from {int(self.owned[fewer][0])}"
+            self._fail(step, "setmaxnreg.inc to fewer registers than a warp has", fewer, least)
         wanted = np.cumsum(np.where(warps, count - self.owned, 0), axis=1)
         enough = warps & ((wanted <= self.free[:, None]) if self.known else True)
         return np.broadcast_to(enough[:, :, None], self.machine.shape) & step.lanes()
@@ -113,9 +114,9 @@ class RegisterPool:
             key = (int(block), int(warp) // WARPGROUP, int(self._turns[block, warp]))
             known = self._executed.setdefault(key, step.instruction)
             if known is not step.instruction:
-                mine = np.zeros_like(warps)
+                what, mine = "another setmaxnreg than the warpgroup's other warps execute", np.zeros_like(warps)
                 mine[block, warp] = True
-                self._fail(step, "another setmaxnreg than the warpgroup's other warps execute", mine, known.place)
+                self._fail(step, what, mine, known.place)
         if self.known:
             self.free += np.where(warps, self.owned - count, 0).sum(axis=1)
         self.owned = np.where(warps, count, self.owned)
@@ -138,9 +139,6 @@ class RegisterPool:
             expected = f"a constant multiple of {STEP} from {FEWEST} to {MOST}"
             step.fail("registers", "register count of setmaxnreg", expected=expected, found=str(operand))
         return count
-
-    def _first(self, warps: BoolArray) -> int:
-        return int(self.owned[warps][0])
 
     def _fail(self, step: Step, what: str, warps: BoolArray, expected: str) -> None:
         step.fail("registers", what, lanes=warps[:, :, None], expected=expected, found=str(step.instruction))

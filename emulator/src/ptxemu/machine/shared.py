@@ -1,24 +1,15 @@
 """Shared memory of a block and of its cluster, and local memory: rows of bytes with a map of what was written.
 
-Why a row for each block (or thread): an access is the same columns of every row, or single places of some; both are one
-NumPy call. The map has 16 bits for each aligned chunk of 16 bytes, and one row for all while they agree. `on_chip`
-makes the state spaces of it.
-
-Why the map: on a GPU, reading shared memory that nobody wrote gives whatever the previous kernel left, which is often
-the right numbers of the previous launch. Here it is an error. (Local memory starts with all bits set.) The map (`rows`)
-has one bit per byte, and one row for all blocks while they agree (addresses rarely depend on the block), so that
-checking one ``ldmatrix`` of a slice costs a look-up of 128 numbers. When everything is written nothing is looked up any
-more.
-
-Source: PTX ISA 9.0, 5.1.5 (local), 5.1.7 (shared), 6.4.1 (alignment).
+There is a row for each block (or thread): an access is the same columns of every row, or single places of some; both
+are one NumPy call. On a GPU, reading shared memory that nobody wrote gives whatever the previous kernel left, which is
+often the right numbers of the previous launch; here it is an error. The map has a bit per byte, 16 in a number, and
+one row for all blocks while they agree. When everything is written nothing is looked up any more.
 
 All blocks of a cluster run in one slice, one behind the other in the order of their ranks. An address of 32 bits names
 the executing block's own shared memory, as it does in ``shared::cta``; ``mapa`` puts the rank of the block, plus one,
 above the 24 bits of the offset. A generic address is the same number in the window of shared memory.
-Source: PTX ISA 9.0, 5.1.7 (shared), 9.7.9.23 (mapa).
 
-Why apart: in the block's own window all blocks of a slice access the same columns of their rows at once; here a lane of
-one block may mean another one's row. Source: PTX ISA 9.0, 5.1.7 (shared), 9.7.9.8 (ld), 9.7.9.11 (st).
+Source: PTX ISA 9.0, 5.1.5 (local), 5.1.7 (shared), 6.4.1 (alignment), 9.7.9.8 (ld), 9.7.9.11 (st), 9.7.9.23 (mapa).
 """
 
 from __future__ import annotations
@@ -79,8 +70,11 @@ class Rows:
             column = view[:, index[0, 0]]
             np.copyto(column, words[:, 0], where=True if mask is None else mask[:, 0])
         elif mask is not None and mask.shape[0] == 1:
-            columns = np.flatnonzero(np.broadcast_to(mask[0], _columns(index, words, mask)))
-            index, words = _chosen(index, columns), _chosen(words, columns)
+            columns = np.flatnonzero(np.broadcast_to(mask[0], max(each.shape[1] for each in (index, words, mask))))
+            index, words = (
+                each.take(columns, axis=1) if each.shape[1] != 1 else np.repeat(each, len(columns), axis=1)
+                for each in (index, words)
+            )
             scatter(view.reshape(-1), index + self._row_starts(view), words, None)
         else:
             scatter(view.reshape(-1), index + self._row_starts(view), words, mask)
@@ -106,8 +100,8 @@ class Rows:
         need = _bits(address, width)
         if mask is not None:
             need = np.where(mask, need, np.uint16(0))
-        if need.shape[0] != 1 and self._map.shape[0] == 1:
-            self._map = np.repeat(self._map, self._storage.shape[0], axis=0)
+        if need.shape[0] != 1:
+            self._one_map_per_row()
         chunk = (address >> np.uint64(4)).view(np.int64) + self._row_starts(self._map)
         np.bitwise_or.at(self._map.reshape(-1), *np.broadcast_arrays(chunk, need))
         self._map_changed = True
@@ -120,13 +114,9 @@ class Rows:
     def put(self, rows: Array, address: Array, width: int, words: Array) -> None:
         """Writes words at single places and marks them as written; of several at one place the last wins."""
         self._storage.view(WORDS[width])[rows, (address >> SHIFTS[width]).view(np.int64)] = words
-        if self._complete:
-            return
-        if self._map.shape[0] == 1 and self._storage.shape[0] > 1:
-            self._map = np.repeat(self._map, self._storage.shape[0], axis=0)
-        chunk = (address >> np.uint64(4)).view(np.int64)
-        np.bitwise_or.at(self._map, (rows, chunk), _bits(address, width))
-        self._map_changed = True
+        if not self._complete:
+            self._one_map_per_row()
+            np.bitwise_or.at(self._map, (rows, (address >> np.uint64(4)).view(np.int64)), _bits(address, width))
 
     def unwritten_at(self, rows: Array, address: Array, width: int) -> BoolArray:
         """Which single places have a byte that nobody wrote, (n,)."""
@@ -137,27 +127,30 @@ class Rows:
         missing: BoolArray = (self._map[row, (address >> np.uint64(4)).view(np.int64)] & need) != need
         return missing
 
-    def take_chunks(self, rows: Array, chunks: Array) -> Array:
-        """Whole chunks of single rows: (n, k) words of 16 bytes at `chunks` (n, k) of `rows` (n,)."""
-        found: Array = self._storage.view(WORDS[CHUNK])[rows[:, None], chunks]
+    def take_chunks(self, rows: Array, places: Array) -> Array:
+        """Whole chunks of single rows: (n, k) words of 16 bytes at `places` (n, k) of `rows` (n,)."""
+        found: Array = self._storage.view(WORDS[CHUNK])[rows[:, None], places // CHUNK]
         return found
 
-    def put_chunks(self, rows: Array, chunks: Array, words: Array) -> None:
+    def put_chunks(self, rows: Array, places: Array, words: Array) -> None:
         """Writes whole chunks of single rows; of several at one place the last wins."""
-        self._storage.view(WORDS[CHUNK])[rows[:, None], chunks] = words
-        if self.unwritten_chunks(rows, chunks) is None:
-            return
-        if self._map.shape[0] == 1 and self._storage.shape[0] > 1:
+        self._storage.view(WORDS[CHUNK])[rows[:, None], places // CHUNK] = words
+        if self.unwritten_chunks(rows, places) is not None:
+            self._one_map_per_row()
+            self._map[rows[:, None], places // CHUNK] = ALL
+
+    def _one_map_per_row(self) -> None:
+        """Rows begin to differ in what was written."""
+        if self._map.shape[0] == 1:
             self._map = np.repeat(self._map, self._storage.shape[0], axis=0)
-        self._map[rows[:, None], chunks] = ALL
         self._map_changed = True
 
-    def unwritten_chunks(self, rows: Array, chunks: Array) -> BoolArray | None:
+    def unwritten_chunks(self, rows: Array, places: Array) -> BoolArray | None:
         """(n, k) chunks of which some byte was never written; None if there are none."""
         if self._complete:
             return None
         row = rows[:, None] if self._map.shape[0] > 1 else np.zeros((len(rows), 1), dtype=np.int64)
-        missing: BoolArray = self._map[row, chunks] != ALL
+        missing: BoolArray = self._map[row, places // CHUNK] != ALL
         return missing if missing.any() else None
 
     def _entries(self, chunk: Array) -> Array:
@@ -178,16 +171,6 @@ def _bits(address: Array, width: int) -> Array:
     return np.left_shift(np.uint16((1 << width) - 1), (address & np.uint64(CHUNK - 1)).astype(np.uint16))
 
 
-def _columns(*tables: Array) -> int:
-    return max(int(table.shape[1]) for table in tables)
-
-
-def _chosen(table: Array, columns: Array) -> Array:
-    """Some columns of a table in which one column stands for all."""
-    chosen: Array = table.take(columns, axis=1) if table.shape[1] != 1 else np.repeat(table, len(columns), axis=1)
-    return chosen
-
-
 HINTS = {
     "misaligned": "align the array and the pitch of its rows to the access's width, or use a narrower access",
     "uninitialised": "store it before it is read; a GPU shows what was there before the launch",
@@ -203,7 +186,7 @@ OVER = "mbarrier.inval before its bytes are used otherwise, or place them elsewh
 
 
 class _Window:
-    """What shared and local memory have in common: valid addresses, then rows of bytes."""
+    """What shared and local memory have in common: valid addresses, then `rows` of bytes, one per block or thread."""
 
     space: str
     owner: str
@@ -212,7 +195,7 @@ class _Window:
     def __init__(self, rows: tuple[int, ...], nbytes: int) -> None:
         self.nbytes = nbytes
         self._shape = rows  # the leading axes of an address that choose a row; the others are columns
-        self._rows = Rows(math.prod(rows), nbytes)
+        self.rows = Rows(math.prod(rows), nbytes)
         self.writers: list[Callable[[int, int, int], Instruction | None]] = []  # what will write bytes of a block
 
     def _table(self, value: Array, shape: tuple[int, ...]) -> Array:
@@ -246,14 +229,14 @@ class _Window:
         mask = _mask(step, address, mask)
         address = self.check(step, address, width, mask)
         table = self._table(address, address.shape)
-        missing = self._rows.unwritten(table, width)
+        missing = self.rows.unwritten(table, width)
         if missing is not None:
             wrong = self._untable(missing, address)
             wrong = wrong if mask is None else wrong & mask
             if wrong.any():
                 what = f"{width}-byte read of {self.space} memory not written before"
                 self._fail(step, "uninitialised", what, wrong, address, width)
-        return values_of(self._untable(self._rows.gather(table, width), address), width)
+        return values_of(self._untable(self.rows.gather(table, width), address), width)
 
     def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
         """Writes `width` bytes at each address; arguments and errors are those of `load`.
@@ -269,8 +252,8 @@ class _Window:
         lanes = None if mask is None else self._table(mask, shape)
         if lanes is not None and len(lanes) > 1 and len(table) == 1 and bool((lanes == lanes[:1]).all()):
             lanes = lanes[:1]  # all blocks (threads) alike: one row
-        self._rows.scatter(table, width, self._table(words, shape), lanes)
-        self._rows.mark(table, width, lanes)
+        self.rows.scatter(table, width, self._table(words, shape), lanes)
+        self.rows.mark(table, width, lanes)
 
     def check(self, step: Step, address: Array, width: int, mask: BoolArray | None = None) -> Array:
         """The addresses, with 0 for inactive lanes if those need it; fails unless the active ones are valid."""
@@ -336,7 +319,6 @@ class SharedMemory(_Window):
     def __init__(self, blocks: int, nbytes: int) -> None:
         super().__init__((blocks,), nbytes)
         self.blocks = blocks
-        self.rows = self._rows  # one per block, for accesses of single places
         self.mbarriers: dict[int, BoolArray] = {}
 
     def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
@@ -356,18 +338,6 @@ class SharedMemory(_Window):
             found |= live[blocks] & (offsets < offset + MBARRIER_BYTES) & (offsets + width > offset)
         return found
 
-    def take_chunks(self, blocks: Array, places: Array) -> Array:
-        """(n, k) words of 16 bytes, as `memory.WORDS` has them, at `places` (n, k), valid, of single `blocks` (n,)."""
-        return self._rows.take_chunks(blocks, places // CHUNK)
-
-    def put_chunks(self, blocks: Array, places: Array, words: Array) -> None:
-        """Writes words of 16 bytes; arguments as of `take_chunks`."""
-        self._rows.put_chunks(blocks, places // CHUNK, words)
-
-    def unwritten_chunks(self, blocks: Array, places: Array) -> BoolArray | None:
-        """(n, k) which of these 16 bytes nobody wrote in full; None if there are none."""
-        return self._rows.unwritten_chunks(blocks, places // CHUNK)
-
 
 class LocalMemory(_Window):
     """The local memory of every thread of a slice, `nbytes` per thread, addresses from 0.
@@ -381,7 +351,7 @@ class LocalMemory(_Window):
 
     def __init__(self, shape: Shape3, nbytes: int) -> None:
         super().__init__(shape, nbytes)
-        self._rows.fill(b"\xff" * nbytes)
+        self.rows.fill(b"\xff" * nbytes)
 
 
 class Parameters(_Window):
@@ -392,7 +362,7 @@ class Parameters(_Window):
 
     def __init__(self, contents: bytes) -> None:
         super().__init__((), len(contents))
-        self._rows.fill(contents)
+        self.rows.fill(contents)
 
 
 RANK_SHIFT = 24  # of the rank in an address that mapa made; a window of shared memory is far smaller
@@ -479,14 +449,10 @@ class Cluster:
             expected = f"a block of the cluster, 0 to {self.size - 1}"
             step.fail("out-of-bounds", what, lanes=far, address=address, expected=expected, found=found)
         block, offset = self.resolve(address)
-        outside = (offset + width > nbytes) & active
-        if outside.any():
-            past = f"{what} past the end of the block's {nbytes} bytes"
-            step.fail("out-of-bounds", past, lanes=outside, address=address, hint=self.shared.hint)
-        odd = (offset % width != 0) & active
-        if odd.any():
-            off = f"{what} at an address that is not a multiple of {width}"
-            step.fail("misaligned", off, lanes=odd, address=address, hint=HINTS["misaligned"])
+        past, hint = f"{what} past the end of the block's {nbytes} bytes", self.shared.hint
+        step.refuse((offset + width > nbytes) & active, "out-of-bounds", past, address=address, hint=hint)
+        odd = f"{what} at an address that is not a multiple of {width}"
+        step.refuse((offset % width != 0) & active, "misaligned", odd, address=address, hint=HINTS["misaligned"])
         lanes = np.nonzero(active)
         blocks, offsets = full(block)[lanes], full(offset)[lanes]
         self.refuse_exited(step, lanes, blocks, what)

@@ -1,9 +1,8 @@
 """Matrix products of warpgroups (``wgmma``): descriptors, fences, products in flight, order of the four warps.
 
-Why apart: a descriptor is 64 bits that say nothing of the matrix's size, and of the four layouts and two majors each
-reads its two strides in another way. Here they become addresses of 16-byte *chunks*, which are what swizzling moves; an
-instruction along K is always two chunks wide where K is contiguous ("K-major"), and eight rows of 16 elements high
-where the other axis is ("MN-major").
+**Descriptors** say where a matrix lies in shared memory. Its 16-byte *chunks* are what swizzling moves. Along K an
+instruction is two chunks wide where K is contiguous ("K-major"), and eight rows of 16 elements high where the other
+axis is ("MN-major").
 
 | bits | field |
 | --- | --- |
@@ -19,29 +18,19 @@ With T the chunks of a swizzle's span (8, 4, 2; 1 without), chunk addresses befo
 - MN-major: row k of K, chunk c (8 columns): (k % 8) 16 T + (c % T) 16, and then (c / T) LBO + (k / 8) SBO if swizzled,
   else c SBO + (k / 8) LBO.
 
-Swizzling exchanges chunks within their span: address bits 4 and up are combined by exclusive or with as many bits from
-bit 7 up, counted from the base offset. Source: PTX ISA 9.0, 9.7.15.5.1 (matrices in shared memory, descriptors).
+Swizzling combines address bits 4 and up by exclusive or with as many bits from bit 7 up, counted from the base offset.
 
-Why: each ``wgmma`` is .aligned over its warpgroup: mma_async and fence, where the four meet, but commit_group and
-wait_group as well, which a warp executes for itself here as on a GPU. A wait in a branch that only some of the warps
-take gives right numbers nearly always; PTX leaves open what happens. What a warp has executed beyond the others is kept
-until they have done the same; another instruction in its place is an error that names both.
-Source: PTX ISA 9.0, 9.7.15.7 (all threads in the warpgroup must execute the same instruction).
+**Products in flight**: until the ``wait_group`` that covers it, a ``wgmma.mma_async`` may read its sources and write
+its accumulators at any time; a ``wgmma.fence`` has to stand between it and whatever used its registers before. Here a
+product happens at the wait, as late as it may. Use of a register in flight, or a product whose registers were used
+after the last fence, is an error that names both instructions. Each warp counts its own groups of products.
 
-Why: ``wgmma.mma_async`` returns at once. Until the ``wait_group`` that covers it, it may read its sources and write its
-accumulators at any time; a ``wgmma.fence`` has to stand between it and whatever touched its registers before. On a GPU
-most programs that forget one of them are right most of the time, and the assembler repairs what it sees at the price of
-speed. Here a product happens at the wait, as late as it may, and the touch of a register in flight, or a product whose
-registers were touched after the last fence, is an error that names both instructions.
+**Order**: a *warpgroup* is four warps whose first number is a multiple of four. Its warps wait for each other at
+mma_async and fence, which orders no memory. They also have to execute the same commit_group and wait_group: what a
+warp has executed beyond the others is kept until they have done the same, and another instruction in its place is an
+error. A warp that can no longer come to a fence (it has exited, or does not exist) is an error at once.
 
-A *warpgroup* is four warps whose first number is a multiple of four. Each warp counts its own groups of products.
-Instructions that touch no register of any product cost nothing: they are found before the kernel runs (`watch`).
-Source: PTX ISA 9.0, 9.7.15 (wgmma.mma_async, fence, commit_group, wait_group).
-
-Why: each warp goes its own way to the fence, perhaps past an mbarrier of its own, but from there on the four execute
-each ``wgmma`` together. Meeting orders no memory. A warp that can no longer come (it has exited, or the block has no
-such warp) is an error at once; one that waits elsewhere for ever is part of the report of a deadlock.
-Source: PTX ISA 9.0, 9.7.15.7 (wgmma.fence: all threads in the warpgroup execute the same instruction).
+Source: PTX ISA 9.0, 9.7.15 (wgmma), 9.7.15.5.1 (descriptors), 9.7.15.7 (fence, commit_group, wait_group).
 """
 
 from __future__ import annotations
@@ -111,11 +100,11 @@ def chunk_addresses(raw: Array, shape: Shape) -> Array:
     """
     if raw.size > REMEMBERED:
         return _addresses(raw, shape)
-    return _known(raw.tobytes(), raw.shape, shape)
+    return _remembered(raw.tobytes(), raw.shape, shape)
 
 
 @lru_cache(maxsize=512)
-def _known(raw: bytes, size: tuple[int, ...], shape: Shape) -> Array:
+def _remembered(raw: bytes, size: tuple[int, ...], shape: Shape) -> Array:
     return _addresses(np.frombuffer(raw, np.uint64).reshape(size), shape)
 
 
@@ -192,7 +181,7 @@ class SameOrder:
         """
         if not self._log:
             return
-        block, group = self._first(np.logical_or.reduce(self._ahead, axis=2))
+        block, group = (int(axis) for axis in np.argwhere(np.logical_or.reduce(self._ahead, axis=2))[0])
         place = int(self._ahead[block, group].min())
         step = Step(self.machine, self._instructions[int(self._log[place][block, group]) - 1])
         who = self._ahead[block, group] > place
@@ -207,7 +196,7 @@ class SameOrder:
         )
 
     def _refuse(self, step: Step, place: int, now: BoolArray, wrong: BoolArray) -> None:
-        block, group = self._first(wrong)
+        block, group = (int(axis) for axis in np.argwhere(wrong)[0])
         other = self._instructions[int(self._log[place][block, group]) - 1]
         first = group * WARPS
         step.fail(
@@ -244,11 +233,6 @@ class SameOrder:
         warps = np.zeros(self._ahead.shape, np.bool_)
         warps[block, group] = who
         return warps.reshape(len(warps), -1)[:, : self._warps, None]
-
-    @staticmethod
-    def _first(groups: Array) -> tuple[int, int]:
-        block, group = np.argwhere(groups)[0]
-        return int(block), int(group)
 
 
 def _warps(first: int, who: Sequence[bool] | BoolArray) -> str:
@@ -323,7 +307,8 @@ class Warpgroups:
                 self._refuse(step, names, frozenset(written), warps)
             stamp = self._fences << SITE_BITS | site
             for table, rows in tables:
-                _stamp(table, rows, stamp, warps)
+                for row in rows:
+                    np.copyto(table[row], stamp, where=True if warps is None else warps)
             run(mask)
 
         return run_watched
@@ -355,10 +340,7 @@ class Warpgroups:
         """``wgmma.fence`` of these warps, (blocks|1, warps|1): what touched registers before is ordered."""
         self._fences += 1
         limit = (self._fences << SITE_BITS) - 1
-        if warps is None:
-            self._fenced[...] = limit
-        else:
-            np.copyto(self._fenced, limit, where=warps)
+        np.copyto(self._fenced, limit, where=True if warps is None else warps)
 
     def issue(self, product: Product) -> None:
         """Puts a product in flight.
@@ -375,10 +357,7 @@ class Warpgroups:
 
     def _check_fence(self, product: Product) -> None:
         """No register of a product may have been touched since the fence; A's may have been read."""
-        for names, tables in (
-            (product.results, (self._read, self._written)),
-            (product.operands, (self._written,)),
-        ):
+        for names, tables in ((product.results, (self._read, self._written)), (product.operands, (self._written,))):
             rows = [self._rows[name] for name in names]
             for table in tables if rows else ():
                 late = table[rows] > self._fenced
@@ -449,14 +428,6 @@ class Warpgroups:
         if landing:
             self._flying = set().union(*(each.result_names | each.operand_names for each in kept))
         return landing
-
-
-def _stamp(table: Array, rows: Sequence[int], stamp: int, warps: BoolArray | None) -> None:
-    for row in rows:
-        if warps is None:
-            table[row] = stamp
-        else:
-            np.copyto(table[row], stamp, where=warps)
 
 
 def _joined(first: BoolArray | None, second: BoolArray | None) -> BoolArray | None:

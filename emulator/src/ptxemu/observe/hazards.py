@@ -1,11 +1,11 @@
 """The race detector: an observer that reports missing barriers and waits with both instructions.
 
-Why: the emulator runs threads in one particular order, so that a missing barrier may well give right numbers. This
-observer judges by what the program guarantees instead (`clocks`): shared memory within a block (`races`), global memory
-between blocks (`interblock`). It watches and changes nothing; run it apart from counters if their speed matters.
+The emulator runs threads in one particular order, so that a missing barrier may well give right numbers. This observer
+judges by what the program guarantees instead (`clocks`): shared memory within a block or cluster, and global memory
+between blocks (`races`). It watches and changes nothing.
 
 Blocks that have done the same so far (same addresses, masks and barriers) share one bookkeeping; it is divided where
-they part ways. Most kernels use shared memory alike in all blocks, and then a grid costs as much as a block.
+they begin to differ. Most kernels use shared memory alike in all blocks, and then a grid costs as much as a block.
 
     hazards = Hazards()
     kernel.launch(grid, block, arguments, observers=[hazards])
@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.observer import Access, Copy, RemoteAccess, Targets
 from ptxemu.observe.clocks import Finding
-from ptxemu.observe.meetings import Group
 from ptxemu.observe.operations import Products
 from ptxemu.observe.races import GlobalRaces
+from ptxemu.observe.synchronisation import Group
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array, BoolArray, Shape3
 
@@ -163,7 +163,7 @@ class Hazards(Products):
             return
         for group, chosen in self._masks(lanes):
             for rank, part in self._fold.ranks(chosen):
-                found = group.races.exited(rank, part, self._fold)
+                found = group.races.remote.leave(rank, part, self._fold)
                 if found:
                     self._report("shared", found, by or self._instructions[found[0].first], group)
 

@@ -1,6 +1,6 @@
 """Runs a slice of the grid: pending basic blocks in priority order, all lanes that stand at one block together.
 
-See `control` for the rule that makes divergent lanes meet again, `barriers` for blocks of threads that wait.
+See `machine.control` for the rule by which divergent lanes meet again, `machine.waits` for threads that wait.
 """
 
 from __future__ import annotations
@@ -154,23 +154,15 @@ class Engine:
             return
         self._arrive(0, None if self.machine.exists.all() else self.machine.exists)
         with np.errstate(all="ignore"):
-            while (chosen := self._take()) or self._stir():
+            while (chosen := self._take()) or self._unblock():
                 if chosen is None:
                     continue
-                self._visit(self.flow.blocks[chosen[0]], chosen[1])
+                self._run_block(self.flow.blocks[chosen[0]], chosen[1])
                 if self.schedule.early():
                     self.machine.deferred.advance()
                 if self.waits.suspended:
                     self._wake()
-        self._finish()
-
-    def _finish(self) -> None:
-        """When every thread has exited.
-
-        Raises:
-            EmulationError: something is left over that a correct program does not leave.
-        """
-        self.machine.mbarriers.finish()
+        self.machine.mbarriers.finish()  # errors of what a correct program does not leave behind
         self.machine.register_pool.finish()
         self.machine.warpgroups.same_order.finish()
 
@@ -186,7 +178,7 @@ class Engine:
                 return chosen
         return self.schedule.take(self.pending) if self.pending else None
 
-    def _stir(self) -> bool:
+    def _unblock(self) -> bool:
         """When no thread can go on: lets something asynchronous finish, then waits time out; False: all have exited.
 
         Raises:
@@ -197,32 +189,27 @@ class Engine:
                 return True
         timed_out = self.waits.timed_out()
         for waiting in timed_out:
-            self._answered(self.flow.blocks[waiting.block], waiting.step.lanes())
-            self._go_on(waiting.following, waiting.step.lanes())
-        if not timed_out and self.pending:
-            self._run_ahead()
+            self._leave_wait(self.flow.blocks[waiting.block], waiting.step.lanes())
+        if not timed_out and self.pending:  # lanes that would wait for others of their warp, who may wait for them
+            index, mask = self.schedule.take(self.pending)
+            try:
+                self._run_block(self.flow.blocks[index], mask)
+            except EmulationError as error:
+                if error.kind in ("divergent-warp", "divergent-barrier"):  # they need those who wait
+                    refuse(self.waits, self.barriers)
+                raise
+            self._wake()
             return True  # even if those have exited: others wait
         if not timed_out:
             refuse(self.waits, self.barriers)
         return bool(timed_out or self.pending)
 
-    def _run_ahead(self) -> None:
-        """One basic block of lanes that would wait for others of their warp: those may be waiting for them."""
-        index, mask = self.schedule.take(self.pending)
-        try:
-            self._visit(self.flow.blocks[index], mask)
-        except EmulationError as error:
-            if error.kind in ("divergent-warp", "divergent-barrier"):  # they need those who wait
-                refuse(self.waits, self.barriers)
-            raise
-        self._wake()
-
     def _wake(self) -> bool:
         """Lanes whose wait is over look again; whether there are any."""
-        woken = self.waits.woken()
-        for index, lanes in woken:
+        ready = self.waits.ready()
+        for index, lanes in ready:
             self._arrive(index, lanes)
-        return bool(woken)
+        return bool(ready)
 
     def _arrive(self, index: int | None, mask: BoolArray | None) -> None:
         """Lanes reach a block (None: the end of the program)."""
@@ -246,9 +233,9 @@ class Engine:
         for observer in self.machine.observers:
             observer.exited(gone, by)
         for index, lanes in self.barriers.after_exit():
-            self._go_on(index, lanes)
+            self._arrive(index, lanes)
 
-    def _visit(self, block: Block, mask: BoolArray | None) -> None:
+    def _run_block(self, block: Block, mask: BoolArray | None) -> None:
         machine = self.machine
         if block.terminator is None or not waits(block.terminator.opcode):  # a wait counts when it is over
             for observer in machine.observers:
@@ -261,7 +248,17 @@ class Engine:
         if self.progress is not None:
             self.progress(len(block.instructions) * machine.shape[0] * machine.shape[1])
         if machine.issued > self.max_instructions:
-            self._over_budget(block, mask)
+            step = Step(machine, block.instructions[-1])
+            step.mask = mask
+            what = "the instruction budget is spent: an endless loop, or a launch larger than foreseen"
+            hint = "raise max_instructions if the program is known to end; no thread may spin until another one stores"
+            step.fail(
+                "budget",
+                what,
+                expected=f"at most {self.max_instructions} instructions",
+                found=machine.issued,
+                hint=hint,
+            )
         if self.undefined is None or not self.undefined.tracking:
             self._leave(block, mask)
             return
@@ -289,20 +286,9 @@ class Engine:
         for operation in rest:
             undefined.follow(operation, lanes, mask)
             if everyone:
-                undefined.bury(operation)
+                undefined.forget(operation.dead)
                 for slot, blank in operation.dying:
                     machine.registers[slot] = blank
-
-    def _over_budget(self, block: Block, mask: BoolArray | None) -> None:
-        step = Step(self.machine, block.instructions[-1])
-        step.mask = mask
-        step.fail(
-            "budget",
-            "the instruction budget is spent: an endless loop, or a launch larger than foreseen",
-            expected=f"at most {self.max_instructions} instructions",
-            found=f"{self.machine.issued}",
-            hint="raise max_instructions if the program is known to end; no thread may spin until another one stores",
-        )
 
     def _leave(self, block: Block, mask: BoolArray | None) -> None:
         """Sends the lanes of a finished block on, as its terminator says."""
@@ -311,11 +297,13 @@ class Engine:
             self._arrive(block.following, mask)
             return
         chosen, some = guard_mask(self.machine, terminator, mask)
-        rest, others = self._others(mask, chosen, some=some)
-        if others:
-            self._arrive(block.following, rest)
         if not some:
+            self._arrive(block.following, mask)
             return
+        if chosen is not None and chosen is not mask:  # lanes that do not follow the terminator
+            rest = ~chosen if mask is None else mask & ~chosen
+            if rest.any():
+                self._arrive(block.following, rest)
         first = word(terminator.opcode)
         if first == "bra":
             self._arrive(block.target, chosen)
@@ -330,16 +318,6 @@ class Engine:
             step.mask = chosen
             step.fail("trap", f"the program executed {terminator.opcode}")
 
-    @staticmethod
-    def _others(mask: BoolArray | None, chosen: BoolArray | None, *, some: bool) -> tuple[BoolArray | None, bool]:
-        """Lanes of `mask` that do not follow the terminator, and whether there are any."""
-        if not some:
-            return mask, True
-        if chosen is None or chosen is mask:
-            return None, False
-        rest = ~chosen if mask is None else mask & ~chosen
-        return rest, bool(rest.any())
-
     def _barrier(self, block: Block, mask: BoolArray | None) -> None:
         step = self._terminators.get(block.index)
         if step is None or step.mask is not None:  # a step that waits at a barrier keeps its mask: take a new one
@@ -347,24 +325,18 @@ class Engine:
             if mask is None:
                 self._terminators[block.index] = step
         step.mask = mask
-        following = len(self.flow.blocks) if block.following is None else block.following
-        for index, lanes in self.barriers.reach(step, following):
-            self._go_on(index, lanes)
+        for index, lanes in self.barriers.reach(step, block.following):
+            self._arrive(index, lanes)
 
     def _wait(self, block: Block, mask: BoolArray | None) -> None:
         step = Step(self.machine, block.instructions[-1])
         step.mask = mask
-        following = len(self.flow.blocks) if block.following is None else block.following
-        done = self.waits.reach(step, block.index, following)
+        done = self.waits.reach(step, block)
         if done is not None:
-            self._answered(block, done)
-            self._go_on(following, done)
+            self._leave_wait(block, done)
 
-    def _answered(self, block: Block, lanes: BoolArray) -> None:
-        """A wait has an answer for these lanes: now it counts as executed."""
+    def _leave_wait(self, block: Block, lanes: BoolArray) -> None:
+        """A wait has an answer for these lanes: now it counts as executed, and they go on."""
         for observer in self.machine.observers:
             observer.block(block, lanes)
-
-    def _go_on(self, index: int, lanes: BoolArray | None) -> None:
-        """Lanes that a barrier has let go reach the block after it (behind the last one: the end)."""
-        self._arrive(index if index < len(self.flow.blocks) else None, lanes)
+        self._arrive(block.following, lanes)

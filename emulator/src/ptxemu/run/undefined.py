@@ -1,6 +1,6 @@
 """Values that a shuffle leaves undefined: followed through registers, reported where they begin to matter.
 
-Why: ``__shfl_down_sync(0xff, v, 4)`` is how everybody sums over eight lanes. Lane 4 reads lane 8, which takes no part,
+``__shfl_down_sync(0xff, v, 4)`` is a common way to sum over eight lanes. Lane 4 reads lane 8, which takes no part,
 gets some value, adds it and never uses the sum. Hardware runs that and so does the emulator. It is an error where such
 a value would decide something: stored (any memory but the thread's own local one), used as an address, as a membermask
 or a barrier's operand, or by the guard of a branch or of an instruction that does more than write registers.
@@ -8,11 +8,12 @@ or a barrier's operand, or by the guard of a branch or of an instruction that do
 Marks are kept for registers that hold an undefined value in some lane: 0, or the number of the shuffle that made it.
 Rules, for each lane that executes:
 
-- a result is marked if any source is, whatever the instruction computes, with these exceptions: ``selp`` takes the mark
-  of what it picks if its predicate is clean; ``and`` with a clean 0 and ``or`` with a clean -1 (false, true) are clean;
+- a result is marked if any source is, whatever the instruction computes, with these exceptions: ``selp`` takes the
+  mark of what it picks if its predicate is clean; ``and`` with a clean 0 and ``or`` with a clean -1 (false, true) are
+  clean;
 - a marked guard marks what its instruction may write, whether it does or not;
-- ``shfl`` moves marks with the values; ``vote``, ``match`` and ``redux`` mark all who meet if one brings a mark,
-  ``mma`` and ``movmatrix`` the whole warp;
+- ``shfl`` moves marks with the values; ``vote``, ``match`` and ``redux`` mark all lanes that take part if one brings a
+  mark, ``mma`` and ``movmatrix`` the whole warp;
 - no marked value may go into a ``wgmma``, which happens later;
 - local memory has marks by bytes (arguments of calls live there too), other memory never holds any.
 
@@ -41,6 +42,10 @@ STORES = ("st", "stmatrix", "atom", "red")
 PURE = ("mov", "activemask", "prefetch", "prefetchu", "membar", "fence", "nanosleep")  # registers at most
 DOMINANT = {"and": 0, "or": -1}  # with this clean operand the result does not depend on the other one
 HINT = "name the lane in the membermask, or use the value only where its lane takes part"
+
+
+def _guards(instruction: Instruction) -> list[str]:
+    return [instruction.guard.register.name] if instruction.guard else []
 
 
 class Interruption(Exception):
@@ -83,16 +88,16 @@ class Undefined:
         self._born = np.where(step.lanes() & lanes, np.int32(mark), np.int32(0))
         if not self.tracking:
             self.tracking = True
-            raise Interruption(partial(self._begin, step.instruction))
+            raise Interruption(partial(self._give_born, step.instruction))
 
-    def _begin(self, instruction: Instruction) -> None:
+    def _give_born(self, instruction: Instruction) -> None:
         if self._born is not None:
             self._give(instruction, self._born, self._born > 0)
             self._born = None
 
-    def bury(self, operation: Operation) -> None:
+    def forget(self, names: Sequence[str]) -> None:
         """Registers that nothing reads any more lose their marks."""
-        for name in operation.dead:
+        for name in names:
             self._registers.pop(name, None)
 
     def settle(self) -> None:
@@ -112,7 +117,7 @@ class Undefined:
         instruction = operation.instruction
         step, read, _ = self._bound(instruction)
         step.mask = mask
-        guard = self._guard(instruction) * step.lanes()
+        guard = self._joined(_guards(instruction)) * step.lanes()
         sources = self._joined(read)
         if not operation.pure and word(instruction.opcode) not in PURE:
             self._refuse(step, guard, "decides whether an instruction runs")
@@ -136,7 +141,7 @@ class Undefined:
         step, read, _ = self._bound(terminator)
         step.mask = mask
         what = "decides a branch" if word(terminator.opcode) == "bra" else "decides what a control instruction does"
-        self._refuse(step, np.maximum(self._guard(terminator), self._joined(read)), what)
+        self._refuse(step, np.maximum(self._joined(_guards(terminator)), self._joined(read)), what)
         step.mask, some = guard_mask(self.machine, terminator, mask)
         if some:
             self._give(terminator, np.zeros(self.machine.shape, np.int32), step.lanes())  # the result of bar.red
@@ -175,7 +180,7 @@ class Undefined:
         operands = step.instruction.operands
         if first == "shfl":
             lane, _ = source_lanes(step.instruction.opcode.split(".")[2], step.source(2, "b32"), step.source(3, "b32"))
-            moved: Array = np.take_along_axis(self._marks(operands[1]), self._full(lane), -1)
+            moved: Array = np.take_along_axis(self._marks(operands[1]), self.machine.full(lane), -1)
             return np.maximum(moved, np.maximum(self._marks(operands[2]), self._marks(operands[3])))
         if first in ("vote", "match", "redux"):
             marks, together = self._marks(operands[1]), meet(step, 2)
@@ -185,7 +190,7 @@ class Undefined:
             return found
         if first in ("mma", "movmatrix"):
             joined = self._joined([name for operand in operands[1:] for name in registers_in(operand)])
-            return self._full(joined.max(axis=-1, keepdims=True))
+            return self.machine.full(joined.max(axis=-1, keepdims=True))
         return self._marks(operands[1]) if first == "st" else np.zeros(self.machine.shape, np.int32)
 
     def _through_local(self, step: FullStep, first: str, where: Array, stored: Array) -> Array:
@@ -196,7 +201,7 @@ class Undefined:
             self._local = np.zeros((*self.machine.shape, self.machine.local.nbytes), np.int32)
         at = np.argwhere(step.lanes())
         nbytes = form_of(step.instruction.opcode).width
-        places = self._full(where.astype(np.int64))[tuple(at.T)][:, None] + np.arange(nbytes)
+        places = self.machine.full(where.astype(np.int64))[tuple(at.T)][:, None] + np.arange(nbytes)
         rows = tuple(axis[:, None] for axis in at.T)
         if first == "st":
             self._local[(*rows, places)] = stored[tuple(at.T)][:, None]
@@ -210,7 +215,7 @@ class Undefined:
         parts = step.instruction.opcode.split(".")
         operands = step.instruction.operands
         if parts[0] == "selp" and len(operands) == 4:
-            chosen = self._full(step.source(3, "pred"))
+            chosen = self.machine.full(step.source(3, "pred"))
             picked = np.where(chosen, self._marks(operands[1]), self._marks(operands[2]))
             return np.maximum(picked, self._marks(operands[3]))
         if parts[0] in DOMINANT and len(parts) == 2:
@@ -254,9 +259,6 @@ class Undefined:
             known = self._steps[id(instruction)] = (FullStep(self.machine, instruction), read, written)
         return known
 
-    def _guard(self, instruction: Instruction) -> Array:
-        return self._joined([instruction.guard.register.name] if instruction.guard else [])
-
     def _marks(self, operand: Operand) -> Array:
         return self._joined(registers_in(operand))
 
@@ -267,6 +269,3 @@ class Undefined:
             if name in self._registers:
                 joined = np.maximum(joined, self._registers[name])
         return joined
-
-    def _full(self, value: Array) -> Array:
-        return self.machine.full(value)

@@ -1,7 +1,7 @@
-"""Who meets whom, told to the bookkeeping of each group of blocks (or clusters) that have done the same so far.
+"""Tells the clocks of what orders accesses, for each group of blocks (or clusters) that have done the same so far.
 
-Why apart from `hazards`: barriers, mbarriers and clusters order accesses, whatever is then made of two that they do not
-order. Blocks of a cluster are folded into one (`folding`): their threads meet, too.
+Barriers, mbarriers and clusters order accesses; `hazards` judges those that nothing orders. Blocks of a cluster are
+folded into one (`clocks.Folding`), because their threads synchronise, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Group:
     races: SharedRaces
 
 
-class Meetings(Observer):
+class Synchronisation(Observer):
     """Keeps the groups of a slice and tells their bookkeeping of everything that orders accesses."""
 
     def __init__(self) -> None:
@@ -55,22 +55,22 @@ class Meetings(Observer):
             for rank, part in self._fold.ranks(chosen):
                 own = number + rank * N_BARRIERS
                 if part.any():
-                    group.races.barrier(part, own if group.races.clocks.signals else None)
+                    group.races.clocks.join(part, own if group.races.clocks.signals else None)
 
     def barrier_arrive(self, step: Step, number: int, lanes: BoolArray) -> None:  # noqa: ARG002 - the observer's signature
         """Those who will meet at the barrier will know what these lanes have done until now."""
         for group, chosen in self._masks(lanes):
             for rank, part in self._fold.ranks(chosen):
-                group.races.arrive(part, number + rank * N_BARRIERS)
+                group.races.clocks.signal(part, number + rank * N_BARRIERS)
 
     def warp_sync(self, step: Step, lanes: BoolArray | None) -> None:  # noqa: ARG002 - the observer's signature
         """Lanes of each warp know of each other."""
         if lanes is None:
             for group in self._groups:
-                group.races.warp_sync(None)
+                group.races.clocks.join_warps(None)
             return
         for group, chosen in self._masks(lanes):
-            group.races.warp_sync(chosen)
+            group.races.clocks.join_warps(chosen)
 
     def follow(self, machine: Machine, instruction: Instruction) -> Callable[[BoolArray | None], None] | None:
         """Memory fences, which let relaxed arrivals and waits order something."""
@@ -80,7 +80,7 @@ class Meetings(Observer):
 
         def fenced(lanes: BoolArray | None) -> None:
             for group, chosen in self._masks(machine.exists if lanes is None else machine.full(lanes)):
-                group.races.order(chosen)
+                group.races.clocks.order(chosen)
 
         return fenced
 
@@ -93,9 +93,9 @@ class Meetings(Observer):
             for place in np.unique(address[mask]):
                 lanes, key = mask & (address == place), ("mbarrier", int(place))
                 if action == "arrive":
-                    group.races.release(lanes, key, relaxed=relaxed)
+                    group.races.clocks.release(lanes, key, relaxed=relaxed)
                 else:
-                    group.races.acquire(lanes, key, relaxed=relaxed)
+                    group.races.clocks.acquire(lanes, key, relaxed=relaxed)
 
     def mbarrier_completed(self, offset: int, blocks: BoolArray) -> None:
         """Who waits for this phase learns what all did who arrived until now."""
@@ -103,12 +103,12 @@ class Meetings(Observer):
         self._agree(flags)
         for group in self._groups:
             for rank in np.flatnonzero(flags[group.members[0]]):
-                group.races.complete(("mbarrier", int(rank) * self._fold.stride + offset))
+                group.races.clocks.complete(("mbarrier", int(rank) * self._fold.stride + offset))
 
     def cluster_arrived(self, step: Step, lanes: BoolArray, *, ordered: bool) -> None:  # noqa: ARG002 - the observer's signature
         """Those who wait will know what these lanes have done until now."""
         for group, chosen in self._masks(lanes):
-            group.races.release(chosen, CLUSTER, relaxed=not ordered)
+            group.races.clocks.release(chosen, CLUSTER, relaxed=not ordered)
             group.races.mbarriers.arrive(chosen)
 
     def cluster_completed(self, clusters: BoolArray) -> None:
@@ -117,13 +117,13 @@ class Meetings(Observer):
         self._agree(flags)
         for group in self._groups:
             if flags[group.members[0]].any():
-                group.races.complete(CLUSTER)
+                group.races.clocks.complete(CLUSTER)
                 group.races.mbarriers.meet()
 
     def cluster_waited(self, step: Step, lanes: BoolArray) -> None:  # noqa: ARG002 - the observer's signature
         """These lanes know what all did who arrived."""
         for group, chosen in self._masks(lanes):
-            group.races.acquire(chosen, CLUSTER)
+            group.races.clocks.acquire(chosen, CLUSTER)
 
     def _masks(self, lanes: BoolArray) -> list[tuple[Group, BoolArray]]:
         """Each group with its own (warps, 32) part of a mask."""
