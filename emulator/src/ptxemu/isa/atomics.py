@@ -1,6 +1,6 @@
 """Atomic operations on global and shared memory: atom (which returns the old value) and red (which does not).
 
-Lanes of one instruction that meet at one address are served in the order of block, warp and lane: any order is a legal
+Lanes of one instruction that access one address are served in the order of block, warp and lane: any order is a legal
 one, and this one makes every run alike. Each lane's old value is what the lane before it left. Lanes are sorted by
 address; then all addresses are served at once, one lane of each per round, or, where few addresses have many lanes, by
 the running minimum, bitwise result or rounded sum of each address. Integer sums need one running sum for all.
@@ -143,30 +143,18 @@ def serve(operation: Operation, initial: Array, operands: list[Array], starts: A
     lanes = len(operands[0])
     counts = np.diff(starts, append=lanes)
     if operation is OPERATIONS["add"] and initial.dtype.kind in "iu":
-        return _integer_sums(initial, operands[0], starts, counts)
-    if int(counts.max()) > len(starts):
-        return _by_address(operation.chain, initial, operands, starts)
+        # Sums that wrap may be taken in any order: one running sum over all addresses, less what it was at each one.
+        operand, last = operands[0], starts + counts - 1
+        before = np.cumsum(operand, dtype=operand.dtype) - operand
+        old = before + np.repeat(initial - before[starts], counts)
+        return old, old[last] + operand[last]
+    if int(counts.max()) > len(starts):  # few addresses, many lanes: the running result of each address
+        old, left = np.empty_like(operands[0]), np.empty_like(initial)
+        for number, (first, end) in enumerate(zip(starts, [*starts[1:], lanes], strict=True)):
+            running = operation.chain(initial[number : number + 1], *(operand[first:end] for operand in operands))
+            old[first:end], left[number] = running[:-1], running[-1]
+        return old, left
     return _by_round(operation.new, initial, operands, starts, counts)
-
-
-def _integer_sums(initial: Array, operand: Array, starts: Array, counts: Array) -> tuple[Array, Array]:
-    """Sums that wrap may be taken in any order: one running sum over all addresses, less what it was at each one."""
-    before = np.cumsum(operand, dtype=operand.dtype) - operand
-    old = before + np.repeat(initial - before[starts], counts)
-    last = starts + counts - 1
-    return old, old[last] + operand[last]
-
-
-def _by_address(
-    chain: Callable[..., Array], initial: Array, operands: list[Array], starts: Array
-) -> tuple[Array, Array]:
-    """Few addresses, many lanes: the running result of each address."""
-    old, left = np.empty_like(operands[0]), np.empty_like(initial)
-    ends = [*starts[1:], len(old)]
-    for number, (first, last) in enumerate(zip(starts, ends, strict=True)):
-        running = chain(initial[number : number + 1], *(operand[first:last] for operand in operands))
-        old[first:last], left[number] = running[:-1], running[-1]
-    return old, left
 
 
 def _by_round(
@@ -276,12 +264,7 @@ def red(step: FullStep) -> None:
     _execute(step, 0)
 
 
-def _add_variants() -> None:
-    """The orders of qualifiers that nvcc and libcu++ write besides the documented one, for the same operations."""
-    for operation in _REDUCTIONS + _EXCHANGES:
-        name, _, kind = operation.partition(".")
-        machine(f"atom{{.global,.shared}}{{.cta,.sys}}.{operation}", "atomic operation in a scope")(atom)
-        machine(f"atom.{name}{_ORDER}.{kind}", "atomic operation with a memory order")(atom)
-
-
-_add_variants()
+for _operation in _REDUCTIONS + _EXCHANGES:  # other orders of qualifiers, which nvcc and libcu++ write
+    _name, _, _kind = _operation.partition(".")
+    machine(f"atom{{.global,.shared}}{{.cta,.sys}}.{_operation}", "atomic operation in a scope")(atom)
+    machine(f"atom.{_name}{_ORDER}.{_kind}", "atomic operation with a memory order")(atom)

@@ -23,9 +23,6 @@ from ptxemu.values import Array
 WORDS = {"rn": "to nearest even", "rz": "towards zero", "rm": "down", "rp": "up"}
 
 
-# --- min, max -------------------------------------------------------------------------------------------------------
-
-
 def _extreme(a: Array, b: Array, largest: bool, nan: bool) -> Array:
     """Min or max with -0 < +0. `nan`: NaN when either operand is; otherwise NaN only when both are."""
     if nan:
@@ -65,9 +62,6 @@ def xorsign(magnitude: Function) -> Function:
     return function
 
 
-# --- signs and tests --------------------------------------------------------------------------------------------------
-
-
 def copysign(a: Array, b: Array) -> Array:
     """`b` with the sign of `a` (PTX's order), NaN included."""
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
@@ -90,9 +84,6 @@ TESTS: dict[str, tuple[Function, str]] = {
     "normal": (lambda a: np.isfinite(a) & ~_subnormal(a), "finite and not subnormal; zero counts as normal"),
     "subnormal": (_subnormal, "subnormal"),
 }
-
-
-# --- the rows -------------------------------------------------------------------------------------------------------
 
 
 def _suffix(flush: bool, clamp: bool = False) -> str:

@@ -46,9 +46,6 @@ def is_nan(value: Array, kind: str) -> BoolArray:
     return result
 
 
-# --- arithmetic -------------------------------------------------------------------------------------------------------
-
-
 def rounded(wide: Array, kind: str) -> Array:
     """An f32 or f64 (exact, or rounded to odd) rounded to nearest; NaN becomes 0x7fff."""
     dtype = DTYPES[kind]
@@ -128,9 +125,6 @@ def exp2_flushed(a: Array) -> Array:
     return np.where(power < np.float32(2.0**-126), np.float32(0), power)
 
 
-# --- comparisons ------------------------------------------------------------------------------------------------------
-
-
 def compared(compare: Compare, join: str, *, flush: bool) -> Function:
     """Comparison of 16-bit floats in f32; `join` (``and``, ``or``, ``xor`` or nothing) adds a predicate.
 
@@ -173,9 +167,6 @@ def chosen_pair(function: Function, kind: str, result: str) -> Function:
         return pack_halves(np.where(holds, true, np.uint16(0))).view(DTYPES[result])
 
     return run
-
-
-# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def flushed(function: Function) -> Function:

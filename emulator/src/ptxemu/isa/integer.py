@@ -24,9 +24,6 @@ def unsigned(value: Array) -> Array:
     return value.view(f"u{value.dtype.itemsize}")
 
 
-# --- products ---------------------------------------------------------------------------------------------------------
-
-
 def widened(a: Array, b: Array) -> Array:
     """The whole product of two 16- or 32-bit arrays, twice as wide, of the same signedness."""
     return np.asarray(np.multiply(a, b, dtype=f"{a.dtype.kind}{2 * a.dtype.itemsize}"))
@@ -90,9 +87,6 @@ def _plus_saturated(product: Function) -> Function:
     return add
 
 
-# --- carries ----------------------------------------------------------------------------------------------------------
-
-
 def _carry_out(a: Array, b: Array, carry: BoolArray | None = None) -> tuple[Array, BoolArray]:
     """``a + b + carry`` of unsigned arrays and its carry."""
     total = a + b
@@ -143,9 +137,6 @@ def _add_carry_forms(name: str, ptx_type: str, sources: str, function: Callable[
     lane(both, ptx_type, sources, function, f"{summary}, {flag} out", reads_carry=True, writes_carry=True)
 
 
-# --- division, differences --------------------------------------------------------------------------------------------
-
-
 def _magnitude(a: Array) -> Array:
     """|a| as an unsigned number: the magnitude of the most negative number fits."""
     return unsigned(np.abs(a)) if a.dtype.kind == "i" else a
@@ -170,9 +161,6 @@ def remainder(a: Array, b: Array) -> Array:
 def _difference_plus(a: Array, b: Array, c: Array) -> Array:
     """``c + |a - b|``, wrapping."""
     return np.where(a < b, b - a, a - b) + c
-
-
-# --- packed integers --------------------------------------------------------------------------------------------------
 
 
 def _packed(function: Function, half_type: str, a: Array, b: Array) -> Array:
@@ -204,9 +192,6 @@ def _dot2(a_type: str, b_type: str, first: int, a: Array, b: Array, c: Array) ->
     """``c`` plus two products of 16-bit parts of a with bytes `first` and `first` + 1 of b, wrapping."""
     products = _parts(a, f"{a_type[0]}16") * _parts(b, f"{b_type[0]}8")[..., first : first + 2]
     return np.asarray(products.sum(axis=-1, dtype=np.int32).view(c.dtype) + c)
-
-
-# --- the rows ---------------------------------------------------------------------------------------------------------
 
 
 def _every_width(kind: str, bits: int) -> None:

@@ -1,9 +1,9 @@
 """Tensor-core instructions: ldmatrix, stmatrix, movmatrix and mma.
 
-Why one idea suffices: every 32-bit register of an operand holds one *tile* of 8 rows of 16 bytes, row by row over the
-lanes: lane 4 g + t holds bytes 4 t to 4 t + 3 of row g. So a register of shape (blocks, warps, 32) is, without any
-copy, (blocks, warps, 8 rows, 4 words), and a row is 8 numbers of f16 or bf16, 4 of tf32, 16 of s8. The tables of PTX
-ISA 9.0, 9.7.14.5 ("Matrix Fragments for mma...") say nothing else for these types.
+Every 32-bit register of an operand holds one *tile* of 8 rows of 16 bytes, row by row over the lanes: lane 4 g + t
+holds bytes 4 t to 4 t + 3 of row g. So a register of shape (blocks, warps, 32) is, without any copy, (blocks, warps, 8
+rows, 4 words), and a row is 8 numbers of f16 or bf16, 4 of tf32, 16 of s8. The tables of PTX ISA 9.0, 9.7.14.5
+("Matrix Fragments for mma...") say nothing else for these types.
 
 Products of all warps are one batched `np.matmul` in float32: products of 16-bit numbers are exact there, sums round
 differently from the hardware's (which truncates and whose order is not documented), so compare by tolerance.
@@ -21,7 +21,7 @@ from ptxemu.isa.warp import whole_warps
 from ptxemu.machine.observer import Access
 from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.table import machine
-from ptxemu.values import BFLOAT16, WARP, Array, BoolArray, as_type
+from ptxemu.values import BFLOAT16, WARP, Array, as_type
 
 ROW = np.dtype(np.complex128)  # 16 bytes that move together; never computed with
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1}  # of one element of A and B
@@ -82,7 +82,7 @@ def stmatrix(step: FullStep) -> None:
     if transposed:
         tiles = np.ascontiguousarray(tiles.view(np.uint16).reshape(*tiles.shape, 8).swapaxes(-1, -2))
     values = tiles.view(np.uint32).reshape(*tiles.shape[:2], 8 * count, 4)
-    step.machine.shared.store(step, rows, 16, values, _of_rows(warps))
+    step.machine.shared.store(step, rows, 16, values, np.ones((1, 1, 1), np.bool_) if warps is None else warps)
     for observer in step.machine.observers:
         observer.access(step, Access("shared", "stmatrix", rows, 16, warps))
 
@@ -93,11 +93,6 @@ def _rows(step: FullStep, index: int, count: int) -> Array:
     if address.shape[2] != WARP:
         address = np.broadcast_to(address, (*address.shape[:2], WARP))
     return address[..., : 8 * count]
-
-
-def _of_rows(warps: BoolArray | None) -> BoolArray:
-    """A mask for `SharedMemory.store` that never stands for the step's lanes."""
-    return np.ones((1, 1, 1), np.bool_) if warps is None else warps
 
 
 @cache

@@ -1,19 +1,18 @@
 """Instructions that look across a warp: shfl, vote, match, redux, elect; and setmaxnreg and dependent grids.
 
-Why one place: all of them first have to meet. A membermask names the lanes that take part; each lane that executes must
-be in its own mask, and each named lane that has not exited must be executing the same instruction with the same mask
-(PTX ISA 9.0, 9.7.13 and 9.7.9.6). Hardware leaves the outcome open otherwise, here it is the error ``divergent-warp``.
-One consequence is stricter than Volta and its successors: the two sides of a divergent branch cannot meet at two
-different ``bar.warp.sync``.
+All of them bring lanes together first. A membermask names the lanes that take part; each lane that executes must be in
+its own mask, and each named lane that has not exited must be executing the same instruction with the same mask.
+Hardware leaves the outcome open otherwise, here it is the error ``divergent-warp``. One consequence is stricter than
+Volta and its successors: the two sides of a divergent branch cannot meet at two different ``bar.warp.sync``.
 
-To meet is not to see: only ``bar.warp.sync`` orders the memory accesses of those who meet, and it alone is told to the
-observers. "These intrinsics do not imply a memory barrier" (CUDA C++ Programming Guide, Warp Vote, Match, Reduce and
-Shuffle Functions).
+Only ``bar.warp.sync`` orders the memory accesses of those lanes, and it alone is told to the observers. "These
+intrinsics do not imply a memory barrier" (CUDA C++ Programming Guide, Warp Vote, Match, Reduce and Shuffle Functions).
 
 Sets of lanes are 32-bit numbers, bit i for lane i, as in PTX itself. A result that is the same for all lanes of a warp
 has a last axis of length 1.
 
-Source: PTX ISA 9.0, 9.7.20.5 (setmaxnreg), 9.7.13.14 (elect.sync), 9.7.13.13 (griddepcontrol).
+Source: PTX ISA 9.0, 9.7.9.6 (shfl), 9.7.13 (vote, match, redux, activemask, elect, griddepcontrol), 9.7.20.5
+(setmaxnreg).
 """
 
 from __future__ import annotations
@@ -158,13 +157,14 @@ def shfl(step: FullStep) -> None:
     if b.size == 1 and c.size == 1:
         known = route(mode, b.item(), c.item())
         lane, valid = known.lane, known.valid
-        moved = a if a.shape[-1] == 1 else _taken(a, known)
+        moved = a
+        if a.shape[-1] > 1:
+            a = a if a.strides[-1] == a.itemsize else np.ascontiguousarray(a)
+            moved = a.view(known.piece).take(known.index, axis=-1, mode="clip").view(np.uint32)
     else:
         lane, valid = source_lanes(mode, b, c)
-        shape = np.broadcast_shapes(a.shape, lane.shape)
-        moved = (
-            a if a.shape[-1] == 1 else np.take_along_axis(np.broadcast_to(a, shape), np.broadcast_to(lane, shape), -1)
-        )
+        a, lane = np.broadcast_arrays(a, lane) if a.shape[-1] > 1 else (a, lane)
+        moved = a if a.shape[-1] == 1 else np.take_along_axis(a, lane, -1)
     if together is not EVERYONE:
         absent = valid & (((together >> lane.astype(np.uint32)) & 1) == 0) & step.lanes()
         follow = step.machine.undefined
@@ -175,12 +175,6 @@ def shfl(step: FullStep) -> None:
             follow(step, absent)
             return
     step.write_pair(0, moved, valid)
-
-
-def _taken(a: Array, known: Route) -> Array:
-    if a.strides[-1] != a.itemsize:
-        a = np.ascontiguousarray(a)
-    return a.view(known.piece).take(known.index, axis=-1, mode="clip").view(np.uint32)
 
 
 @machine("vote.sync.{all,any,uni}.pred", "whether the predicate holds for all / any lanes, or is the same for all")

@@ -58,8 +58,6 @@ class Operations(Synchronisation):
         for group, chosen in self._masks(step.lanes()):
             group.races.mbarriers.fence(chosen)
 
-    # --- bulk copies --------------------------------------------------------------------------------------------------
-
     def transfer_issued(self, transfer: Transfer) -> None:
         """From now on its source is read and its target written."""
         instruction = transfer.step.instruction
@@ -160,8 +158,6 @@ class Operations(Synchronisation):
             self._count += 1
             self._names[id(operation)] = (self._count, operation)  # keeps it alive, and so its id
         return self._names[id(operation)][0]
-
-    # --- global memory ------------------------------------------------------------------------------------------------
 
     def _issued_globally(self, transfer: Transfer, side: Global, site: int) -> None:
         """A copy reads or writes global memory: against other blocks, and against other copies in flight."""
