@@ -1,8 +1,7 @@
 """What a block may have on the architecture that a launch is for: threads, grid sizes, bytes of shared memory.
 
-Why: a GPU refuses a launch that asks for more, so a kernel that runs here and nowhere else would be no use. PTX for
-sm_80 runs on every newer GPU, whose limit may be higher or lower: without another word the file's own ``.target``
-counts, `Kernel.launch(target=...)` names another one.
+A GPU refuses a launch that asks for more. PTX for sm_80 runs on every newer GPU, whose limit may be higher or lower:
+by default the file's own ``.target`` counts, `Kernel.launch(target=...)` names another one.
 
 Source: CUDA C++ Programming Guide 13.0, table "Technical Specifications per Compute Capability" (maximum amount of
 shared memory per thread block; above 48 KiB it has to be asked for).

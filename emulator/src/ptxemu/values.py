@@ -1,9 +1,9 @@
 """PTX types as NumPy dtypes, and the shape that every value has.
 
-Why: one convention carries the emulator's speed. The value of a register is one array over all lanes of a slice of the
-grid, of shape ``(blocks, warps, 32)``, in which any axis may have length 1: a value that does not depend on the block
-is stored once for all blocks, a loop counter is a single number. NumPy's broadcasting does the rest. Values are never
-changed in place, so that a ``mov`` shares its source's array.
+The value of a register is one array over all lanes of a slice of the grid, of shape ``(blocks, warps, 32)``, in which
+any axis may have length 1: a value that does not depend on the block is stored once for all blocks, a loop counter is
+a single number. NumPy's broadcasting does the rest. Values are never changed in place, so that a ``mov`` shares its
+source's array.
 """
 
 from __future__ import annotations

@@ -129,16 +129,10 @@ def form_of(opcode: str) -> Form:
 
 
 def serve(operation: Operation, initial: Array, operands: list[Array], starts: Array) -> tuple[Array, Array]:
-    """Serves lanes one after another within each address.
+    """Serves lanes one after another within each address: what each found, (lanes, ...), and what is left there.
 
-    Args:
-        operation: the change that each lane makes.
-        initial: what memory holds at each address, (addresses, ...).
-        operands: of each lane, (lanes, ...), sorted by address and in order of service.
-        starts: index of the first lane of each address.
-
-    Returns:
-        The value that each lane found, (lanes, ...), and the value left at each address.
+    `initial` is what memory holds at each address, (addresses, ...); `operands` are those of each lane, (lanes, ...),
+    sorted by address and in order of service; `starts` is the index of the first lane of each address.
     """
     lanes = len(operands[0])
     counts = np.diff(starts, append=lanes)

@@ -102,8 +102,7 @@ class AsyncStore:
 def _issue(step: FullStep, values: Array, width: int, combine: Combine | None = None) -> None:
     """Puts the executing lanes' stores of `values` off; operand 0 is the address, the last one the mbarrier's.
 
-    Raises:
-        EmulationError: as `Cluster.places` and `Mbarriers.targets`; "mbarrier": it is in another block than the bytes.
+    Fails: as `Cluster.places` and `Mbarriers.targets`; "mbarrier": it is in another block than the bytes.
     """
     machine = step.machine
     lanes, blocks, offsets = machine.cluster.places(step, step.address(0), width)

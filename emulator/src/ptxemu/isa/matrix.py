@@ -154,13 +154,10 @@ def _form(opcode: str) -> tuple[str, str, str, int, bool]:
 
 
 def added(product: Array, c: Sequence[Array], d_type: str, *, saturate: bool) -> list[Array]:
-    """The registers of D = product + C.
+    """The registers of D = product + C: product is (blocks, warps, 16, 8), float32, C's registers are ``b32``.
 
-    Args:
-        product: (blocks, warps, 16, 8), float32. Sums of 8-bit products stay below 2**24: float32 holds them exactly.
-        c: the registers of C, as ``b32``.
-        d_type: ``f16``: the sum is rounded once, from float32; ``f32``; ``s32``: wraps.
-        saturate: clamp the ``s32`` sum to its range instead.
+    Sums of 8-bit products stay below 2**24: float32 holds them exactly. ``f16`` is rounded once, from float32; ``s32``
+    wraps, or is clamped with `saturate`.
     """
     if d_type == "f16":
         total = (product + stacked(c, 2).view(np.float16)).astype(np.float16).view(np.uint32)
@@ -189,8 +186,7 @@ def tile_rows(register: Array) -> Array:
 def stacked(registers: Sequence[Array], height: int) -> Array:
     """Tiles as one matrix: register r is tile r % height from the top, r // height from the left.
 
-    Returns:
-        (blocks|1, warps|1, 8 x height, tiles from left to right) of `ROW`.
+    The result is (blocks|1, warps|1, 8 x height, tiles from left to right) of `ROW`.
     """
     rows = [tile_rows(register) for register in registers]
     blocks, warps, _ = np.broadcast_shapes(*(tile.shape for tile in rows))

@@ -49,8 +49,7 @@ def move_bits(step: FullStep) -> None:
 def item_type(step: FullStep, kind: str, vector: Vector) -> str:
     """The type of a vector's items: two, four or eight of them share the bits of `kind`.
 
-    Raises:
-        EmulationError: (syntax) another number of items.
+    Fails: (syntax) another number of items.
     """
     item = f"b{int(kind[1:]) / len(vector.items):g}"
     if len(vector.items) == 1 or item not in DTYPES:

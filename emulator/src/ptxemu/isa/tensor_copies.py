@@ -66,8 +66,7 @@ def _contents(step: FullStep, issue: Issue, operand: int) -> tuple[Places, list[
 def _tensors(step: FullStep, operand: int) -> list[tuple[Issue, Decoded]]:
     """The executing threads, apart by the tensor map that they name.
 
-    Raises:
-        EmulationError: "tensor map": what lies there is none, or has another number of dimensions.
+    Fails: "tensor map": what lies there is none, or has another number of dimensions.
     """
     everyone = step.machine.bulk.issue(step)
     which, contents = _contents(step, everyone, operand)

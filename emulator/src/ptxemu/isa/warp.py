@@ -43,8 +43,7 @@ def bits(flags: BoolArray) -> Array:
 def whole_warps(step: FullStep) -> BoolArray | None:
     """Which warps execute an ``.aligned`` instruction, (blocks|1, warps|1, 1); None for all.
 
-    Raises:
-        EmulationError: ``divergent-warp``, when a warp executes it with some of its 32 lanes elsewhere or exited.
+    Fails: ``divergent-warp``, when a warp executes it with some of its 32 lanes elsewhere or exited.
     """
     mask = step.mask
     if mask is None or mask.shape[-1] == 1:

@@ -129,12 +129,8 @@ def factors(
 ) -> Array:
     """A, or the transpose of B, as float32: (blocks|1, groups|1, M or N, K).
 
-    Args:
-        owner: whose shared memory is read.
-        source: registers of A, or chunk addresses, (blocks|1, groups|1, rows, chunks) of `descriptors.chunk_addresses`.
-        ptx_type: of the numbers.
-        groups: the warpgroups that take part.
-        transposed: whether the chunks are MN-major.
+    `source` are registers of A, or addresses of `warpgroups.chunk_addresses` in the owner's shared memory, (blocks|1,
+    groups|1, rows, chunks); `transposed` says whether the chunks are MN-major.
     """
     if not isinstance(source, np.ndarray):
         some = [each if each.shape[1] == 1 else each[:, _warps(groups)] for each in source]
@@ -266,14 +262,11 @@ def _shapes(k: int, widths: Sequence[int] = WIDTHS) -> str:
 
 @dataclass(frozen=True)
 class Form:
-    """What an opcode says.
+    """What an opcode says: N, the types of D, A and B (each 32 bytes wide along K), and its operands.
 
-    Attributes:
-        n: columns of B and D; A and B are 32 bytes wide along K.
-        d, a, b: PTX types; ``f16`` and ``f32`` sums, or ``s32``.
-        scales: operands after the two matrices: scale-d, then, of floating-point types, the signs of A and B.
-        transposes: whether there are transposition bits for the matrices that lie in shared memory.
-        saturate: whether ``s32`` sums are clamped.
+    `scales` counts operands after the two matrices: scale-d, then, of floating-point types, the signs of A and B.
+    `transposes` says whether there are transposition bits for the matrices in shared memory, `saturate` whether ``s32``
+    sums are clamped.
     """
 
     n: int
@@ -317,9 +310,8 @@ def form_of(opcode: str) -> Form:
 def mma_async(step: FullStep) -> None:
     """``wgmma.mma_async... d, a | a-desc, b-desc, scale-d{, scale-a, scale-b{, trans-a, trans-b}}``.
 
-    Raises:
-        EmulationError: ``divergent-warp`` unless whole warpgroups execute it, with one descriptor and one scale-d;
-            ``missing-fence``, ``in-flight``; ``out-of-bounds``, ``uninitialised`` of the matrices in shared memory.
+    Fails: ``divergent-warp`` unless whole warpgroups execute it, with one descriptor and one scale-d;
+    ``missing-fence``, ``in-flight``; ``out-of-bounds``, ``uninitialised`` of the matrices in shared memory.
     """
     form = form_of(step.instruction.opcode)
     from_registers = _check_operands(step, form)

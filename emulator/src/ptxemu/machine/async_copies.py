@@ -85,8 +85,7 @@ class AsyncCopies:
     def issue(self, step: Step, address: Array, width: int, data: Array) -> None:
         """Puts a copy in flight for the executing lanes; the shared addresses must be valid now.
 
-        Raises:
-            EmulationError: "out-of-bounds", "misaligned".
+        Fails: "out-of-bounds", "misaligned".
         """
         address = self.shared.check(step, address, width)
         group = self._committed.counts

@@ -262,11 +262,7 @@ class ClusterBarrier:
         self.phases = np.zeros(machine.shape[0] // machine.cluster_size, np.int64)
 
     def arrive(self, step: Step) -> None:
-        """``barrier.cluster.arrive``.
-
-        Raises:
-            EmulationError: "divergent-barrier": a second arrival without a wait.
-        """
+        """``barrier.cluster.arrive``. Fails: "divergent-barrier": a second arrival without a wait."""
         lanes, what = step.lanes(), "a second arrival at the cluster's barrier without a wait"
         step.refuse(self.arrivals != self.waits, "divergent-barrier", what)
         self.arrivals[lanes] += 1
@@ -290,8 +286,7 @@ class ClusterBarrier:
     def completed(self, step: Step) -> BoolArray:
         """Lanes of the step, of the full shape, that may go on.
 
-        Raises:
-            EmulationError: "divergent-barrier": a wait without an arrival.
+        Fails: "divergent-barrier": a wait without an arrival.
         """
         what = "a thread waits at the cluster's barrier without having arrived"
         step.refuse(self.arrivals == self.waits, "divergent-barrier", what, hint="barrier.cluster.arrive comes first")

@@ -489,17 +489,11 @@ def into_shared(
     fill: Array | None = None,
     reduce: Reduce | None = None,
 ) -> None:
-    """Starts copies into shared memory that tell mbarriers (operand `barrier`), perhaps in several blocks at once.
+    """Starts copies into shared memory that tell mbarriers, perhaps in several blocks at once.
 
-    Args:
-        issue: the threads.
-        source: what they read.
-        target: (block, offset) of each thread's destination.
-        places: (n, pieces) offsets that are written.
-        barrier: the operand that names the mbarrier; a mask of blocks is the one behind it.
-        nbytes: that the mbarriers are told of; None: all pieces.
-        fill: what stands for elements outside of a tensor.
-        reduce: how the bytes are combined with those that are there.
+    `target` is (block, offset) of each thread's destination, `places` (n, pieces) the offsets that are written. Operand
+    `barrier` names the mbarrier; a mask of blocks is the one behind it. The mbarriers are told of `nbytes` (None: all
+    pieces). `fill` stands for elements outside of a tensor, `reduce` combines the bytes with those that are there.
     """
     count = np.full(len(places), places.shape[1] * PIECE, dtype=np.int64) if nbytes is None else nbytes
     blocks, offsets = issue.signal(barrier, target[0], count)

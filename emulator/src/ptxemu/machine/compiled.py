@@ -52,11 +52,7 @@ OPERANDS = {  # beginning of an opcode: fewest and most operands; the first that
 
 
 def row_of(instruction: Instruction, path: str) -> Row:
-    """The table's row of an instruction.
-
-    Raises:
-        EmulationError: (unsupported) there is none; the message names the nearest forms.
-    """
+    """The table's row of an instruction. Fails: (unsupported) there is none; the message names the nearest forms."""
     row = ROWS.get(instruction.opcode)
     if row is None:
         near = difflib.get_close_matches(instruction.opcode, ROWS, n=3, cutoff=0.75)
@@ -94,8 +90,7 @@ class Operation:
 def compile_block(machine: FullMachine, block: Block) -> list[Operation]:
     """One operation per instruction of a block, without its terminator.
 
-    Raises:
-        EmulationError: (unsupported, syntax) an instruction that is not known or not well formed.
+    Fails: (unsupported, syntax) an instruction that is not known or not well formed.
     """
     if block.terminator is not None:
         _check(machine, block.terminator)

@@ -157,8 +157,7 @@ def waits(opcode: str) -> bool:
 def build_flow(function: Function, path: str) -> Flow:
     """Splits a kernel's body into blocks and orders them.
 
-    Raises:
-        EmulationError: (unsupported) a branch to a label that does not exist.
+    Fails: (unsupported) a branch to a label that does not exist.
     """
     pieces, labels = _pieces(function)
     if not pieces:

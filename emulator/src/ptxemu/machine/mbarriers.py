@@ -127,9 +127,8 @@ class Mbarriers:
     def targets(self, step: Step, address: Array, mask: BoolArray | None = None, *, own: bool = False) -> Targets:
         """The mbarriers at `address` of the executing lanes, or of those of `mask`; `own`: in their own blocks alone.
 
-        Raises:
-            EmulationError: "misaligned", "out-of-bounds" (a rank that the cluster does not have, too), "exited",
-                "mbarrier" (another block's where only one's own will do).
+        Fails: "misaligned", "out-of-bounds" (a rank that the cluster does not have, too), "exited", "mbarrier" (another
+        block's where only one's own will do).
         """
         full, nbytes = self.machine.full, self.shared.nbytes
         active = step.lanes() if mask is None else full(mask)
@@ -196,20 +195,11 @@ class Mbarriers:
         drop: bool = False,
         complete: bool = True,
     ) -> Array:
-        """Lanes arrive, each `counts` times, after announcing `nbytes`.
+        """Lanes arrive, each `counts` times (per entry, int64), after announcing `nbytes`; the state before each, u64.
 
-        Where they are more than a phase takes, the first ones complete it: it promises nothing of the others.
-
-        Args:
-            step: the instruction.
-            targets: what `targets` returned.
-            counts: per entry, int64.
-            nbytes: bytes that each entry expects besides.
-            drop: whether later phases expect as many arrivals less (``arrive_drop``).
-            complete: whether the phase may complete (false: ``.noComplete``).
-
-        Returns:
-            For each entry the state before its arrival, u64.
+        Where they are more than a phase takes, the first ones complete it: it promises nothing of the others. With
+        `drop` later phases expect as many arrivals less (``arrive_drop``); without `complete` (``.noComplete``) the phase
+        may not complete.
         """
         states = np.zeros(len(targets.blocks), np.uint64)
         rest = np.arange(len(targets.blocks))
@@ -275,14 +265,7 @@ class Mbarriers:
         self.events += 1
 
     def complete_tx(self, step: Step, blocks: Array, addresses: Array, nbytes: Array) -> None:
-        """Bytes have landed (or a thread says so).
-
-        Args:
-            step: the instruction that they belong to, for errors.
-            blocks: whose mbarrier is told, indices in the slice, flat.
-            addresses: the offsets of the mbarriers, flat.
-            nbytes: how many bytes each is told of, flat.
-        """
+        """Bytes have landed, or a thread says so: for the mbarriers at `addresses` of `blocks`; all flat."""
         targets = Targets((), np.asarray(blocks, np.int64), np.asarray(addresses, np.int64))
         sizes = np.asarray(nbytes, np.int64)
         for offset, entries in targets.by_offset():
@@ -311,8 +294,7 @@ class Mbarriers:
     def finish(self) -> None:
         """At the end of a slice, when everything asynchronous has finished.
 
-        Raises:
-            EmulationError: "mbarrier": bytes that were announced never came, or came and were never announced.
+        Fails: "mbarrier": bytes that were announced never came, or came and were never announced.
         """
         for offset, slot in self.at.items():
             wrong = slot.live & (slot.bytes != 0)

@@ -55,8 +55,7 @@ class RegisterPool:
     def decrease(self, step: Step) -> None:
         """``setmaxnreg.dec``.
 
-        Raises:
-            EmulationError: "registers": more than the warps have, or another instruction than the warpgroup's others.
+        Fails: "registers": more than the warps have, or another instruction than the warpgroup's others.
         """
         warps = self._warps(step)
         count = self._count(step)
@@ -83,8 +82,7 @@ class RegisterPool:
     def finish(self) -> None:
         """At the end of the slice.
 
-        Raises:
-            EmulationError: "registers": a warp of a warpgroup left out a ``setmaxnreg`` that others executed.
+        Fails: "registers": a warp of a warpgroup left out a ``setmaxnreg`` that others executed.
         """
         for first in range(0, self.machine.shape[1], WARPGROUP):
             turns = self._turns[:, first : first + WARPGROUP]

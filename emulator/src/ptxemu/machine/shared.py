@@ -390,12 +390,7 @@ class Cluster:
     def resolve(self, address: Array) -> tuple[Array, Array]:
         """(block of the slice, offset in its shared memory) of addresses of the cluster's window or generic ones.
 
-        Args:
-            address: u64, (blocks|1, warps|1, n); a rank that the cluster does not have is the caller's to refuse
-                (`valid`).
-
-        Returns:
-            Two int64 arrays; the block's has as many rows as the slice has blocks.
+        Both are int64; the block has as many rows as the slice has blocks. Ranks may be wrong (`valid`).
         """
         plain = (address & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
         own = np.arange(self.machine.shape[0], dtype=np.int64).reshape(-1, 1, 1)
@@ -426,19 +421,10 @@ class Cluster:
     def places(
         self, step: Step, address: Array, width: int, mask: BoolArray | None = None
     ) -> tuple[tuple[Array, ...], Array, Array]:
-        """Where each executing lane's access lies.
+        """Where each executing lane's access lies, with addresses of the cluster's window; `mask`: a part of the lanes.
 
-        Args:
-            step: the instruction.
-            address: u64, (blocks|1, warps|1, 32|1), of the cluster's window.
-            width: bytes per lane.
-            mask: a part of the step's lanes; None: all.
-
-        Returns:
-            The lanes (three index arrays), and for each the block of the slice and the offset, int64.
-
-        Raises:
-            EmulationError: "out-of-bounds", "misaligned", "exited" (the block is gone).
+        Returns the lanes (three index arrays), and for each the block of the slice and the offset, int64. Fails:
+        "out-of-bounds", "misaligned", "exited" (the block is gone).
         """
         full, nbytes = self.machine.full, self.shared.nbytes
         active = step.lanes() if mask is None else step.lanes() & mask

@@ -190,8 +190,7 @@ HINTS = {
 def refuse(waits: Waits, barriers: Barriers) -> None:
     """Raises the error of threads that wait although nothing can move any more.
 
-    Raises:
-        EmulationError: "deadlock", unless nobody waits.
+    Fails: "deadlock", unless nobody waits.
     """
     if not waits.suspended:
         barriers.deadlock()

@@ -89,14 +89,9 @@ def render(raw: int) -> str:
 
 
 def chunk_addresses(raw: Array, shape: Shape) -> Array:
-    """The address of every chunk of an operand.
+    """The addresses of an operand's chunks, int64, (*raw.shape, *shape.chunks), from descriptors, u64, of any shape.
 
-    Args:
-        raw: descriptors, u64, of any shape.
-        shape: of the operand.
-
-    Returns:
-        int64, (*raw.shape, *shape.chunks), bytes of the block's shared window, in it or not.
+    They are bytes of the block's shared window, in it or not.
     """
     if raw.size > REMEMBERED:
         return _addresses(raw, shape)
@@ -150,8 +145,7 @@ class SameOrder:
     def executed(self, step: Step, warps: BoolArray | None) -> None:
         """These warps, (blocks|1, warps|1), None for all, execute a ``wgmma`` instruction.
 
-        Raises:
-            EmulationError: ``divergent-warp``: another warp of a warpgroup has executed something else in its place.
+        Fails: ``divergent-warp``: another warp of a warpgroup has executed something else in its place.
         """
         if warps is None and not self._log and self._warps % WARPS == 0:
             return
@@ -176,8 +170,7 @@ class SameOrder:
     def finish(self) -> None:
         """When all threads have exited.
 
-        Raises:
-            EmulationError: ``divergent-warp``: a warp has executed an instruction that another one has not.
+        Fails: ``divergent-warp``: a warp has executed an instruction that another one has not.
         """
         if not self._log:
             return
@@ -343,11 +336,7 @@ class Warpgroups:
         np.copyto(self._fenced, limit, where=True if warps is None else warps)
 
     def issue(self, product: Product) -> None:
-        """Puts a product in flight.
-
-        Raises:
-            EmulationError: "missing-fence", "in-flight".
-        """
+        """Puts a product in flight. Fails: "missing-fence", "in-flight"."""
         self._check_fence(product)
         for earlier in self.in_flight:
             self._check_order(earlier, product)
@@ -463,8 +452,7 @@ class WarpgroupFence:
     def completed(self, step: Step) -> BoolArray:
         """Lanes of the step, of the full shape, whose warpgroup is complete.
 
-        Raises:
-            EmulationError: ``divergent-warp``: part of a warp, or of a warpgroup whose other warps cannot come.
+        Fails: ``divergent-warp``: part of a warp, or of a warpgroup whose other warps cannot come.
         """
         if step.mask is None and self.machine.shape[1] % WARPS == 0:
             return np.ones(self.machine.shape, np.bool_)

@@ -93,15 +93,7 @@ class MbarrierUses:
         self._lives: dict[int, _Life] = {}
 
     def use(self, address: Array, mask: BoolArray, action: str, site: int, now: int) -> list[Finding]:
-        """Lanes use mbarriers.
-
-        Args:
-            address: (warps, lanes).
-            mask: the lanes that do, (warps, lanes).
-            action: ``init``, ``inval``, or anything else that uses it.
-            site: the instruction's number.
-            now: the time.
-        """
+        """Lanes use mbarriers, `address` and `mask` (warps, lanes); `action`: ``init``, ``inval`` or another use."""
         threads = np.flatnonzero(mask)
         places = np.broadcast_to(address, mask.shape).reshape(-1)[threads]
         found: list[Finding] = []

@@ -119,11 +119,8 @@ class Operations(Synchronisation):
     ) -> list[tuple[Group, list[tuple[int, int, Array]]]]:
         """Each group with (extra, issuing thread, chunk addresses) of the rows of a side, in the cluster's terms.
 
-        Args:
-            transfer: the copy.
-            side: the rows.
-            threads: (rows,) which of the copy's threads each belongs to.
-            extra: (rows,) a number of each, about which the clusters of a group agree, too.
+        `threads` (rows,) are those of the copy that the rows belong to; `extra` (rows,) is a number of each row, about
+        which the clusters of a group agree, too.
         """
         block, warp, lane = (axis[threads] for axis in transfer.lanes)
         size, warps = self._fold.size, self._fold.shape[1]

@@ -251,13 +251,9 @@ class AsyncRaces:
         self._issuers: dict[int, int] = {}  # the thread that issued an agent's last write
 
     def fetch(self, name: tuple[int, int], threads: Array, address: Array, site: int) -> list[Finding]:
-        """An operation that these threads issue together begins to read chunks.
+        """An operation begins to read chunks (addresses, int64, flat); all `threads` have to know of what was written.
 
-        Args:
-            name: under which `fetched` knows it.
-            threads: all of which have to know of what was written.
-            address: of the chunks, int64, flat.
-            site: the instruction's number.
+        They issue it together; `fetched` knows it by its `name`, and `site` is the instruction's number.
         """
         accesses = self._accesses(threads[0], address)
         found = self.races.in_flight(accesses, "in-flight read")
@@ -396,14 +392,9 @@ class SharedRaces:
             self.remote.note(address, mask, folding, site, self.clocks.now)
 
     def access(self, kind: str, address: Array, width: int, mask: BoolArray | None, site: int) -> list[Finding]:
-        """Checks and records an instruction.
+        """Checks and records an instruction, whose number is `site`; masks and addresses are (warps, lanes).
 
-        Args:
-            kind: ``ld``, ``st``, ``atom``, ``ldmatrix`` or ``stmatrix``.
-            address: bytes, (warps, lanes), or (warps, rows) of a matrix.
-            width: bytes per lane or row.
-            mask: (warps, lanes), of ``ldmatrix`` (warps, 1); None for all.
-            site: the instruction's number.
+        Of a matrix load or store they are (warps, rows) and (warps, 1); `width` counts bytes per lane or row.
         """
         accesses = self._accesses(address, width, mask, whole_warps=kind in {"ldmatrix", "stmatrix"})
         if not accesses.units.size:

@@ -79,11 +79,7 @@ class OneByOne(Schedule):
 
 
 def schedule_of(wanted: str | int, machine: Machine, flow: Flow) -> Schedule:
-    """The schedule that a launch asks for: ``together``, ``reverse``, or a seed.
-
-    Raises:
-        EmulationError: (arguments) anything else.
-    """
+    """The schedule that a launch asks for: ``together``, ``reverse``, or a seed. Fails: (arguments) anything else."""
     if wanted == "together":
         return Schedule()
     if wanted == REVERSE:
@@ -147,8 +143,7 @@ class Engine:
     def run(self) -> None:
         """Runs until every thread has exited.
 
-        Raises:
-            EmulationError: whatever the program does wrong, a deadlock, or a spent instruction budget.
+        Fails: whatever the program does wrong, a deadlock, or a spent instruction budget.
         """
         if not self.flow.blocks:
             return
@@ -181,8 +176,7 @@ class Engine:
     def _unblock(self) -> bool:
         """When no thread can go on: lets something asynchronous finish, then waits time out; False: all have exited.
 
-        Raises:
-            EmulationError: a deadlock.
+        Fails: a deadlock.
         """
         while self.machine.deferred.advance():
             if self._wake():

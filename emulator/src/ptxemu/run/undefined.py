@@ -111,8 +111,7 @@ class Undefined:
     def follow(self, operation: Operation, lanes: BoolArray | None, mask: BoolArray | None) -> None:
         """Runs an instruction for `lanes` and moves the marks of those of `mask`, which execute it.
 
-        Raises:
-            EmulationError: kind ``undefined``: a marked value matters here; whatever the instruction raises.
+        Fails: kind ``undefined``: a marked value matters here; whatever the instruction raises.
         """
         instruction = operation.instruction
         step, read, _ = self._bound(instruction)
@@ -131,11 +130,7 @@ class Undefined:
             self._machine_row(operation, step, mask)
 
     def leave(self, terminator: Instruction | None, mask: BoolArray | None) -> None:
-        """Before the terminator of a block.
-
-        Raises:
-            EmulationError: kind ``undefined``: it depends on a marked value.
-        """
+        """Before the terminator of a block. Fails: kind ``undefined``: it depends on a marked value."""
         if terminator is None:
             return
         step, read, _ = self._bound(terminator)

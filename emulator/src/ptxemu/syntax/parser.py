@@ -4,9 +4,8 @@
 
 What is left out on purpose because it is no part of the program: comments, ``.section`` blocks (debug data),
 ``.pragma`` (hints) and ``.callprototype`` (calls through pointers know their parameters themselves). ``.loc`` and
-``.file`` become each instruction's `SourceLine`, with the calls it was inlined into.
-Nested ``{ ... }`` scopes (inline asm opens them) are flattened: what they declare gets a name of its own.
-Source: PTX ISA 9.0, chapters 4, 5, 11.
+``.file`` become each instruction's `SourceLine`, with the calls it was inlined into. Nested ``{ ... }`` scopes (inline
+asm opens them) are flattened: what they declare gets a name of its own. Source: PTX ISA 9.0, chapters 4, 5, 11.
 """
 
 from __future__ import annotations
@@ -62,9 +61,8 @@ class _Parser:
             self._statement(statement)
         for name in ("version", "target", "address_size"):
             if name not in self.header:
-                raise Place(self.path, 0).problem(
-                    f"no .{name} in the file", supported=".version, .target and .address_size"
-                )
+                supported = ".version, .target and .address_size"
+                raise Place(self.path, 0).problem(f"no .{name} in the file", supported=supported)
         for variable in self.variables.values():
             for item in variable.initial:
                 base = getattr(item, "base", item)
@@ -167,20 +165,16 @@ class _Body:
             elif kind == "open":
                 self.names.open(len(self.items))
             elif kind == "close":
-                if self._close():
+                for name, used in self.names.close(self.items).items():
+                    if not self.parser.knows(name):
+                        raise Place(self.path, used).problem(f"{name} is not declared")
+                if not self.names.scopes:  # it was the function's own
                     return self.function()
             elif kind == "declaration":
                 self._declare(statement)
             elif kind not in {"file", "pragma"}:
                 raise Place(self.path, line).problem("no statement of a function", found=text)
         raise Place(self.path, self.line).problem(f"{self.front.name} has no closing brace")
-
-    def _close(self) -> bool:
-        """Ends a scope; True when it was the function's own."""
-        for name, line in self.names.close(self.items).items():
-            if not self.parser.knows(name):
-                raise Place(self.path, line).problem(f"{name} is not declared")
-        return not self.names.scopes
 
     def _declare(self, statement: Statement) -> None:
         at = Place(self.path, statement.line)
@@ -215,9 +209,8 @@ class _Body:
     def _instruction(self, text: str, line: int) -> Instruction:
         match = _INSTRUCTION.fullmatch(text)
         if match is None:
-            raise Place(self.path, line).problem(
-                "instruction expected", found=text, supported="[@[!]p] opcode operands;"
-            )
+            supported = "[@[!]p] opcode operands;"
+            raise Place(self.path, line).problem("instruction expected", found=text, supported=supported)
         negated, name, opcode, rest = match.groups()
         guard = Guard(self.names.register(name, line), bool(negated)) if name else None
         if len(opcode.split(None, 1)) > 1:  # modifiers on a line of their own
