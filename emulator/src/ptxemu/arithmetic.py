@@ -59,8 +59,7 @@ def to_odd(rounded: Array, error: Array) -> Array:
     inexact = (np.abs(error) > 0) & ((bits & 1) == 0)  # a NaN error (an infinite sum) counts as exact
     outwards = np.signbit(error) == np.signbit(rounded)
     step = np.where(outwards, inexact, -inexact.astype(np.int8)).astype(bits.dtype)
-    odd: Array = (bits + step).view(rounded.dtype)
-    return odd
+    return np.asarray((bits + step).view(rounded.dtype))
 
 
 def odd_sum(a: Array, b: Array) -> Array:
@@ -82,8 +81,7 @@ def directed(nearest: Array, residual: Array, mode: str) -> Array:
     else:
         wrong = residual < 0 if mode == "rm" else residual > 0
         step = np.where(negative == (mode == "rm"), wrong, -wrong.astype(np.int8)).astype(bits.dtype)
-    stepped: Array = (bits + step).view(nearest.dtype)
-    return stepped
+    return np.asarray((bits + step).view(nearest.dtype))
 
 
 def narrow(x: Array, dtype: np.dtype[Any], mode: str = "rn") -> Array:
@@ -116,8 +114,7 @@ def ftz(x: Array) -> Array:
     twice -= np.uint32(1)
     if np.minimum.reduce(twice, axis=None) >= 2 * MIN_NORMAL_BITS - 1:
         return x
-    flushed: Array = x * ~(np.abs(x) < MIN_NORMAL)
-    return flushed
+    return np.asarray(x * ~(np.abs(x) < MIN_NORMAL))
 
 
 def canonical(x: Array) -> Array:
@@ -365,8 +362,7 @@ def fma(a: Array, b: Array, c: Array, mode: str) -> Array:
 
 def _extreme(x: Array) -> BoolArray:
     size = np.abs(x)
-    extreme: BoolArray = (size > SAFE) | ((size < 1 / SAFE) & (size > 0))
-    return extreme
+    return np.asarray((size > SAFE) | ((size < 1 / SAFE) & (size > 0)))
 
 
 def _patched(result: Array, where: BoolArray, exact: Callable[..., float], *operands: Array) -> Array:

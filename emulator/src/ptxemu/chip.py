@@ -265,16 +265,8 @@ class GpuKernel:
             begin = ctypes.addressof(data)
             places = [begin + offset for offset in offsets(self.entry)[0].values()]
             pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
-            call(
-                "cuLaunchKernel",
-                self.function,
-                *three(grid, "grid", self.program.path),
-                *three(block, "block", self.program.path),
-                shared_bytes,
-                None,
-                pointers,
-                None,
-            )
+            sizes = *three(grid, "grid", self.program.path), *three(block, "block", self.program.path)
+            call("cuLaunchKernel", self.function, *sizes, shared_bytes, None, pointers, None)
             call("cuCtxSynchronize")
             for address, owner in arrays.changed():
                 memory.fetch(address, owner)

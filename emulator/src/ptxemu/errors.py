@@ -63,11 +63,8 @@ class PtxemuError(Exception):
 
     def __str__(self) -> str:
         line = _shown(self.what) if self.where is None else f"{_shown(self.where)}: {_shown(self.what)}"
-        facts = [
-            f"{name} {_shown(value)}"
-            for name, value in (("expected", self.expected), ("found", self.found))
-            if value is not None
-        ]
+        both = (("expected", self.expected), ("found", self.found))
+        facts = [f"{name} {_shown(value)}" for name, value in both if value is not None]
         if facts:
             line += ": " + ", ".join(facts)
         return f"{line}; {_shown(self.hint)}" if self.hint else line

@@ -25,14 +25,12 @@ GREAT = np.float32(2.0**126)  # above it 1/b is subnormal, which div.approx take
 
 def rsqrt(a: Array) -> Array:
     """``1 / sqrt(a)`` in the type of `a`: two roundings, a relative error of at most 2^-23 in f32."""
-    inverse: Array = a.dtype.type(1) / np.sqrt(a)
-    return inverse
+    return np.asarray(a.dtype.type(1) / np.sqrt(a))
 
 
 def reciprocal(a: Array) -> Array:
     """``1 / a`` in the type of `a`, rounded to nearest."""
-    inverse: Array = a.dtype.type(1) / a
-    return inverse
+    return np.asarray(a.dtype.type(1) / a)
 
 
 def divide_approximately(a: Array, b: Array) -> Array:
@@ -58,8 +56,7 @@ def _upper_word(compute: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 def _flush_double(x: Array) -> Array:
-    flushed: Array = x * ~(np.abs(x) < 2.0**-1022)
-    return flushed
+    return np.asarray(x * ~(np.abs(x) < 2.0**-1022))
 
 
 def _plain(compute: Callable[..., Array]) -> Callable[..., Array]:
@@ -78,8 +75,7 @@ def _flushing(compute: Callable[..., Array]) -> Callable[..., Array]:
 
 def exp2(a: Array) -> Array:
     """``2**a`` of f32 by way of float64: NumPy's own f32 function is off by up to 2.9 ulp, the ISA allows 2."""
-    power: Array = np.exp2(a.astype(np.float64)).astype(np.float32)
-    return power
+    return np.asarray(np.exp2(a.astype(np.float64)).astype(np.float32))
 
 
 ROWS: list[tuple[str, Callable[..., Array], int, str]] = [

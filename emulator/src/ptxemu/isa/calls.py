@@ -245,12 +245,9 @@ def call(step: FullStep) -> None:
     target = next((operand for operand in operands if not isinstance(operand, Vector)), None)
     if target == Symbol(ASSERTION):
         step.fail("trap", f"assertion failed: {_text(step, operands[-1])}")
-    step.fail(
-        "unsupported",
-        f"call of {target}",
-        expected="a function that has a body in this module and does not call itself",
-        hint="printf, malloc and such are the driver's; write recursion as a loop",
-    )
+    expected = "a function that has a body in this module and does not call itself"
+    hint = "printf, malloc and such are the driver's; write recursion as a loop"
+    step.fail("unsupported", f"call of {target}", expected=expected, hint=hint)
 
 
 def _text(step: FullStep, arguments: Operand) -> str:

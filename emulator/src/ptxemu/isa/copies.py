@@ -181,12 +181,10 @@ def send(step: FullStep) -> None:
 _SUMS = ("u32", "s32", "u64", "f32", "f64", "noftz.f16", "noftz.bf16")
 _EXTREMES = ("u32", "s32", "u64", "s64", "f16", "bf16")
 _REDUCED = ",".join(
-    [
-        *(f"add.{kind}" for kind in _SUMS),
-        *(f"{name}.{kind}" for name in ("min", "max") for kind in _EXTREMES),
-        *(f"{name}.{kind}" for name in ("and", "or", "xor") for kind in ("b32", "b64")),
-        *("inc.u32", "dec.u32"),
-    ]
+    [f"add.{kind}" for kind in _SUMS]
+    + [f"{name}.{kind}" for name in ("min", "max") for kind in _EXTREMES]
+    + [f"{name}.{kind}" for name in ("and", "or", "xor") for kind in ("b32", "b64")]
+    + ["inc.u32", "dec.u32"]
 )
 
 

@@ -66,14 +66,12 @@ def copysign(a: Array, b: Array) -> Array:
     """`b` with the sign of `a` (PTX's order), NaN included."""
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
     sign = unsigned.type(1 << (8 * unsigned.itemsize - 1))
-    result: Array = ((a.view(unsigned) & sign) | (b.view(unsigned) & ~sign)).view(a.dtype)
-    return result
+    return np.asarray(((a.view(unsigned) & sign) | (b.view(unsigned) & ~sign)).view(a.dtype))
 
 
 def _subnormal(a: Array) -> Array:
     least = MIN_NORMAL if a.dtype == np.float32 else np.float64(2.0**-1022)
-    subnormal: Array = (np.abs(a) < least) & (a != 0)
-    return subnormal
+    return np.asarray((np.abs(a) < least) & (a != 0))
 
 
 TESTS: dict[str, tuple[Function, str]] = {
@@ -125,15 +123,15 @@ DOUBLE: dict[str, Callable[..., Array]] = {
 
 
 def _arithmetic_rows() -> None:
-    for (name, (count, what)), mode in itertools.product(MEANINGS.items(), MODES):
-        double, summary = functools.partial(DOUBLE[name], mode=mode), f"{what}, rounded {WORDS[mode]}"
-        lane(f"{name}{_mode(name, mode)}.f64", "f64", " ".join(["f64"] * count), double, summary)
     for (name, (count, what)), mode, flush in itertools.product(MEANINGS.items(), MODES, (False, True)):
         for clamp in (False, True) if name in CLAMPS else (False,):
             function = operation_f32("fma" if name == "mad" else name, mode, flush, clamp)
             form = f"{name}{_mode(name, mode)}{_suffix(flush, clamp)}.f32"
             summary = f"{what}, rounded {WORDS[mode]}{_says(flush, clamp)}"
             lane(form, "f32", " ".join(["f32"] * count), function, summary)
+    for (name, (count, what)), mode in itertools.product(MEANINGS.items(), MODES):
+        double, summary = functools.partial(DOUBLE[name], mode=mode), f"{what}, rounded {WORDS[mode]}"
+        lane(f"{name}{_mode(name, mode)}.f64", "f64", " ".join(["f64"] * count), double, summary)
 
 
 def _extreme_rows() -> None:

@@ -43,8 +43,7 @@ def flush16(value: Array) -> Array:
 
 def is_nan(value: Array, kind: str) -> BoolArray:
     """Which elements are NaN."""
-    result: BoolArray = (bits(value) & MAGNITUDE) > INFINITY[kind]
-    return result
+    return np.asarray((bits(value) & MAGNITUDE) > INFINITY[kind])
 
 
 def rounded(wide: Array, kind: str) -> Array:

@@ -41,6 +41,10 @@ def high(a: Array, b: Array) -> Array:
     return product.view(a.dtype)
 
 
+def _saturated_sum(product: Function, a: Array, b: Array, c: Array) -> Array:
+    return _saturated(np.add, product(a, b), c)
+
+
 def _high_unsigned64(a: Array, b: Array) -> Array:
     """Upper 64 bits of an unsigned product, by four products of 32-bit halves; no partial sum exceeds 64 bits."""
     low_mask = np.uint64(0xFFFFFFFF)
@@ -198,20 +202,9 @@ def _saturating() -> None:
     three = "s32 s32 s32"
     lane("add.sat.s32", "s32", "s32 s32", partial(_saturated, np.add), "a + b, limited to s32")
     lane("sub.sat.s32", "s32", "s32 s32", partial(_saturated, np.subtract), "a - b, limited to s32")
-    lane(
-        "mad.hi.sat.s32",
-        "s32",
-        three,
-        lambda a, b, c: _saturated(np.add, high(a, b), c),
-        "high 32 bits of a * b, plus c, limited to s32",
-    )
-    lane(
-        "mad24.hi.sat.s32",
-        "s32",
-        three,
-        lambda a, b, c: _saturated(np.add, _part24(16, a, b), c),
-        "bits 47..16, plus c, limited to s32",
-    )
+    for form, product, what in (("mad", high, "high 32 bits of a * b"), ("mad24", partial(_part24, 16), "bits 47..16")):
+        function = partial(_saturated_sum, product)
+        lane(f"{form}.hi.sat.s32", "s32", three, function, f"{what}, plus c, limited to s32")
 
 
 def _carried(kind: str, bits: int) -> None:

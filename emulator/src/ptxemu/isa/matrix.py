@@ -179,8 +179,7 @@ def tile_rows(register: Array) -> Array:
         register = np.broadcast_to(register, (*register.shape[:2], WARP))
     if register.strides[-1] != register.itemsize:
         register = np.ascontiguousarray(register)
-    rows: Array = register.view(ROW)
-    return rows
+    return np.asarray(register.view(ROW))
 
 
 def stacked(registers: Sequence[Array], height: int) -> Array:

@@ -47,15 +47,9 @@ def arrive(step: FullStep) -> None:
     targets = step.machine.mbarriers.targets(step, step.address(1), own=wants_state)
     given = step.source(2, "u32") if len(step.instruction.operands) > 2 else ONE
     amount = _of(step, targets, given)
-    expects = ".expect_tx" in opcode
-    states = mbarriers.arrive(
-        step,
-        targets,
-        np.ones_like(amount) if expects else amount,
-        nbytes=amount if expects else None,
-        drop="arrive_drop" in opcode,
-        complete=".noComplete" not in opcode,
-    )
+    counts, nbytes = (np.ones_like(amount), amount) if ".expect_tx" in opcode else (amount, None)
+    drop, complete = "arrive_drop" in opcode, ".noComplete" not in opcode
+    states = mbarriers.arrive(step, targets, counts, nbytes=nbytes, drop=drop, complete=complete)
     if wants_state:
         full = np.zeros(step.machine.shape, np.uint64)
         full[targets.lanes] = states
@@ -97,8 +91,7 @@ def pending_count(step: FullStep) -> None:
 
 def _of(step: FullStep, targets: Targets, value: Array) -> Array:
     """A value of the executing lanes, flat, int64."""
-    flat: Array = step.machine.full(value)[targets.lanes].astype(np.int64)
-    return flat
+    return np.asarray(step.machine.full(value)[targets.lanes].astype(np.int64))
 
 
 _RESTRICTED = (

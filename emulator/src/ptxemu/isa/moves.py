@@ -8,6 +8,7 @@ arrays as small as their contents allow: ``%ctaid.x`` one number per block, ``%l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -74,25 +75,23 @@ def unpacked(value: Array, count: int) -> list[Array]:
     return [(value >> value.dtype.type(bits * place) if place else value).astype(part) for place in range(count)]
 
 
+def _in_window(window: np.uint64, address: Array) -> Array:
+    return np.asarray((address & WINDOW_BITS) == window)
+
+
 def _address_rows() -> None:
     for space in ("global", "const", "shared", "local", "param"):
         window = np.uint64(WINDOWS.get(space, 0))
         for name in (space, f"{space}::cta") if space == "shared" else (space,):
             if window:
                 lane(f"cvta.{name}.u64", "u64", "u64", lambda a, w=window: a | w, f"generic address of a {space} one")
-                lane(
-                    f"cvta.to.{name}.u64", "u64", "u64", lambda a: a & ~WINDOW_BITS, f"{space} address of a generic one"
-                )
+                summary = f"{space} address of a generic one"
+                lane(f"cvta.to.{name}.u64", "u64", "u64", lambda a: a & ~WINDOW_BITS, summary)
             else:
                 lane(f"cvta{{,.to}}.{name}.u64", "u64", "u64", same, f"{space} addresses are generic as they are")
             if space not in {"const", "param"}:
-                lane(
-                    f"isspacep.{name}",
-                    "pred",
-                    "u64",
-                    lambda a, w=window: (a & WINDOW_BITS) == w,
-                    f"is it a {space} address?",
-                )
+                inside = partial(_in_window, window)
+                lane(f"isspacep.{name}", "pred", "u64", inside, f"is it a {space} address?")
 
 
 _address_rows()

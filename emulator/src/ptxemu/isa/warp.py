@@ -52,13 +52,9 @@ def whole_warps(step: FullStep) -> BoolArray | None:
     torn: BoolArray = warps & ~np.logical_and.reduce(mask, axis=-1, keepdims=True)
     if torn.any():
         where = tuple(np.argwhere(torn)[0])
-        step.fail(
-            "divergent-warp",
-            f"{step.instruction.opcode} is .aligned: all 32 lanes of a warp execute it together",
-            lanes=torn,
-            expected="lanes 0xffffffff",
-            found=f"lanes {int(bits(mask)[where]):#010x}",
-        )
+        what = f"{step.instruction.opcode} is .aligned: all 32 lanes of a warp execute it together"
+        found = f"lanes {int(bits(mask)[where]):#010x}"
+        step.fail("divergent-warp", what, lanes=torn, expected="lanes 0xffffffff", found=found)
     return warps
 
 

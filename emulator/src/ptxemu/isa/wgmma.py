@@ -58,11 +58,9 @@ def agreed(step: FullStep, index: int, ptx_type: str, groups: Array, warps: Bool
     active = None if warps is None else warps[:, groups * WARPS][:, :, None, None]
     differs = value != first if active is None else (value != first) & active
     if differs.any():
-        step.fail(
-            "divergent-warp",
-            f"{what} of a wgmma is not the same in all threads of the warpgroup",
-            found=" and ".join(str(each) for each in np.unique(np.broadcast_to(value, differs.shape)[differs])[:2]),
-        )
+        kinds = np.unique(np.broadcast_to(value, differs.shape)[differs])[:2]
+        what = f"{what} of a wgmma is not the same in all threads of the warpgroup"
+        step.fail("divergent-warp", what, found=" and ".join(str(each) for each in kinds))
     found: Array = first[:, :, 0, 0]
     if active is not None and found.size > 1:  # a block without the warpgroup holds anything: take what another has
         present = np.broadcast_to(active[:, :, 0, 0], np.broadcast_shapes(active.shape[:2], found.shape))
@@ -80,13 +78,10 @@ def matrix(step: FullStep, index: int, shape: Shape, groups: Array, warps: BoolA
     room = step.machine.shared.nbytes
     if int(address.max()) + CHUNK > room:
         wrong = np.argwhere(address + CHUNK > room)[0]
-        step.fail(
-            "out-of-bounds",
-            f"matrix {'AB'[index - 1]} of a wgmma reaches {int(address.max()) + CHUNK - room} bytes past the end of "
-            f"the block's {room} bytes of shared memory",
-            address=np.array(address[tuple(wrong)]).reshape(1, 1, 1),
-            found=render(int(raw[tuple(wrong[:2])])),
-        )
+        what = f"matrix {'AB'[index - 1]} of a wgmma reaches {int(address.max()) + CHUNK - room} bytes past the end of "
+        what += f"the block's {room} bytes of shared memory"
+        where = np.array(address[tuple(wrong)]).reshape(1, 1, 1)
+        step.fail("out-of-bounds", what, address=where, found=render(int(raw[tuple(wrong[:2])])))
     blocks = np.arange(step.machine.shape[0])
     places = address.reshape(len(address), -1)
     missing = step.machine.shared.rows.unwritten_chunks(blocks, places)
@@ -103,17 +98,13 @@ def _unwritten(
         missing = missing & warps.any(axis=1, keepdims=True)
     for block, place in np.argwhere(missing)[:1]:
         row = min(int(block), len(address) - 1)
-        lanes = np.zeros((step.machine.shape[0], 1, 1), np.bool_)
-        lanes[block] = True
         group = int(place) // (address.size // len(address) // address.shape[1])
-        step.fail(
-            "uninitialised",
-            f"matrix {matrix} of a wgmma lies in shared memory not written before",
-            lanes=lanes,
-            address=np.array(address.reshape(len(address), -1)[row, place]).reshape(1, 1, 1),
-            found=render(int(np.broadcast_to(raw, address.shape[:2])[row, group])),
-            hint="wait for the copy that fills it, or check start and offsets of the descriptor",
-        )
+        where = np.array(address.reshape(len(address), -1)[row, place]).reshape(1, 1, 1)
+        found = render(int(np.broadcast_to(raw, address.shape[:2])[row, group]))
+        what = f"matrix {matrix} of a wgmma lies in shared memory not written before"
+        hint = "wait for the copy that fills it, or check start and offsets of the descriptor"
+        lanes = step.machine.only(int(block))
+        step.fail("uninitialised", what, lanes=lanes, address=where, found=found, hint=hint)
 
 
 EIGHT_BITS = {
@@ -148,16 +139,14 @@ def factors(
 def numbers(rows: Array, ptx_type: str) -> Array:
     """Chunks of 16 bytes as float32, exactly: the last axis grows by the numbers of a chunk."""
     if ptx_type in EIGHT_BITS:
-        wide: Array = EIGHT_BITS[ptx_type].take(np.ascontiguousarray(rows).view(np.uint8))
-        return wide
+        return np.asarray(EIGHT_BITS[ptx_type].take(np.ascontiguousarray(rows).view(np.uint8)))
     if ptx_type == "b1":
         return np.unpackbits(np.ascontiguousarray(rows).view(np.uint8), axis=-1).astype(np.float32)
     return widened(np.ascontiguousarray(rows).view(ROW), ptx_type)
 
 
 def _warps(groups: Array) -> Array:
-    numbers_of_warps: Array = (groups[:, None] * WARPS + np.arange(WARPS)).reshape(-1)
-    return numbers_of_warps
+    return np.asarray((groups[:, None] * WARPS + np.arange(WARPS)).reshape(-1))
 
 
 @dataclass

@@ -96,14 +96,10 @@ def pack(
         EmulationError: kind ``arguments``: another number of them, or one that does not fit its parameter.
     """
     if len(arguments) != len(function.parameters):
-        raise EmulationError(
-            "arguments",
-            f"number of arguments of {function.name}",
-            path=path,
-            line=function.line,
-            expected=f"{len(function.parameters)}: {', '.join(map(describe, function.parameters)) or 'none'}",
-            found=len(arguments),
-        )
+        what = f"number of arguments of {function.name}"
+        expected = f"{len(function.parameters)}: {', '.join(map(describe, function.parameters)) or 'none'}"
+        found = len(arguments)
+        raise EmulationError("arguments", what, path=path, line=function.line, expected=expected, found=found)
     places, total = offsets(function)
     space = bytearray(total)
 
@@ -203,15 +199,9 @@ class _Packer:
 
     def _refuse(self, expected: object, found: object) -> NoReturn:
         is_map = size_of(self.parameter) == MAP_BYTES and (self.parameter.align or 1) >= MAP_ALIGNMENT
-        raise EmulationError(
-            "arguments",
-            f"the argument does not fit the parameter {describe(self.parameter)}",
-            path=self.path,
-            line=self.parameter.line,
-            expected=expected,
-            found=found,
-            hint=HINT_MAP if is_map else None,
-        )
+        what, line = f"the argument does not fit the parameter {describe(self.parameter)}", self.parameter.line
+        hint = HINT_MAP if is_map else None
+        raise EmulationError("arguments", what, path=self.path, line=line, expected=expected, found=found, hint=hint)
 
 
 class Pointers:

@@ -72,8 +72,7 @@ class AsyncCopies:
         """The first copy in flight that will write any of these bytes of a block's shared memory."""
 
         def of_block(value: Array) -> Array:
-            row: Array = value[min(block, len(value) - 1)]
-            return row
+            return np.asarray(value[min(block, len(value) - 1)])
 
         for copy in self.in_flight:
             mine = of_block(copy.address).astype(np.int64)

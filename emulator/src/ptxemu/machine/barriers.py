@@ -115,13 +115,10 @@ class Barriers:
             gone = missing & ~self.machine.live
             b, w, i = (int(axis) for axis in np.argwhere(missing)[0])
             state = "has exited" if gone[b, w, i] else "took another path"
-            step.fail(
-                "divergent-barrier",
-                f"barrier reached by part of a warp: lane {i} of warp {w} {state}",
-                lanes=lanes & self.machine.only(b, w),
-                hint="every thread of a warp must reach an aligned barrier together: move it out of the branch"
-                + (EXITED if gone[b, w, i] else ""),
-            )
+            what = f"barrier reached by part of a warp: lane {i} of warp {w} {state}"
+            hint = "every thread of a warp must reach an aligned barrier together: move it out of the branch"
+            hint += EXITED if gone[b, w, i] else ""
+            step.fail("divergent-barrier", what, lanes=lanes & self.machine.only(b, w), hint=hint)
 
     def _expect(self, step: Step, number: int, count: int, lanes: BoolArray) -> None:
         threads = count or WARP * self.machine.shape[1]
@@ -185,8 +182,7 @@ class Barriers:
     def _threads(self, lanes: BoolArray) -> Array:
         """How many threads of each block have arrived, (blocks,): a complete warp counts 32 even if it has fewer."""
         whole = (lanes | ~self.machine.exists).all(axis=2) & lanes.any(axis=2)
-        threads: Array = np.where(whole, WARP, lanes.sum(axis=2)).sum(axis=1)
-        return threads
+        return np.asarray(np.where(whole, WARP, lanes.sum(axis=2)).sum(axis=1))
 
     def _reduce(self, group: Waiting, groups: list[Waiting], lanes: BoolArray, everyone: BoolArray) -> None:
         """Gives lanes that go on the result of ``bar.red`` over all groups."""
@@ -225,13 +221,10 @@ class Barriers:
         ]
         arrived = int(self._threads(self._everyone(number))[b])
         group.step.mask = group.lanes
-        group.step.fail(
-            "deadlock",
-            f"threads wait at barrier {number} for others that never reach it",
-            expected=f"{int(self.expected[number][b])} threads",
-            found=", ".join([f"{arrived} arrived, {exited} exited", *elsewhere]),
-            hint="every thread that the barrier counts has to come to it" + (EXITED if exited else ""),
-        )
+        what, threads = f"threads wait at barrier {number} for others that never reach it", self.expected[number][b]
+        found = ", ".join([f"{arrived} arrived, {exited} exited", *elsewhere])
+        hint = "every thread that the barrier counts has to come to it" + (EXITED if exited else "")
+        group.step.fail("deadlock", what, expected=f"{int(threads)} threads", found=found, hint=hint)
 
     def stories(self, block: int) -> list[str]:
         """What threads of a block wait for, a sentence for each barrier and instruction."""
@@ -291,8 +284,7 @@ class ClusterBarrier:
         what = "a thread waits at the cluster's barrier without having arrived"
         step.refuse(self.arrivals == self.waits, "divergent-barrier", what, hint="barrier.cluster.arrive comes first")
         self.settle()
-        done: BoolArray = step.lanes() & (self._of_threads() >= self.arrivals)
-        return done
+        return np.asarray(step.lanes() & (self._of_threads() >= self.arrivals))
 
     def leave(self, step: Step, lanes: BoolArray) -> None:
         """These lanes go on."""

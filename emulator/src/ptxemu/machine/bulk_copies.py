@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -408,23 +408,14 @@ class Issue:
         """Operand `operand`, an unsigned 32-bit number, of each thread."""
         return self.take(self.step.source(operand, "u32"))
 
-    def refuse(
-        self,
-        wrong: Array,
-        kind: str,
-        what: str,
-        *,
-        expected: object = None,
-        found: Array | None = None,
-        hint: str | None = None,
-    ) -> None:
+    def refuse(self, wrong: Array, kind: str, what: str, *, found: Array | None = None, **facts: Any) -> None:
         """Fails for the first thread of which `wrong` (n,) holds, if there is one."""
         if not wrong.any():
             return
         first = int(wrong.argmax())
         mask = self.step.machine.only(*(axis[first] for axis in self.lanes))
         shown = None if found is None else int(found[first])
-        self.step.fail(kind, what, lanes=mask, expected=expected, found=shown, hint=hint)
+        self.step.fail(kind, what, lanes=mask, found=shown, **facts)
 
     def shared(self, operand: int, nbytes: Places, alignment: int = PIECE) -> tuple[Places, Places]:
         """(block of the slice, offset) that a shared-memory operand names, valid for `nbytes` from there."""
@@ -464,6 +455,10 @@ class Issue:
         own = self.lanes[0][rows]
         return rows, own - own % size + ranks
 
+    def start(self, *facts: Any) -> None:
+        """Puts a copy of these threads off; `facts` are those of a `Transfer` from its source on."""
+        self.copies.start(BulkCopy(self.step, self.lanes, *facts, copies=self.copies))
+
     def some(self, chosen: Array) -> Issue:
         """The same for some of the threads."""
         block, warp, lane = (axis[chosen] for axis in self.lanes)
@@ -502,21 +497,9 @@ def into_shared(
     if ".multicast::cluster" in issue.step.instruction.opcode:
         rows, where = issue.destinations(barrier + 1)
         blocks = where
-    issue.copies.start(
-        BulkCopy(
-            copies=issue.copies,
-            step=issue.step,
-            lanes=issue.lanes,
-            source=source,
-            target=Shared(where, places[rows]),
-            rows=rows,
-            signal=Signal(blocks, offsets[rows], count[rows]),
-            group=np.zeros(len(places), dtype=np.int64),
-            fill=fill,
-            reduce=reduce,
-            box=nbytes is not None,
-        )
-    )
+    target_side, signal = Shared(where, places[rows]), Signal(blocks, offsets[rows], count[rows])
+    group = np.zeros(len(places), dtype=np.int64)
+    issue.start(source, target_side, rows, signal, group, fill, reduce, nbytes is not None)
 
 
 def out_of_shared(
@@ -525,17 +508,4 @@ def out_of_shared(
     """Starts copies of bulk groups into global memory."""
     issue.refuse(source.blocks != issue.lanes[0], "out-of-bounds", "the source of a bulk copy lies in another block")
     rows = np.arange(len(source.blocks))
-    issue.copies.start(
-        BulkCopy(
-            copies=issue.copies,
-            step=issue.step,
-            lanes=issue.lanes,
-            source=source,
-            target=target,
-            rows=rows,
-            signal=None,
-            group=issue.copies.groups(issue.lanes),
-            reduce=reduce,
-            box=box,
-        )
-    )
+    issue.start(source, target, rows, None, issue.copies.groups(issue.lanes), None, reduce, box)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -222,23 +222,13 @@ class Step:
             )
         self.machine.registers[slot] = merged(self.machine.registers[slot], value, self.mask)
 
-    def refuse(
-        self,
-        wrong: Array,
-        kind: str,
-        what: str,
-        *,
-        address: Array | None = None,
-        expected: object | None = None,
-        found: object | None = None,
-        hint: str | None = None,
-    ) -> None:
+    def refuse(self, wrong: Array, kind: str, what: str, *, found: object | None = None, **facts: Any) -> None:
         """Fails for the first executing lane that is `wrong`, if any; an array `found` is read at that lane."""
         lanes = self.lanes() & wrong
         if lanes.any():
             if isinstance(found, np.ndarray):
                 found = int(self.machine.full(found)[lanes][0])
-            self.fail(kind, what, lanes=lanes, address=address, expected=expected, found=found, hint=hint)
+            self.fail(kind, what, lanes=lanes, found=found, **facts)
 
     def fail(
         self,

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ptxemu.errors import EmulationError
 from ptxemu.machine.core import Step
 from ptxemu.machine.observer import Observer, Targets
 from ptxemu.machine.shared import MBARRIER_BYTES, Cluster
@@ -198,8 +197,8 @@ class Mbarriers:
         """Lanes arrive, each `counts` times (per entry, int64), after announcing `nbytes`; the state before each, u64.
 
         Where they are more than a phase takes, the first ones complete it: it promises nothing of the others. With
-        `drop` later phases expect as many arrivals less (``arrive_drop``); without `complete` (``.noComplete``) the phase
-        may not complete.
+        `drop` later phases expect as many arrivals less (``arrive_drop``); without `complete` (``.noComplete``) the
+        phase may not complete.
         """
         states = np.zeros(len(targets.blocks), np.uint64)
         rest = np.arange(len(targets.blocks))
@@ -300,17 +299,11 @@ class Mbarriers:
             wrong = slot.live & (slot.bytes != 0)
             if wrong.any():
                 block = int(wrong.argmax())
-                raise EmulationError(
-                    "mbarrier",
-                    "the block ends with bytes of a phase outstanding",
-                    path=self.machine.path,
-                    instruction=slot.places[block],
-                    block=self.machine.block_index(block),
-                    address=offset,
-                    expected="a tx-count of 0",
-                    found=int(slot.bytes[block]),
-                    hint="expect_tx announces exactly the bytes that arrive: positive is too many announced",
-                )
+                step = Step(self.machine, slot.places[block])
+                what = "the block ends with bytes of a phase outstanding"
+                hint = "expect_tx announces exactly the bytes that arrive: positive is too many announced"
+                found, targets = int(slot.bytes[block]), Targets((), np.array([block]), np.array([offset]))
+                targets.fail(step, what, np.array([0]), expected="a tx-count of 0", found=found, hint=hint)
 
     def _slot(self, step: Step, targets: Targets, offset: int, entries: Array) -> Mbarrier:
         slot = self.at.get(offset)

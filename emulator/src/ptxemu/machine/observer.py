@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -113,34 +113,16 @@ class Targets:
         for offset in np.unique(self.offsets):
             yield int(offset), np.flatnonzero(self.offsets == offset)
 
-    def fail(
-        self,
-        step: Step,
-        what: str,
-        entries: Array,
-        *,
-        expected: object | None = None,
-        found: object | None = None,
-        hint: str | None = None,
-    ) -> NoReturn:
-        """Raises an `EmulationError` of kind "mbarrier" for the first of some entries."""
+    def fail(self, step: Step, what: str, entries: Array, **facts: Any) -> NoReturn:
+        """Raises an `EmulationError` of kind "mbarrier" for the first entry; `facts`: expected, found, hint."""
         first = int(entries[0])
         block, lane = int(self.blocks[first]), None
         if self.lanes:
             block, warp, place = (int(axis[first]) for axis in self.lanes)
             lane = warp * WARP + place
-        raise EmulationError(
-            "mbarrier",
-            what,
-            path=step.machine.path,
-            instruction=step.instruction,
-            block=step.machine.block_index(block),
-            lane=lane,
-            address=int(self.offsets[first]),
-            expected=expected,
-            found=found,
-            hint=hint,
-        )
+        path, instruction, address = step.machine.path, step.instruction, int(self.offsets[first])
+        facts |= {"block": step.machine.block_index(block), "lane": lane, "address": address}
+        raise EmulationError("mbarrier", what, path=path, instruction=instruction, **facts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,14 +90,12 @@ class RegisterPool:
             if missing.any():
                 block, warp = (int(place) for place in np.argwhere(missing)[0])
                 done = self._executed[block, first // WARPGROUP, int(turns[block, warp])]
+                what = f"warp {first + warp} does not execute the setmaxnreg of its warpgroup"
+                expected, path = "all four warps of a warpgroup", self.machine.path
+                hint = "a warp that returns early or takes another branch must execute it first"
+                where = self.machine.block_index(block)
                 raise EmulationError(
-                    "registers",
-                    f"warp {first + warp} does not execute the setmaxnreg of its warpgroup",
-                    path=self.machine.path,
-                    instruction=done,
-                    block=self.machine.block_index(block),
-                    expected="all four warps of a warpgroup",
-                    hint="a warp that returns early or takes another branch must execute it first",
+                    "registers", what, path=path, instruction=done, block=where, expected=expected, hint=hint
                 )
 
     def story(self, step: Step) -> str:

@@ -124,13 +124,11 @@ class Rows:
             return np.zeros(len(rows), np.bool_)
         need = _bits(address, width)
         row = rows if self._map.shape[0] > 1 else np.zeros_like(rows)
-        missing: BoolArray = (self._map[row, (address >> np.uint64(4)).view(np.int64)] & need) != need
-        return missing
+        return np.asarray((self._map[row, (address >> np.uint64(4)).view(np.int64)] & need) != need)
 
     def take_chunks(self, rows: Array, places: Array) -> Array:
         """Whole chunks of single rows: (n, k) words of 16 bytes at `places` (n, k) of `rows` (n,)."""
-        found: Array = self._storage.view(WORDS[CHUNK])[rows[:, None], places // CHUNK]
-        return found
+        return np.asarray(self._storage.view(WORDS[CHUNK])[rows[:, None], places // CHUNK])
 
     def put_chunks(self, rows: Array, places: Array, words: Array) -> None:
         """Writes whole chunks of single rows; of several at one place the last wins."""
@@ -157,8 +155,7 @@ class Rows:
         """The map's entries, (rows|1, columns)."""
         flat = chunk.shape[0] != 1
         table: Array = self._map.reshape(-1) if flat else self._map
-        found: Array = table.take(chunk + self._row_starts(self._map)) if flat else table.take(chunk[0], axis=1)
-        return found
+        return np.asarray(table.take(chunk + self._row_starts(self._map)) if flat else table.take(chunk[0], axis=1))
 
     @staticmethod
     def _row_starts(table: Array) -> Array:
@@ -401,8 +398,7 @@ class Cluster:
     def valid(self, address: Array) -> Array:
         """Whether the cluster has a block of the rank that each address names."""
         plain = (address & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
-        named: Array = plain >> RANK_SHIFT <= self.size
-        return named
+        return np.asarray(plain >> RANK_SHIFT <= self.size)
 
     def mapped(self, address: Array, rank: Array) -> Array:
         """What ``mapa`` makes of addresses of shared memory: those of the same offset in the block with that rank."""

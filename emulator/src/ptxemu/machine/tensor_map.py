@@ -194,19 +194,10 @@ def decoded(contents: bytes) -> Decoded | None:
         return None
     _, address, rank, dtype, swizzle, interleave, fill, promotion, _, _, *numbers = _LAYOUT.unpack_from(body)
     dims, strides, box, steps = numbers[:5], numbers[5:9], numbers[9:14], numbers[14:]
-    found = TensorMap(
-        0,
-        DATA_TYPES[dtype],
-        tuple(size + 1 for size in dims[:rank]),
-        tuple(strides[: rank - 1]),
-        tuple(box[:rank]),
-        tuple(steps[:rank]),
-        SWIZZLES[swizzle],
-        INTERLEAVES[interleave],
-        FILLS[fill],
-        PROMOTIONS[promotion],
-    )
-    return Decoded(address, found)
+    places = (dtype, swizzle, interleave, fill, promotion)
+    kind, *choices = (known[place] for known, place in zip(CHOICES, places, strict=True))
+    sizes = tuple(size + 1 for size in dims[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank]), tuple(steps[:rank])
+    return Decoded(address, TensorMap(0, kind, *sizes, *choices))
 
 
 # The fields that a program may change in memory: byte in `_LAYOUT`, bytes, entries. PTX ISA 9.0, 9.7.9.28.

@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NoReturn
 
 import numpy as np
 
@@ -74,8 +75,7 @@ class Shape:
 
 def field(raw: Array, first: int, bits: int) -> Array:
     """Some bits of descriptors, as int64."""
-    found: Array = ((raw >> np.uint64(first)) & np.uint64((1 << bits) - 1)).astype(np.int64)
-    return found
+    return np.asarray(((raw >> np.uint64(first)) & np.uint64((1 << bits) - 1)).astype(np.int64))
 
 
 def render(raw: int) -> str:
@@ -117,8 +117,7 @@ def _addresses(raw: Array, shape: Shape) -> Array:
         beyond = np.where(span > 1, swizzled, chunk * stride + row // 8 * leading)
     address = CHUNK * field(raw, 0, 14) + within + beyond
     turned = ((address >> 7) - field(raw, 49, 3)) & (span - 1)
-    found: Array = address ^ (turned << 4)
-    return found
+    return np.asarray(address ^ (turned << 4))
 
 
 WHAT = "the four warps of a warpgroup execute the same wgmma instructions in the same order"
@@ -168,38 +167,25 @@ class SameOrder:
         self._forget()
 
     def finish(self) -> None:
-        """When all threads have exited.
-
-        Fails: ``divergent-warp``: a warp has executed an instruction that another one has not.
-        """
+        """When all threads have exited. Fails: ``divergent-warp``: a warp has executed what another one has not."""
         if not self._log:
             return
         block, group = (int(axis) for axis in np.argwhere(np.logical_or.reduce(self._ahead, axis=2))[0])
         place = int(self._ahead[block, group].min())
         step = Step(self.machine, self._instructions[int(self._log[place][block, group]) - 1])
-        who = self._ahead[block, group] > place
-        first = group * WARPS
-        step.fail(
-            "divergent-warp",
-            WHAT,
-            lanes=self._lanes(block, group, who),
-            expected=f"warps {first} to {first + WARPS - 1}",
-            found=f"only {_warps(first, who)}",
-            hint=HINT,
-        )
+        first, who = group * WARPS, self._ahead[block, group] > place
+        self._fail(step, block, group, who, f"warps {first} to {first + WARPS - 1}", f"only {_warps(first, who)}")
+
+    def _fail(self, step: Step, block: int, group: int, who: BoolArray, expected: str, found: str) -> NoReturn:
+        lanes = self._lanes(block, group, who)
+        step.fail("divergent-warp", WHAT, lanes=lanes, expected=expected, found=found, hint=HINT)
 
     def _refuse(self, step: Step, place: int, now: BoolArray, wrong: BoolArray) -> None:
         block, group = (int(axis) for axis in np.argwhere(wrong)[0])
         other = self._instructions[int(self._log[place][block, group]) - 1]
-        first = group * WARPS
-        step.fail(
-            "divergent-warp",
-            WHAT,
-            lanes=self._lanes(block, group, now[block, group]),
-            expected=f"{other.place}, which {_warps(first, self._ahead[block, group] > place)} executed",
-            found=f"{step.instruction.place} in {_warps(first, now[block, group])}",
-            hint=HINT,
-        )
+        first, who = group * WARPS, now[block, group]
+        expected = f"{other.place}, which {_warps(first, self._ahead[block, group] > place)} executed"
+        self._fail(step, block, group, who, expected, f"{step.instruction.place} in {_warps(first, who)}")
 
     def _forget(self) -> None:
         """What all four warps have executed is no difference any more."""
@@ -315,19 +301,12 @@ class Warpgroups:
         return self._last[1]
 
     def _refuse(self, step: Step, touched: frozenset[str], written: frozenset[str], warps: BoolArray | None) -> None:
-        """Fails if registers of a product in flight for these warps are touched: A's may be read, nothing else."""
+        """Fails if registers of a product in flight for these warps are used: A's may be read, nothing else."""
         for product in self.in_flight:
             for names, role in ((touched & product.result_names, "writes"), (written & product.operand_names, "reads")):
-                both = _joined(warps, product.pending) if names else None
-                if names and (both is None or both.any()):
-                    how = "overwritten" if names & written else "read"
-                    step.fail(
-                        "in-flight",
-                        f"register {min(names)} is {how} while a wgmma {role} it",
-                        lanes=None if both is None else both[..., None],
-                        found=f"{product.instruction.place}, not waited for",
-                        hint=HINT_WAIT,
-                    )
+                how = "overwritten" if names & written else "read"
+                what = f"is {how} while a wgmma {role} it"
+                _refuse_both(step, names, _joined(warps, product.pending), what, product)
 
     def fence(self, warps: BoolArray | None) -> None:
         """``wgmma.fence`` of these warps, (blocks|1, warps|1): what touched registers before is ordered."""
@@ -365,13 +344,9 @@ class Warpgroups:
             step.fail("missing-fence", "wgmma before any wgmma.fence", lanes=lanes, hint=HINT_FENCE)
         how = "written" if table is self._written else "read"
         touched = self._sites[stamp & ((1 << SITE_BITS) - 1)]
-        step.fail(
-            "missing-fence",
-            f"register {names[which]} of a wgmma was {how} after the last wgmma.fence",
-            lanes=lanes,
-            found=touched.place,
-            hint=HINT_FENCE + (HINT_MOVES if touched.opcode.startswith("mov") else ""),
-        )
+        what = f"register {names[which]} of a wgmma was {how} after the last wgmma.fence"
+        hint = HINT_FENCE + (HINT_MOVES if touched.opcode.startswith("mov") else "")
+        step.fail("missing-fence", what, lanes=lanes, found=touched.place, hint=hint)
 
     @staticmethod
     def _check_order(earlier: Product, product: Product) -> None:
@@ -383,14 +358,7 @@ class Warpgroups:
         if earlier.shape != product.shape:
             clashes.append((product.result_names & earlier.result_names, "is an accumulator of two shapes at once"))
         for names, what in clashes:
-            both = _joined(product.warps, earlier.pending) if names else None
-            if names and (both is None or both.any()):
-                product.step.fail(
-                    "in-flight",
-                    f"register {min(names)} {what}",
-                    found=f"{earlier.instruction.place}, not waited for",
-                    hint=HINT_WAIT,
-                )
+            _refuse_both(product.step, names, _joined(product.warps, earlier.pending), what, earlier)
 
     def commit(self, warps: BoolArray | None) -> None:
         """``commit_group``: these warps' uncommitted products (perhaps none) become one group."""
@@ -417,6 +385,13 @@ class Warpgroups:
         if landing:
             self._flying = set().union(*(each.result_names | each.operand_names for each in kept))
         return landing
+
+
+def _refuse_both(step: Step, names: frozenset[str], warps: BoolArray | None, what: str, other: Product) -> None:
+    """Fails if registers of another product in flight are used by any of the warps."""
+    if names and (warps is None or warps.any()):
+        lanes, found = None if warps is None else warps[..., None], f"{other.instruction.place}, not waited for"
+        step.fail("in-flight", f"register {min(names)} {what}", lanes=lanes, found=found, hint=HINT_WAIT)
 
 
 def _joined(first: BoolArray | None, second: BoolArray | None) -> BoolArray | None:
@@ -517,11 +492,6 @@ def refuse_torn(step: Step, present: BoolArray, warps: BoolArray) -> None:
     first = warp - warp % WARPS
     lanes = np.zeros((len(warps), step.machine.shape[1], 1), np.bool_)
     lanes[block, first : first + WARPS] = True
-    found = [first + int(i) for i in np.flatnonzero(present[block, first : first + WARPS])]
-    step.fail(
-        "divergent-warp",
-        "wgmma takes all four warps of a warpgroup together",
-        lanes=lanes,
-        expected=f"warps {first} to {first + WARPS - 1}",
-        found=f"warp{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}",
-    )
+    expected, found = f"warps {first} to {first + WARPS - 1}", _warps(first, present[block, first : first + WARPS])
+    what = "wgmma takes all four warps of a warpgroup together"
+    step.fail("divergent-warp", what, lanes=lanes, expected=expected, found=found)

@@ -186,8 +186,7 @@ class Clocks:
     def horizon(self, threads: Array) -> Array:
         """(n, warps): a time up to which all lanes of each warp are ordered before n threads: a quick filter."""
         if self.per_warp:
-            per_warp: Array = self.known[threads >> 5, : self.warps]
-            return per_warp
+            return np.asarray(self.known[threads >> 5, : self.warps])
         if self._horizon is None:
             own = self.known[:, : len(self.known)]
             self._horizon = own.reshape(-1, self.warps, WARP).min(axis=2)

@@ -218,16 +218,6 @@ class Hazards(Products):
                 continue
             here = self._first_block + (0 if group is None else int(group.members[0]) * self._fold.size)
             blocks = finding.blocks or (here + ranks[0][0], here + ranks[1][0])
-            self._found[key] = Hazard(
-                finding.kind,
-                space,
-                first,
-                second,
-                finding.address if group is None else finding.address % self._fold.stride,
-                self._blocks[blocks[1]],
-                self._blocks[blocks[0]],
-                ranks[0][1],
-                ranks[1][1],
-                count,
-                self._path,
-            )
+            address = finding.address if group is None else finding.address % self._fold.stride
+            where = self._blocks[blocks[1]], self._blocks[blocks[0]], ranks[0][1], ranks[1][1]
+            self._found[key] = Hazard(finding.kind, space, first, second, address, *where, count, self._path)

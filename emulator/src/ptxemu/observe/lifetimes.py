@@ -36,7 +36,7 @@ class RemoteUses:
         self._known: dict[int, Array] = {}  # what the threads of a block knew when they exited
         self._left: dict[int, Array] = {}  # who has exited
 
-    def note(self, address: Array, mask: BoolArray, folding: Folding, site: int, now: int) -> None:
+    def note(self, address: Array, mask: BoolArray, folding: Folding, site: int) -> None:
         """Lanes have accessed these addresses of the cluster's windows, (warps, lanes)."""
         threads = np.flatnonzero(mask)
         places = np.broadcast_to(address, mask.shape).reshape(-1)[threads].astype(np.int64)
@@ -44,7 +44,7 @@ class RemoteUses:
         for rank in np.unique(ranks[ranks != own]):
             uses = self._uses.setdefault(int(rank), _Uses(*(np.zeros(mask.size, np.int64) for _ in range(3))))
             mine = (ranks == rank) & (own != rank)
-            uses.time[threads[mine]] = now
+            uses.time[threads[mine]] = self.clocks.now
             uses.address[threads[mine]] = places[mine]
             uses.site[threads[mine]] = site
 
@@ -92,7 +92,7 @@ class MbarrierUses:
         self.clocks = clocks
         self._lives: dict[int, _Life] = {}
 
-    def use(self, address: Array, mask: BoolArray, action: str, site: int, now: int) -> list[Finding]:
+    def use(self, address: Array, mask: BoolArray, action: str, site: int) -> list[Finding]:
         """Lanes use mbarriers, `address` and `mask` (warps, lanes); `action`: ``init``, ``inval`` or another use."""
         threads = np.flatnonzero(mask)
         places = np.broadcast_to(address, mask.shape).reshape(-1)[threads]
@@ -107,10 +107,10 @@ class MbarrierUses:
                     found += self._after_uses(life, mine, int(place))
                 size = mask.size
                 never, sites = np.zeros(size, np.int64), np.zeros(size, np.int64)
-                life = _Life(int(mine[0]), now, site, never, sites, ended=action == "inval")
+                life = _Life(int(mine[0]), self.clocks.now, site, never, sites, ended=action == "inval")
                 self._lives[int(place)] = life
             elif life is not None:
-                life.used[mine], life.sites[mine] = now, site
+                life.used[mine], life.sites[mine] = self.clocks.now, site
         return found
 
     def fence(self, lanes: BoolArray) -> None:

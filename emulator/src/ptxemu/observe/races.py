@@ -384,12 +384,12 @@ class SharedRaces:
         """Lanes use mbarriers, (warps, lanes) each: as `MbarrierUses.use`; init and inval also write their bytes."""
         found = self.access("st", address, MBARRIER_BYTES, mask, site) if action in ("init", "inval") else []
         self.clocks.tick()
-        return found + self.mbarriers.use(address, mask, action, site, self.clocks.now)
+        return found + self.mbarriers.use(address, mask, action, site)
 
     def reached(self, address: Array, mask: BoolArray, folding: Folding, site: int) -> None:
         """Lanes have just accessed shared memory of blocks of their cluster: remembers those of other blocks."""
         if folding.size > 1:
-            self.remote.note(address, mask, folding, site, self.clocks.now)
+            self.remote.note(address, mask, folding, site)
 
     def access(self, kind: str, address: Array, width: int, mask: BoolArray | None, site: int) -> list[Finding]:
         """Checks and records an instruction, whose number is `site`; masks and addresses are (warps, lanes).

@@ -169,5 +169,4 @@ class Synchronisation(Observer):
 
 def _row(value: Array, group: Group) -> Array:
     """The (warps, lanes) part of a value in the group's blocks."""
-    row: Array = value[0] if value.shape[0] == 1 else value[group.members[0]]
-    return row
+    return np.asarray(value[0] if value.shape[0] == 1 else value[group.members[0]])

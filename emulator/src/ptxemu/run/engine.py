@@ -246,13 +246,8 @@ class Engine:
             step.mask = mask
             what = "the instruction budget is spent: an endless loop, or a launch larger than foreseen"
             hint = "raise max_instructions if the program is known to end; no thread may spin until another one stores"
-            step.fail(
-                "budget",
-                what,
-                expected=f"at most {self.max_instructions} instructions",
-                found=machine.issued,
-                hint=hint,
-            )
+            expected = f"at most {self.max_instructions} instructions"
+            step.fail("budget", what, expected=expected, found=machine.issued, hint=hint)
         if self.undefined is None or not self.undefined.tracking:
             self._leave(block, mask)
             return

@@ -160,8 +160,7 @@ class Layout:
         """``%ctaid`` (x, y, z) of every block, x fastest, cluster by cluster: (blocks, 3)."""
         sizes = self.cluster or (1, 1, 1)
         clusters = _places([n // size for n, size in zip(self.grid, sizes, strict=True)]) * np.array(sizes)
-        ids: Array = (clusters[:, None] + _places(sizes)).reshape(-1, 3)
-        return ids
+        return np.asarray((clusters[:, None] + _places(sizes)).reshape(-1, 3))
 
     def slice_size(self, budget: int, live_registers: int) -> int:
         """Blocks that fit the budget at once.

@@ -238,13 +238,8 @@ class Undefined:
         if not marked.any():
             return
         site = self._sites[int(marks[marked][0]) - 1]
-        step.fail(
-            "undefined",
-            f"an undefined value {what}",
-            lanes=marked,
-            found=f"what {site.place} read from a lane that does not take part",
-            hint=HINT,
-        )
+        found = f"what {site.place} read from a lane that does not take part"
+        step.fail("undefined", f"an undefined value {what}", lanes=marked, found=found, hint=HINT)
 
     def _bound(self, instruction: Instruction) -> tuple[FullStep, tuple[str, ...], tuple[str, ...]]:
         """The instruction on this machine, the registers that it reads (its guard aside) and those that it writes."""

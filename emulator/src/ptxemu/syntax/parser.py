@@ -10,6 +10,7 @@ asm opens them) are flattened: what they declare gets a name of its own. Source:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 import re
 
@@ -70,15 +71,9 @@ class _Parser:
                     raise Place(self.path, variable.line).problem(f"{base} is not declared")
         for name, line in self.promised.items():
             raise Place(self.path, line).problem(f"{name} is declared but has no body")
-        return Module(
-            version=self.header["version"],
-            target=self.header["target"],
-            address_size=int(self.header["address_size"]),
-            variables=tuple(self.variables.values()),
-            functions=tuple(self.functions.values()),
-            files=self.files,
-            path=self.path,
-        )
+        content = tuple(self.variables.values()), tuple(self.functions.values())
+        header = self.header["version"], self.header["target"], int(self.header["address_size"])
+        return Module(*header, *content, self.files, self.path)
 
     def _statement(self, statement: Statement) -> None:
         kind, text, line, _ = statement
@@ -139,18 +134,11 @@ class _Body:
 
     def function(self) -> Function:
         """The function with what was read of its body."""
-        return Function(
-            name=self.front.name,
-            parameters=self.front.parameters,
-            registers=self.names.registers,
-            variables=tuple(self.names.variables.values()),
-            body=tuple(self.items),
-            directives=self.front.directives,
-            is_entry=self.front.is_entry,
-            linkage=self.front.linkage,
-            line=self.line,
-            returns=self.front.returns,
-        )
+        front, names = self.front, self.names
+        variables, body = tuple(names.variables.values()), tuple(self.items)
+        made = Function(front.name, front.parameters, names.registers, variables, body, front.directives)
+        made = replace(made, is_entry=front.is_entry, linkage=front.linkage)
+        return replace(made, line=self.line, returns=front.returns)
 
     def read(self) -> Function:
         """Reads up to the closing brace."""
