@@ -321,7 +321,11 @@ def _bf16_rows() -> None:
         for kind in WIDE:
             lane(f"cvt.{mode}.bf16.{kind}", "bf16", kind, from_integer("bf16", kind, mode), "integer to bf16")
         for kind in ("f16", "f64"):
-            function = chain(single, to_narrower("bf16", mode)) if kind == "f16" else to_narrower("bf16", mode)
+            function = (
+                chain(single, to_narrower("bf16", mode))
+                if kind == "f16"
+                else partial(narrow, dtype=BFLOAT16, mode=mode)
+            )
             lane(f"cvt.{mode}.bf16.{kind}", "bf16", kind, function, "to bf16, rounded once")
         lane(f"cvt.{mode}.f16.bf16", "f16", "bf16", chain(single, to_narrower("f16", mode)), "bf16 to f16")
         if mode in {"rm", "rp"}:
