@@ -8,13 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ptxemu.machine.async_copies import AsyncCopies
-from ptxemu.machine.deferred import Deferred
-from ptxemu.machine.mbarriers import Mbarriers
+from ptxemu.machine.core import Step
 from ptxemu.machine.observer import Access, Observer
-from ptxemu.machine.shared import Cluster
-from ptxemu.machine.state import Machine, Step
-from ptxemu.machine.warpgroups import Warpgroups
+from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.syntax.tree import Address, Immediate, Instruction, Operand, Register, Vector
 from ptxemu.table import ROWS
 from ptxemu.values import Array, BoolArray
@@ -47,7 +43,7 @@ class Bench:
         self.ears = Ears()
         everyone = np.ones(self.shape, np.bool_)
         absent: Any = SimpleNamespace()
-        self.machine = Machine(
+        self.machine = FullMachine(
             path="bench.ptx",
             blocks=np.array([(b, 0, 0) for b in range(blocks)]),
             shape=self.shape,
@@ -60,15 +56,10 @@ class Bench:
             symbols={},
             parameters=b"",
             memory=absent,
-            shared=absent if shared is None else shared,
-            local=absent,
-            copies=AsyncCopies(),
-            cluster=Cluster(1, blocks),
-            deferred=Deferred(),
-            mbarriers=Mbarriers(blocks),
-            warpgroups=Warpgroups(self.shape, ()),
             observers=(self.ears,),
         )
+        if shared is not None:
+            self.machine.shared = shared
         self.slots: dict[str, int] = {}
         self.widths: list[int] = []
         self.machine.slots, self.machine.widths = self.slots, self.widths
@@ -86,9 +77,9 @@ class Bench:
         """A register's value as it is stored."""
         return self.machine.registers[self.slots[name]]
 
-    def step(self, opcode: str, *operands: Operand, mask: BoolArray | None = None) -> Step:
+    def step(self, opcode: str, *operands: Operand, mask: BoolArray | None = None) -> FullStep:
         """The instruction bound to the machine; run it with ``ROWS[opcode].function(step)``."""
-        step = Step(self.machine, Instruction(opcode, operands, line=7))
+        step = FullStep(self.machine, Instruction(opcode, operands, line=7))
         step.mask = mask
         return step
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 
-from ptxemu.machine.async_copies import Copy
 from ptxemu.machine.control import Block
-from ptxemu.machine.memory import GlobalMemory
-from ptxemu.machine.observer import Access, Observer
-from ptxemu.machine.shared import Cluster
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Access, Copy, Observer
 from ptxemu.observe.hazards import Hazards
 from ptxemu.syntax.tree import Immediate, Instruction, SourceLine
 from ptxemu.values import Array, BoolArray
@@ -35,9 +31,9 @@ class FakeMachine:
     shape: tuple[int, int, int]
     exists: BoolArray
     blocks: Array
-    memory: GlobalMemory
-    cluster: Cluster
-    shared: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(nbytes=1024))
+    symbols: dict[str, int]
+    cluster_size: int = 1
+    shared_bytes: int = 1024
     path: str = "k.ptx"
 
 
@@ -50,7 +46,7 @@ class Stream:
     blocks: int = 1
     threads: int | None = None  # per block; None: whole warps
     first: int = 0  # %ctaid.x of the first block
-    memory: GlobalMemory = field(default_factory=GlobalMemory)
+    symbols: dict[str, int] = field(default_factory=dict)  # of the launch
 
     def __post_init__(self) -> None:
         shape = (self.blocks, self.warps, 32)
@@ -58,7 +54,7 @@ class Stream:
         exists = np.broadcast_to(index < (self.threads or self.warps * 32), shape)
         ids = np.zeros((self.blocks, 3), dtype=np.int64)
         ids[:, 0] = self.first + np.arange(self.blocks)
-        self.machine = cast("Machine", FakeMachine(shape, exists, ids, self.memory, Cluster(1, shape[0])))
+        self.machine = cast("Machine", FakeMachine(shape, exists, ids, self.symbols))
         self.tid = index.astype(np.uint64)
         self.ctaid = np.arange(self.blocks, dtype=np.uint64).reshape(-1, 1, 1)
         self.observer.start(self.machine)

@@ -69,13 +69,13 @@ def synchronise(rng: np.random.Generator, races: SharedRaces, model: Model, lane
     """One random meeting, for both."""
     event, number, threads = rng.integers(0, 4), int(rng.integers(0, 2)), threads_of(lanes)
     if event == 0:
-        races.barrier(lanes, number)
+        races.clocks.join(lanes, number)
         model.meet(threads, model.signals.pop(number, None))
     elif event == 1:
-        races.arrive(lanes, number)
+        races.clocks.signal(lanes, number)
         model.signals.setdefault(number, set()).update(*(model.known[thread] for thread in threads))
     else:
-        races.warp_sync(lanes)
+        races.clocks.join_warps(lanes)
         for warp in range(WARPS):
             model.meet([thread for thread in threads if thread // 32 == warp])
 
@@ -122,8 +122,10 @@ def test_clocks_switch_to_threads_without_changing_what_is_known() -> None:
     threads._split()
     for lanes in (exists, exists & (np.arange(2) == 1)[:, None]):
         for each in (clocks, threads):
-            each.join(lanes, 7)
-            each.join_warps(None, 9)
+            each.now = 7
+            each.join(lanes)
+            each.now = 9
+            each.join_warps(None)
     assert clocks.per_warp
     assert not threads.per_warp
     everyone = np.arange(50)

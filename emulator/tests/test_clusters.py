@@ -230,7 +230,7 @@ def test_large_clusters_are_judged_by_whole_warps() -> None:
     for clocks in (small, large):
         lanes = np.zeros(clocks.exists.shape, np.bool_)
         lanes[0, 0] = True
-        clocks.release(lanes, 5, ("mbarrier", 0))
+        clocks.release(lanes, ("mbarrier", 0))
     assert small.known.shape == (4096, 4096)
     assert large.known.shape == (129, 129)
 

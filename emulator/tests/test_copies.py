@@ -11,11 +11,11 @@ import pytest
 from tests.stepping import Bench, at, number
 
 from ptxemu.errors import EmulationError
-from ptxemu.machine.async_copies import AsyncCopies, Copy
+from ptxemu.machine.async_copies import AsyncCopies
+from ptxemu.machine.core import Step
 from ptxemu.machine.memory import GlobalMemory
-from ptxemu.machine.observer import Observer
+from ptxemu.machine.observer import Copy, Observer
 from ptxemu.machine.shared import SharedMemory
-from ptxemu.machine.state import Step
 from ptxemu.syntax.tree import Immediate, Negated, Operand, Register
 from ptxemu.values import Array, BoolArray
 from tests import programs
@@ -48,7 +48,7 @@ class Desk(Bench):
         self.machine.observers = (self.ears, self.log)
         self.machine.memory = GlobalMemory()
         self.machine.shared = SharedMemory(blocks, warps * 32 * 16)
-        self.machine.copies = AsyncCopies()
+        self.machine.copies = AsyncCopies(self.machine.shared, self.machine.observers)
         self.base = self.machine.memory.allocate(np.arange(words, dtype=np.uint32), "source")
         self.slot = np.arange(warps * 32, dtype=np.uint64).reshape(1, warps, 32) * np.uint64(16)
         self.thread = np.arange(blocks * warps * 32, dtype=np.uint64).reshape(self.shape)

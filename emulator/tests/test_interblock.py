@@ -51,7 +51,7 @@ def test_blocks_of_other_slices_are_concurrent_too_but_not_other_launches() -> N
     stream = Stream(hazards)
     stream.access("st", stream.tid * np.uint64(4), 1, space="global")
     hazards.finish(stream.machine)
-    Stream(hazards, first=1, memory=stream.memory).access("ld", stream.tid * np.uint64(4), 2, space="global")
+    Stream(hazards, first=1, symbols=stream.symbols).access("ld", stream.tid * np.uint64(4), 2, space="global")
     assert [(report.first_block, report.block) for report in hazards.reports] == [((0, 0, 0), (1, 0, 0))]
 
 

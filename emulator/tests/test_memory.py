@@ -10,8 +10,8 @@ import pytest
 from tests.stepping import Bench
 
 from ptxemu.errors import EmulationError
+from ptxemu.machine.core import Step
 from ptxemu.machine.memory import ALIGNMENT, RED_ZONE, SHARED_WINDOW, GlobalMemory, per_address
-from ptxemu.machine.state import Step
 from ptxemu.values import Array, BoolArray
 
 WIDTHS = (1, 2, 4, 8, 16)

@@ -8,8 +8,8 @@ from tests.programs import run
 
 from ptxemu.errors import EmulationError
 from ptxemu.machine.control import Block
+from ptxemu.machine.core import Machine
 from ptxemu.machine.observer import Observer
-from ptxemu.machine.state import Machine
 from ptxemu.values import BoolArray
 
 

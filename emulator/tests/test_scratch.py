@@ -11,8 +11,8 @@ import pytest
 from tests.stepping import Bench
 
 from ptxemu.errors import EmulationError
+from ptxemu.machine.core import Step
 from ptxemu.machine.shared import LocalMemory, Parameters, SharedMemory
-from ptxemu.machine.state import Step
 from ptxemu.values import Array, BoolArray
 
 BLOCKS, WARPS = 3, 2

@@ -145,8 +145,9 @@ def test_shfl_from_a_lane_that_takes_no_part_is_an_error() -> None:
 
 def test_what_shfl_reads_from_an_absent_lane_has_all_bits_set() -> None:
     bench = Bench()
-    bench.machine.undefined = Undefined(bench.machine)
-    bench.machine.undefined.tracking = True
+    undefined = Undefined(bench.machine)
+    undefined.tracking = True
+    bench.machine.undefined = undefined.born
     bench.run(BFLY, bench.destination("d"), bench.set("a", lanes()), number(16), number(31), number(0xFFFF), mask=LOW)
     assert (bench.get("d")[LOW] == ALL).all()
 

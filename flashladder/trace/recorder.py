@@ -91,12 +91,11 @@ class Recorder(Dataflow):
         """The last block of the slice is complete."""
         self._close(self.events)
 
-    def access(self, step: Step, access: Access) -> None:
+    def access(self, step: Step, access: Access) -> None:  # noqa: ARG002 - the observer's signature
         """Notes where K is read."""
         if (access.space, access.kind) == ("global", "cp.async") and len(self.steps) == 1:
-            address = int(access.address.flat[0])
-            if step.machine.memory.number_of(address) == K_BUFFER:
-                self.k_addresses.append(address)
+            if access.buffer == K_BUFFER:
+                self.k_addresses.append(int(access.address.flat[0]))
 
     def happened(self, event: Event) -> None:
         """Ends a KV block where the next one's S begins."""

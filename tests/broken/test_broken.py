@@ -48,7 +48,7 @@ def test_the_defect_is_caught(case: Broken) -> None:
     assert error.kind == case.kind, message
     assert case.says in message
     assert case.also in message
-    assert error.instruction is not None
+    assert isinstance(error.instruction, ptxemu.Instruction)
     assert error.instruction.opcode.startswith(case.opcode)
     assert error.instruction.opcode in text_of(case.launch.file).splitlines()[error.line - 1]
     assert lines_of(error.instruction, case.launch.file) & marked(case.launch.file, "BROKEN", case.launch.kernel)

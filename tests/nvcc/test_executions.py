@@ -31,8 +31,8 @@ from flashladder.view.flow.command import main as cfg
 from flashladder.view.flow.outline import outline
 from flashladder.view.flow.picture import picture_of
 import ptxemu
+from ptxemu.machine.core import Machine
 from ptxemu.machine.observer import Observer
-from ptxemu.machine.state import Machine
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import BoolArray
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ptxemu.errors import EmulationError as EmulationError
     from ptxemu.errors import PtxemuError as PtxemuError
     from ptxemu.machine.arguments import pack as pack
+    from ptxemu.machine.core import Machine as Machine
+    from ptxemu.machine.core import Step as Step
     from ptxemu.machine.observer import Access as Access
     from ptxemu.machine.observer import Observer as Observer
-    from ptxemu.machine.state import Machine as Machine
-    from ptxemu.machine.state import Step as Step
     from ptxemu.machine.tensor_map import TensorMap as TensorMap
     from ptxemu.mutation import mutants as mutants
     from ptxemu.observe.counters import Counters as Counters
@@ -48,8 +48,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "errors": ("EmulationError", "PtxemuError"),
     "machine.arguments": ("pack",),
+    "machine.core": ("Machine", "Step"),
     "machine.observer": ("Access", "Observer"),
-    "machine.state": ("Machine", "Step"),
     "machine.tensor_map": ("TensorMap",),
     "mutation": ("mutants",),
     "observe.counters": ("Counters",),

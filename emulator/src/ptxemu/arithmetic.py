@@ -1,23 +1,19 @@
 """Arithmetic that NumPy lacks: rounding modes, fused multiply-add, flush to zero, for f32 and f64.
 
-Why: NumPy rounds to nearest only and has no fused multiply-add. A result that was first rounded to float64 and then to
-a narrower type can be wrong by one unit (double rounding), unless the first rounding was *to odd*: an inexact result
+NumPy rounds to nearest only and has no fused multiply-add. A result that was first rounded to float64 and then to a
+narrower type can be wrong by one unit (double rounding), unless the first rounding was *to odd*: an inexact result
 takes the neighbour whose last bit is 1, so that it never looks like a tie or like an exact value of the narrower type.
+
+Modes are PTX's: ``rn`` nearest, ties to even; ``rz`` towards zero; ``rm`` down; ``rp`` up. All functions work on
+arrays of broadcastable shapes, return new arrays and expect to run under ``np.errstate(all="ignore")``.
+
+**f32**: rounding to nearest is one NumPy ufunc, since most of a kernel's arithmetic is that; everything else goes by
+way of float64, where sums are rounded to odd and products are exact. **f64**: the usual lanes take error-free
+transformations over whole arrays; the few whose exponents are so extreme that an error term would underflow or
+overflow are computed with `fractions.Fraction`, one by one.
+
 Sources: Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd"
-(2008); Dekker (1971) and Knuth for the error-free transformations; PTX ISA 9.0, section 9.7.3 (.ftz, .sat, NaN).
-
-Modes are PTX's: ``rn`` nearest, ties to even; ``rz`` towards zero; ``rm`` down; ``rp`` up. All functions work on arrays
-of any shape, return new arrays and expect to run under ``np.errstate(all="ignore")``.
-
-Why: rounding to nearest is one NumPy ufunc and must stay nearly as cheap, since most of a kernel's arithmetic is that;
-everything else goes by way of float64, where sums are rounded to odd (see `rounding`) and products are exact.
-Functions take and return f32 arrays of broadcastable shapes. Source: PTX ISA 9.0, section 9.7.3.
-
-Why: PTX has ``.rz``, ``.rm`` and ``.rp`` for every f64 operation and a fused multiply-add, which must be right to the
-last bit. The usual lanes take error-free transformations over whole arrays; the few whose exponents are so extreme that
-an error term would underflow or overflow are computed with `fractions.Fraction`, one by one.
-
-All functions take and return f64 arrays of broadcastable shapes, and a mode of `rounding.MODES`.
+(2008); Dekker (1971) and Knuth for the error-free transformations; PTX ISA 9.0, 9.7.3 (.ftz, .sat, NaN).
 """
 
 from __future__ import annotations
@@ -48,14 +44,9 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 def two_product(a: Array, b: Array) -> tuple[Array, Array]:
     """``a * b`` of float64 and its error; exact while no partial product leaves 2^-1022 ... 2^996 (Dekker)."""
     total = a * b
-    high_a, high_b = _upper(a), _upper(b)
+    high_a, high_b = (scaled - (scaled - each) for each, scaled in ((a, a * SPLITTER), (b, b * SPLITTER)))
     low_a, low_b = a - high_a, b - high_b
     return total, ((high_a * high_b - total) + high_a * low_b + low_a * high_b) + low_a * low_b
-
-
-def _upper(a: Array) -> Array:
-    scaled = a * SPLITTER
-    return scaled - (scaled - a)
 
 
 def _bits(x: Array) -> Array:
@@ -68,8 +59,7 @@ def to_odd(rounded: Array, error: Array) -> Array:
     inexact = (np.abs(error) > 0) & ((bits & 1) == 0)  # a NaN error (an infinite sum) counts as exact
     outwards = np.signbit(error) == np.signbit(rounded)
     step = np.where(outwards, inexact, -inexact.astype(np.int8)).astype(bits.dtype)
-    odd: Array = (bits + step).view(rounded.dtype)
-    return odd
+    return np.asarray((bits + step).view(rounded.dtype))
 
 
 def odd_sum(a: Array, b: Array) -> Array:
@@ -91,8 +81,7 @@ def directed(nearest: Array, residual: Array, mode: str) -> Array:
     else:
         wrong = residual < 0 if mode == "rm" else residual > 0
         step = np.where(negative == (mode == "rm"), wrong, -wrong.astype(np.int8)).astype(bits.dtype)
-    stepped: Array = (bits + step).view(nearest.dtype)
-    return stepped
+    return np.asarray((bits + step).view(nearest.dtype))
 
 
 def narrow(x: Array, dtype: np.dtype[Any], mode: str = "rn") -> Array:
@@ -125,8 +114,7 @@ def ftz(x: Array) -> Array:
     twice -= np.uint32(1)
     if np.minimum.reduce(twice, axis=None) >= 2 * MIN_NORMAL_BITS - 1:
         return x
-    flushed: Array = x * ~(np.abs(x) < MIN_NORMAL)
-    return flushed
+    return np.asarray(x * ~(np.abs(x) < MIN_NORMAL))
 
 
 def canonical(x: Array) -> Array:
@@ -209,24 +197,17 @@ WIDE: dict[str, Function] = {
     "rcp": _wide(np.reciprocal),
     "sqrt": _wide(np.sqrt),
 }
-TERMS: dict[
-    str, Callable[..., tuple[Array, Array]]
-] = {  # the terms whose signs decide the sign of an exact zero in mode rm
+# The terms whose signs decide the sign of an exact zero in mode rm.
+TERMS: dict[str, Callable[..., tuple[Array, Array]]] = {
     "add": lambda a, b: (a, b),
     "sub": lambda a, b: (a, -b),
-    "fma": lambda a, b, c: (_product(a, b), c),
+    "fma": lambda a, b, c: (a.astype(np.float64) * b.astype(np.float64), c),
 }
-
-
-def _product(a: Array, b: Array) -> Array:
-    """The exact product of f32 numbers, in float64."""
-    product: Array = a.astype(np.float64) * b.astype(np.float64)
-    return product
 
 
 def fma_nearest(a: Array, b: Array, c: Array) -> Array:
     """``a * b + c`` of f32, rounded once to nearest: by way of float64, and to odd where that is a tie."""
-    total = _product(a, b) + c.astype(np.float64)
+    total = a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)  # the product is exact
     result: Array = total.astype(np.float32)
     doubtful = (total.view(np.uint64) & LOW_BITS) == TIE  # rounding twice goes wrong at a tie of the second one
     if not clean(result):
@@ -323,14 +304,7 @@ def mul(a: Array, b: Array, mode: str) -> Array:
     if mode == "rn":
         return product
     residual = two_product(np.frexp(a)[0], np.frexp(b)[0])[1]
-    doubtful = _lost(product) & (a != 0) & (b != 0) & np.isfinite(a) & np.isfinite(b)
-    return _patched(
-        directed(product, residual, mode),
-        doubtful,
-        lambda x, y: round_fraction(Fraction(x) * Fraction(y), mode),
-        a,
-        b,
-    )
+    return _repaired(product, residual, mode, lambda x, y: Fraction(x) * Fraction(y), a, b)
 
 
 def div(a: Array, b: Array, mode: str) -> Array:
@@ -339,17 +313,18 @@ def div(a: Array, b: Array, mode: str) -> Array:
     if mode == "rn":
         return quotient
     numerator, denominator = np.frexp(a)[0], np.frexp(b)[0]
-    scaled = numerator / denominator
-    high, low = two_product(scaled, denominator)
+    high, low = two_product(numerator / denominator, denominator)
     residual = ((numerator - high) - low) * np.sign(denominator)
-    doubtful = _lost(quotient) & (a != 0) & (b != 0) & np.isfinite(a) & np.isfinite(b)
-    return _patched(
-        directed(quotient, residual, mode),
-        doubtful,
-        lambda x, y: round_fraction(Fraction(x) / Fraction(y), mode),
-        a,
-        b,
-    )
+    return _repaired(quotient, residual, mode, lambda x, y: Fraction(x) / Fraction(y), a, b)
+
+
+def _repaired(
+    nearest: Array, residual: Array, mode: str, exact: Callable[[float, float], Fraction], a: Array, b: Array
+) -> Array:
+    """A product or quotient in `mode`; where it is subnormal or overflows, it is computed exactly."""
+    lost = (np.abs(nearest) < NORMAL) | np.isinf(nearest)
+    lost = lost & (a != 0) & (b != 0) & np.isfinite(a) & np.isfinite(b)
+    return _patched(directed(nearest, residual, mode), lost, lambda x, y: round_fraction(exact(x, y), mode), a, b)
 
 
 def sqrt(a: Array, mode: str) -> Array:
@@ -365,6 +340,12 @@ def sqrt(a: Array, mode: str) -> Array:
 
 def fma(a: Array, b: Array, c: Array, mode: str) -> Array:
     """``a * b + c`` rounded once (Boldo and Melquiond 2008: the low parts are summed to odd)."""
+
+    def one(a: float, b: float, c: float) -> float:
+        minus = bool(np.signbit(a) != np.signbit(b)), bool(np.signbit(c))
+        zero = -0.0 if (any(minus) if mode == "rm" else all(minus)) else 0.0
+        return round_fraction(Fraction(a) * Fraction(b) + Fraction(c), mode, zero)
+
     plain = a * b + c
     product, error = two_product(a, b)
     upper, low = two_sum(c, error)
@@ -376,28 +357,12 @@ def fma(a: Array, b: Array, c: Array, mode: str) -> Array:
     result = np.where(finite & (total != 0), result, plain)  # `plain` has the sign of an exact zero, infinities and NaN
     if mode == "rm":
         result = zero_down(result, a * b, c)
-    return _patched(result, (_extreme(a) | _extreme(b) | _extreme(c)) & finite, _fma_one(mode), a, b, c)
-
-
-def _fma_one(mode: str) -> Callable[[float, float, float], float]:
-    def one(a: float, b: float, c: float) -> float:
-        minus = bool(np.signbit(a) != np.signbit(b)), bool(np.signbit(c))
-        zero = -0.0 if (any(minus) if mode == "rm" else all(minus)) else 0.0
-        return round_fraction(Fraction(a) * Fraction(b) + Fraction(c), mode, zero)
-
-    return one
-
-
-def _lost(result: Array) -> BoolArray:
-    """Lanes whose result lies where rounding differs from that of the scaled operands: subnormal or overflowed."""
-    lost: BoolArray = (np.abs(result) < NORMAL) | np.isinf(result)
-    return lost
+    return _patched(result, (_extreme(a) | _extreme(b) | _extreme(c)) & finite, one, a, b, c)
 
 
 def _extreme(x: Array) -> BoolArray:
     size = np.abs(x)
-    extreme: BoolArray = (size > SAFE) | ((size < 1 / SAFE) & (size > 0))
-    return extreme
+    return np.asarray((size > SAFE) | ((size < 1 / SAFE) & (size > 0)))
 
 
 def _patched(result: Array, where: BoolArray, exact: Callable[..., float], *operands: Array) -> Array:

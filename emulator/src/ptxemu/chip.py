@@ -1,15 +1,13 @@
 """The same launch on this machine's GPU through the CUDA driver alone: what the emulator is compared with.
 
-Why: NumPy and the driver's own library are all that a bare machine has. `gpu` builds launches on it.
-Source: CUDA Driver API (13.0), sections 6.2 to 6.22.
-
-Source: CUDA Driver API (13.0), 6.30 (cuTensorMapEncodeTiled); drivers before CUDA 12 do not have it.
-
-Why: what the emulator computes is proven on the chip by running the same text with the same arguments on both. The
-driver compiles the PTX itself, so that no toolchain is needed.
+What the emulator computes is proven on the chip by running the same text with the same arguments on both. NumPy and
+the driver's own library are all that a bare machine has: the driver compiles the PTX itself, so that no toolchain is
+needed.
 
     with open_gpu() as gpu:
         gpu.load(text).kernel("scale").launch((4,), (128,), (array, 2.0))
+
+Source: CUDA Driver API 13.0, 6.2 to 6.22, 6.30 (cuTensorMapEncodeTiled, which drivers before CUDA 12 do not have).
 """
 
 from __future__ import annotations
@@ -130,27 +128,23 @@ def encode(call: Driver, given: TensorMap, address: int) -> bytes:
     room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
     begin = ctypes.addressof(room)
     begin += -begin % MAP_ALIGNMENT
+    tables: tuple[tuple[Any, Sequence[int]], ...] = (
+        *((ctypes.c_uint64, given.dims), (ctypes.c_uint64, given.strides or (0,))),
+        *((ctypes.c_uint32, given.box), (ctypes.c_uint32, given.element_strides)),
+    )
     call(
         "cuTensorMapEncodeTiled",
         begin,
         DATA_TYPES.index(given.dtype),
         given.rank,
         address,
-        _numbers(ctypes.c_uint64, given.dims),
-        _numbers(ctypes.c_uint64, given.strides or (0,)),
-        _numbers(ctypes.c_uint32, given.box),
-        _numbers(ctypes.c_uint32, given.element_strides),
+        *((kind * len(values))(*values) for kind, values in tables),
         INTERLEAVES.index(given.interleave),
         SWIZZLES.index(given.swizzle),
         PROMOTIONS.index(given.l2_promotion),
         FILLS.index(given.fill),
     )
     return ctypes.string_at(begin, MAP_BYTES)
-
-
-def _numbers(kind: Any, values: Sequence[int]) -> Any:
-    """A C array of numbers."""
-    return (kind * len(values))(*values)
 
 
 LOG_BYTES = 1 << 16  # room for the compiler's messages
@@ -245,12 +239,7 @@ class GpuKernel:
     entry: Function
 
     def launch(
-        self,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        args: Sequence[Argument],
-        *,
-        shared_bytes: int = 0,
+        self, grid: int | Sequence[int], block: int | Sequence[int], args: Sequence[Argument], *, shared_bytes: int = 0
     ) -> None:
         """Runs the kernel and waits for it.
 
@@ -276,16 +265,8 @@ class GpuKernel:
             begin = ctypes.addressof(data)
             places = [begin + offset for offset in offsets(self.entry)[0].values()]
             pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
-            call(
-                "cuLaunchKernel",
-                self.function,
-                *three(grid, "grid", self.program.path),
-                *three(block, "block", self.program.path),
-                shared_bytes,
-                None,
-                pointers,
-                None,
-            )
+            sizes = *three(grid, "grid", self.program.path), *three(block, "block", self.program.path)
+            call("cuLaunchKernel", self.function, *sizes, shared_bytes, None, pointers, None)
             call("cuCtxSynchronize")
             for address, owner in arrays.changed():
                 memory.fetch(address, owner)

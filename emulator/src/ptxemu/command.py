@@ -23,7 +23,7 @@ import numpy as np
 from ptxemu import __version__
 from ptxemu.errors import EmulationError, PtxemuError, printable
 from ptxemu.machine.observer import Observer
-from ptxemu.machine.state import Machine
+from ptxemu.machine.core import Machine
 from ptxemu.nvcc import compile_file
 from ptxemu.observe.counters import Counters
 from ptxemu.observe.hazards import Hazards

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-from ptxemu.syntax.tree import Instruction
+from typing import Protocol
 
 LONGEST_FACT = 2000  # characters of what was expected or found that a message shows
 
@@ -64,11 +63,8 @@ class PtxemuError(Exception):
 
     def __str__(self) -> str:
         line = _shown(self.what) if self.where is None else f"{_shown(self.where)}: {_shown(self.what)}"
-        facts = [
-            f"{name} {_shown(value)}"
-            for name, value in (("expected", self.expected), ("found", self.found))
-            if value is not None
-        ]
+        both = (("expected", self.expected), ("found", self.found))
+        facts = [f"{name} {_shown(value)}" for name, value in both if value is not None]
         if facts:
             line += ": " + ", ".join(facts)
         return f"{line}; {_shown(self.hint)}" if self.hint else line
@@ -85,6 +81,30 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
+class _Source(Protocol):
+    """Where an instruction comes from."""
+
+    @property
+    def chain(self) -> str:
+        """Its CUDA lines, those of inlined calls included."""
+
+
+class Located(Protocol):
+    """An instruction, whose ``str()`` is PTX, and its place in the file."""
+
+    @property
+    def opcode(self) -> str:
+        """Its full dotted text."""
+
+    @property
+    def line(self) -> int:
+        """Its PTX line."""
+
+    @property
+    def source(self) -> _Source | None:
+        """Its CUDA lines, where they are known."""
 
 
 class EmulationError(PtxemuError):
@@ -105,7 +125,7 @@ class EmulationError(PtxemuError):
         what: str,
         *,
         path: str = "<ptx>",
-        instruction: Instruction | None = None,
+        instruction: Located | None = None,
         line: int = 0,
         block: tuple[int, int, int] | None = None,
         lane: int | None = None,

@@ -1,8 +1,8 @@
 """The table of instructions: one row per opcode form, with the function that computes it.
 
-Why a table: what is supported can be listed, tested and documented from one place, and an opcode that is not in it is
-an error with its PTX line. A *lane* row is a pure function of arrays, applied to all lanes at once; a *machine* row
-sees more than its own lane (memory, the warp, the block) and receives a `Step`.
+What is supported can be listed, tested and documented from one place, and an opcode that is not in it is an error with
+its PTX line. A *lane* row is a pure function of arrays, applied to all lanes at once; a *machine* row sees more than
+its own lane (memory, the warp, the block) and receives a `state.FullStep`.
 
     lane("add.u32", "u32", "u32 u32", lambda a, b: a + b, "a + b, wrapping")
 
@@ -78,20 +78,9 @@ def lane(
 ) -> None:
     """Adds lane-wise forms: a pure function from the source arrays to the result array(s)."""
     group = str(sys._getframe(1).f_globals["__name__"]).rpartition(".")[2]  # noqa: SLF001 - the module that adds the row
+    types = tuple(results.split()), tuple(sources.split())
     for opcode in expand(form):
-        _add(
-            Row(
-                opcode,
-                "lane",
-                tuple(results.split()),
-                tuple(sources.split()),
-                function,
-                summary,
-                group,
-                reads_carry,
-                writes_carry,
-            )
-        )
+        _add(Row(opcode, "lane", *types, function, summary, group, reads_carry, writes_carry))
 
 
 def machine(form: str, summary: str, *, kind: Kind = "machine") -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,8 +1,7 @@
 """What a block may have on the architecture that a launch is for: threads, grid sizes, bytes of shared memory.
 
-Why: a GPU refuses a launch that asks for more, so a kernel that runs here and nowhere else would be no use. PTX for
-sm_80 runs on every newer GPU, whose limit may be higher or lower: without another word the file's own ``.target``
-counts, `Kernel.launch(target=...)` names another one.
+A GPU refuses a launch that asks for more. PTX for sm_80 runs on every newer GPU, whose limit may be higher or lower:
+by default the file's own ``.target`` counts, `Kernel.launch(target=...)` names another one.
 
 Source: CUDA C++ Programming Guide 13.0, table "Technical Specifications per Compute Capability" (maximum amount of
 shared memory per thread block; above 48 KiB it has to be asked for).
@@ -30,12 +29,9 @@ SHARED_KIB = {  # KiB of shared memory that a block may have, by the number behi
 _TARGET = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
 _WIDE = ("u16", "s16", "u32", "s32", "u64", "s64")
 _TO_BF16 = tuple(f"cvt.{mode}.bf16.{kind}" for mode in ("rn", "rz") for kind in (*_WIDE, "f16", "f64"))
-_FROM_BF16 = tuple(
-    f"cvt.{mode}.{kind}.bf16"
-    for modes, kinds in (("rni rzi rmi rpi", (*_WIDE, "bf16")), ("rn rz rm rp", ("f16",)))
-    for mode in modes.split()
-    for kind in kinds
-)
+_ROUNDED = [(mode, kind) for mode in ("rni", "rzi", "rmi", "rpi") for kind in (*_WIDE, "bf16")]
+_ROUNDED += [(mode, "f16") for mode in ("rn", "rz", "rm", "rp")]
+_FROM_BF16 = tuple(f"cvt.{mode}.{kind}.bf16" for mode, kind in _ROUNDED)
 _TF32 = tuple(f"cvt.{mode}{relu}.tf32" for mode in ("rn", "rz") for relu in ("", ".relu"))
 _EIGHT_BITS = tuple(f"cvt.rn{relu}.f16x2.{kind}" for relu in ("", ".relu") for kind in ("e4m3", "e5m2"))
 _TO_EIGHT_BITS = tuple(f"cvt.rn.satfinite{relu}.{kind}" for relu in ("", ".relu") for kind in ("e4m3", "e5m2"))

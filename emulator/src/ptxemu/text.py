@@ -29,6 +29,10 @@ def read_text(path: Path) -> str:
             data = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise PtxemuError(f"cannot read the file: {error.strerror or error}", where=path) from error
+    if data.startswith(b"\x7fELF"):
+        raise PtxemuError(
+            "machine code, not PTX", where=path, hint="`cuobjdump -ptx FILE` prints the PTX that is in it"
+        )
     if len(data) > MOST_BYTES:
         raise PtxemuError("the file is too large", where=path, expected=f"at most {MOST_BYTES >> 20} MiB", found="more")
     try:

@@ -1,22 +1,18 @@
 """PTX types as NumPy dtypes, and the shape that every value has.
 
-Why: one convention carries the emulator's speed. The value of a register is one array over all lanes of a slice of the
-grid, of shape ``(blocks, warps, 32)``, in which any axis may have length 1: a value that does not depend on the block
-is stored once for all blocks, a loop counter is a single number. NumPy's broadcasting does the rest. Values are never
-changed in place, so that a ``mov`` shares its source's array.
+The value of a register is one array over all lanes of a slice of the grid, of shape ``(blocks, warps, 32)``, in which
+any axis may have length 1: a value that does not depend on the block is stored once for all blocks, a loop counter is
+a single number. NumPy's broadcasting does the rest. Values are never changed in place, so that a ``mov`` shares its
+source's array.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from ptxemu.syntax.tree import Immediate
-
 
 Array: TypeAlias = npt.NDArray[Any]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -89,15 +85,3 @@ def merged(old: Array, new: Array, mask: BoolArray | None) -> Array:
     if old.dtype != new.dtype:
         old = old.view(new.dtype)
     return np.where(mask, new, old)
-
-
-def immediate(operand: Immediate, ptx_type: str) -> Array:
-    """A constant as PTX reads it where `ptx_type` is expected: integers wrap, ``0f``/``0d`` bits keep their meaning."""
-    if operand.kind == "int":
-        return constant(bool(operand.value) if ptx_type == "pred" else operand.value, ptx_type)
-    bits = np.uint32 if operand.kind == "f32" else np.uint64
-    number = np.array(operand.value, dtype=bits)
-    if ptx_type[0] in "bsu":  # mov.b32 %r, 0f3F800000 moves the bits
-        return as_type(number.reshape(1, 1, 1), ptx_type)
-    as_float = number.view(np.float32 if operand.kind == "f32" else np.float64)
-    return constant(as_float.item(), ptx_type)

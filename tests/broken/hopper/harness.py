@@ -87,7 +87,8 @@ def see(defect: Defect, *, fixed: bool, schedule: str | int) -> Seen:
             schedule=schedule,
         )
     except ptxemu.EmulationError as error:
-        return Seen(((error.kind, str(error), (error.instruction,) if error.instruction else ()),), right=False)
+        where = (error.instruction,) if isinstance(error.instruction, Instruction) else ()
+        return Seen(((error.kind, str(error), where),), right=False)
     found = tuple((each.kind, each.render(), (each.first, each.second)) for each in hazards.reports)
     return Seen(found, all(np.array_equal(*each) for each in run.results))
 

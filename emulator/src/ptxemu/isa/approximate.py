@@ -1,9 +1,10 @@
 """The approximate units: ex2, lg2, sin, cos, tanh, rcp, rsqrt, sqrt, div.approx and div.full, rcp/rsqrt.approx.ftz.f64.
 
-Why: their results are not specified to the bit, only by an error bound and a table of special values. Each row
-computes the function with NumPy, which is nearer to the exact value than the ISA asks, and gives the special values
-exactly; so a kernel's numbers differ from the hardware's by no more than twice the bound in the row's summary.
-Source: PTX ISA 9.0, sections 9.7.3.8 and 9.7.3.13 to 9.7.3.22.
+Their results are not specified to the bit, only by an error bound and a table of special values. Each row computes the
+function with NumPy, which is nearer to the exact value than the ISA asks, and gives the special values exactly; so a
+kernel's numbers differ from the hardware's by no more than twice the bound in the row's summary.
+
+Source: PTX ISA 9.0, 9.7.3.8 and 9.7.3.13 to 9.7.3.22.
 """
 
 from __future__ import annotations
@@ -24,14 +25,12 @@ GREAT = np.float32(2.0**126)  # above it 1/b is subnormal, which div.approx take
 
 def rsqrt(a: Array) -> Array:
     """``1 / sqrt(a)`` in the type of `a`: two roundings, a relative error of at most 2^-23 in f32."""
-    inverse: Array = a.dtype.type(1) / np.sqrt(a)
-    return inverse
+    return np.asarray(a.dtype.type(1) / np.sqrt(a))
 
 
 def reciprocal(a: Array) -> Array:
     """``1 / a`` in the type of `a`, rounded to nearest."""
-    inverse: Array = a.dtype.type(1) / a
-    return inverse
+    return np.asarray(a.dtype.type(1) / a)
 
 
 def divide_approximately(a: Array, b: Array) -> Array:
@@ -57,8 +56,7 @@ def _upper_word(compute: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 def _flush_double(x: Array) -> Array:
-    flushed: Array = x * ~(np.abs(x) < 2.0**-1022)
-    return flushed
+    return np.asarray(x * ~(np.abs(x) < 2.0**-1022))
 
 
 def _plain(compute: Callable[..., Array]) -> Callable[..., Array]:
@@ -77,13 +75,7 @@ def _flushing(compute: Callable[..., Array]) -> Callable[..., Array]:
 
 def exp2(a: Array) -> Array:
     """``2**a`` of f32 by way of float64: NumPy's own f32 function is off by up to 2.9 ulp, the ISA allows 2."""
-    power: Array = np.exp2(a.astype(np.float64)).astype(np.float32)
-    return power
-
-
-def _exp2_flushing(a: Array) -> Array:
-    """``ex2.approx.ftz``: a subnormal operand gives 1 anyway, so that only the result needs a look."""
-    return settled(exp2(a), flush=True)
+    return np.asarray(np.exp2(a.astype(np.float64)).astype(np.float32))
 
 
 ROWS: list[tuple[str, Callable[..., Array], int, str]] = [
@@ -109,7 +101,8 @@ def _rows() -> None:
         lane(f"{name}.f32", "f32", sources, _plain(compute), summary)
         lane(f"{name}.ftz.f32", "f32", sources, _flushing(compute), summary + FLUSHED)
     lane("ex2.approx.f32", "f32", "f32", _plain(exp2), "2^a; error 2 ulp")
-    lane("ex2.approx.ftz.f32", "f32", "f32", _exp2_flushing, "2^a; error 2 ulp" + FLUSHED)
+    # A subnormal operand gives 1 anyway, so that only the result needs a look.
+    lane("ex2.approx.ftz.f32", "f32", "f32", lambda a: settled(exp2(a), flush=True), "2^a; error 2 ulp" + FLUSHED)
     lane("tanh.approx.f32", "f32", "f32", _plain(np.tanh), "tanh(a); relative error 2^-11")
     lane("rsqrt.approx.f64", "f64", "f64", rsqrt, "1 / sqrt(a) of f64; the ISA states no error, here 1 ulp")
     gross = "of the upper 32 bits of f64 a; the lower 32 bits of the result are 0; the ISA states no error, here 2^-21"

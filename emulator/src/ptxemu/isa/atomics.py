@@ -1,6 +1,6 @@
 """Atomic operations on global and shared memory: atom (which returns the old value) and red (which does not).
 
-Lanes of one instruction that meet at one address are served in the order of block, warp and lane: any order is a legal
+Lanes of one instruction that access one address are served in the order of block, warp and lane: any order is a legal
 one, and this one makes every run alike. Each lane's old value is what the lane before it left. Lanes are sorted by
 address; then all addresses are served at once, one lane of each per round, or, where few addresses have many lanes, by
 the running minimum, bitwise result or rounded sum of each address. Integer sums need one running sum for all.
@@ -18,8 +18,8 @@ from itertools import accumulate
 import numpy as np
 
 from ptxemu.isa.loads import places, report
-from ptxemu.machine import shared
-from ptxemu.machine.state import Step
+from ptxemu.machine.shared import SPACE
+from ptxemu.machine.state import FullStep
 from ptxemu.table import machine
 from ptxemu.values import WARP, Array, BoolArray, as_type, halves, pack_halves, width
 
@@ -129,44 +129,26 @@ def form_of(opcode: str) -> Form:
 
 
 def serve(operation: Operation, initial: Array, operands: list[Array], starts: Array) -> tuple[Array, Array]:
-    """Serves lanes one after another within each address.
+    """Serves lanes one after another within each address: what each found, (lanes, ...), and what is left there.
 
-    Args:
-        operation: the change that each lane makes.
-        initial: what memory holds at each address, (addresses, ...).
-        operands: of each lane, (lanes, ...), sorted by address and in order of service.
-        starts: index of the first lane of each address.
-
-    Returns:
-        The value that each lane found, (lanes, ...), and the value left at each address.
+    `initial` is what memory holds at each address, (addresses, ...); `operands` are those of each lane, (lanes, ...),
+    sorted by address and in order of service; `starts` is the index of the first lane of each address.
     """
     lanes = len(operands[0])
     counts = np.diff(starts, append=lanes)
     if operation is OPERATIONS["add"] and initial.dtype.kind in "iu":
-        return _integer_sums(initial, operands[0], starts, counts)
-    if int(counts.max()) > len(starts):
-        return _by_address(operation.chain, initial, operands, starts)
+        # Sums that wrap may be taken in any order: one running sum over all addresses, less what it was at each one.
+        operand, last = operands[0], starts + counts - 1
+        before = np.cumsum(operand, dtype=operand.dtype) - operand
+        old = before + np.repeat(initial - before[starts], counts)
+        return old, old[last] + operand[last]
+    if int(counts.max()) > len(starts):  # few addresses, many lanes: the running result of each address
+        old, left = np.empty_like(operands[0]), np.empty_like(initial)
+        for number, (first, end) in enumerate(zip(starts, [*starts[1:], lanes], strict=True)):
+            running = operation.chain(initial[number : number + 1], *(operand[first:end] for operand in operands))
+            old[first:end], left[number] = running[:-1], running[-1]
+        return old, left
     return _by_round(operation.new, initial, operands, starts, counts)
-
-
-def _integer_sums(initial: Array, operand: Array, starts: Array, counts: Array) -> tuple[Array, Array]:
-    """Sums that wrap may be taken in any order: one running sum over all addresses, less what it was at each one."""
-    before = np.cumsum(operand, dtype=operand.dtype) - operand
-    old = before + np.repeat(initial - before[starts], counts)
-    last = starts + counts - 1
-    return old, old[last] + operand[last]
-
-
-def _by_address(
-    chain: Callable[..., Array], initial: Array, operands: list[Array], starts: Array
-) -> tuple[Array, Array]:
-    """Few addresses, many lanes: the running result of each address."""
-    old, left = np.empty_like(operands[0]), np.empty_like(initial)
-    ends = [*starts[1:], len(old)]
-    for number, (first, last) in enumerate(zip(starts, ends, strict=True)):
-        running = chain(initial[number : number + 1], *(operand[first:last] for operand in operands))
-        old[first:last], left[number] = running[:-1], running[-1]
-    return old, left
 
 
 def _by_round(
@@ -185,7 +167,7 @@ def _by_round(
     return old, left
 
 
-def _queue(step: Step, space: str, address: Array, mask: BoolArray | None) -> tuple[Array, Array]:
+def _queue(step: FullStep, space: str, address: Array, mask: BoolArray | None) -> tuple[Array, Array]:
     """The lanes to serve (flat indices, by address and then in order) and where each address's lanes begin."""
     machine = step.machine
     active = step.lanes() if mask is None else machine.full(mask)
@@ -193,7 +175,7 @@ def _queue(step: Step, space: str, address: Array, mask: BoolArray | None) -> tu
     place = machine.full(address).reshape(-1)[lanes]
     if space == "shared":  # one address is another byte in every block
         place = place + (lanes // (machine.shape[1] * WARP)).astype(np.uint64) * np.uint64(1 << 40)
-    elif space == shared.SPACE:
+    elif space == SPACE:
         block, offset = machine.cluster.resolve(address)
         place = machine.full(block + (offset << 24)).reshape(-1)[lanes]
     order = np.argsort(place, kind="stable")
@@ -201,13 +183,13 @@ def _queue(step: Step, space: str, address: Array, mask: BoolArray | None) -> tu
     return lanes[order], np.flatnonzero(np.append(place.size > 0, place[1:] != place[:-1]))
 
 
-def _perform(step: Step, form: Form, where: tuple[str, Array, BoolArray | None], old: Array) -> None:
+def _perform(step: FullStep, form: Form, where: tuple[str, Array, BoolArray | None], old: Array) -> None:
     """Serves the lanes of one state space; writes what each found into `old`, bits in the full shape."""
     space, address, mask = where
     if space == "local":
         step.fail("unsupported", "atomic operation on local memory, which PTX leaves undefined", lanes=mask)
     near = step.machine.shared if space == "shared" else step.machine.memory
-    memory = shared.CLUSTER_MEMORY if space == shared.SPACE else near
+    memory = step.machine.cluster if space == SPACE else near
     nbytes = width(form.type)
     found = memory.load(step, address, nbytes, mask)
     lanes, starts = _queue(step, space, address, mask)
@@ -239,7 +221,7 @@ def _bits(values: Array, nbytes: int) -> Array:
     return pack_halves(values) if values.ndim > 1 else values.view(f"u{nbytes}")
 
 
-def _execute(step: Step, address_operand: int) -> Array:
+def _execute(step: FullStep, address_operand: int) -> Array:
     """Performs the atomic for the executing lanes; the old values, in the full shape."""
     form = form_of(step.instruction.opcode)
     address = step.address(address_operand)
@@ -264,24 +246,19 @@ _ATOM = "{" + ",".join(_REDUCTIONS + _EXCHANGES) + "}"
 
 @machine(f"atom{{,.cta,.cluster,.gpu,.sys}}{_SPACE}.{_ATOM}", "atomic operation that returns the old value")
 @machine(f"atom{_ORDER}{_SPACE}.{_ATOM}", "atomic operation with a memory order")
-def atom(step: Step) -> None:
+def atom(step: FullStep) -> None:
     """``atom d, [a], b{, c}``: d is what this lane found; lanes take turns by block, warp and lane."""
     step.write(0, _execute(step, 1))
 
 
 @machine(f"red{{,.cta,.cluster,.gpu,.sys}}{_SPACE}.{_RED}", "atomic operation")
 @machine(f"red{{.relaxed,.release}}{{.cta,.cluster,.gpu,.sys}}{_SPACE}.{_RED}", "atomic operation with a memory order")
-def red(step: Step) -> None:
+def red(step: FullStep) -> None:
     """``red [a], b``: `atom` without its result."""
     _execute(step, 0)
 
 
-def _add_variants() -> None:
-    """The orders of qualifiers that nvcc and libcu++ write besides the documented one, for the same operations."""
-    for operation in _REDUCTIONS + _EXCHANGES:
-        name, _, kind = operation.partition(".")
-        machine(f"atom{{.global,.shared}}{{.cta,.sys}}.{operation}", "atomic operation in a scope")(atom)
-        machine(f"atom.{name}{_ORDER}.{kind}", "atomic operation with a memory order")(atom)
-
-
-_add_variants()
+for _operation in _REDUCTIONS + _EXCHANGES:  # other orders of qualifiers, which nvcc and libcu++ write
+    _name, _, _kind = _operation.partition(".")
+    machine(f"atom{{.global,.shared}}{{.cta,.sys}}.{_operation}", "atomic operation in a scope")(atom)
+    machine(f"atom.{_name}{_ORDER}.{_kind}", "atomic operation with a memory order")(atom)

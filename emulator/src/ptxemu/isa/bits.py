@@ -1,18 +1,12 @@
 """Bits: logic, shifts, bit fields, counts, funnel shifts, ``lop3``, byte permutation, SIMD video instructions.
 
-Why two paths: a selector is almost always a constant, and most constants move two or more bytes by the same distance,
-so that two shifts and two masks do. Source: PTX ISA 9.0, section 9.7.9 (prmt). Arrays are uint32, in any shapes that
-broadcast; nothing raises.
+Shift amounts, field positions, selectors and look-up tables are almost always constants, which arrive as arrays of one
+element. Those take a path of one or two ufuncs; the general path clamps lane by lane, because NumPy (like C) leaves a
+shift by the width or more undefined where PTX defines it. Of the SIMD video instructions there are those that nvcc
+still writes (``__vabsdiffu4``, ``__vsadu4``). Functions take and return arrays of the row's dtypes, in the broadcast
+shape of their inputs; none raises.
 
-Why care about shapes: shift amounts, field positions, selectors and look-up tables are almost always constants, which
-arrive as arrays of one element. Those take a path of one or two ufuncs; the general path clamps lane by lane, because
-NumPy (like C) leaves a shift by the width or more undefined where PTX defines it. Source: PTX ISA 9.0, sections 9.7.1
-(popc to szext), 9.7.8 (logic and shifts) and 9.7.9 (prmt). Functions take and return arrays of the row's dtypes, in
-the broadcast shape of their inputs; none raises.
-
-Why only these: of the video instructions they are the ones that nvcc still writes (``__vabsdiffu4``, ``__vsadu4``); the
-other ``__v...`` intrinsics become ordinary instructions. Source: PTX ISA 9.0, 9.7.18 (SIMD video). Arrays are uint32,
-in any shapes that broadcast; nothing raises.
+Source: PTX ISA 9.0, 9.7.1 (popc to szext), 9.7.8 (logic and shifts), 9.7.9 (prmt), 9.7.18 (SIMD video).
 """
 
 from __future__ import annotations
@@ -47,19 +41,14 @@ def _plan(selector: int) -> tuple[tuple[int, int, int], ...]:
     return tuple((source, up, mask) for (source, up), mask in moves.items())
 
 
-def _permute_constant(a: Array, b: Array, selector: int) -> Array:
-    """`prmt` by a selector without signs."""
-    terms = []
-    for source, up, mask in _plan(selector & 0x7777):
-        value = b if source else a
-        terms.append((value << up if up > 0 else value >> -up if up < 0 else value) & mask)
-    return reduce(np.bitwise_or, terms)
-
-
 def permute(a: Array, b: Array, c: Array) -> Array:
     """`prmt`: byte k of the result is byte ``c[4k+2:4k]`` of ``b:a``, or eight copies of its sign where ``c[4k+3]``."""
     if c.size == 1 and not c.item() & 0x8888:
-        return _permute_constant(a, b, c.item())
+        moved = []
+        for source, up, mask in _plan(c.item() & 0x7777):
+            value = b if source else a
+            moved.append((value << up if up > 0 else value >> -up if up < 0 else value) & mask)
+        return reduce(np.bitwise_or, moved)
     pair = (b.astype(np.uint64) << 32) | a
     result = np.zeros((1, 1, 1), dtype=np.uint32)
     for byte in range(4):
@@ -70,20 +59,12 @@ def permute(a: Array, b: Array, c: Array) -> Array:
     return result
 
 
-def permute_mode(selectors: tuple[int, ...], a: Array, b: Array, c: Array) -> Array:
-    """`prmt` with a mode: the selector is row ``c & 3`` of the mode's table."""
-    return permute(a, b, np.array(selectors, dtype=np.uint32)[c & 3])
-
-
 Function = Callable[..., Array]
 
 
 def _bits(value: Array) -> int:
     """Width in bits."""
     return 8 * value.dtype.itemsize
-
-
-# --- shifts -----------------------------------------------------------------------------------------------------------
 
 
 def shift_left(a: Array, amount: Array) -> Array:
@@ -113,9 +94,6 @@ def _funnel(left: bool, clamp: bool, a: Array, b: Array, c: Array) -> Array:
     amount = (np.minimum(c, 32) if clamp else c & 31).astype(np.uint64)
     pair = (b.astype(np.uint64) << 32) | a
     return np.asarray((pair << amount) >> 32 if left else pair >> amount).astype(np.uint32)
-
-
-# --- counts -----------------------------------------------------------------------------------------------------------
 
 
 def population(a: Array) -> Array:
@@ -166,9 +144,6 @@ def reverse(a: Array) -> Array:
     return a
 
 
-# --- bit fields -------------------------------------------------------------------------------------------------------
-
-
 def _low_mask(length: Array, dtype: np.dtype[np.generic]) -> Array:
     """`length` ones from bit 0 on, of an unsigned dtype; all ones from the width on."""
     return ~shift_left(np.full((1, 1, 1), (1 << (8 * dtype.itemsize)) - 1, dtype=dtype), length)
@@ -192,31 +167,12 @@ def _insert(a: Array, b: Array, position: Array, length: Array) -> Array:
     """`b` with `length` bits from bit `position` on replaced by the low bits of `a`."""
     position, length = position & 0xFF, length & 0xFF
     if position.size == length.size == 1:
-        return _insert_constant(a, b, position.item(), length.item())
+        place, whole = position.item(), (1 << _bits(a)) - 1
+        constant = (((1 << length.item()) - 1) << place) & whole
+        return np.asarray((b & (whole ^ constant)) | ((a << place) & constant)) if constant else b
     mask = shift_left(_low_mask(length, a.dtype), position)
     return (b & ~mask) | (shift_left(a, position) & mask)
 
-
-def _insert_constant(a: Array, b: Array, position: int, length: int) -> Array:
-    whole = (1 << _bits(a)) - 1
-    mask = (((1 << length) - 1) << position) & whole
-    return np.asarray((b & (whole ^ mask)) | ((a << position) & mask)) if mask else b
-
-
-def _make_mask(clamp: bool, a: Array, b: Array) -> Array:
-    """`bmsk`: b ones from bit a on; wrap: both modulo 32, clamp: none from position 32 on, length at most 32."""
-    if not clamp:
-        a, b = a & 31, b & 31
-    return shift_left(_low_mask(b, a.dtype), a)
-
-
-def _extend(clamp: bool, a: Array, b: Array) -> Array:
-    """`szext`: the low b bits (clamp: at most 32; wrap: modulo 32) of a, zero- or sign-extended by a's type; 0 of 0."""
-    above = np.uint32(32) - (np.minimum(b, 32) if clamp else b & 31)
-    return np.where(above == 32, a.dtype.type(0), shift_right(shift_left(a, above), above))
-
-
-# --- lop3 -------------------------------------------------------------------------------------------------------------
 
 # Two-input functions by truth table (bit 2b + c), without the two constants.
 _TWO_INPUTS: dict[int, Callable[[Array, Array], Array]] = {
@@ -251,13 +207,20 @@ def ternary(a: Array, b: Array, c: Array, table: Array) -> Array:
     return fixed if moving is None else fixed ^ moving
 
 
-def _ternary_predicate(combine: Function, *operands: Array) -> tuple[Array, Array]:
-    """`lop3` and ``(result != 0) combine q``."""
-    result = ternary(*operands[:4])
-    return result, combine(result != 0, operands[4])
+def _ones(clamp: bool, a: Array, b: Array) -> Array:
+    """`bmsk`: b ones from bit a on; wrap: both modulo 32, clamp: none from position 32 on, length at most 32."""
+    return shift_left(_low_mask(b if clamp else b & 31, a.dtype), a if clamp else a & 31)
 
 
-# --- the rows ---------------------------------------------------------------------------------------------------------
+def _extend(clamp: bool, a: Array, b: Array) -> Array:
+    """`szext`: the low b bits (clamp: at most 32; wrap: modulo 32) of a, zero- or sign-extended by a's type; 0 of 0."""
+    above = np.uint32(32) - (np.minimum(b, 32) if clamp else b & 31)
+    return np.where(above == 32, a.dtype.type(0), shift_right(shift_left(a, above), above))
+
+
+def _by_mode(selectors: tuple[int, ...], a: Array, b: Array, c: Array) -> Array:
+    """`prmt` with a mode: the selector is row ``c & 3`` of the mode's table."""
+    return permute(a, b, np.array(selectors, dtype=np.uint32)[c & 3])
 
 
 def _logic() -> None:
@@ -274,7 +237,11 @@ def _logic() -> None:
         lane(f"shr.{t}", t, f"{t} u32", shift_right, f"a >> b; {fill} from the width on")
     lane("lop3.b32", "b32", "b32 b32 b32 b32", ternary, "any function of three bits, by its truth table")
     for name, combine in (("and", np.logical_and), ("or", np.logical_or)):
-        function = partial(_ternary_predicate, combine)
+
+        def function(*given: Array, combine: Function = combine) -> tuple[Array, Array]:
+            result = ternary(*given[:4])
+            return result, combine(result != 0, given[4])
+
         lane(f"lop3.{name}.b32", "b32 pred", "b32 b32 b32 b32 pred", function, f"lop3, and (d != 0) {name} q")
     for side in "lr":
         for mode in ("clamp", "wrap"):
@@ -300,13 +267,13 @@ def _counts() -> None:
 def _fields() -> None:
     lane("fns.b32", "b32", "b32 u32 s32", _find_nth, "position of the n-th one from a bit on")
     for mode in ("clamp", "wrap"):
-        lane(f"bmsk.{mode}.b32", "b32", "u32 u32", partial(_make_mask, mode == "clamp"), "b ones from bit a on")
+        lane(f"bmsk.{mode}.b32", "b32", "u32 u32", partial(_ones, mode == "clamp"), "b ones from bit a on")
         for t in ("u32", "s32"):
             lane(f"szext.{mode}.{t}", t, f"{t} u32", partial(_extend, mode == "clamp"), "low b bits of a, extended")
     lane("prmt.b32", "b32", "b32 b32 b32", permute, "bytes of b:a by four selectors")
     for mode, selectors in SELECTORS.items():
         summary = f"bytes of b:a by the {mode} row of the ISA's table"
-        lane(f"prmt.b32.{mode}", "b32", "b32 b32 b32", partial(permute_mode, selectors), summary)
+        lane(f"prmt.b32.{mode}", "b32", "b32 b32 b32", partial(_by_mode, selectors), summary)
 
 
 _logic()
@@ -314,31 +281,17 @@ _counts()
 _fields()
 
 
-def field_differences(bits: int, a: Array, b: Array) -> list[Array]:
-    """``|a - b|`` of each unsigned field of `bits` bits, lowest first."""
-    mask = np.uint32((1 << bits) - 1)
-    fields = [((a >> start) & mask, (b >> start) & mask) for start in range(0, 32, bits)]
-    return [np.maximum(left, right) - np.minimum(left, right) for left, right in fields]
-
-
-def differences(bits: int, a: Array, b: Array, c: Array) -> Array:
-    """The differences in their fields; `c` would fill fields that a mask leaves out: there is no mask."""
-    word: Array = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), np.uint32)
-    for place, difference in enumerate(field_differences(bits, a, b)):
-        word = word | (difference << (bits * place))
-    return word
-
-
-def differences_sum(bits: int, a: Array, b: Array, c: Array) -> Array:
-    """``c`` plus the sum of the differences, wrapping."""
-    total = c
-    for difference in field_differences(bits, a, b):
-        total = total + difference
-    return total
+def _differences(bits: int, total: bool, a: Array, b: Array, c: Array) -> Array:
+    """``|a - b|`` of each unsigned field of `bits` bits, in its field; `total`: c plus the sum of them, wrapping."""
+    mask, found = np.uint32((1 << bits) - 1), c if total else np.zeros((1, 1, 1), np.uint32) & c
+    for start in range(0, 32, bits):
+        left, right = (a >> start) & mask, (b >> start) & mask
+        difference = np.maximum(left, right) - np.minimum(left, right)
+        found = found + difference if total else found | (difference << start)
+    return found
 
 
 for _n in (2, 4):
     _form = f"vabsdiff{_n}.u32.u32.u32"
-    lane(_form, "u32", "u32 u32 u32", partial(differences, 32 // _n), f"|a - b| of {_n} fields")
-    _summary = f"c + |a - b| of {_n} fields"
-    lane(f"{_form}.add", "u32", "u32 u32 u32", partial(differences_sum, 32 // _n), _summary)
+    lane(_form, "u32", "u32 u32 u32", partial(_differences, 32 // _n, False), f"|a - b| of {_n} fields")
+    lane(f"{_form}.add", "u32", "u32 u32 u32", partial(_differences, 32 // _n, True), f"c + |a - b| of {_n} fields")

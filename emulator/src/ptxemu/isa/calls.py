@@ -1,12 +1,12 @@
 """Calls of device functions: the body of every called function is copied into its caller before a kernel runs.
 
-Why: nvcc inlines nearly everything in a release build and nearly nothing in a debug build (``-G -O0``), where even
-``sinf`` is a function. Copies need no stack of frames in the engine: a ``ret`` of the callee is a branch to the end of
-its copy, where diverged lanes meet again. Parameters and results live in local memory, one place per call, so that the
+nvcc inlines nearly everything in a release build and nearly nothing in a debug build (``-G -O0``), where even ``sinf``
+is a function. Copies need no stack of frames in the engine: a ``ret`` of the callee is a branch to the end of its
+copy, where diverged lanes meet again. Parameters and results live in local memory, one place per call, so that the
 ``ld.param`` and ``st.param`` of a call sequence become ``ld.local`` and ``st.local``. A call through a pointer becomes
-a comparison with each function whose address the module takes. A call that cannot be copied (a function without a body,
-such as printf's ``vprintf``; recursion) stays and is an error once it is executed, not before: an ``assert`` that holds
-does no harm.
+a comparison with each function whose address the module takes. A call that cannot be copied (a function without a
+body, such as printf's ``vprintf``; recursion) stays and is an error once it is executed, not before: an ``assert``
+that holds does no harm.
 
 Source: PTX ISA 9.0, 5.1.6.4 (function parameters), 7.1 (calling conventions), 9.7.12.5 (call).
 """
@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from ptxemu.errors import EmulationError
 from ptxemu.machine.arguments import size_of
-from ptxemu.machine.state import Step
+from ptxemu.machine.state import FullStep
 from ptxemu.syntax.tree import (
     Address,
     Function,
@@ -63,8 +63,7 @@ def addresses(module: Module) -> dict[str, int]:
 def inlined(module: Module, entry: Function) -> Function:
     """The entry with the functions that it calls copied into it; itself if it calls none.
 
-    Raises:
-        EmulationError: (unsupported) the copies would make it larger than `MOST_ITEMS`.
+    Fails: (unsupported) the copies would make it larger than `MOST_ITEMS`.
     """
     if not any(_is_call(item) for item in entry.body):
         return entry
@@ -83,7 +82,10 @@ class _Inliner:
         self.path = module.path
         self.functions = {function.name: function for function in module.functions if function.body}
         self.addresses = addresses(module)
-        self.pointed = sorted(_mentioned(module) & self.functions.keys())
+        named = [item for variable in module.variables for item in variable.initial]
+        items = [item for function in module.functions for item in function.body if isinstance(item, Instruction)]
+        named += [operand for item in items if not _is_call(item) for operand in item.operands]
+        self.pointed = sorted({each.name for each in named if isinstance(each, Symbol)} & self.functions.keys())
         self.known: dict[str, _Body] = {}
         self.copies = 0
 
@@ -95,10 +97,8 @@ class _Inliner:
         variables = {v.name: replace(v, space="local") if v.space == "param" else v for v in function.variables}
         result = _Body([], dict(function.registers), variables)
         for item in function.body:
-            done = (
-                isinstance(item, Instruction) and _is_call(item) and self._call(result, item, (*callers, function.name))
-            )
-            if not done:
+            chain = (*callers, function.name)
+            if not (isinstance(item, Instruction) and _is_call(item) and self._call(result, item, chain)):
                 result.items.append(_in_local_memory(item, parameters))
             if len(result.items) > MOST_ITEMS:
                 what = f"{function.name} has more than {MOST_ITEMS} instructions with all that it calls"
@@ -123,9 +123,8 @@ class _Inliner:
         formal = (*callee.returns, *callee.parameters)
         if len(formal) != len(passed):
             what = f"call of {callee.name} with another number of parameters and results"
-            raise EmulationError(
-                "syntax", what, path=self.path, instruction=call, expected=len(formal), found=len(passed)
-            )
+            found = len(passed)
+            raise EmulationError("syntax", what, path=self.path, instruction=call, expected=len(formal), found=found)
         names = {variable.name: item for variable, item in zip(formal, passed, strict=True)}
         self._copy(caller, call, self.body(callee, callers), names)
         return True
@@ -149,9 +148,7 @@ class _Inliner:
             caller.items.append(replace(call, opcode="setp.ne.u64", operands=compared, guard=None))
             names = {variable.name: item for variable, item in zip(formal, passed, strict=True)}
             self._copy(caller, replace(call, guard=Guard(other, negated=True)), self.body(callee, callers), names)
-            caller.items.append(
-                replace(call, opcode="bra", operands=(Symbol(end.name),), guard=Guard(other, negated=True))
-            )
+            caller.items.append(_branch(call, end, Guard(other, negated=True)))
         caller.items += [replace(call, guard=None), end]
 
     def _copy(self, caller: _Body, call: Instruction, callee: _Body, passed: Mapping[str, Operand]) -> None:
@@ -172,9 +169,11 @@ class _Inliner:
             if isinstance(item, Label):
                 caller.items.append(Label(item.name + suffix, item.line))
                 continue
-            copied = _renamed_instruction(item, names, call.source)
+            guard = item.guard and replace(item.guard, register=_register(item.guard.register, names))
+            operands = tuple([renamed(operand, names) for operand in item.operands])
+            copied = replace(item, operands=operands, guard=guard, source=_called_from(item.source, call.source))
             if item.opcode in {"ret", "ret.uni"}:
-                copied = replace(copied, opcode="bra", operands=(Symbol(end.name),))
+                copied = _branch(copied, end, copied.guard)
             caller.items.append(copied)
         caller.items.append(end)
 
@@ -183,21 +182,12 @@ def _skipping(call: Instruction, end: Label) -> list[Instruction]:
     """A branch past what a call does, for the lanes that its guard leaves out."""
     if call.guard is None:
         return []
-    guard = Guard(call.guard.register, not call.guard.negated)
-    return [replace(call, opcode="bra", operands=(Symbol(end.name),), guard=guard)]
+    return [_branch(call, end, Guard(call.guard.register, not call.guard.negated))]
 
 
-def _mentioned(module: Module) -> set[str]:
-    """Names that stand in initialisers, and as operands of anything but calls."""
-    initial = [item for variable in module.variables for item in variable.initial]
-    used = [
-        operand
-        for function in module.functions
-        for item in function.body
-        if isinstance(item, Instruction) and not _is_call(item)
-        for operand in item.operands
-    ]
-    return {operand.name for operand in (*initial, *used) if isinstance(operand, Symbol)}
+def _branch(instruction: Instruction, end: Label, guard: Guard | None) -> Instruction:
+    """A branch in the place of an instruction."""
+    return replace(instruction, opcode="bra", operands=(Symbol(end.name),), guard=guard)
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
@@ -216,14 +206,6 @@ def _in_local_memory(item: Instruction | Label, parameters: set[str]) -> Instruc
     return replace(item, opcode=item.opcode.replace(".param::func", ".param").replace(".param", ".local", 1))
 
 
-def _renamed_instruction(item: Instruction, names: Mapping[str, Operand], call: SourceLine | None) -> Instruction:
-    guard = item.guard
-    if guard is not None:
-        guard = replace(guard, register=_register(guard.register, names))
-    operands = tuple([renamed(operand, names) for operand in item.operands])
-    return replace(item, operands=operands, guard=guard, source=_called_from(item.source, call))
-
-
 @lru_cache(maxsize=4096)
 def _called_from(source: SourceLine | None, call: SourceLine | None) -> SourceLine | None:
     """A place in a function that was called at `call`."""
@@ -239,43 +221,36 @@ def _register(register: Register, names: Mapping[str, Operand]) -> Register:
 
 def renamed(operand: Operand, names: Mapping[str, Operand]) -> Operand:
     """An operand with the registers, variables and labels in it replaced."""
-    found = operand
     match operand:
         case Register() | Symbol():
-            found = names.get(operand.name, operand)
+            return names.get(operand.name, operand)
         case Negated():
-            found = Negated(_register(operand.operand, names))
+            return Negated(_register(operand.operand, names))
         case Vector():
-            found = Vector(tuple([renamed(item, names) for item in operand.items]))
+            return Vector(tuple([renamed(item, names) for item in operand.items]))
         case Pair():
-            found = Pair(renamed(operand.first, names), renamed(operand.second, names))
+            return Pair(renamed(operand.first, names), renamed(operand.second, names))
         case Address():
-            base = renamed(operand.base, names)
-            found = replace(operand, base=base) if isinstance(base, Register | Symbol) else operand
-            if isinstance(operand.coordinates, Vector):
-                box = tuple([renamed(item, names) for item in operand.coordinates.items])
-                found = replace(found, coordinates=Vector(box))
+            base, box = renamed(operand.base, names), operand.coordinates and renamed(operand.coordinates, names)
+            known = base if isinstance(base, Register | Symbol) else operand.base
+            return replace(operand, base=known, coordinates=box if isinstance(box, Vector) else None)
         case _:
-            pass
-    return found
+            return operand
 
 
 @machine("call{,.uni}", "calls a function of the module, by a copy of its body; printf and recursion are errors")
-def call(step: Step) -> None:
+def call(step: FullStep) -> None:
     """What is left of calls: those that `inlined` could not copy (PTX ISA 9.7.12.5)."""
     operands = step.instruction.operands
     target = next((operand for operand in operands if not isinstance(operand, Vector)), None)
     if target == Symbol(ASSERTION):
         step.fail("trap", f"assertion failed: {_text(step, operands[-1])}")
-    step.fail(
-        "unsupported",
-        f"call of {target}",
-        expected="a function that has a body in this module and does not call itself",
-        hint="printf, malloc and such are the driver's; write recursion as a loop",
-    )
+    expected = "a function that has a body in this module and does not call itself"
+    hint = "printf, malloc and such are the driver's; write recursion as a loop"
+    step.fail("unsupported", f"call of {target}", expected=expected, hint=hint)
 
 
-def _text(step: Step, arguments: Operand) -> str:
+def _text(step: FullStep, arguments: Operand) -> str:
     """The string that the first argument of a call points to, for the first executing lane."""
     local, first = step.machine.local, _items(arguments)[0]
     if not isinstance(first, Symbol):

@@ -1,11 +1,10 @@
 """``cvt`` between integers and floats of all widths, 8-bit floats, bf16 and tf32, as the PTX ISA rounds and clamps.
 
-Why one module: a conversion is at most four steps, each a function of one array: flush the input (``.ftz``), round to
-the new type, flush the result, clamp it (``.sat``, ``.relu``). The table's rows are chains of such steps. Sources and
-results narrower than their register are cut and extended by the engine. Source: PTX ISA 9.0, 9.7.9.21 and 9.7.9.22.
-
-Why apart from `convert`: an 8-bit float comes in pairs, always clamped to the finite range on the way in, exact on the
-way out; bf16 goes by way of f32, which holds it exactly. Source: PTX ISA 9.0, 9.7.9.21 (cvt).
+A conversion is at most four steps, each a function of one array: flush the input (``.ftz``), round to the new type,
+flush the result, clamp it (``.sat``, ``.relu``). The table's rows are chains of such steps. Sources and results
+narrower than their register are cut and extended by the engine. 8-bit floats come in pairs, always clamped to the
+finite range on the way in, exact on the way out; bf16 goes by way of f32, which holds it exactly. Source: PTX ISA 9.0,
+9.7.9.21 (cvt) and 9.7.9.22 (cvt.pack).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from ptxemu.arithmetic import MODES, canonical, directed, ftz, narrow, odd_sum, saturate, to_odd, two_sum, vanishes
+from ptxemu.arithmetic import MODES, canonical, directed, ftz, narrow, saturate, to_odd, two_sum, vanishes
 from ptxemu.table import lane
 from ptxemu.values import BFLOAT16, DTYPES, Array, halves, pack_halves
 
@@ -50,15 +49,6 @@ def limits(ptx_type: str) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-# --- integer to integer -----------------------------------------------------------------------------------------------
-
-
-def cut(result: str) -> Step:
-    """Integer to integer without ``.sat``: the low bits, extended by the source's own sign."""
-    dtype = DTYPES[result]
-    return lambda a: a.astype(dtype, copy=False)
-
-
 def clipped(result: str, source: str) -> Step:
     """Integer to integer with ``.sat``: the nearest value that the result can hold."""
     (low, high), (least, greatest) = limits(result), limits(source)
@@ -67,15 +57,11 @@ def clipped(result: str, source: str) -> Step:
     return lambda a: np.minimum(np.maximum(a, bottom), top).astype(dtype)
 
 
-# --- integer to float -------------------------------------------------------------------------------------------------
-
-
 def from_integer(result: str, source: str, mode: str) -> Step:
     """Integer to float, rounded once in `mode` (``rn``, ``rz``, ``rm``, ``rp``)."""
     dtype = DTYPES[result]
-    if mode == "rn" and result != "f16":
+    if mode == "rn" and result in {"f32", "f64"}:
         return lambda a: a.astype(dtype)  # C's conversion: to nearest even
-
     if DTYPES[source].itemsize < 8:  # exact in float64
         return lambda a: a.astype(dtype) if result == "f64" else narrow(a.astype(np.float64), dtype, mode)
 
@@ -85,9 +71,6 @@ def from_integer(result: str, source: str, mode: str) -> Step:
         return directed(total, error, mode) if result == "f64" else narrow(to_odd(total, error), dtype, mode)
 
     return convert
-
-
-# --- float to integer -------------------------------------------------------------------------------------------------
 
 
 def to_integer(result: str, source: str) -> Step:
@@ -111,9 +94,6 @@ def to_integer(result: str, source: str) -> Step:
         return np.where(np.isnan(wide), nan, inside) if np.isnan(np.maximum.reduce(wide, axis=None)) else inside
 
     return convert
-
-
-# --- float to float ---------------------------------------------------------------------------------------------------
 
 
 def canonical16(narrowed: Array, wide: Array) -> Array:
@@ -141,15 +121,15 @@ def canonical_of(value: Array) -> Array:
     return canonical(value) if value.dtype == np.float32 else canonical16(value, value)
 
 
+def wider(result: str) -> Step:
+    """To a type that holds the source exactly, or integer to integer: the low bits, or the source's sign extended."""
+    dtype = DTYPES[result]
+    return lambda a: a.astype(dtype, copy=False)
+
+
 def flush_wide(value: Array, *, mode: str) -> Array:
     """``.ftz`` of an f64 that is about to be rounded to f32 in `mode`: zero of its sign where the result vanishes."""
     return value * ~vanishes(value, mode)
-
-
-def wider(result: str) -> Step:
-    """Float to a wider float: exact."""
-    dtype = DTYPES[result]
-    return lambda a: a.astype(dtype)
 
 
 def finite(dtype: np.dtype[Any]) -> Step:
@@ -164,15 +144,14 @@ def relu(value: Array) -> Array:
     return np.where((bits < 0) & ~np.isnan(value), bits.dtype.type(0), bits).view(value.dtype)
 
 
-def pack16(high: Array, low: Array) -> Array:
-    """Two 16-bit values as one of 32 bits."""
-    packed = high.view(np.uint16).astype(np.uint32) << np.uint32(16)
-    return np.asarray(packed | low.view(np.uint16))
-
-
 def packed(single: Step) -> Callable[[Array, Array], Array]:
     """``cvt....f16x2.f32 d, a, b`` from the conversion of one element: `a` becomes the upper half."""
-    return lambda a, b: pack16(single(a), single(b))
+
+    def both(a: Array, b: Array) -> Array:
+        low = single(b).view(np.uint16)
+        return np.asarray((single(a).view(np.uint16).astype(np.uint32) << np.uint32(16)) | low)
+
+    return both
 
 
 def to_f16x2(a: Array, b: Array) -> Array:
@@ -185,18 +164,6 @@ def to_f16x2(a: Array, b: Array) -> Array:
     return np.asarray(pair.view(np.uint32)[..., 0])
 
 
-def to_tf32(a: Array) -> Array:
-    """``cvt.rna.tf32.f32``: 10 bits of mantissa, ties away from zero; the bits of an f32 whose low 13 bits are 0.
-
-    The low bits of a NaN are cut off, as on an H200: a NaN that has no others becomes infinite.
-    """
-    bits = a.view(np.uint32)
-    return np.asarray(np.where(np.isnan(a), bits, bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000))
-
-
-# --- cvt.pack ---------------------------------------------------------------------------------------------------------
-
-
 def pack_saturated(result: str, a: Array, b: Array, c: Array | None = None) -> Array:
     """``cvt.pack.sat``: `a` and `b` (s32) clamped to a narrow type, `a` above `b`, below them the low bits of `c`."""
     signed, bits = result[0] == "s", int(result[1:])
@@ -207,15 +174,12 @@ def pack_saturated(result: str, a: Array, b: Array, c: Array | None = None) -> A
     return np.asarray(both if c is None else both | (c << np.uint32(2 * bits)))
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
-
-
 def _integer_rows() -> None:
     for source in INTEGERS:
         least, greatest = limits(source)
         for result in INTEGERS:
             low, high = limits(result)
-            lane(f"cvt.{result}.{source}", result, source, cut(result), "truncated, or extended by the source's sign")
+            lane(f"cvt.{result}.{source}", result, source, wider(result), "truncated, or extended by the source's sign")
             if least < low or greatest > high:
                 function = clipped(result, source)
                 lane(f"cvt.sat.{result}.{source}", result, source, function, "clamped to the result's range")
@@ -275,7 +239,6 @@ def _half_rows() -> None:
                     lane(f"cvt.{mode}{modifiers}.{kind}.f32", kind, "f32", function, f"f32 to {kind}{modifiers}")
                 both = to_f16x2 if (mode, kind, modifiers) == ("rn", "f16", "") else packed(function)
                 lane(f"cvt.{mode}{modifiers}.{kind}x2.f32", f"{kind}x2", "f32 f32", both, "a above b")
-    lane("cvt.rna.tf32.f32", "b32", "f32", to_tf32, "f32 to tf32, ties away from zero")
 
 
 def _pack_rows() -> None:
@@ -305,16 +268,15 @@ TF32_NAN = np.uint32(0x7FFFE000)
 WIDE = tuple(kind for kind in INTEGERS if kind not in {"u8", "s8"})
 
 
-def eighth(kind: str, a: Array) -> Array:
-    """f32 as an 8-bit float in u8: to nearest even, clamped to the finite range; every NaN is 0x7f."""
-    clamped = np.minimum(np.maximum(a, -MOST[kind]), MOST[kind])
-    return np.where(np.isnan(a), NAN, clamped.astype(EIGHT_BITS[kind]).view(np.uint8))
-
-
 def pair_of(kind: str, after: Step | None, a: Array, b: Array) -> Array:
-    """Two f32 as 8-bit floats in u16, `a` above `b`; `after` is applied to the numbers first."""
-    high, low = (eighth(kind, x if after is None else after(x)) for x in (a, b))
-    return np.asarray((high.astype(np.uint16) << np.uint16(8)) | low)
+    """Two f32 as 8-bit floats in u16, `a` above `b`, clamped to the finite range; `after` is applied first."""
+
+    def eighth(x: Array) -> Array:
+        x = x if after is None else after(x)
+        clamped = np.minimum(np.maximum(x, -MOST[kind]), MOST[kind])
+        return np.where(np.isnan(x), NAN, clamped.astype(EIGHT_BITS[kind]).view(np.uint8))
+
+    return np.asarray((eighth(a).astype(np.uint16) << np.uint16(8)) | eighth(b))
 
 
 def pair_of_halves(kind: str, after: Step | None, a: Array) -> Array:
@@ -332,27 +294,15 @@ def to_halves(kind: str, after: Step | None, a: Array) -> Array:
 
 
 def to_tf32_rounded(a: Array, *, mode: str) -> Array:
-    """f32 to tf32, to nearest even or towards zero: an f32 whose low 13 bits are 0.
+    """f32 to tf32 (10 bits of mantissa) in a mode: an f32 whose low 13 bits are 0.
 
-    Every NaN becomes one and the same on an H200; ``.rna`` keeps their high bits, see `to_tf32`.
+    Every NaN becomes the same one on an H200; ``.rna`` cuts off its low bits: one without others becomes infinite.
     """
     bits = a.view(np.uint32)
+    if mode == "rna":  # ties away from zero
+        return np.asarray(np.where(np.isnan(a), bits, bits + np.uint32(0x1000)) & ~LOW_BITS)
     up = np.uint32(0) if mode == "rz" else np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
     return np.asarray(np.where(np.isnan(a), TF32_NAN, (bits + up) & ~LOW_BITS))
-
-
-def integer_to_bf16(mode: str, a: Array) -> Array:
-    """An integer to bf16, rounded once."""
-    if a.dtype.itemsize < 8:  # exact in float64
-        return narrow(a.astype(np.float64), BFLOAT16, mode)
-    number = a.dtype.type
-    high, low = (a >> number(32)) * 2.0**32, (a & number(0xFFFFFFFF)).astype(np.float64)
-    return narrow(odd_sum(high, low), BFLOAT16, mode)
-
-
-def from_f64(a: Array, *, mode: str) -> Array:
-    """f64 to bf16, rounded once: NumPy's own way by f32 rounds twice."""
-    return narrow(a, BFLOAT16, mode)
 
 
 def _eight_bit_rows() -> None:
@@ -369,9 +319,13 @@ def _bf16_rows() -> None:
     lane("cvt.f64.bf16", "f64", "bf16", wider("f64"), "bf16 to f64, exact")
     for mode in MODES:
         for kind in WIDE:
-            lane(f"cvt.{mode}.bf16.{kind}", "bf16", kind, partial(integer_to_bf16, mode), "integer to bf16")
+            lane(f"cvt.{mode}.bf16.{kind}", "bf16", kind, from_integer("bf16", kind, mode), "integer to bf16")
         for kind in ("f16", "f64"):
-            function = chain(single, to_narrower("bf16", mode)) if kind == "f16" else partial(from_f64, mode=mode)
+            function = (
+                chain(single, to_narrower("bf16", mode))
+                if kind == "f16"
+                else partial(narrow, dtype=BFLOAT16, mode=mode)
+            )
             lane(f"cvt.{mode}.bf16.{kind}", "bf16", kind, function, "to bf16, rounded once")
         lane(f"cvt.{mode}.f16.bf16", "f16", "bf16", chain(single, to_narrower("f16", mode)), "bf16 to f16")
         if mode in {"rm", "rp"}:
@@ -387,6 +341,7 @@ def _bf16_rows() -> None:
 
 
 def _tf32_rows() -> None:
+    lane("cvt.rna.tf32.f32", "b32", "f32", partial(to_tf32_rounded, mode="rna"), "f32 to tf32, ties away from zero")
     for mode in ("rn", "rz"):
         plain = partial(to_tf32_rounded, mode=mode)
         lane(f"cvt.{mode}.tf32.f32", "b32", "f32", plain, "f32 to tf32")

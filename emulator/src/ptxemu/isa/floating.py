@@ -1,10 +1,10 @@
 """f32 and f64 arithmetic: add, sub, mul, fma, mad, div, rcp, sqrt, min, max, neg, abs, copysign, testp.
 
-Why: these decide the numbers of every kernel, so they are exact to the bit: one rounding in the asked direction, `.ftz`
-on operands and results, `.sat`, canonical NaN. The usual case (nearest rounding, no subnormal number in sight) is one
-ufunc and a cheap question whether there is anything to repair; the rest may cost more.
-Source: PTX ISA 9.0, section 9.7.3. ``mad`` is ``fma`` since sm_20. ``add``, ``sub`` and ``mul`` without a rounding mode
-round to nearest, too; ptxas may fuse those into an fma, which the emulator does not imitate.
+These decide the numbers of every kernel, so they are exact to the bit: one rounding in the asked direction, `.ftz` on
+operands and results, `.sat`, canonical NaN. The usual case (nearest rounding, no subnormal number in sight) is one
+ufunc and a cheap question whether there is anything to repair; the rest may cost more. ``mad`` is ``fma`` since sm_20.
+``add``, ``sub`` and ``mul`` without a rounding mode round to nearest, too; ptxas may fuse those into an fma, which the
+emulator does not imitate. Source: PTX ISA 9.0, 9.7.3.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from ptxemu.table import lane
 from ptxemu.values import Array
 
 WORDS = {"rn": "to nearest even", "rz": "towards zero", "rm": "down", "rp": "up"}
-
-
-# --- min, max -------------------------------------------------------------------------------------------------------
 
 
 def _extreme(a: Array, b: Array, largest: bool, nan: bool) -> Array:
@@ -65,21 +62,16 @@ def xorsign(magnitude: Function) -> Function:
     return function
 
 
-# --- signs and tests --------------------------------------------------------------------------------------------------
-
-
 def copysign(a: Array, b: Array) -> Array:
     """`b` with the sign of `a` (PTX's order), NaN included."""
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
     sign = unsigned.type(1 << (8 * unsigned.itemsize - 1))
-    result: Array = ((a.view(unsigned) & sign) | (b.view(unsigned) & ~sign)).view(a.dtype)
-    return result
+    return np.asarray(((a.view(unsigned) & sign) | (b.view(unsigned) & ~sign)).view(a.dtype))
 
 
 def _subnormal(a: Array) -> Array:
     least = MIN_NORMAL if a.dtype == np.float32 else np.float64(2.0**-1022)
-    subnormal: Array = (np.abs(a) < least) & (a != 0)
-    return subnormal
+    return np.asarray((np.abs(a) < least) & (a != 0))
 
 
 TESTS: dict[str, tuple[Function, str]] = {
@@ -90,9 +82,6 @@ TESTS: dict[str, tuple[Function, str]] = {
     "normal": (lambda a: np.isfinite(a) & ~_subnormal(a), "finite and not subnormal; zero counts as normal"),
     "subnormal": (_subnormal, "subnormal"),
 }
-
-
-# --- the rows -------------------------------------------------------------------------------------------------------
 
 
 def _suffix(flush: bool, clamp: bool = False) -> str:
@@ -121,15 +110,6 @@ def _mode(name: str, mode: str) -> str:
     return "{,.rn}" if name in {"add", "sub", "mul"} and mode == "rn" else f".{mode}"
 
 
-def _f32_rows() -> None:
-    for (name, (count, what)), mode, flush in itertools.product(MEANINGS.items(), MODES, (False, True)):
-        for clamp in (False, True) if name in CLAMPS else (False,):
-            function = operation_f32("fma" if name == "mad" else name, mode, flush, clamp)
-            form = f"{name}{_mode(name, mode)}{_suffix(flush, clamp)}.f32"
-            summary = f"{what}, rounded {WORDS[mode]}{_says(flush, clamp)}"
-            lane(form, "f32", " ".join(["f32"] * count), function, summary)
-
-
 DOUBLE: dict[str, Callable[..., Array]] = {
     "add": arithmetic.add,
     "sub": lambda a, b, mode: arithmetic.add(a, -b, mode),
@@ -142,11 +122,16 @@ DOUBLE: dict[str, Callable[..., Array]] = {
 }
 
 
-def _f64_rows() -> None:
+def _arithmetic_rows() -> None:
+    for (name, (count, what)), mode, flush in itertools.product(MEANINGS.items(), MODES, (False, True)):
+        for clamp in (False, True) if name in CLAMPS else (False,):
+            function = operation_f32("fma" if name == "mad" else name, mode, flush, clamp)
+            form = f"{name}{_mode(name, mode)}{_suffix(flush, clamp)}.f32"
+            summary = f"{what}, rounded {WORDS[mode]}{_says(flush, clamp)}"
+            lane(form, "f32", " ".join(["f32"] * count), function, summary)
     for (name, (count, what)), mode in itertools.product(MEANINGS.items(), MODES):
-        function = functools.partial(DOUBLE[name], mode=mode)
-        summary = f"{what}, rounded {WORDS[mode]}"
-        lane(f"{name}{_mode(name, mode)}.f64", "f64", " ".join(["f64"] * count), function, summary)
+        double, summary = functools.partial(DOUBLE[name], mode=mode), f"{what}, rounded {WORDS[mode]}"
+        lane(f"{name}{_mode(name, mode)}.f64", "f64", " ".join(["f64"] * count), double, summary)
 
 
 def _extreme_rows() -> None:
@@ -158,13 +143,8 @@ def _extreme_rows() -> None:
                 rule = "NaN if either is NaN" if nan else "the other if one is NaN"
                 summary = f"{name} of a and b, -0 < +0, {rule}{_says(flush)}"
                 lane(f"{form}.f32", "f32", "f32 f32", function, summary)
-                lane(
-                    f"{form}.xorsign.abs.f32",
-                    "f32",
-                    "f32 f32",
-                    xorsign(function),
-                    f"|a|, |b| with a * b's sign: {summary}",
-                )
+                summary = f"|a|, |b| with a * b's sign: {summary}"
+                lane(f"{form}.xorsign.abs.f32", "f32", "f32 f32", xorsign(function), summary)
         function = functools.partial(_extreme, largest=name == "max", nan=False)
         lane(f"{name}.f64", "f64", "f64 f64", function, f"{name} of a and b, -0 < +0, the other if one is NaN")
 
@@ -182,7 +162,6 @@ def _sign_rows() -> None:
             lane(f"testp.{name}.{kind}", "pred", kind, function, f"whether a is {what}")
 
 
-_f32_rows()
-_f64_rows()
+_arithmetic_rows()
 _extreme_rows()
 _sign_rows()

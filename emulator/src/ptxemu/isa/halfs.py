@@ -1,10 +1,11 @@
 """Arithmetic and comparisons of 16-bit floats: ``f16``, ``bf16`` and their packed pairs ``f16x2``, ``bf16x2``.
 
-Why so short: a packed instruction is the scalar one on an array with one axis more. Sums and products are computed in
-f32, where one rounding after another does no harm (24 bits are more than twice 11 bits and two); ``fma`` is computed in
-f64, exactly for f16, rounded to odd for bf16, and then rounded once. On sm_80 nvcc emits ``fma.rn.bf16`` with constants
-for sums and products of bf16; ``add``, ``sub``, ``mul``, ``setp`` and ``set`` of bf16 themselves are sm_90's.
-Source: PTX ISA 9.0, sections 9.7.4 (half precision arithmetic) and 9.7.8 (half precision comparison).
+A packed instruction is the scalar one on an array with one axis more. Sums and products are computed in f32, where one
+rounding after another does no harm (24 bits are more than twice 11 bits and two); ``fma`` is computed in f64, exactly
+for f16, rounded to odd for bf16, and then rounded once. On sm_80 nvcc emits ``fma.rn.bf16`` with constants for sums
+and products of bf16; ``add``, ``sub``, ``mul``, ``setp`` and ``set`` of bf16 themselves are sm_90's.
+
+Source: PTX ISA 9.0, 9.7.4 (half precision arithmetic) and 9.7.8 (half precision comparison).
 """
 
 from __future__ import annotations
@@ -42,22 +43,13 @@ def flush16(value: Array) -> Array:
 
 def is_nan(value: Array, kind: str) -> BoolArray:
     """Which elements are NaN."""
-    result: BoolArray = (bits(value) & MAGNITUDE) > INFINITY[kind]
-    return result
-
-
-# --- arithmetic -------------------------------------------------------------------------------------------------------
+    return np.asarray((bits(value) & MAGNITUDE) > INFINITY[kind])
 
 
 def rounded(wide: Array, kind: str) -> Array:
     """An f32 or f64 (exact, or rounded to odd) rounded to nearest; NaN becomes 0x7fff."""
     dtype = DTYPES[kind]
     return canonical16(wide.astype(dtype) if wide.dtype == np.float32 else narrow(wide, dtype), wide)
-
-
-def simple(operation: Callable[[Array, Array], Array]) -> Function:
-    """A sum, difference or product in f32."""
-    return lambda a, b: operation(a.astype(np.float32), b.astype(np.float32))
 
 
 def fused(a: Array, b: Array, c: Array) -> Array:
@@ -80,16 +72,6 @@ def computed(function: Function, kind: str, *, flush: bool, clamp: Callable[[Arr
         return rounded(wide, kind) if clamp is None else clamp(rounded(wide, kind))
 
     return run
-
-
-def negated(a: Array) -> Array:
-    """``neg``: the sign turned; NaN becomes 0x7fff, as on an H200."""
-    return canonical16((bits(a) ^ SIGN).view(a.dtype), a)
-
-
-def absolute(a: Array) -> Array:
-    """``abs``: the sign cleared; NaN becomes 0x7fff, as on an H200."""
-    return canonical16(magnitude(a), a)
 
 
 def magnitude(a: Array) -> Array:
@@ -120,15 +102,6 @@ def extreme(a: Array, b: Array, *, kind: str, greatest: bool, nan: bool, xorsign
 def approximate(function: Callable[[Array], Array], kind: str) -> Function:
     """``ex2.approx``, ``tanh.approx``: in f32, rounded to nearest, which is better than the ISA asks for."""
     return lambda a: rounded(function(a.astype(np.float32)), kind)
-
-
-def exp2_flushed(a: Array) -> Array:
-    """2 to the power of an f32 that was a bf16, results below 2^-126 flushed to +0 (``ex2.approx.ftz.bf16``)."""
-    power = np.exp2(a)
-    return np.where(power < np.float32(2.0**-126), np.float32(0), power)
-
-
-# --- comparisons ------------------------------------------------------------------------------------------------------
 
 
 def compared(compare: Compare, join: str, *, flush: bool) -> Function:
@@ -175,9 +148,6 @@ def chosen_pair(function: Function, kind: str, result: str) -> Function:
     return run
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
-
-
 def flushed(function: Function) -> Function:
     """``.ftz``: subnormal f16 inputs and results become zero of the same sign."""
     return lambda *sources: flush16(function(*map(flush16, sources)))
@@ -197,7 +167,13 @@ def _add(form: str, kind: str, count: int, function: Function, summary: str) -> 
 
 def _arithmetic_rows(kind: str) -> None:
     operations = (("add", np.add), ("sub", np.subtract), ("mul", np.multiply))
-    rows = [(f"{name}{{,.rn}}", 2, simple(ufunc), name) for name, ufunc in operations]
+    rows: list[tuple[str, int, Function, str]] = []
+    for name, ufunc in operations:
+
+        def in_f32(a: Array, b: Array, ufunc: Function = ufunc) -> Array:
+            return ufunc(a.astype(np.float32), b.astype(np.float32))
+
+        rows.append((f"{name}{{,.rn}}", 2, in_f32, name))
     rows.append(("fma.rn", 3, fused, "a * b + c, rounded once"))
     for form, count, function, summary in rows:
         clamps = {"": None, ".sat": saturate, ".relu": relu}
@@ -212,6 +188,18 @@ def _arithmetic_rows(kind: str) -> None:
 
 
 def _sign_rows(kind: str) -> None:
+    def negated(a: Array) -> Array:  # NaN becomes 0x7fff, as on an H200
+        return canonical16((bits(a) ^ SIGN).view(a.dtype), a)
+
+    def absolute(a: Array) -> Array:
+        return canonical16(magnitude(a), a)
+
+    def power_flushed(a: Array) -> Array:  # ex2.approx.ftz.bf16: results below 2^-126 flushed to +0
+        return np.where(np.exp2(a) < np.float32(2.0**-126), np.float32(0), np.exp2(a))
+
+    form, power = ("ex2.approx", np.exp2) if kind == "f16" else ("ex2.approx.ftz", power_flushed)
+    _add(form, kind, 1, approximate(power, kind), "2 to the power of a")
+    _add("tanh.approx", kind, 1, approximate(np.tanh, kind), "hyperbolic tangent")
     for name, function in (("neg", negated), ("abs", absolute)):
         _add(name, kind, 1, function, "the sign bit turned" if name == "neg" else "the sign bit cleared")
         if kind == "f16":
@@ -233,28 +221,16 @@ def _comparison_rows(kind: str) -> None:
                 function = both(compared(compare, join, flush=bool(flush)), kind)
                 form, sources = f"setp.{name}{join and '.'}{join}{flush}", f"{pair} {pair}{' pred' if join else ''}"
                 lane(f"{form}.{pair}", "pred pred", sources, function, f"a {name} b, of each half")
-            _set_rows(kind, f"set.{name}{flush}", compared(compare, "", flush=bool(flush)))
-
-
-def _set_rows(kind: str, form: str, compare: Function) -> None:
-    pair = f"{kind}x2"
-    for result in (kind, "u16", "s16", "u32", "s32"):
-        summary = "1.0 or all bits where the comparison holds"
-        lane(f"{form}.{result}.{kind}", result, f"{kind} {kind}", chosen(compare, result), summary)
-    for result in (pair, "u32", "s32"):
-        function = chosen_pair(compare, kind, result)
-        summary = "in each half 1.0 or 0xffff where the comparison holds"
-        lane(f"{form}.{result}.{pair}", result, f"{pair} {pair}", function, summary)
-
-
-def _approximate_rows(kind: str) -> None:
-    form, function = ("ex2.approx", np.exp2) if kind == "f16" else ("ex2.approx.ftz", exp2_flushed)
-    _add(form, kind, 1, approximate(function, kind), "2 to the power of a")
-    _add("tanh.approx", kind, 1, approximate(np.tanh, kind), "hyperbolic tangent")
+            form, holds = f"set.{name}{flush}", compared(compare, "", flush=bool(flush))
+            for result in (kind, "u16", "s16", "u32", "s32"):
+                summary = "1.0 or all bits where the comparison holds"
+                lane(f"{form}.{result}.{kind}", result, f"{kind} {kind}", chosen(holds, result), summary)
+            for result in (pair, "u32", "s32"):
+                summary = "in each half 1.0 or 0xffff where the comparison holds"
+                lane(f"{form}.{result}.{pair}", result, f"{pair} {pair}", chosen_pair(holds, kind, result), summary)
 
 
 for _kind in KINDS:
     _arithmetic_rows(_kind)
     _sign_rows(_kind)
     _comparison_rows(_kind)
-    _approximate_rows(_kind)

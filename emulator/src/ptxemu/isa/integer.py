@@ -1,9 +1,10 @@
 """Integer arithmetic: add, sub, mul, mad, their carry forms, div, rem, min, max, dot products.
 
-Why plain NumPy: two's complement arithmetic wraps in NumPy arrays exactly as it does on the chip, so that most rows are
-the ufunc itself; only high halves of products, division and saturation need more. Source: PTX ISA 9.0, sections 9.7.1
-(integer arithmetic) and 9.7.2 (extended precision). All functions take and return arrays of the row's dtypes, in the
-broadcast shape of their inputs; none raises (division by zero is defined below).
+Two's complement arithmetic wraps in NumPy arrays exactly as it does on the chip, so that most rows are the ufunc
+itself; only high halves of products, division and saturation need more. All functions take and return arrays of the
+row's dtypes, in the broadcast shape of their inputs; none raises (division by zero is defined below).
+
+Source: PTX ISA 9.0, 9.7.1 (integer arithmetic) and 9.7.2 (extended precision).
 """
 
 from __future__ import annotations
@@ -24,9 +25,6 @@ def unsigned(value: Array) -> Array:
     return value.view(f"u{value.dtype.itemsize}")
 
 
-# --- products ---------------------------------------------------------------------------------------------------------
-
-
 def widened(a: Array, b: Array) -> Array:
     """The whole product of two 16- or 32-bit arrays, twice as wide, of the same signedness."""
     return np.asarray(np.multiply(a, b, dtype=f"{a.dtype.kind}{2 * a.dtype.itemsize}"))
@@ -43,6 +41,10 @@ def high(a: Array, b: Array) -> Array:
     return product.view(a.dtype)
 
 
+def _saturated_sum(product: Function, a: Array, b: Array, c: Array) -> Array:
+    return _saturated(np.add, product(a, b), c)
+
+
 def _high_unsigned64(a: Array, b: Array) -> Array:
     """Upper 64 bits of an unsigned product, by four products of 32-bit halves; no partial sum exceeds 64 bits."""
     low_mask = np.uint64(0xFFFFFFFF)
@@ -52,45 +54,25 @@ def _high_unsigned64(a: Array, b: Array) -> Array:
     return np.asarray(a_high * b_high + (cross >> 32) + (middle >> 32))
 
 
+def _plus(product: Function) -> Function:
+    """``product(a, b) + c``, wrapping."""
+    return lambda a, b, c: np.asarray(product(a, b) + c)
+
+
 def _product24(a: Array, b: Array) -> Array:
     """The 48-bit product of the low 24 bits of two 32-bit arrays, as 64 bits of the same signedness."""
     kind = "i8" if a.dtype.kind == "i" else "u8"
     return np.asarray(((a << 8) >> 8).astype(kind) * ((b << 8) >> 8))  # >> extends the sign of a signed type
 
 
-def _low24(a: Array, b: Array) -> Array:
-    return _product24(a, b).astype(a.dtype)
-
-
-def _high24(a: Array, b: Array) -> Array:
-    return np.asarray(_product24(a, b) >> 16).astype(a.dtype)
-
-
-def _plus(product: Function) -> Function:
-    """``product(a, b) + c``, wrapping."""
-
-    def add(a: Array, b: Array, c: Array) -> Array:
-        return np.asarray(product(a, b) + c)
-
-    return add
+def _part24(shift: int, a: Array, b: Array) -> Array:
+    return np.asarray(_product24(a, b) >> shift).astype(a.dtype)
 
 
 def _saturated(function: np.ufunc, a: Array, b: Array) -> Array:
     """``function(a, b)`` of ``s32`` arrays, limited to their range."""
     exact = function(a, b, dtype=np.int64)
     return np.asarray(np.clip(exact, -(1 << 31), (1 << 31) - 1)).astype(np.int32)
-
-
-def _plus_saturated(product: Function) -> Function:
-    """``product(a, b) + c`` limited to the range of ``s32``."""
-
-    def add(a: Array, b: Array, c: Array) -> Array:
-        return _saturated(np.add, product(a, b), c)
-
-    return add
-
-
-# --- carries ----------------------------------------------------------------------------------------------------------
 
 
 def _carry_out(a: Array, b: Array, carry: BoolArray | None = None) -> tuple[Array, BoolArray]:
@@ -112,24 +94,6 @@ def _borrow_out(a: Array, b: Array, borrow: BoolArray | None = None) -> tuple[Ar
     return difference - borrow, below | (difference < borrow)
 
 
-def _multiply_carry(product: Function) -> Callable[..., tuple[Array, BoolArray]]:
-    """``product(a, b) + c (+ carry)`` and the carry of that addition (not of the product)."""
-
-    def add(a: Array, b: Array, c: Array, carry: BoolArray | None = None) -> tuple[Array, BoolArray]:
-        return _carry_out(unsigned(product(a, b)), unsigned(c), carry)
-
-    return add
-
-
-def _first(function: Callable[..., tuple[Array, BoolArray]]) -> Function:
-    """The form without ``.cc``: the carry goes in, but not out."""
-
-    def result(*operands: Array) -> Array:
-        return function(*operands)[0]
-
-    return result
-
-
 def _add_carry_forms(name: str, ptx_type: str, sources: str, function: Callable[..., tuple[Array, BoolArray]]) -> None:
     """The forms ``name.cc`` (carry out), ``namec`` (in) and ``namec.cc`` (both); `name` may end in ``.lo``/``.hi``."""
     opcode, dot, half = name.partition(".")
@@ -138,12 +102,13 @@ def _add_carry_forms(name: str, ptx_type: str, sources: str, function: Callable[
     sign, flag = ("-", "borrow") if opcode == "sub" else ("+", "carry")
     lane(f"{opcode}{rest}.cc.{ptx_type}", ptx_type, sources, function, f"{what}, {flag} out", writes_carry=True)
     summary = f"{what} {sign} {flag}"
-    lane(f"{opcode}c{rest}.{ptx_type}", ptx_type, sources, _first(function), summary, reads_carry=True)
+
+    def carried(*operands: Array) -> Array:
+        return function(*operands)[0]
+
+    lane(f"{opcode}c{rest}.{ptx_type}", ptx_type, sources, carried, summary, reads_carry=True)
     both = f"{opcode}c{rest}.cc.{ptx_type}"
     lane(both, ptx_type, sources, function, f"{summary}, {flag} out", reads_carry=True, writes_carry=True)
-
-
-# --- division, differences --------------------------------------------------------------------------------------------
 
 
 def _magnitude(a: Array) -> Array:
@@ -167,46 +132,14 @@ def remainder(a: Array, b: Array) -> Array:
     return np.where(b == 0, ~np.zeros((), a.dtype), rest)
 
 
-def _difference_plus(a: Array, b: Array, c: Array) -> Array:
-    """``c + |a - b|``, wrapping."""
-    return np.where(a < b, b - a, a - b) + c
-
-
-# --- packed integers --------------------------------------------------------------------------------------------------
-
-
 def _packed(function: Function, half_type: str, a: Array, b: Array) -> Array:
     """`function` on both 16-bit halves of 32-bit arrays."""
     return pack_halves(function(halves(a, half_type), halves(b, half_type)))
 
 
-def _relu(function: Function) -> Function:
-    """`function` with negative results replaced by 0."""
-
-    def clamped(a: Array, b: Array) -> Array:
-        return np.asarray(np.maximum(function(a, b), a.dtype.type(0)))
-
-    return clamped
-
-
 def _parts(value: Array, ptx_type: str) -> Array:
     """The 8- or 16-bit integers in each 32-bit value as ``s32`` of shape (..., 4) or (..., 2), lowest first."""
     return np.ascontiguousarray(value)[..., None].view(DTYPES[ptx_type]).astype(np.int32)
-
-
-def _dot4(a_type: str, b_type: str, a: Array, b: Array, c: Array) -> Array:
-    """``c`` plus the sum of four products of bytes, wrapping."""
-    products = _parts(a, f"{a_type[0]}8") * _parts(b, f"{b_type[0]}8")
-    return np.asarray(products.sum(axis=-1, dtype=np.int32).view(c.dtype) + c)
-
-
-def _dot2(a_type: str, b_type: str, first: int, a: Array, b: Array, c: Array) -> Array:
-    """``c`` plus two products of 16-bit parts of a with bytes `first` and `first` + 1 of b, wrapping."""
-    products = _parts(a, f"{a_type[0]}16") * _parts(b, f"{b_type[0]}8")[..., first : first + 2]
-    return np.asarray(products.sum(axis=-1, dtype=np.int32).view(c.dtype) + c)
-
-
-# --- the rows ---------------------------------------------------------------------------------------------------------
 
 
 def _every_width(kind: str, bits: int) -> None:
@@ -219,7 +152,7 @@ def _every_width(kind: str, bits: int) -> None:
     lane(f"mul.hi.{t}", t, two, high, f"high {bits} bits of a * b")
     lane(f"mad.lo.{t}", t, three, _plus(np.multiply), f"low {bits} bits of a * b, plus c, wrapping")
     lane(f"mad.hi.{t}", t, three, _plus(high), f"high {bits} bits of a * b, plus c, wrapping")
-    lane(f"sad.{t}", t, three, _difference_plus, "c + |a - b|, wrapping")
+    lane(f"sad.{t}", t, three, lambda a, b, c: np.where(a < b, b - a, a - b) + c, "c + |a - b|, wrapping")
     lane(f"div.{t}", t, two, divide, "a / b towards zero; all ones where b is 0")
     lane(f"rem.{t}", t, two, remainder, "a % b with the sign of a; all ones where b is 0")
     lane(f"min.{t}", t, two, np.minimum, "the smaller")
@@ -233,33 +166,21 @@ def _every_width(kind: str, bits: int) -> None:
         lane(f"mad.wide.{t}", wide, f"{two} {wide}", _plus(widened), f"a * b + c in {2 * bits} bits, wrapping")
 
 
-def _carried(kind: str, bits: int) -> None:
-    """Extended precision, 32 and 64 bits; sums do not depend on signedness, the upper half of a product does."""
-    t, u = f"{kind}{bits}", f"u{bits}"
-    _add_carry_forms("add", t, f"{u} {u}", _carry_out)
-    _add_carry_forms("sub", t, f"{u} {u}", _borrow_out)
-    _add_carry_forms("mad.lo", t, f"{t} {t} {t}", _multiply_carry(np.multiply))
-    _add_carry_forms("mad.hi", t, f"{t} {t} {t}", _multiply_carry(high))
-
-
-def _only32(kind: str) -> None:
-    """24-bit products."""
-    t = f"{kind}32"
-    for mode, function in (("lo", _low24), ("hi", _high24)):
-        bits = "31..0" if mode == "lo" else "47..16"
-        lane(f"mul24.{mode}.{t}", t, f"{t} {t}", function, f"bits {bits} of a 24-bit by 24-bit product")
-        lane(f"mad24.{mode}.{t}", t, f"{t} {t} {t}", _plus(function), f"bits {bits} of a 24-bit product, plus c")
+def _dot(a_type: str, b_type: str, first: int, a: Array, b: Array, c: Array) -> Array:
+    """``c`` plus products of parts of a, as many as fill it, with bytes of b from `first` on, wrapping."""
+    left, right = _parts(a, a_type), _parts(b, b_type)
+    products = left * right[..., first : first + left.shape[-1]]
+    return np.asarray(products.sum(axis=-1, dtype=np.int32).view(c.dtype) + c)
 
 
 def _dots(a_type: str, b_type: str) -> None:
     """Dot products of bytes; the accumulator is unsigned only when both factors are."""
-    t = "u32" if a_type == b_type == "u32" else "s32"
-    pair = f"{a_type}.{b_type}"
-    lane(f"dp4a.{pair}", t, f"b32 b32 {t}", partial(_dot4, a_type, b_type), "c + four products of bytes")
+    t, pair, bytes_of = "u32" if a_type == b_type == "u32" else "s32", f"{a_type}.{b_type}", f"{b_type[0]}8"
+    four = partial(_dot, f"{a_type[0]}8", bytes_of, 0)
+    lane(f"dp4a.{pair}", t, f"b32 b32 {t}", four, "c + four products of bytes")
     for mode, first in (("lo", 0), ("hi", 2)):
-        function = partial(_dot2, a_type, b_type, first)
         summary = f"c + two products of 16-bit parts of a with bytes {first}, {first + 1} of b"
-        lane(f"dp2a.{mode}.{pair}", t, f"b32 b32 {t}", function, summary)
+        lane(f"dp2a.{mode}.{pair}", t, f"b32 b32 {t}", partial(_dot, f"{a_type[0]}16", bytes_of, first), summary)
 
 
 def _pairs() -> None:
@@ -267,7 +188,10 @@ def _pairs() -> None:
     for name, function, what in (("min", np.minimum, "smaller"), ("max", np.maximum, "larger")):
         for t in ("u16x2", "s16x2"):
             lane(f"{name}.{t}", "b32", "b32 b32", partial(_packed, function, t), f"the {what}, by halves")
-        relu = _relu(function)
+
+        def relu(a: Array, b: Array, function: Function = function) -> Array:
+            return np.asarray(np.maximum(function(a, b), a.dtype.type(0)))
+
         lane(f"{name}.relu.s16x2", "b32", "b32 b32", partial(_packed, relu, "s16x2"), f"the {what} or 0, by halves")
         lane(f"{name}.relu.s32", "s32", "s32 s32", relu, f"the {what}, or 0 if negative")
     lane("add{.u16x2,.s16x2}", "b32", "b32 b32", partial(_packed, np.add, "u16x2"), "a + b by halves, wrapping")
@@ -278,8 +202,22 @@ def _saturating() -> None:
     three = "s32 s32 s32"
     lane("add.sat.s32", "s32", "s32 s32", partial(_saturated, np.add), "a + b, limited to s32")
     lane("sub.sat.s32", "s32", "s32 s32", partial(_saturated, np.subtract), "a - b, limited to s32")
-    lane("mad.hi.sat.s32", "s32", three, _plus_saturated(high), "high 32 bits of a * b, plus c, limited to s32")
-    lane("mad24.hi.sat.s32", "s32", three, _plus_saturated(_high24), "bits 47..16, plus c, limited to s32")
+    for form, product, what in (("mad", high, "high 32 bits of a * b"), ("mad24", partial(_part24, 16), "bits 47..16")):
+        function = partial(_saturated_sum, product)
+        lane(f"{form}.hi.sat.s32", "s32", three, function, f"{what}, plus c, limited to s32")
+
+
+def _carried(kind: str, bits: int) -> None:
+    """Extended precision, 32 and 64 bits; sums do not depend on signedness, the upper half of a product does."""
+    t, u = f"{kind}{bits}", f"u{bits}"
+    _add_carry_forms("add", t, f"{u} {u}", _carry_out)
+    _add_carry_forms("sub", t, f"{u} {u}", _borrow_out)
+    for half, product in (("lo", np.multiply), ("hi", high)):
+
+        def add(a: Array, b: Array, c: Array, *carry: BoolArray, by: Function = product) -> tuple[Array, BoolArray]:
+            return _carry_out(unsigned(by(a, b)), unsigned(c), *carry)  # the carry of the sum, not of the product
+
+        _add_carry_forms(f"mad.{half}", t, f"{t} {t} {t}", add)
 
 
 for _kind in "us":
@@ -287,7 +225,12 @@ for _kind in "us":
         _every_width(_kind, _bits)
     for _bits in (32, 64):
         _carried(_kind, _bits)
-    _only32(_kind)
+    _type = f"{_kind}32"
+    for _half, _shift, _range in (("lo", 0, "31..0"), ("hi", 16, "47..16")):
+        _part = partial(_part24, _shift)
+        _two, _three = f"{_type} {_type}", f"{_type} {_type} {_type}"
+        lane(f"mul24.{_half}.{_type}", _type, _two, _part, f"bits {_range} of a 24-bit by 24-bit product")
+        lane(f"mad24.{_half}.{_type}", _type, _three, _plus(_part), f"bits {_range} of a 24-bit product, plus c")
 for _pair in (("u32", "u32"), ("u32", "s32"), ("s32", "u32"), ("s32", "s32")):
     _dots(*_pair)
 _pairs()

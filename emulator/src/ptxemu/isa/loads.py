@@ -1,13 +1,13 @@
 """Loads and stores: ld, st, ldu, prefetch, and the fences.
 
 Every form is one row; its state space, vector length and type are read from the opcode. Caching and eviction
-qualifiers are performance hints without effect on values. The emulator executes one instruction of a warp at a time and
-memory holds one value per byte, so that memory is sequentially consistent: ``.relaxed``, ``.acquire``, ``.release``,
-``.volatile``, ``membar`` and ``fence`` order what is ordered already and change nothing. (What a program may rely on
-without them is the race detector's business.)
+qualifiers are performance hints without effect on values. The emulator executes one instruction of a warp at a time
+and memory holds one value per byte, so that memory is sequentially consistent: ``.relaxed``, ``.acquire``,
+``.release``, ``.volatile``, ``membar`` and ``fence`` change nothing. (What a program may rely on without them is for
+the race detector to judge.)
 
-Source: PTX ISA 9.0, 9.7.9.8 (ld), 9.7.9.9 (ld.global.nc), 9.7.9.10 (ldu), 9.7.9.11 (st), 9.7.9.15 (prefetch),
-9.7.13.4 (membar, fence).
+Source: PTX ISA 9.0, 9.7.9.8 (ld), 9.7.9.9 (ld.global.nc), 9.7.9.10 (ldu), 9.7.9.11 (st), 9.7.9.15 (prefetch), 9.7.13.4
+(membar, fence).
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from ptxemu.machine import shared
 from ptxemu.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory, per_address
 from ptxemu.machine.observer import Access, RemoteAccess
-from ptxemu.machine.shared import LocalMemory, Parameters, SharedMemory
-from ptxemu.machine.state import Step
+from ptxemu.machine.shared import SPACE, Cluster, LocalMemory, Parameters, SharedMemory
+from ptxemu.machine.state import FullStep
 from ptxemu.table import machine
 from ptxemu.values import DTYPES, Array, BoolArray, as_type, width
 
@@ -49,7 +48,7 @@ def form_of(opcode: str) -> Form:
     return Form(spaces[0] if spaces else "", count, parts[-1], count * width(parts[-1]))
 
 
-def read(step: Step, space: str, address: Array, nbytes: int, kind: str | None = "ld") -> Array:
+def read(step: FullStep, space: str, address: Array, nbytes: int, kind: str | None = "ld") -> Array:
     """Reads `nbytes` per executing lane and tells the observers, unless the `kind` of access is None.
 
     Returns:
@@ -72,7 +71,7 @@ def read(step: Step, space: str, address: Array, nbytes: int, kind: str | None =
     return result
 
 
-def write(step: Step, space: str, address: Array, nbytes: int, values: Array) -> None:
+def write(step: FullStep, space: str, address: Array, nbytes: int, values: Array) -> None:
     """Writes `nbytes` per executing lane (values as `read` returns them) and tells the observers."""
     for where, offset, mask in places(step, space, address):
         if where == "param":
@@ -81,19 +80,19 @@ def write(step: Step, space: str, address: Array, nbytes: int, values: Array) ->
         report(step, where, "st", offset, nbytes, mask)
 
 
-def places(step: Step, space: str, address: Array) -> list[tuple[str, Array, BoolArray | None]]:
+def places(step: FullStep, space: str, address: Array) -> list[tuple[str, Array, BoolArray | None]]:
     """What an access of `space` ("" is generic) means, as `split` lists it, with ``shared::cluster`` on its own."""
     found: list[tuple[str, Array, BoolArray | None]]
     found = split(step, address) if space == "" else [(space, address, None)]
     if not step.machine.cluster.mapped_any:
         return found
     return [
-        (shared.SPACE if where == "shared" and shared.reaches(step, offset, mask) else where, offset, mask)
+        (SPACE if where == "shared" and step.machine.cluster.reaches(step, offset, mask) else where, offset, mask)
         for where, offset, mask in found
     ]
 
 
-def split(step: Step, address: Array) -> list[tuple[str, Array, BoolArray | None]]:
+def split(step: FullStep, address: Array) -> list[tuple[str, Array, BoolArray | None]]:
     """Generic addresses by state space: (space, offset in it, lanes; None: all that execute)."""
     if int(address.max()) < SHARED_WINDOW:
         return [("global", address, None)]
@@ -110,14 +109,14 @@ def split(step: Step, address: Array) -> list[tuple[str, Array, BoolArray | None
     return found
 
 
-def report(step: Step, space: str, kind: str, address: Array, nbytes: int, mask: BoolArray | None) -> None:
+def report(step: FullStep, space: str, kind: str, address: Array, nbytes: int, mask: BoolArray | None) -> None:
     """Tells the observers of an access to shared or global memory that was found valid."""
     if step.machine.observers and space in {"shared", "global"}:
         access = Access(space, kind, address, nbytes, step.mask if mask is None else mask)
         for observer in step.machine.observers:
             observer.access(step, access)
-    elif step.machine.observers and space == shared.SPACE:
-        lanes, blocks, offsets = shared.places(step, address, nbytes, mask)
+    elif step.machine.observers and space == SPACE:
+        lanes, blocks, offsets = step.machine.cluster.places(step, address, nbytes, mask)
         for observer in step.machine.observers:
             observer.remote(step, RemoteAccess(kind, lanes, blocks, offsets, nbytes))
 
@@ -127,13 +126,13 @@ def _parameters(contents: bytes) -> Parameters:
     return Parameters(contents)
 
 
-def _state(step: Step, space: str) -> GlobalMemory | SharedMemory | LocalMemory | Parameters | shared.ClusterMemory:
+def _state(step: FullStep, space: str) -> GlobalMemory | SharedMemory | LocalMemory | Parameters | Cluster:
     """What holds a state space; constants are buffers of global memory."""
     match space:
         case "shared":
             return step.machine.shared
-        case shared.SPACE:
-            return shared.CLUSTER_MEMORY
+        case "shared::cluster":
+            return step.machine.cluster
         case "local":
             return step.machine.local
         case "param":
@@ -178,7 +177,7 @@ _SCOPE = "{.cta,.cluster,.gpu,.sys}"
 @machine(f"ld.volatile{_WHERE}.{_TYPE}", "load that is never cached or removed")
 @machine(f"ld{{.relaxed,.acquire}}{_SCOPE}{_WHERE}.{_TYPE}", "load with a memory order")
 @machine(f"ldu{{,.global}}.{_TYPE}", "load of an address that is the same for all lanes of the warp")
-def load(step: Step) -> None:
+def load(step: FullStep) -> None:
     """``ld d, [a]``: elements narrower than their register are extended, by sign for ``.s8`` to ``.s32``."""
     form = form_of(step.instruction.opcode)
     raw = read(step, form.space, step.address(1), form.width)
@@ -191,7 +190,7 @@ def load(step: Step) -> None:
 @machine(f"st.weak{{,.global,{_SHARED},.local}}.{_TYPE}", "store, without an order between threads")
 @machine(f"st.volatile{_WHERE}.{_TYPE}", "store that is never delayed or removed")
 @machine(f"st{{.relaxed,.release}}{_SCOPE}{_WHERE}.{_TYPE}", "store with a memory order")
-def store(step: Step) -> None:
+def store(step: FullStep) -> None:
     """``st [a], b``: the low bits of a register that is wider than the type."""
     form = form_of(step.instruction.opcode)
     values = step.vector(1, form.type)
@@ -205,5 +204,5 @@ def store(step: Step) -> None:
 @machine("prefetchu.L1", "nothing: there is no cache")
 @machine("membar{.cta,.gl,.sys}", "nothing: memory is sequentially consistent")
 @machine("fence{,.sc,.acq_rel}{.cta,.gpu,.sys}", "nothing: memory is sequentially consistent")
-def nothing(_step: Step) -> None:
+def nothing(_step: FullStep) -> None:
     """Prefetches and fences; a prefetch of an invalid address is no error on hardware either (9.7.9.15)."""

@@ -1,10 +1,10 @@
 """Comparison and selection: setp, set, selp, slct.
 
-Why one loop makes all forms: a comparison is an operator, a type, perhaps a Boolean operation with a third predicate
-and perhaps a flush of denormals; the table lists the product. Source: PTX ISA 9.0, sections 9.7.6 (comparison and
-selection) and 9.7.7 (half precision, without packed pairs). `setp` returns both results of ``p|q``: the
-engine drops the second where the instruction names one destination. Functions take and return arrays of the row's
-dtypes, in a shape that broadcasts to the inputs'; none raises.
+A comparison is an operator, a type, perhaps a Boolean operation with a third predicate and perhaps a flush of
+denormals; the table lists the product. `setp` returns both results of ``p|q``: the engine drops the second where the
+instruction names one destination. Functions take and return arrays of the row's dtypes, in a shape that broadcasts to
+the inputs'; none raises. Source: PTX ISA 9.0, 9.7.6 (comparison and selection) and 9.7.7 (half precision, without
+packed pairs).
 """
 
 from __future__ import annotations
@@ -59,35 +59,24 @@ def flushed(value: Array) -> Array:
     return np.where(np.abs(value) < SMALLEST_NORMAL[value.dtype], value * value.dtype.type(0), value)
 
 
-def _flushing(compare: Compare) -> Compare:
-    return lambda a, b: compare(flushed(a), flushed(b))
-
-
-def _both(compare: Compare, a: Array, b: Array) -> tuple[BoolArray, BoolArray]:
-    """`setp`: the comparison and its complement."""
+def _predicate(
+    compare: Compare, combine: Compare | None, both: bool, a: Array, b: Array, *c: BoolArray
+) -> BoolArray | tuple[BoolArray, BoolArray]:
+    """`setp`: the comparison and, for two destinations, its complement, each combined with a third predicate."""
     result = compare(a, b)
-    return result, ~result
+    if combine is None:
+        return result, ~result
+    return (combine(result, c[0]), combine(~result, c[0])) if both else combine(result, c[0])
 
 
-def _combined(compare: Compare, combine: Compare, a: Array, b: Array, c: BoolArray) -> BoolArray:
-    """`setp` with a third predicate."""
-    return combine(compare(a, b), c)
-
-
-def _both_combined(compare: Compare, combine: Compare, a: Array, b: Array, c: BoolArray) -> tuple[BoolArray, BoolArray]:
-    """`setp` with a third predicate: the comparison and its complement, each combined with it."""
-    result = compare(a, b)
-    return combine(result, c), combine(~result, c)
+def _flushing(compare: Compare, a: Array, b: Array) -> BoolArray:
+    return compare(flushed(a), flushed(b))
 
 
 def _numbers(ptx_type: str, result: BoolArray) -> Array:
     """`set`: all ones (1.0 in a float type) where true, else 0."""
     dtype = DTYPES[ptx_type]
     return result.astype(dtype) if dtype.kind == "f" else np.negative(result.astype(dtype))
-
-
-def _set(compare: Compare, ptx_type: str, a: Array, b: Array) -> Array:
-    return _numbers(ptx_type, compare(a, b))
 
 
 def select(a: Array, b: Array, condition: BoolArray) -> Array:
@@ -102,8 +91,6 @@ def _select_sign(flush: bool, a: Array, b: Array, c: Array) -> Array:
     return select(a, b, np.asarray((flushed(c) if flush else c) >= 0))
 
 
-# --- the rows ---------------------------------------------------------------------------------------------------------
-
 INTEGERS = tuple(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))
 
 
@@ -113,28 +100,21 @@ def _operators(types: tuple[str, ...]) -> Iterator[tuple[str, str, str, Compare]
         for name, compare in comparisons(ptx_type).items():
             yield ptx_type, name, "", compare
             if ptx_type in {"f16", "f32"}:
-                yield ptx_type, name, ".ftz", _flushing(compare)
+                yield ptx_type, name, ".ftz", partial(_flushing, compare)
 
 
 def _predicates() -> None:
-    """`setp`, with and without a third predicate."""
-    for t, name, flush, compare in _operators((*INTEGERS, "f32", "f64")):
+    """`setp`, with and without a third predicate; of 16-bit floats it has no second destination."""
+    for t, name, flush, compare in _operators((*INTEGERS, "f32", "f64", "f16", "bf16")):
         what = f"a {name} b" + (", denormals read as 0" if flush else "")
-        lane(f"setp.{name}{flush}.{t}", "pred pred", f"{t} {t}", partial(_both, compare), f"p = {what}; q = not p")
+        both = t not in {"f16", "bf16"}
+        results = "pred pred" if both else "pred"
+        plain = partial(_predicate, compare, None, both) if both else compare
+        lane(f"setp.{name}{flush}.{t}", results, f"{t} {t}", plain, f"p = {what}" + ("; q = not p" if both else ""))
         for join, combine in COMBINE.items():
-            function = partial(_both_combined, compare, combine)
-            summary = f"p = ({what}) {join} c; q = (not {what}) {join} c"
-            lane(f"setp.{name}.{join}{flush}.{t}", "pred pred", f"{t} {t} pred", function, summary)
-
-
-def _half_predicates() -> None:
-    """`setp` of 16-bit floats, which has no second destination."""
-    for t, name, flush, compare in _operators(("f16", "bf16")):
-        what = f"a {name} b" + (", denormals read as 0" if flush else "")
-        lane(f"setp.{name}{flush}.{t}", "pred", f"{t} {t}", compare, f"p = {what}")
-        for join, combine in COMBINE.items():
-            function = partial(_combined, compare, combine)
-            lane(f"setp.{name}.{join}{flush}.{t}", "pred", f"{t} {t} pred", function, f"p = ({what}) {join} c")
+            summary = f"p = ({what}) {join} c" + (f"; q = (not {what}) {join} c" if both else "")
+            function = partial(_predicate, compare, combine, both)
+            lane(f"setp.{name}.{join}{flush}.{t}", results, f"{t} {t} pred", function, summary)
 
 
 def _values() -> None:
@@ -142,7 +122,10 @@ def _values() -> None:
     for t, name, flush, compare in _operators((*INTEGERS, "f32", "f64")):
         for result in ("u32", "s32", "f32"):
             true = "1.0" if result == "f32" else "all ones"
-            function = partial(_set, compare, result)
+
+            def function(a: Array, b: Array, compare: Compare = compare, result: str = result) -> Array:
+                return _numbers(result, compare(a, b))
+
             lane(f"set.{name}{flush}.{result}.{t}", result, f"{t} {t}", function, f"{true} if a {name} b, else 0")
 
 
@@ -157,6 +140,5 @@ def _selections() -> None:
 
 
 _predicates()
-_half_predicates()
 _values()
 _selections()

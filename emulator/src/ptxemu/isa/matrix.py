@@ -1,9 +1,9 @@
 """Tensor-core instructions: ldmatrix, stmatrix, movmatrix and mma.
 
-Why one idea suffices: every 32-bit register of an operand holds one *tile* of 8 rows of 16 bytes, row by row over the
-lanes: lane 4 g + t holds bytes 4 t to 4 t + 3 of row g. So a register of shape (blocks, warps, 32) is, without any
-copy, (blocks, warps, 8 rows, 4 words), and a row is 8 numbers of f16 or bf16, 4 of tf32, 16 of s8. The tables of PTX
-ISA 9.0, 9.7.14.5 ("Matrix Fragments for mma...") say nothing else for these types.
+Every 32-bit register of an operand holds one *tile* of 8 rows of 16 bytes, row by row over the lanes: lane 4 g + t
+holds bytes 4 t to 4 t + 3 of row g. So a register of shape (blocks, warps, 32) is, without any copy, (blocks, warps, 8
+rows, 4 words), and a row is 8 numbers of f16 or bf16, 4 of tf32, 16 of s8. The tables of PTX ISA 9.0, 9.7.14.5
+("Matrix Fragments for mma...") say nothing else for these types.
 
 Products of all warps are one batched `np.matmul` in float32: products of 16-bit numbers are exact there, sums round
 differently from the hardware's (which truncates and whose order is not documented), so compare by tolerance.
@@ -19,9 +19,9 @@ import numpy as np
 
 from ptxemu.isa.warp import whole_warps
 from ptxemu.machine.observer import Access
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.table import machine
-from ptxemu.values import BFLOAT16, WARP, Array, BoolArray, as_type
+from ptxemu.values import BFLOAT16, WARP, Array, as_type
 
 ROW = np.dtype(np.complex128)  # 16 bytes that move together; never computed with
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1}  # of one element of A and B
@@ -33,7 +33,7 @@ EXPONENT_SHIFT = np.float32(2.0**112)  # f32's exponent bias minus f16's: 127 - 
     "ldmatrix.sync.aligned.m8n8.{x1,x2,x4}{,.trans}.{shared,shared::cta}.b16",
     "1, 2 or 4 tiles of 8 x 8 16-bit numbers from shared memory, each spread over the warp",
 )
-def ldmatrix(step: Step) -> None:
+def ldmatrix(step: FullStep) -> None:
     """``ldmatrix.sync.aligned.m8n8.num{.trans}.shared.b16 {d0, ..}, [p]`` (PTX ISA 9.0, 9.7.14.5.15).
 
     Addresses: lanes 0 to 7 give those of the 8 rows (16 bytes each, aligned to 16) of the first matrix, lanes 8 to 15
@@ -63,7 +63,7 @@ def ldmatrix(step: Step) -> None:
     "stmatrix.sync.aligned.m8n8.{x1,x2,x4}{,.trans}.{shared,shared::cta}.b16",
     "1, 2 or 4 tiles of 8 x 8 16-bit numbers to shared memory, each spread over the warp",
 )
-def stmatrix(step: Step) -> None:
+def stmatrix(step: FullStep) -> None:
     """``stmatrix.sync.aligned.m8n8.num{.trans}.shared.b16 [p], {r0, ..}`` (PTX ISA 9.0, 9.7.14.5.16): sm_90.
 
     Addresses and fragments are those of `ldmatrix`; each row counts as written by the lane that names it. Of rows at
@@ -82,22 +82,17 @@ def stmatrix(step: Step) -> None:
     if transposed:
         tiles = np.ascontiguousarray(tiles.view(np.uint16).reshape(*tiles.shape, 8).swapaxes(-1, -2))
     values = tiles.view(np.uint32).reshape(*tiles.shape[:2], 8 * count, 4)
-    step.machine.shared.store(step, rows, 16, values, _of_rows(warps))
+    step.machine.shared.store(step, rows, 16, values, np.ones((1, 1, 1), np.bool_) if warps is None else warps)
     for observer in step.machine.observers:
         observer.access(step, Access("shared", "stmatrix", rows, 16, warps))
 
 
-def _rows(step: Step, index: int, count: int) -> Array:
+def _rows(step: FullStep, index: int, count: int) -> Array:
     """The addresses that the first lanes of each warp name, (blocks|1, warps|1, 8 x count)."""
     address = step.address(index)
     if address.shape[2] != WARP:
         address = np.broadcast_to(address, (*address.shape[:2], WARP))
     return address[..., : 8 * count]
-
-
-def _of_rows(warps: BoolArray | None) -> BoolArray:
-    """A mask for `SharedMemory.store` that never stands for the step's lanes."""
-    return np.ones((1, 1, 1), np.bool_) if warps is None else warps
 
 
 @cache
@@ -108,7 +103,7 @@ def _tiles(opcode: str) -> tuple[int, bool]:
 
 
 @machine("movmatrix.sync.aligned.m8n8.trans.b16", "the fragment of the transposed 8 x 8 matrix")
-def movmatrix(step: Step) -> None:
+def movmatrix(step: FullStep) -> None:
     """``movmatrix.sync.aligned.m8n8.trans.b16 d, a``: a tile in registers, transposed (PTX ISA 9.0, 9.7.14.5.17)."""
     whole_warps(step)
     tile = tile_rows(step.source(1, "b32")).view(np.uint16)
@@ -124,7 +119,7 @@ def movmatrix(step: Step) -> None:
     "mma.sync.aligned.{m16n8k16,m16n8k32}.row.col{,.satfinite}.s32.{s8,u8}.{s8,u8}.s32",
     "D = A B + C; 8-bit factors, 32-bit sums that wrap, or are clamped by .satfinite",
 )
-def mma(step: Step) -> None:
+def mma(step: FullStep) -> None:
     """``mma.sync.aligned.m16n8kK.row.col{.satfinite}.dtype.atype.btype.ctype d, a, b, c`` (PTX ISA 9.0, 9.7.14.5).
 
     Each warp multiplies A (16 x K) by B (K x 8) and adds C (16 x 8). Fragments, with lane = 4 g + t, in tiles of 8 rows
@@ -159,13 +154,10 @@ def _form(opcode: str) -> tuple[str, str, str, int, bool]:
 
 
 def added(product: Array, c: Sequence[Array], d_type: str, *, saturate: bool) -> list[Array]:
-    """The registers of D = product + C.
+    """The registers of D = product + C: product is (blocks, warps, 16, 8), float32, C's registers are ``b32``.
 
-    Args:
-        product: (blocks, warps, 16, 8), float32. Sums of 8-bit products stay below 2**24: float32 holds them exactly.
-        c: the registers of C, as ``b32``.
-        d_type: ``f16``: the sum is rounded once, from float32; ``f32``; ``s32``: wraps.
-        saturate: clamp the ``s32`` sum to its range instead.
+    Sums of 8-bit products stay below 2**24: float32 holds them exactly. ``f16`` is rounded once, from float32; ``s32``
+    wraps, or is clamped with `saturate`.
     """
     if d_type == "f16":
         total = (product + stacked(c, 2).view(np.float16)).astype(np.float16).view(np.uint32)
@@ -187,15 +179,13 @@ def tile_rows(register: Array) -> Array:
         register = np.broadcast_to(register, (*register.shape[:2], WARP))
     if register.strides[-1] != register.itemsize:
         register = np.ascontiguousarray(register)
-    rows: Array = register.view(ROW)
-    return rows
+    return np.asarray(register.view(ROW))
 
 
 def stacked(registers: Sequence[Array], height: int) -> Array:
     """Tiles as one matrix: register r is tile r % height from the top, r // height from the left.
 
-    Returns:
-        (blocks|1, warps|1, 8 x height, tiles from left to right) of `ROW`.
+    The result is (blocks|1, warps|1, 8 x height, tiles from left to right) of `ROW`.
     """
     rows = [tile_rows(register) for register in registers]
     blocks, warps, _ = np.broadcast_shapes(*(tile.shape for tile in rows))
@@ -244,7 +234,7 @@ class Operands:
         self._height = height
         self._limit = limit
         self._entries: dict[tuple[object, ...], tuple[Sequence[Array], Array]] = {}
-        self._owner: weakref.ref[Machine] | None = None
+        self._owner: weakref.ref[FullMachine] | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -253,7 +243,7 @@ class Operands:
         """Forgets everything."""
         self._entries.clear()
 
-    def matrix(self, owner: Machine, registers: Sequence[Array], ptx_type: str) -> Array:
+    def matrix(self, owner: FullMachine, registers: Sequence[Array], ptx_type: str) -> Array:
         """The matrix in these registers as float32, (blocks|1, warps|1, 8 x height, K)."""
         if self._owner is None or self._owner() is not owner:
             self.clear()

@@ -1,18 +1,19 @@
 """``mov`` of every type, packing and unpacking of vectors, special registers, and addresses of one space in another.
 
-Why so little code: values are never changed in place, so that a ``mov`` between scalars hands on its source's array.
-Special registers are arrays as small as their contents allow: ``%ctaid.x`` one number per block, ``%laneid`` one per
-lane. Source: PTX ISA 9.0, sections 9.7.9.1 (mov), 9.7.9.17 to 9.7.9.19 (isspacep, cvta) and 10 (special registers).
+Values are never changed in place, so that a ``mov`` between scalars hands on its source's array. Special registers are
+arrays as small as their contents allow: ``%ctaid.x`` one number per block, ``%laneid`` one per lane. Source: PTX ISA
+9.0, 9.7.9.1 (mov), 9.7.9.17 to 9.7.9.19 (isspacep, cvta) and 10 (special registers).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from ptxemu.machine.memory import LOCAL_WINDOW, SHARED_WINDOW
-from ptxemu.machine.state import Step
+from ptxemu.machine.state import FullStep
 from ptxemu.syntax.tree import Vector
 from ptxemu.table import lane, machine
 from ptxemu.values import DTYPES, WARP, Array, constant
@@ -33,7 +34,7 @@ for _type in SCALARS:
 
 
 @machine("mov.{b16,b32,b64}", "a copy; or a vector's items packed into one value, the first lowest; or the reverse")
-def move_bits(step: Step) -> None:
+def move_bits(step: FullStep) -> None:
     """``mov.b64 d, a``, ``mov.b64 d, {a, b}`` and ``mov.b64 {d, e}, a`` (PTX ISA 9.7.9.2)."""
     kind = step.instruction.opcode[4:]
     destination, source = step.instruction.operands
@@ -46,11 +47,10 @@ def move_bits(step: Step) -> None:
         step.write(0, step.source(1, kind))
 
 
-def item_type(step: Step, kind: str, vector: Vector) -> str:
+def item_type(step: FullStep, kind: str, vector: Vector) -> str:
     """The type of a vector's items: two, four or eight of them share the bits of `kind`.
 
-    Raises:
-        EmulationError: (syntax) another number of items.
+    Fails: (syntax) another number of items.
     """
     item = f"b{int(kind[1:]) / len(vector.items):g}"
     if len(vector.items) == 1 or item not in DTYPES:
@@ -75,12 +75,7 @@ def unpacked(value: Array, count: int) -> list[Array]:
     return [(value >> value.dtype.type(bits * place) if place else value).astype(part) for place in range(count)]
 
 
-# --- address spaces ---------------------------------------------------------------------------------------------------
-
-
-def in_space(address: Array, space: str) -> Array:
-    """Whether a generic address lies in a state space, by the two window bits."""
-    window = np.uint64(WINDOWS.get(space, 0))
+def _in_window(window: np.uint64, address: Array) -> Array:
     return np.asarray((address & WINDOW_BITS) == window)
 
 
@@ -90,24 +85,21 @@ def _address_rows() -> None:
         for name in (space, f"{space}::cta") if space == "shared" else (space,):
             if window:
                 lane(f"cvta.{name}.u64", "u64", "u64", lambda a, w=window: a | w, f"generic address of a {space} one")
-                lane(
-                    f"cvta.to.{name}.u64", "u64", "u64", lambda a: a & ~WINDOW_BITS, f"{space} address of a generic one"
-                )
+                summary = f"{space} address of a generic one"
+                lane(f"cvta.to.{name}.u64", "u64", "u64", lambda a: a & ~WINDOW_BITS, summary)
             else:
                 lane(f"cvta{{,.to}}.{name}.u64", "u64", "u64", same, f"{space} addresses are generic as they are")
             if space not in {"const", "param"}:
-                lane(f"isspacep.{name}", "pred", "u64", lambda a, s=space: in_space(a, s), f"is it a {space} address?")
+                inside = partial(_in_window, window)
+                lane(f"isspacep.{name}", "pred", "u64", inside, f"is it a {space} address?")
 
 
 _address_rows()
 
 
 @machine("nanosleep.u32", "nothing: time stands still")
-def sleep(_step: Step) -> None:
+def sleep(_step: FullStep) -> None:
     """A hint to the scheduler (9.7.20.6)."""
-
-
-# --- special registers ------------------------------------------------------------------------------------------------
 
 
 RESERVED = 1 << 20  # offset of reserved shared memory: beyond what a block can have
@@ -144,16 +136,21 @@ def specials(
     linear = np.arange(warps * WARP, dtype=np.int64).reshape(1, warps, WARP)
     places = (linear % block[0], linear // block[0] % block[1], linear // (block[0] * block[1]))
     lanes = np.arange(WARP, dtype=np.uint64).reshape(1, 1, WARP)
+    equal, every = np.uint64(1) << lanes, np.uint64(0xFFFFFFFF)
+    below, names = equal - np.uint64(1), [f"%lanemask_{name}" for name in ("eq", "lt", "le", "gt", "ge")]
     values: dict[str, Array] = {
         "%laneid": lanes,
         "%warpid": np.arange(warps, dtype=np.uint64).reshape(1, warps, 1),
-        **{f"%lanemask_{name}": mask for name, mask in _lane_masks(lanes).items()},
+        **dict(zip(names, (equal, below, below | equal, every ^ below ^ equal, every ^ below), strict=True)),
     }
-    for axis, name in enumerate("xyz"):
-        values[f"%tid.{name}"] = places[axis]
-        values[f"%ctaid.{name}"] = blocks[:, axis].reshape(-1, 1, 1)
     clusters = (1, 1, 1) if cluster is None else tuple(cluster)
-    values |= _places_in_clusters(blocks, clusters)
+    values["%cluster_ctarank"], step = np.zeros((len(blocks), 1, 1), np.int64), 1  # it counts x fastest
+    for axis, name in enumerate("xyz"):
+        here = blocks[:, axis].reshape(-1, 1, 1)
+        values[f"%tid.{name}"], values[f"%ctaid.{name}"] = places[axis], here
+        values[f"%clusterid.{name}"], values[f"%cluster_ctaid.{name}"] = here // clusters[axis], here % clusters[axis]
+        values["%cluster_ctarank"] = values["%cluster_ctarank"] + here % clusters[axis] * step
+        step *= clusters[axis]
     constants = {
         "%nwarpid": warps,
         "%cluster_nctarank": int(np.prod(clusters)),
@@ -170,28 +167,7 @@ def specials(
     }
     result = {name: smallest(value).astype(np.uint32) for name, value in values.items()}
     result |= {name: constant(value, "u32") for name, value in constants.items()}
-    result |= {
-        name: constant(0, "u32") for name in ("%smid", "%clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")
-    }
-    return result | {name: constant(0, "u64") for name in ("%clock64", "%globaltimer", "%gridid")}
-
-
-def _places_in_clusters(blocks: Array, clusters: Sequence[int]) -> dict[str, Array]:
-    """Which cluster each block belongs to, and where it is in it; the rank counts x fastest."""
-    values: dict[str, Array] = {}
-    rank, step = np.zeros(len(blocks), np.int64), 1
-    for axis, name in enumerate("xyz"):
-        values[f"%clusterid.{name}"] = blocks[:, axis].reshape(-1, 1, 1) // clusters[axis]
-        values[f"%cluster_ctaid.{name}"] = blocks[:, axis].reshape(-1, 1, 1) % clusters[axis]
-        rank, step = rank + blocks[:, axis] % clusters[axis] * step, step * clusters[axis]
-    return values | {"%cluster_ctarank": rank.reshape(-1, 1, 1)}
-
-
-def _lane_masks(lanes: Array) -> dict[str, Array]:
-    """Bit masks of the lanes equal to, before and after each lane."""
-    equal = np.uint64(1) << lanes
-    below, every = equal - np.uint64(1), np.uint64(0xFFFFFFFF)
-    return {"eq": equal, "lt": below, "le": below | equal, "gt": every ^ below ^ equal, "ge": every ^ below}
+    return result | {name: constant(0, kind) for name, kind in STILL.items()}
 
 
 def smallest(value: Array) -> Array:

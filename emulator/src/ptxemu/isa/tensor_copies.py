@@ -1,16 +1,15 @@
 """Copies of a tensor's boxes (``cp.async.bulk.tensor``), and tensor maps that a program changes in memory.
 
-The tensor map is read where its address points, when the instruction is issued; what it says is `tensor_map`'s affair,
-where the box's elements lie that of `boxes`, when they move that of `transfers`. The im2col modes and the gather and
-scatter forms of later architectures are not there.
+A tensor map (`machine.tensor_map`) is read where its address points, when the instruction is issued. Where the box's
+elements lie and when they move is decided in `machine.bulk_copies`. There are no im2col modes, and no gather and
+scatter forms of later architectures.
 
-Source: PTX ISA 9.0, 9.7.9.25.5 (cp.async.bulk.tensor, cp.reduce.async.bulk.tensor, prefetch), 5.5 (tensors).
-
-Why: a kernel that learns its tensors' addresses and sizes on the device (grouped products, what Triton makes of a
+A kernel that learns its tensors' addresses and sizes on the device (grouped products, what Triton makes of a
 descriptor) copies a map to shared memory, changes fields of it, and copies it to global memory, where copies name it.
-The fields lie where `tensor_map` puts them, not where a GPU does: nobody may look.
+The fields lie where `tensor_map` puts them, not where a GPU does: programs may not look at them.
 
-Source: PTX ISA 9.0, 9.7.9.28 (tensormap.replace), 9.7.13.16 (tensormap.cp_fenceproxy).
+Source: PTX ISA 9.0, 5.5 (tensors), 9.7.9.25.5 (cp.async.bulk.tensor, cp.reduce.async.bulk.tensor, prefetch), 9.7.9.28
+(tensormap.replace), 9.7.13.16 (tensormap.cp_fenceproxy).
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ import numpy as np
 from ptxemu.errors import EmulationError
 from ptxemu.isa.copies import HINT, TX, reduction
 from ptxemu.isa.loads import read, write
-from ptxemu.machine.bulk_copies import Boxes, Global, Issue, Places, Shared, boxes, into_shared, out_of_shared, swizzled
+from ptxemu.machine.bulk_copies import Boxes, Issue, boxes, into_shared, out_of_shared, swizzled
 from ptxemu.machine.memory import LOCAL_WINDOW, SHARED_WINDOW, WORDS
-from ptxemu.machine.state import Step
+from ptxemu.machine.observer import Global, Places, Shared
+from ptxemu.machine.state import FullStep
 from ptxemu.machine.tensor_map import MAP_ALIGNMENT, MAP_BYTES, UNIT, Decoded, decoded, replaced
 from ptxemu.syntax.tree import Address, Immediate
 from ptxemu.table import machine
@@ -42,9 +42,8 @@ _PARAMETERS = (SHARED_WINDOW | LOCAL_WINDOW) >> _TAG_SHIFT
 known_map = lru_cache(maxsize=64)(decoded)
 
 
-def _contents(issue: Issue, operand: int) -> tuple[Places, list[bytes]]:
+def _contents(step: FullStep, issue: Issue, operand: int) -> tuple[Places, list[bytes]]:
     """(which of several maps each thread names, their bytes)."""
-    step = issue.step
     address = step.address(operand)
     hint = "pass the map as a __grid_constant__ CUtensorMap, which is aligned"
     named = issue.take(address)
@@ -64,14 +63,13 @@ def _contents(issue: Issue, operand: int) -> tuple[Places, list[bytes]]:
     return which.reshape(-1).astype(np.int64), [row.tobytes() for row in different]
 
 
-def _tensors(step: Step, operand: int) -> list[tuple[Issue, Decoded]]:
+def _tensors(step: FullStep, operand: int) -> list[tuple[Issue, Decoded]]:
     """The executing threads, apart by the tensor map that they name.
 
-    Raises:
-        EmulationError: "tensor map": what lies there is none, or has another number of dimensions.
+    Fails: "tensor map": what lies there is none, or has another number of dimensions.
     """
-    everyone = Issue.of(step)
-    which, contents = _contents(everyone, operand)
+    everyone = step.machine.bulk.issue(step)
+    which, contents = _contents(step, everyone, operand)
     found = []
     for number, content in enumerate(contents):
         issue = everyone if len(contents) == 1 else everyone.some(which == number)
@@ -84,45 +82,29 @@ def _tensors(step: Step, operand: int) -> list[tuple[Issue, Decoded]]:
             issue.step.fail("tensor map", "the address names no tensor map", address=step.address(operand), hint=hint)
         rank = step.instruction.opcode.split(".tensor.")[1][0] if ".tensor." in step.instruction.opcode else ""
         if rank and int(rank) != tensor.map.rank:
-            issue.step.fail(
-                "tensor map",
-                "dimensions of a tensor",
-                expected=f"{rank}, as the instruction says",
-                found=tensor.map.rank,
-            )
+            expected = f"{rank}, as the instruction says"
+            issue.step.fail("tensor map", "dimensions of a tensor", expected=expected, found=tensor.map.rank)
         found.append((issue, tensor))
     return found
 
 
-def _corner(issue: Issue, operand: int, tensor: Decoded) -> Places:
-    """The coordinates, (n, axes), that an operand ``[map, {x, y}]`` names."""
+def _boxes(issue: Issue, operand: int, tensor: Decoded, *, whole: bool = False, stored: bool = False) -> Boxes:
+    """The boxes that an operand ``[map, {x, y}]`` names.
+
+    They have to begin at a multiple of 16 bytes along their rows; boxes that are stored must not begin before their
+    tensor (CUDA C++ Programming Guide, 7.29.2). An H200 stopped with an illegal instruction in both cases.
+    """
     address = issue.step.instruction.operands[operand]
     given = address.coordinates.items if isinstance(address, Address) and address.coordinates is not None else ()
     if len(given) != tensor.map.rank:
         issue.step.fail("syntax", "coordinates of a box", expected=tensor.map.rank, found=len(given))
-    return np.stack([issue.take(issue.step.value(item, "s32")) for item in given], axis=1)
-
-
-def _boxes(issue: Issue, operand: int, tensor: Decoded, *, whole: bool = False) -> Boxes:
-    """The boxes that begin there, which has to be at a multiple of 16 bytes along their rows.
-
-    That is no rule of the ISA: an H200 stopped with an illegal instruction.
-    """
-    corner = _corner(issue, operand, tensor)
+    corner = np.stack([issue.take(issue.step.value(item, "s32")) for item in given], axis=1)
+    if stored:
+        what, expected = "a stored box that begins before its tensor", "coordinates of 0 or more"
+        issue.refuse(np.asarray((corner < 0).any(axis=1)), "tensor map", what, expected=expected)
     first, what = corner[:, 0] * tensor.map.itemsize, "bytes along its row at which a box begins"
     issue.refuse(first % UNIT != 0, "tensor map", what, expected=f"a multiple of {UNIT}", found=first)
     return boxes(tensor, corner, whole=whole)
-
-
-def _refuse_before(issue: Issue, operand: int, tensor: Decoded) -> None:
-    """A box that is stored must not begin before its tensor: a GPU stops with an illegal instruction (H200).
-
-    The CUDA C++ Programming Guide says so (7.29.2, "Negative indices and out of bounds").
-    """
-    before = np.asarray((_corner(issue, operand, tensor) < 0).any(axis=1))
-    issue.refuse(
-        before, "tensor map", "a stored box that begins before its tensor", expected="coordinates of 0 or more"
-    )
 
 
 def _places(issue: Issue, operand: int, tensor: Decoded, box: Boxes) -> tuple[Places, Places, Places]:
@@ -134,27 +116,22 @@ def _places(issue: Issue, operand: int, tensor: Decoded, box: Boxes) -> tuple[Pl
     return block, offset, swizzled(offset[:, None] + box.places, tensor.map.swizzle)
 
 
-def _fill(tensor: Decoded, unit: int) -> Array | None:
-    """The word of `unit` bytes that stands for elements outside of the tensor; None: zeros."""
-    if tensor.map.fill != "nan":
-        return None
-    one = NAN_BITS[tensor.map.dtype].to_bytes(tensor.map.itemsize, "little")
-    return np.frombuffer(one * (unit // len(one)), dtype=WORDS[unit])
-
-
 @machine(
     f"cp.async.bulk.tensor.{DIMENSIONS}.{{shared::cluster,shared::cta}}.global{{,.tile}}.{TX}"
     f"{{,.multicast::cluster}}{HINT}",
     "copies a box of a tensor into shared memory",
 )
-def load_box(step: Step) -> None:
+def load_box(step: FullStep) -> None:
     """``cp.async.bulk.tensor.2d [shared], [map, {x, y}], [mbarrier]{, mask}{, policy}``."""
     for issue, tensor in _tensors(step, 1):
         box = _boxes(issue, 1, tensor)
         block, offset, places = _places(issue, 0, tensor, box)
         nbytes = np.full(len(block), tensor.map.box_bytes, dtype=np.int64)
         source = Global(box.unit, box.addresses, box.inside)
-        fill = _fill(tensor, box.unit)
+        fill: Array | None = None
+        if tensor.map.fill == "nan":
+            one = NAN_BITS[tensor.map.dtype].to_bytes(tensor.map.itemsize, "little")
+            fill = np.frombuffer(one * (box.unit // len(one)), dtype=WORDS[box.unit])
         into_shared(issue, source, (block, offset), places, 2, nbytes=nbytes, fill=fill)
 
 
@@ -166,32 +143,31 @@ def load_box(step: Step) -> None:
     f".bulk_group{HINT}",
     "combines a box with what the tensor holds",
 )
-def store_box(step: Step) -> None:
+def store_box(step: FullStep) -> None:
     """``cp.async.bulk.tensor.2d [map, {x, y}], [shared]{, policy}``, and the same as a reduction.
 
     An H200 writes whole units of 16 bytes: where rows end within one, it writes on behind the tensor's last element.
     """
     opcode = step.instruction.opcode
     for issue, tensor in _tensors(step, 0):
-        box = _boxes(issue, 0, tensor, whole=not opcode.startswith("cp.reduce"))
+        box = _boxes(issue, 0, tensor, whole=not opcode.startswith("cp.reduce"), stored=True)
         block, _, places = _places(issue, 1, tensor, box)
         reduce = None
         if opcode.startswith("cp.reduce"):
             reduce = reduction(issue.step, opcode.split("shared::cta.")[1].partition(".")[0], tensor.map.dtype)
-        _refuse_before(issue, 0, tensor)
         target = Global(box.unit, box.addresses, box.inside)
         out_of_shared(issue, Shared(block, places), target, reduce, box=True)
 
 
 @machine(f"cp.async.bulk.prefetch.tensor.{DIMENSIONS}.L2.global{{,.tile}}{HINT}", "nothing: there is no cache")
-def prefetch_box(step: Step) -> None:
+def prefetch_box(step: FullStep) -> None:
     """``cp.async.bulk.prefetch.tensor.2d.L2.global [map, {x, y}]``: the map and the coordinates are checked."""
     for issue, tensor in _tensors(step, 0):
         _boxes(issue, 0, tensor)
 
 
 @machine("prefetch{,.param,.const}.tensormap", "nothing: there is no cache")
-def prefetch_map(step: Step) -> None:
+def prefetch_map(step: FullStep) -> None:
     """``prefetch.tensormap [a]``: only a map may lie there."""
     _tensors(step, 0)
 
@@ -200,20 +176,14 @@ _SPACES = "{,.global,.shared::cta}"
 _SCALARS = "rank,elemtype,interleave_layout,swizzle_mode,fill_mode"
 
 
-def _space(opcode: str) -> str:
-    """The state space of a map that is changed: shared, global or (none named) generic."""
-    return "shared" if ".shared" in opcode else "global" if ".global." in opcode else ""
-
-
-def _words(step: Step, space: str, operand: int) -> list[Array]:
+def _words(step: FullStep, space: str, operand: int) -> list[Array]:
     """The 128 bytes at an address, as sixteen values of 64 bits."""
-    issue, address = Issue.of(step), step.address(operand)
-    odd = issue.take(address) % MAP_ALIGNMENT != 0
-    issue.refuse(odd, "misaligned", "a tensor map", expected=f"a multiple of {MAP_ALIGNMENT}")
+    issue, address = step.machine.bulk.issue(step), step.address(operand)
+    issue.refuse_odd(issue.take(address), "a tensor map", MAP_ALIGNMENT)
     return [read(step, space, address + np.uint64(place), 8) for place in range(0, MAP_BYTES, 8)]
 
 
-def _store(step: Step, space: str, operand: int, words: list[Array]) -> None:
+def _store(step: FullStep, space: str, operand: int, words: list[Array]) -> None:
     address = step.address(operand)
     for place, word in enumerate(words):
         write(step, space, address + np.uint64(8 * place), 8, word)
@@ -223,13 +193,14 @@ def _store(step: Step, space: str, operand: int, words: list[Array]) -> None:
 @machine(f"tensormap.replace.tile.{{{_SCALARS}}}{_SPACES}.b1024.b32", "another choice in a tensor map")
 @machine(f"tensormap.replace.tile.{{box_dim,global_dim,element_stride}}{_SPACES}.b1024.b32", "another size of axis b")
 @machine(f"tensormap.replace.tile.global_stride{_SPACES}.b1024.b64", "another stride of axis b + 1")
-def replace(step: Step) -> None:
+def replace(step: FullStep) -> None:
     """``tensormap.replace.tile.field [map]{, axis}, value``."""
     opcode, operands = step.instruction.opcode, step.instruction.operands
     axis = operands[1] if len(operands) == 3 else Immediate(0)
     if not isinstance(axis, Immediate):
         step.fail("unsupported", "axis of a field of a tensor map", expected="a constant", found=str(axis))
-    issue, space, field = Issue.of(step), _space(opcode), opcode.split(".")[3]
+    issue, field = step.machine.bulk.issue(step), opcode.split(".")[3]
+    space = "shared" if ".shared" in opcode else "global" if ".global." in opcode else ""
     words = _words(step, space, 0)
     values = issue.take(step.source(len(operands) - 1, opcode.rpartition(".")[2]))
     table = np.stack([step.machine.full(word)[issue.lanes] for word in words], axis=1).astype(np.uint64)
@@ -248,7 +219,7 @@ def replace(step: Step) -> None:
     "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release{.cta,.cluster,.gpu,.sys}.sync.aligned",
     "copies a tensor map from shared to global memory, where copies may name it",
 )
-def publish(step: Step) -> None:
+def publish(step: FullStep) -> None:
     """``tensormap.cp_fenceproxy... [global], [shared], 128``."""
     if step.instruction.operands[2] != Immediate(MAP_BYTES):
         step.fail("syntax", "size of a tensor map", expected=MAP_BYTES, found=str(step.instruction.operands[2]))

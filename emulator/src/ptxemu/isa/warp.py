@@ -1,19 +1,18 @@
 """Instructions that look across a warp: shfl, vote, match, redux, elect; and setmaxnreg and dependent grids.
 
-Why one place: all of them first have to meet. A membermask names the lanes that take part; each lane that executes must
-be in its own mask, and each named lane that has not exited must be executing the same instruction with the same mask
-(PTX ISA 9.0, 9.7.13 and 9.7.9.6). Hardware leaves the outcome open otherwise, here it is the error ``divergent-warp``.
-One consequence is stricter than Volta and its successors: the two sides of a divergent branch cannot meet at two
-different ``bar.warp.sync``.
+All of them bring lanes together first. A membermask names the lanes that take part; each lane that executes must be in
+its own mask, and each named lane that has not exited must be executing the same instruction with the same mask.
+Hardware leaves the outcome open otherwise, here it is the error ``divergent-warp``. One consequence is stricter than
+Volta and its successors: the two sides of a divergent branch cannot meet at two different ``bar.warp.sync``.
 
-To meet is not to see: only ``bar.warp.sync`` orders the memory accesses of those who meet, and it alone is told to the
-observers. "These intrinsics do not imply a memory barrier" (CUDA C++ Programming Guide, Warp Vote, Match, Reduce and
-Shuffle Functions).
+Only ``bar.warp.sync`` orders the memory accesses of those lanes, and it alone is told to the observers. "These
+intrinsics do not imply a memory barrier" (CUDA C++ Programming Guide, Warp Vote, Match, Reduce and Shuffle Functions).
 
 Sets of lanes are 32-bit numbers, bit i for lane i, as in PTX itself. A result that is the same for all lanes of a warp
 has a last axis of length 1.
 
-Source: PTX ISA 9.0, 9.7.20.5 (setmaxnreg), 9.7.13.14 (elect.sync), 9.7.13.13 (griddepcontrol).
+Source: PTX ISA 9.0, 9.7.9.6 (shfl), 9.7.13 (vote, match, redux, activemask, elect, griddepcontrol), 9.7.20.5
+(setmaxnreg).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ptxemu.machine.state import Step
+from ptxemu.machine.state import FullStep
 from ptxemu.table import machine
 from ptxemu.values import WARP, Array, BoolArray
 
@@ -41,11 +40,10 @@ def bits(flags: BoolArray) -> Array:
     return np.ascontiguousarray(np.packbits(flags, axis=-1, bitorder="little")).view(np.uint32)
 
 
-def whole_warps(step: Step) -> BoolArray | None:
+def whole_warps(step: FullStep) -> BoolArray | None:
     """Which warps execute an ``.aligned`` instruction, (blocks|1, warps|1, 1); None for all.
 
-    Raises:
-        EmulationError: ``divergent-warp``, when a warp executes it with some of its 32 lanes elsewhere or exited.
+    Fails: ``divergent-warp``, when a warp executes it with some of its 32 lanes elsewhere or exited.
     """
     mask = step.mask
     if mask is None or mask.shape[-1] == 1:
@@ -54,17 +52,13 @@ def whole_warps(step: Step) -> BoolArray | None:
     torn: BoolArray = warps & ~np.logical_and.reduce(mask, axis=-1, keepdims=True)
     if torn.any():
         where = tuple(np.argwhere(torn)[0])
-        step.fail(
-            "divergent-warp",
-            f"{step.instruction.opcode} is .aligned: all 32 lanes of a warp execute it together",
-            lanes=torn,
-            expected="lanes 0xffffffff",
-            found=f"lanes {int(bits(mask)[where]):#010x}",
-        )
+        what = f"{step.instruction.opcode} is .aligned: all 32 lanes of a warp execute it together"
+        found = f"lanes {int(bits(mask)[where]):#010x}"
+        step.fail("divergent-warp", what, lanes=torn, expected="lanes 0xffffffff", found=found)
     return warps
 
 
-def meet(step: Step, index: int) -> Array:
+def meet(step: FullStep, index: int) -> Array:
     """Brings the lanes of a membermask (operand `index`) together; orders no memory.
 
     Returns:
@@ -89,7 +83,7 @@ def meet(step: Step, index: int) -> Array:
     return together
 
 
-def _refuse(step: Step, bad: BoolArray, lanes: Array, what: str) -> None:
+def _refuse(step: FullStep, bad: BoolArray, lanes: Array, what: str) -> None:
     if bad.any():
         first = tuple(np.argwhere(bad)[0])
         found = int(np.broadcast_to(lanes, bad.shape)[first])
@@ -146,7 +140,7 @@ def route(mode: str, b: int, c: int) -> Route:
 
 
 @machine("shfl.sync.{up,down,bfly,idx}.b32", "d = a of another lane of the warp; p: that lane is in range")
-def shfl(step: Step) -> None:
+def shfl(step: FullStep) -> None:
     """``shfl.sync.mode.b32 d|p, a, b, c, membermask`` (PTX ISA 9.0, 9.7.9.6).
 
     A lane whose p is false keeps its own a. Where p is true but the source lane is not among the lanes that meet, the
@@ -158,33 +152,28 @@ def shfl(step: Step) -> None:
     if b.size == 1 and c.size == 1:
         known = route(mode, b.item(), c.item())
         lane, valid = known.lane, known.valid
-        moved = a if a.shape[-1] == 1 else _taken(a, known)
+        moved = a
+        if a.shape[-1] > 1:
+            a = a if a.strides[-1] == a.itemsize else np.ascontiguousarray(a)
+            moved = a.view(known.piece).take(known.index, axis=-1, mode="clip").view(np.uint32)
     else:
         lane, valid = source_lanes(mode, b, c)
-        shape = np.broadcast_shapes(a.shape, lane.shape)
-        moved = (
-            a if a.shape[-1] == 1 else np.take_along_axis(np.broadcast_to(a, shape), np.broadcast_to(lane, shape), -1)
-        )
+        a, lane = np.broadcast_arrays(a, lane) if a.shape[-1] > 1 else (a, lane)
+        moved = a if a.shape[-1] == 1 else np.take_along_axis(a, lane, -1)
     if together is not EVERYONE:
         absent = valid & (((together >> lane.astype(np.uint32)) & 1) == 0) & step.lanes()
-        tracker = step.machine.undefined
-        if tracker is None:
+        follow = step.machine.undefined
+        if follow is None:
             _refuse(step, absent, np.uint32(1) << lane.astype(np.uint32), "shfl reads a lane that does not take part")
         elif absent.any():
             step.write_pair(0, np.where(absent, ALL, moved), valid)
-            tracker.born(step, absent)
+            follow(step, absent)
             return
     step.write_pair(0, moved, valid)
 
 
-def _taken(a: Array, known: Route) -> Array:
-    if a.strides[-1] != a.itemsize:
-        a = np.ascontiguousarray(a)
-    return a.view(known.piece).take(known.index, axis=-1, mode="clip").view(np.uint32)
-
-
 @machine("vote.sync.{all,any,uni}.pred", "whether the predicate holds for all / any lanes, or is the same for all")
-def vote(step: Step) -> None:
+def vote(step: FullStep) -> None:
     """``vote.sync.mode.pred p, a, membermask`` (PTX ISA 9.0, 9.7.13.9)."""
     together = meet(step, 2)
     true = bits(step.source(1, "pred")) & together
@@ -194,14 +183,14 @@ def vote(step: Step) -> None:
 
 
 @machine("vote.sync.ballot.b32", "the set of lanes whose predicate holds")
-def ballot(step: Step) -> None:
+def ballot(step: FullStep) -> None:
     """``vote.sync.ballot.b32 d, a, membermask``: lanes outside the membermask count as false."""
     together = meet(step, 2)
     step.write(0, bits(step.source(1, "pred")) & together)
 
 
 @machine("activemask.b32", "the set of lanes that execute this instruction now")
-def activemask(step: Step) -> None:
+def activemask(step: FullStep) -> None:
     """``activemask.b32 d`` (PTX ISA 9.0, 9.7.13.11): a snapshot, it synchronises nobody."""
     step.write(0, EVERYONE if step.mask is None else bits(step.mask))
 
@@ -217,14 +206,14 @@ def _same(a: Array) -> Array:
 
 
 @machine("match.any.sync.{b32,b64}", "the set of lanes with the same value")
-def match_any(step: Step) -> None:
+def match_any(step: FullStep) -> None:
     """``match.any.sync.type d, a, membermask`` (PTX ISA 9.0, 9.7.13.10)."""
     together = meet(step, 2)
     step.write(0, _same(step.source(1, step.instruction.opcode[-3:])) & together)
 
 
 @machine("match.all.sync.{b32,b64}", "the set of lanes if all have the same value, else 0; p: they have")
-def match_all(step: Step) -> None:
+def match_all(step: FullStep) -> None:
     """``match.all.sync.type d|p, a, membermask`` (PTX ISA 9.0, 9.7.13.10)."""
     together = meet(step, 2)
     agree = (_same(step.source(1, step.instruction.opcode[-3:])) & together) == together
@@ -243,7 +232,7 @@ REDUCTIONS: dict[str, tuple[np.ufunc, Callable[[np.dtype[Any]], int]]] = {
 
 @machine("redux.sync.{add,min,max}.{u32,s32}", "the sum (wrapping), minimum or maximum over the lanes")
 @machine("redux.sync.{and,or,xor}.b32", "the bitwise and, or, xor over the lanes")
-def redux(step: Step) -> None:
+def redux(step: FullStep) -> None:
     """``redux.sync.op.type d, a, membermask`` (PTX ISA 9.0, 9.7.13.12)."""
     together = meet(step, 2)
     _, _, operation, ptx_type = step.instruction.opcode.split(".")
@@ -259,7 +248,7 @@ def redux(step: Step) -> None:
 
 
 @machine("bar.warp.sync", "waits for the lanes of the membermask; orders their memory accesses")
-def bar_warp_sync(step: Step) -> None:
+def bar_warp_sync(step: FullStep) -> None:
     """``bar.warp.sync membermask`` (PTX ISA 9.0, 9.7.13.2): each set of lanes that meets knows of each other's past."""
     together, mask = meet(step, 0), step.mask
     groups: list[BoolArray | None] = [mask]
@@ -272,19 +261,19 @@ def bar_warp_sync(step: Step) -> None:
 
 
 @machine("setmaxnreg.dec.sync.aligned.u32", "the warpgroup gives registers back")
-def decrease(step: Step) -> None:
+def decrease(step: FullStep) -> None:
     """``setmaxnreg.dec.sync.aligned.u32 n``."""
     step.machine.register_pool.decrease(step)
 
 
 @machine("setmaxnreg.inc.sync.aligned.u32", "the warpgroup takes registers, and waits for them", kind="control")
-def increase(step: Step) -> None:
+def increase(step: FullStep) -> None:
     """``setmaxnreg.inc.sync.aligned.u32 n``: `Waits` carries it out."""
     step.fail("unsupported", "a wait inside a basic block")
 
 
 @machine("elect.sync", "elects one lane of those in the membermask: p is true for it, d its number")
-def elect(step: Step) -> None:
+def elect(step: FullStep) -> None:
     """``elect.sync d|p, membermask``: any lane may be elected, always the same for the same mask.
 
     Here it is the lowest, as on an H200, and the highest where the last ones go first.
@@ -296,5 +285,5 @@ def elect(step: Step) -> None:
 
 
 @machine("griddepcontrol.{launch_dependents,wait}", "nothing: the launches of a program run one after another")
-def dependents(_step: Step) -> None:
+def dependents(_step: FullStep) -> None:
     """Between launches everything is complete: there is nothing to wait for (9.7.13.13)."""

@@ -1,23 +1,21 @@
 """Tensor-core instructions of warpgroups: wgmma.mma_async, fence, commit_group and wait_group.
 
-Why checks here: the ISA leaves open what happens where the four warps of a warpgroup do not execute the same ``wgmma``
-with the same descriptors; nothing on a GPU tells. Source: PTX ISA 9.0, 9.7.15.5 (wgmma.mma_async, its operands).
-
-Why the shapes: everything is one array over (blocks, warpgroups, rows, columns), so that one instruction of all
-warpgroups of a slice is one batched product. A register r of D holds, of columns 8 j to 8 j + 7 and a half h of the
-warp's rows, in lane 4 g + t row g: the numbers of columns 2 t and 2 t + 1, one register each (r = 4 j + 2 h, + 1) or,
-of f16, both (r = 2 j + h). Source: PTX ISA 9.0, 9.7.15.5.1 (register fragments and shared memory matrix layouts).
-
 Four warps multiply A (64 x K, from registers or shared memory) by B (K x N, from shared memory) and add D, which each
-warp holds 16 rows of, in the fragments of ``mma.m16n8k...`` side by side. What is in flight, and when registers may be
-touched, is the affair of `ptxemu.machine.warpgroups`; where matrices lie in shared memory that
-of `descriptors`. A product reads shared memory when a wait guarantees it: what was overwritten too early is wrong
-numbers.
+warp holds 16 rows of, in the fragments of ``mma.m16n8k...`` side by side. What is in flight, when registers may be
+used and where matrices lie in shared memory is decided in `machine.warpgroups`. A product reads shared memory when a
+wait guarantees it: what was overwritten too early is wrong numbers.
 
-One instruction of all warpgroups of a slice is one batched `np.matmul` in float32, in which products of two factors are
-exact; the sum of K products rounds differently from the hardware's, so compare by tolerance. A chain of products on the
-same accumulators goes through registers once, at its end.
-Source: PTX ISA 9.0, 9.7.15 (asynchronous warpgroup level matrix instructions).
+Everything is one array over (blocks, warpgroups, rows, columns), so that one instruction of all warpgroups of a slice
+is one batched `np.matmul` in float32, in which products of two factors are exact; the sum of K products rounds
+differently from the hardware's, so compare by tolerance. A chain of products on the same accumulators goes through
+registers once, at its end. A register r of D holds, of columns 8 j to 8 j + 7 and a half h of the warp's rows, in lane
+4 g + t row g: the numbers of columns 2 t and 2 t + 1, one register each (r = 4 j + 2 h, + 1) or, of f16, both (r = 2 j
++ h).
+
+The ISA leaves open what happens where the four warps of a warpgroup do not execute the same ``wgmma`` with the same
+descriptors, and nothing on a GPU tells; here it is an error.
+
+Source: PTX ISA 9.0, 9.7.15 (wgmma), 9.7.15.5 (mma_async, its operands), 9.7.15.5.1 (fragments, matrix layouts).
 """
 
 from __future__ import annotations
@@ -30,46 +28,25 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ptxemu.isa.copies import constant_count
 from ptxemu.isa.matrix import ROW, stacked, widened
 from ptxemu.isa.warp import whole_warps
-from ptxemu.machine.state import Machine, Step
-from ptxemu.machine.warpgroups import CHUNK, WARPS, Product, Shape, chunk_addresses, refuse_torn, render
+from ptxemu.machine.core import Step
+from ptxemu.machine.observer import Product
+from ptxemu.machine.state import FullMachine, FullStep
+from ptxemu.machine.warpgroups import CHUNK, WARPS, Shape, chunk_addresses, refuse_torn, render
 from ptxemu.syntax.tree import Immediate, Symbol, Vector
 from ptxemu.table import machine
 from ptxemu.values import WARP, Array, BoolArray, merged
 
 
-def whole_warpgroups(step: Step) -> BoolArray | None:
-    """The warps that execute, (blocks|1, warps), in whole warpgroups; None for all warps of all blocks.
-
-    Raises:
-        EmulationError: ``divergent-warp``, some warps of a warpgroup are elsewhere, have exited or do not exist.
-    """
-    warps = executing_warps(step)
-    count = step.machine.shape[1]
-    if warps is None and count % WARPS == 0:
-        return None
-    here = np.broadcast_to(
-        np.ones((1, 1), np.bool_) if warps is None else warps, (1 if warps is None else len(warps), count)
-    )
-    refuse_torn(step, here, here)
-    return here
-
-
-def executing_warps(step: Step) -> BoolArray | None:
+def executing_warps(step: FullStep) -> BoolArray | None:
     """The executing warps, (blocks|1, warps|1); None for all."""
     warps = whole_warps(step)
     return None if warps is None else warps[..., 0]
 
 
-def executing_groups(step: Step, warps: BoolArray | None) -> Array:
-    """The numbers of the warpgroups that execute in any block."""
-    if warps is None:
-        return np.arange(step.machine.shape[1] // WARPS)
-    return np.flatnonzero(warps[:, ::WARPS].any(axis=0))
-
-
-def agreed(step: Step, index: int, ptx_type: str, groups: Array, warps: BoolArray | None, what: str) -> Array:
+def agreed(step: FullStep, index: int, ptx_type: str, groups: Array, warps: BoolArray | None, what: str) -> Array:
     """An operand on which all threads of a warpgroup agree: (blocks|1, groups|1)."""
     value = step.source(index, ptx_type)
     if value.size == 1:
@@ -81,68 +58,53 @@ def agreed(step: Step, index: int, ptx_type: str, groups: Array, warps: BoolArra
     active = None if warps is None else warps[:, groups * WARPS][:, :, None, None]
     differs = value != first if active is None else (value != first) & active
     if differs.any():
-        step.fail(
-            "divergent-warp",
-            f"{what} of a wgmma is not the same in all threads of the warpgroup",
-            found=" and ".join(str(each) for each in np.unique(np.broadcast_to(value, differs.shape)[differs])[:2]),
-        )
+        kinds = np.unique(np.broadcast_to(value, differs.shape)[differs])[:2]
+        what = f"{what} of a wgmma is not the same in all threads of the warpgroup"
+        step.fail("divergent-warp", what, found=" and ".join(str(each) for each in kinds))
     found: Array = first[:, :, 0, 0]
     if active is not None and found.size > 1:  # a block without the warpgroup holds anything: take what another has
         present = np.broadcast_to(active[:, :, 0, 0], np.broadcast_shapes(active.shape[:2], found.shape))
         found = np.where(present, found, np.broadcast_to(found, present.shape)[present][0])
-    return _smallest(found)
+    for axis in (0, 1):  # of length 1 where all agree
+        same = found.take([0], axis=axis)
+        found = same if (found == same).all() else found
+    return found
 
 
-def _smallest(value: Array) -> Array:
-    """(blocks|1, groups|1) with length 1 along an axis along which all agree."""
-    for axis in (0, 1):
-        first = value.take([0], axis=axis)
-        if value.shape[axis] > 1 and (value == first).all():
-            value = first
-    return value
-
-
-def matrix(step: Step, index: int, shape: Shape, groups: Array, warps: BoolArray | None) -> Array:
+def matrix(step: FullStep, index: int, shape: Shape, groups: Array, warps: BoolArray | None) -> Array:
     """Chunk addresses of a matrix in shared memory: (blocks|1, groups|1, *shape.chunks), all in it and written."""
     raw = agreed(step, index, "b64", groups, warps, "a descriptor").view(np.uint64)
     address = chunk_addresses(raw, shape)
     room = step.machine.shared.nbytes
     if int(address.max()) + CHUNK > room:
         wrong = np.argwhere(address + CHUNK > room)[0]
-        step.fail(
-            "out-of-bounds",
-            f"matrix {'AB'[index - 1]} of a wgmma reaches {int(address.max()) + CHUNK - room} bytes past the end of "
-            f"the block's {room} bytes of shared memory",
-            address=np.array(address[tuple(wrong)]).reshape(1, 1, 1),
-            found=render(int(raw[tuple(wrong[:2])])),
-        )
+        what = f"matrix {'AB'[index - 1]} of a wgmma reaches {int(address.max()) + CHUNK - room} bytes past the end of "
+        what += f"the block's {room} bytes of shared memory"
+        where = np.array(address[tuple(wrong)]).reshape(1, 1, 1)
+        step.fail("out-of-bounds", what, address=where, found=render(int(raw[tuple(wrong[:2])])))
     blocks = np.arange(step.machine.shape[0])
     places = address.reshape(len(address), -1)
-    missing = step.machine.shared.unwritten_chunks(blocks, places)
+    missing = step.machine.shared.rows.unwritten_chunks(blocks, places)
     if missing is not None:
         _unwritten(step, "AB"[index - 1], raw, address, np.broadcast_to(missing, (len(blocks), places.shape[1])), warps)
     return address
 
 
 def _unwritten(
-    step: Step, matrix: str, raw: Array, address: Array, missing: BoolArray, warps: BoolArray | None
+    step: FullStep, matrix: str, raw: Array, address: Array, missing: BoolArray, warps: BoolArray | None
 ) -> None:
     """Fails for the first chunk of a block that executes."""
     if warps is not None:
         missing = missing & warps.any(axis=1, keepdims=True)
     for block, place in np.argwhere(missing)[:1]:
         row = min(int(block), len(address) - 1)
-        lanes = np.zeros((step.machine.shape[0], 1, 1), np.bool_)
-        lanes[block] = True
         group = int(place) // (address.size // len(address) // address.shape[1])
-        step.fail(
-            "uninitialised",
-            f"matrix {matrix} of a wgmma lies in shared memory not written before",
-            lanes=lanes,
-            address=np.array(address.reshape(len(address), -1)[row, place]).reshape(1, 1, 1),
-            found=render(int(np.broadcast_to(raw, address.shape[:2])[row, group])),
-            hint="wait for the copy that fills it, or check start and offsets of the descriptor",
-        )
+        where = np.array(address.reshape(len(address), -1)[row, place]).reshape(1, 1, 1)
+        found = render(int(np.broadcast_to(raw, address.shape[:2])[row, group]))
+        what = f"matrix {matrix} of a wgmma lies in shared memory not written before"
+        hint = "wait for the copy that fills it, or check start and offsets of the descriptor"
+        lanes = step.machine.only(int(block))
+        step.fail("uninitialised", what, lanes=lanes, address=where, found=found, hint=hint)
 
 
 EIGHT_BITS = {
@@ -154,52 +116,37 @@ LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
 
 
 def factors(
-    owner: Machine, source: Array | Sequence[Array], ptx_type: str, groups: Array, *, transposed: bool
+    owner: FullMachine, source: Array | Sequence[Array], ptx_type: str, groups: Array, *, transposed: bool
 ) -> Array:
     """A, or the transpose of B, as float32: (blocks|1, groups|1, M or N, K).
 
-    Args:
-        owner: whose shared memory is read.
-        source: registers of A, or chunk addresses, (blocks|1, groups|1, rows, chunks) of `descriptors.chunk_addresses`.
-        ptx_type: of the numbers.
-        groups: the warpgroups that take part.
-        transposed: whether the chunks are MN-major.
+    `source` are registers of A, or addresses of `warpgroups.chunk_addresses` in the owner's shared memory, (blocks|1,
+    groups|1, rows, chunks); `transposed` says whether the chunks are MN-major.
     """
     if not isinstance(source, np.ndarray):
-        pieces = [_of_warps(register, groups) for register in source]
+        some = [each if each.shape[1] == 1 else each[:, _warps(groups)] for each in source]
+        pieces = [np.broadcast_to(each, (len(each), WARPS * len(groups), WARP)) for each in some]
         rows = stacked(pieces, 2)  # (blocks|1, warps, 16, 2)
         return numbers(rows.reshape(len(rows), len(groups), 16 * WARPS, 2), ptx_type)
-    found = numbers(_fetched(owner, source), ptx_type)
+    blocks, count = owner.shape[0], source.shape[1]  # the chunks of every block: (blocks, groups|1, rows, chunks)
+    places = np.broadcast_to(source, (blocks, *source.shape[1:])) if count > 1 else source
+    rows_of = np.repeat(np.arange(blocks), count)
+    chunks = owner.shared.rows.take_chunks(rows_of, places.reshape(len(places) * count, -1))
+    found = numbers(chunks.reshape(blocks, *source.shape[1:]), ptx_type)
     return found.swapaxes(-1, -2) if transposed else found
 
 
 def numbers(rows: Array, ptx_type: str) -> Array:
     """Chunks of 16 bytes as float32, exactly: the last axis grows by the numbers of a chunk."""
     if ptx_type in EIGHT_BITS:
-        wide: Array = EIGHT_BITS[ptx_type].take(np.ascontiguousarray(rows).view(np.uint8))
-        return wide
+        return np.asarray(EIGHT_BITS[ptx_type].take(np.ascontiguousarray(rows).view(np.uint8)))
     if ptx_type == "b1":
         return np.unpackbits(np.ascontiguousarray(rows).view(np.uint8), axis=-1).astype(np.float32)
     return widened(np.ascontiguousarray(rows).view(ROW), ptx_type)
 
 
-def _fetched(owner: Machine, address: Array) -> Array:
-    """The chunks at these addresses of every block: (blocks, groups|1, rows, chunks)."""
-    blocks, groups = owner.shape[0], address.shape[1]
-    places = np.broadcast_to(address, (blocks, *address.shape[1:])) if groups > 1 else address
-    found = owner.shared.take_chunks(np.repeat(np.arange(blocks), groups), places.reshape(len(places) * groups, -1))
-    return found.reshape(blocks, *address.shape[1:])
-
-
-def _of_warps(register: Array, groups: Array) -> Array:
-    """A register of the warps of some warpgroups: (blocks|1, 4 x groups, 32)."""
-    chosen = register if register.shape[1] == 1 else register[:, _warps(groups)]
-    return np.broadcast_to(chosen, (len(chosen), WARPS * len(groups), WARP))
-
-
 def _warps(groups: Array) -> Array:
-    numbers_of_warps: Array = (groups[:, None] * WARPS + np.arange(WARPS)).reshape(-1)
-    return numbers_of_warps
+    return np.asarray((groups[:, None] * WARPS + np.arange(WARPS)).reshape(-1))
 
 
 @dataclass
@@ -219,7 +166,7 @@ class Accumulators:
     matrix: Array | None = None
 
     @classmethod
-    def of(cls, owner: Machine, product: Product, kind: str, warps: BoolArray | None) -> Accumulators:
+    def of(cls, owner: FullMachine, product: Product, kind: str, warps: BoolArray | None) -> Accumulators:
         """The accumulators of a product, read from the registers if any warpgroup adds to them."""
         held = cls(product, kind, warps)
         if product.keeps.any():
@@ -247,7 +194,7 @@ class Accumulators:
             sums = np.clip(sums, LOWEST, HIGHEST) if saturate else ((sums - LOWEST) & 0xFFFFFFFF) + LOWEST
         self.matrix = sums
 
-    def loaded(self, owner: Machine) -> Array:
+    def loaded(self, owner: FullMachine) -> Array:
         """The matrix that the registers hold."""
         dtype, names, groups = STORED[self.kind], self.product.results, self.product.groups
         blocks, warps = owner.shape[0], WARPS * len(groups)
@@ -263,7 +210,7 @@ class Accumulators:
         matrix = tiles.transpose(order).reshape(blocks, len(groups), 16 * WARPS, -1)
         return matrix.astype(np.int64 if self.kind == "s32" else np.float32)
 
-    def store(self, owner: Machine) -> None:
+    def store(self, owner: FullMachine) -> None:
         """Writes the registers, for the warps in question."""
         if self.matrix is None:
             return
@@ -276,7 +223,7 @@ class Accumulators:
         pieces = flat.reshape(-1, owner.shape[0], WARPS * len(groups), WARP)
         self._assign(owner, pieces)
 
-    def _assign(self, owner: Machine, pieces: Array) -> None:
+    def _assign(self, owner: FullMachine, pieces: Array) -> None:
         """Puts (registers, blocks, warps of the groups, 32) where they belong."""
         slots = [owner.slots[name] for name in self.product.results]
         chosen = _warps(self.product.groups)
@@ -304,14 +251,11 @@ def _shapes(k: int, widths: Sequence[int] = WIDTHS) -> str:
 
 @dataclass(frozen=True)
 class Form:
-    """What an opcode says.
+    """What an opcode says: N, the types of D, A and B (each 32 bytes wide along K), and its operands.
 
-    Attributes:
-        n: columns of B and D; A and B are 32 bytes wide along K.
-        d, a, b: PTX types; ``f16`` and ``f32`` sums, or ``s32``.
-        scales: operands after the two matrices: scale-d, then, of floating-point types, the signs of A and B.
-        transposes: whether there are transposition bits for the matrices that lie in shared memory.
-        saturate: whether ``s32`` sums are clamped.
+    `scales` counts operands after the two matrices: scale-d, then, of floating-point types, the signs of A and B.
+    `transposes` says whether there are transposition bits for the matrices in shared memory, `saturate` whether ``s32``
+    sums are clamped.
     """
 
     n: int
@@ -352,20 +296,25 @@ def form_of(opcode: str) -> Form:
     f"wgmma.mma_async.sync.aligned.{_shapes(256, INTEGER_WIDTHS)}.s32.b1.b1.and.popc",
     "D = A B + D of a warpgroup; factors of one bit: the ones of a row of A and a column of B together",
 )
-def mma_async(step: Step) -> None:
+def mma_async(step: FullStep) -> None:
     """``wgmma.mma_async... d, a | a-desc, b-desc, scale-d{, scale-a, scale-b{, trans-a, trans-b}}``.
 
-    Raises:
-        EmulationError: ``divergent-warp`` unless whole warpgroups execute it, with one descriptor and one scale-d;
-            ``missing-fence``, ``in-flight``; ``out-of-bounds``, ``uninitialised`` of the matrices in shared memory.
+    Fails: ``divergent-warp`` unless whole warpgroups execute it, with one descriptor and one scale-d;
+    ``missing-fence``, ``in-flight``; ``out-of-bounds``, ``uninitialised`` of the matrices in shared memory.
     """
     form = form_of(step.instruction.opcode)
     from_registers = _check_operands(step, form)
-    warps = whole_warpgroups(step)
-    groups = executing_groups(step, warps)
+    warps, count = executing_warps(step), step.machine.shape[1]
+    if warps is not None or count % WARPS:  # whole warpgroups
+        present = np.ones((1, 1), np.bool_) if warps is None else warps
+        warps = np.broadcast_to(present, (len(present), count))
+        refuse_torn(step, warps, warps)
+    groups = np.arange(step.machine.shape[1] // WARPS)  # those that execute in any block
+    if warps is not None:
+        groups = np.flatnonzero(warps[:, ::WARPS].any(axis=0))
     transposed = _transposed(step, form, from_registers=from_registers)
     product = Product(
-        step=_own(step),
+        step=step.of(step.mask),
         groups=groups,
         warps=warps,
         batch=np.zeros((1, 1), np.int64),
@@ -382,13 +331,13 @@ def mma_async(step: Step) -> None:
 
 
 @machine("wgmma.fence.sync.aligned", "orders a warpgroup's registers before the products that follow", kind="control")
-def fence(step: Step) -> None:
+def fence(step: FullStep) -> None:
     """``wgmma.fence.sync.aligned``: `WarpgroupFence` carries it out."""
     step.fail("unsupported", "a fence inside a basic block")
 
 
 @machine("wgmma.commit_group.sync.aligned", "makes the warp's uncommitted products a group")
-def commit_group(step: Step) -> None:
+def commit_group(step: FullStep) -> None:
     """``wgmma.commit_group.sync.aligned``; an empty group counts too."""
     warps = executing_warps(step)
     step.machine.warpgroups.same_order.executed(step, warps)
@@ -396,14 +345,12 @@ def commit_group(step: Step) -> None:
 
 
 @machine("wgmma.wait_group.sync.aligned", "waits until at most N of the warp's latest groups of products are in flight")
-def wait_group(step: Step) -> None:
+def wait_group(step: FullStep) -> None:
     """``wgmma.wait_group.sync.aligned N``: what it covers happens now."""
-    newest = step.instruction.operands[0] if len(step.instruction.operands) == 1 else None
-    if not isinstance(newest, Immediate) or newest.value < 0:
-        step.fail("unsupported", "group count", expected="a constant of at least 0", found=str(newest))
+    newest = constant_count(step)
     executing = executing_warps(step)
     step.machine.warpgroups.same_order.executed(step, executing)
-    landing = step.machine.warpgroups.wait(executing, newest.value)
+    landing = step.machine.warpgroups.wait(executing, newest)
     held: Accumulators | None = None
     for product, warps in landing:
         if held is None or not held.fits(product, warps):
@@ -417,7 +364,7 @@ def wait_group(step: Step) -> None:
         held.store(step.machine)
 
 
-def _happen(owner: Machine, product: Product, held: Accumulators) -> None:
+def _happen(owner: FullMachine, product: Product, held: Accumulators) -> None:
     """D = A B + D."""
     instruction = product.instruction
     form = form_of(instruction.opcode)
@@ -426,19 +373,12 @@ def _happen(owner: Machine, product: Product, held: Accumulators) -> None:
     a = factors(owner, product.left, form.a, product.groups, transposed=transposed[0])
     b = factors(owner, product.right, form.b, product.groups, transposed=transposed[1])
     sums = np.matmul(a, b.swapaxes(-1, -2))  # (blocks|1, groups|1, 64, N)
-    if form.scales == 3 and _sign(product.step, 4) * _sign(product.step, 5) < 0:
+    if form.scales == 3 and _constant(product.step, 4, (1, -1)) != _constant(product.step, 5, (1, -1)):
         sums = -sums
     held.add(sums, product.keeps, saturate=form.saturate)
 
 
-def _own(step: Step) -> Step:
-    """The step with a mask of its own, which outlives the instruction."""
-    own = Step(step.machine, step.instruction)
-    own.mask = step.mask
-    return own
-
-
-def _check_operands(step: Step, form: Form) -> bool:
+def _check_operands(step: FullStep, form: Form) -> bool:
     """Refuses a wrong number of operands or registers; whether A is in registers."""
     operands = step.instruction.operands
     from_registers = len(operands) > 1 and isinstance(operands[1], Vector)
@@ -461,10 +401,6 @@ def _transposed(step: Step, form: Form, *, from_registers: bool) -> tuple[bool, 
     return (False, bits[0]) if from_registers else (bits[0], bits[1])
 
 
-def _sign(step: Step, index: int) -> int:
-    return _constant(step, index, (1, -1))
-
-
 def _constant(step: Step, index: int, allowed: tuple[int, int]) -> int:
     operand = step.instruction.operands[index]
     if not isinstance(operand, Immediate) or operand.value not in allowed:
@@ -474,7 +410,7 @@ def _constant(step: Step, index: int, allowed: tuple[int, int]) -> int:
     return operand.value
 
 
-def _names(step: Step, index: int) -> tuple[str, ...]:
+def _names(step: FullStep, index: int) -> tuple[str, ...]:
     """The registers of a ``{...}`` operand, each once."""
     operand = step.instruction.operands[index]
     items = operand.items if isinstance(operand, Vector) else (operand,)

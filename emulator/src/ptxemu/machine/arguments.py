@@ -1,7 +1,7 @@
-"""Arguments of a launch that are no NumPy arrays: tensors of other libraries on the CPU, through DLPack.
+"""Arguments of a launch as the bytes of its parameters: numbers, arrays, structures, tensor maps, torch's tensors.
 
-Why: whoever has a kernel to try has torch tensors beside it. Nothing is copied: the array that stands for a tensor is
-its memory, so that what the kernel stores is in the tensor after the launch. torch is not imported.
+Tensors on the CPU come through DLPack. Nothing is copied: the array that stands for a tensor is its memory, so that
+what the kernel stores is in the tensor after the launch. torch is not imported.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import ctypes
 from dataclasses import dataclass, replace
+import sys
 from typing import Any, NoReturn, Protocol, TypeAlias, TypeGuard, Union
 
 import numpy as np
@@ -22,9 +23,7 @@ Number: TypeAlias = Union[int, float, np.generic]  # noqa: UP007 - evaluated at 
 Argument: TypeAlias = Union[Number, Array, bytes, TensorMap, tuple["Argument", ...]]  # noqa: UP007 - as above
 
 
-AddressOf: TypeAlias = Callable[
-    [Array], int
-]  # the address of an array's first byte on the machine that runs the kernel
+AddressOf: TypeAlias = Callable[[Array], int]  # of an array's first byte, on the machine that runs the kernel
 EncodeMap: TypeAlias = Callable[[TensorMap, int], bytes]  # a map of the tensor at an address, as that machine has it
 
 ADDRESS_BITS = 64  # of a parameter that may be a pointer
@@ -97,14 +96,10 @@ def pack(
         EmulationError: kind ``arguments``: another number of them, or one that does not fit its parameter.
     """
     if len(arguments) != len(function.parameters):
-        raise EmulationError(
-            "arguments",
-            f"number of arguments of {function.name}",
-            path=path,
-            line=function.line,
-            expected=f"{len(function.parameters)}: {', '.join(map(describe, function.parameters)) or 'none'}",
-            found=len(arguments),
-        )
+        what = f"number of arguments of {function.name}"
+        expected = f"{len(function.parameters)}: {', '.join(map(describe, function.parameters)) or 'none'}"
+        found = len(arguments)
+        raise EmulationError("arguments", what, path=path, line=function.line, expected=expected, found=found)
     places, total = offsets(function)
     space = bytearray(total)
 
@@ -152,7 +147,7 @@ class _Packer:
     def bytes_of(self, argument: Argument) -> bytes:
         """The argument in the parameter's type."""
         if isinstance(argument, np.ndarray):
-            data = self._pointer(argument)
+            data = np.uint64(self.address_of(argument)).tobytes()
         elif isinstance(argument, bytes):
             data = argument
         elif isinstance(argument, TensorMap):
@@ -164,9 +159,6 @@ class _Packer:
         if len(data) != size_of(self.parameter):
             self._refuse(f"{size_of(self.parameter)} bytes", f"{len(data)} bytes")
         return data
-
-    def _pointer(self, array: Array) -> bytes:
-        return np.uint64(self.address_of(array)).tobytes()
 
     def _number(self, number: Number) -> bytes:
         """A number in its parameter's type; an untyped parameter (``b32``) takes a NumPy number's bits."""
@@ -188,8 +180,15 @@ class _Packer:
         """A value in C's layout: its bytes and its alignment."""
         if isinstance(value, TensorMap):
             return self.map_of(value), MAP_BYTES  # as CUDA 13 aligns it; CUDA 12 had half of that
-        if not isinstance(value, tuple):
-            data = self._member(value)
+        if not isinstance(value, tuple):  # a pointer, a NumPy number of its own type, a Python int as C's ``int``
+            if isinstance(value, np.ndarray):
+                data = np.uint64(self.address_of(value)).tobytes()
+            elif isinstance(value, np.generic):
+                data = value.tobytes()
+            elif isinstance(value, int) and not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31:
+                data = np.int32(value).tobytes()
+            else:
+                self._refuse("arrays, NumPy numbers, 32-bit integers or tuples as members", repr(value))
             return data, max(1, len(data))
         members, largest = bytearray(), 1
         for item in value:
@@ -198,27 +197,11 @@ class _Packer:
             largest = max(largest, align)
         return bytes(members) + bytes(-len(members) % largest), largest
 
-    def _member(self, value: Number | Array | bytes) -> bytes:
-        """A structure's member: a pointer, a NumPy number of its own type, or a Python int as C's ``int``."""
-        if isinstance(value, np.ndarray):
-            return self._pointer(value)
-        if isinstance(value, np.generic):
-            return value.tobytes()
-        if isinstance(value, int) and not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31:
-            return np.int32(value).tobytes()
-        return self._refuse("arrays, NumPy numbers, 32-bit integers or tuples as members", repr(value))
-
     def _refuse(self, expected: object, found: object) -> NoReturn:
         is_map = size_of(self.parameter) == MAP_BYTES and (self.parameter.align or 1) >= MAP_ALIGNMENT
-        raise EmulationError(
-            "arguments",
-            f"the argument does not fit the parameter {describe(self.parameter)}",
-            path=self.path,
-            line=self.parameter.line,
-            expected=expected,
-            found=found,
-            hint=HINT_MAP if is_map else None,
-        )
+        what, line = f"the argument does not fit the parameter {describe(self.parameter)}", self.parameter.line
+        hint = HINT_MAP if is_map else None
+        raise EmulationError("arguments", what, path=self.path, line=line, expected=expected, found=found, hint=hint)
 
 
 class Pointers:
@@ -301,18 +284,17 @@ def as_arrays(arguments: Sequence[Any], path: str) -> tuple[Any, ...]:
     """
     if not isinstance(arguments, Sequence) or isinstance(arguments, str | bytes):
         expected = "a tuple or a list of them, such as (x,)"
-        raise EmulationError(
-            "arguments", "arguments of a launch", path=path, expected=expected, found=type(arguments).__name__
-        )
-    return tuple(_with_arrays(argument, path) for argument in arguments)
+        found = type(arguments).__name__
+        raise EmulationError("arguments", "arguments of a launch", path=path, expected=expected, found=found)
 
+    def with_arrays(argument: Any) -> Any:
+        if is_tensor(argument):
+            return as_array(argument, path)
+        if isinstance(argument, TensorMap) and is_tensor(argument.tensor):
+            return replace(argument, tensor=as_array(argument.tensor, path))
+        return as_arrays(argument, path) if isinstance(argument, tuple) else argument
 
-def _with_arrays(argument: Any, path: str) -> Any:
-    if is_tensor(argument):
-        return as_array(argument, path)
-    if isinstance(argument, TensorMap) and is_tensor(argument.tensor):
-        return replace(argument, tensor=as_array(argument.tensor, path))
-    return as_arrays(argument, path) if isinstance(argument, tuple) else argument
+    return tuple(map(with_arrays, arguments))
 
 
 def as_array(tensor: Tensor, path: str) -> Array:
@@ -328,25 +310,16 @@ def as_array(tensor: Tensor, path: str) -> Array:
     shared: Array
     integers = BITS.get(str(getattr(tensor, "dtype", "")).rpartition(".")[2])
     try:
-        source: Any = tensor if integers is None else _viewed(tensor, integers)
+        source: Any = tensor
+        if integers is not None:  # the same bits, by the tensor's own library (which need not be torch)
+            source = source.view(getattr(sys.modules[type(tensor).__module__.partition(".")[0]], integers))
         shared = np.from_dlpack(source)
     except (BufferError, TypeError, RuntimeError, AttributeError) as error:
         hint = "pass x.detach()" if getattr(tensor, "requires_grad", False) else "pass a NumPy array"
         _refuse(path, "a tensor whose memory NumPy can share", str(error), hint)
-    storage = getattr(tensor, "untyped_storage", None)
-    return shared if storage is None or shared.size == 0 else _in_storage(shared, storage())
-
-
-def _viewed(tensor: Any, dtype: str) -> Any:
-    """The same bits as integers, by the tensor's own library (which need not be torch)."""
-    import sys
-
-    library = sys.modules[type(tensor).__module__.partition(".")[0]]
-    return tensor.view(getattr(library, dtype))
-
-
-def _in_storage(shared: Array, storage: Any) -> Array:
-    """A torch tensor's array as a writable view of its whole storage: Q, K and V may be parts of one."""
+    if not hasattr(tensor, "untyped_storage") or shared.size == 0:
+        return shared
+    storage = tensor.untyped_storage()  # of torch: a writable view of all of it, because Q, K and V may be parts of one
     first, nbytes = storage.data_ptr(), storage.nbytes()
     named = shared.dtype if nbytes % shared.itemsize == 0 else np.uint8  # errors show the memory's dtype
     memory = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(first), named)
@@ -354,6 +327,5 @@ def _in_storage(shared: Array, storage: Any) -> Array:
 
 
 def _refuse(path: str, expected: str, found: str, hint: str) -> NoReturn:
-    raise EmulationError(
-        "arguments", "a tensor among the arguments", path=path, expected=expected, found=found, hint=hint
-    )
+    what = "a tensor among the arguments"
+    raise EmulationError("arguments", what, path=path, expected=expected, found=found, hint=hint)

@@ -1,49 +1,39 @@
 """Bulk copies (``cp.async.bulk``, of bytes or of a tensor's boxes): issue, groups, what they read and write, and when.
 
-Why: one instruction moves thousands of elements, so that places are worked out as whole arrays, once for each tensor
-map and all the threads that issue the instruction together. A *unit* is what moves at once: 16 bytes where the box's
-rows begin and end at multiples of it in global memory, else one element.
+A copy reads its source when it completes (`Deferred`), not when it is issued, and stores what it read then. A missing
+wait, an early overwrite of a source or of a stage is then wrong numbers on every run. A copy into shared memory
+completes when nothing else can move, and then tells its mbarrier. A copy without an mbarrier belongs to the *bulk
+group* that its thread commits next. ``wait_group N`` completes all groups that the thread has committed but the N most
+recent ones; ``wait_group.read N`` only has their sources read: what they write comes with a wait without ``.read``, or
+at the very end.
 
-Source: PTX ISA 9.0, 5.5.1 to 5.5.7 (tiled mode, bounds, traversal stride, swizzling modes).
+One instruction moves thousands of elements: one `Transfer` is one instruction of all the threads that executed it
+together, and places are whole arrays, worked out once for each tensor map. In shared memory everything moves in pieces
+of 16 bytes, in global memory in *units*: 16 bytes where the box's rows begin and end at multiples of it, else one
+element. A row of a table is one thread's copy.
 
-Why beside `memory`: there each lane has one address and the executing lanes are known to an instruction; here each row
-of a table is one thread's copy, and a bad address is the affair of whoever issued it.
-
-Why so late: a copy reads its source when it completes (`Deferred`), not when it is issued, and stores what it read
-then. A missing wait, an early overwrite of a source or of a stage is then wrong numbers on every run. A copy into
-shared memory completes when nothing else can move, and then tells its mbarrier; a copy of a *bulk group* at the wait
-that covers it, its source being read at the wait for reads already (or at the very end, when nothing else is left).
-
-One `Transfer` is one instruction of all the threads that executed it together. In shared memory everything moves in
-pieces of 16 bytes, in global memory in units (`boxes`). Source: PTX ISA 9.0, 9.7.9.25.4 and 9.7.9.25.5.
-
-A copy without an mbarrier belongs to the group that its thread commits next. ``wait_group N`` completes all groups that
-the thread has committed but the N most recent ones; ``wait_group.read N`` only has their sources read: what they write
-is then still to come, and comes when a wait without ``.read`` or the end of everything else brings it.
-Source: PTX ISA 9.0, 9.7.9.25.4.3 and 9.7.9.25.4.4 (commit_group, wait_group).
-
-Why apart from `transfers`: that is when bytes move; this is what an instruction says, alike for copies of bytes and of
-tensors' boxes. Source: PTX ISA 9.0, 9.7.9.25.4 and 9.7.9.25.5.
+Source: PTX ISA 9.0, 5.5.1 to 5.5.7 (tensors, swizzling), 9.7.9.25.4 and 9.7.9.25.5 (cp.async.bulk).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from ptxemu.machine.async_copies import Committed
-from ptxemu.machine.mbarriers import targets_of
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.deferred import Deferred
+from ptxemu.machine.mbarriers import Mbarriers
 from ptxemu.machine.memory import WORDS, Buffer, GlobalMemory
-from ptxemu.machine.state import Machine, Step
-from ptxemu.machine.tensor_map import UNIT, Decoded, TensorMap
+from ptxemu.machine.observer import PIECE, Global, Observer, Places, Reduce, Shared, Signal, Transfer
+from ptxemu.machine.tensor_map import UNIT, Decoded
 from ptxemu.values import Array, BoolArray
 
-Places = npt.NDArray[np.int64]
+Lanes = tuple[Places, Places, Places]
 SWIZZLE_BITS = {"none": 0, "32B": 1, "64B": 3, "128B": 7}  # bits 7 to 9 of an address that change its bits 4 to 6
 
 
@@ -107,31 +97,20 @@ def boxes(tensor: Decoded, coordinates: Places, *, whole: bool = False) -> Boxes
     With `whole` they move by 16 bytes throughout: a unit of which a part lies in the tensor counts as one that does.
     """
     given = tensor.map
-    unit = UNIT if whole or _whole_units(given, coordinates) else given.itemsize
+    along = np.append(coordinates[:, 0], given.dims[0]) * given.itemsize  # where rows of boxes begin, the tensor ends
+    unit = UNIT if whole or not (along % UNIT).any() else given.itemsize
     steps = (1, *given.element_strides[1:])
     grid = grid_of(given.itemsize, given.counts, steps, given.strides, given.span, unit)
     strides = np.array([given.itemsize, *given.strides], dtype=np.int64)
     start = tensor.address + (coordinates * strides).sum(axis=1)
-    return Boxes(unit, start[:, None] + grid.offsets, _inside(given, coordinates, grid), grid.places)
-
-
-def _whole_units(given: TensorMap, coordinates: Places) -> bool:
-    """Whether rows of boxes begin and end, and the tensor ends, at multiples of 16 bytes."""
-    along = np.append(coordinates[:, 0], given.dims[0]) * given.itemsize
-    return not bool((along % UNIT).any())
-
-
-def _inside(given: TensorMap, coordinates: Places, grid: Grid) -> BoolArray | None:
-    """Which units lie in the tensor; None where that is all of them."""
     dims = np.array(given.dims, dtype=np.int64)
-    last = grid.axes[:, -1]
-    if bool((coordinates >= 0).all()) and bool((coordinates + last < dims).all()):
-        return None
-    inside = np.ones((len(coordinates), grid.axes.shape[1]), dtype=np.bool_)
-    for axis, along in enumerate(grid.axes):
-        at = coordinates[:, axis, None] + along
-        inside &= (at >= 0) & (at < dims[axis])
-    return inside
+    inside: BoolArray | None = None
+    if not ((coordinates >= 0).all() and (coordinates + grid.axes[:, -1] < dims).all()):
+        inside = np.ones((len(coordinates), grid.axes.shape[1]), dtype=np.bool_)
+        for axis, offset in enumerate(grid.axes):
+            at = coordinates[:, axis, None] + offset
+            inside &= (at >= 0) & (at < dims[axis])
+    return Boxes(unit, start[:, None] + grid.offsets, inside, grid.places)
 
 
 Wild = Callable[[int, int], NoReturn]  # told the row and the address that lies in no buffer
@@ -139,17 +118,14 @@ Wild = Callable[[int, int], NoReturn]  # told the row and the address that lies 
 
 def gather(memory: GlobalMemory, addresses: Places, unit: int, inside: BoolArray | None, wild: Wild) -> Array:
     """Words of `unit` bytes at `addresses` (n, k), multiples of the unit; 0 where they are not `inside`."""
-    words: Array | None = None
+    words = np.zeros(addresses.shape, dtype=WORDS[unit])
     for rows, buffer, index, chosen in _parts(memory, addresses, unit, inside, wild):
         found = buffer.view(unit).take(index)
-        if chosen is not None:
-            found = np.where(chosen, found, found.dtype.type(0))
+        found = found if chosen is None else np.where(chosen, found, found.dtype.type(0))
         if len(rows) == len(addresses):
             return found
-        if words is None:
-            words = np.zeros(addresses.shape, dtype=WORDS[unit])
         words[rows] = found
-    return np.zeros(addresses.shape, dtype=WORDS[unit]) if words is None else words
+    return words
 
 
 def spread(
@@ -196,80 +172,12 @@ def _in_one(
     return None if buffer is None else (buffer, buffer.index(valid.view(np.uint64), unit), inside)
 
 
-PIECE = 16  # bytes
-Combine = Callable[[Array, Array], Array]  # (memory's elements, the copy's) -> memory's new ones
-Reduce = tuple[Combine, np.dtype[np.generic]]  # and the type of the elements
+@dataclass(eq=False, kw_only=True)
+class BulkCopy(Transfer):
+    """A transfer that can be carried out; `Deferred` has it until all of its threads are done."""
 
-
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """Pieces of shared memory: `places` (n, pieces) in `blocks` (n,) of the slice."""
-
-    blocks: Places
-    places: Places
-
-
-@dataclass(frozen=True, eq=False)
-class Global:
-    """Units of global memory: `addresses` (n, units) of `unit` bytes; `inside` which of them exist (None: all)."""
-
-    unit: int
-    addresses: Places
-    inside: BoolArray | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Signal:
-    """The mbarriers that a copy tells: in `blocks`, at `offsets`, of `nbytes` each, all (m,)."""
-
-    blocks: Places
-    offsets: Places
-    nbytes: Places
-
-
-@dataclass(eq=False)
-class Transfer:
-    """One bulk copy of the n threads that issued it together; `Deferred` has it until all of them are done.
-
-    Attributes:
-        step: the instruction, with the mask of those who issued it.
-        lanes: where they are: block, warp and lane, (n,) each.
-        source, target: what is read and written; of a multicast the target has m = n x blocks rows.
-        rows: (m,) the thread that each row of the target belongs to.
-        signal: the mbarriers that are told, by row of the target; None: it belongs to a bulk group.
-        group: (n,) bulk groups that each thread had committed before.
-        fill: the word, of the unit's width, that stands for what lies outside of the tensor.
-        reduce: how what arrives is combined with what is there; None: it replaces it.
-        box: whether it moves boxes of a tensor.
-        read, landed: (n,) whose source was read, whose target written.
-        known, over: (n,) the same as far as the program may know: of a bulk group after the wait that covers it.
-    """
-
-    step: Step
-    lanes: tuple[Places, Places, Places]
-    source: Shared | Global
-    target: Shared | Global
-    rows: Places
-    signal: Signal | None
-    group: Places
-    fill: Array | None = None
-    reduce: Reduce | None = None
-    box: bool = False
-    read: BoolArray = field(init=False)
-    landed: BoolArray = field(init=False)
-    known: BoolArray = field(init=False)
-    over: BoolArray = field(init=False)
+    copies: BulkCopies
     _data: Array | None = field(init=False, default=None)  # (n, pieces) that were read
-
-    def __post_init__(self) -> None:
-        """Nothing is read, nothing has landed."""
-        self.read, self.landed, self.known, self.over = np.zeros((4, len(self.group)), dtype=np.bool_)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that each thread's copy moves, what lies outside of the tensor included."""
-        side = self.source if isinstance(self.source, Shared) else self.target
-        return side.places.shape[1] * PIECE if isinstance(side, Shared) else 0  # one of them is shared memory
 
     def will_write(self, block: int, address: int, width: int) -> bool:
         """Whether it is still to write any of these bytes of a block's shared memory."""
@@ -293,12 +201,12 @@ class Transfer:
         news = self._news(chosen & ~self.over, by)
         if news.any():
             self.over = self.over | news
-            for observer in self.step.machine.observers:
+            for observer in self.copies.observers:
                 observer.transfer_landed(by, self, news)
         if self.signal is not None and fresh.any():
             told = np.flatnonzero(fresh[self.rows])
-            signal, machine = self.signal, self.step.machine
-            machine.mbarriers.complete_tx(self.step, signal.blocks[told], signal.offsets[told], signal.nbytes[told])
+            signal = self.signal
+            self.copies.mbarriers.complete_tx(self.step, signal.blocks[told], signal.offsets[told], signal.nbytes[told])
 
     def fetch(self, chosen: BoolArray, by: Step) -> None:
         """The sources of these threads are read; if `by` is a wait, nobody needs to keep them from now on."""
@@ -309,7 +217,7 @@ class Transfer:
         news = self._news(chosen & ~self.known, by)
         if news.any():
             self.known = self.known | news
-            for observer in self.step.machine.observers:
+            for observer in self.copies.observers:
                 observer.transfer_read(by, self, news)
 
     def _news(self, chosen: BoolArray, by: Step) -> BoolArray:
@@ -328,19 +236,24 @@ class Transfer:
 
     def _taken(self, which: Places) -> Array:
         """What the sources of these threads hold, as pieces of 16 bytes."""
-        source, machine = self.source, self.step.machine
+        source = self.source
         if isinstance(source, Shared):
-            self._check_alive(source.blocks[which], which, "reads from")
-            self._check_written(source, which)
-            return machine.shared.take_chunks(source.blocks[which], source.places[which])
+            blocks, places = source.blocks[which], source.places[which]
+            self._check_alive(blocks, which, "reads from")
+            missing = self.copies.shared.rows.unwritten_chunks(blocks, places)
+            if missing is not None and isinstance(self.target, Global) and self.target.inside is not None:
+                missing &= self.target.inside[which].reshape(*missing.shape, -1).any(axis=2)  # the rest is not stored
+            if missing is not None and missing.any():
+                row, piece = (int(axis) for axis in np.argwhere(missing)[0])
+                what = f"a copy from shared memory not written before, at {int(places[row, piece]):#x}"
+                self.fail("uninitialised", what, int(which[row]))
+            return self.copies.shared.rows.take_chunks(blocks, places)
         chosen = _rows(source, which)
-        words = gather(
-            machine.memory,
-            chosen.addresses,
-            chosen.unit,
-            chosen.inside,
-            lambda row, at: self._wild(which[row], at, chosen.unit),
-        )
+
+        def fail(row: int, at: int) -> NoReturn:
+            self._wild(int(which[row]), at, chosen.unit)
+
+        words = gather(self.copies.memory, chosen.addresses, chosen.unit, chosen.inside, fail)
         if chosen.inside is not None:
             words = np.where(chosen.inside, words, words.dtype.type(0) if self.fill is None else self.fill)
         return np.ascontiguousarray(words).view(WORDS[PIECE])
@@ -357,7 +270,7 @@ class Transfer:
             return
         target = _rows(self.target, rows)
         words = np.ascontiguousarray(data).view(WORDS[target.unit])
-        memory = self.step.machine.memory
+        memory = self.copies.memory
 
         def fail(row: int, at: int) -> NoReturn:
             self._wild(int(self.rows[rows[row]]), at, target.unit)
@@ -375,21 +288,25 @@ class Transfer:
             spread(memory, one.addresses, one.unit, one.inside, new.view(WORDS[target.unit]), fail)
 
     def _put_shared(self, target: Shared, which: Places, data: Array) -> None:
-        shared = self.step.machine.shared
+        rows, pieces = self.copies.shared.rows, target.places.shape[1]
         self._check_alive(target.blocks, which, "writes to")
-        self._check_barriers(target, which)
+        over = self.copies.shared.hits(np.repeat(target.blocks, pieces), target.places.reshape(-1), PIECE)
+        if over.any():
+            at, hint = int(over.argmax()), "give it memory of its own, or end it with mbarrier.inval first"
+            what = f"a copy over an mbarrier, at {int(target.places.reshape(-1)[at]):#x}"
+            self.fail("mbarrier", what, int(which[at // pieces]), hint=hint)
         if self.reduce is None:
-            shared.put_chunks(target.blocks, target.places, data)
+            rows.put_chunks(target.blocks, target.places, data)
             return
         function, dtype = self.reduce
         for block, places, words in zip(target.blocks[:, None], target.places[:, None], data[:, None], strict=True):
-            old = np.ascontiguousarray(shared.take_chunks(block, places)).view(dtype)
+            old = np.ascontiguousarray(rows.take_chunks(block, places)).view(dtype)
             new = function(old, np.ascontiguousarray(words).view(dtype))
-            shared.put_chunks(block, places, np.ascontiguousarray(new).view(WORDS[PIECE]))
+            rows.put_chunks(block, places, np.ascontiguousarray(new).view(WORDS[PIECE]))
 
     def _check_alive(self, blocks: Places, which: Places, verb: str) -> None:
         """Fails if a block has exited, whose shared memory is another block's now."""
-        machine = self.step.machine
+        machine = self.copies.machine
         gone = ~np.asarray(machine.live.any(axis=(1, 2)))[blocks]
         if not gone.any():
             return
@@ -397,46 +314,18 @@ class Transfer:
         thread = int(which[gone.argmax()])
         hint = "wait for it before the block exits: "
         hint += "mbarrier.try_wait" if self.signal is not None else "cp.async.bulk.wait_group.read 0 by its thread"
-        what = f"the copy still {verb} the shared memory of block {self.step.block_index(block)}, which has exited"
+        what = f"the copy still {verb} the shared memory of block {machine.block_index(block)}, which has exited"
         self.fail("exited", what, thread, hint=hint)
 
-    def _check_barriers(self, target: Shared, which: Places) -> None:
-        """Fails if a copy writes over an mbarrier."""
-        mbarriers, pieces = self.step.machine.mbarriers, target.places.shape[1]
-        over = mbarriers.hits(np.repeat(target.blocks, pieces), target.places.reshape(-1), PIECE)
-        if over.any():
-            at = int(over.argmax())
-            hint = "give it memory of its own, or end it with mbarrier.inval first"
-            where = int(target.places.reshape(-1)[at])
-            self.fail("mbarrier", f"a copy over an mbarrier, at {where:#x}", int(which[at // pieces]), hint=hint)
-
-    def _check_written(self, source: Shared, which: Places) -> None:
-        found = self.step.machine.shared.unwritten_chunks(source.blocks[which], source.places[which])
-        if found is None:
-            return
-        missing: BoolArray = found
-        if isinstance(self.target, Global) and self.target.inside is not None:  # what is not stored need not be there
-            missing = found & self.target.inside[which].reshape(*found.shape, -1).any(axis=2)
-        if missing.any():
-            row, piece = (int(axis) for axis in np.argwhere(missing)[0])
-            what = f"a copy from shared memory not written before, at {int(source.places[which[row], piece]):#x}"
-            self.fail("uninitialised", what, int(which[row]))
-
     def _wild(self, thread: int, address: int, unit: int) -> NoReturn:
-        what, hint = (
-            self.step.machine.memory.nearest(address, unit),
-            "check coordinates, sizes and the tensor's address",
-        )
+        what, hint = self.copies.memory.nearest(address, unit), "check coordinates, sizes and the tensor's address"
         self.fail("out-of-bounds", what, thread, hint=hint, address=address)
 
     def fail(
         self, kind: str, what: str, thread: int, *, hint: str | None = None, address: int | None = None
     ) -> NoReturn:
         """Fails for one of the n threads."""
-        step = Step(self.step.machine, self.step.instruction)
-        mask = np.zeros(step.machine.shape, dtype=np.bool_)
-        mask[tuple(int(axis[thread]) for axis in self.lanes)] = True
-        step.mask = mask
+        step = self.step.of(self.copies.machine.only(*(axis[thread] for axis in self.lanes)))
         where = None if address is None else np.full((1, 1, 1), address, dtype=np.uint64)
         step.fail(kind, what, address=where, hint=hint)
 
@@ -449,68 +338,67 @@ def _rows(side: Global, which: Places) -> Global:
     return replace(side, addresses=side.addresses[which], inside=inside)
 
 
-class BulkGroups:
-    """Each thread's count of committed bulk groups."""
+class BulkCopies:
+    """The bulk copies of a slice, and each thread's count of committed bulk groups."""
 
-    def __init__(self) -> None:
-        self.committed = Committed()
-        self._open: list[Transfer] = []  # copies that no wait has covered for all of their threads
+    def __init__(
+        self,
+        machine: Machine,
+        memory: GlobalMemory,
+        mbarriers: Mbarriers,
+        deferred: Deferred,
+        observers: Sequence[Observer],
+    ) -> None:
+        self.machine, self.memory, self.mbarriers = machine, memory, mbarriers
+        self.shared, self.cluster = mbarriers.shared, mbarriers.cluster
+        self.deferred, self.observers = deferred, observers
+        self._committed = Committed()
+        self._open: list[BulkCopy] = []  # copies that no wait has covered for all of their threads
 
-    def of(self, machine: Machine, lanes: tuple[Places, Places, Places]) -> Places:
+    def issue(self, step: Step) -> Issue:
+        """The executing lanes, in order of block, warp and lane."""
+        block, warp, lane = np.nonzero(step.lanes())
+        return Issue(self, step.of(step.mask), (block, warp, lane))
+
+    def groups(self, lanes: Lanes) -> Places:
         """The group to which a copy of these lanes belongs that is issued now."""
-        return np.asarray(machine.full(self.committed.counts)[lanes])
+        return np.asarray(self.machine.full(self._committed.counts)[lanes])
 
     def commit(self, step: Step) -> None:
         """``commit_group``: the executing lanes' copies so far (perhaps none) become one group."""
-        self.committed.commit(step)
+        self._committed.commit(step)
 
-    def start(self, transfer: Transfer) -> None:
+    def start(self, copy: BulkCopy) -> None:
         """A copy is issued; without a wait it happens when nothing is left that an mbarrier waits for."""
-        deferred = transfer.step.machine.deferred
-        if transfer.signal is not None:
-            deferred.add(transfer)
-            return
-        self._open.append(transfer)
-        deferred.add(transfer, lambda: all(each in self._open for each in deferred.pending))
+        if copy.signal is not None:
+            self.deferred.add(copy)
+        else:
+            self._open.append(copy)
+            self.deferred.add(copy, lambda: all(each in self._open for each in self.deferred.pending))
+        for observer in self.observers:
+            observer.transfer_issued(copy)
 
     def wait(self, step: Step, newest: int, *, reads_only: bool) -> None:
         """Completes the executing lanes' copies of all committed groups but the `newest`, or reads their sources."""
-        machine, executing = step.machine, step.lanes()
-        bound = machine.full(self.committed.counts - newest)
-        for transfer in self._open:
-            covered = executing[transfer.lanes] & (transfer.group < bound[transfer.lanes])
+        executing = step.lanes()
+        bound = self.machine.full(self._committed.counts - newest)
+        for copy in self._open:
+            covered = executing[copy.lanes] & (copy.group < bound[copy.lanes])
             if reads_only:
-                transfer.fetch(covered, step)
+                copy.fetch(covered, step)
             else:
-                transfer.land(covered, step)
-        machine.deferred.force(lambda operation: isinstance(operation, Transfer) and bool(operation.landed.all()))
-        self._open = [transfer for transfer in self._open if not transfer.over.all()]
-
-
-def groups_of(machine: Machine) -> BulkGroups:
-    """The machine's bulk groups, which only programs with bulk copies have."""
-    if machine.bulk is None:
-        machine.bulk = BulkGroups()
-    return machine.bulk
-
-
-Lanes = tuple[Places, Places, Places]
+                copy.land(covered, step)
+        self.deferred.force(lambda operation: isinstance(operation, BulkCopy) and bool(operation.landed.all()))
+        self._open = [copy for copy in self._open if not copy.over.all()]
 
 
 @dataclass(frozen=True)
 class Issue:
     """One bulk instruction of the threads that execute it: their lanes, and what its operands are for each of them."""
 
+    copies: BulkCopies
     step: Step
     lanes: Lanes
-
-    @classmethod
-    def of(cls, step: Step) -> Issue:
-        """The executing lanes, in order of block, warp and lane; with a step of their own: `step` is used again."""
-        own = Step(step.machine, step.instruction)
-        own.mask = step.mask
-        block, warp, lane = np.nonzero(step.lanes())
-        return cls(own, (block, warp, lane))
 
     def take(self, value: Array) -> Places:
         """A value of each thread, int64."""
@@ -520,53 +408,38 @@ class Issue:
         """Operand `operand`, an unsigned 32-bit number, of each thread."""
         return self.take(self.step.source(operand, "u32"))
 
-    def refuse(
-        self,
-        wrong: Array,
-        kind: str,
-        what: str,
-        *,
-        expected: object = None,
-        found: Array | None = None,
-        hint: str | None = None,
-    ) -> None:
+    def refuse(self, wrong: Array, kind: str, what: str, *, found: Array | None = None, **facts: Any) -> None:
         """Fails for the first thread of which `wrong` (n,) holds, if there is one."""
         if not wrong.any():
             return
         first = int(wrong.argmax())
-        mask = np.zeros(self.step.machine.shape, dtype=np.bool_)
-        mask[tuple(int(axis[first]) for axis in self.lanes)] = True
+        mask = self.step.machine.only(*(axis[first] for axis in self.lanes))
         shown = None if found is None else int(found[first])
-        self.step.fail(kind, what, lanes=mask, expected=expected, found=shown, hint=hint)
+        self.step.fail(kind, what, lanes=mask, found=shown, **facts)
 
     def shared(self, operand: int, nbytes: Places, alignment: int = PIECE) -> tuple[Places, Places]:
         """(block of the slice, offset) that a shared-memory operand names, valid for `nbytes` from there."""
-        address = self.step.address(operand)
-        cluster, memory = self.step.machine.cluster, self.step.machine.shared
-        self.refuse(
-            ~self.take(cluster.valid(address)).astype(np.bool_),
-            "out-of-bounds",
-            "no block of the cluster has this address",
-        )
+        address, cluster, room = self.step.address(operand), self.copies.cluster, self.copies.shared.nbytes
+        known = self.take(cluster.valid(address)).astype(np.bool_)
+        self.refuse(~known, "out-of-bounds", "no block of the cluster has this address")
         block, offset = (self.take(each) for each in cluster.resolve(address))
-        self.refuse(
-            offset % alignment != 0,
-            "misaligned",
-            "shared memory of a bulk copy",
-            expected=f"a multiple of {alignment}",
-            found=offset,
-        )
-        self.refuse(
-            offset + nbytes > memory.nbytes,
-            "out-of-bounds",
-            f"the shared memory of a bulk copy ends behind the block's {memory.nbytes} bytes",
-            found=offset + nbytes,
-        )
+        self.refuse_odd(offset, "shared memory of a bulk copy", alignment)
+        what = f"the shared memory of a bulk copy ends behind the block's {room} bytes"
+        self.refuse(offset + nbytes > room, "out-of-bounds", what, found=offset + nbytes)
         return block, offset
+
+    def refuse_odd(self, numbers: Places, what: str, alignment: int = PIECE) -> None:
+        """Fails unless the numbers are multiples of the alignment."""
+        expected = f"a multiple of {alignment}"
+        self.refuse(numbers % alignment != 0, "misaligned", what, expected=expected, found=numbers)
+
+    def run(self, start: Places, sizes: Places) -> Places:
+        """(n, pieces) places of runs of bytes that begin at `start` (n,); all have one size."""
+        return np.asarray(start[:, None] + np.arange(0, int(sizes[0]) if sizes.size else 0, PIECE))
 
     def signal(self, operand: int, target: Places, nbytes: Places) -> tuple[Places, Places]:
         """(block, offset) of the mbarrier of each thread's copy, which has to lie where the bytes go."""
-        targets = targets_of(self.step, self.step.address(operand))
+        targets = self.copies.mbarriers.targets(self.step, self.step.address(operand))
         what = "an mbarrier in another block than the bytes that it counts"
         self.refuse((targets.blocks != target) & (nbytes >= 0), "mbarrier", what)
         return targets.blocks, targets.offsets
@@ -574,7 +447,7 @@ class Issue:
     def destinations(self, operand: int) -> tuple[Places, Places]:
         """Of a multicast: (thread, block of the slice) for every bit of the threads' masks, operand `operand`."""
         masks = self.take(self.step.source(operand, "u16"))
-        size = self.step.machine.cluster.size
+        size = self.step.machine.cluster_size
         what = f"the mask of a multicast names blocks that a cluster of {size} does not have"
         self.refuse((masks >> size) != 0, "arguments", what, found=masks)
         self.refuse(masks == 0, "arguments", "the mask of a multicast names no block")
@@ -582,34 +455,20 @@ class Issue:
         own = self.lanes[0][rows]
         return rows, own - own % size + ranks
 
-    def groups(self) -> Places:
-        """The bulk group that each thread's copy belongs to."""
-        return groups_of(self.step.machine).of(self.step.machine, self.lanes)
-
-    def start(self, transfer: Transfer) -> None:
-        """Puts a copy off, and tells the observers of it."""
-        groups_of(self.step.machine).start(transfer)
-        for observer in self.step.machine.observers:
-            observer.transfer_issued(transfer)
+    def start(self, *facts: Any) -> None:
+        """Puts a copy of these threads off; `facts` are those of a `Transfer` from its source on."""
+        self.copies.start(BulkCopy(self.step, self.lanes, *facts, copies=self.copies))
 
     def some(self, chosen: Array) -> Issue:
         """The same for some of the threads."""
-        step = Step(self.step.machine, self.step.instruction)
         block, warp, lane = (axis[chosen] for axis in self.lanes)
-        step.mask = np.zeros(step.machine.shape, dtype=np.bool_)
-        step.mask[block, warp, lane] = True
-        return Issue(step, (block, warp, lane))
-
-
-def run_of(start: Places, nbytes: int) -> Places:
-    """(n, pieces) places of runs of bytes that begin at `start` (n,)."""
-    return np.asarray(start[:, None] + np.arange(0, nbytes, PIECE))
+        step = self.step.of(self.step.machine.only(block, warp, lane))
+        return Issue(self.copies, step, (block, warp, lane))
 
 
 def by_size(issue: Issue, sizes: Places) -> list[Issue]:
     """The threads, apart where they copy different numbers of bytes, which are multiples of 16."""
-    wanted = f"a multiple of {PIECE}"
-    issue.refuse(sizes % PIECE != 0, "misaligned", "bytes of a bulk copy", expected=wanted, found=sizes)
+    issue.refuse_odd(sizes, "bytes of a bulk copy")
     kinds = np.unique(sizes)
     return [issue] if len(kinds) <= 1 else [issue.some(sizes == size) for size in kinds]
 
@@ -625,17 +484,11 @@ def into_shared(
     fill: Array | None = None,
     reduce: Reduce | None = None,
 ) -> None:
-    """Starts copies into shared memory that tell mbarriers (operand `barrier`), perhaps in several blocks at once.
+    """Starts copies into shared memory that tell mbarriers, perhaps in several blocks at once.
 
-    Args:
-        issue: the threads.
-        source: what they read.
-        target: (block, offset) of each thread's destination.
-        places: (n, pieces) offsets that are written.
-        barrier: the operand that names the mbarrier; a mask of blocks is the one behind it.
-        nbytes: that the mbarriers are told of; None: all pieces.
-        fill: what stands for elements outside of a tensor.
-        reduce: how the bytes are combined with those that are there.
+    `target` is (block, offset) of each thread's destination, `places` (n, pieces) the offsets that are written. Operand
+    `barrier` names the mbarrier; a mask of blocks is the one behind it. The mbarriers are told of `nbytes` (None: all
+    pieces). `fill` stands for elements outside of a tensor, `reduce` combines the bytes with those that are there.
     """
     count = np.full(len(places), places.shape[1] * PIECE, dtype=np.int64) if nbytes is None else nbytes
     blocks, offsets = issue.signal(barrier, target[0], count)
@@ -644,31 +497,15 @@ def into_shared(
     if ".multicast::cluster" in issue.step.instruction.opcode:
         rows, where = issue.destinations(barrier + 1)
         blocks = where
-    issue.start(
-        Transfer(
-            issue.step,
-            issue.lanes,
-            source,
-            Shared(where, places[rows]),
-            rows,
-            Signal(blocks, offsets[rows], count[rows]),
-            np.zeros(len(places), dtype=np.int64),
-            fill,
-            reduce,
-            box=nbytes is not None,
-        )
-    )
+    target_side, signal = Shared(where, places[rows]), Signal(blocks, offsets[rows], count[rows])
+    group = np.zeros(len(places), dtype=np.int64)
+    issue.start(source, target_side, rows, signal, group, fill, reduce, nbytes is not None)
 
 
 def out_of_shared(
-    issue: Issue,
-    source: Shared,
-    target: Global,
-    reduce: Reduce | None = None,
-    *,
-    box: bool = False,
+    issue: Issue, source: Shared, target: Global, reduce: Reduce | None = None, *, box: bool = False
 ) -> None:
     """Starts copies of bulk groups into global memory."""
     issue.refuse(source.blocks != issue.lanes[0], "out-of-bounds", "the source of a bulk copy lies in another block")
     rows = np.arange(len(source.blocks))
-    issue.start(Transfer(issue.step, issue.lanes, source, target, rows, None, issue.groups(), reduce=reduce, box=box))
+    issue.start(source, target, rows, None, issue.copies.groups(issue.lanes), None, reduce, box)

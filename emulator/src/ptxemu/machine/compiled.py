@@ -1,6 +1,6 @@
 """Instructions as Python closures: operands are bound to register slots once; running one is little but a NumPy call.
 
-Why: a lane row is a pure function of arrays. Binding its sources and its destination ahead of time leaves about a
+A lane row is a pure function of arrays. Binding its sources and its destination ahead of time leaves about a
 microsecond of Python per instruction, however many lanes run it.
 """
 
@@ -17,18 +17,10 @@ import numpy as np
 
 from ptxemu.errors import EmulationError
 from ptxemu.machine.control import Block
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.syntax.tree import Instruction, Negated, Operand, Pair, Register, Symbol
 from ptxemu.table import CARRY, ROWS, Row
 from ptxemu.values import DTYPES, Array, BoolArray, fitted, merged
-
-
-def unsupported(opcode: str) -> str:
-    """The supported forms nearest to `opcode`, or where the list of all of them is."""
-    near = difflib.get_close_matches(opcode, ROWS, n=3, cutoff=0.75)
-    listed = "docs/opcodes.md of ptxemu lists every supported form"
-    return f"nearest supported: {', '.join(near)}; {listed}" if near else listed
-
 
 Run: TypeAlias = Callable[["BoolArray | None"], None]
 UNWRITTEN = {size: np.full((1, 1, 1), -1).astype(f"i{size}").view(f"u{size}") for size in (1, 2, 4, 8)}
@@ -60,20 +52,14 @@ OPERANDS = {  # beginning of an opcode: fewest and most operands; the first that
 
 
 def row_of(instruction: Instruction, path: str) -> Row:
-    """The table's row of an instruction.
-
-    Raises:
-        EmulationError: (unsupported) there is none; the message names the nearest forms.
-    """
+    """The table's row of an instruction. Fails: (unsupported) there is none; the message names the nearest forms."""
     row = ROWS.get(instruction.opcode)
     if row is None:
-        raise EmulationError(
-            "unsupported",
-            f"instruction {instruction.opcode} is not supported",
-            path=path,
-            instruction=instruction,
-            hint=unsupported(instruction.opcode),
-        )
+        near = difflib.get_close_matches(instruction.opcode, ROWS, n=3, cutoff=0.75)
+        hint = "docs/opcodes.md of ptxemu lists every supported form"
+        hint = f"nearest supported: {', '.join(near)}; {hint}" if near else hint
+        what = f"instruction {instruction.opcode} is not supported"
+        raise EmulationError("unsupported", what, path=path, instruction=instruction, hint=hint)
     return row
 
 
@@ -101,56 +87,69 @@ class Operation:
     dying: tuple[tuple[int, Array], ...]
 
 
-def compile_block(machine: Machine, block: Block) -> list[Operation]:
+def compile_block(machine: FullMachine, block: Block) -> list[Operation]:
     """One operation per instruction of a block, without its terminator.
 
-    Raises:
-        EmulationError: (unsupported, syntax) an instruction that is not known or not well formed.
+    Fails: (unsupported, syntax) an instruction that is not known or not well formed.
     """
     if block.terminator is not None:
-        row_of(block.terminator, machine.path)
-        _check_guard(machine, block.terminator)
-        _check_operands(Step(machine, block.terminator))
+        _check(machine, block.terminator)
     body = block.instructions if block.terminator is None else block.instructions[:-1]
-    return [
-        Operation(
-            instruction,
-            _guarded(machine, instruction, _watched(machine, instruction, compile_instruction(machine, instruction))),
-            row_of(instruction, machine.path).kind == "lane",
-            dying,
-            tuple((slot, machine.unwritten[slot]) for slot in map(machine.slots.get, dying) if slot is not None),
-        )
-        for instruction, dying in zip(body, block.dying, strict=False)
-    ]
+    found = []
+    for instruction, dying in zip(body, block.dying, strict=False):
+        row, run = _check(machine, instruction), _compiled(machine, instruction)
+        slots = [machine.slots[name] for name in dying if name in machine.slots]
+        blank = tuple((slot, machine.unwritten[slot]) for slot in slots)
+        found.append(Operation(instruction, run, row.kind == "lane", dying, blank))
+    return found
 
 
-def _watched(machine: Machine, instruction: Instruction, run: Run) -> Run:
-    """`run`, with what products in flight and observers have to do with it."""
-    return machine.warpgroups.watch(machine, instruction, _followed(machine, instruction, run))
+def _check(machine: FullMachine, instruction: Instruction) -> Row:
+    """The row of an instruction whose guard is a predicate and which has as many operands as its form takes."""
+    row, step = row_of(instruction, machine.path), FullStep(machine, instruction)
+    guard = instruction.guard
+    if guard is not None and machine.unwritten[_slot(step, guard.register)].dtype != np.bool_:
+        step.fail("syntax", f"the guard {guard.register} is no predicate")
+    least, most = _operand_counts(instruction.opcode) if row.kind != "lane" else (0, sys.maxsize)
+    if not least <= len(instruction.operands) <= most:
+        expected, found = " to ".join(map(str, {least, most})), len(instruction.operands)
+        step.fail("syntax", f"operands of {instruction.opcode}", expected=expected, found=found)
+    return row
 
 
-def _followed(machine: Machine, instruction: Instruction, run: Run) -> Run:
-    """`run`, after which the observers that asked for it hear of it."""
+def _compiled(machine: FullMachine, instruction: Instruction) -> Run:
+    """An instruction as a closure: guarded, with what products in flight and observers have to do with it."""
+    row, step, guard = row_of(instruction, machine.path), FullStep(machine, instruction), instruction.guard
+
+    def run_machine(mask: BoolArray | None) -> None:
+        step.mask = mask
+        row.function(step)
+
+    run = run_machine if row.kind != "lane" else _lane(machine, instruction, row)
     after = [call for each in machine.observers if (call := each.follow(machine, instruction)) is not None]
-    if not after:
-        return run
+    plain = run
 
     def run_followed(mask: BoolArray | None) -> None:
         try:
-            run(mask)
+            plain(mask)
         finally:  # a shuffle that reads an absent lane has run, too, when it says so
             for call in after:
                 call(mask)
 
-    return run_followed
+    watched = machine.warpgroups.watch(instruction, run_followed if after else run)
+
+    def run_guarded(mask: BoolArray | None) -> None:
+        chosen, some = guard_mask(machine, instruction, mask)
+        if some:
+            watched(chosen)
+
+    return watched if guard is None else run_guarded
 
 
-def _check_operands(step: Step) -> None:
-    """Refuses an instruction that is not a lane row's with fewer or more operands than its form has."""
-    opcode, found = step.instruction.opcode, len(step.instruction.operands)
-    least, most = _operand_counts(opcode)
-    if not least <= found <= most:
-        step.fail("syntax", f"operands of {opcode}", expected=" to ".join(map(str, {least, most})), found=found)
+def _slot(step: FullStep, register: Register) -> int:
+    if register.name not in step.machine.slots:
+        step.fail("unsupported", f"undeclared register {register}")
+    return step.machine.slots[register.name]
 
 
 @cache
@@ -160,34 +159,23 @@ def _operand_counts(opcode: str) -> tuple[int, int]:
     return next(fits, (0, sys.maxsize))
 
 
-def compile_instruction(machine: Machine, instruction: Instruction) -> Run:
-    """An instruction without its guard as a closure that takes the mask of executing lanes."""
-    row = row_of(instruction, machine.path)
-    if row.kind != "lane":
-        step = Step(machine, instruction)
-        _check_operands(step)
-
-        def run_machine(mask: BoolArray | None) -> None:
-            step.mask = mask
-            row.function(step)
-
-        return run_machine
-    return _lane(machine, instruction, row)
-
-
-def _lane(machine: Machine, instruction: Instruction, row: Row) -> Run:
-    step = Step(machine, instruction)
+def _lane(machine: FullMachine, instruction: Instruction, row: Row) -> Run:
+    step = FullStep(machine, instruction)
     if not instruction.operands:
         step.fail("syntax", f"{row.form} needs a destination")
-    sources = instruction.operands[1:]
+    first, *sources = instruction.operands
     if len(sources) != len(row.sources):
         step.fail("syntax", f"{row.form} takes {len(row.sources)} sources", found=f"{len(sources)}")
     fetch = [_fetcher(step, operand, kind) for operand, kind in zip(sources, row.sources, strict=True)]
     if row.reads_carry:
         fetch.append(_fetcher(step, Register(CARRY), "pred"))
-    names = _destinations(instruction, row)
-    if len(names) == 1 and len(row.results) == 1 and not row.writes_carry and isinstance(names[0], Register):
-        return _single(machine, step, row, fetch, names[0])
+    if len(row.results) == 1 and not row.writes_carry:
+        return _single(step, row, fetch, first)
+    names: list[Operand | None] = [first]
+    if len(row.results) == 2:  # the instruction may leave out the second
+        names = [first.first, first.second] if isinstance(first, Pair) else [first, None]
+    if row.writes_carry:
+        names.append(Register(CARRY))
 
     def run(mask: BoolArray | None) -> None:
         step.mask = mask
@@ -196,34 +184,14 @@ def _lane(machine: Machine, instruction: Instruction, row: Row) -> Run:
             if name is not None:
                 step.assign(name, value)
 
-    if len(row.results) == 1 and not row.writes_carry:
-        single = row.function
-
-        def run_sink(mask: BoolArray | None) -> None:
-            step.mask = mask
-            step.assign(instruction.operands[0], single(*[get() for get in fetch]))
-
-        return run_sink
     return run
 
 
-def _destinations(instruction: Instruction, row: Row) -> list[Operand | None]:
-    """Where each result of a lane row goes; None for a second result that the instruction does not name."""
-    first = instruction.operands[0]
-    names: list[Operand | None] = [first]
-    if len(row.results) == 2:
-        names = [first.first, first.second] if isinstance(first, Pair) else [first, None]
-    if row.writes_carry:
-        names.append(Register(CARRY))
-    return names
-
-
-def _single(machine: Machine, step: Step, row: Row, fetch: Sequence[Callable[[], Array]], name: Register) -> Run:
-    """The common case: one result into one register."""
-    registers = machine.registers
-    slot = _slot(step, name)
-    function = row.function
-    if DTYPES[row.results[0]].itemsize != machine.widths[slot]:
+def _single(step: FullStep, row: Row, fetch: Sequence[Callable[[], Array]], name: Operand) -> Run:
+    """The common case: one result."""
+    registers, function = step.machine.registers, row.function
+    slot = _slot(step, name) if isinstance(name, Register) else -1
+    if slot < 0 or DTYPES[row.results[0]].itemsize != step.machine.widths[slot]:
 
         def run_narrow(mask: BoolArray | None) -> None:
             step.mask = mask
@@ -246,13 +214,7 @@ def _single(machine: Machine, step: Step, row: Row, fetch: Sequence[Callable[[],
     return run
 
 
-def _slot(step: Step, register: Register) -> int:
-    if register.name not in step.machine.slots:
-        step.fail("unsupported", f"undeclared register {register}")
-    return step.machine.slots[register.name]
-
-
-def _fetcher(step: Step, operand: Operand, ptx_type: str) -> Callable[[], Array]:
+def _fetcher(step: FullStep, operand: Operand, ptx_type: str) -> Callable[[], Array]:
     """A function that returns an operand as an array of the wanted type."""
     if not isinstance(operand, Register):
         if isinstance(operand, Symbol) and operand.name == "_":
@@ -272,7 +234,7 @@ def _fetcher(step: Step, operand: Operand, ptx_type: str) -> Callable[[], Array]
     return get
 
 
-def guard_mask(machine: Machine, instruction: Instruction, mask: BoolArray | None) -> tuple[BoolArray | None, bool]:
+def guard_mask(machine: FullMachine, instruction: Instruction, mask: BoolArray | None) -> tuple[BoolArray | None, bool]:
     """Lanes of `mask` whose guard holds, and whether there are any (where that is cheap to know)."""
     guard = instruction.guard
     if guard is None:
@@ -285,22 +247,3 @@ def guard_mask(machine: Machine, instruction: Instruction, mask: BoolArray | Non
         return (None, True) if holds.all() else (holds, bool(holds.any()))
     chosen = mask & holds
     return chosen, bool(chosen.any())
-
-
-def _check_guard(machine: Machine, instruction: Instruction) -> None:
-    guard = instruction.guard
-    if guard is not None and machine.unwritten[_slot(Step(machine, instruction), guard.register)].dtype != np.bool_:
-        Step(machine, instruction).fail("syntax", f"the guard {guard.register} is no predicate")
-
-
-def _guarded(machine: Machine, instruction: Instruction, run: Run) -> Run:
-    if instruction.guard is None:
-        return run
-    _check_guard(machine, instruction)
-
-    def run_guarded(mask: BoolArray | None) -> None:
-        chosen, some = guard_mask(machine, instruction, mask)
-        if some:
-            run(chosen)
-
-    return run_guarded

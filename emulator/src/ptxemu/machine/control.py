@@ -1,13 +1,14 @@
 """Control flow: basic blocks, the order in which divergent lanes run them, and where a register dies.
 
-Why an order and no stack: lanes (of one warp or of different blocks) that stand at different basic blocks wait for each
-other by one rule: the pending block that comes first in `Flow.blocks` runs first. The order is a weak topological one
-(every loop contiguous, everything that can lead to a block before it, back edges aside), so lanes that diverged meet
-again at the immediate post-dominator of the branch at the latest, and lanes that left a loop early wait behind it for
-the others. A loop that goes back from several places gets an empty block at its end, the latch, through which all of
-them pass: lanes that begin the next round early (``continue``) wait there and meet the others before the header.
-The same rule groups all warps of the grid slice into one NumPy call wherever they agree.
-Source of the idea: "SIMD re-convergence at thread frontiers" (Diamos et al., MICRO 2011); the order is Bourdoncle's.
+Lanes (of one warp or of different blocks) that stand at different basic blocks wait for each other by one rule: the
+pending block that comes first in `Flow.blocks` runs first. The order is a weak topological one (every loop contiguous,
+everything that can lead to a block before it, back edges aside), so lanes that diverged meet again at the immediate
+post-dominator of the branch at the latest, and lanes that left a loop early wait behind it for the others. A loop that
+goes back from several places gets an empty block at its end, the latch, through which all of them pass: lanes that
+begin the next round early (``continue``) wait there for the others. The same rule groups all warps of the grid slice
+into one NumPy call wherever they agree.
+
+Source: "SIMD re-convergence at thread frontiers" (Diamos et al., MICRO 2011); the order is Bourdoncle's.
 """
 
 from __future__ import annotations
@@ -156,8 +157,7 @@ def waits(opcode: str) -> bool:
 def build_flow(function: Function, path: str) -> Flow:
     """Splits a kernel's body into blocks and orders them.
 
-    Raises:
-        EmulationError: (unsupported) a branch to a label that does not exist.
+    Fails: (unsupported) a branch to a label that does not exist.
     """
     pieces, labels = _pieces(function)
     if not pieces:

@@ -1,37 +1,34 @@
 """mbarriers: eight bytes of shared memory that count arrivals and bytes, phase by phase.
 
-Source: PTX ISA 9.0, 9.7.13.15 (mbarrier).
+A phase completes when no arrival and no byte is outstanding: the pending count and the tx-count are zero. Then the
+next one begins with the expected count, all within the instruction that brought the last arrival or byte. The tx-count
+may be below zero within a phase: bytes may land before `expect_tx` announces them.
 
-Why flat: lanes of one instruction may name different mbarriers of different blocks; what happens to each is decided
-for all of its lanes at once.
+Lanes of one instruction may name different mbarriers of different blocks; what happens to each is decided for all of
+its lanes at once. The state is kept here, by offset and block; the bytes in memory only show whether somebody wrote
+over them. What the ISA leaves undefined is an error: use of what was not initialised or is invalid, a second `init`,
+more arrivals than the phase expects, counts out of range, a waiter for a phase that is neither this one nor the last.
 
-A phase completes when no arrival and no byte is outstanding: the pending count and the tx-count are zero. Then the next
-one begins with the expected count, all within the instruction that brought the last arrival or byte. The tx-count may
-be below zero within a phase: bytes may land before `expect_tx` announces them.
-
-The state is kept here, by offset and block; the bytes in memory only show whether somebody wrote over them. What the
-ISA leaves undefined is an error: use of what was not initialised or is invalid, a second `init`, more arrivals than the
-phase expects, counts out of range, a waiter for a phase that is neither this one nor the last.
 Source: PTX ISA 9.0, 9.7.13.15 (mbarrier).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Sequence
 
 import numpy as np
 
-from ptxemu.errors import EmulationError
-from ptxemu.machine.shared import refuse_exited
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.core import Step
+from ptxemu.machine.observer import Observer, Targets
+from ptxemu.machine.shared import MBARRIER_BYTES, Cluster
 from ptxemu.syntax.tree import Instruction
-from ptxemu.values import WARP, Array, BoolArray
+from ptxemu.values import Array, BoolArray
 
 PHASE_SHIFT = 40  # a state: phase (modulo 2^20), expected and pending count, 20 bits each
 PHASES = (1 << 20) - 1
+MOST = (1 << 20) - 1  # the largest count of arrivals, and of bytes either way
+MARK = 0x6D62_6172 << 32  # in the upper half of its bytes; the lower one holds its offset
 SHOWN = 32  # arrival instructions that are remembered
 
 
@@ -69,7 +66,28 @@ class Mbarrier:
             for where, warps in found.items()
         )
 
-    def settle(self) -> BoolArray:
+    def states(self, blocks: Array, counts: Array) -> Array:
+        """The state that each of several arrivals finds, one after the other."""
+        pending = self.pending[blocks].copy()
+        for block in np.unique(blocks):
+            mine = blocks == block
+            pending[mine] -= np.cumsum(counts[mine]) - counts[mine]
+        expected = self.expected[blocks]
+        turns = np.maximum(0, -(-(1 - pending) // np.maximum(1, expected)))  # phases that earlier arrivals complete
+        pending += turns * expected
+        states: Array = (((self.phase[blocks] + turns) & PHASES) << PHASE_SHIFT) | (expected << 20) | pending
+        return states.astype(np.uint64)
+
+    def add_bytes(self, step: Step, targets: Targets, entries: Array, nbytes: Array) -> None:
+        """Changes the tx-count, which has to stay in its range."""
+        self.bytes += summed(targets.blocks[entries], nbytes, len(self.live))
+        wrong = np.abs(self.bytes) > MOST
+        if wrong.any():
+            block = int(wrong.argmax())
+            mine, what = entries[targets.blocks[entries] == block], "tx-count of an mbarrier out of range"
+            targets.fail(step, what, mine, expected=f"-{MOST} to {MOST}", found=int(self.bytes[block]))
+
+    def complete(self) -> BoolArray:
         """Begins the next phase where the current one is complete; returns where."""
         done: BoolArray = self.live & (self.pending == 0) & (self.bytes == 0) & (self.expected > 0)
         self.phase[done] += 1
@@ -77,41 +95,11 @@ class Mbarrier:
         return done
 
 
-def states_before(slot: Mbarrier, blocks: Array, counts: Array) -> Array:
-    """The state that each of several arrivals finds, one after the other."""
-    pending = slot.pending[blocks].copy()
-    for block in np.unique(blocks):
-        mine = blocks == block
-        pending[mine] -= np.cumsum(counts[mine]) - counts[mine]
-    expected = slot.expected[blocks]
-    turns = np.maximum(0, -(-(1 - pending) // np.maximum(1, expected)))  # phases that earlier arrivals complete
-    pending += turns * expected
-    states: Array = (((slot.phase[blocks] + turns) & PHASES) << PHASE_SHIFT) | (expected << 20) | pending
-    return states.astype(np.uint64)
-
-
 def summed(blocks: Array, counts: Array, size: int) -> Array:
     """Sums of the counts by block."""
     total = np.zeros(size, np.int64)
     np.add.at(total, blocks, counts)
     return total
-
-
-MOST = (1 << 20) - 1  # the largest count of arrivals, and of bytes either way
-
-
-def check_bytes(step: Step, slot: Mbarrier, targets: Targets, entries: Array) -> None:
-    """Refuses a tx-count out of range."""
-    wrong = np.abs(slot.bytes) > MOST
-    if wrong.any():
-        block = int(wrong.argmax())
-        targets.fail(
-            step,
-            "tx-count of an mbarrier out of range",
-            entries[targets.blocks[entries] == block],
-            expected=f"-{MOST} to {MOST}",
-            found=int(slot.bytes[block]),
-        )
 
 
 def check_range(step: Step, targets: Targets, entries: Array, counts: Array, least: int) -> None:
@@ -122,109 +110,6 @@ def check_range(step: Step, targets: Targets, entries: Array, counts: Array, lea
         targets.fail(step, what, entries[wrong], expected=f"{least} to {MOST}", found=int(counts[wrong][0]))
 
 
-def check_alone(step: Step, targets: Targets, entries: Array) -> None:
-    """Refuses an mbarrier that several threads initialise."""
-    blocks, counts = np.unique(targets.blocks[entries], return_counts=True)
-    if (counts > 1).any():
-        several = entries[targets.blocks[entries] == blocks[counts > 1][0]]
-        what = f"{len(several)} threads initialise one mbarrier"
-        targets.fail(step, what, several, hint="let one thread of the block do it")
-
-
-BYTES = 8  # of an mbarrier in memory
-
-
-@dataclass(frozen=True)
-class Targets:
-    """The mbarriers that the lanes of one instruction name: one entry per lane, in order of block, warp, lane.
-
-    Attributes:
-        lanes: where the lanes are, three index arrays; empty where no thread is known (bytes that have landed).
-        blocks: the block of the slice in whose shared memory each one's mbarrier lies.
-        offsets: its offset there, bytes.
-    """
-
-    lanes: tuple[Array, ...]
-    blocks: Array
-    offsets: Array
-
-    def chosen(self, entries: Array) -> Targets:
-        """Some of them, by their places."""
-        if len(entries) == len(self.blocks):
-            return self
-        return Targets(tuple(axis[entries] for axis in self.lanes), self.blocks[entries], self.offsets[entries])
-
-    def by_offset(self) -> Iterator[tuple[int, Array]]:
-        """Each offset with the entries that name it."""
-        if self.offsets.size and (self.offsets == self.offsets[0]).all():
-            yield int(self.offsets[0]), np.arange(self.offsets.size)
-            return
-        for offset in np.unique(self.offsets):
-            yield int(offset), np.flatnonzero(self.offsets == offset)
-
-    def fail(
-        self,
-        step: Step,
-        what: str,
-        entries: Array,
-        *,
-        expected: object | None = None,
-        found: object | None = None,
-        hint: str | None = None,
-    ) -> NoReturn:
-        """Raises an `EmulationError` of kind "mbarrier" for the first of some entries."""
-        first = int(entries[0])
-        block, lane = int(self.blocks[first]), None
-        if self.lanes:
-            block, warp, place = (int(axis[first]) for axis in self.lanes)
-            lane = warp * WARP + place
-        raise EmulationError(
-            "mbarrier",
-            what,
-            path=step.machine.path,
-            instruction=step.instruction,
-            block=step.block_index(block),
-            lane=lane,
-            address=int(self.offsets[first]),
-            expected=expected,
-            found=found,
-            hint=hint,
-        )
-
-
-def targets_of(step: Step, address: Array, mask: BoolArray | None = None, *, own: bool = False) -> Targets:
-    """The mbarriers at `address` of the executing lanes, or of those of `mask`; `own`: they lie in their own blocks.
-
-    Raises:
-        EmulationError: "misaligned", "out-of-bounds" (a rank that the cluster does not have, too), "exited", "mbarrier"
-            (another block's where only one's own will do).
-    """
-    machine = step.machine
-    active = step.lanes() if mask is None else np.broadcast_to(mask, machine.shape)
-    far = ~machine.cluster.valid(address) & active
-    if far.any():
-        step.fail("out-of-bounds", "no block of the cluster has this address", lanes=far, address=address)
-    block, offset = machine.cluster.resolve(address)
-    odd = (offset % BYTES != 0) & active
-    if odd.any():
-        step.fail("misaligned", f"an mbarrier is {BYTES} bytes aligned to {BYTES}", lanes=odd, address=address)
-    outside = (offset + BYTES > machine.shared.nbytes) & active
-    if outside.any():
-        what = f"mbarrier past the end of the block's {machine.shared.nbytes} bytes of shared memory"
-        step.fail("out-of-bounds", what, lanes=outside, address=address, hint=machine.shared.hint)
-    lanes = np.nonzero(active)
-    blocks = np.broadcast_to(block, machine.shape)[lanes]
-    if own and machine.cluster.mapped_any and (blocks != lanes[0]).any():
-        step.fail("mbarrier", "mbarrier of another block, where only arrivals and bytes may go", address=address)
-    if machine.cluster.mapped_any:
-        refuse_exited(step, lanes, blocks, "use of an mbarrier")
-    return Targets(lanes, blocks, np.broadcast_to(offset, machine.shape)[lanes])
-
-
-OVER = "mbarrier.inval before its bytes are used otherwise, or place them elsewhere"
-MARK = 0x6D62_6172 << 32  # in the upper half of its bytes; the lower one holds its offset
-
-
 class Mbarriers:
     """The mbarriers of all blocks of a slice.
 
@@ -233,32 +118,58 @@ class Mbarriers:
         events: how often anything changed; the engine looks whether waiting threads may go on.
     """
 
-    def __init__(self, blocks: int) -> None:
-        self.blocks = blocks
+    def __init__(self, cluster: Cluster, observers: Sequence[Observer]) -> None:
+        self.machine, self.shared, self.cluster, self.observers = cluster.machine, cluster.shared, cluster, observers
         self.at: dict[int, Mbarrier] = {}
         self.events = 0
 
+    def targets(self, step: Step, address: Array, mask: BoolArray | None = None, *, own: bool = False) -> Targets:
+        """The mbarriers at `address` of the executing lanes, or of those of `mask`; `own`: in their own blocks alone.
+
+        Fails: "misaligned", "out-of-bounds" (a rank that the cluster does not have, too), "exited", "mbarrier" (another
+        block's where only one's own will do).
+        """
+        full, nbytes = self.machine.full, self.shared.nbytes
+        active = step.lanes() if mask is None else full(mask)
+        what = "no block of the cluster has this address"
+        step.refuse(~self.cluster.valid(address) & active, "out-of-bounds", what, address=address)
+        block, offset = self.cluster.resolve(address)
+        what = f"an mbarrier is {MBARRIER_BYTES} bytes aligned to {MBARRIER_BYTES}"
+        step.refuse((offset % MBARRIER_BYTES != 0) & active, "misaligned", what, address=address)
+        what = f"mbarrier past the end of the block's {nbytes} bytes of shared memory"
+        outside = (offset + MBARRIER_BYTES > nbytes) & active
+        step.refuse(outside, "out-of-bounds", what, address=address, hint=self.shared.hint)
+        lanes = np.nonzero(active)
+        blocks = full(block)[lanes]
+        if self.cluster.mapped_any:
+            if own and (blocks != lanes[0]).any():
+                what = "mbarrier of another block, where only arrivals and bytes may go"
+                step.fail("mbarrier", what, address=address)
+            self.cluster.refuse_exited(step, lanes, blocks, "use of an mbarrier")
+        return Targets(lanes, blocks, full(offset)[lanes])
+
     def init(self, step: Step, address: Array, count: Array) -> None:
         """``mbarrier.init``: phase 0 begins, `count` arrivals outstanding."""
-        targets = targets_of(step, address, own=True)
-        counts = step.machine.full(count)[targets.lanes].astype(np.int64)
+        targets = self.targets(step, address, own=True)
+        counts = self.machine.full(count)[targets.lanes].astype(np.int64)
         for offset, entries in targets.by_offset():
             slot = self.at.get(offset)
             if slot is None:
-                slot = self.at[offset] = Mbarrier(self.blocks)
+                slot = self.at[offset] = Mbarrier(self.machine.shape[0])
+                self.shared.mbarriers[offset] = slot.live
             blocks = targets.blocks[entries]
             check_range(step, targets, entries, counts[entries], 1)
             again = slot.live[blocks]
             if again.any():
-                first = slot.places[int(blocks[again.argmax()])]
-                targets.fail(
-                    step,
-                    "init of an mbarrier that is initialised already",
-                    entries[again],
-                    found=f"the one of {first.place}",
-                    hint="mbarrier.inval ends the old one; one thread initialises it",
-                )
-            check_alone(step, targets, entries)
+                what = "init of an mbarrier that is initialised already"
+                found = f"the one of {slot.places[int(blocks[again.argmax()])].place}"
+                hint = "mbarrier.inval ends the old one; one thread initialises it"
+                targets.fail(step, what, entries[again], found=found, hint=hint)
+            named, times = np.unique(blocks, return_counts=True)
+            if (times > 1).any():
+                several = entries[blocks == named[times > 1][0]]
+                what = f"{len(several)} threads initialise one mbarrier"
+                targets.fail(step, what, several, hint="let one thread of the block do it")
             slot.live[blocks] = True
             slot.expected[blocks] = slot.pending[blocks] = counts[entries]
             slot.bytes[blocks] = slot.phase[blocks] = 0
@@ -267,7 +178,7 @@ class Mbarriers:
 
     def invalidate(self, step: Step, address: Array) -> None:
         """``mbarrier.inval``: the eight bytes are ordinary memory again."""
-        targets = targets_of(step, address, own=True)
+        targets = self.targets(step, address, own=True)
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
             slot.live[targets.blocks[entries]] = False
@@ -283,20 +194,11 @@ class Mbarriers:
         drop: bool = False,
         complete: bool = True,
     ) -> Array:
-        """Lanes arrive, each `counts` times, after announcing `nbytes`.
+        """Lanes arrive, each `counts` times (per entry, int64), after announcing `nbytes`; the state before each, u64.
 
-        Where they are more than a phase takes, the first ones complete it: it promises nothing of the others.
-
-        Args:
-            step: the instruction.
-            targets: what `targets` returned.
-            counts: per entry, int64.
-            nbytes: bytes that each entry expects besides.
-            drop: whether later phases expect as many arrivals less (``arrive_drop``).
-            complete: whether the phase may complete (false: ``.noComplete``).
-
-        Returns:
-            For each entry the state before its arrival, u64.
+        Where they are more than a phase takes, the first ones complete it: it promises nothing of the others. With
+        `drop` later phases expect as many arrivals less (``arrive_drop``); without `complete` (``.noComplete``) the
+        phase may not complete.
         """
         states = np.zeros(len(targets.blocks), np.uint64)
         rest = np.arange(len(targets.blocks))
@@ -336,10 +238,11 @@ class Mbarriers:
             slot = self._slot(step, targets, offset, entries)
             check_range(step, targets, entries, counts[entries], 1)
             if nbytes is not None:
-                self._expect(step, slot, targets, entries, nbytes[entries])
+                check_range(step, targets, entries, nbytes[entries], 0)
+                slot.add_bytes(step, targets, entries, nbytes[entries])
             lanes = tuple(axis[entries] for axis in targets.lanes)
             slot.note(step.instruction, targets.blocks[entries], lanes)
-            states[entries] = states_before(slot, targets.blocks[entries], counts[entries])
+            states[entries] = slot.states(targets.blocks[entries], counts[entries])
             self._arrive(step, offset, targets, entries, counts[entries], drop=drop, complete=complete)
         return states
 
@@ -355,26 +258,19 @@ class Mbarriers:
         self._tell(step, targets, "expect")
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
-            self._expect(step, slot, targets, entries, nbytes[entries])
-            self._settle(step, offset, slot)
+            check_range(step, targets, entries, nbytes[entries], 0)
+            slot.add_bytes(step, targets, entries, nbytes[entries])
+            self._settle(offset, slot)
         self.events += 1
 
     def complete_tx(self, step: Step, blocks: Array, addresses: Array, nbytes: Array) -> None:
-        """Bytes have landed (or a thread says so).
-
-        Args:
-            step: the instruction that they belong to, for errors.
-            blocks: whose mbarrier is told, indices in the slice, flat.
-            addresses: the offsets of the mbarriers, flat.
-            nbytes: how many bytes each is told of, flat.
-        """
+        """Bytes have landed, or a thread says so: for the mbarriers at `addresses` of `blocks`; all flat."""
         targets = Targets((), np.asarray(blocks, np.int64), np.asarray(addresses, np.int64))
         sizes = np.asarray(nbytes, np.int64)
         for offset, entries in targets.by_offset():
             slot = self._slot(step, targets, offset, entries)
-            slot.bytes -= summed(targets.blocks[entries], sizes[entries], len(slot.live))
-            check_bytes(step, slot, targets, entries)
-            self._settle(step, offset, slot)
+            slot.add_bytes(step, targets, entries, -sizes[entries])
+            self._settle(offset, slot)
         self.events += 1
 
     def completed(self, step: Step, targets: Targets, parity: Array | None, state: Array | None) -> BoolArray:
@@ -394,48 +290,20 @@ class Mbarriers:
             done[entries] = stale == 1
         return done
 
-    def hits(self, blocks: Array, offsets: Array, width: int) -> BoolArray:
-        """Which writes of `width` bytes, at flat `offsets` of `blocks`, hit a live mbarrier."""
-        found = np.zeros(len(blocks), np.bool_)
-        for offset, slot in self.at.items():
-            found |= slot.live[blocks] & (offsets < offset + BYTES) & (offsets + width > offset)
-        return found
-
-    def refuse_store(self, step: Step, address: Array, width: int, mask: BoolArray | None) -> None:
-        """Fails if a plain store of the executing lanes, or those of `mask`, hits a live mbarrier of their block."""
-        for offset, slot in self.at.items():
-            hit = (address < np.uint64(offset + BYTES)) & (address + np.uint64(width) > np.uint64(offset))
-            if not hit.any():
-                continue
-            lanes = hit & slot.live[:, None, None] & step.lanes() & (True if mask is None else mask)
-            if lanes.any():
-                step.fail(
-                    "mbarrier", f"store over the mbarrier at {offset:#x}", lanes=lanes, address=address, hint=OVER
-                )
-
-    def finish(self, machine: Machine) -> None:
+    def finish(self) -> None:
         """At the end of a slice, when everything asynchronous has finished.
 
-        Raises:
-            EmulationError: "mbarrier": bytes that were announced never came, or came and were never announced.
+        Fails: "mbarrier": bytes that were announced never came, or came and were never announced.
         """
         for offset, slot in self.at.items():
             wrong = slot.live & (slot.bytes != 0)
             if wrong.any():
                 block = int(wrong.argmax())
-                where = slot.places[block]
-                x, y, z = (int(axis) for axis in machine.blocks[block])
-                raise EmulationError(
-                    "mbarrier",
-                    "the block ends with bytes of a phase outstanding",
-                    path=machine.path,
-                    instruction=where,
-                    block=(x, y, z),
-                    address=offset,
-                    expected="a tx-count of 0",
-                    found=int(slot.bytes[block]),
-                    hint="expect_tx announces exactly the bytes that arrive: positive is too many announced",
-                )
+                step = Step(self.machine, slot.places[block])
+                what = "the block ends with bytes of a phase outstanding"
+                hint = "expect_tx announces exactly the bytes that arrive: positive is too many announced"
+                found, targets = int(slot.bytes[block]), Targets((), np.array([block]), np.array([offset]))
+                targets.fail(step, what, np.array([0]), expected="a tx-count of 0", found=found, hint=hint)
 
     def _slot(self, step: Step, targets: Targets, offset: int, entries: Array) -> Mbarrier:
         slot = self.at.get(offset)
@@ -459,41 +327,32 @@ class Mbarriers:
             now = np.minimum(left, slot.pending)
             slot.pending -= now
             left -= now
-            done = self._settle(step, offset, slot)
+            done = self._settle(offset, slot)
             if not left.any():
                 return
             stuck = (left > 0) & ~done
             if stuck.any():
                 block = int(stuck.argmax())
-                targets.fail(
-                    step,
-                    "more arrivals than the phase takes, whose bytes are still outstanding",
-                    entries[targets.blocks[entries] == block],
-                    expected=f"{int(slot.expected[block])} arrivals",
-                    found=f"{int(left[block])} more, and {int(slot.bytes[block])} bytes outstanding",
-                )
+                what = "more arrivals than the phase takes, whose bytes are still outstanding"
+                found = f"{int(left[block])} more, and {int(slot.bytes[block])} bytes outstanding"
+                mine, expected = entries[targets.blocks[entries] == block], f"{int(slot.expected[block])} arrivals"
+                targets.fail(step, what, mine, expected=expected, found=found)
 
-    def _expect(self, step: Step, slot: Mbarrier, targets: Targets, entries: Array, nbytes: Array) -> None:
-        check_range(step, targets, entries, nbytes, 0)
-        slot.bytes += summed(targets.blocks[entries], nbytes, len(slot.live))
-        check_bytes(step, slot, targets, entries)
-
-    def _settle(self, step: Step, offset: int, slot: Mbarrier) -> BoolArray:
-        done = slot.settle()
+    def _settle(self, offset: int, slot: Mbarrier) -> BoolArray:
+        done = slot.complete()
         if done.any():
-            for observer in step.machine.observers:
+            for observer in self.observers:
                 observer.mbarrier_completed(offset, done)
         return done
 
-    @staticmethod
-    def _tell(step: Step, targets: Targets, action: str) -> None:
-        for observer in step.machine.observers:
+    def _tell(self, step: Step, targets: Targets, action: str) -> None:
+        for observer in self.observers:
             observer.mbarrier(step, targets, action)
 
     def _mark(self, step: Step, targets: Targets, *, live: bool) -> None:
         """Writes the eight bytes of mbarriers that begin or end."""
         offsets = targets.offsets.astype(np.uint64)
         words = offsets | np.uint64(MARK) if live else np.zeros_like(offsets)
-        step.machine.shared.rows.put(targets.blocks, offsets, BYTES, words)
+        self.shared.rows.put(targets.blocks, offsets, MBARRIER_BYTES, words)
         self._tell(step, targets, "init" if live else "inval")
         self.events += 1

@@ -1,8 +1,8 @@
 """Global memory: named buffers far apart, so that an overrun and a wild pointer are both errors.
 
-Why: on a GPU a store past the end of a buffer usually lands in another one, silently. Here each buffer has a base
-address of its own, 512-byte aligned as ``cudaMalloc``'s are, and tens of gigabytes of unmapped addresses on both sides:
-an index that is off by one, off by a tile or wrong by any 32-bit number leaves the buffer and is named with it.
+On a GPU a store past the end of a buffer usually lands in another one, silently. Here each buffer has a base address
+of its own, 512-byte aligned as ``cudaMalloc``'s are, and tens of gigabytes of unmapped addresses on both sides: an
+index that is off by one, off by a tile or wrong by any 32-bit number leaves the buffer and is named with it.
 
 All lanes of a slice access memory at once. Usually they are in one buffer, which two reductions show; otherwise each
 lane is looked up. Source: PTX ISA 9.0, 5.1 (state spaces), 6.4.1 (addresses as operands, alignment).
@@ -12,15 +12,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from ptxemu.machine.core import Step
 from ptxemu.values import Array, BoolArray
-
-if TYPE_CHECKING:
-    from ptxemu.machine.state import Step
-
 
 SHARED_WINDOW = 1 << 56  # generic addresses of the block's shared memory begin here: cvta adds it, ld/st recognise it
 LOCAL_WINDOW = 1 << 57  # the same for the thread's local memory
@@ -110,7 +106,10 @@ class GlobalMemory:
         if any(buffer.name == name for buffer in self._buffers):
             raise ValueError(f"global memory has a buffer `{name}` already")
         nbytes = contents if isinstance(contents, int) else contents.nbytes
-        if isinstance(contents, int) or not _lends_itself(contents):
+        lends = False  # whether an array is large and lies in memory as a buffer does
+        if not isinstance(contents, int) and nbytes >= IN_PLACE and contents.flags.c_contiguous:
+            lends = nbytes % 16 == 0 and contents.ctypes.data % 16 == 0 and contents.flags.writeable
+        if isinstance(contents, int) or not lends:
             storage = np.zeros(max(16, -(-nbytes // 16) * 16), dtype=np.uint8)
             if not isinstance(contents, int):
                 storage[:nbytes] = np.ascontiguousarray(contents).reshape(-1).view(np.uint8)
@@ -121,11 +120,6 @@ class GlobalMemory:
         self._buffers.append(Buffer(name, base, nbytes, storage))
         self._bases.append(base)
         return base
-
-    def number_of(self, address: int) -> int | None:
-        """Which buffer holds an address, counted from 0 in the order of allocation; None: no buffer does."""
-        holds = (one.base <= address < one.base + one.nbytes for one in self._buffers)
-        return next((number for number, inside in enumerate(holds) if inside), None)
 
     def read_back(self, buffer: str | int, array: Array) -> None:
         """Copies a buffer, given by name or base address, into a C-contiguous array of the same size.
@@ -172,14 +166,8 @@ class GlobalMemory:
     def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
         """Writes `width` bytes at each address; arguments and errors are those of `load`.
 
-        Args:
-            step: the instruction, for its mask and for errors.
-            address: bytes, u64, (blocks|1, warps|1, 32|1).
-            width: bytes per lane.
-            values: what `load` returns, in any shape that broadcasts with the addresses.
-            mask: the lanes that write; None: all of the step's.
-
-        Of several lanes that write one address the highest (by block, warp, lane) wins; PTX leaves it open.
+        `values` are what `load` returns, in any shape that broadcasts with the addresses. Of several lanes that write
+        one address the highest (by block, warp, lane) wins; PTX leaves it open.
         """
         mask = step.mask if mask is None else mask
         words = words_of(values, width)
@@ -227,26 +215,21 @@ class GlobalMemory:
             room = np.array([max(0, buffer.nbytes - width + 1) for buffer in self._buffers], dtype=np.uint64)
             owner = np.searchsorted(bases, address, side="right") - 1
             inside = (owner >= 0) & (address - bases[owner] < room[owner])
-        wrong = active & ~inside
-        if wrong.any():
-            self._out_of_bounds(step, address, width, wrong if mask is None else wrong & mask)
-        odd = active & ((address & np.uint64(width - 1)) != 0)
-        if odd.any():
-            self._misaligned(step, address, width, odd if mask is None else odd & mask)
+        odd = (address & np.uint64(width - 1)) != 0
+        for kind, wrong in (("out-of-bounds", active & ~inside), ("misaligned", active & odd)):
+            if not wrong.any():
+                continue
+            lanes = step.lanes() & (wrong if mask is None else wrong & mask)
+            first = int(step.machine.full(address)[lanes][0])
+            what = self.nearest(first, width)
+            hint = "check the index against the array's size, and the launch's grid against the shape it expects"
+            if kind == "misaligned":
+                buffer = self._buffers[bisect_right(self._bases, first) - 1]
+                what = f"{width}-byte access of global memory at an address that is not a multiple of {width}, "
+                what += f"{first - buffer.base} bytes into `{buffer.name}`"
+                hint = f"align the pointer and every stride of it to {width} bytes, or use a narrower access"
+            step.fail(kind, what, lanes=lanes, address=address, hint=hint)
         return owner, active
-
-    def _misaligned(self, step: Step, address: Array, width: int, wrong: BoolArray) -> NoReturn:
-        """Fails for the first wrong lane, which lies in a buffer, naming that."""
-        first = int(step.machine.full(address)[step.lanes() & step.machine.full(wrong)][0])
-        buffer = self._buffers[bisect_right(self._bases, first) - 1]
-        step.fail(
-            "misaligned",
-            f"{width}-byte access of global memory at an address that is not a multiple of {width}, "
-            f"{first - buffer.base} bytes into `{buffer.name}`",
-            lanes=wrong,
-            address=address,
-            hint=f"align the pointer and every stride of it to {width} bytes, or use a narrower access",
-        )
 
     def nearest(self, address: int, width: int) -> str:
         """What is wrong with an access outside of every buffer, for messages: it names the nearest one."""
@@ -258,22 +241,6 @@ class GlobalMemory:
             f"{width}-byte access of global memory {_outside(nearest, address, width)} bytes {side} of the nearest "
             f"buffer, `{nearest.name}` ({nearest.nbytes} bytes at {nearest.base:#x})"
         )
-
-    def _out_of_bounds(self, step: Step, address: Array, width: int, wrong: BoolArray) -> NoReturn:
-        """Fails for the first wrong lane, naming the nearest buffer."""
-        lanes = step.lanes() & step.machine.full(wrong)
-        first = int(step.machine.full(address)[lanes][0])
-        what = self.nearest(first, width)
-        hint = (
-            "check the index against the array's size, and the launch's grid against the shape that the kernel expects"
-        )
-        step.fail("out-of-bounds", what, lanes=wrong, address=address, hint=hint)
-
-
-def _lends_itself(array: Array) -> bool:
-    """Whether an array is large and lies in memory as a buffer does."""
-    words = array.nbytes % 16 == 0 and array.ctypes.data % 16 == 0
-    return array.nbytes >= IN_PLACE and words and array.flags.c_contiguous and array.flags.writeable
 
 
 def _outside(buffer: Buffer, address: int, width: int) -> int:

@@ -1,25 +1,29 @@
 """What counters and the race detector are told while a program runs.
 
-Why: both look at the same events and neither may change what is computed. An observer overrides the events it needs.
-Masks and addresses follow the convention of `values`: axes (blocks, warps, lanes), of which any may have length 1.
+An observer overrides the events it needs, and changes nothing of what is computed. Masks and addresses follow the
+convention of `values`: axes (blocks, warps, lanes), of which any may have length 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from ptxemu.errors import EmulationError
+from ptxemu.machine.control import Block
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.memory import RED_ZONE
 from ptxemu.syntax.tree import Instruction
-from ptxemu.values import Array, BoolArray
+from ptxemu.values import WARP, Array, BoolArray
 
-if TYPE_CHECKING:
-    from ptxemu.machine.async_copies import Copy
-    from ptxemu.machine.bulk_copies import Transfer
-    from ptxemu.machine.control import Block
-    from ptxemu.machine.mbarriers import Targets
-    from ptxemu.machine.state import Machine, Step
-    from ptxemu.machine.warpgroups import Product
+Places: TypeAlias = npt.NDArray[np.int64]
+PIECE = 16  # bytes of shared memory that a bulk copy moves at once
+Combine: TypeAlias = Callable[[Array, Array], Array]  # (memory's elements, the copy's) -> memory's new ones
+Reduce: TypeAlias = tuple[Combine, np.dtype[np.generic]]  # and the type of the elements
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,11 @@ class Access:
     width: int
     mask: BoolArray | None
 
+    @property
+    def buffer(self) -> int:
+        """Of a global access: which array argument of the launch the first lane's address is in, counted from 0."""
+        return int(self.address.flat[0]) // RED_ZONE - 1
+
 
 @dataclass(frozen=True)
 class RemoteAccess:
@@ -59,6 +68,184 @@ class RemoteAccess:
     blocks: Array
     offsets: Array
     width: int
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """One ``cp.async`` of all lanes that executed it.
+
+    Attributes:
+        instruction: the ``cp.async``.
+        address: where it lands, bytes of the shared window, u64, (blocks|1, warps|1, 32|1).
+        width: bytes written per lane: 4, 8 or 16.
+        mask: lanes that issued it, None for all.
+        group: number of groups that each lane had committed before, int64, broadcastable: the group it belongs to.
+        data: what lands, with zeros for bytes that were not read; u32, u64, or (..., 4) of u32 for 16 bytes.
+    """
+
+    instruction: Instruction
+    address: Array
+    width: int
+    mask: BoolArray | None
+    group: Array
+    data: Array
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The mbarriers that the lanes of one instruction name: one entry per lane, in order of block, warp, lane.
+
+    Attributes:
+        lanes: where the lanes are, three index arrays; empty where no thread is known (bytes that have landed).
+        blocks: the block of the slice in whose shared memory each one's mbarrier lies.
+        offsets: its offset there, bytes.
+    """
+
+    lanes: tuple[Array, ...]
+    blocks: Array
+    offsets: Array
+
+    def chosen(self, entries: Array) -> Targets:
+        """Some of them, by their places."""
+        if len(entries) == len(self.blocks):
+            return self
+        return Targets(tuple(axis[entries] for axis in self.lanes), self.blocks[entries], self.offsets[entries])
+
+    def by_offset(self) -> Iterator[tuple[int, Array]]:
+        """Each offset with the entries that name it."""
+        if self.offsets.size and (self.offsets == self.offsets[0]).all():
+            yield int(self.offsets[0]), np.arange(self.offsets.size)
+            return
+        for offset in np.unique(self.offsets):
+            yield int(offset), np.flatnonzero(self.offsets == offset)
+
+    def fail(self, step: Step, what: str, entries: Array, **facts: Any) -> NoReturn:
+        """Raises an `EmulationError` of kind "mbarrier" for the first entry; `facts`: expected, found, hint."""
+        first = int(entries[0])
+        block, lane = int(self.blocks[first]), None
+        if self.lanes:
+            block, warp, place = (int(axis[first]) for axis in self.lanes)
+            lane = warp * WARP + place
+        path, instruction, address = step.machine.path, step.instruction, int(self.offsets[first])
+        facts |= {"block": step.machine.block_index(block), "lane": lane, "address": address}
+        raise EmulationError("mbarrier", what, path=path, instruction=instruction, **facts)
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """Pieces of shared memory: `places` (n, pieces) in `blocks` (n,) of the slice."""
+
+    blocks: Places
+    places: Places
+
+
+@dataclass(frozen=True, eq=False)
+class Global:
+    """Units of global memory: `addresses` (n, units) of `unit` bytes; `inside` which of them exist (None: all)."""
+
+    unit: int
+    addresses: Places
+    inside: BoolArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """The mbarriers that a copy tells: in `blocks`, at `offsets`, of `nbytes` each, all (m,)."""
+
+    blocks: Places
+    offsets: Places
+    nbytes: Places
+
+
+@dataclass(eq=False)
+class Transfer:
+    """One bulk copy of the n threads that issued it together.
+
+    Attributes:
+        step: the instruction, with the mask of those who issued it.
+        lanes: where they are: block, warp and lane, (n,) each.
+        source, target: what is read and written; of a multicast the target has m = n x blocks rows.
+        rows: (m,) the thread that each row of the target belongs to.
+        signal: the mbarriers that are told, by row of the target; None: it belongs to a bulk group.
+        group: (n,) bulk groups that each thread had committed before.
+        fill: the word, of the unit's width, that stands for what lies outside of the tensor.
+        reduce: how what arrives is combined with what is there; None: it replaces it.
+        box: whether it moves boxes of a tensor.
+        read, landed: (n,) whose source was read, whose target written.
+        known, over: (n,) the same as far as the program may know: of a bulk group after the wait that covers it.
+    """
+
+    step: Step
+    lanes: tuple[Places, Places, Places]
+    source: Shared | Global
+    target: Shared | Global
+    rows: Places
+    signal: Signal | None
+    group: Places
+    fill: Array | None = None
+    reduce: Reduce | None = None
+    box: bool = False
+    read: BoolArray = field(init=False)
+    landed: BoolArray = field(init=False)
+    known: BoolArray = field(init=False)
+    over: BoolArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is read, nothing has landed."""
+        self.read, self.landed, self.known, self.over = np.zeros((4, len(self.group)), dtype=np.bool_)
+
+    @property
+    def instruction(self) -> Instruction:
+        """What issued it."""
+        return self.step.instruction
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that each thread's copy moves, what lies outside of the tensor included."""
+        side = self.source if isinstance(self.source, Shared) else self.target
+        return side.places.shape[1] * PIECE if isinstance(side, Shared) else 0  # one of them is shared memory
+
+
+@dataclass(eq=False)
+class Product:
+    """One ``wgmma.mma_async`` of all warpgroups that executed it together.
+
+    Attributes:
+        step: the instruction and the lanes that issued it.
+        groups: the warpgroups' numbers, ascending; some blocks may lack some of them (`warps`).
+        warps: (blocks|1, warps) who issued it; None: all warps of all blocks.
+        batch: how many groups each warp had committed before, (blocks|1, warps|1): the one that it belongs to.
+        results, operands: names of the accumulators' registers and, where A is in registers, of A's.
+        left: A: its registers' values when it was issued, or chunk addresses, int64, (blocks|1, groups|1, *chunks).
+        right: B: chunk addresses.
+        keeps: whether D is added to, by (blocks|1, groups|1).
+        pending: warps for which it has not happened, as `warps`.
+    """
+
+    step: Step
+    groups: Array
+    warps: BoolArray | None
+    batch: Array
+    results: tuple[str, ...]
+    operands: tuple[str, ...]
+    left: Array | Sequence[Array]
+    right: Array
+    keeps: BoolArray
+    pending: BoolArray | None = None
+
+    def __post_init__(self) -> None:
+        self.pending = self.warps
+        self.result_names, self.operand_names = frozenset(self.results), frozenset(self.operands)
+
+    @property
+    def instruction(self) -> Instruction:
+        """The ``wgmma.mma_async``."""
+        return self.step.instruction
+
+    @property
+    def shape(self) -> str:
+        """``m64n128k16``: products of one shape on the same accumulators follow each other without a fence."""
+        return self.instruction.opcode.split(".")[4]
 
 
 class Observer:

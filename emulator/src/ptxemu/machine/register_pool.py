@@ -1,28 +1,22 @@
 """Registers that warpgroups give back and take: the rules of ``setmaxnreg``.
 
 A block begins with the same number of registers for every warp: what ``.maxnreg`` says, else as many as 65,536 allow
-for the block's threads (ptxas gives a kernel with ``setmaxnreg`` that many, in steps of 8; with so few threads that
-the register file sets no bound it is unknown). ``.dec`` gives registers
-back to the block's pool, ``.inc`` waits until the pool has enough. All four warps of a warpgroup execute the same
-``setmaxnreg`` instructions. Without a bound on the block's threads or registers ptxas ignores the instruction, and so
-does the pool. Values of registers are not affected: what new ones hold is the compiler's affair.
+for the block's threads, in steps of 8, as ptxas gives them; unknown where so few threads leave the register file
+unbounded. ``.dec`` gives registers back to the block's pool, ``.inc`` waits until the pool has enough. All four warps
+of a warpgroup execute the same ``setmaxnreg`` instructions. Without a bound on the block's threads or registers ptxas
+ignores the instruction, and so does the pool. Values of registers are not affected.
 
 Source: PTX ISA 9.0, 9.7.20.5 (setmaxnreg).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ptxemu.errors import EmulationError
+from ptxemu.machine.core import Machine, Step
 from ptxemu.syntax.tree import Immediate, Instruction
 from ptxemu.values import WARP, Array, BoolArray
-
-if TYPE_CHECKING:
-    from ptxemu.machine.state import Machine, Step
-
 
 FEWEST, MOST, STEP = 24, 256, 8
 WARPGROUP = 4  # warps
@@ -48,11 +42,12 @@ class RegisterPool:
         free: registers of the pool, in units of one register of a whole warp, (blocks,).
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, launch_registers: int | None) -> None:
+        """`launch_registers`: of a thread at the start; None where nothing bounds them."""
         self.machine = machine
         blocks, warps, _ = machine.shape
-        self.known = machine.launch_registers is not None
-        self.owned = np.full((blocks, warps), machine.launch_registers or 0, np.int64)
+        self.known = launch_registers is not None
+        self.owned = np.full((blocks, warps), launch_registers or 0, np.int64)
         self.free = np.zeros(blocks, np.int64)
         self._turns: Array = np.zeros((blocks, warps), np.int64)
         self._executed: dict[tuple[int, int, int], Instruction] = {}  # block, warpgroup, turn -> what it executes
@@ -60,13 +55,13 @@ class RegisterPool:
     def decrease(self, step: Step) -> None:
         """``setmaxnreg.dec``.
 
-        Raises:
-            EmulationError: "registers": more than the warps have, or another instruction than the warpgroup's others.
+        Fails: "registers": more than the warps have, or another instruction than the warpgroup's others.
         """
         warps = self._warps(step)
         count = self._count(step)
         if self.known and (more := warps & (self.owned < count)).any():
-            self._fail(step, "setmaxnreg.dec to more registers than a warp has", more, f"at most {self._first(more)}")
+            most = f"at most {int(self.owned[more][0])}"
+            self._fail(step, "setmaxnreg.dec to more registers than a warp has", more, most)
         self._take(step, warps, count)
 
     def completed(self, step: Step) -> BoolArray:
@@ -74,7 +69,8 @@ class RegisterPool:
         warps = self._warps(step)
         count = self._count(step)
         if self.known and (fewer := warps & (self.owned > count)).any():
-            self._fail(step, "setmaxnreg.inc to fewer registers than a warp has", fewer, f"from {self._first(fewer)}")
+            least = f"from {int(self.owned[fewer][0])}"
+            self._fail(step, "setmaxnreg.inc to fewer registers than a warp has", fewer, least)
         wanted = np.cumsum(np.where(warps, count - self.owned, 0), axis=1)
         enough = warps & ((wanted <= self.free[:, None]) if self.known else True)
         return np.broadcast_to(enough[:, :, None], self.machine.shape) & step.lanes()
@@ -86,8 +82,7 @@ class RegisterPool:
     def finish(self) -> None:
         """At the end of the slice.
 
-        Raises:
-            EmulationError: "registers": a warp of a warpgroup left out a ``setmaxnreg`` that others executed.
+        Fails: "registers": a warp of a warpgroup left out a ``setmaxnreg`` that others executed.
         """
         for first in range(0, self.machine.shape[1], WARPGROUP):
             turns = self._turns[:, first : first + WARPGROUP]
@@ -95,22 +90,19 @@ class RegisterPool:
             if missing.any():
                 block, warp = (int(place) for place in np.argwhere(missing)[0])
                 done = self._executed[block, first // WARPGROUP, int(turns[block, warp])]
-                x, y, z = (int(axis) for axis in self.machine.blocks[block])
+                what = f"warp {first + warp} does not execute the setmaxnreg of its warpgroup"
+                expected, path = "all four warps of a warpgroup", self.machine.path
+                hint = "a warp that returns early or takes another branch must execute it first"
+                where = self.machine.block_index(block)
                 raise EmulationError(
-                    "registers",
-                    f"warp {first + warp} does not execute the setmaxnreg of its warpgroup",
-                    path=self.machine.path,
-                    instruction=done,
-                    block=(x, y, z),
-                    expected="all four warps of a warpgroup",
-                    hint="a warp that returns early or takes another branch must execute it first",
+                    "registers", what, path=path, instruction=done, block=where, expected=expected, hint=hint
                 )
 
     def story(self, step: Step) -> str:
         """What is missing, for the report of a deadlock."""
         block = int(np.argwhere(step.lanes())[0][0])
         free = int(self.free[block]) * WARP
-        return f"registers of block {step.block_index(block)}: {free} in the pool for {step.instruction.place}"
+        return f"registers of block {self.machine.block_index(block)}: {free} in the pool for {step.instruction.place}"
 
     def _take(self, step: Step, warps: BoolArray, count: int) -> None:
         """The warps have `count` registers from now on."""
@@ -118,14 +110,14 @@ class RegisterPool:
             key = (int(block), int(warp) // WARPGROUP, int(self._turns[block, warp]))
             known = self._executed.setdefault(key, step.instruction)
             if known is not step.instruction:
-                mine = np.zeros_like(warps)
+                what, mine = "another setmaxnreg than the warpgroup's other warps execute", np.zeros_like(warps)
                 mine[block, warp] = True
-                self._fail(step, "another setmaxnreg than the warpgroup's other warps execute", mine, known.place)
+                self._fail(step, what, mine, known.place)
         if self.known:
             self.free += np.where(warps, self.owned - count, 0).sum(axis=1)
         self.owned = np.where(warps, count, self.owned)
         self._turns = self._turns + warps
-        self.machine.meetings += 1
+        self.machine.arrivals += 1
 
     def _warps(self, step: Step) -> BoolArray:
         """The warps that execute it, (blocks, warps), all lanes of each."""
@@ -143,9 +135,6 @@ class RegisterPool:
             expected = f"a constant multiple of {STEP} from {FEWEST} to {MOST}"
             step.fail("registers", "register count of setmaxnreg", expected=expected, found=str(operand))
         return count
-
-    def _first(self, warps: BoolArray) -> int:
-        return int(self.owned[warps][0])
 
     def _fail(self, step: Step, what: str, warps: BoolArray, expected: str) -> None:
         step.fail("registers", what, lanes=warps[:, :, None], expected=expected, found=str(step.instruction))

@@ -1,42 +1,29 @@
 """Shared memory of a block and of its cluster, and local memory: rows of bytes with a map of what was written.
 
-Why a row for each block (or thread): an access is the same columns of every row, or single places of some; both are one
-NumPy call. The map has 16 bits for each aligned chunk of 16 bytes, and one row for all while they agree. `on_chip`
-makes the state spaces of it.
-
-Why the map: on a GPU, reading shared memory that nobody wrote gives whatever the previous kernel left, which is often
-the right numbers of the previous launch. Here it is an error. (Local memory starts with all bits set.) The map (`rows`)
-has one bit per byte, and one row for all blocks while they agree (addresses rarely depend on the block), so that
-checking one ``ldmatrix`` of a slice costs a look-up of 128 numbers. When everything is written nothing is looked up any
-more.
-
-Source: PTX ISA 9.0, 5.1.5 (local), 5.1.7 (shared), 6.4.1 (alignment).
+There is a row for each block (or thread): an access is the same columns of every row, or single places of some; both
+are one NumPy call. On a GPU, reading shared memory that nobody wrote gives whatever the previous kernel left, which is
+often the right numbers of the previous launch; here it is an error. The map has a bit per byte, 16 in a number, and
+one row for all blocks while they agree. When everything is written nothing is looked up any more.
 
 All blocks of a cluster run in one slice, one behind the other in the order of their ranks. An address of 32 bits names
 the executing block's own shared memory, as it does in ``shared::cta``; ``mapa`` puts the rank of the block, plus one,
 above the 24 bits of the offset. A generic address is the same number in the window of shared memory.
-Source: PTX ISA 9.0, 5.1.7 (shared), 9.7.9.23 (mapa).
 
-Why apart: in the block's own window all blocks of a slice access the same columns of their rows at once; here a lane of
-one block may mean another one's row. Source: PTX ISA 9.0, 5.1.7 (shared), 9.7.9.8 (ld), 9.7.9.11 (st).
+Source: PTX ISA 9.0, 5.1.5 (local), 5.1.7 (shared), 6.4.1 (alignment), 9.7.9.8 (ld), 9.7.9.11 (st), 9.7.9.23 (mapa).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 import math
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-from ptxemu.machine.deferred import Writer
+from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.memory import SHARED_WINDOW, SHIFTS, WORDS, per_address, scatter, values_of, words_of
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import WARP, Array, BoolArray, Shape3
-
-if TYPE_CHECKING:
-    from ptxemu.machine.state import Step
-
 
 CHUNK = 16  # bytes that one entry of the map stands for
 ALL = 0xFFFF  # every byte of a chunk is written
@@ -83,8 +70,11 @@ class Rows:
             column = view[:, index[0, 0]]
             np.copyto(column, words[:, 0], where=True if mask is None else mask[:, 0])
         elif mask is not None and mask.shape[0] == 1:
-            columns = np.flatnonzero(np.broadcast_to(mask[0], _columns(index, words, mask)))
-            index, words = _chosen(index, columns), _chosen(words, columns)
+            columns = np.flatnonzero(np.broadcast_to(mask[0], max(each.shape[1] for each in (index, words, mask))))
+            index, words = (
+                each.take(columns, axis=1) if each.shape[1] != 1 else np.repeat(each, len(columns), axis=1)
+                for each in (index, words)
+            )
             scatter(view.reshape(-1), index + self._row_starts(view), words, None)
         else:
             scatter(view.reshape(-1), index + self._row_starts(view), words, mask)
@@ -110,8 +100,8 @@ class Rows:
         need = _bits(address, width)
         if mask is not None:
             need = np.where(mask, need, np.uint16(0))
-        if need.shape[0] != 1 and self._map.shape[0] == 1:
-            self._map = np.repeat(self._map, self._storage.shape[0], axis=0)
+        if need.shape[0] != 1:
+            self._one_map_per_row()
         chunk = (address >> np.uint64(4)).view(np.int64) + self._row_starts(self._map)
         np.bitwise_or.at(self._map.reshape(-1), *np.broadcast_arrays(chunk, need))
         self._map_changed = True
@@ -124,13 +114,9 @@ class Rows:
     def put(self, rows: Array, address: Array, width: int, words: Array) -> None:
         """Writes words at single places and marks them as written; of several at one place the last wins."""
         self._storage.view(WORDS[width])[rows, (address >> SHIFTS[width]).view(np.int64)] = words
-        if self._complete:
-            return
-        if self._map.shape[0] == 1 and self._storage.shape[0] > 1:
-            self._map = np.repeat(self._map, self._storage.shape[0], axis=0)
-        chunk = (address >> np.uint64(4)).view(np.int64)
-        np.bitwise_or.at(self._map, (rows, chunk), _bits(address, width))
-        self._map_changed = True
+        if not self._complete:
+            self._one_map_per_row()
+            np.bitwise_or.at(self._map, (rows, (address >> np.uint64(4)).view(np.int64)), _bits(address, width))
 
     def unwritten_at(self, rows: Array, address: Array, width: int) -> BoolArray:
         """Which single places have a byte that nobody wrote, (n,)."""
@@ -138,38 +124,38 @@ class Rows:
             return np.zeros(len(rows), np.bool_)
         need = _bits(address, width)
         row = rows if self._map.shape[0] > 1 else np.zeros_like(rows)
-        missing: BoolArray = (self._map[row, (address >> np.uint64(4)).view(np.int64)] & need) != need
-        return missing
+        return np.asarray((self._map[row, (address >> np.uint64(4)).view(np.int64)] & need) != need)
 
-    def take_chunks(self, rows: Array, chunks: Array) -> Array:
-        """Whole chunks of single rows: (n, k) words of 16 bytes at `chunks` (n, k) of `rows` (n,)."""
-        found: Array = self._storage.view(WORDS[CHUNK])[rows[:, None], chunks]
-        return found
+    def take_chunks(self, rows: Array, places: Array) -> Array:
+        """Whole chunks of single rows: (n, k) words of 16 bytes at `places` (n, k) of `rows` (n,)."""
+        return np.asarray(self._storage.view(WORDS[CHUNK])[rows[:, None], places // CHUNK])
 
-    def put_chunks(self, rows: Array, chunks: Array, words: Array) -> None:
+    def put_chunks(self, rows: Array, places: Array, words: Array) -> None:
         """Writes whole chunks of single rows; of several at one place the last wins."""
-        self._storage.view(WORDS[CHUNK])[rows[:, None], chunks] = words
-        if self.unwritten_chunks(rows, chunks) is None:
-            return
-        if self._map.shape[0] == 1 and self._storage.shape[0] > 1:
+        self._storage.view(WORDS[CHUNK])[rows[:, None], places // CHUNK] = words
+        if self.unwritten_chunks(rows, places) is not None:
+            self._one_map_per_row()
+            self._map[rows[:, None], places // CHUNK] = ALL
+
+    def _one_map_per_row(self) -> None:
+        """Rows begin to differ in what was written."""
+        if self._map.shape[0] == 1:
             self._map = np.repeat(self._map, self._storage.shape[0], axis=0)
-        self._map[rows[:, None], chunks] = ALL
         self._map_changed = True
 
-    def unwritten_chunks(self, rows: Array, chunks: Array) -> BoolArray | None:
+    def unwritten_chunks(self, rows: Array, places: Array) -> BoolArray | None:
         """(n, k) chunks of which some byte was never written; None if there are none."""
         if self._complete:
             return None
         row = rows[:, None] if self._map.shape[0] > 1 else np.zeros((len(rows), 1), dtype=np.int64)
-        missing: BoolArray = self._map[row, chunks] != ALL
+        missing: BoolArray = self._map[row, places // CHUNK] != ALL
         return missing if missing.any() else None
 
     def _entries(self, chunk: Array) -> Array:
         """The map's entries, (rows|1, columns)."""
         flat = chunk.shape[0] != 1
         table: Array = self._map.reshape(-1) if flat else self._map
-        found: Array = table.take(chunk + self._row_starts(self._map)) if flat else table.take(chunk[0], axis=1)
-        return found
+        return np.asarray(table.take(chunk + self._row_starts(self._map)) if flat else table.take(chunk[0], axis=1))
 
     @staticmethod
     def _row_starts(table: Array) -> Array:
@@ -182,16 +168,6 @@ def _bits(address: Array, width: int) -> Array:
     return np.left_shift(np.uint16((1 << width) - 1), (address & np.uint64(CHUNK - 1)).astype(np.uint16))
 
 
-def _columns(*tables: Array) -> int:
-    return max(int(table.shape[1]) for table in tables)
-
-
-def _chosen(table: Array, columns: Array) -> Array:
-    """Some columns of a table in which one column stands for all."""
-    chosen: Array = table.take(columns, axis=1) if table.shape[1] != 1 else np.repeat(table, len(columns), axis=1)
-    return chosen
-
-
 HINTS = {
     "misaligned": "align the array and the pitch of its rows to the access's width, or use a narrower access",
     "uninitialised": "store it before it is read; a GPU shows what was there before the launch",
@@ -202,8 +178,12 @@ WAITS = {  # how a reader waits for a copy that is still to write what it reads
 }
 
 
+MBARRIER_BYTES = 8
+OVER = "mbarrier.inval before its bytes are used otherwise, or place them elsewhere"
+
+
 class _Window:
-    """What shared and local memory have in common: valid addresses, then rows of bytes."""
+    """What shared and local memory have in common: valid addresses, then `rows` of bytes, one per block or thread."""
 
     space: str
     owner: str
@@ -212,7 +192,8 @@ class _Window:
     def __init__(self, rows: tuple[int, ...], nbytes: int) -> None:
         self.nbytes = nbytes
         self._shape = rows  # the leading axes of an address that choose a row; the others are columns
-        self._rows = Rows(math.prod(rows), nbytes)
+        self.rows = Rows(math.prod(rows), nbytes)
+        self.writers: list[Callable[[int, int, int], Instruction | None]] = []  # what will write bytes of a block
 
     def _table(self, value: Array, shape: tuple[int, ...]) -> Array:
         """A value, one of those that broadcast to `shape`, as (rows|1, columns)."""
@@ -245,14 +226,14 @@ class _Window:
         mask = _mask(step, address, mask)
         address = self.check(step, address, width, mask)
         table = self._table(address, address.shape)
-        missing = self._rows.unwritten(table, width)
+        missing = self.rows.unwritten(table, width)
         if missing is not None:
             wrong = self._untable(missing, address)
             wrong = wrong if mask is None else wrong & mask
             if wrong.any():
                 what = f"{width}-byte read of {self.space} memory not written before"
                 self._fail(step, "uninitialised", what, wrong, address, width)
-        return values_of(self._untable(self._rows.gather(table, width), address), width)
+        return values_of(self._untable(self.rows.gather(table, width), address), width)
 
     def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
         """Writes `width` bytes at each address; arguments and errors are those of `load`.
@@ -268,8 +249,8 @@ class _Window:
         lanes = None if mask is None else self._table(mask, shape)
         if lanes is not None and len(lanes) > 1 and len(table) == 1 and bool((lanes == lanes[:1]).all()):
             lanes = lanes[:1]  # all blocks (threads) alike: one row
-        self._rows.scatter(table, width, self._table(words, shape), lanes)
-        self._rows.mark(table, width, lanes)
+        self.rows.scatter(table, width, self._table(words, shape), lanes)
+        self.rows.mark(table, width, lanes)
 
     def check(self, step: Step, address: Array, width: int, mask: BoolArray | None = None) -> Array:
         """The addresses, with 0 for inactive lanes if those need it; fails unless the active ones are valid."""
@@ -300,8 +281,9 @@ class _Window:
         if kind == "out-of-bounds":
             what += f" {self._distance(first, width)} the {self.owner}'s {self.nbytes} bytes of {self.space} memory"
         hint = HINTS.get(kind, self.hint)
-        copy = self._in_flight(step, int(np.argwhere(lanes)[0][0]), first, width) if kind == "uninitialised" else None
-        if copy is not None:
+        block = int(np.argwhere(lanes)[0][0])
+        copies = [writer(block, first, width) for writer in self.writers] if kind == "uninitialised" else []
+        if (copy := next(filter(None, copies), None)) is not None:
             name = "cp.async.bulk" if copy.opcode.startswith("cp.async.bulk") else "cp.async"
             where = f" from {copy.source.chain}" if copy.source else ""
             what += f", which the {name} of line {copy.line}{where} is still to write"
@@ -314,10 +296,6 @@ class _Window:
             return f"{(1 << 32) - address} bytes before the start of"
         return f"{address + width - self.nbytes} bytes past the end of"
 
-    def _in_flight(self, step: Step, block: int, address: int, width: int) -> Instruction | None:  # noqa: ARG002 - shared memory's signature
-        """The asynchronous copy that will write these bytes of a block, if there is one."""
-        return None
-
 
 def _mask(step: Step, address: Array, mask: BoolArray | None) -> BoolArray | None:
     """The lanes in question; a load of matrix rows states its own."""
@@ -325,46 +303,37 @@ def _mask(step: Step, address: Array, mask: BoolArray | None) -> BoolArray | Non
 
 
 class SharedMemory(_Window):
-    """The shared window of every block of a slice: static and dynamic variables, `nbytes` in all, addresses from 0."""
+    """The shared window of every block of a slice: static and dynamic variables, `nbytes` in all, addresses from 0.
+
+    Attributes:
+        mbarriers: where mbarriers lie: by offset, whether each block has a live one there.
+        writers: ask for the asynchronous copy that is still to write bytes of a block: (block, address, width).
+    """
 
     space, owner = "shared", "block"
     hint = "the window is the kernel's shared variables and the launch's dynamic shared memory (`shared_bytes`)"
 
     def __init__(self, blocks: int, nbytes: int) -> None:
         super().__init__((blocks,), nbytes)
-        self.rows = self._rows  # one per block, for accesses of single places
+        self.blocks = blocks
+        self.mbarriers: dict[int, BoolArray] = {}
 
     def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
         """Writes as every window does, but not over an mbarrier."""
-        if step.machine.mbarriers.at:
-            step.machine.mbarriers.refuse_store(step, address, width, mask)
+        for offset, live in self.mbarriers.items():
+            hit = (address < np.uint64(offset + MBARRIER_BYTES)) & (address + np.uint64(width) > np.uint64(offset))
+            lanes = hit & live[:, None, None] & step.lanes() & (True if mask is None else mask) if hit.any() else hit
+            if lanes.any():
+                what = f"store over the mbarrier at {offset:#x}"
+                step.fail("mbarrier", what, lanes=lanes, address=address, hint=OVER)
         super().store(step, address, width, values, mask)
 
-    def take_chunks(self, blocks: Array, places: Array) -> Array:
-        """(n, k) words of 16 bytes, as `memory.WORDS` has them, at `places` (n, k), valid, of single `blocks` (n,)."""
-        return self._rows.take_chunks(blocks, places // CHUNK)
-
-    def put_chunks(self, blocks: Array, places: Array, words: Array) -> None:
-        """Writes words of 16 bytes; arguments as of `take_chunks`."""
-        self._rows.put_chunks(blocks, places // CHUNK, words)
-
-    def unwritten_chunks(self, blocks: Array, places: Array) -> BoolArray | None:
-        """(n, k) which of these 16 bytes nobody wrote in full; None if there are none."""
-        return self._rows.unwritten_chunks(blocks, places // CHUNK)
-
-    def _in_flight(self, step: Step, block: int, address: int, width: int) -> Instruction | None:
-        """The first ``cp.async``, or bulk copy, that will write any of these bytes."""
-        for copy in step.machine.copies.in_flight:
-            mine = step.machine.full(copy.address)[block].astype(np.int64)
-            meets = (mine < address + width) & (mine + copy.width > address)
-            if copy.mask is not None:
-                meets &= step.machine.full(copy.mask)[block]
-            if meets.any():
-                return copy.instruction
-        for operation in step.machine.deferred.pending:
-            if isinstance(operation, Writer) and operation.will_write(block, address, width):
-                return operation.step.instruction
-        return None
+    def hits(self, blocks: Array, offsets: Array, width: int) -> BoolArray:
+        """Which writes of `width` bytes, at flat `offsets` of `blocks`, hit a live mbarrier."""
+        found = np.zeros(len(blocks), np.bool_)
+        for offset, live in self.mbarriers.items():
+            found |= live[blocks] & (offsets < offset + MBARRIER_BYTES) & (offsets + width > offset)
+        return found
 
 
 class LocalMemory(_Window):
@@ -379,7 +348,7 @@ class LocalMemory(_Window):
 
     def __init__(self, shape: Shape3, nbytes: int) -> None:
         super().__init__(shape, nbytes)
-        self._rows.fill(b"\xff" * nbytes)
+        self.rows.fill(b"\xff" * nbytes)
 
 
 class Parameters(_Window):
@@ -390,39 +359,38 @@ class Parameters(_Window):
 
     def __init__(self, contents: bytes) -> None:
         super().__init__((), len(contents))
-        self._rows.fill(contents)
+        self.rows.fill(contents)
 
 
 RANK_SHIFT = 24  # of the rank in an address that mapa made; a window of shared memory is far smaller
 OFFSET = (1 << RANK_SHIFT) - 1
+SPACE = "shared::cluster"
+GONE = (
+    "every block of a cluster stays until its peers have done with its shared memory: barrier.cluster before the exit"
+)
 
 
-@dataclass
 class Cluster:
-    """The clusters of a slice.
+    """The shared memory of the blocks of clusters, by addresses that name a block.
 
     Attributes:
         size: blocks of a cluster; 1 where none was asked for.
-        blocks: blocks of the slice, a multiple of it.
+        shared: the blocks' shared memory.
         mapped_any: whether the program has asked for an address in a named block (``mapa``).
     """
 
-    size: int
-    blocks: int
-    mapped_any: bool = False
+    def __init__(self, machine: Machine, shared: SharedMemory) -> None:
+        self.machine, self.shared = machine, shared
+        self.size = machine.cluster_size
+        self.mapped_any = False
 
     def resolve(self, address: Array) -> tuple[Array, Array]:
         """(block of the slice, offset in its shared memory) of addresses of the cluster's window or generic ones.
 
-        Args:
-            address: u64, (blocks|1, warps|1, n); a rank that the cluster does not have is the caller's to refuse
-                (`valid`).
-
-        Returns:
-            Two int64 arrays; the block's has as many rows as the slice has blocks.
+        Both are int64; the block has as many rows as the slice has blocks. Ranks may be wrong (`valid`).
         """
         plain = (address & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
-        own = np.arange(self.blocks, dtype=np.int64).reshape(-1, 1, 1)
+        own = np.arange(self.machine.shape[0], dtype=np.int64).reshape(-1, 1, 1)
         rank = (plain >> RANK_SHIFT) - 1
         block = np.where(rank < 0, own, own - own % self.size + rank)
         return block, plain & OFFSET
@@ -430,8 +398,7 @@ class Cluster:
     def valid(self, address: Array) -> Array:
         """Whether the cluster has a block of the rank that each address names."""
         plain = (address & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
-        named: Array = plain >> RANK_SHIFT <= self.size
-        return named
+        return np.asarray(plain >> RANK_SHIFT <= self.size)
 
     def mapped(self, address: Array, rank: Array) -> Array:
         """What ``mapa`` makes of addresses of shared memory: those of the same offset in the block with that rank."""
@@ -439,103 +406,69 @@ class Cluster:
         window = address & np.uint64(SHARED_WINDOW)
         return np.asarray(window | plain | ((rank.astype(np.uint64) + np.uint64(1)) << np.uint64(RANK_SHIFT)))
 
+    def reaches(self, step: Step, address: Array, mask: BoolArray | None) -> bool:
+        """Whether an address of shared memory names a block of the cluster, as ``mapa`` makes them."""
+        if not self.mapped_any or int(address.max()) <= OFFSET:
+            return False
+        named = (address > np.uint64(OFFSET)) & (address >> np.uint64(RANK_SHIFT) <= np.uint64(self.size))
+        active = step.lanes() if mask is None else step.lanes() & mask
+        return bool((named & active).any())
 
-SPACE = "shared::cluster"
-GONE = (
-    "every block of a cluster stays until its peers have done with its shared memory: barrier.cluster before the exit"
-)
+    def places(
+        self, step: Step, address: Array, width: int, mask: BoolArray | None = None
+    ) -> tuple[tuple[Array, ...], Array, Array]:
+        """Where each executing lane's access lies, with addresses of the cluster's window; `mask`: a part of the lanes.
 
+        Returns the lanes (three index arrays), and for each the block of the slice and the offset, int64. Fails:
+        "out-of-bounds", "misaligned", "exited" (the block is gone).
+        """
+        full, nbytes = self.machine.full, self.shared.nbytes
+        active = step.lanes() if mask is None else step.lanes() & mask
+        what = f"{width}-byte access of the cluster's shared memory"
+        far = ~self.valid(address) & active
+        if far.any():
+            found = f"rank {int(full(address)[far][0] >> np.uint64(RANK_SHIFT)) - 1}"
+            expected = f"a block of the cluster, 0 to {self.size - 1}"
+            step.fail("out-of-bounds", what, lanes=far, address=address, expected=expected, found=found)
+        block, offset = self.resolve(address)
+        past, hint = f"{what} past the end of the block's {nbytes} bytes", self.shared.hint
+        step.refuse((offset + width > nbytes) & active, "out-of-bounds", past, address=address, hint=hint)
+        odd = f"{what} at an address that is not a multiple of {width}"
+        step.refuse((offset % width != 0) & active, "misaligned", odd, address=address, hint=HINTS["misaligned"])
+        lanes = np.nonzero(active)
+        blocks, offsets = full(block)[lanes], full(offset)[lanes]
+        self.refuse_exited(step, lanes, blocks, what)
+        return lanes, blocks, offsets
 
-def reaches(step: Step, address: Array, mask: BoolArray | None) -> bool:
-    """Whether an address of shared memory names a block of the cluster, as ``mapa`` makes them."""
-    cluster = step.machine.cluster
-    if not cluster.mapped_any or int(address.max()) <= OFFSET:
-        return False
-    named = (address > np.uint64(OFFSET)) & (address >> np.uint64(RANK_SHIFT) <= np.uint64(cluster.size))
-    active = step.lanes() if mask is None else step.lanes() & mask
-    return bool((named & active).any())
-
-
-def places(
-    step: Step, address: Array, width: int, mask: BoolArray | None = None
-) -> tuple[tuple[Array, ...], Array, Array]:
-    """Where each executing lane's access lies.
-
-    Args:
-        step: the instruction.
-        address: u64, (blocks|1, warps|1, 32|1), of the cluster's window.
-        width: bytes per lane.
-        mask: a part of the step's lanes; None: all.
-
-    Returns:
-        The lanes (three index arrays), and for each the block of the slice and the offset, int64.
-
-    Raises:
-        EmulationError: "out-of-bounds", "misaligned", "exited" (the block is gone).
-    """
-    machine = step.machine
-    active = step.lanes() if mask is None else step.lanes() & mask
-    what = f"{width}-byte access of the cluster's shared memory"
-    far = ~machine.cluster.valid(address) & active
-    if far.any():
-        found = f"rank {int(machine.full(address)[far][0] >> np.uint64(RANK_SHIFT)) - 1}"
-        expected = f"a block of the cluster, 0 to {machine.cluster.size - 1}"
-        step.fail("out-of-bounds", what, lanes=far, address=address, expected=expected, found=found)
-    block, offset = machine.cluster.resolve(address)
-    outside = (offset + width > machine.shared.nbytes) & active
-    if outside.any():
-        past = f"{what} past the end of the block's {machine.shared.nbytes} bytes"
-        step.fail("out-of-bounds", past, lanes=outside, address=address, hint=machine.shared.hint)
-    odd = (offset % width != 0) & active
-    if odd.any():
-        off = f"{what} at an address that is not a multiple of {width}"
-        step.fail("misaligned", off, lanes=odd, address=address, hint=HINTS["misaligned"])
-    lanes = np.nonzero(active)
-    blocks, offsets = np.broadcast_to(block, machine.shape)[lanes], np.broadcast_to(offset, machine.shape)[lanes]
-    refuse_exited(step, lanes, blocks, what)
-    return lanes, blocks, offsets
-
-
-def refuse_exited(step: Step, lanes: tuple[Array, ...], blocks: Array, what: str) -> None:
-    """Fails if one of the blocks that lanes mean has exited, other than the lanes' own."""
-    alive = np.logical_or.reduce(step.machine.live, axis=(1, 2))
-    gone = (blocks != lanes[0]) & ~alive[blocks]
-    if gone.any():
-        first = int(gone.argmax())
-        chosen = np.zeros(step.machine.shape, np.bool_)
-        chosen[tuple(axis[first] for axis in lanes)] = True
-        peer = step.block_index(int(blocks[first]))
-        step.fail("exited", f"{what} of a block that has exited", lanes=chosen, found=f"block {peer}", hint=GONE)
-
-
-class ClusterMemory:
-    """Loads and stores as the block's own window has them, for addresses that name a block."""
+    def refuse_exited(self, step: Step, lanes: tuple[Array, ...], blocks: Array, what: str) -> None:
+        """Fails if one of the blocks that lanes mean has exited, other than the lanes' own."""
+        alive = np.logical_or.reduce(self.machine.live, axis=(1, 2))
+        gone = (blocks != lanes[0]) & ~alive[blocks]
+        if gone.any():
+            first = int(gone.argmax())
+            chosen = self.machine.only(*(axis[first] for axis in lanes))
+            peer = self.machine.block_index(int(blocks[first]))
+            step.fail("exited", f"{what} of a block that has exited", lanes=chosen, found=f"block {peer}", hint=GONE)
 
     def load(self, step: Step, address: Array, width: int, mask: BoolArray | None = None) -> Array:
         """Reads `width` bytes per executing lane, as `SharedMemory.load` does; the result has the full shape."""
-        lanes, blocks, offsets = places(step, address, width, mask)
-        rows = step.machine.shared.rows
-        missing = rows.unwritten_at(blocks, offsets.astype(np.uint64), width)
+        lanes, blocks, offsets = self.places(step, address, width, mask)
+        missing = self.shared.rows.unwritten_at(blocks, offsets.astype(np.uint64), width)
         if missing.any():
-            wrong = np.zeros(step.machine.shape, np.bool_)
-            wrong[tuple(axis[missing] for axis in lanes)] = True
+            wrong = self.machine.only(*(axis[missing] for axis in lanes))
             what = f"{width}-byte read of the cluster's shared memory not written before"
             step.fail("uninitialised", what, lanes=wrong, address=address, hint=HINTS["uninitialised"])
-        words = rows.take(blocks, offsets.astype(np.uint64), width)
-        full = np.zeros(step.machine.shape, words.dtype)
+        words = self.shared.rows.take(blocks, offsets.astype(np.uint64), width)
+        full = np.zeros(self.machine.shape, words.dtype)
         full[lanes] = words
         return values_of(full, width)
 
     def store(self, step: Step, address: Array, width: int, values: Array, mask: BoolArray | None = None) -> None:
         """Writes `width` bytes per executing lane; of several at one place the highest wins."""
-        lanes, blocks, offsets = places(step, address, width, mask)
-        over = step.machine.mbarriers.hits(blocks, offsets, width)
+        lanes, blocks, offsets = self.places(step, address, width, mask)
+        over = self.shared.hits(blocks, offsets, width)
         if over.any():
-            chosen = np.zeros(step.machine.shape, np.bool_)
-            chosen[tuple(axis[over] for axis in lanes)] = True
+            chosen = self.machine.only(*(axis[over] for axis in lanes))
             step.fail("mbarrier", "store over a live mbarrier of the cluster", lanes=chosen, address=address)
-        words = np.broadcast_to(words_of(values, width), step.machine.shape)[lanes]
-        step.machine.shared.rows.put(blocks, offsets.astype(np.uint64), width, words)
-
-
-CLUSTER_MEMORY = ClusterMemory()
+        words = self.machine.full(words_of(values, width))[lanes]
+        self.shared.rows.put(blocks, offsets.astype(np.uint64), width, words)

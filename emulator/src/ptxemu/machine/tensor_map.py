@@ -1,7 +1,7 @@
 """Tensor maps: what a copy of a box of a tensor (``cp.async.bulk.tensor``) has to know, as one Python object.
 
-Why: on a GPU a map is 128 opaque bytes that ``cuTensorMapEncodeTiled`` makes on the host. Here the same description is
-an argument of a launch: the emulator passes 128 bytes of its own and reads them back where the program names their
+On a GPU a map is 128 opaque bytes that ``cuTensorMapEncodeTiled`` makes on the host. Here the same description is an
+argument of a launch: the emulator passes 128 bytes of its own and reads them back where the program names their
 address, in parameters or in global memory; a launch on a GPU has the driver encode it.
 
     rows = TensorMap(k, "f16", dims=(128, 512), strides=(256,), box=(64, 128), swizzle="128B")
@@ -12,6 +12,7 @@ Source: CUDA Driver API 13.0, 6.30 (cuTensorMapEncodeTiled); PTX ISA 9.0, 5.5 (t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 import struct
 from typing import Any, NoReturn
@@ -61,6 +62,7 @@ SWIZZLES = ("none", "32B", "64B", "128B")
 PROMOTIONS = ("none", "64B", "128B", "256B")
 FILLS = ("zeros", "nan")
 INTERLEAVES = ("none",)
+CHOICES: tuple[tuple[str, ...], ...] = (DATA_TYPES, SWIZZLES, INTERLEAVES, FILLS, PROMOTIONS)
 
 _MAGIC = b"FLTENSOR"
 _LAYOUT = struct.Struct("<8sQ8B5I4x4Q5H5B")  # magic, address, rank and choices, dims - 1, strides, box, element strides
@@ -105,11 +107,31 @@ class TensorMap:
             object.__setattr__(self, name, whole_numbers(getattr(self, name), name))
         if not self.element_strides:
             object.__setattr__(self, "element_strides", (1,) * self.rank)
-        for holds, what, expected, found in (*_choices(self), *_sizes(self)):
+        for holds, what, expected, found in self._rules():
             if not holds:
                 refuse(f"{what} of a tensor map", expected, found)
         if isinstance(self.tensor, np.ndarray):
             check_memory(self, self.tensor)
+
+    def _rules(self) -> Iterator[tuple[bool, str, object, object]]:
+        """What the driver takes: (whether the map fulfils it, what it is about, expected, found)."""
+        names = ("dtype", "swizzle", "interleave", "fill", "l2_promotion")
+        for name, known in zip(names, CHOICES, strict=True):
+            yield getattr(self, name) in known, name, f"one of {', '.join(known)}", repr(getattr(self, name))
+        yield 1 <= self.rank <= MAX_RANK, "rank", f"1 to {MAX_RANK} dims", f"{self.rank}"
+        for name, count in (("strides", self.rank - 1), ("box", self.rank), ("element_strides", self.rank)):
+            found = len(getattr(self, name))
+            yield found == count, name, f"{count} numbers for {self.rank} dims", f"{found}"
+        yield self.fill != "nan" or "f" in self.dtype, "fill", "zeros for a tensor of integers", self.fill
+        yield all(1 <= each <= 1 << 32 for each in self.dims), "dims", "1 to 2^32 each", self.dims
+        strides = all(each % UNIT == 0 and 0 <= each < MAX_STRIDE for each in self.strides)
+        yield strides, "strides", f"multiples of {UNIT} bytes below 2^40", self.strides
+        yield all(1 <= each <= MAX_BOX for each in self.box), "box", f"1 to {MAX_BOX} elements each", self.box
+        steps = all(1 <= each <= MAX_ELEMENT_STRIDE for each in self.element_strides)
+        yield steps, "element_strides", f"1 to {MAX_ELEMENT_STRIDE} each", self.element_strides
+        row = self.box[0] * self.itemsize
+        yield row % UNIT == 0, "box", f"rows of a multiple of {UNIT} bytes", f"{row} bytes"
+        yield row <= self.span, "box", f"rows of at most {self.swizzle}, the swizzle's span", f"{row} bytes"
 
     @property
     def rank(self) -> int:
@@ -145,19 +167,12 @@ class TensorMap:
             EmulationError: (arguments) an address that is not a multiple of 16.
         """
         check_address(address)
-        choices = (
-            self.rank,
-            DATA_TYPES.index(self.dtype),
-            SWIZZLES.index(self.swizzle),
-            INTERLEAVES.index(self.interleave),
-            FILLS.index(self.fill),
-            PROMOTIONS.index(self.l2_promotion),
-            0,
-            0,
-        )
+        named = (self.dtype, self.swizzle, self.interleave, self.fill, self.l2_promotion)
+        places = [known.index(name) for known, name in zip(CHOICES, named, strict=True)]
         dims = [size - 1 for size in self.dims]
-        numbers = (_filled(dims, 5), _filled(self.strides, 4), _filled(self.box, 5), _filled(self.element_strides, 5))
-        body = _LAYOUT.pack(_MAGIC, address, *choices, *(each for part in numbers for each in part))
+        tables = ((dims, 5), (self.strides, 4), (self.box, 5), (self.element_strides, 5))
+        numbers = [each for values, count in tables for each in (*values, *[0] * (count - len(values)))]
+        body = _LAYOUT.pack(_MAGIC, address, self.rank, *places, 0, 0, *numbers)
         body += bytes(MAP_BYTES - 4 - len(body))
         return body + zlib.crc32(body).to_bytes(4, "little")
 
@@ -179,19 +194,10 @@ def decoded(contents: bytes) -> Decoded | None:
         return None
     _, address, rank, dtype, swizzle, interleave, fill, promotion, _, _, *numbers = _LAYOUT.unpack_from(body)
     dims, strides, box, steps = numbers[:5], numbers[5:9], numbers[9:14], numbers[14:]
-    found = TensorMap(
-        0,
-        DATA_TYPES[dtype],
-        tuple(size + 1 for size in dims[:rank]),
-        tuple(strides[: rank - 1]),
-        tuple(box[:rank]),
-        tuple(steps[:rank]),
-        SWIZZLES[swizzle],
-        INTERLEAVES[interleave],
-        FILLS[fill],
-        PROMOTIONS[promotion],
-    )
-    return Decoded(address, found)
+    places = (dtype, swizzle, interleave, fill, promotion)
+    kind, *choices = (known[place] for known, place in zip(CHOICES, places, strict=True))
+    sizes = tuple(size + 1 for size in dims[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank]), tuple(steps[:rank])
+    return Decoded(address, TensorMap(0, kind, *sizes, *choices))
 
 
 # The fields that a program may change in memory: byte in `_LAYOUT`, bytes, entries. PTX ISA 9.0, 9.7.9.28.
@@ -240,57 +246,6 @@ def replaced(contents: bytes, field: str, entry: int, value: int) -> bytes:
     body[:8] = _MAGIC
     body[place + entry * size : place + (entry + 1) * size] = value.to_bytes(size, "little")
     return bytes(body) + zlib.crc32(body).to_bytes(4, "little")
-
-
-def _filled(values: Any, count: int) -> list[int]:
-    return [*values, *[0] * (count - len(values))]
-
-
-def _choices(given: TensorMap) -> list[tuple[bool, str, object, object]]:
-    """Whether each choice is one that there is: (holds, what, expected, found)."""
-    rules: list[tuple[bool, str, object, object]] = [
-        (found in known, what, f"one of {', '.join(known)}", repr(found))
-        for what, found, known in (
-            ("dtype", given.dtype, DATA_TYPES),
-            ("swizzle", given.swizzle, SWIZZLES),
-            ("interleave", given.interleave, INTERLEAVES),
-            ("fill", given.fill, FILLS),
-            ("l2_promotion", given.l2_promotion, PROMOTIONS),
-        )
-    ]
-    rules.append((1 <= given.rank <= MAX_RANK, "rank", f"1 to {MAX_RANK} dims", f"{given.rank}"))
-    wanted = (("strides", given.strides, given.rank - 1), ("box", given.box, given.rank))
-    for what, values, count in (*wanted, ("element_strides", given.element_strides, given.rank)):
-        rules.append((len(values) == count, what, f"{count} numbers for {given.rank} dims", f"{len(values)}"))
-    floats = "f" in str(given.dtype)
-    rules.append((given.fill != "nan" or floats, "fill", "zeros for a tensor of integers", given.fill))
-    return rules
-
-
-def _sizes(given: TensorMap) -> list[tuple[bool, str, object, object]]:
-    """Whether the numbers are what the driver takes; the choices are known to be valid only if their rules hold."""
-    size = DTYPES[given.dtype].itemsize if given.dtype in DATA_TYPES else 1
-    row = given.box[0] * size if given.box else 0
-    most = 1 << 32
-    span = int(given.swizzle[:-1]) if given.swizzle in SWIZZLES[1:] else row
-    return [
-        (all(1 <= each <= most for each in given.dims), "dims", "1 to 2^32 each", given.dims),
-        (
-            all(each % UNIT == 0 and 0 <= each < MAX_STRIDE for each in given.strides),
-            "strides",
-            f"multiples of {UNIT} bytes below 2^40",
-            given.strides,
-        ),
-        (all(1 <= each <= MAX_BOX for each in given.box), "box", f"1 to {MAX_BOX} elements each", given.box),
-        (
-            all(1 <= each <= MAX_ELEMENT_STRIDE for each in given.element_strides),
-            "element_strides",
-            f"1 to {MAX_ELEMENT_STRIDE} each",
-            given.element_strides,
-        ),
-        (row % UNIT == 0, "box", f"rows of a multiple of {UNIT} bytes", f"{row} bytes"),
-        (row <= span, "box", f"rows of at most {given.swizzle}, the swizzle's span", f"{row} bytes"),
-    ]
 
 
 def check_memory(given: TensorMap, array: Array) -> None:

@@ -1,15 +1,15 @@
-"""Threads that wait on an mbarrier, and the report of a deadlock.
+"""Threads that wait until something is complete (an mbarrier's phase, a cluster's barrier, registers), and deadlocks.
 
 ``mbarrier.try_wait`` and ``test_wait`` may answer true or, at any time before the phase is complete, false. Here they
 answer true once it is, and false only when no thread of the slice can go on otherwise and nothing asynchronous is left
-that could: a program may look at one barrier and do something else. When `ROUNDS` such answers in a row have
-changed nothing, all further ones would not either: that is a deadlock.
+that could: a program may look at one barrier and do something else. When `ROUNDS` such answers in a row have changed
+nothing, all further ones would not either: that is a deadlock.
 
 A thread whose phase has completed looks again when its turn comes. One that comes too late, after the next phase has
 completed as well, waits on, as on a GPU.
 
-Why one report: threads that wait at an mbarrier usually wait for others that wait elsewhere. The first block that
-stands still is told in full, with the other blocks of its cluster; of the rest only how many there are.
+The report of a deadlock describes the first block that stands still, with the other blocks of its cluster, and counts
+the others.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ptxemu.machine.barriers import Barriers, ClusterBarrier
-from ptxemu.machine.mbarriers import Mbarrier, targets_of
+from ptxemu.machine.control import Block
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.mbarriers import Mbarrier
 from ptxemu.machine.register_pool import RegisterPool
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.state import FullMachine
 from ptxemu.machine.warpgroups import WarpgroupFence
 from ptxemu.syntax.tree import Register
 from ptxemu.values import Array, BoolArray, constant
@@ -37,13 +39,11 @@ class Suspended:
     Attributes:
         step: the instruction; its mask are the lanes.
         block: index of the basic block that holds it alone.
-        following: index of the one in which they go on.
         torn: whether lanes of their warps are elsewhere.
     """
 
     step: Step
     block: int
-    following: int
     torn: bool
 
 
@@ -51,15 +51,11 @@ class Suspended:
 class Waits:
     """Who waits on mbarriers in a slice."""
 
-    machine: Machine
+    machine: FullMachine
     suspended: list[Suspended] = field(default_factory=list)
     _seen: int = 0  # the machine's progress when everybody was asked last
     _rounds: int = 0
     _progress: int = -1  # the machine's progress when the last round began
-
-    def __post_init__(self) -> None:
-        """Nobody has come to a ``wgmma.fence`` yet."""
-        self.fence = WarpgroupFence(self.machine)
 
     def parted(
         self, pending: Mapping[int, BoolArray | None]
@@ -87,22 +83,21 @@ class Waits:
                         del free[index]
         return free, held
 
-    def reach(self, step: Step, block: int, following: int) -> BoolArray | None:
+    def reach(self, step: Step, block: Block) -> BoolArray | None:
         """Lanes of `step.mask` come to a wait; returns those that may go on, whose result is written, if any."""
         lanes = step.lanes()
         done = self._done(step)
         rest = lanes & ~done
         if rest.any():
-            waiting = Step(self.machine, step.instruction)
-            waiting.mask = rest
+            waiting = step.of(rest)
             apart = self.machine.live & ~rest & np.logical_or.reduce(rest, axis=2, keepdims=True)
-            self.suspended.append(Suspended(waiting, block, following, torn=bool(apart.any())))
+            self.suspended.append(Suspended(waiting, block.index, torn=bool(apart.any())))
         if not done.any():
             return None
         self._go_on(step, done)
         return done
 
-    def woken(self) -> list[tuple[int, BoolArray]]:
+    def ready(self) -> list[tuple[int, BoolArray]]:
         """(basic block, lanes) of those who have to look again because their phase is complete."""
         progress = self.machine.progress()
         if not self.suspended or self._seen == progress:
@@ -140,7 +135,7 @@ class Waits:
         if opcode.startswith("mbarrier"):
             return None
         if opcode.startswith("wgmma"):
-            return self.fence
+            return self.machine.fence
         return self.machine.register_pool if opcode.startswith("setmaxnreg") else self.machine.cluster_barrier
 
     def _done(self, step: Step) -> BoolArray:
@@ -148,25 +143,18 @@ class Waits:
         if (place := self.place(step)) is not None:
             return place.completed(step)
         mbarriers = self.machine.mbarriers
-        targets = targets_of(step, step.address(1), own=True)
+        targets = mbarriers.targets(step, step.address(1), own=True)
         parity = state = None
         if ".parity" in step.instruction.opcode:
-            parity = self.machine.full(step.source(2, "u32"))[targets.lanes].astype(np.int64)
-            self._check_parity(step)
+            given = step.source(2, "u32")
+            hint = "the parity of a phase is its number's lowest bit: and.b32 with 1, or % 2"
+            step.refuse(given > 1, "mbarrier", "parity of a phase", expected="0 or 1", found=given, hint=hint)
+            parity = self.machine.full(given)[targets.lanes].astype(np.int64)
         else:
             state = self.machine.full(step.source(2, "b64"))[targets.lanes]
         done = np.zeros(self.machine.shape, np.bool_)
         done[targets.lanes] = mbarriers.completed(step, targets, parity, state)
         return done
-
-    @staticmethod
-    def _check_parity(step: Step) -> None:
-        parity: Array = step.source(2, "u32")
-        wrong = step.lanes() & (parity > 1)
-        if wrong.any():
-            found = int(step.machine.full(parity)[wrong][0])
-            hint = "the parity of a phase is its number's lowest bit: and.b32 with 1, or % 2"
-            step.fail("mbarrier", "parity of a phase", lanes=wrong, expected="0 or 1", found=found, hint=hint)
 
     def _go_on(self, step: Step, lanes: BoolArray) -> None:
         """Lanes leave the wait for good."""
@@ -175,16 +163,14 @@ class Waits:
             return
         self._answer(step, lanes, answer=True)
         if self.machine.observers:
-            targets = targets_of(step, step.address(1), lanes)
+            targets = self.machine.mbarriers.targets(step, step.address(1), lanes)
             for observer in self.machine.observers:
                 observer.mbarrier(step, targets, "wait")
 
     @staticmethod
     def _answer(step: Step, lanes: BoolArray, *, answer: bool) -> None:
         if isinstance(step.instruction.operands[0], Register):
-            told = Step(step.machine, step.instruction)
-            told.mask = lanes
-            told.write(0, constant(answer, "pred"))
+            step.of(lanes).write(0, constant(answer, "pred"))
 
 
 SITUATIONS = {
@@ -204,8 +190,7 @@ HINTS = {
 def refuse(waits: Waits, barriers: Barriers) -> None:
     """Raises the error of threads that wait although nothing can move any more.
 
-    Raises:
-        EmulationError: "deadlock", unless nobody waits.
+    Fails: "deadlock", unless nobody waits.
     """
     if not waits.suspended:
         barriers.deadlock()
@@ -215,7 +200,7 @@ def refuse(waits: Waits, barriers: Barriers) -> None:
     for each in waits.suspended:
         waiting |= each.step.lanes()
     stuck = np.flatnonzero(waiting.any(axis=(1, 2)))
-    size = machine.cluster.size
+    size = machine.cluster_size
     first = int(stuck[0]) - int(stuck[0]) % size
     blocks = np.arange(first, first + size)
     stories = [story for each in waits.suspended for story in _stories(waits, each, blocks)]
@@ -226,50 +211,30 @@ def refuse(waits: Waits, barriers: Barriers) -> None:
     stories += [f"other blocks that stand still: {more}"] if more else []
     chosen = next(each.step for each in waits.suspended if each.step.lanes()[blocks].any())
     kind = chosen.instruction.opcode.partition(".")[0]
-    chosen.fail(
-        "deadlock", SITUATIONS[kind], lanes=_within(chosen.lanes(), blocks), found="; ".join(stories), hint=HINTS[kind]
-    )
-
-
-def _within(lanes: BoolArray, blocks: Array) -> BoolArray:
-    part = np.zeros_like(lanes)
-    part[blocks] = lanes[blocks]
-    return part
+    lanes, found = chosen.lanes() & machine.only(blocks), "; ".join(stories)
+    chosen.fail("deadlock", SITUATIONS[kind], lanes=lanes, found=found, hint=HINTS[kind])
 
 
 def _stories(waits: Waits, waiting: Suspended, blocks: Array) -> list[str]:
     """What the threads of some blocks wait for at one instruction, one sentence for each thing waited for."""
-    step = Step(waits.machine, waiting.step.instruction)
-    step.mask = _within(waiting.step.lanes(), blocks)
-    if not step.mask.any():
+    machine, lanes = waits.machine, waiting.step.lanes() & waits.machine.only(blocks)
+    if not lanes.any():
         return []
-    place = waits.place(step)
-    if place is not None:
-        return [f"{_who(waits.machine, np.nonzero(step.mask))} at {step.instruction.place}: {_other(place, step)}"]
-    targets = targets_of(step, step.address(1))
-    found = []
+    step = waiting.step.of(lanes)
+    if (place := waits.place(step)) is not None:
+        return [f"{_who(machine, np.nonzero(lanes))} at {step.instruction.place}: {place.story(step)}"]
+    targets, found = machine.mbarriers.targets(step, step.address(1)), []
+    parity = machine.full(step.source(2, "u32")) if ".parity" in step.instruction.opcode else None
     for offset, entries in targets.by_offset():
         for block in np.unique(targets.blocks[entries]):
             mine = entries[targets.blocks[entries] == block]
-            who = _who(waits.machine, tuple(axis[mine] for axis in targets.lanes))
-            slot = waits.machine.mbarriers.at[offset]
-            found.append(
-                f"{who} at {step.instruction.place}: mbarrier {offset:#x}, {_phase(step, mine, targets.lanes)}; "
-                f"{_counts(slot, int(block))}"
-            )
+            who = tuple(axis[mine] for axis in targets.lanes)
+            phase = "the phase of a state"
+            if parity is not None:
+                phase = f"parity {', '.join(str(int(each)) for each in np.unique(parity[who]))}"
+            counts = _counts(machine.mbarriers.at[offset], int(block))
+            found.append(f"{_who(machine, who)} at {step.instruction.place}: mbarrier {offset:#x}, {phase}; {counts}")
     return found
-
-
-def _other(place: ClusterBarrier | RegisterPool | WarpgroupFence, step: Step) -> str:
-    return place.story(step)
-
-
-def _phase(step: Step, entries: Array, lanes: tuple[Array, ...]) -> str:
-    """The phase that is waited for."""
-    if ".parity" not in step.instruction.opcode:
-        return "the phase of a state"
-    parity = step.machine.full(step.source(2, "u32"))[tuple(axis[entries] for axis in lanes)]
-    return f"parity {', '.join(str(int(each)) for each in np.unique(parity))}"
 
 
 def _counts(slot: Mbarrier, block: int) -> str:
@@ -285,19 +250,12 @@ def _counts(slot: Mbarrier, block: int) -> str:
 
 
 def _who(machine: Machine, lanes: tuple[Array, ...]) -> str:
-    """Warps by their blocks."""
+    """Warps by their blocks: ``warps 4 to 7 of block (0, 0, 0)``."""
     text = []
     for block in np.unique(lanes[0]):
-        x, y, z = (int(axis) for axis in machine.blocks[block])
         warps = np.unique(lanes[1][lanes[0] == block])
-        text.append(f"{_numbers('warp', warps)} of block {(x, y, z)}")
+        numbers = ", ".join(str(int(each)) for each in warps)
+        if warps.size > 1 and warps[-1] - warps[0] == warps.size - 1:
+            numbers = f"{int(warps[0])} to {int(warps[-1])}"
+        text.append(f"warp{'s' if warps.size > 1 else ''} {numbers} of block {machine.block_index(block)}")
     return ", ".join(text)
-
-
-def _numbers(what: str, numbers: Array) -> str:
-    """``warp 3``, ``warps 4 to 7`` or ``warps 0, 2``."""
-    if numbers.size == 1:
-        return f"{what} {int(numbers[0])}"
-    if numbers[-1] - numbers[0] == numbers.size - 1:
-        return f"{what}s {int(numbers[0])} to {int(numbers[-1])}"
-    return f"{what}s {', '.join(str(int(each)) for each in numbers)}"

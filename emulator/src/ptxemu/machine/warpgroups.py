@@ -1,9 +1,8 @@
 """Matrix products of warpgroups (``wgmma``): descriptors, fences, products in flight, order of the four warps.
 
-Why apart: a descriptor is 64 bits that say nothing of the matrix's size, and of the four layouts and two majors each
-reads its two strides in another way. Here they become addresses of 16-byte *chunks*, which are what swizzling moves; an
-instruction along K is always two chunks wide where K is contiguous ("K-major"), and eight rows of 16 elements high
-where the other axis is ("MN-major").
+**Descriptors** say where a matrix lies in shared memory. Its 16-byte *chunks* are what swizzling moves. Along K an
+instruction is two chunks wide where K is contiguous ("K-major"), and eight rows of 16 elements high where the other
+axis is ("MN-major").
 
 | bits | field |
 | --- | --- |
@@ -19,29 +18,19 @@ With T the chunks of a swizzle's span (8, 4, 2; 1 without), chunk addresses befo
 - MN-major: row k of K, chunk c (8 columns): (k % 8) 16 T + (c % T) 16, and then (c / T) LBO + (k / 8) SBO if swizzled,
   else c SBO + (k / 8) LBO.
 
-Swizzling exchanges chunks within their span: address bits 4 and up are combined by exclusive or with as many bits from
-bit 7 up, counted from the base offset. Source: PTX ISA 9.0, 9.7.15.5.1 (matrices in shared memory, descriptors).
+Swizzling combines address bits 4 and up by exclusive or with as many bits from bit 7 up, counted from the base offset.
 
-Why: each ``wgmma`` is .aligned over its warpgroup: mma_async and fence, where the four meet, but commit_group and
-wait_group as well, which a warp executes for itself here as on a GPU. A wait in a branch that only some of the warps
-take gives right numbers nearly always; PTX leaves open what happens. What a warp has executed beyond the others is kept
-until they have done the same; another instruction in its place is an error that names both.
-Source: PTX ISA 9.0, 9.7.15.7 (all threads in the warpgroup must execute the same instruction).
+**Products in flight**: until the ``wait_group`` that covers it, a ``wgmma.mma_async`` may read its sources and write
+its accumulators at any time; a ``wgmma.fence`` has to stand between it and whatever used its registers before. Here a
+product happens at the wait, as late as it may. Use of a register in flight, or a product whose registers were used
+after the last fence, is an error that names both instructions. Each warp counts its own groups of products.
 
-Why: ``wgmma.mma_async`` returns at once. Until the ``wait_group`` that covers it, it may read its sources and write its
-accumulators at any time; a ``wgmma.fence`` has to stand between it and whatever touched its registers before. On a GPU
-most programs that forget one of them are right most of the time, and the assembler repairs what it sees at the price of
-speed. Here a product happens at the wait, as late as it may, and the touch of a register in flight, or a product whose
-registers were touched after the last fence, is an error that names both instructions.
+**Order**: a *warpgroup* is four warps whose first number is a multiple of four. Its warps wait for each other at
+mma_async and fence, which orders no memory. They also have to execute the same commit_group and wait_group: what a
+warp has executed beyond the others is kept until they have done the same, and another instruction in its place is an
+error. A warp that can no longer come to a fence (it has exited, or does not exist) is an error at once.
 
-A *warpgroup* is four warps whose first number is a multiple of four. Each warp counts its own groups of products.
-Instructions that touch no register of any product cost nothing: they are found before the kernel runs (`watch`).
-Source: PTX ISA 9.0, 9.7.15 (wgmma.mma_async, fence, commit_group, wait_group).
-
-Why: each warp goes its own way to the fence, perhaps past an mbarrier of its own, but from there on the four execute
-each ``wgmma`` together. Meeting orders no memory. A warp that can no longer come (it has exited, or the block has no
-such warp) is an error at once; one that waits elsewhere for ever is part of the report of a deadlock.
-Source: PTX ISA 9.0, 9.7.15.7 (wgmma.fence: all threads in the warpgroup execute the same instruction).
+Source: PTX ISA 9.0, 9.7.15 (wgmma), 9.7.15.5.1 (descriptors), 9.7.15.7 (fence, commit_group, wait_group).
 """
 
 from __future__ import annotations
@@ -49,13 +38,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NoReturn
 
 import numpy as np
 
 from ptxemu.machine.control import registers_in, uses_and_defines
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Product
 from ptxemu.syntax.tree import Instruction, Vector
-from ptxemu.values import Array, BoolArray, Shape3
+from ptxemu.values import Array, BoolArray
 
 WARPS = 4  # of a warpgroup
 CHUNK = 16  # bytes
@@ -84,8 +75,7 @@ class Shape:
 
 def field(raw: Array, first: int, bits: int) -> Array:
     """Some bits of descriptors, as int64."""
-    found: Array = ((raw >> np.uint64(first)) & np.uint64((1 << bits) - 1)).astype(np.int64)
-    return found
+    return np.asarray(((raw >> np.uint64(first)) & np.uint64((1 << bits) - 1)).astype(np.int64))
 
 
 def render(raw: int) -> str:
@@ -99,22 +89,17 @@ def render(raw: int) -> str:
 
 
 def chunk_addresses(raw: Array, shape: Shape) -> Array:
-    """The address of every chunk of an operand.
+    """The addresses of an operand's chunks, int64, (*raw.shape, *shape.chunks), from descriptors, u64, of any shape.
 
-    Args:
-        raw: descriptors, u64, of any shape.
-        shape: of the operand.
-
-    Returns:
-        int64, (*raw.shape, *shape.chunks), bytes of the block's shared window, in it or not.
+    They are bytes of the block's shared window, in it or not.
     """
     if raw.size > REMEMBERED:
         return _addresses(raw, shape)
-    return _known(raw.tobytes(), raw.shape, shape)
+    return _remembered(raw.tobytes(), raw.shape, shape)
 
 
 @lru_cache(maxsize=512)
-def _known(raw: bytes, size: tuple[int, ...], shape: Shape) -> Array:
+def _remembered(raw: bytes, size: tuple[int, ...], shape: Shape) -> Array:
     return _addresses(np.frombuffer(raw, np.uint64).reshape(size), shape)
 
 
@@ -132,8 +117,7 @@ def _addresses(raw: Array, shape: Shape) -> Array:
         beyond = np.where(span > 1, swizzled, chunk * stride + row // 8 * leading)
     address = CHUNK * field(raw, 0, 14) + within + beyond
     turned = ((address >> 7) - field(raw, 49, 3)) & (span - 1)
-    found: Array = address ^ (turned << 4)
-    return found
+    return np.asarray(address ^ (turned << 4))
 
 
 WHAT = "the four warps of a warpgroup execute the same wgmma instructions in the same order"
@@ -147,9 +131,10 @@ NOBODY = 0  # in the place of an instruction's number
 class SameOrder:
     """What warps of a slice have executed that others of their warpgroup have not: (blocks, warpgroups, 4) arrays."""
 
-    def __init__(self, shape: Shape3) -> None:
+    def __init__(self, machine: Machine) -> None:
         """No warp has executed any ``wgmma`` instruction."""
-        blocks, self._warps = shape[:2]
+        self.machine = machine
+        blocks, self._warps = machine.shape[:2]
         # How many instructions each warp has executed since all four had done the same.
         self._ahead = np.zeros((blocks, -(-self._warps // WARPS), WARPS), np.int64)
         self._log: list[Array] = []  # (blocks, warpgroups): the number of the first, second, ... of them
@@ -159,8 +144,7 @@ class SameOrder:
     def executed(self, step: Step, warps: BoolArray | None) -> None:
         """These warps, (blocks|1, warps|1), None for all, execute a ``wgmma`` instruction.
 
-        Raises:
-            EmulationError: ``divergent-warp``: another warp of a warpgroup has executed something else in its place.
+        Fails: ``divergent-warp``: another warp of a warpgroup has executed something else in its place.
         """
         if warps is None and not self._log and self._warps % WARPS == 0:
             return
@@ -182,40 +166,26 @@ class SameOrder:
         self._ahead += here
         self._forget()
 
-    def finish(self, machine: Machine) -> None:
-        """When all threads have exited.
-
-        Raises:
-            EmulationError: ``divergent-warp``: a warp has executed an instruction that another one has not.
-        """
+    def finish(self) -> None:
+        """When all threads have exited. Fails: ``divergent-warp``: a warp has executed what another one has not."""
         if not self._log:
             return
-        block, group = self._first(np.logical_or.reduce(self._ahead, axis=2))
+        block, group = (int(axis) for axis in np.argwhere(np.logical_or.reduce(self._ahead, axis=2))[0])
         place = int(self._ahead[block, group].min())
-        step = Step(machine, self._instructions[int(self._log[place][block, group]) - 1])
-        who = self._ahead[block, group] > place
-        first = group * WARPS
-        step.fail(
-            "divergent-warp",
-            WHAT,
-            lanes=self._lanes(block, group, who),
-            expected=f"warps {first} to {first + WARPS - 1}",
-            found=f"only {_warps(first, who)}",
-            hint=HINT,
-        )
+        step = Step(self.machine, self._instructions[int(self._log[place][block, group]) - 1])
+        first, who = group * WARPS, self._ahead[block, group] > place
+        self._fail(step, block, group, who, f"warps {first} to {first + WARPS - 1}", f"only {_warps(first, who)}")
+
+    def _fail(self, step: Step, block: int, group: int, who: BoolArray, expected: str, found: str) -> NoReturn:
+        lanes = self._lanes(block, group, who)
+        step.fail("divergent-warp", WHAT, lanes=lanes, expected=expected, found=found, hint=HINT)
 
     def _refuse(self, step: Step, place: int, now: BoolArray, wrong: BoolArray) -> None:
-        block, group = self._first(wrong)
+        block, group = (int(axis) for axis in np.argwhere(wrong)[0])
         other = self._instructions[int(self._log[place][block, group]) - 1]
-        first = group * WARPS
-        step.fail(
-            "divergent-warp",
-            WHAT,
-            lanes=self._lanes(block, group, now[block, group]),
-            expected=f"{other.place}, which {_warps(first, self._ahead[block, group] > place)} executed",
-            found=f"{step.instruction.place} in {_warps(first, now[block, group])}",
-            hint=HINT,
-        )
+        first, who = group * WARPS, now[block, group]
+        expected = f"{other.place}, which {_warps(first, self._ahead[block, group] > place)} executed"
+        self._fail(step, block, group, who, expected, f"{step.instruction.place} in {_warps(first, who)}")
 
     def _forget(self) -> None:
         """What all four warps have executed is no difference any more."""
@@ -243,11 +213,6 @@ class SameOrder:
         warps[block, group] = who
         return warps.reshape(len(warps), -1)[:, : self._warps, None]
 
-    @staticmethod
-    def _first(groups: Array) -> tuple[int, int]:
-        block, group = np.argwhere(groups)[0]
-        return int(block), int(group)
-
 
 def _warps(first: int, who: Sequence[bool] | BoolArray) -> str:
     """``warps 0, 2``: those of a warpgroup's warps that are set."""
@@ -270,48 +235,6 @@ HINT_WAIT = (
 )
 
 
-@dataclass(eq=False)
-class Product:
-    """One ``wgmma.mma_async`` of all warpgroups that executed it together.
-
-    Attributes:
-        step: the instruction and the lanes that issued it.
-        groups: the warpgroups' numbers, ascending; some blocks may lack some of them (`warps`).
-        warps: (blocks|1, warps) who issued it; None: all warps of all blocks.
-        batch: how many groups each warp had committed before, (blocks|1, warps|1): the one that it belongs to.
-        results, operands: names of the accumulators' registers and, where A is in registers, of A's.
-        left: A: its registers' values when it was issued, or chunk addresses, int64, (blocks|1, groups|1, *chunks).
-        right: B: chunk addresses.
-        keeps: whether D is added to, by (blocks|1, groups|1).
-        pending: warps for which it has not happened, as `warps`.
-    """
-
-    step: Step
-    groups: Array
-    warps: BoolArray | None
-    batch: Array
-    results: tuple[str, ...]
-    operands: tuple[str, ...]
-    left: Array | Sequence[Array]
-    right: Array
-    keeps: BoolArray
-    pending: BoolArray | None = None
-
-    def __post_init__(self) -> None:
-        self.pending = self.warps
-        self.result_names, self.operand_names = frozenset(self.results), frozenset(self.operands)
-
-    @property
-    def instruction(self) -> Instruction:
-        """The ``wgmma.mma_async``."""
-        return self.step.instruction
-
-    @property
-    def shape(self) -> str:
-        """``m64n128k16``: products of one shape on the same accumulators follow each other without a fence."""
-        return self.instruction.opcode.split(".")[4]
-
-
 class Warpgroups:
     """The products in flight of a slice, and when each register that takes part in one was last touched.
 
@@ -320,12 +243,12 @@ class Warpgroups:
         same_order: whether the warps of each warpgroup execute the same.
     """
 
-    def __init__(self, shape: Shape3, watched: Sequence[str]) -> None:
+    def __init__(self, machine: Machine, watched: Sequence[str]) -> None:
         """`watched`: the registers that some product of the kernel names, see `registers_of_products`."""
         self.in_flight: list[Product] = []
-        self.same_order = SameOrder(shape)
+        self.machine, self.same_order = machine, SameOrder(machine)
         self._rows = {name: row for row, name in enumerate(watched)}
-        size = (len(watched), *shape[:2]) if watched else (0, 1, 1)
+        size = (len(watched), *machine.shape[:2]) if watched else (0, 1, 1)
         self._read = np.zeros(size, np.int64)  # stamps by register, block and warp
         self._written = np.zeros(size, np.int64)
         self._fenced = np.full(size[1:], NO_FENCE, np.int64)  # the last stamp that is before the warp's fence
@@ -336,7 +259,7 @@ class Warpgroups:
         self._last: tuple[BoolArray | None, BoolArray | None] = (None, None)
 
     def watch(
-        self, machine: Machine, instruction: Instruction, run: Callable[[BoolArray | None], None]
+        self, instruction: Instruction, run: Callable[[BoolArray | None], None]
     ) -> Callable[[BoolArray | None], None]:
         """`run`, with a look at the products in flight if the instruction touches a register of any product."""
         if not self._rows or instruction.opcode.startswith("wgmma."):
@@ -347,7 +270,7 @@ class Warpgroups:
         )
         if not read and not written:
             return run
-        step, names = Step(machine, instruction), frozenset((*read, *written))
+        step, names = Step(self.machine, instruction), frozenset((*read, *written))
         site = len(self._sites)
         self._sites.append(instruction)
         tables = [
@@ -363,7 +286,8 @@ class Warpgroups:
                 self._refuse(step, names, frozenset(written), warps)
             stamp = self._fences << SITE_BITS | site
             for table, rows in tables:
-                _stamp(table, rows, stamp, warps)
+                for row in rows:
+                    np.copyto(table[row], stamp, where=True if warps is None else warps)
             run(mask)
 
         return run_watched
@@ -377,35 +301,21 @@ class Warpgroups:
         return self._last[1]
 
     def _refuse(self, step: Step, touched: frozenset[str], written: frozenset[str], warps: BoolArray | None) -> None:
-        """Fails if registers of a product in flight for these warps are touched: A's may be read, nothing else."""
+        """Fails if registers of a product in flight for these warps are used: A's may be read, nothing else."""
         for product in self.in_flight:
             for names, role in ((touched & product.result_names, "writes"), (written & product.operand_names, "reads")):
-                both = _joined(warps, product.pending) if names else None
-                if names and (both is None or both.any()):
-                    how = "overwritten" if names & written else "read"
-                    step.fail(
-                        "in-flight",
-                        f"register {min(names)} is {how} while a wgmma {role} it",
-                        lanes=None if both is None else both[..., None],
-                        found=f"{product.instruction.place}, not waited for",
-                        hint=HINT_WAIT,
-                    )
+                how = "overwritten" if names & written else "read"
+                what = f"is {how} while a wgmma {role} it"
+                _refuse_both(step, names, _joined(warps, product.pending), what, product)
 
     def fence(self, warps: BoolArray | None) -> None:
         """``wgmma.fence`` of these warps, (blocks|1, warps|1): what touched registers before is ordered."""
         self._fences += 1
         limit = (self._fences << SITE_BITS) - 1
-        if warps is None:
-            self._fenced[...] = limit
-        else:
-            np.copyto(self._fenced, limit, where=warps)
+        np.copyto(self._fenced, limit, where=True if warps is None else warps)
 
     def issue(self, product: Product) -> None:
-        """Puts a product in flight.
-
-        Raises:
-            EmulationError: "missing-fence", "in-flight".
-        """
+        """Puts a product in flight. Fails: "missing-fence", "in-flight"."""
         self._check_fence(product)
         for earlier in self.in_flight:
             self._check_order(earlier, product)
@@ -415,10 +325,7 @@ class Warpgroups:
 
     def _check_fence(self, product: Product) -> None:
         """No register of a product may have been touched since the fence; A's may have been read."""
-        for names, tables in (
-            (product.results, (self._read, self._written)),
-            (product.operands, (self._written,)),
-        ):
+        for names, tables in ((product.results, (self._read, self._written)), (product.operands, (self._written,))):
             rows = [self._rows[name] for name in names]
             for table in tables if rows else ():
                 late = table[rows] > self._fenced
@@ -437,13 +344,9 @@ class Warpgroups:
             step.fail("missing-fence", "wgmma before any wgmma.fence", lanes=lanes, hint=HINT_FENCE)
         how = "written" if table is self._written else "read"
         touched = self._sites[stamp & ((1 << SITE_BITS) - 1)]
-        step.fail(
-            "missing-fence",
-            f"register {names[which]} of a wgmma was {how} after the last wgmma.fence",
-            lanes=lanes,
-            found=touched.place,
-            hint=HINT_FENCE + (HINT_MOVES if touched.opcode.startswith("mov") else ""),
-        )
+        what = f"register {names[which]} of a wgmma was {how} after the last wgmma.fence"
+        hint = HINT_FENCE + (HINT_MOVES if touched.opcode.startswith("mov") else "")
+        step.fail("missing-fence", what, lanes=lanes, found=touched.place, hint=hint)
 
     @staticmethod
     def _check_order(earlier: Product, product: Product) -> None:
@@ -455,14 +358,7 @@ class Warpgroups:
         if earlier.shape != product.shape:
             clashes.append((product.result_names & earlier.result_names, "is an accumulator of two shapes at once"))
         for names, what in clashes:
-            both = _joined(product.warps, earlier.pending) if names else None
-            if names and (both is None or both.any()):
-                product.step.fail(
-                    "in-flight",
-                    f"register {min(names)} {what}",
-                    found=f"{earlier.instruction.place}, not waited for",
-                    hint=HINT_WAIT,
-                )
+            _refuse_both(product.step, names, _joined(product.warps, earlier.pending), what, earlier)
 
     def commit(self, warps: BoolArray | None) -> None:
         """``commit_group``: these warps' uncommitted products (perhaps none) become one group."""
@@ -491,12 +387,11 @@ class Warpgroups:
         return landing
 
 
-def _stamp(table: Array, rows: Sequence[int], stamp: int, warps: BoolArray | None) -> None:
-    for row in rows:
-        if warps is None:
-            table[row] = stamp
-        else:
-            np.copyto(table[row], stamp, where=warps)
+def _refuse_both(step: Step, names: frozenset[str], warps: BoolArray | None, what: str, other: Product) -> None:
+    """Fails if registers of another product in flight are used by any of the warps."""
+    if names and (warps is None or warps.any()):
+        lanes, found = None if warps is None else warps[..., None], f"{other.instruction.place}, not waited for"
+        step.fail("in-flight", f"register {min(names)} {what}", lanes=lanes, found=found, hint=HINT_WAIT)
 
 
 def _joined(first: BoolArray | None, second: BoolArray | None) -> BoolArray | None:
@@ -524,16 +419,15 @@ def registers_of_products(body: Iterable[object]) -> tuple[str, ...]:
 class WarpgroupFence:
     """Who has come to which ``wgmma.fence`` of a slice, by instruction: (blocks, warps) who came, and who went on."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, warpgroups: Warpgroups) -> None:
+        self.machine, self.warpgroups = machine, warpgroups
         self._came: dict[int, BoolArray] = {}
         self._left: dict[int, BoolArray] = {}
 
     def completed(self, step: Step) -> BoolArray:
         """Lanes of the step, of the full shape, whose warpgroup is complete.
 
-        Raises:
-            EmulationError: ``divergent-warp``: part of a warp, or of a warpgroup whose other warps cannot come.
+        Fails: ``divergent-warp``: part of a warp, or of a warpgroup whose other warps cannot come.
         """
         if step.mask is None and self.machine.shape[1] % WARPS == 0:
             return np.ones(self.machine.shape, np.bool_)
@@ -554,18 +448,18 @@ class WarpgroupFence:
     def leave(self, step: Step, lanes: BoolArray) -> None:
         """These lanes go on: the fence has happened for their warps."""
         if step.mask is None and lanes.all():
-            self.machine.warpgroups.same_order.executed(step, None)
-            self.machine.warpgroups.fence(None)
+            self.warpgroups.same_order.executed(step, None)
+            self.warpgroups.fence(None)
             return
         warps = np.logical_or.reduce(lanes, axis=2)
-        self.machine.warpgroups.same_order.executed(step, warps)
-        self.machine.warpgroups.fence(warps)
+        self.warpgroups.same_order.executed(step, warps)
+        self.warpgroups.fence(warps)
         came, left = self._tables(step)
         left |= warps
         gone = groups_of(left, any_of=False)
         came &= ~gone
         left &= ~gone
-        self.machine.meetings += 1
+        self.machine.arrivals += 1
 
     def story(self, step: Step) -> str:
         """Who is missing, for the report of a deadlock."""
@@ -598,11 +492,6 @@ def refuse_torn(step: Step, present: BoolArray, warps: BoolArray) -> None:
     first = warp - warp % WARPS
     lanes = np.zeros((len(warps), step.machine.shape[1], 1), np.bool_)
     lanes[block, first : first + WARPS] = True
-    found = [first + int(i) for i in np.flatnonzero(present[block, first : first + WARPS])]
-    step.fail(
-        "divergent-warp",
-        "wgmma takes all four warps of a warpgroup together",
-        lanes=lanes,
-        expected=f"warps {first} to {first + WARPS - 1}",
-        found=f"warp{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}",
-    )
+    expected, found = f"warps {first} to {first + WARPS - 1}", _warps(first, present[block, first : first + WARPS])
+    what = "wgmma takes all four warps of a warpgroup together"
+    step.fail("divergent-warp", what, lanes=lanes, expected=expected, found=found)

@@ -1,28 +1,28 @@
 """Happens-before between the threads of a block or cluster, as clocks.
 
-Why clocks: two accesses race when no chain of barriers leads from the one to the other, in whatever order the emulator
-happens to run them. Time counts the accesses of the block. ``known[i, j]`` is the time up to which everything that j
-did comes before whatever i does next. A barrier joins its members: each then knows what any of them knew, and all that
-they did until now.
+Two accesses race when no chain of barriers leads from the one to the other, in whatever order the emulator happens to
+run them. Time counts the accesses of the block. ``known[i, j]`` is the time up to which everything that j did comes
+before whatever i does next. A barrier joins its members: each then knows what any of them knew, and all that they did
+until now.
 
 Whole warps share one row and column: as long as every barrier and ``bar.warp.sync`` takes all threads of the warps
 that it takes at all, the clocks of a warp's lanes are equal, and the diagonal holds the time of the warp's last
-convergence. The first one that takes part of a warp switches to a row and column for each thread; in clusters of more
+convergence. The first one that takes part of a warp switches to a row and column for each thread. In clusters of more
 than `MOST_THREADS` it stands for the whole warp instead, so that races within a warp may be missed there.
 
-Programs with asynchronous operations have more columns, which every meeting hands on with the others: beside each
-thread's column one for what is ordered *through a proxy fence*, and one for each *agent*: a hand that is no thread's,
+Programs with asynchronous operations have more columns, which barriers hand on with the others: beside each thread's
+column one for what is ordered *through a proxy fence*, and one for each *agent*, which stands for asynchronous work
 such as the copies that tell one mbarrier. In arrays of threads an agent is a number below -1.
 
-Why: threads of a cluster access each other's shared memory and meet at common barriers. What finds races within a
-block finds them within a cluster, once each block's warps and addresses have a place of their own.
+Threads of a cluster access each other's shared memory: `Folding` gives each block's warps and addresses a place of
+their own in the cluster, and the races of a cluster are then found as those of a block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from ptxemu.values import WARP, Array, BoolArray, Shape3
 
 
 @dataclass(frozen=True)
-class Touch:
+class Accesses:
     """Pairs of a thread (below -1: an agent of `Clocks`) and a unit of memory."""
 
     threads: Array
@@ -70,12 +70,14 @@ class Clocks:
 
     Attributes:
         exists: (warps, 32) mask of the threads of the block.
+        now: the time: how many accesses there were.
         known: int32, (warps, warps) or (threads, threads), see the module.
         per_warp: whether `known` has a row per warp.
     """
 
     def __init__(self, exists: BoolArray) -> None:
         self.exists = exists
+        self.now = 0
         self.warps = exists.shape[0]
         self.known: Array = np.zeros((self.warps, self.warps), dtype=np.int32)
         self.per_warp = True
@@ -88,6 +90,12 @@ class Clocks:
         self._horizon: Array | None = None
         self._wide = False
         self._agents: dict[Key, int] = {}
+        self._met: bytes | None = None  # the ``bar.warp.sync`` since which nothing happened
+
+    def tick(self) -> None:
+        """Time goes on: something was accessed."""
+        self.now += 1
+        self._met = None
 
     def ordered(self, threads: Array, others: Array, times: Array) -> BoolArray:
         """Whether what `others` did at `times` comes before what `threads` do now; arrays of one shape."""
@@ -117,14 +125,15 @@ class Clocks:
         ordered = np.asarray(times <= row[columns])
         return ordered | (others == threads[0]) if threads.size == 1 else ordered
 
-    def fence(self, lanes: BoolArray, now: int) -> None:
+    def fence(self, lanes: BoolArray) -> None:
         """A proxy fence of these lanes, (warps, 32): what they know now is ordered for asynchronous operations, too."""
+        self.tick()
         rows = self._rows(lanes)
         self._widen()
         count = len(self.known)
         fenced = self.known[:, count : 2 * count]
         fenced[rows] = np.maximum(fenced[rows], self.known[rows, :count])
-        fenced[rows, rows] = now
+        fenced[rows, rows] = self.now
 
     def agent(self, key: Key) -> int:
         """The number that stands for an agent in arrays of threads: -2 or below."""
@@ -134,23 +143,21 @@ class Clocks:
             self._change(lambda table: np.append(table, np.zeros_like(table[..., :1]), axis=-1))
         return -2 - self._agents[key]
 
-    def tell(self, threads: Array, key: Key, now: int) -> None:
+    def tell(self, threads: Array, key: Key) -> None:
         """These threads learn what an agent has done until now."""
         lanes = np.zeros(self.exists.shape, dtype=np.bool_)
         lanes.reshape(-1)[threads] = True
         rows = self._rows(lanes)
         column = 2 * len(self.known) - 2 - self.agent(key)
-        self.known[rows, column] = now
+        self.known[rows, column] = self.now
 
-    def act(self, key: Key, now: int) -> None:
+    def act(self, key: Key) -> None:
         """The agent of an mbarrier has done something, of which those learn who find the next phase complete."""
         column = 2 * len(self.known) - 2 - self.agent(key)
-        if key not in self._open:
-            self._open[key] = np.zeros_like(self.known[0])
-        self._open[key] = self._open[key].copy()
-        self._open[key][column] = now
+        self._open[key] = self._open.get(key, np.zeros_like(self.known[0])).copy()
+        self._open[key][column] = self.now
 
-    def order(self, lanes: BoolArray, now: int) -> None:
+    def order(self, lanes: BoolArray) -> None:
         """A memory fence of these lanes: relaxed arrivals after it release what comes before, and likewise waits."""
         rows = self._rows(lanes)
         if self._seen is not None:
@@ -159,7 +166,7 @@ class Clocks:
         if self._before is None:
             self._before = np.zeros_like(self.known)
         self._before[rows] = self.known[rows]
-        self._before[rows, rows] = now
+        self._before[rows, rows] = self.now
 
     def _widen(self) -> None:
         if not self._wide:
@@ -170,17 +177,16 @@ class Clocks:
     def _change(self, function: Callable[[Array], Array]) -> None:
         """Gives all rows other columns."""
         self.known = function(self.known)
-        self._signals = {barrier: function(row) for barrier, row in self._signals.items()}
-        self._open = {key: function(row) for key, row in self._open.items()}
-        self._done = {key: function(row) for key, row in self._done.items()}
+        tables: tuple[dict[Any, Array], ...] = (self._signals, self._open, self._done)
+        for rows in tables:
+            rows.update({key: function(row) for key, row in rows.items()})
         self._before = None if self._before is None else function(self._before)
         self._seen = None if self._seen is None else function(self._seen)
 
     def horizon(self, threads: Array) -> Array:
         """(n, warps): a time up to which all lanes of each warp are ordered before n threads: a quick filter."""
         if self.per_warp:
-            per_warp: Array = self.known[threads >> 5, : self.warps]
-            return per_warp
+            return np.asarray(self.known[threads >> 5, : self.warps])
         if self._horizon is None:
             own = self.known[:, : len(self.known)]
             self._horizon = own.reshape(-1, self.warps, WARP).min(axis=2)
@@ -195,39 +201,35 @@ class Clocks:
         late &= bits != 0
         return late
 
-    def join(self, lanes: BoolArray, now: int, barrier: int | None = None) -> None:
+    def join(self, lanes: BoolArray, barrier: int | None = None) -> None:
         """These lanes, (warps, 32), meet; they also learn what was signalled to `barrier`, which starts afresh."""
-        rows = self._rows(lanes)
-        learned = None if barrier is None else self._signals.pop(barrier, None)
-        self._meet(rows, now, learned)
+        self._meet(self._rows(lanes), None if barrier is None else self._signals.pop(barrier, None))
+        self._met = None
 
-    def signal(self, lanes: BoolArray, now: int, barrier: int) -> None:
+    def signal(self, lanes: BoolArray, barrier: int) -> None:
         """These lanes arrive at a barrier and do not wait: who completes it learns what they know now."""
         rows = self._rows(lanes)
         if not rows.size:
             return
         learned = self.known[rows].max(axis=0)
-        learned[rows] = now
-        earlier = self._signals.get(barrier)
-        self._signals[barrier] = learned if earlier is None else np.maximum(earlier, learned)
+        learned[rows] = self.now
+        self._signals[barrier] = np.maximum(self._signals.get(barrier, learned), learned)
 
     @property
     def signals(self) -> bool:
         """Whether anybody has arrived at a barrier without waiting, and it is not complete."""
         return bool(self._signals)
 
-    def release(self, lanes: BoolArray, now: int, key: Key, *, relaxed: bool = False) -> None:
+    def release(self, lanes: BoolArray, key: Key, *, relaxed: bool = False) -> None:
         """These lanes, (warps, 32), arrive at an mbarrier (or a cluster's barrier) and go on."""
         rows = self._rows(lanes)
-        if not rows.size or (relaxed and self._before is None):
+        learned = self._before if relaxed else self.known
+        if not rows.size or learned is None:
             return
-        if relaxed and self._before is not None:
-            learned = self._before[rows].max(axis=0)
-        else:
-            learned = self.known[rows].max(axis=0)
-            learned[rows] = now
-        earlier = self._open.get(key)
-        self._open[key] = learned if earlier is None else np.maximum(earlier, learned)
+        learned = learned[rows].max(axis=0)
+        if not relaxed:
+            learned[rows] = self.now
+        self._open[key] = np.maximum(self._open.get(key, learned), learned)
 
     def complete(self, key: Key) -> None:
         """A phase is complete: whoever finds it so learns what all who arrived so far had done."""
@@ -244,6 +246,7 @@ class Clocks:
         elif rows.size and key in self._done:
             self.known[rows] = np.maximum(self.known[rows], self._done[key])
             self._horizon = None
+        self._met = None
 
     def learned(self, lanes: BoolArray) -> Array:
         """What any of these lanes knows: a time for each thread, (threads,); their own actions are all known."""
@@ -253,23 +256,25 @@ class Clocks:
         known = known[: len(self.known)]
         return np.repeat(known, WARP) if self.per_warp else known
 
-    def join_warps(self, lanes: BoolArray | None, now: int) -> None:
+    def join_warps(self, lanes: BoolArray | None) -> None:
         """In each warp these lanes, (warps, 32), meet; None: all lanes of all warps."""
-        chosen = self.exists if lanes is None else lanes
-        rows = self._rows(chosen)
-        if self.per_warp:
-            self.known[rows, rows] = now
+        key = b"all" if lanes is None else lanes.tobytes()
+        if key == self._met:
             return
-        for members in _by_warp(rows):
-            self._meet(members, now, None)
+        self._met = key
+        rows = self._rows(self.exists if lanes is None else lanes)
+        if self.per_warp:
+            self.known[rows, rows] = self.now
+            return
+        for members in np.split(rows, np.flatnonzero(np.diff(rows >> 5)) + 1):
+            self._meet(members, None)
 
-    def _meet(self, rows: Array, now: int, learned: Array | None) -> None:
+    def _meet(self, rows: Array, learned: Array | None) -> None:
         if not rows.size:
             return
         row = self.known[rows].max(axis=0)
-        if learned is not None:
-            row = np.maximum(row, learned)
-        row[rows] = now
+        row = row if learned is None else np.maximum(row, learned)
+        row[rows] = self.now
         self.known[rows] = row
         self._horizon = None
 
@@ -292,10 +297,6 @@ class Clocks:
         self._change(lambda table: np.concatenate([np.repeat(table[..., :ends], WARP, axis=-1), table[..., ends:]], -1))
         absent = np.flatnonzero(~self.exists.reshape(-1))
         self.known[:, absent] = np.iinfo(np.int32).max  # threads that never do anything
-
-
-def _by_warp(threads: Array) -> Iterable[Array]:
-    return np.split(threads, np.flatnonzero(np.diff(threads >> 5)) + 1)
 
 
 ALIGNMENT = 1024  # of the window of each block

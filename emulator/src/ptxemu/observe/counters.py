@@ -1,8 +1,8 @@
 """What a launch cost, in Nsight Compute's terms: wavefronts, bank conflicts, sectors, executed instructions.
 
-Why: the numbers that ``ncu`` gives on a GPU follow from the addresses and the masks alone, so a machine without one can
+The numbers that ``ncu`` gives on a GPU follow from the addresses and the masks alone, so a machine without one can
 show them too, and by PTX line. The names in `Counters.as_dict` are ncu's own. What depends on timing or on SASS
-(replays, registers, ``smsp__inst_executed``) has no counterpart here: PTX instructions are counted under PTX
+(replays, registers, ``smsp__inst_executed``) has no counterpart here: PTX instructions are counted under PTX names.
 
     counters = Counters()
     kernel.launch(grid, block, arguments, observers=[counters])
@@ -12,23 +12,16 @@ show them too, and by PTX line. The names in `Counters.as_dict` are ncu's own. W
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 
-from ptxemu.machine.bulk_copies import Global
-from ptxemu.machine.observer import Access, Observer
+from ptxemu.machine.control import Block
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Access, Copy, Global, Observer, Transfer
 from ptxemu.syntax.tree import Instruction, SourceLine, Vector
 from ptxemu.values import WARP, Array, BoolArray, Shape3
-
-if TYPE_CHECKING:
-    from ptxemu.machine.async_copies import Copy
-    from ptxemu.machine.bulk_copies import Transfer
-    from ptxemu.machine.control import Block
-    from ptxemu.machine.state import Machine, Step
-
 
 # Metrics of Nsight Compute, by its names.
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
@@ -173,8 +166,10 @@ class Patterns:
         """
         if address.shape[2] == 1:
             address = np.broadcast_to(address, (*address.shape[:2], WARP))
-        if address.shape[0] > 1:
-            address = self._block_independent(address)
+        if address.shape[0] > 1:  # the pattern of one block, where those of all are the same but for a harmless shift
+            start = address[:, :1, :1]
+            shifted = address - (start - start % np.uint64(self.period))
+            address = shifted[:1] if (shifted == shifted[:1]).all() else address
         if mask is None:
             first, second = self._lookup(address, width, None)
             times = (blocks // address.shape[0]) * (warps // address.shape[1])
@@ -188,12 +183,6 @@ class Patterns:
         first, second = self._lookup(np.broadcast_to(address, shape), width, np.broadcast_to(mask, shape))
         times = (blocks // shape[0]) * (warps // shape[1])
         return int(first.sum()) * times, int(second.sum()) * times
-
-    def _block_independent(self, address: Array) -> Array:
-        """The pattern of one block, where those of all blocks are the same but for a harmless shift."""
-        start = address[:, :1, :1]
-        shifted = address - (start - start % np.uint64(self.period))
-        return shifted[:1] if (shifted == shifted[:1]).all() else address
 
     def _lookup(self, address: Array, width: int, mask: BoolArray | None) -> tuple[Array, Array]:
         if address.size > LARGEST:
@@ -264,12 +253,7 @@ class Traffic:
         return self.wavefronts - self.phases
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
-            self.requests + other.requests,
-            self.wavefronts + other.wavefronts,
-            self.phases + other.phases,
-            self.sectors + other.sectors,
-        )
+        return Traffic(*(own + theirs for own, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -319,7 +303,7 @@ class _Tally:
 
 
 @dataclass
-class _Visits:
+class _Runs:
     """How often a basic block ran: warps with any active lane, and active lanes."""
 
     block: Block
@@ -346,7 +330,7 @@ class Counters(Observer):
     bulk_bytes: int = 0
     _shape: Shape3 = (0, 0, WARP)
     _tallies: dict[tuple[int, str], _Tally] = field(default_factory=dict, repr=False)
-    _visits: dict[int, _Visits] = field(default_factory=dict, repr=False)
+    _runs: dict[int, _Runs] = field(default_factory=dict, repr=False)
     _shared: Patterns = field(default_factory=lambda: Patterns(wavefronts, PHASE_BYTES), repr=False)
     _shared_loads: Patterns = field(default_factory=lambda: Patterns(load_wavefronts, PHASE_BYTES), repr=False)
     _global: Patterns = field(default_factory=lambda: Patterns(sectors, SECTOR), repr=False)
@@ -358,11 +342,11 @@ class Counters(Observer):
 
     def block(self, block: Block, mask: BoolArray | None) -> None:
         """Counts a visit to a basic block; its instructions are counted when the numbers are read."""
-        visits = self._visits.get(id(block))
-        if visits is None:
-            visits = self._visits[id(block)] = _Visits(block)
-        visits.warps += self._warps(mask)
-        visits.lanes += self._lanes(mask)
+        runs = self._runs.get(id(block))
+        if runs is None:
+            runs = self._runs[id(block)] = _Runs(block)
+        runs.warps += self._warps(mask)
+        runs.lanes += self._lanes(mask)
 
     def access(self, step: Step, access: Access) -> None:
         """Counts the wavefronts or sectors of one instruction."""
@@ -373,7 +357,9 @@ class Counters(Observer):
         if tally is None:
             tally = self._tallies[key] = _Tally(step.instruction, access.space, OPERATIONS[access.kind])
         blocks, warps, _ = self._shape
-        patterns = self._patterns(step.instruction, access)
+        patterns = self._shared_loads if access.kind == "ld" else self._shared
+        if access.space == "global":
+            patterns = self._bypassing if step.instruction.opcode.startswith("cp.async.cg.") else self._global
         first, second = patterns.total(access.address, access.width, access.mask, blocks, warps)
         tally.first += first
         if access.space == "shared":
@@ -381,12 +367,6 @@ class Counters(Observer):
             tally.requests += self._warps(access.mask)
         else:
             tally.requests += second
-
-    def _patterns(self, instruction: Instruction, access: Access) -> Patterns:
-        """The rule that counts an access."""
-        if access.space == "shared":
-            return self._shared_loads if access.kind == "ld" else self._shared
-        return self._bypassing if instruction.opcode.startswith("cp.async.cg.") else self._global
 
     def copy_issued(self, step: Step, copy: Copy) -> None:  # noqa: ARG002 - the observer's signature
         """Counts the bytes of a ``cp.async``."""
@@ -422,20 +402,20 @@ class Counters(Observer):
     def opcodes(self) -> Counter[str]:
         """Executed warp-level PTX instructions by opcode; one that a guard switches off counts, as in ncu."""
         counts: Counter[str] = Counter()
-        for visits in self._visits.values():
-            for instruction in visits.block.instructions:
-                counts[instruction.opcode] += visits.warps
+        for runs in self._runs.values():
+            for instruction in runs.block.instructions:
+                counts[instruction.opcode] += runs.warps
         return counts
 
     @property
     def warp_instructions(self) -> int:
         """Executed PTX instructions, one per warp with any active lane."""
-        return sum(visits.warps * len(visits.block.instructions) for visits in self._visits.values())
+        return sum(runs.warps * len(runs.block.instructions) for runs in self._runs.values())
 
     @property
     def lane_instructions(self) -> int:
         """Executed PTX instructions, one per active lane."""
-        return sum(visits.lanes * len(visits.block.instructions) for visits in self._visits.values())
+        return sum(runs.lanes * len(runs.block.instructions) for runs in self._runs.values())
 
     @property
     def tensor_cycles(self) -> int:
@@ -454,42 +434,34 @@ class Counters(Observer):
 
     def _of_warpgroups(self, amount: Callable[[Instruction], int]) -> int:
         """The sum over all instructions that warpgroups executed."""
-        return sum(
-            visits.warps // WARPS * sum(map(amount, visits.block.instructions)) for visits in self._visits.values()
-        )
+        return sum(runs.warps // WARPS * sum(map(amount, runs.block.instructions)) for runs in self._runs.values())
 
     @property
     def lines(self) -> tuple[LineTraffic, ...]:
         """Memory traffic by PTX instruction, in the order of the file."""
-        return tuple(sorted(self._line_traffic(), key=lambda entry: (entry.line, entry.space)))
-
-    def _line_traffic(self) -> Iterator[LineTraffic]:
-        for tally in self._tallies.values():
-            where = tally.instruction
-            yield LineTraffic(where.line, where.opcode, where.source, tally.space, tally.operation, tally.traffic())
+        found = [
+            LineTraffic(where.line, where.opcode, where.source, each.space, each.operation, each.traffic())
+            for each in self._tallies.values()
+            for where in (each.instruction,)
+        ]
+        return tuple(sorted(found, key=lambda entry: (entry.line, entry.space)))
 
     def traffic(self, space: str, operation: str) -> Traffic:
         """The sum over all instructions of a state space (``shared``, ``global``) and an operation (``ld``, ...)."""
-        total = Traffic()
-        for tally in self._tallies.values():
-            if (tally.space, tally.operation) == (space, operation):
-                total += tally.traffic()
-        return total
+        chosen = [each for each in self._tallies.values() if (each.space, each.operation) == (space, operation)]
+        return sum((tally.traffic() for tally in chosen), Traffic())
 
     def as_dict(self) -> dict[str, int]:
         """All counters that Nsight Compute has too, by its names."""
         counts: dict[str, int] = {}
         for operation in ("ld", "st", "atom"):
-            shared = self.traffic("shared", operation)
+            shared, memory = self.traffic("shared", operation), self.traffic("global", operation)
             counts[CONFLICTS.format(operation)] = shared.conflicts
             counts[WAVEFRONTS.format(operation)] = shared.wavefronts
-        for operation in ("ld", "st", "atom"):
-            memory = self.traffic("global", operation)
             counts[GLOBAL_SECTORS.format(operation)] = memory.sectors
             counts[GLOBAL_REQUESTS.format(operation)] = memory.requests
-        opcodes = self.opcodes
-        counts[LDSM] = _issued(opcodes, "ldmatrix.")
-        counts[TENSOR] = _issued(opcodes, "mma.") + _issued(opcodes, "wgmma.mma_async.")
+        for name, prefixes in ((LDSM, "ldmatrix."), (TENSOR, ("mma.", "wgmma.mma_async."))):
+            counts[name] = sum(count for opcode, count in self.opcodes.items() if opcode.startswith(prefixes))
         return counts
 
     def short(self) -> dict[str, tuple[int, str]]:
@@ -560,7 +532,3 @@ def _chain(entry: LineTraffic, wrappers: tuple[str, ...]) -> tuple[str, ...]:
         source = source.inlined_at
     telling = [line for line in chain if not line.startswith(wrappers)]
     return tuple(telling or chain)
-
-
-def _issued(opcodes: Counter[str], prefix: str) -> int:
-    return sum(count for opcode, count in opcodes.items() if opcode.startswith(prefix))

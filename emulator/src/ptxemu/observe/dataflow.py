@@ -1,9 +1,9 @@
 """The values of a run as a graph: each executed instruction, what it read, and what it wrote.
 
-Why: PTX names registers, not values. In a loop a register holds another value each round, a ``mov`` gives a value a
-second name, an accumulator is overwritten in place. Whoever wants to know what a number was made of (the maximum that
-an exponential subtracted, the accumulators behind a product) follows values: here every one has a node of its own, and
-``mov`` from register to register makes none. All lanes of the slice are in one node, as they are in one register.
+PTX names registers, not values. In a loop a register holds another value each round, a ``mov`` gives a value a second
+name, an accumulator is overwritten in place. To find what a number was made of (the maximum that an exponential
+subtracted, the accumulators behind a product) one follows values: here every one has a node of its own, and ``mov``
+from register to register makes none. All lanes of the slice are in one node, as they are in one register.
 
 Use: a subclass, or the launch's observer itself; `forget` cuts what is no longer needed, or a run is kept whole.
 """
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ptxemu.machine.control import uses_and_defines
+from ptxemu.machine.core import Machine
 from ptxemu.machine.observer import Observer
-from ptxemu.machine.state import Machine
 from ptxemu.syntax.tree import Instruction, Register
 from ptxemu.values import Array, BoolArray, as_type, halves
 

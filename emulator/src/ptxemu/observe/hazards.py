@@ -1,11 +1,11 @@
 """The race detector: an observer that reports missing barriers and waits with both instructions.
 
-Why: the emulator runs threads in one particular order, so that a missing barrier may well give right numbers. This
-observer judges by what the program guarantees instead (`clocks`): shared memory within a block (`races`), global memory
-between blocks (`interblock`). It watches and changes nothing; run it apart from counters if their speed matters.
+The emulator runs threads in one particular order, so that a missing barrier may well give right numbers. This observer
+judges by what the program guarantees instead (`clocks`): shared memory within a block or cluster, and global memory
+between blocks (`races`). It watches and changes nothing.
 
 Blocks that have done the same so far (same addresses, masks and barriers) share one bookkeeping; it is divided where
-they part ways. Most kernels use shared memory alike in all blocks, and then a grid costs as much as a block.
+they begin to differ. Most kernels use shared memory alike in all blocks, and then a grid costs as much as a block.
 
     hazards = Hazards()
     kernel.launch(grid, block, arguments, observers=[hazards])
@@ -14,24 +14,17 @@ they part ways. Most kernels use shared memory alike in all blocks, and then a g
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-import weakref
 
-from ptxemu.machine.observer import Access, RemoteAccess
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Access, Copy, RemoteAccess, Targets
 from ptxemu.observe.clocks import Finding
-from ptxemu.observe.meetings import Group
 from ptxemu.observe.operations import Products
 from ptxemu.observe.races import GlobalRaces
+from ptxemu.observe.synchronisation import Group
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array, BoolArray, Shape3
-
-if TYPE_CHECKING:
-    from ptxemu.machine.async_copies import Copy
-    from ptxemu.machine.mbarriers import Targets
-    from ptxemu.machine.memory import GlobalMemory
-    from ptxemu.machine.state import Machine, Step
-
 
 KINDS = {
     "RAW": "read after write by another thread",
@@ -115,7 +108,7 @@ class Hazards(Products):
         self._blocks: list[tuple[int, int, int]] = []  # of the whole launch, in the order in which slices began
         self._shape: Shape3 = (0, 0, 0)
         self._path = ""
-        self._launch: weakref.ref[GlobalMemory] | None = None
+        self._launch: Mapping[str, int] | None = None  # the symbols of the launch, which its slices share
 
     @property
     def reports(self) -> tuple[Hazard, ...]:
@@ -131,8 +124,8 @@ class Hazards(Products):
 
     def start(self, machine: Machine) -> None:
         """A slice begins: its blocks are alike, and concurrent to those of all earlier slices of the launch."""
-        if self._launch is None or self._launch() is not machine.memory:  # another launch: ordered after the last one
-            self._launch = weakref.ref(machine.memory)
+        if self._launch is not machine.symbols:  # another launch: ordered after the last one
+            self._launch = machine.symbols
             self._memory, self._blocks = GlobalRaces(), []
         self._shape, self._path = machine.shape, machine.path
         self._first_block = len(self._blocks)
@@ -170,7 +163,7 @@ class Hazards(Products):
             return
         for group, chosen in self._masks(lanes):
             for rank, part in self._fold.ranks(chosen):
-                found = group.races.exited(rank, part, self._fold)
+                found = group.races.remote.leave(rank, part, self._fold)
                 if found:
                     self._report("shared", found, by or self._instructions[found[0].first], group)
 
@@ -225,16 +218,6 @@ class Hazards(Products):
                 continue
             here = self._first_block + (0 if group is None else int(group.members[0]) * self._fold.size)
             blocks = finding.blocks or (here + ranks[0][0], here + ranks[1][0])
-            self._found[key] = Hazard(
-                finding.kind,
-                space,
-                first,
-                second,
-                finding.address if group is None else finding.address % self._fold.stride,
-                self._blocks[blocks[1]],
-                self._blocks[blocks[0]],
-                ranks[0][1],
-                ranks[1][1],
-                count,
-                self._path,
-            )
+            address = finding.address if group is None else finding.address % self._fold.stride
+            where = self._blocks[blocks[1]], self._blocks[blocks[0]], ranks[0][1], ranks[1][1]
+            self._found[key] = Hazard(finding.kind, space, first, second, address, *where, count, self._path)

@@ -1,11 +1,11 @@
 """Uses outside of a lifetime: of an mbarrier, and of the shared memory of another block of the cluster.
 
-A block stays until all of its threads have exited; then its shared memory is another one's. So one of them has to know,
-when it exits, of every access of a peer: a barrier of the cluster does that, or an mbarrier of the block itself.
+A block stays until all of its threads have exited; then its shared memory is another one's. So one of them has to
+know, when it exits, of every access of a peer: a barrier of the cluster does that, or an mbarrier of the block itself.
 
-Why: arrivals and waits are atomic with respect to each other, but `init` and `inval` are not; a barrier (and, for the
-blocks of a cluster, the cluster's barrier) has to stand between. A bulk copy tells an mbarrier of its bytes in the
-async proxy: a ``fence.mbarrier_init`` (or ``fence.proxy.async``) has to follow the init.
+Arrivals and waits at an mbarrier are atomic with respect to each other, but `init` and `inval` are not: a barrier (for
+the blocks of a cluster the cluster's) has to stand between. A bulk copy tells an mbarrier of its bytes in the async
+proxy: a ``fence.mbarrier_init`` (or ``fence.proxy.async``) has to follow the init.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ptxemu.values import WARP, Array, BoolArray
 
 
 @dataclass
-class _Guests:
+class _Uses:
     """Who accessed a block from outside: by thread of the cluster the time (0: never), address and instruction."""
 
     time: Array
@@ -27,26 +27,26 @@ class _Guests:
     site: Array
 
 
-class Visits:
+class RemoteUses:
     """The accesses of a cluster's threads to other blocks than their own."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
-        self._guests: dict[int, _Guests] = {}
+        self._uses: dict[int, _Uses] = {}
         self._known: dict[int, Array] = {}  # what the threads of a block knew when they exited
         self._left: dict[int, Array] = {}  # who has exited
 
-    def note(self, address: Array, mask: BoolArray, folding: Folding, site: int, now: int) -> None:
+    def note(self, address: Array, mask: BoolArray, folding: Folding, site: int) -> None:
         """Lanes have accessed these addresses of the cluster's windows, (warps, lanes)."""
         threads = np.flatnonzero(mask)
         places = np.broadcast_to(address, mask.shape).reshape(-1)[threads].astype(np.int64)
         ranks, own = places // folding.stride, threads // (folding.shape[1] * WARP)
         for rank in np.unique(ranks[ranks != own]):
-            guests = self._guests.setdefault(int(rank), _Guests(*(np.zeros(mask.size, np.int64) for _ in range(3))))
+            uses = self._uses.setdefault(int(rank), _Uses(*(np.zeros(mask.size, np.int64) for _ in range(3))))
             mine = (ranks == rank) & (own != rank)
-            guests.time[threads[mine]] = now
-            guests.address[threads[mine]] = places[mine]
-            guests.site[threads[mine]] = site
+            uses.time[threads[mine]] = self.clocks.now
+            uses.address[threads[mine]] = places[mine]
+            uses.site[threads[mine]] = site
 
     def leave(self, rank: int, lanes: BoolArray, folding: Folding) -> list[Finding]:
         """Lanes, (warps, lanes), of the block with this rank have exited; when all have, checks who was there."""
@@ -56,16 +56,16 @@ class Visits:
         left = self._left.get(rank)
         self._left[rank] = lanes if left is None else left | lanes
         rows = slice(rank * folding.shape[1], (rank + 1) * folding.shape[1])
-        guests = self._guests.get(rank)
-        if guests is None or not (self._left[rank] | ~self.clocks.exists)[rows].all():
+        uses = self._uses.get(rank)
+        if uses is None or not (self._left[rank] | ~self.clocks.exists)[rows].all():
             return []
-        late = np.flatnonzero(guests.time > self._known[rank])
+        late = np.flatnonzero(uses.time > self._known[rank])
         found = []
         last = int(np.flatnonzero(lanes)[0])
-        for site in np.unique(guests.site[late]):
-            mine = late[guests.site[late] == site]
+        for site in np.unique(uses.site[late]):
+            mine = late[uses.site[late] == site]
             first = int(mine[0])
-            found.append(Finding("exit", int(site), int(guests.address[first]), first, last, mine.size))
+            found.append(Finding("exit", int(site), int(uses.address[first]), first, last, mine.size))
         return found
 
 
@@ -92,16 +92,8 @@ class MbarrierUses:
         self.clocks = clocks
         self._lives: dict[int, _Life] = {}
 
-    def use(self, address: Array, mask: BoolArray, action: str, site: int, now: int) -> list[Finding]:
-        """Lanes use mbarriers.
-
-        Args:
-            address: (warps, lanes).
-            mask: the lanes that do, (warps, lanes).
-            action: ``init``, ``inval``, or anything else that uses it.
-            site: the instruction's number.
-            now: the time.
-        """
+    def use(self, address: Array, mask: BoolArray, action: str, site: int) -> list[Finding]:
+        """Lanes use mbarriers, `address` and `mask` (warps, lanes); `action`: ``init``, ``inval`` or another use."""
         threads = np.flatnonzero(mask)
         places = np.broadcast_to(address, mask.shape).reshape(-1)[threads]
         found: list[Finding] = []
@@ -115,10 +107,10 @@ class MbarrierUses:
                     found += self._after_uses(life, mine, int(place))
                 size = mask.size
                 never, sites = np.zeros(size, np.int64), np.zeros(size, np.int64)
-                life = _Life(int(mine[0]), now, site, never, sites, ended=action == "inval")
+                life = _Life(int(mine[0]), self.clocks.now, site, never, sites, ended=action == "inval")
                 self._lives[int(place)] = life
             elif life is not None:
-                life.used[mine], life.sites[mine] = now, site
+                life.used[mine], life.sites[mine] = self.clocks.now, site
         return found
 
     def fence(self, lanes: BoolArray) -> None:

@@ -1,35 +1,32 @@
 """Asynchronous operations as the race detector sees them: bulk copies, warpgroup products, proxy fences.
 
-Why apart from `hazards`: these are not accesses of a lane, but of one thread (or a warpgroup) to thousands of bytes at
-once, which begin and end at different times. They are told to the bookkeeping of each group of blocks (`async_races`),
-and, for global memory, to `GlobalRaces`.
+They are not accesses of a lane, but of one thread (or a warpgroup) to thousands of bytes at once, which begin and end
+at different times. They are told to `races.AsyncRaces` of each group of blocks and, for global memory, to
+`GlobalRaces`.
 
-A product reads from its issue until the wait of the last of its four warps. Everybody in the warpgroup has to know of
-what was written before the issue, through a fence of the async proxy where threads wrote it; who writes over a matrix
-later has to know of the wait, from the last warp or from all.
+A product reads from its issue until the wait of the last of its four warps. Every thread of the warpgroup has to know
+of what was written before the issue, through a fence of the async proxy where threads wrote it; who writes over a
+matrix later has to know of the wait, from the last warp or from all.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptxemu.machine.bulk_copies import Global, Shared, Transfer
-from ptxemu.machine.warpgroups import WARPS, Product
+from ptxemu.machine.core import Step
+from ptxemu.machine.observer import Global, Product, Shared, Transfer
+from ptxemu.machine.warpgroups import WARPS
 from ptxemu.observe.clocks import Finding, Key
-from ptxemu.observe.meetings import Group, Meetings
 from ptxemu.observe.races import GlobalRaces, thread_of
+from ptxemu.observe.synchronisation import Group, Synchronisation
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import WARP, Array, BoolArray
 
-if TYPE_CHECKING:
-    from ptxemu.machine.state import Step
 
-
-class Operations(Meetings):
+class Operations(Synchronisation):
     """What asynchronous operations touch, and when they end."""
 
     def __init__(self) -> None:
@@ -39,9 +36,7 @@ class Operations(Meetings):
         self.global_memory = True
         self._names: dict[int, tuple[int, object]] = {}  # id of an operation in flight: its number, and itself
         self._count = 0
-        self._stores: list[
-            tuple[Transfer, Array, int]
-        ] = []  # copies into global memory in flight: sorted addresses, unit
+        self._stores: list[tuple[Transfer, Array, int]] = []  # copies to global memory in flight: addresses, unit
 
     @abstractmethod
     def _site(self, instruction: Instruction) -> int:
@@ -56,14 +51,12 @@ class Operations(Meetings):
         if step.instruction.opcode.endswith(".global"):
             return
         for group, chosen in self._masks(step.lanes()):
-            group.races.asynchronous.fence(chosen)
+            group.races.clocks.fence(chosen)
 
     def mbarrier_fence(self, step: Step) -> None:
         """The mbarriers that these lanes have initialised may be told of bytes."""
         for group, chosen in self._masks(step.lanes()):
             group.races.mbarriers.fence(chosen)
-
-    # --- bulk copies --------------------------------------------------------------------------------------------------
 
     def transfer_issued(self, transfer: Transfer) -> None:
         """From now on its source is read and its target written."""
@@ -126,11 +119,8 @@ class Operations(Meetings):
     ) -> list[tuple[Group, list[tuple[int, int, Array]]]]:
         """Each group with (extra, issuing thread, chunk addresses) of the rows of a side, in the cluster's terms.
 
-        Args:
-            transfer: the copy.
-            side: the rows.
-            threads: (rows,) which of the copy's threads each belongs to.
-            extra: (rows,) a number of each, about which the clusters of a group agree, too.
+        `threads` (rows,) are those of the copy that the rows belong to; `extra` (rows,) is a number of each row, about
+        which the clusters of a group agree, too.
         """
         block, warp, lane = (axis[threads] for axis in transfer.lanes)
         size, warps = self._fold.size, self._fold.shape[1]
@@ -166,8 +156,6 @@ class Operations(Meetings):
             self._names[id(operation)] = (self._count, operation)  # keeps it alive, and so its id
         return self._names[id(operation)][0]
 
-    # --- global memory ------------------------------------------------------------------------------------------------
-
     def _issued_globally(self, transfer: Transfer, side: Global, site: int) -> None:
         """A copy reads or writes global memory: against other blocks, and against other copies in flight."""
         block, warp, lane = transfer.lanes
@@ -179,7 +167,7 @@ class Operations(Meetings):
         kind = "ld" if not writes else "st" if transfer.reduce is None else "atom"
         addresses, threads = side.addresses[inside], spread[inside]
         instruction = transfer.step.instruction
-        self._report("global", self._memory.touch(kind, threads, addresses, side.unit, site), instruction, None)
+        self._report("global", self._memory.record(kind, threads, addresses, side.unit, site), instruction, None)
         if kind == "st":
             self._check_stores(transfer, addresses, side.unit)
 
@@ -192,16 +180,14 @@ class Operations(Meetings):
             meets.append((other, np.intersect1d(_finer(theirs, width, fine), _finer(own, unit, fine))))
         for other, common in meets:
             if common.size:
-                (first, thread), (second, late) = (self._first_of(each) for each in (other, transfer))
+                (first, thread), (second, late) = (
+                    (self._first_block + block, warp * WARP + lane)
+                    for block, warp, lane in ((int(axis[0]) for axis in each.lanes) for each in (other, transfer))
+                )
                 site, at = self._site(other.step.instruction), int(common[0])
                 finding = Finding("in-flight write", site, at, thread, late, 1, (first, second))
                 self._report("global", [finding], transfer.step.instruction, None)
         self._stores.append((transfer, own, unit))
-
-    def _first_of(self, transfer: Transfer) -> tuple[int, int]:
-        """(block of the launch, thread) of the first thread that issued a copy."""
-        block, warp, lane = (int(axis[0]) for axis in transfer.lanes)
-        return self._first_block + block, warp * WARP + lane
 
 
 def _finer(addresses: Array, unit: int, fine: int) -> Array:
@@ -264,9 +250,10 @@ class Products(Operations):
         address = np.concatenate([np.broadcast_to(side, (rows, count, side.shape[2])) for side in flat], axis=2)
         bits = np.broadcast_to(acting, (rows, count))
         first = np.broadcast_to(product.groups * THREADS, (rows, count))
+        threads = self._fold.shape[1] * WARP  # of a block
         if alike:
             parts = [
-                _Part(self._thread(rank, int(first[0, g])), int(bits[0, g]), address[0, g] + rank * self._fold.stride)
+                _Part(rank * threads + int(first[0, g]), int(bits[0, g]), address[0, g] + rank * self._fold.stride)
                 for rank in range(size)
                 for g in range(count)
                 if bits[0, g]
@@ -274,18 +261,14 @@ class Products(Operations):
             return [(group, parts) for group in self._groups]
         rank = np.arange(blocks) % size
         placed = address + (rank * self._fold.stride)[:, None, None]
-        threads = first + (rank * self._fold.shape[1] * WARP)[:, None]
-        table = np.concatenate([bits[..., None], threads[..., None], placed], axis=2).reshape(blocks * count, -1)
+        first = first + (rank * threads)[:, None]
+        table = np.concatenate([bits[..., None], first[..., None], placed], axis=2).reshape(blocks * count, -1)
         chosen = np.flatnonzero(table[:, 0])
         clusters = np.repeat(np.arange(blocks) // size, count)[chosen]
         return [
             (group, [_Part(int(row[1]), int(row[0]), row[2:]) for row in rows_of])
             for group, rows_of in self._tabled(clusters, table[chosen])
         ]
-
-    def _thread(self, rank: int, thread: int) -> int:
-        """A thread of a block as one of the cluster."""
-        return rank * self._fold.shape[1] * WARP + thread
 
 
 def _bits(warps: BoolArray, product: Product) -> Array:

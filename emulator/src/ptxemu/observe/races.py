@@ -1,39 +1,35 @@
 """Races on shared and global memory: who last wrote each byte, who read it since, and what is in flight.
 
-Why: tracking every byte exactly would cost sixteen times more than kernels that move 16 bytes per lane need. All
-accesses so far have covered whole units, so all bytes of a unit have the same history, and cutting the units into
-smaller ones later repeats each row: nothing is lost.
+Bytes are kept as units of 16, the widest access of a lane, as long as all accesses cover whole units; then all bytes
+of a unit have the same history, and cutting the units into smaller ones later repeats each row: nothing is lost.
 
-One byte touched by two blocks, at least one of them writing, is a race, unless both accesses are atomic or strong
-(``.volatile``, ``.relaxed``, ``.acquire``, ``.release``; PTX ISA 9.0, 8.2). What blocks tell each other through fences
-and atomics (a ticket taken with ``atom``, then plain loads of other blocks' results) is not followed: such a protocol
-is reported. Within one block global accesses are not checked.
+**Shared memory** (`SharedRaces`): two accesses to a byte by different threads, at least one a write, race unless
+`Clocks` order them; atomics do not race with each other. Bytes that a ``cp.async`` writes are in flight from its issue
+until its thread's wait: issuing is checked like a write, any access in between is an error of its own (the issuing
+thread's too), and when the copy lands it becomes an ordinary write of its thread. A copy that nobody waits for and
+nobody touches is not reported: it changes nothing. Readers are kept per warp: the time of its latest read and all
+lanes that read since the last convergence that ordered them. Where lanes of a warp are synchronised in changing
+subsets this takes reads for later than they were: it may report a race that such a chain of partial ``bar.warp.sync``
+prevents, and never misses one.
 
-For each unit of memory the last writer is kept, and of readers and atomics two that belong to different blocks: whoever
+**Global memory** (`GlobalRaces`): one byte accessed by two blocks, at least one of them writing, is a race, unless
+both accesses are atomic or strong (``.volatile``, ``.relaxed``, ``.acquire``, ``.release``). What blocks tell each
+other through fences and atomics is not followed: such a protocol is reported. Within one block global accesses are not
+checked. Of each unit the last writer is kept, and of readers and atomics two that belong to different blocks: whoever
 comes next differs from at least one of them. A strong store counts as an atomic.
 
-Three things can go wrong beside the races of threads, and each is a finding:
+**Asynchronous operations** (`AsyncRaces`) can go wrong in three more ways:
 
-- *in flight*: bytes that an operation still writes are touched, or bytes that it may still read are written over. A
+- *in flight*: bytes that an operation still writes are accessed, or bytes that it may still read are written over. A
   write lasts from its issue until its mbarrier is told; a read until the wait that guarantees its end.
 - *order*: what a thread wrote (or read, or another operation did) is not ordered before the operation's issue; or what
-  it did is not known to who comes later. A write becomes known with the phase of its mbarrier, the end of a read to the
-  threads that waited for it.
+  it did is not known to who comes later. A write becomes known with the phase of its mbarrier, the end of a read to
+  the threads that waited for it.
 - *proxy*: a thread's ordinary write is ordered before the operation that reads or replaces it, but no
   ``fence.proxy.async`` stands between. The fence may be the writer's, before the barrier, or that of any thread which
   knows of the write, as long as the operation's own thread knows of the fence.
 
-Source: PTX ISA 9.0, 8.9 (proxy-preserved base causality order), 9.7.9.25.2 (async proxy).
-
-Two accesses to a byte by different threads, at least one a write, race unless `Clocks` order them; atomics do not race
-with each other. Bytes that a ``cp.async`` writes are in flight from its issue until its thread's wait: issuing is
-checked like a write, any access in between is an error of its own (the issuing thread's too), and when the copy lands
-it becomes an ordinary write of its thread, which others may read after a barrier. A copy that nobody waits for and
-nobody touches is not reported: it changes nothing.
-
-Readers are kept per warp: the time of its latest read and all lanes that read since the last convergence that ordered
-them. Where lanes of a warp are synchronised in changing subsets this takes reads for later than they were: it may
-report a race that such a chain of partial ``bar.warp.sync`` prevents, and never misses one.
+Source: PTX ISA 9.0, 8.2, 8.9 (proxy-preserved base causality order), 9.7.9.25.2 (async proxy).
 """
 
 from __future__ import annotations
@@ -43,8 +39,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptxemu.observe.clocks import Clocks, Finding, Folding, Key, Touch
-from ptxemu.observe.lifetimes import MbarrierUses, Visits
+from ptxemu.observe.clocks import Accesses, Clocks, Finding, Folding, Key
+from ptxemu.observe.lifetimes import MbarrierUses, RemoteUses
 from ptxemu.values import WARP, Array, BoolArray, Shape3
 
 UNIT = 16  # bytes; the widest access of a lane
@@ -146,16 +142,12 @@ class GlobalRaces:
             site: the instruction's number.
         """
         blocks, warps, _ = shape
-        who = (first_block + np.arange(blocks))[:, None] << _THREAD_BITS | np.arange(warps * WARP)
-        where = np.broadcast_to(address, shape)
-        if mask is None:
-            threads, addresses = who.reshape(-1), where.reshape(-1).astype(np.int64)
-        else:
-            chosen = np.broadcast_to(mask, shape)
-            threads, addresses = who.reshape(shape)[chosen], where[chosen].astype(np.int64)
-        return self.touch(kind, threads, addresses, width, site)
+        who = thread_of(first_block + np.arange(blocks)[:, None], np.arange(warps * WARP)).reshape(shape)
+        chosen: BoolArray = np.broadcast_to(np.True_ if mask is None else mask, shape)
+        where = np.broadcast_to(address, shape)[chosen].astype(np.int64)
+        return self.record(kind, who[chosen], where, width, site)
 
-    def touch(self, kind: str, threads: Array, addresses: Array, width: int, site: int) -> list[Finding]:
+    def record(self, kind: str, threads: Array, addresses: Array, width: int, site: int) -> list[Finding]:
         """Checks and records single accesses: `threads` of the launch (`thread_of`) and `addresses`, int64, flat."""
         if not threads.size:
             return []
@@ -189,7 +181,9 @@ class GlobalRaces:
             found += self._against_pair("reader", "WAR", units, threads, addresses)
         if kind == "st":
             found += self._against_pair("strong", "WAR", units, threads, addresses)
-            found += self._write(units, threads, addresses, site)
+            self.shadow["writer"][units] = threads
+            self.shadow["writer_site"][units] = site
+            found += self._against("writer", "WAW", units, threads, addresses)  # of other blocks in this instruction
         else:
             self._join({"atom": "atomic", "strong ld": "strong"}.get(kind, "reader"), units, threads, site)
         return found
@@ -200,20 +194,22 @@ class GlobalRaces:
         bad = np.flatnonzero((others != NOBODY) & (others >> _THREAD_BITS != threads >> _THREAD_BITS))
         if not bad.size:
             return []
-        sites = self.shadow[f"{name}_site"][units[bad]]
-        return _findings(kind, sites, addresses[bad], others[bad], threads[bad])
+        sites, addresses, first, second = (
+            each[bad] for each in (self.shadow[f"{name}_site"][units], addresses, others, threads)
+        )
+        found, lowest = [], (1 << _THREAD_BITS) - 1
+        for site in np.unique(sites):
+            chosen = np.flatnonzero(sites == site)
+            at, one, two = (int(each[chosen[0]]) for each in (addresses, first, second))
+            count, blocks = np.unique(second[chosen]).size, (one >> _THREAD_BITS, two >> _THREAD_BITS)
+            found.append(Finding(kind, int(site), at, one & lowest, two & lowest, count, blocks))
+        return found
 
     def _against_pair(self, name: str, kind: str, units: Array, threads: Array, addresses: Array) -> list[Finding]:
         if name not in self.shadow:
             return []
         found = self._against(name, kind, units, threads, addresses)
         return found or self._against(f"other_{name}", kind, units, threads, addresses)
-
-    def _write(self, units: Array, threads: Array, addresses: Array, site: int) -> list[Finding]:
-        """The units have a new writer; blocks that write one unit in the same instruction race with each other."""
-        self.shadow["writer"][units] = threads
-        self.shadow["writer_site"][units] = site
-        return self._against("writer", "WAW", units, threads, addresses)
 
     def _join(self, name: str, units: Array, threads: Array, site: int) -> None:
         """Remembers the threads where nobody, or only another block, is remembered yet."""
@@ -227,26 +223,6 @@ class GlobalRaces:
         differ = self.shadow[name][units] >> _THREAD_BITS != threads >> _THREAD_BITS
         self.shadow[f"other_{name}"][units[differ]] = threads[differ]
         self.shadow[f"other_{name}_site"][units[differ]] = site
-
-
-def _findings(kind: str, sites: Array, addresses: Array, first: Array, second: Array) -> list[Finding]:
-    found = []
-    lowest = (1 << _THREAD_BITS) - 1
-    for site in np.unique(sites):
-        chosen = np.flatnonzero(sites == site)
-        one, two = int(first[chosen[0]]), int(second[chosen[0]])
-        found.append(
-            Finding(
-                kind,
-                int(site),
-                int(addresses[chosen[0]]),
-                one & lowest,
-                two & lowest,
-                np.unique(second[chosen]).size,
-                (one >> _THREAD_BITS, two >> _THREAD_BITS),
-            )
-        )
-    return found
 
 
 CHUNK = 16  # bytes: what asynchronous operations read and write whole
@@ -274,33 +250,23 @@ class AsyncRaces:
         self._reductions: set[int] = set()  # numbers of instructions
         self._issuers: dict[int, int] = {}  # the thread that issued an agent's last write
 
-    def fence(self, lanes: Array) -> None:
-        """A proxy fence of these lanes, (warps, lanes)."""
-        self.races.now += 1
-        self.races.met = None
-        self.clocks.fence(lanes, self.races.now)
-
     def fetch(self, name: tuple[int, int], threads: Array, address: Array, site: int) -> list[Finding]:
-        """An operation that these threads issue together begins to read chunks.
+        """An operation begins to read chunks (addresses, int64, flat); all `threads` have to know of what was written.
 
-        Args:
-            name: under which `fetched` knows it.
-            threads: all of which have to know of what was written.
-            address: of the chunks, int64, flat.
-            site: the instruction's number.
+        They issue it together; `fetched` knows it by its `name`, and `site` is the instruction's number.
         """
-        touch = self._touch(threads[0], address)
-        found = self.races.in_flight(touch, "in-flight read")
-        found += self._after_write(touch, threads, "RAW")
+        accesses = self._accesses(threads[0], address)
+        found = self.races.in_flight(accesses, "in-flight read")
+        found += self._after_write(accesses, threads, "RAW")
         self._fetches[name] = _Fetch(threads, address, site)
-        self.shadow["fetches"][touch.units] += 1
+        self.shadow["fetches"][accesses.units] += 1
         return found
 
     def fetched(self, name: tuple[int, int], key: Key, waited: Array) -> None:
         """A read ends; `waited` are the threads that know it, `key` the agent that stands for it."""
         fetch = self._fetches.pop(name)
-        touch = self._touch(fetch.threads[0], fetch.address)
-        self.shadow["fetches"][touch.units] -= 1
+        accesses = self._accesses(fetch.threads[0], fetch.address)
+        self.shadow["fetches"][accesses.units] -= 1
         if key not in self._ended:
             self._ended.append(key)
             for part in PARTS:
@@ -310,95 +276,87 @@ class AsyncRaces:
                     old = self.shadow.arrays[part]
                     self.shadow.arrays[part] = np.append(old, np.zeros_like(old[:, :1]), axis=1)
         column = self._ended.index(key)
-        self.shadow["ended"][touch.units, column] = self.races.now
-        self.shadow["ended_site"][touch.units, column] = fetch.site
-        self.shadow["ended_thread"][touch.units, column] = fetch.threads[0]
+        self.shadow["ended"][accesses.units, column] = self.clocks.now
+        self.shadow["ended_site"][accesses.units, column] = fetch.site
+        self.shadow["ended_thread"][accesses.units, column] = fetch.threads[0]
         if waited.size:
-            self.clocks.tell(waited, key, self.races.now)
+            self.clocks.tell(waited, key)
 
     def put(self, thread: int, address: Array, site: int, *, reduces: bool = False) -> list[Finding]:
         """A copy that a thread issues begins to write chunks, or to combine them: reductions are atomic."""
-        touch = self._touch(thread, address)
-        fresh = touch
+        accesses = self._accesses(thread, address)
+        fresh = accesses
         if reduces:
             self._reductions.add(site)
-            known = np.array(sorted(self._reductions))
-            flying = (self.shadow["owner"][touch.units] != NOBODY) & np.isin(self.shadow["copy"][touch.units], known)
-            landed = (self.shadow["writer"][touch.units] < NOBODY) & np.isin(
-                self.shadow["write_site"][touch.units], known
-            )
+            known, units = np.array(sorted(self._reductions)), accesses.units
+            flying = (self.shadow["owner"][units] != NOBODY) & np.isin(self.shadow["copy"][units], known)
+            landed = (self.shadow["writer"][units] < NOBODY) & np.isin(self.shadow["write_site"][units], known)
             chosen = ~(flying | landed)
-            fresh = Touch(touch.threads[chosen], touch.units[chosen])
+            fresh = Accesses(accesses.threads[chosen], accesses.units[chosen])
         found = self.races.in_flight(fresh, "in-flight write")
         found += self._after_write(fresh, np.array([thread]), "WAW")
-        found += self.races.after_set("atomics", touch, "WAW")
-        found += self.races.after_set("readers", touch, "WAR") + self.overwritten(touch)
-        self.shadow["owner"][touch.units] = touch.threads
-        self.shadow["copy"][touch.units] = site
-        return found
+        return found + self.races.begin_write(accesses, site)
 
     def landed(self, thread: int, address: Array, site: int, key: Key) -> None:
         """What `put` announced is written; the mbarrier of this key is told of it."""
-        touch = self._touch(thread, address)
-        mine = (self.shadow["owner"][touch.units] == touch.threads) & (self.shadow["copy"][touch.units] == site)
-        self.shadow["owner"][touch.units[mine]] = NOBODY
-        self.races.write(Touch(np.full_like(touch.threads, self.clocks.agent(key)), touch.units), site)
+        accesses = self._accesses(thread, address)
+        self.races.end_write(accesses, site)
+        self.races.write(Accesses(np.full_like(accesses.threads, self.clocks.agent(key)), accesses.units), site)
         self._issuers[self.clocks.agent(key)] = thread
-        self.clocks.act(key, self.races.now)
+        self.clocks.act(key)
 
     def thread_of(self, other: int) -> int:
         """The thread that acted: of an agent's write the one that issued it."""
         return self._issuers.get(other, other)
 
-    def overwritten(self, touch: Touch) -> list[Finding]:
+    def overwritten(self, accesses: Accesses) -> list[Finding]:
         """Findings of writes to what an operation may still read, or whose end the writer does not know."""
         found: list[Finding] = []
-        if self._fetches and self.shadow["fetches"][touch.units].any():
-            found = self._open(touch)
+        if self._fetches and self.shadow["fetches"][accesses.units].any():
+            found = self._open(accesses)
         for column, key in enumerate(self._ended):
-            times = self.shadow["ended"][touch.units, column]
+            times = self.shadow["ended"][accesses.units, column]
             if not times.any():
                 continue
-            agents = np.full_like(touch.threads, self.clocks.agent(key))
-            bad = np.flatnonzero(~self.clocks.ordered(touch.threads, agents, times))
-            sites = self.shadow["ended_site"][touch.units[bad], column]
-            others = self.shadow["ended_thread"][touch.units[bad], column]
-            found += self.races.found("WAR", touch, bad, sites, others)
-            self.shadow["ended"][touch.units, column] = 0
+            agents = np.full_like(accesses.threads, self.clocks.agent(key))
+            bad = np.flatnonzero(~self.clocks.ordered(accesses.threads, agents, times))
+            sites = self.shadow["ended_site"][accesses.units[bad], column]
+            others = self.shadow["ended_thread"][accesses.units[bad], column]
+            found += self.races.found("WAR", accesses, bad, sites, others)
+            self.shadow["ended"][accesses.units, column] = 0
         return found
 
-    def _open(self, touch: Touch) -> list[Finding]:
+    def _open(self, accesses: Accesses) -> list[Finding]:
         """Findings of writes to what is being read."""
         found = []
         for fetch in self._fetches.values():
             units, _ = self.shadow.spread(fetch.address, CHUNK, fetch.address)
-            bad = np.flatnonzero(np.isin(touch.units, units))
+            bad = np.flatnonzero(np.isin(accesses.units, units))
             sites, others = np.full_like(bad, fetch.site), np.full_like(bad, fetch.threads[0])
-            found += self.races.found(OVERWRITE, touch, bad, sites, others)
+            found += self.races.found(OVERWRITE, accesses, bad, sites, others)
         return found
 
-    def _after_write(self, touch: Touch, threads: Array, kind: str) -> list[Finding]:
+    def _after_write(self, accesses: Accesses, threads: Array, kind: str) -> list[Finding]:
         """Findings of an operation against the last writes: unknown to its threads, or without a proxy fence."""
-        writers = self.shadow["writer"][touch.units]
-        times = self.shadow["write_time"][touch.units]
+        writers = self.shadow["writer"][accesses.units]
+        times = self.shadow["write_time"][accesses.units]
         known = self.clocks.all_ordered(threads, writers, times)
         fenced = self.clocks.all_ordered(threads, writers, times, fenced=True)
         found = []
         for name, bad in ((kind, np.flatnonzero(~known)), ("proxy", np.flatnonzero(known & ~fenced))):
-            sites = self.shadow["write_site"][touch.units[bad]]
-            found += self.races.found(name, touch, bad, sites, writers[bad])
+            sites = self.shadow["write_site"][accesses.units[bad]]
+            found += self.races.found(name, accesses, bad, sites, writers[bad])
         return found
 
-    def _touch(self, thread: int, address: Array) -> Touch:
+    def _accesses(self, thread: int, address: Array) -> Accesses:
         """Whole chunks, as a thread's accesses, now."""
-        self.races.now += 1
-        self.races.met = None
+        self.clocks.tick()
         self.shadow.fit(address, CHUNK)
         units, threads = self.shadow.spread(address, CHUNK, np.full(address.shape, thread, dtype=np.int64))
         if "fetches" not in self.shadow:
             self.shadow.add("fetches", 0)
         self.shadow.reserve(int(units.max()) + 1)
-        return Touch(threads, units)
+        return Accesses(threads, units)
 
 
 MBARRIER_BYTES = 8
@@ -409,127 +367,87 @@ class SharedRaces:
     """The shared memory of one block, or of several that have all done the same so far."""
 
     def __init__(self, exists: BoolArray) -> None:
-        self.now = 0
         self.clocks = Clocks(exists)
         self.shadow = Shadow()
         for name, fill in (("writer", NOBODY), ("write_time", 0), ("write_site", 0), ("owner", NOBODY), ("copy", 0)):
             self.shadow.add(name, fill)
         self._add_set("readers")
         self.mbarriers = MbarrierUses(self.clocks)
-        self.visits = Visits(self.clocks)
+        self.remote = RemoteUses(self.clocks)
         self.asynchronous = AsyncRaces(self)
-        self.met: bytes | None = None  # the ``bar.warp.sync`` since which nothing happened
 
     def _add_set(self, name: str) -> None:
         for part, dtype in (("time", np.int32), ("lanes", np.uint32), ("site", np.int32)):
             self.shadow.add(f"{name}_{part}", 0, self.clocks.warps, dtype)
 
-    def barrier(self, lanes: BoolArray, number: int | None) -> None:
-        """These lanes, (warps, 32), meet at a CTA barrier; `number` where others may have signalled it."""
-        self.clocks.join(lanes, self.now, number)
-        self.met = None
-
-    def arrive(self, lanes: BoolArray, number: int) -> None:
-        """These lanes signal a CTA barrier and go on."""
-        self.clocks.signal(lanes, self.now, number)
-
-    def release(self, lanes: BoolArray, key: Key, *, relaxed: bool = False) -> None:
-        """These lanes arrive at an mbarrier or a cluster's barrier."""
-        self.clocks.release(lanes, self.now, key, relaxed=relaxed)
-
-    def order(self, lanes: BoolArray) -> None:
-        """A memory fence of these lanes."""
-        self.clocks.order(lanes, self.now)
-
-    def complete(self, key: Key) -> None:
-        """Its phase is complete."""
-        self.clocks.complete(key)
-
-    def acquire(self, lanes: BoolArray, key: Key, *, relaxed: bool = False) -> None:
-        """These lanes find it complete and go on."""
-        self.clocks.acquire(lanes, key, relaxed=relaxed)
-        self.met = None
-
     def use_mbarriers(self, address: Array, mask: BoolArray, action: str, site: int) -> list[Finding]:
         """Lanes use mbarriers, (warps, lanes) each: as `MbarrierUses.use`; init and inval also write their bytes."""
         found = self.access("st", address, MBARRIER_BYTES, mask, site) if action in ("init", "inval") else []
-        self.now += 1
-        self.met = None
-        return found + self.mbarriers.use(address, mask, action, site, self.now)
+        self.clocks.tick()
+        return found + self.mbarriers.use(address, mask, action, site)
 
     def reached(self, address: Array, mask: BoolArray, folding: Folding, site: int) -> None:
         """Lanes have just accessed shared memory of blocks of their cluster: remembers those of other blocks."""
         if folding.size > 1:
-            self.visits.note(address, mask, folding, site, self.now)
-
-    def exited(self, rank: int, lanes: BoolArray, folding: Folding) -> list[Finding]:
-        """Lanes of one block of the cluster have exited."""
-        return self.visits.leave(rank, lanes, folding)
-
-    def warp_sync(self, lanes: BoolArray | None) -> None:
-        """In each warp these lanes, (warps, 32), meet at ``bar.warp.sync``; None: all."""
-        key = b"all" if lanes is None else lanes.tobytes()
-        if key != self.met:
-            self.clocks.join_warps(lanes, self.now)
-            self.met = key
+            self.remote.note(address, mask, folding, site)
 
     def access(self, kind: str, address: Array, width: int, mask: BoolArray | None, site: int) -> list[Finding]:
-        """Checks and records an instruction.
+        """Checks and records an instruction, whose number is `site`; masks and addresses are (warps, lanes).
 
-        Args:
-            kind: ``ld``, ``st``, ``atom``, ``ldmatrix`` or ``stmatrix``.
-            address: bytes, (warps, lanes), or (warps, rows) of a matrix.
-            width: bytes per lane or row.
-            mask: (warps, lanes), of ``ldmatrix`` (warps, 1); None for all.
-            site: the instruction's number.
+        Of a matrix load or store they are (warps, rows) and (warps, 1); `width` counts bytes per lane or row.
         """
-        touch = self._touch(address, width, mask, whole_warps=kind in {"ldmatrix", "stmatrix"})
-        if not touch.units.size:
+        accesses = self._accesses(address, width, mask, whole_warps=kind in {"ldmatrix", "stmatrix"})
+        if not accesses.units.size:
             return []
-        self.now += 1
-        self.met = None
+        self.clocks.tick()
         writes = kind in {"st", "stmatrix", "atom"}
-        found = self.in_flight(touch, "in-flight write" if writes else "in-flight read")
-        found += self._after_write(touch, "WAW" if writes else "RAW")
+        found = self.in_flight(accesses, "in-flight write" if writes else "in-flight read")
+        found += self._after_write(accesses, "WAW" if writes else "RAW")
         if kind != "atom":
-            found += self.after_set("atomics", touch, "WAW" if writes else "RAW")
+            found += self.after_set("atomics", accesses, "WAW" if writes else "RAW")
         if writes:
-            found += self.after_set("readers", touch, "WAR") + self.asynchronous.overwritten(touch)
+            found += self.after_set("readers", accesses, "WAR") + self.asynchronous.overwritten(accesses)
         if kind in {"st", "stmatrix"}:
-            found += self._twice(touch, site)
-            self.write(touch, site)
+            found += self._twice(accesses, site)
+            self.write(accesses, site)
         else:
-            self._join_set("atomics" if kind == "atom" else "readers", touch, site)
+            self._join_set("atomics" if kind == "atom" else "readers", accesses, site)
         return found
 
     def issue(self, address: Array, width: int, mask: BoolArray | None, site: int) -> list[Finding]:
         """A ``cp.async`` begins to write; arguments as of `access`."""
-        touch = self._touch(address, width, mask)
-        if not touch.units.size:
+        accesses = self._accesses(address, width, mask)
+        if not accesses.units.size:
             return []
-        self.now += 1
-        self.met = None
-        found = self.in_flight(touch, "in-flight write")
-        found += self._after_write(touch, "WAW")
-        found += self.after_set("atomics", touch, "WAW")
-        found += self.after_set("readers", touch, "WAR") + self.asynchronous.overwritten(touch)
-        found += self._twice(touch, site)
-        self.shadow["owner"][touch.units] = touch.threads
-        self.shadow["copy"][touch.units] = site
+        self.clocks.tick()
+        found = self.in_flight(accesses, "in-flight write")
+        found += self._after_write(accesses, "WAW")
+        return found + self.begin_write(accesses, site) + self._twice(accesses, site)
+
+    def begin_write(self, accesses: Accesses, site: int) -> list[Finding]:
+        """An asynchronous write begins: against atomics and readers; from now on its bytes are in flight."""
+        found = self.after_set("atomics", accesses, "WAW") + self.after_set("readers", accesses, "WAR")
+        found += self.asynchronous.overwritten(accesses)
+        self.shadow["owner"][accesses.units] = accesses.threads
+        self.shadow["copy"][accesses.units] = site
         return found
+
+    def end_write(self, accesses: Accesses, site: int) -> None:
+        """The bytes that `begin_write` announced are no longer in flight."""
+        own = self.shadow["owner"][accesses.units] == accesses.threads
+        own &= self.shadow["copy"][accesses.units] == site
+        self.shadow["owner"][accesses.units[own]] = NOBODY
 
     def land(self, address: Array, width: int, mask: BoolArray | None, site: int) -> None:
         """A wait of their own threads guarantees these copies, which `issue` announced."""
-        touch = self._touch(address, width, mask)
-        if not touch.units.size:
+        accesses = self._accesses(address, width, mask)
+        if not accesses.units.size:
             return
-        self.now += 1
-        self.met = None
-        mine = (self.shadow["owner"][touch.units] == touch.threads) & (self.shadow["copy"][touch.units] == site)
-        self.shadow["owner"][touch.units[mine]] = NOBODY
-        self.write(touch, site)
+        self.clocks.tick()
+        self.end_write(accesses, site)
+        self.write(accesses, site)
 
-    def _touch(self, address: Array, width: int, mask: BoolArray | None, *, whole_warps: bool = False) -> Touch:
+    def _accesses(self, address: Array, width: int, mask: BoolArray | None, *, whole_warps: bool = False) -> Accesses:
         """The active accesses; a row of ``ldmatrix`` counts as read by the lane that names it: row i by lane i."""
         warps = self.clocks.warps
         lanes = address.shape[1] if whole_warps else WARP
@@ -540,50 +458,50 @@ class SharedRaces:
         where = np.broadcast_to(address, (warps, lanes))[warp, lane].astype(np.int64)
         threads = warp * WARP + lane
         if not where.size:
-            return Touch(threads, where)
+            return Accesses(threads, where)
         self.shadow.fit(where, width)
         units, threads = self.shadow.spread(where, width, threads)
         self.shadow.reserve(int(units.max()) + 1)
-        return Touch(threads, units)
+        return Accesses(threads, units)
 
-    def in_flight(self, touch: Touch, kind: str) -> list[Finding]:
+    def in_flight(self, accesses: Accesses, kind: str) -> list[Finding]:
         """Findings of accesses to bytes that an asynchronous copy still writes."""
-        owners = self.shadow["owner"][touch.units]
+        owners = self.shadow["owner"][accesses.units]
         bad = np.flatnonzero(owners != NOBODY)
-        sites = self.shadow["copy"][touch.units[bad]]
-        return self.found(kind, touch, bad, sites, owners[bad])
+        sites = self.shadow["copy"][accesses.units[bad]]
+        return self.found(kind, accesses, bad, sites, owners[bad])
 
-    def _after_write(self, touch: Touch, kind: str) -> list[Finding]:
-        writers = self.shadow["writer"][touch.units]
-        times = self.shadow["write_time"][touch.units]  # 0 where nobody wrote: always ordered
-        bad = np.flatnonzero(~self.clocks.ordered(touch.threads, writers, times))
-        sites = self.shadow["write_site"][touch.units[bad]]
-        return self.found(kind, touch, bad, sites, writers[bad])
+    def _after_write(self, accesses: Accesses, kind: str) -> list[Finding]:
+        writers = self.shadow["writer"][accesses.units]
+        times = self.shadow["write_time"][accesses.units]  # 0 where nobody wrote: always ordered
+        bad = np.flatnonzero(~self.clocks.ordered(accesses.threads, writers, times))
+        sites = self.shadow["write_site"][accesses.units[bad]]
+        return self.found(kind, accesses, bad, sites, writers[bad])
 
-    def after_set(self, name: str, touch: Touch, kind: str) -> list[Finding]:
+    def after_set(self, name: str, accesses: Accesses, kind: str) -> list[Finding]:
         """Findings of accesses that nothing orders after those of a set."""
         if f"{name}_time" not in self.shadow:
             return []
-        times = self.shadow[f"{name}_time"][touch.units]
-        late = times > self.clocks.horizon(touch.threads)
+        times = self.shadow[f"{name}_time"][accesses.units]
+        late = times > self.clocks.horizon(accesses.threads)
         if not late.any():
             return []
         which, warp = np.nonzero(late)
-        lanes = self.shadow[f"{name}_lanes"][touch.units[which], warp]
-        concurrent = self.clocks.concurrent(touch.threads[which], warp, times[which, warp], lanes)
+        lanes = self.shadow[f"{name}_lanes"][accesses.units[which], warp]
+        concurrent = self.clocks.concurrent(accesses.threads[which], warp, times[which, warp], lanes)
         bad = np.flatnonzero(concurrent.any(axis=1))
         others = warp[bad] * WARP + concurrent[bad].argmax(axis=1)
-        sites = self.shadow[f"{name}_site"][touch.units[which[bad]], warp[bad]]
-        return self.found(kind, touch, which[bad], sites, others)
+        sites = self.shadow[f"{name}_site"][accesses.units[which[bad]], warp[bad]]
+        return self.found(kind, accesses, which[bad], sites, others)
 
-    def _twice(self, touch: Touch, site: int) -> list[Finding]:
+    def _twice(self, accesses: Accesses, site: int) -> list[Finding]:
         """Threads that write one byte in the same instruction, which all warps run at once: any may win."""
-        order = np.argsort(touch.units, kind="stable")
-        units = touch.units[order]
+        order = np.argsort(accesses.units, kind="stable")
+        units = accesses.units[order]
         again = np.flatnonzero(units[1:] == units[:-1])
         if not again.size:
             return []
-        first, second = touch.threads[order[again]], touch.threads[order[again + 1]]
+        first, second = accesses.threads[order[again]], accesses.threads[order[again + 1]]
         same_warp = first // WARP == second // WARP
         found = []
         for kind, chosen in (("same-instruction write", same_warp), ("WAW", ~same_warp)):
@@ -594,38 +512,38 @@ class SharedRaces:
                 found.append(Finding(kind, site, address, int(first[at]), int(second[at]), count))
         return found
 
-    def write(self, touch: Touch, site: int) -> None:
+    def write(self, accesses: Accesses, site: int) -> None:
         """The units have a new writer; what was ordered before it need not be remembered."""
-        self.shadow["writer"][touch.units] = touch.threads
-        self.shadow["write_time"][touch.units] = self.now
-        self.shadow["write_site"][touch.units] = site
+        self.shadow["writer"][accesses.units] = accesses.threads
+        self.shadow["write_time"][accesses.units] = self.clocks.now
+        self.shadow["write_site"][accesses.units] = site
         for name in SETS:
             if f"{name}_time" in self.shadow:
-                self.shadow[f"{name}_time"][touch.units] = 0
-                self.shadow[f"{name}_lanes"][touch.units] = 0
+                self.shadow[f"{name}_time"][accesses.units] = 0
+                self.shadow[f"{name}_lanes"][accesses.units] = 0
 
-    def _join_set(self, name: str, touch: Touch, site: int) -> None:
+    def _join_set(self, name: str, accesses: Accesses, site: int) -> None:
         """Adds the lanes to the readers (atomics) of their warps; forgets those whom the new ones come after."""
         if f"{name}_time" not in self.shadow:
             self._add_set(name)
-        warps = touch.threads >> 5
+        warps = accesses.threads >> 5
         time, lanes = self.shadow[f"{name}_time"], self.shadow[f"{name}_lanes"]
-        old = time[touch.units, warps]
-        horizon = self.clocks.horizon(touch.threads)[np.arange(warps.size), warps]
+        old = time[accesses.units, warps]
+        horizon = self.clocks.horizon(accesses.threads)[np.arange(warps.size), warps]
         kept = np.flatnonzero(old > horizon)
         covered = old != 0
         if kept.size:
-            earlier = lanes[touch.units[kept], warps[kept]]
-            covered[kept] = ~self.clocks.concurrent(touch.threads[kept], warps[kept], old[kept], earlier).any(axis=1)
-        lanes[touch.units[covered], warps[covered]] = 0
-        bits = np.left_shift(np.uint32(1), (touch.threads & 31).astype(np.uint32))
-        np.bitwise_or.at(lanes, (touch.units, warps), bits)
-        time[touch.units, warps] = self.now
-        self.shadow[f"{name}_site"][touch.units, warps] = site
+            earlier = lanes[accesses.units[kept], warps[kept]]
+            covered[kept] = ~self.clocks.concurrent(accesses.threads[kept], warps[kept], old[kept], earlier).any(axis=1)
+        lanes[accesses.units[covered], warps[covered]] = 0
+        bits = np.left_shift(np.uint32(1), (accesses.threads & 31).astype(np.uint32))
+        np.bitwise_or.at(lanes, (accesses.units, warps), bits)
+        time[accesses.units, warps] = self.clocks.now
+        self.shadow[f"{name}_site"][accesses.units, warps] = site
 
-    def found(self, kind: str, touch: Touch, bad: Array, sites: Array, others: Array) -> list[Finding]:
+    def found(self, kind: str, accesses: Accesses, bad: Array, sites: Array, others: Array) -> list[Finding]:
         """Findings of the accesses `bad`, one for each earlier instruction."""
-        units, threads = touch.units[bad], touch.threads[bad]
+        units, threads = accesses.units[bad], accesses.threads[bad]
         found = []
         for site in np.unique(sites) if sites.size else ():
             chosen = np.flatnonzero(sites == site)

@@ -1,6 +1,6 @@
 """Runs a slice of the grid: pending basic blocks in priority order, all lanes that stand at one block together.
 
-See `control` for the rule that makes divergent lanes meet again, `barriers` for blocks of threads that wait.
+See `machine.control` for the rule by which divergent lanes meet again, `machine.waits` for threads that wait.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from ptxemu.errors import EmulationError
 from ptxemu.machine.barriers import Barriers
 from ptxemu.machine.compiled import Operation, compile_block, guard_mask
 from ptxemu.machine.control import BARRIERS, Block, Flow, waits, word
+from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.register_pool import WARPGROUP
-from ptxemu.machine.state import Machine, Step
+from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.machine.waits import Waits, refuse
 from ptxemu.run.undefined import Interruption, Undefined
 from ptxemu.syntax.tree import Instruction
@@ -78,11 +79,7 @@ class OneByOne(Schedule):
 
 
 def schedule_of(wanted: str | int, machine: Machine, flow: Flow) -> Schedule:
-    """The schedule that a launch asks for: ``together``, ``reverse``, or a seed.
-
-    Raises:
-        EmulationError: (arguments) anything else.
-    """
+    """The schedule that a launch asks for: ``together``, ``reverse``, or a seed. Fails: (arguments) anything else."""
     if wanted == "together":
         return Schedule()
     if wanted == REVERSE:
@@ -111,7 +108,7 @@ Progress = Callable[[int], None]  # told how many warp instructions have just be
     "CTA barrier that counts or combines a predicate",
     kind="control",
 )
-def control(step: Step) -> None:
+def control(step: FullStep) -> None:
     """Rows of the instructions that `Engine` and `Barriers` carry out themselves."""
     step.fail("unsupported", "a control instruction inside a basic block")
 
@@ -121,7 +118,7 @@ class Engine:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: FullMachine,
         flow: Flow,
         max_instructions: int,
         progress: Progress | None,
@@ -130,13 +127,14 @@ class Engine:
         schedule: str | int = "together",
     ) -> None:
         self.machine = machine
-        machine.undefined = Undefined(machine) if track_undefined else None
+        self.undefined = Undefined(machine) if track_undefined else None
+        machine.undefined = self.undefined.born if self.undefined else None
         self.flow = flow
         self.schedule = schedule_of(schedule, machine, flow)
         machine.elects_last = schedule == REVERSE
         self.max_instructions = max_instructions
         self.progress = progress
-        self.barriers = Barriers(machine)
+        self.barriers = Barriers(machine, machine.observers)
         self.waits = Waits(machine)
         self.pending: dict[int, BoolArray | None] = {}
         self._compiled: dict[int, list[Operation]] = {}
@@ -145,34 +143,23 @@ class Engine:
     def run(self) -> None:
         """Runs until every thread has exited.
 
-        Raises:
-            EmulationError: whatever the program does wrong, a deadlock, or a spent instruction budget.
+        Fails: whatever the program does wrong, a deadlock, or a spent instruction budget.
         """
         if not self.flow.blocks:
             return
         self._arrive(0, None if self.machine.exists.all() else self.machine.exists)
         with np.errstate(all="ignore"):
-            while (chosen := self._take()) or self._stir():
+            while (chosen := self._take()) or self._unblock():
                 if chosen is None:
                     continue
-                self._visit(self.flow.blocks[chosen[0]], chosen[1])
+                self._run_block(self.flow.blocks[chosen[0]], chosen[1])
                 if self.schedule.early():
                     self.machine.deferred.advance()
                 if self.waits.suspended:
                     self._wake()
-        self._finish()
-
-    def _finish(self) -> None:
-        """When every thread has exited.
-
-        Raises:
-            EmulationError: something is left over that a correct program does not leave.
-        """
-        machine = self.machine
-        machine.mbarriers.finish(machine)
-        if "register_pool" in vars(machine):
-            machine.register_pool.finish()
-        machine.warpgroups.same_order.finish(machine)
+        self.machine.mbarriers.finish()  # errors of what a correct program does not leave behind
+        self.machine.register_pool.finish()
+        self.machine.warpgroups.same_order.finish()
 
     def _take(self) -> tuple[int, BoolArray | None] | None:
         """The next basic block and its lanes; None when nobody can go on."""
@@ -186,43 +173,37 @@ class Engine:
                 return chosen
         return self.schedule.take(self.pending) if self.pending else None
 
-    def _stir(self) -> bool:
+    def _unblock(self) -> bool:
         """When no thread can go on: lets something asynchronous finish, then waits time out; False: all have exited.
 
-        Raises:
-            EmulationError: a deadlock.
+        Fails: a deadlock.
         """
         while self.machine.deferred.advance():
             if self._wake():
                 return True
         timed_out = self.waits.timed_out()
         for waiting in timed_out:
-            self._answered(self.flow.blocks[waiting.block], waiting.step.lanes())
-            self._go_on(waiting.following, waiting.step.lanes())
-        if not timed_out and self.pending:
-            self._run_ahead()
+            self._leave_wait(self.flow.blocks[waiting.block], waiting.step.lanes())
+        if not timed_out and self.pending:  # lanes that would wait for others of their warp, who may wait for them
+            index, mask = self.schedule.take(self.pending)
+            try:
+                self._run_block(self.flow.blocks[index], mask)
+            except EmulationError as error:
+                if error.kind in ("divergent-warp", "divergent-barrier"):  # they need those who wait
+                    refuse(self.waits, self.barriers)
+                raise
+            self._wake()
             return True  # even if those have exited: others wait
         if not timed_out:
             refuse(self.waits, self.barriers)
         return bool(timed_out or self.pending)
 
-    def _run_ahead(self) -> None:
-        """One basic block of lanes that would wait for others of their warp: those may be waiting for them."""
-        index, mask = self.schedule.take(self.pending)
-        try:
-            self._visit(self.flow.blocks[index], mask)
-        except EmulationError as error:
-            if error.kind in ("divergent-warp", "divergent-barrier"):  # they need those who wait
-                refuse(self.waits, self.barriers)
-            raise
-        self._wake()
-
     def _wake(self) -> bool:
         """Lanes whose wait is over look again; whether there are any."""
-        woken = self.waits.woken()
-        for index, lanes in woken:
+        ready = self.waits.ready()
+        for index, lanes in ready:
             self._arrive(index, lanes)
-        return bool(woken)
+        return bool(ready)
 
     def _arrive(self, index: int | None, mask: BoolArray | None) -> None:
         """Lanes reach a block (None: the end of the program)."""
@@ -242,13 +223,13 @@ class Engine:
     def _exit(self, mask: BoolArray | None, by: Instruction | None = None) -> None:
         gone = self.machine.exists if mask is None else mask
         self.machine.live = self.machine.live & ~gone
-        self.machine.meetings += 1
+        self.machine.arrivals += 1
         for observer in self.machine.observers:
             observer.exited(gone, by)
         for index, lanes in self.barriers.after_exit():
-            self._go_on(index, lanes)
+            self._arrive(index, lanes)
 
-    def _visit(self, block: Block, mask: BoolArray | None) -> None:
+    def _run_block(self, block: Block, mask: BoolArray | None) -> None:
         machine = self.machine
         if block.terminator is None or not waits(block.terminator.opcode):  # a wait counts when it is over
             for observer in machine.observers:
@@ -261,17 +242,22 @@ class Engine:
         if self.progress is not None:
             self.progress(len(block.instructions) * machine.shape[0] * machine.shape[1])
         if machine.issued > self.max_instructions:
-            self._over_budget(block, mask)
-        if machine.undefined is None or not machine.undefined.tracking:
+            step = Step(machine, block.instructions[-1])
+            step.mask = mask
+            what = "the instruction budget is spent: an endless loop, or a launch larger than foreseen"
+            hint = "raise max_instructions if the program is known to end; no thread may spin until another one stores"
+            expected = f"at most {self.max_instructions} instructions"
+            step.fail("budget", what, expected=expected, found=machine.issued, hint=hint)
+        if self.undefined is None or not self.undefined.tracking:
             self._leave(block, mask)
             return
-        machine.undefined.leave(block.terminator, mask)
+        self.undefined.leave(block.terminator, mask)
         self._leave(block, mask)
-        machine.undefined.settle()
+        self.undefined.settle()
 
     def _run(self, operations: list[Operation], mask: BoolArray | None) -> None:
         """Runs a block's instructions; those after the first undefined value, if there is one, with its marks."""
-        machine, undefined = self.machine, self.machine.undefined
+        machine, undefined = self.machine, self.undefined
         everyone = mask is None or not (machine.live & ~mask).any()
         lanes = None if everyone else mask  # exited lanes may hold anything: no need to keep what they had
         rest = iter(operations)
@@ -289,20 +275,9 @@ class Engine:
         for operation in rest:
             undefined.follow(operation, lanes, mask)
             if everyone:
-                undefined.bury(operation)
+                undefined.forget(operation.dead)
                 for slot, blank in operation.dying:
                     machine.registers[slot] = blank
-
-    def _over_budget(self, block: Block, mask: BoolArray | None) -> None:
-        step = Step(self.machine, block.instructions[-1])
-        step.mask = mask
-        step.fail(
-            "budget",
-            "the instruction budget is spent: an endless loop, or a launch larger than foreseen",
-            expected=f"at most {self.max_instructions} instructions",
-            found=f"{self.machine.issued}",
-            hint="raise max_instructions if the program is known to end; no thread may spin until another one stores",
-        )
 
     def _leave(self, block: Block, mask: BoolArray | None) -> None:
         """Sends the lanes of a finished block on, as its terminator says."""
@@ -311,11 +286,13 @@ class Engine:
             self._arrive(block.following, mask)
             return
         chosen, some = guard_mask(self.machine, terminator, mask)
-        rest, others = self._others(mask, chosen, some=some)
-        if others:
-            self._arrive(block.following, rest)
         if not some:
+            self._arrive(block.following, mask)
             return
+        if chosen is not None and chosen is not mask:  # lanes that do not follow the terminator
+            rest = ~chosen if mask is None else mask & ~chosen
+            if rest.any():
+                self._arrive(block.following, rest)
         first = word(terminator.opcode)
         if first == "bra":
             self._arrive(block.target, chosen)
@@ -330,16 +307,6 @@ class Engine:
             step.mask = chosen
             step.fail("trap", f"the program executed {terminator.opcode}")
 
-    @staticmethod
-    def _others(mask: BoolArray | None, chosen: BoolArray | None, *, some: bool) -> tuple[BoolArray | None, bool]:
-        """Lanes of `mask` that do not follow the terminator, and whether there are any."""
-        if not some:
-            return mask, True
-        if chosen is None or chosen is mask:
-            return None, False
-        rest = ~chosen if mask is None else mask & ~chosen
-        return rest, bool(rest.any())
-
     def _barrier(self, block: Block, mask: BoolArray | None) -> None:
         step = self._terminators.get(block.index)
         if step is None or step.mask is not None:  # a step that waits at a barrier keeps its mask: take a new one
@@ -347,24 +314,18 @@ class Engine:
             if mask is None:
                 self._terminators[block.index] = step
         step.mask = mask
-        following = len(self.flow.blocks) if block.following is None else block.following
-        for index, lanes in self.barriers.reach(step, following):
-            self._go_on(index, lanes)
+        for index, lanes in self.barriers.reach(step, block.following):
+            self._arrive(index, lanes)
 
     def _wait(self, block: Block, mask: BoolArray | None) -> None:
         step = Step(self.machine, block.instructions[-1])
         step.mask = mask
-        following = len(self.flow.blocks) if block.following is None else block.following
-        done = self.waits.reach(step, block.index, following)
+        done = self.waits.reach(step, block)
         if done is not None:
-            self._answered(block, done)
-            self._go_on(following, done)
+            self._leave_wait(block, done)
 
-    def _answered(self, block: Block, lanes: BoolArray) -> None:
-        """A wait has an answer for these lanes: now it counts as executed."""
+    def _leave_wait(self, block: Block, lanes: BoolArray) -> None:
+        """A wait has an answer for these lanes: now it counts as executed, and they go on."""
         for observer in self.machine.observers:
             observer.block(block, lanes)
-
-    def _go_on(self, index: int, lanes: BoolArray | None) -> None:
-        """Lanes that a barrier has let go reach the block after it (behind the last one: the end)."""
-        self._arrive(index if index < len(self.flow.blocks) else None, lanes)
+        self._arrive(block.following, lanes)

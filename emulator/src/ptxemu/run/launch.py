@@ -32,6 +32,7 @@ from ptxemu.machine.arguments import (
     three,
 )
 from ptxemu.machine.control import Flow, build_flow
+from ptxemu.machine.core import immediate
 from ptxemu.machine.memory import GlobalMemory
 from ptxemu.machine.observer import Observer
 from ptxemu.run import opcodes  # noqa: F401 - fills the table of instructions
@@ -41,7 +42,7 @@ from ptxemu.syntax.parser import parse, text_of
 from ptxemu.syntax.tree import Address, Function, Immediate, Instruction, Label, Module, Symbol, Variable
 from ptxemu.targets import lacks
 from ptxemu.text import parse_bytes
-from ptxemu.values import DTYPES, immediate
+from ptxemu.values import DTYPES, Array
 
 MEMORY_BUDGET = 1 << 30  # bytes that registers and shared memory of a slice may take
 SHOWN_ENTRIES = 3  # of a program, in its repr
@@ -150,26 +151,29 @@ class Kernel:
         Raises:
             EmulationError: the launch does not fit the kernel, or the program does something it may not.
         """
-        start = time.perf_counter()
+        start, path = time.perf_counter(), self.module.path
         if undefined not in ("track", "error"):
-            raise EmulationError(
-                "arguments", "undefined", path=self.module.path, expected="'track' or 'error'", found=repr(undefined)
-            )
-        dynamic = _amount(shared_bytes, "an amount of dynamic shared memory", 0, self.module.path)
-        budget = _amount(memory_budget, "a memory budget", 1, self.module.path)
-        watching = _observers(observers, self.module.path)
-        most = _number(max_instructions, "instruction budget of a launch", self.module.path)
-        clusters = None if cluster is None else three(cluster, "cluster", self.module.path)
-        sizes = three(grid, "grid", self.module.path), three(block, "block", self.module.path)
+            found = repr(undefined)
+            raise EmulationError("arguments", "undefined", path=path, expected="'track' or 'error'", found=found)
+        dynamic = _amount(shared_bytes, "an amount of dynamic shared memory", 0, path)
+        budget = _amount(memory_budget, "a memory budget", 1, path)
+        watching = _observers(observers, path)
+        most = _whole_number(max_instructions, "instruction budget of a launch", "a whole number", path)
+        count = sys.maxsize  # of clusters
+        if first is not None:
+            count = _whole_number(first, "how many blocks run first", "a whole number, 1 or more, or None", path, 1)
+        clusters = None if cluster is None else three(cluster, "cluster", path)
+        sizes = three(grid, "grid", path), three(block, "block", path)
         layout = Layout(self.module, self.function, *sizes, dynamic, target, clusters)
         memory = GlobalMemory()
-        arrays = Pointers(
-            lambda owner, number: memory.allocate(owner, f"array {number}: {owner.dtype} {owner.shape}"),
-            self.module.path,
-        )
-        data = pack(self.function, as_arrays(args, self.module.path), arrays.address_of, self.module.path)
+
+        def allocate(owner: Array, number: int) -> int:
+            return memory.allocate(owner, f"array {number}: {owner.dtype} {owner.shape}")
+
+        arrays = Pointers(allocate, path)
+        data = pack(self.function, as_arrays(args, path), arrays.address_of, path)
         symbols = {**layout.symbols, **_allocate_globals(self.module, memory), **offsets(self.function)[0]}
-        ids = layout.block_ids()[: _count(first, self.module.path) * layout.cluster_size]
+        ids = layout.block_ids()[: count * layout.cluster_size]
         size = layout.slice_size(budget, self.flow.peak)
         parts = [ids[first : first + size] for first in range(0, len(ids), size)]
         issued = 0
@@ -211,16 +215,16 @@ class Program:
             EmulationError: (arguments) no such entry, or several and no name.
         """
         entries = {function.name: function for function in self.module.functions if function.is_entry}
+        if not entries:
+            raise EmulationError(
+                "arguments", "no kernel is in the file; PTX marks one with .entry", path=self.module.path
+            )
         if name is None and len(entries) == 1:
             name = next(iter(entries))
         if name not in entries:
-            raise EmulationError(
-                "arguments",
-                "which kernel",
-                path=self.module.path,
-                expected=f"one of {', '.join(sorted(entries)) or 'no entries'}",
-                found=name or "no name",
-            )
+            expected = f"one of {', '.join(sorted(entries))}"
+            found = name or "no name"
+            raise EmulationError("arguments", "which kernel", path=self.module.path, expected=expected, found=found)
         function = inlined(self.module, entries[name])
         _refuse_newer(self.module, function)
         return Kernel(self.module, function, build_flow(function, self.module.path))
@@ -257,21 +261,12 @@ def _amount(amount: object, what: str, least: int, path: str) -> int:
     return int(amount)
 
 
-def _number(given: object, what: str, path: str) -> int:
-    """A number, for what only counts."""
-    if not isinstance(given, int | np.integer):
-        raise EmulationError("arguments", what, path=path, expected="a whole number", found=repr(given))
+def _whole_number(given: object, what: str, expected: str, path: str, least: int | None = None) -> int:
+    """A number of at least `least`, for what only counts."""
+    wrong = least is not None and (isinstance(given, bool) or not isinstance(given, int | np.integer) or given < least)
+    if wrong or not isinstance(given, int | np.integer):
+        raise EmulationError("arguments", what, path=path, expected=expected, found=repr(given))
     return int(given)
-
-
-def _count(first: object, path: str) -> int:
-    """How many blocks, or clusters, run at most."""
-    if first is None:
-        return sys.maxsize
-    if isinstance(first, bool) or not isinstance(first, int | np.integer) or first < 1:
-        expected = "a whole number, 1 or more, or None"
-        raise EmulationError("arguments", "how many blocks run first", path=path, expected=expected, found=repr(first))
-    return int(first)
 
 
 def _observers(observers: object, path: str) -> tuple[Observer, ...]:

@@ -25,23 +25,6 @@ from ptxemu.isa import (
 from ptxemu.run import engine
 
 GROUPS = (
-    engine,
-    calls,
-    moves,
-    integer,
-    bits,
-    logic,
-    floating,
-    approximate,
-    halfs,
-    convert,
-    loads,
-    atomics,
-    copies,
-    tensor_copies,
-    warp,
-    matrix,
-    wgmma,
-    mbarrier,
-    clusters,
+    *(engine, calls, moves, integer, bits, logic, floating, approximate, halfs, convert),
+    *(loads, atomics, copies, tensor_copies, warp, matrix, wgmma, mbarrier, clusters),
 )

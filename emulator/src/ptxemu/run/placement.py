@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import math
 
 import numpy as np
@@ -11,16 +11,12 @@ from ptxemu.errors import EmulationError
 from ptxemu.isa.matrix import OPERAND_BYTES
 from ptxemu.isa.moves import specials
 from ptxemu.machine.arguments import size_of
-from ptxemu.machine.async_copies import AsyncCopies
 from ptxemu.machine.compiled import unwritten
-from ptxemu.machine.deferred import Deferred
-from ptxemu.machine.mbarriers import Mbarriers
 from ptxemu.machine.memory import GlobalMemory
 from ptxemu.machine.observer import Observer
 from ptxemu.machine.register_pool import at_launch
-from ptxemu.machine.shared import Cluster, LocalMemory, SharedMemory
-from ptxemu.machine.state import Machine
-from ptxemu.machine.warpgroups import PRODUCT_BYTES, STAMP_BYTES, Warpgroups, registers_of_products
+from ptxemu.machine.state import FullMachine
+from ptxemu.machine.warpgroups import PRODUCT_BYTES, STAMP_BYTES, registers_of_products
 from ptxemu.syntax.tree import Address, Function, Instruction, Module, Symbol, Variable, Vector, kept
 from ptxemu.table import CARRY
 from ptxemu.targets import (
@@ -34,11 +30,6 @@ from ptxemu.targets import (
     shared_limit,
 )
 from ptxemu.values import DTYPES, WARP, Array, width
-
-
-def aligned(offset: int, alignment: int) -> int:
-    """The first multiple of `alignment` at or after `offset`."""
-    return -(-offset // alignment) * alignment
 
 
 def alignment(variable: Variable) -> int:
@@ -119,7 +110,8 @@ class Layout:
         for variable in self._variables(space):
             if variable.linkage == "extern" or (variable.array and variable.count == 0):
                 continue
-            offset = aligned(offset, alignment(variable))
+            align = alignment(variable)
+            offset = -(-offset // align) * align
             self.symbols[variable.name] = offset
             offset += size_of(variable)
         return offset
@@ -128,69 +120,47 @@ class Layout:
         """Static variables first; all ``extern`` arrays share the dynamic memory behind them."""
         static = self._place("shared")
         outer = [v for v in self._variables("shared") if v.linkage == "extern" or (v.array and v.count == 0)]
-        begin = aligned(static, max([16, *(alignment(v) for v in outer)])) if outer or dynamic else static
+        align = max([16, *(alignment(v) for v in outer)]) if outer or dynamic else 1
+        begin = -(-static // align) * align
         self.symbols.update({variable.name: begin for variable in outer})
         return begin + dynamic
 
     def _check(self, target: str) -> None:
-        most_shared = shared_limit(target)
-        limits: list[tuple[bool, str, object, object]] = [
-            (self.threads <= MAX_THREADS, "threads of a block", f"at most {MAX_THREADS}", self.threads),
-            (
-                self.shared_bytes <= most_shared,
-                f"shared memory of a block on {target}",
-                f"at most {most_shared} bytes",
-                f"{self.shared_bytes}, {self.shared_bytes - self.dynamic} of them static",
-            ),
-            (
-                all(n <= most for n, most in zip(self.grid, GRID_LIMITS, strict=True)),
-                "grid",
-                f"at most {GRID_LIMITS}",
-                self.grid,
-            ),
-            (
-                all(n <= most for n, most in zip(self.block, BLOCK_LIMITS, strict=True)),
-                "block",
-                f"at most {BLOCK_LIMITS}",
-                self.block,
-            ),
-            (self.dynamic >= 0, "dynamic shared memory of a block", "0 bytes or more", self.dynamic),
-            *self._cluster_limits(target),
-        ]
-        for name, sizes in self.function.directives:
-            wanted = (*sizes, 1, 1, 1)[:3]
-            if name == "reqntid":
-                limits.append((self.block == wanted, "block (.reqntid)", wanted, self.block))
-            if name == "maxntid":
-                most = wanted[0] * wanted[1] * wanted[2]
-                limits.append((self.threads <= most, "threads of a block (.maxntid)", f"at most {most}", self.threads))
-        for holds, what, expected, found in limits:
+        for holds, what, expected, found in self._limits(target):
             if not holds:
                 raise EmulationError("arguments", what, path=self.path, expected=expected, found=found)
 
-    def _cluster_limits(self, target: str) -> list[tuple[bool, str, object, object]]:
-        """What a launch with clusters has to fulfil, as `_check` lists it."""
-        if self.cluster is None:
-            return []
-        number = number_of(target)
-        fits = all(n % size == 0 for n, size in zip(self.grid, self.cluster, strict=True))
-        limits: list[tuple[bool, str, object, object]] = [
-            (number is None or number >= FIRST_CLUSTERS, "clusters", f"sm_{FIRST_CLUSTERS} or newer", target),
-            (self.cluster_size <= MAX_CLUSTER, "blocks of a cluster", f"at most {MAX_CLUSTER}", self.cluster_size),
-            (fits, "grid of a launch with clusters", f"a multiple of {self.cluster} along each axis", self.grid),
-        ]
-        for name, sizes in self.function.directives:
-            if name == "maxclusterrank":
-                most = f"at most {sizes[0]}"
-                limits.append((self.cluster_size <= sizes[0], "cluster (.maxclusterrank)", most, self.cluster_size))
-        return limits
+    def _limits(self, target: str) -> Iterator[tuple[bool, str, object, object]]:
+        """What a launch has to fulfil: (whether it does, what, expected, found)."""
+        yield self.threads <= MAX_THREADS, "threads of a block", f"at most {MAX_THREADS}", self.threads
+        most, static = shared_limit(target), f"{self.shared_bytes}, {self.shared_bytes - self.dynamic} of them static"
+        yield self.shared_bytes <= most, f"shared memory of a block on {target}", f"at most {most} bytes", static
+        for what, sizes, limits in (("grid", self.grid, GRID_LIMITS), ("block", self.block, BLOCK_LIMITS)):
+            yield all(n <= most for n, most in zip(sizes, limits, strict=True)), what, f"at most {limits}", sizes
+        yield self.dynamic >= 0, "dynamic shared memory of a block", "0 bytes or more", self.dynamic
+        if self.cluster is not None:
+            number, size = number_of(target), self.cluster_size
+            fits = all(n % size == 0 for n, size in zip(self.grid, self.cluster, strict=True))
+            new = number is None or number >= FIRST_CLUSTERS
+            yield new, "clusters", f"sm_{FIRST_CLUSTERS} or newer", target
+            yield size <= MAX_CLUSTER, "blocks of a cluster", f"at most {MAX_CLUSTER}", size
+            yield fits, "grid of a launch with clusters", f"a multiple of {self.cluster} along each axis", self.grid
+        for name, given in self.function.directives:
+            wanted = (*given, 1, 1, 1)[:3]
+            if name == "reqntid":
+                yield self.block == wanted, "block (.reqntid)", wanted, self.block
+            if name == "maxntid":
+                most = math.prod(wanted)
+                yield self.threads <= most, "threads of a block (.maxntid)", f"at most {most}", self.threads
+            if name == "maxclusterrank" and self.cluster is not None:
+                most = given[0]
+                yield self.cluster_size <= most, "cluster (.maxclusterrank)", f"at most {most}", self.cluster_size
 
     def block_ids(self) -> Array:
         """``%ctaid`` (x, y, z) of every block, x fastest, cluster by cluster: (blocks, 3)."""
         sizes = self.cluster or (1, 1, 1)
         clusters = _places([n // size for n, size in zip(self.grid, sizes, strict=True)]) * np.array(sizes)
-        ids: Array = (clusters[:, None] + _places(sizes)).reshape(-1, 3)
-        return ids
+        return np.asarray((clusters[:, None] + _places(sizes)).reshape(-1, 3))
 
     def slice_size(self, budget: int, live_registers: int) -> int:
         """Blocks that fit the budget at once.
@@ -215,13 +185,13 @@ class Layout:
         observers: tuple[Observer, ...],
         *,
         exited_arrive: bool = False,
-    ) -> Machine:
+    ) -> FullMachine:
         """A fresh machine for some blocks."""
         shape = (len(ids), self.warps, WARP)
         exists = np.broadcast_to((np.arange(self.warps * WARP) < self.threads).reshape(1, self.warps, WARP), shape)
         widths = [DTYPES[name].itemsize for name in self.types]
         blank = [unwritten(bytes_wide, name == "pred") for bytes_wide, name in zip(widths, self.types, strict=True)]
-        return Machine(
+        return FullMachine(
             path=self.path,
             blocks=ids,
             shape=shape,
@@ -235,13 +205,10 @@ class Layout:
             symbols=symbols,
             parameters=data,
             memory=memory,
-            shared=SharedMemory(len(ids), self.shared_bytes),
-            local=LocalMemory(shape, self.local_bytes),
-            copies=AsyncCopies(),
-            cluster=Cluster(self.cluster_size, len(ids)),
-            deferred=Deferred(),
-            mbarriers=Mbarriers(len(ids)),
-            warpgroups=Warpgroups(shape, self.products),
+            shared_bytes=self.shared_bytes,
+            local_bytes=self.local_bytes,
+            cluster_size=self.cluster_size,
+            products=self.products,
             observers=observers,
             exited_arrive=exited_arrive,
             launch_registers=at_launch(self.threads, dict(self.function.directives)),

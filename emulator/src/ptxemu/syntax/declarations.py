@@ -1,11 +1,10 @@
 """Declarations of PTX (variables, registers, entries, functions) and the operands that name them.
 
-Why apart from the parser: a name means something only in its scope, and an operand only through its names. Each
-function has one `Names`, which reads each spelling of an operand once. Source: PTX ISA 9.0, 4.4 (identifiers),
-4.5 (constants), 6 (operands).
+A name means something only in its scope, and an operand only through its names: each function has one `Names`, which
+reads each spelling of an operand once.
 
-Why apart from the parser: declarations are rare and rich, instructions are many and plain. Source: PTX ISA 9.0,
-chapter 5 (state spaces, types, variables), 11.1 to 11.7 (directives).
+Source: PTX ISA 9.0, 4.4 (identifiers), 4.5 (constants), 5 (state spaces, types, variables), 6 (operands), 11.1 to 11.7
+(directives).
 """
 
 from __future__ import annotations
@@ -96,27 +95,27 @@ class Names:
 
     def add_label(self, name: str, line: int) -> Label:
         """Declares a label, which may be used anywhere in its scope."""
-        scope = self.scopes[-1]
-        if name in scope.labels or self._taken(name):
-            raise Place(self.path, line).problem(f"{name} is declared twice")
-        scope.labels[name] = name if len(self.scopes) == 1 else self._unique(name)
+        self._refuse_second(name, line)
+        self.scopes[-1].labels[name] = name if len(self.scopes) == 1 else self._unique(name)
         return Label(name, line)
 
     def _new(self, name: str, line: int) -> str:
         """The name under which a declaration is known to the function."""
-        scope = self.scopes[-1]
-        if name in scope.labels or self._taken(name):
-            raise Place(self.path, line).problem(f"{name} is declared twice")
+        self._refuse_second(name, line)
         if len(self.scopes) == 1 and name not in self.outside:
             return name
-        scope.renamed[name] = self._unique(name)
-        return scope.renamed[name]
+        renamed = self.scopes[-1].renamed
+        renamed[name] = self._unique(name)
+        return renamed[name]
 
-    def _taken(self, name: str) -> bool:
-        if len(self.scopes) > 1:
-            return name in self.scopes[-1].renamed
-        known = name in self.registers or name in self.variables or name in self.parameters
-        return known or name in SPECIALS or name in self.scopes[0].renamed
+    def _refuse_second(self, name: str, line: int) -> None:
+        """Fails if the innermost scope has declared the name already."""
+        scope = self.scopes[-1]
+        known = name in scope.labels or name in scope.renamed
+        if len(self.scopes) == 1:
+            known |= any(name in each for each in (self.registers, self.variables, self.parameters, SPECIALS))
+        if known:
+            raise Place(self.path, line).problem(f"{name} is declared twice")
 
     def _unique(self, name: str) -> str:
         self._made += 1
@@ -246,10 +245,9 @@ def _relabelled(item: Instruction | Label, labels: dict[str, str]) -> Instructio
         return Label(labels.get(item.name, item.name), item.line)
     if not any(isinstance(operand, Symbol) and operand.name in labels for operand in item.operands):
         return item
-    operands = (
-        Symbol(labels.get(operand.name, operand.name)) if isinstance(operand, Symbol) else operand
-        for operand in item.operands
-    )
+    operands = [
+        Symbol(labels.get(each.name, each.name)) if isinstance(each, Symbol) else each for each in item.operands
+    ]
     return replace(item, operands=tuple(operands))
 
 
@@ -442,15 +440,9 @@ def head(statement: Statement, at: Place) -> Head:
             supported = " ".join(f".{name}" for name in DIRECTIVES)
             raise at.problem("directive of a function", kind="unsupported", found=f".{name}", supported=supported)
         directives.append((name, tuple(int(value) for value in values.replace(",", " ").split())))
-    return Head(
-        match["name"],
-        match["kind"] == "entry",
-        match["linkage"] or "",
-        _parameters(match, "returns", at),
-        _parameters(match, "parameters", at),
-        tuple(directives),
-        match["end"] == "{",
-    )
+    returns, parameters = (_parameters(match, group, at) for group in ("returns", "parameters"))
+    is_entry, defined, linkage = match["kind"] == "entry", match["end"] == "{", match["linkage"] or ""
+    return Head(match["name"], is_entry, linkage, returns, parameters, tuple(directives), defined)
 
 
 def _parameters(match: re.Match[str], group: str, at: Place) -> tuple[Variable, ...]:

@@ -4,13 +4,13 @@
 
 What is left out on purpose because it is no part of the program: comments, ``.section`` blocks (debug data),
 ``.pragma`` (hints) and ``.callprototype`` (calls through pointers know their parameters themselves). ``.loc`` and
-``.file`` become each instruction's `SourceLine`, with the calls it was inlined into.
-Nested ``{ ... }`` scopes (inline asm opens them) are flattened: what they declare gets a name of its own.
-Source: PTX ISA 9.0, chapters 4, 5, 11.
+``.file`` become each instruction's `SourceLine`, with the calls it was inlined into. Nested ``{ ... }`` scopes (inline
+asm opens them) are flattened: what they declare gets a name of its own. Source: PTX ISA 9.0, chapters 4, 5, 11.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 import re
 
@@ -62,9 +62,8 @@ class _Parser:
             self._statement(statement)
         for name in ("version", "target", "address_size"):
             if name not in self.header:
-                raise Place(self.path, 0).problem(
-                    f"no .{name} in the file", supported=".version, .target and .address_size"
-                )
+                supported = ".version, .target and .address_size"
+                raise Place(self.path, 0).problem(f"no .{name} in the file", supported=supported)
         for variable in self.variables.values():
             for item in variable.initial:
                 base = getattr(item, "base", item)
@@ -72,15 +71,9 @@ class _Parser:
                     raise Place(self.path, variable.line).problem(f"{base} is not declared")
         for name, line in self.promised.items():
             raise Place(self.path, line).problem(f"{name} is declared but has no body")
-        return Module(
-            version=self.header["version"],
-            target=self.header["target"],
-            address_size=int(self.header["address_size"]),
-            variables=tuple(self.variables.values()),
-            functions=tuple(self.functions.values()),
-            files=self.files,
-            path=self.path,
-        )
+        content = tuple(self.variables.values()), tuple(self.functions.values())
+        header = self.header["version"], self.header["target"], int(self.header["address_size"])
+        return Module(*header, *content, self.files, self.path)
 
     def _statement(self, statement: Statement) -> None:
         kind, text, line, _ = statement
@@ -141,18 +134,11 @@ class _Body:
 
     def function(self) -> Function:
         """The function with what was read of its body."""
-        return Function(
-            name=self.front.name,
-            parameters=self.front.parameters,
-            registers=self.names.registers,
-            variables=tuple(self.names.variables.values()),
-            body=tuple(self.items),
-            directives=self.front.directives,
-            is_entry=self.front.is_entry,
-            linkage=self.front.linkage,
-            line=self.line,
-            returns=self.front.returns,
-        )
+        front, names = self.front, self.names
+        variables, body = tuple(names.variables.values()), tuple(self.items)
+        made = Function(front.name, front.parameters, names.registers, variables, body, front.directives)
+        made = replace(made, is_entry=front.is_entry, linkage=front.linkage)
+        return replace(made, line=self.line, returns=front.returns)
 
     def read(self) -> Function:
         """Reads up to the closing brace."""
@@ -167,20 +153,16 @@ class _Body:
             elif kind == "open":
                 self.names.open(len(self.items))
             elif kind == "close":
-                if self._close():
+                for name, used in self.names.close(self.items).items():
+                    if not self.parser.knows(name):
+                        raise Place(self.path, used).problem(f"{name} is not declared")
+                if not self.names.scopes:  # it was the function's own
                     return self.function()
             elif kind == "declaration":
                 self._declare(statement)
             elif kind not in {"file", "pragma"}:
                 raise Place(self.path, line).problem("no statement of a function", found=text)
         raise Place(self.path, self.line).problem(f"{self.front.name} has no closing brace")
-
-    def _close(self) -> bool:
-        """Ends a scope; True when it was the function's own."""
-        for name, line in self.names.close(self.items).items():
-            if not self.parser.knows(name):
-                raise Place(self.path, line).problem(f"{name} is not declared")
-        return not self.names.scopes
 
     def _declare(self, statement: Statement) -> None:
         at = Place(self.path, statement.line)
@@ -215,9 +197,8 @@ class _Body:
     def _instruction(self, text: str, line: int) -> Instruction:
         match = _INSTRUCTION.fullmatch(text)
         if match is None:
-            raise Place(self.path, line).problem(
-                "instruction expected", found=text, supported="[@[!]p] opcode operands;"
-            )
+            supported = "[@[!]p] opcode operands;"
+            raise Place(self.path, line).problem("instruction expected", found=text, supported=supported)
         negated, name, opcode, rest = match.groups()
         guard = Guard(self.names.register(name, line), bool(negated)) if name else None
         if len(opcode.split(None, 1)) > 1:  # modifiers on a line of their own

@@ -1,8 +1,8 @@
 """`syntax.Module` -> PTX text: what the parser reads back as the same module.
 
-Why: a mutation test changes a body (a barrier gone) and wants a file again, for ptxas or a person. What the parser
-drops (comments, debug data, ``.pragma "nounroll"``) is gone and ``.loc`` is not written: source lines are lost, and a
-target with ``debug`` is no longer one that ptxas takes. Source: PTX ISA 9.0, chapters 5 and 11.
+A mutation test changes a body (deletes a barrier) and needs a file again, for ptxas or a person. What the parser drops
+(comments, debug data, ``.pragma "nounroll"``) is gone and ``.loc`` is not written: source lines are lost, and a target
+with ``debug`` is no longer one that ptxas takes. Source: PTX ISA 9.0, chapters 5 and 11.
 """
 
 from __future__ import annotations

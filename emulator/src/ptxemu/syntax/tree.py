@@ -16,23 +16,23 @@ SHOWN_CALLS = 3  # CUDA lines that a message shows of an inlined call chain, the
 
 
 @dataclass(frozen=True)
-class Register:
+class _Named:
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Register(_Named):
     """A declared register such as ``%r1``."""
 
-    name: str
 
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
-class Special:
+class Special(_Named):
     """A special register such as ``%tid.x`` or ``%laneid``; also ``WARP_SZ``."""
 
-    name: str
 
-    def __str__(self) -> str:
-        return self.name
+class Symbol(_Named):
+    """The name of a variable, parameter, label or function."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,6 @@ class Immediate:
         if self.kind == "int":
             return str(self.value)
         return f"0f{self.value:08X}" if self.kind == "f32" else f"0d{self.value:016X}"
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """The name of a variable, parameter, label or function."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Who meets whom, told to the bookkeeping of each group of blocks (or clusters) that have done the same so far.
+"""Tells the clocks of what orders accesses, for each group of blocks (or clusters) that have done the same so far.
 
-Why apart from `hazards`: barriers, mbarriers and clusters order accesses, whatever is then made of two that they do not
-order. Blocks of a cluster are folded into one (`folding`): their threads meet, too.
+Barriers, mbarriers and clusters order accesses; `hazards` judges those that nothing orders. Blocks of a cluster are
+folded into one (`clocks.Folding`), because their threads synchronise, too.
 """
 
 from __future__ import annotations
@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 import copy as copying
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptxemu.machine.observer import Observer
+from ptxemu.machine.core import Machine, Step
+from ptxemu.machine.observer import Observer, Targets
 from ptxemu.observe.clocks import Folding, Key
 from ptxemu.observe.races import SharedRaces
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array, BoolArray
-
-if TYPE_CHECKING:
-    from ptxemu.machine.mbarriers import Targets
-    from ptxemu.machine.state import Machine, Step
-
 
 CLUSTER: Key = ("cluster", 0)
 N_BARRIERS = 16
@@ -36,7 +31,7 @@ class Group:
     races: SharedRaces
 
 
-class Meetings(Observer):
+class Synchronisation(Observer):
     """Keeps the groups of a slice and tells their bookkeeping of everything that orders accesses."""
 
     def __init__(self) -> None:
@@ -45,8 +40,8 @@ class Meetings(Observer):
 
     def start(self, machine: Machine) -> None:
         """A slice begins: its blocks are alike."""
-        size = machine.cluster.size
-        self._fold = Folding.of(size, machine.shape, machine.shared.nbytes)
+        size = machine.cluster_size
+        self._fold = Folding.of(size, machine.shape, machine.shared_bytes)
         exists = self._fold.lanes(machine.exists)[0].copy()
         self._groups = [Group(np.arange(machine.shape[0] // size), SharedRaces(exists))]
 
@@ -60,22 +55,22 @@ class Meetings(Observer):
             for rank, part in self._fold.ranks(chosen):
                 own = number + rank * N_BARRIERS
                 if part.any():
-                    group.races.barrier(part, own if group.races.clocks.signals else None)
+                    group.races.clocks.join(part, own if group.races.clocks.signals else None)
 
     def barrier_arrive(self, step: Step, number: int, lanes: BoolArray) -> None:  # noqa: ARG002 - the observer's signature
         """Those who will meet at the barrier will know what these lanes have done until now."""
         for group, chosen in self._masks(lanes):
             for rank, part in self._fold.ranks(chosen):
-                group.races.arrive(part, number + rank * N_BARRIERS)
+                group.races.clocks.signal(part, number + rank * N_BARRIERS)
 
     def warp_sync(self, step: Step, lanes: BoolArray | None) -> None:  # noqa: ARG002 - the observer's signature
         """Lanes of each warp know of each other."""
         if lanes is None:
             for group in self._groups:
-                group.races.warp_sync(None)
+                group.races.clocks.join_warps(None)
             return
         for group, chosen in self._masks(lanes):
-            group.races.warp_sync(chosen)
+            group.races.clocks.join_warps(chosen)
 
     def follow(self, machine: Machine, instruction: Instruction) -> Callable[[BoolArray | None], None] | None:
         """Memory fences, which let relaxed arrivals and waits order something."""
@@ -85,7 +80,7 @@ class Meetings(Observer):
 
         def fenced(lanes: BoolArray | None) -> None:
             for group, chosen in self._masks(machine.exists if lanes is None else machine.full(lanes)):
-                group.races.order(chosen)
+                group.races.clocks.order(chosen)
 
         return fenced
 
@@ -98,9 +93,9 @@ class Meetings(Observer):
             for place in np.unique(address[mask]):
                 lanes, key = mask & (address == place), ("mbarrier", int(place))
                 if action == "arrive":
-                    group.races.release(lanes, key, relaxed=relaxed)
+                    group.races.clocks.release(lanes, key, relaxed=relaxed)
                 else:
-                    group.races.acquire(lanes, key, relaxed=relaxed)
+                    group.races.clocks.acquire(lanes, key, relaxed=relaxed)
 
     def mbarrier_completed(self, offset: int, blocks: BoolArray) -> None:
         """Who waits for this phase learns what all did who arrived until now."""
@@ -108,12 +103,12 @@ class Meetings(Observer):
         self._agree(flags)
         for group in self._groups:
             for rank in np.flatnonzero(flags[group.members[0]]):
-                group.races.complete(("mbarrier", int(rank) * self._fold.stride + offset))
+                group.races.clocks.complete(("mbarrier", int(rank) * self._fold.stride + offset))
 
     def cluster_arrived(self, step: Step, lanes: BoolArray, *, ordered: bool) -> None:  # noqa: ARG002 - the observer's signature
         """Those who wait will know what these lanes have done until now."""
         for group, chosen in self._masks(lanes):
-            group.races.release(chosen, CLUSTER, relaxed=not ordered)
+            group.races.clocks.release(chosen, CLUSTER, relaxed=not ordered)
             group.races.mbarriers.arrive(chosen)
 
     def cluster_completed(self, clusters: BoolArray) -> None:
@@ -122,13 +117,13 @@ class Meetings(Observer):
         self._agree(flags)
         for group in self._groups:
             if flags[group.members[0]].any():
-                group.races.complete(CLUSTER)
+                group.races.clocks.complete(CLUSTER)
                 group.races.mbarriers.meet()
 
     def cluster_waited(self, step: Step, lanes: BoolArray) -> None:  # noqa: ARG002 - the observer's signature
         """These lanes know what all did who arrived."""
         for group, chosen in self._masks(lanes):
-            group.races.acquire(chosen, CLUSTER)
+            group.races.clocks.acquire(chosen, CLUSTER)
 
     def _masks(self, lanes: BoolArray) -> list[tuple[Group, BoolArray]]:
         """Each group with its own (warps, 32) part of a mask."""
@@ -174,5 +169,4 @@ class Meetings(Observer):
 
 def _row(value: Array, group: Group) -> Array:
     """The (warps, lanes) part of a value in the group's blocks."""
-    row: Array = value[0] if value.shape[0] == 1 else value[group.members[0]]
-    return row
+    return np.asarray(value[0] if value.shape[0] == 1 else value[group.members[0]])
