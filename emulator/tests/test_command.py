@@ -271,8 +271,10 @@ def test_several_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         ("folder.cu", "folder.cu: not a regular file"),
         ("none.cu", "none.cu: no such file"),
         ("a\nb.ptx", "cannot read the file"),
-        ("binary.ptx", "not UTF-8"),
+        ("binary.ptx", "machine code, not PTX"),
+        ("latin.ptx", "not UTF-8"),
         ("empty.ptx", "empty.ptx"),
+        ("head.ptx", "no kernel is in the file"),
         ("closed.ptx", "Permission denied"),
     ],
 )
@@ -281,7 +283,9 @@ def test_a_file_that_cannot_be_read(name: str, says: str, capsys: pytest.Capture
         Path(folder).mkdir()
     os.mkfifo("pipe.ptx")
     Path("binary.ptx").write_bytes(b"\x7fELF\xff\xfe\n")
+    Path("latin.ptx").write_bytes(b"// \xfc\n")
     Path("empty.ptx").write_text("")
+    Path("head.ptx").write_text(".version 8.0\n.target sm_80\n.address_size 64\n")
     if name == "closed.ptx":
         Path(name).touch(0)
         if os.access(name, os.R_OK):

@@ -93,9 +93,9 @@ class Recorder(Dataflow):
 
     def access(self, step: Step, access: Access) -> None:  # noqa: ARG002 - the observer's signature
         """Notes where K is read."""
-        if (access.space, access.kind) == ("global", "cp.async") and len(self.steps) == 1:
-            if access.buffer == K_BUFFER:
-                self.k_addresses.append(int(access.address.flat[0]))
+        of_first_slice = (access.space, access.kind) == ("global", "cp.async") and len(self.steps) == 1
+        if of_first_slice and access.buffer == K_BUFFER:
+            self.k_addresses.append(int(access.address.flat[0]))
 
     def happened(self, event: Event) -> None:
         """Ends a KV block where the next one's S begins."""

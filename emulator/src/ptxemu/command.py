@@ -22,8 +22,8 @@ import numpy as np
 
 from ptxemu import __version__
 from ptxemu.errors import EmulationError, PtxemuError, printable
-from ptxemu.machine.observer import Observer
 from ptxemu.machine.core import Machine
+from ptxemu.machine.observer import Observer
 from ptxemu.nvcc import compile_file
 from ptxemu.observe.counters import Counters
 from ptxemu.observe.hazards import Hazards
