@@ -18,8 +18,7 @@ import pytest
 
 import ptxemu
 from ptxemu.__main__ import main
-from ptxemu.command import Progress, parser
-from ptxemu.words import DTYPES, FILLS, parse_all, save
+from ptxemu.command import DTYPES, FILLS, Progress, parse_all, parser, save
 
 ADD = """.version 8.0
 .target sm_80

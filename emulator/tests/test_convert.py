@@ -13,7 +13,7 @@ import pytest
 from tests.cases.convert import column
 from tests.cases.reference_convert import convert, limits
 
-from ptxemu.run import opcodes  # noqa: F401 - fills the table
+import ptxemu.isa  # noqa: F401 - fills the table
 from ptxemu.table import ROWS, Row
 from ptxemu.targets import lacks
 from ptxemu.values import DTYPES, Array

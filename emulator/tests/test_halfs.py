@@ -9,8 +9,8 @@ import pytest
 from tests.cases.convert import column
 from tests.cases.reference_convert import arithmetic
 
+import ptxemu.isa  # noqa: F401 - fills the table
 from ptxemu.isa.halfs import flush16, ordered
-from ptxemu.run import opcodes  # noqa: F401 - fills the table
 from ptxemu.table import ROWS
 from ptxemu.values import DTYPES, Array
 

@@ -18,7 +18,8 @@ import sys
 import types
 from typing import TypeAlias
 
-from ptxemu.run import opcodes
+from ptxemu.isa import GROUPS
+from ptxemu.run import engine
 from ptxemu.table import ROWS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "opcodes.md"
@@ -112,7 +113,7 @@ def _tables(modules: Iterable[types.ModuleType]) -> Iterator[str]:
 
 def page() -> str:
     """The whole page, ending in a newline."""
-    return HEAD.format(forms=len(ROWS)) + "\n".join(_tables(opcodes.GROUPS)) + "\n"
+    return HEAD.format(forms=len(ROWS)) + "\n".join(_tables((engine, *GROUPS))) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

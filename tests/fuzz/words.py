@@ -27,8 +27,8 @@ from flashladder.ladder.subject import parse_subject, split_description
 from flashladder.sweep import command as sweep
 from flashladder.sweep.measure.devices import Card, chosen, visible
 from flashladder.sweep.slurm.options import free_cpus, free_gpus, parse_options
+from ptxemu.command import parse_all
 from ptxemu.text import parse_bytes
-from ptxemu.words import parse_all
 from tests.fuzz.target import Target, spoken
 from tests.null.command_lines import CASES
 
@@ -155,7 +155,7 @@ TARGETS = (
     Target("grid-name", "ladder.grid.grid_file", spoken(grid_file), lambda: _encoded(("smoke", "a100", "x.yaml"))),
     Target(
         "argument",
-        "ptxemu.words.parse_all",
+        "ptxemu.command.parse_all",
         spoken(_argument),
         lambda: _encoded(("n=1000", "y=float32:10:ones", "float16:6x12:randn", "int32:5", "1e-3", "a=@x.npy", "0x1f")),
         ("float32:", "bfloat16:", "uint8:", ":zeros", ":arange", ":nan", "x", "=", "@", "inf", "nan", "int64:"),

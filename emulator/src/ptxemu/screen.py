@@ -16,13 +16,20 @@ from ptxemu.observe.counters import Counters, SourceConflicts
 from ptxemu.observe.hazards import Hazards
 from ptxemu.run.launch import Kernel, Result
 from ptxemu.values import Array
-from ptxemu.words import Named
 
 SCHEMA_VERSION = 1
 TOP_OPCODES = 8
 TOP_LINES = 5
 TOP_HAZARDS = 10
 SHOWN = 4  # elements of an array
+
+
+@dataclass(frozen=True)
+class Named:
+    """One argument: its name, and an array (a pointer) or a number."""
+
+    name: str
+    value: Array | np.generic | int | float
 
 
 @dataclass(frozen=True)

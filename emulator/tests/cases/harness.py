@@ -19,8 +19,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from tests.cases.inputs import LIMIT, edge, pairs, sample, triples
 
+import ptxemu.isa  # noqa: F401 - fills the table
 from ptxemu.machine.tensor_map import TensorMap
-from ptxemu.run import opcodes  # noqa: F401 - fills the table
 from ptxemu.values import DTYPES, Array, halves
 
 __all__ = ["LIMIT", "edge", "pairs", "sample", "triples"]  # of `inputs`, and all below
