@@ -126,7 +126,7 @@ fence.mbarrier_init.release.cluster;
 def ranks(size: int) -> Iterator[Case]:
     """Ranks, sizes and places in the grid."""
     block, a = np.arange(4 * THREADS, dtype=np.uint32) // THREADS, sample("b32", 4 * THREADS, "ranks")
-    registers = {
+    registers: dict[str, Array | int] = {
         "cluster_ctarank": block % size, "cluster_ctaid.x": block % size, "cluster_nctarank": size,
         "cluster_nctaid.x": size, "cluster_nctaid.y": 1, "clusterid.x": block // size, "nclusterid.x": 4 // size,
         "clusterid.z": 0,

@@ -70,7 +70,7 @@ def mma(opcode: str, a: Array, b: Array, c: Array, tolerance: float = 0.0, absol
     """A case from (warps, 16, K), (warps, K, 8) and (warps, 16, 8): A B + C, exactly for integers, else in float64."""
     result, a_kind, b_kind = opcode.split(".")[-4:-1]
     depth, wide = a.shape[2], np.int64 if result == "s32" else np.float64
-    total = c.astype(wide)
+    total: Array = c.astype(wide)
     for k in range(depth):
         with np.errstate(all="ignore"):
             total = total + a[:, :, k : k + 1].astype(wide) * b[:, k : k + 1, :].astype(wide)

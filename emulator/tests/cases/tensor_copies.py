@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain, product
+import json
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -189,111 +191,46 @@ def quarters(*starts: int, by: Sequence[int] = (0, 16)) -> Places:
     return tuple(tuple(start + cta * step for start, step in zip(starts, by, strict=True)) for cta in range(CTAS))
 
 
-# 2 KiB as 64 rows of 32 bytes, unless the shape says otherwise.
-FLAT = [
-    Shape("u32", (512,), (), (128,), ((0,), (4,), (100,), (384,)), "one axis"),
-    Shape("u8", (2048,), (), (256,), ((0,), (16,), (48,), (1792,)), "one axis of bytes"),
-    Shape("u16", (500,), (), (64,), ((-64,), (-8,), (472,), (504,)), "one axis, before and behind the tensor"),
-    Shape("u64", (256,), (), (32,), ((0,), (6,), (-2,), (250,)), "one axis of 64-bit numbers"),
-    Shape("f32", (510,), (), (64,), ((-4,), (480,), (1000,), (-2147483648,)), "NaN outside", fill="nan"),
-]
-ROWS = [
-    Shape("u32", (8, 64), (32,), (8, 16), quarters(0, 0), "two axes, whole rows"),
-    Shape("u32", (8, 64), (32,), (4, 16), quarters(4, 0), "a part of the rows"),
-    Shape("u16", (16, 64), (32,), (8, 8), ((8, 60), (-8, -4), (8, 30), (16, 0)), "corners outside"),
-    Shape("f16", (13, 60), (32,), (16, 8), ((0, 0), (8, 56), (-8, 3), (8, -7)), "rows longer than the tensor's"),
-    Shape("bf16", (16, 64), (32,), (16, 8), ((-8, 0), (0, 60), (8, -8), (0, 8)), "NaN outside, bf16", fill="nan"),
-    Shape("f16", (16, 64), (32,), (8, 16), ((8, 50), (-8, 0), (0, 64), (16, 4)), "NaN outside, f16", fill="nan"),
-    Shape("f64", (4, 64), (32,), (4, 8), ((-2, 0), (2, 60), (0, -1), (0, 8)), "NaN outside, f64", fill="nan"),
-    Shape("u8", (30, 60), (32,), (32, 8), ((0, 0), (16, 8), (-16, 56), (16, 1)), "bytes, dims no multiple of 16"),
-    Shape("s64", (4, 64), (32,), (2, 16), ((0, 0), (2, 16), (2, 60), (-2, -3)), "64-bit numbers"),
-    Shape("u32", (8, 32), (64,), (8, 16), ((0, 0), (4, 16), (0, 24), (-4, 8)), "rows apart by more than their length"),
-    Shape("u32", (8, 32), (0,), (8, 4), ((0, 0), (0, 8), (4, 16), (0, 31)), "one row again and again: stride 0"),
-    Shape("s32", (64, 8), (256,), (64, 4), ((0, 0), (0, 4), (32, 2), (-32, 6)), "long rows"),
-]
-DEEP = [
-    Shape("u16", (8, 16, 8), (16, 256), (8, 4, 4), ((0, 0, 0), (0, 12, 4), (0, -2, 6), (-8, 3, -1)), "three axes"),
-    Shape("u32", (4, 8, 8), (256, 16), (4, 4, 4), ((0, 0, 0), (0, 4, 4), (4, 6, 1), (0, 0, -3)), "axes exchanged"),
-    Shape(
-        "f16", (8, 4, 8, 4), (16, 64, 512), (8, 2, 4, 2),
-        ((0, 0, 0, 0), (0, 2, 4, 2), (0, 3, 6, 3), (-8, -1, -1, -1)), "four axes",
-    ),
-    Shape(
-        "u8", (16, 2, 4, 4, 4), (16, 32, 128, 512), (16, 2, 2, 2, 2),
-        ((0, 0, 0, 0, 0), (0, 1, 2, 3, 2), (0, 0, -1, 2, 3), (-16, 0, 1, 1, 1)), "five axes",
-    ),
-    Shape(
-        "bf16", (64, 16, 1, 1, 1), (128, 2048, 2048, 2048), (64, 8, 1, 1, 1),
-        ((0, 0, 0, 0, 0), (0, 8, 0, 0, 0), (0, 4, 0, 0, 0), (0, 12, 0, 0, 0)), "five axes, three of length 1",
-    ),
-]  # fmt: skip
-STEPS = [
-    Shape("u32", (8, 64), (32,), (8, 16), quarters(0, 0), "every second row", steps=(1, 2)),
-    Shape("u16", (16, 64), (32,), (16, 15), ((0, 0), (0, 3), (8, 50), (0, -7)), "every fourth row", steps=(1, 4)),
-    Shape(
-        "u32", (4, 8, 16), (16, 128), (4, 8, 6),
-        ((0, 0, 0), (0, 1, 3), (0, -1, 12), (0, 5, 1)), "steps along two axes", steps=(1, 3, 2),
-    ),
-    Shape("u32", (8, 64), (32,), (8, 8), quarters(0, 3), "the first step does not count", steps=(2, 8)),
-]  # fmt: skip
-SWIZZLED = [
-    Shape("u16", (64, 16), (128,), (64, 16), ((0, 0), (0, 4), (0, -5), (32, 8)), "128 bytes", swizzle="128B"),
-    Shape("f16", (32, 32), (64,), (32, 16), ((0, 0), (0, 16), (8, 20), (-8, 3)), "64 bytes", swizzle="64B"),
-    Shape("u32", (8, 64), (32,), (8, 32), ((0, 0), (0, 32), (4, 40), (-4, 1)), "32 bytes", swizzle="32B"),
-    Shape("u8", (128, 16), (128,), (128, 8), ((0, 0), (0, 8), (16, 3), (-16, 12)), "128 of bytes", swizzle="128B"),
-    Shape("u64", (16, 16), (128,), (16, 12), ((0, 0), (0, 4), (4, 8), (-2, -1)), "12 rows", swizzle="128B"),
-    Shape(
-        "f16", (64, 8, 2), (128, 1024), (64, 4, 2), ((0, 0, 0), (0, 4, 0), (0, 2, 0), (32, 0, 1)),
-        "three axes, 128 bytes", swizzle="128B",
-    ),
-    Shape(
-        "bf16", (32, 16, 2), (64, 1024), (32, 8, 2), ((0, 0, 0), (0, 8, 0), (0, 12, 1), (0, -3, -1)),
-        "three axes, 64 bytes", swizzle="64B",
-    ),
-    Shape(
-        "f32", (32, 4, 2, 2), (128, 512, 1024), (32, 2, 2, 2), ((0, 0, 0, 0), (0, 2, 0, 0), (0, 1, 1, 0), (8, 0, 0, 1)),
-        "four axes, 128 bytes", swizzle="128B",
-    ),
-]  # fmt: skip
-NARROW = [  # rows shorter than the swizzle's span: each begins a new span
-    Shape("u16", (64, 16), (128,), (32, 16), ((0, 0), (32, 4), (16, -5), (48, 8)), "rows of 64 in 128", swizzle="128B"),
-    Shape("u32", (8, 64), (32,), (4, 16), ((0, 0), (4, 32), (4, 50), (-4, 1)), "rows of 16 in 32", swizzle="32B"),
-    Shape("f16", (32, 32), (64,), (16, 16), ((0, 0), (16, 16), (8, 20), (24, 3)), "rows of 32 in 64", swizzle="64B"),
-]
-STORED = [
-    Shape("u32", (512,), (), (128,), ((0,), (128,), (256,), (384,)), "one axis"),
-    Shape("u8", (2040,), (), (256,), ((0,), (528,), (1040,), (1792,)), "one axis of bytes, past the end"),
-    Shape("u16", (16, 64), (32,), (16, 16), quarters(0, 0), "whole quarters"),
-    Shape("u16", (16, 64), (32,), (16, 8), ((8, 2), (0, 20), (16, 40), (8, 60)), "corners outside"),
-    Shape("f16", (13, 60), (32,), (16, 8), ((0, 0), (8, 16), (8, 40), (0, 56)), "rows longer than the tensor's"),
-    Shape("u32", (4, 4, 16), (16, 64), (4, 2, 4), ((0, 0, 0), (0, 1, 8), (0, 3, 16), (0, 0, 24)), "one axis outside"),
-    Shape("u64", (2, 4, 4, 8), (16, 64, 256), (2, 4, 2, 2), quarters(0, 0, 1, 0, by=(0, 0, 0, 2)), "four axes"),
-    Shape(
-        "u8", (16, 2, 4, 4, 4), (16, 32, 128, 512), (16, 2, 2, 2, 1),
-        quarters(0, 0, 1, 0, 0, by=(0, 0, 0, 1, 1)), "five axes",
-    ),
-    Shape("u16", (64, 16), (128,), (64, 4), quarters(0, 0, by=(0, 4)), "128 bytes", swizzle="128B"),
-    Shape("f16", (32, 32), (64,), (32, 8), quarters(0, 0, by=(0, 8)), "64 bytes", swizzle="64B"),
-    Shape("u32", (8, 64), (32,), (8, 16), quarters(0, 0), "32 bytes", swizzle="32B"),
-    Shape("f16", (32, 30), (64,), (32, 8), ((0, 0), (8, 8), (16, 16), (24, 24)), "64 bytes, outside", swizzle="64B"),
-]  # fmt: skip
+def tupled(value: Any) -> Any:
+    return tuple(map(tupled, value)) if isinstance(value, list) else value
+
+
+def shapes() -> dict[str, list[Shape]]:
+    """The shapes by group, a row each: kind, dims, strides, box, starts, note, and what is not as usual.
+
+    Tensors are 2 KiB. Of the narrow ones the rows are shorter than the swizzle's span: each begins a new span.
+    """
+    table = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
+    split = {name: [(row, {} if len(row) == 6 else row[6]) for row in rows] for name, rows in table}
+    return {
+        name: [
+            Shape(*map(tupled, row[:6]), **{key: tupled(value) for key, value in more.items()}) for row, more in rows
+        ]
+        for name, rows in split.items()
+    }
+
+
 REDUCED = {"u32": "add min max and or xor inc dec", "s32": "add min max", "u64": "add min max and xor",
            "s64": "min max", "f16": "add min max", "f32": "add"}  # fmt: skip
 
 
+SHAPES = shapes()
+
+
 def cases() -> Iterator[Case]:
-    yield from map(load, (*FLAT, *ROWS, *DEEP, *STEPS, *SWIZZLED, *NARROW))
-    yield load(ROWS[0], tile="")
-    yield load(ROWS[2], destination="shared::cta")
-    yield load(SWIZZLED[0], hint=".L2::cache_hint")
-    yield from map(store, STORED)
-    yield store(STORED[2], tile="")
+    stored = SHAPES.pop("STORED")
+    yield from map(load, chain(*SHAPES.values()))
+    yield load(SHAPES["ROWS"][0], tile="")
+    yield load(SHAPES["ROWS"][2], destination="shared::cta")
+    yield load(SHAPES["SWIZZLED"][0], hint=".L2::cache_hint")
+    yield from map(store, stored)
+    yield store(stored[2], tile="")
     for kind, names in REDUCED.items():
         dims = 32 // DTYPES[kind].itemsize
         shape = Shape(kind, (dims, 64), (32,), (dims, 8), quarters(0, 5), f"reduction of {kind}")
         yield from (store(shape, name) for name in names.split())
-    yield store(replace(STORED[8], kind="f16"), "add")
-    yield store(STORED[5], "add")
+    yield store(replace(stored[8], kind="f16"), "add")
+    yield store(stored[5], "add")
     ends = Shape("s32", (8, 62), (32,), (8, 8), ((0, 2), (4, 20), (0, 40), (0, 58)), "reduction behind the end")
     yield store(ends, "max")
 
