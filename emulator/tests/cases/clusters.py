@@ -6,19 +6,21 @@ of blocks and sums.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+
 import numpy as np
-from tests.cases.harness import Case, sample
+from tests.cases.atomics import RULES
+from tests.cases.harness import Case, named, sample
 from tests.cases.mbarrier import hopper
+from tests.cases.reference_int import column
 
 from ptxemu.values import DTYPES, Array
 
 THREADS = 128
 MEET = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
-
-
-def head(size: int) -> str:
-    """Each thread's word of its own block (%place) and of the next one (%peer), the block's mbarrier and its peer's."""
-    return f""".shared .align 16 .b32 words[512];
+# Each thread's word of its own block (%place) and of the next one (%peer), the block's mbarrier and its peer's.
+HEAD = """.shared .align 16 .b32 words[512];
 .shared .align 8 .b64 bar;
 .reg .b32 %t, %rank, %next, %place, %peer, %bar, %far;
 .reg .b64 %gplace, %gpeer;
@@ -26,7 +28,7 @@ def head(size: int) -> str:
 mov.u32 %t, %tid.x;
 mov.u32 %rank, %cluster_ctarank;
 add.u32 %next, %rank, 1;
-rem.u32 %next, %next, {size};
+rem.u32 %next, %next, SIZE;
 mov.u32 %place, words;
 mad.lo.u32 %place, %t, 16, %place;
 mapa.shared::cluster.u32 %peer, %place, %next;
@@ -37,97 +39,68 @@ cvta.shared.u64 %gplace, %gplace;
 mapa.u64 %gpeer, %gplace, %next;
 setp.eq.u32 %first, %t, 0;
 """
+TRY = "again:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0;\n@!%done bra again;\n"
+SHOW = "ld.shared.b32 d, [%place];"
+
+
+def case(opcode: str, text: str, a: Array, size: int, kind: str = "b32", **results: Array) -> Case:
+    """A case in clusters of `size` blocks, behind `HEAD`."""
+    typed = {name: (kind, array) for name, array in results.items()}
+    return hopper(opcode, HEAD.replace("SIZE", str(size)) + text, named(kind, a), typed, cluster=size)
 
 
 def turned(a: Array, size: int, by: int) -> Array:
     """Each block's part replaced by that of the block `by` ranks on."""
-    blocks = a.reshape(-1, size, THREADS)
-    return np.roll(blocks, -by, axis=1).reshape(-1).copy()
+    return np.roll(a.reshape(-1, size, THREADS), -by, axis=1).reshape(-1).copy()
 
 
-def remote(size: int) -> list[Case]:
-    """Loads of the next block's words, stores into them; by 32-bit and by generic addresses."""
-    n = 2 * size * THREADS if size == 2 else size * THREADS
+def remote(size: int) -> Iterator[Case]:
+    """The next block's words: loads, stores and atomics by 32-bit and by generic addresses; arrivals there."""
+    n = 4 * THREADS
     a = sample("b32", n, f"remote {size}")
-    found = []
-    for opcode, where in (
-        ("ld.shared::cluster.b32", "%peer"),
-        ("ld.relaxed.cluster.shared::cluster.b32", "%peer"),
-        ("ld.volatile.shared::cluster.b32", "%peer"),
-        ("ld.b32", "%gpeer"),
-        ("ld.acquire.cluster.b32", "%gpeer"),
-    ):
-        text = f"{head(size)}st.shared.b32 [%place], a;\n{MEET}{opcode} d, [{where}];\n{MEET}"
-        found.append(hopper(opcode, text, {"a": ("b32", a)}, {"d": ("b32", turned(a, size, 1))}, size))
-    for opcode, where in (
-        ("st.shared::cluster.b32", "%peer"),
-        ("st.relaxed.cluster.shared::cluster.b32", "%peer"),
-        ("st.b32", "%gpeer"),
-        ("st.release.cluster.b32", "%gpeer"),
-    ):
-        text = f"{head(size)}{MEET}{opcode} [{where}], a;\n{MEET}ld.shared.b32 d, [%place];"
-        found.append(hopper(opcode, text, {"a": ("b32", a)}, {"d": ("b32", turned(a, size, -1))}, size))
-    wide = f"{head(size)}{MEET}st.shared::cluster.v4.b32 [%peer], {{a, a, %t, a}};\n{MEET}"
+    before, after = turned(a, size, 1), turned(a, size, -1)
+    for opcode in ("ld.shared::cluster.b32", "ld.relaxed.cluster.shared::cluster.b32",
+                   "ld.volatile.shared::cluster.b32", "ld.b32", "ld.acquire.cluster.b32"):  # fmt: skip
+        where = "%peer" if "shared" in opcode else "%gpeer"
+        yield case(opcode, f"st.shared.b32 [%place], a;\n{MEET}{opcode} d, [{where}];\n{MEET}", a, size, d=before)
+    for opcode in ("st.shared::cluster.b32", "st.relaxed.cluster.shared::cluster.b32", "st.b32",
+                   "st.release.cluster.b32"):  # fmt: skip
+        where = "%peer" if "shared" in opcode else "%gpeer"
+        yield case(opcode, f"{MEET}{opcode} [{where}], a;\n{MEET}{SHOW}", a, size, d=after)
+    wide = f"{MEET}st.shared::cluster.v4.b32 [%peer], {{a, a, %t, a}};\n{MEET}"
     wide += "ld.shared.b32 d, [%place+4];\nld.shared.b32 e, [%place+8];"
-    both = {"d": ("b32", turned(a, size, -1)), "e": ("b32", np.tile(np.arange(THREADS, dtype=np.uint32), n // THREADS))}
-    found.append(hopper("st.shared::cluster.v4.b32", wide, {"a": ("b32", a)}, both, size))
-    return [*found, *atomics(a, size), *arrivals(a, size)]
-
-
-def atomics(a: Array, size: int) -> list[Case]:
-    """All threads of the block add to one word of the next block, or to the same thread's word."""
-    wrapped = (a >> np.uint32(8)).astype(np.uint32)
-    sums = wrapped.reshape(-1, THREADS).astype(np.uint64).sum(axis=1)
-    total = turned(np.repeat(sums, THREADS), size, -1).astype(np.uint32)
+    threads = np.tile(np.arange(THREADS, dtype=np.uint32), 4)
+    yield case("st.shared::cluster.v4.b32", wide, a, size, d=after, e=threads)
+    small = (a >> np.uint32(8)).astype(np.uint32)
+    sums = np.repeat(small.reshape(-1, THREADS).astype(np.uint64).sum(axis=1), THREADS)
+    total = turned(sums, size, -1).astype(np.uint32)
     one = "mov.u32 %peer, words;\nmapa.shared::cluster.u32 %peer, %peer, %next;\n"
-    zero = "mov.u32 d, 0;\nst.shared.b32 [%place], d;\n"
-    read = "mov.u32 %place, words;\nld.shared.b32 d, [%place];"
-    inputs = {"a": ("u32", wrapped)}
-    found = []
     for opcode in ("red.shared::cluster.add.u32", "red.relaxed.cluster.shared::cluster.add.u32"):
-        text = f"{head(size)}{zero}{one}{MEET}{opcode} [%peer], a;\n{MEET}{read}"
-        found.append(hopper(opcode, text, inputs, {"d": ("u32", total)}, size))
+        text = f"mov.u32 d, 0;\nst.shared.b32 [%place], d;\n{one}{MEET}{opcode} [%peer], a;\n{MEET}"
+        yield case(opcode, f"{text}mov.u32 %place, words;\n{SHOW}", small, size, "u32", d=total)
+    five = np.full(n, 5, np.uint32)
     for opcode in ("atom.shared::cluster.exch.b32", "atom.acq_rel.cluster.shared::cluster.exch.b32"):
+        text = f"st.shared.b32 [%place], a;\n{MEET}{opcode} d, [%peer], 5;\n{MEET}ld.shared.b32 e, [%place];"
+        yield case(opcode, text, a, size, d=before, e=five)
+    fence = "fence.acq_rel.cluster;\n"
+    for sem, expects in product(("", ".release.cluster", ".relaxed.cluster"), ("", ".expect_tx")):
+        opcode = f"mbarrier.arrive{expects}{sem}.shared::cluster.b64"
+        told = "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%far], 4;\n" if expects else ""
+        begin = f"@%first mbarrier.init.shared::cta.b64 [%bar], {THREADS};\nfence.mbarrier_init.release.cluster;\n"
         text = (
-            f"{head(size)}st.shared.b32 [%place], a;\n{MEET}{opcode} d, [%peer], 5;\n{MEET}ld.shared.b32 e, [%place];"
+            f"{begin}{MEET}st.shared::cluster.b32 [%peer], a;\n{fence}{opcode} _, [%far]{', 4' if expects else ''};\n"
         )
-        after = {"d": ("b32", turned(a, size, 1)), "e": ("b32", np.full(a.size, 5, np.uint32))}
-        found.append(hopper(opcode, text, {"a": ("b32", a)}, after, size))
-    return found
+        yield case(opcode, f"{text}{told}{TRY}{fence}{SHOW}\n{MEET}", a, size, d=after)
 
 
-def arrivals(a: Array, size: int) -> list[Case]:
-    """Threads store into the next block and arrive there; each block waits for its own mbarrier."""
-    found = []
-    for sem in ("", ".release.cluster", ".relaxed.cluster"):
-        for expects in ("", ".expect_tx"):
-            opcode = f"mbarrier.arrive{expects}{sem}.shared::cluster.b64"
-            fence = "fence.acq_rel.cluster;\n"
-            bytes_of = ", 4" if expects else ""
-            told = "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%far], 4;\n" if expects else ""
-            text = f"""{head(size)}@%first mbarrier.init.shared::cta.b64 [%bar], {THREADS};
-fence.mbarrier_init.release.cluster;
-{MEET}st.shared::cluster.b32 [%peer], a;
-{fence}{opcode} _, [%far]{bytes_of};
-{told}again:
-mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0;
-@!%done bra again;
-{fence}ld.shared.b32 d, [%place];
-{MEET}"""
-            found.append(hopper(opcode, text, {"a": ("b32", a)}, {"d": ("b32", turned(a, size, -1))}, size))
-    return found
-
-
-def asynchronous() -> list[Case]:
+def asynchronous() -> Iterator[Case]:
     """Stores and reductions that tell the mbarrier of the block that they go to."""
-    size, n = 2, 2 * THREADS
-    a = sample("b32", n, "st.async")
-    other = turned(a, size, -1)
+    a = sample("b32", 2 * THREADS, "st.async")
+    other = turned(a, 2, -1)
     path = "shared::cluster.mbarrier::complete_tx::bytes"
-    found = []
 
-    def case(opcode: str, source: str, nbytes: int, kind: str = "b32", expected: Array = other) -> Case:
-        text = f"""{head(size)}.reg .b64 %wide;
+    def told(opcode: str, source: str, nbytes: int, kind: str = "b32", expected: Array = other) -> Case:
+        text = f""".reg .b64 %wide;
 mov.u32 d, 100;
 st.shared.v4.b32 [%place], {{d, d, d, d}};
 mov.b64 %wide, {{a, a}};
@@ -135,107 +108,76 @@ mov.b64 %wide, {{a, a}};
 fence.mbarrier_init.release.cluster;
 {MEET}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], {THREADS * nbytes};
 {opcode} [%peer], {source}, [%far];
-again:
-mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0;
-@!%done bra again;
-ld.shared.{kind} d, [%place+{nbytes - 4}];
+{TRY}ld.shared.{kind} d, [%place+{nbytes - 4}];
 {MEET}"""
-        return hopper(opcode, text, {"a": (kind, a.view(DTYPES[kind]))}, {"d": (kind, expected)}, size)
+        return case(opcode, text, a.view(DTYPES[kind]), 2, kind, d=expected)
 
     for suffix, source, nbytes in (
-        ("b32", "a", 4),
-        ("u32", "a", 4),
-        ("b64", "%wide", 8),
-        ("v2.b32", "{%t, a}", 8),
-        ("v2.u64", "{%wide, %wide}", 16),
-        ("v4.s32", "{%t, %t, %t, a}", 16),
-    ):
-        found.append(case(f"st.async.weak.{path}.{suffix}", source, nbytes))
-    number = np.full(n, 100, np.uint32)
-    signed = other.view(np.int32)
-    for suffix, kind, expected in (
-        ("add.u32", "u32", other + number),
-        ("add.s32", "s32", signed + number.view(np.int32)),
-        ("min.s32", "s32", np.minimum(signed, np.int32(100))),
-        ("max.u32", "u32", np.maximum(other, number)),
-        ("and.b32", "b32", other & number),
-        ("or.b32", "b32", other | number),
-        ("xor.b32", "b32", other ^ number),
-        ("inc.u32", "u32", np.where(number >= other, 0, number + 1).astype(np.uint32)),
-        ("dec.u32", "u32", np.where(number > other, other, number - 1).astype(np.uint32)),
-    ):
-        found.append(case(f"red.async.relaxed.cluster.{path}.{suffix}", "a", 4, kind, expected))
-    return found
+        ("b32", "a", 4), ("u32", "a", 4), ("b64", "%wide", 8), ("v2.b32", "{%t, a}", 8),
+        ("v2.u64", "{%wide, %wide}", 16), ("v4.s32", "{%t, %t, %t, a}", 16),
+    ):  # fmt: skip
+        yield told(f"st.async.weak.{path}.{suffix}", source, nbytes)
+    for suffix in ("add.u32", "add.s32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32", "inc.u32", "dec.u32"):
+        name, kind = suffix.split(".")
+        expected = column([RULES[name](100, each) for each in other.view(DTYPES[kind]).tolist()], kind)
+        yield told(f"red.async.relaxed.cluster.{path}.{suffix}", "a", 4, kind, expected)
 
 
-def ranks(size: int) -> list[Case]:
+def ranks(size: int) -> Iterator[Case]:
     """Ranks, sizes and places in the grid."""
-    n = 4 * THREADS
-    block, zero = np.arange(n) // THREADS, np.zeros(n, np.uint32)
-    number = {"a": ("b32", sample("b32", n, "ranks"))}
-
-    def words(values: Array) -> tuple[str, Array]:
-        return "b32", values.astype(np.uint32)
-
-    found = []
-    for name, values in (
-        ("%cluster_ctarank", block % size),
-        ("%cluster_ctaid.x", block % size),
-        ("%cluster_nctarank", zero + size),
-        ("%cluster_nctaid.x", zero + size),
-        ("%cluster_nctaid.y", zero + 1),
-        ("%clusterid.x", block // size),
-        ("%nclusterid.x", zero + 4 // size),
-        ("%clusterid.z", zero),
-    ):
-        found.append(hopper("mov.u32", f"mov.u32 d, {name};", number, {"d": words(values)}, size))
-    text = f"{head(size)}getctarank.shared::cluster.u32 d, %peer;\ngetctarank.u64 e, %gpeer;\n"
+    block, a = np.arange(4 * THREADS, dtype=np.uint32) // THREADS, sample("b32", 4 * THREADS, "ranks")
+    registers: dict[str, Array | int] = {
+        "cluster_ctarank": block % size, "cluster_ctaid.x": block % size, "cluster_nctarank": size,
+        "cluster_nctaid.x": size, "cluster_nctaid.y": 1, "clusterid.x": block // size, "nclusterid.x": 4 // size,
+        "clusterid.z": 0,
+    }  # fmt: skip
+    for name, value in registers.items():
+        wanted = np.broadcast_to(value, len(block)).astype(np.uint32)
+        yield hopper("mov.u32", f"mov.u32 d, %{name};", named("b32", a), {"d": ("b32", wanted)}, cluster=size)
+    text = "getctarank.shared::cluster.u32 d, %peer;\ngetctarank.u64 e, %gpeer;\n"
     text += "getctarank.shared::cluster.u32 f, %place;"
-    asked = {"d": words((block + 1) % size), "e": words((block + 1) % size), "f": words(block % size)}
-    found.append(hopper("getctarank.shared::cluster.u32", text, number, asked, size))
-    return found
+    after = ((block + 1) % size).astype(np.uint32)
+    yield case("getctarank.shared::cluster.u32", text, a, size, d=after, e=after, f=(block % size).astype(np.uint32))
 
 
-def barriers() -> list[Case]:
+def barriers() -> Iterator[Case]:
     """Every spelling of the cluster's barrier, with work between arrival and wait."""
-    size, n = 2, 2 * THREADS
-    a = sample("b32", n, "cluster barrier")
-    found = []
-    for sem in ("", ".release", ".relaxed"):
-        for acquire in ("", ".acquire"):
-            for aligned in ("", ".aligned"):
-                arrive, wait = f"barrier.cluster.arrive{sem}{aligned}", f"barrier.cluster.wait{acquire}{aligned}"
-                fence = "fence.acq_rel.cluster;\n" if sem == ".relaxed" else ""
-                text = f"{head(size)}st.shared.b32 [%place], a;\n{fence}{arrive};\nmov.u32 e, %t;\n{wait};\n"
-                text += f"{fence}ld.shared::cluster.b32 d, [%peer];\n{arrive};\n{wait};"
-                after = {"d": ("b32", turned(a, size, 1)), "e": ("b32", np.arange(n, dtype=np.uint32) % THREADS)}
-                found.append(hopper(arrive, text, {"a": ("b32", a)}, after, size))
-    return found
+    a = sample("b32", 2 * THREADS, "cluster barrier")
+    threads = np.arange(2 * THREADS, dtype=np.uint32) % THREADS
+    for sem, acquire, aligned in product(("", ".release", ".relaxed"), ("", ".acquire"), ("", ".aligned")):
+        arrive, wait = f"barrier.cluster.arrive{sem}{aligned}", f"barrier.cluster.wait{acquire}{aligned}"
+        fence = "fence.acq_rel.cluster;\n" if sem == ".relaxed" else ""
+        text = f"st.shared.b32 [%place], a;\n{fence}{arrive};\nmov.u32 e, %t;\n{wait};\n"
+        text += f"{fence}ld.shared::cluster.b32 d, [%peer];\n{arrive};\n{wait};"
+        yield case(arrive, text, a, 2, d=turned(a, 2, 1), e=threads)
 
 
-def roles() -> list[Case]:
+def roles() -> Iterator[Case]:
     """One elected lane per warp, of all lanes and of some; what dependent launches wait for."""
-    n = 256
-    lane = np.arange(n) % 32
-    number = {"a": ("b32", sample("b32", n, "elect"))}
-    count = """.reg .pred %mine;
+    lane, a = np.arange(256) % 32, sample("b32", 256, "elect")
+    for mask in ("0xffffffff", "0x0000fff0"):
+        inside = np.array([int(mask, 0) >> int(i) & 1 for i in lane], np.uint32)
+        text = f""".reg .pred %in;
+.reg .b32 %l;
+mov.u32 d, 0;
+mov.u32 e, 0;
+mov.u32 %l, %laneid;
+shr.u32 %l, {mask}, %l;
+and.b32 %l, %l, 1;
+setp.eq.u32 %in, %l, 1;
+@!%in bra out;
+.reg .pred %mine;
 .reg .b32 %leader, %ballot;
 elect.sync %leader|%mine, {mask};
 vote.sync.ballot.b32 %ballot, %mine, {mask};
 popc.b32 d, %ballot;
 bfind.u32 e, %ballot;
-sub.u32 e, e, %leader;"""
-    found = []
-    for mask in ("0xffffffff", "0x0000fff0"):
-        inside = np.array([int(mask, 0) >> int(i) & 1 for i in lane], np.bool_)
-        text = ".reg .pred %in;\n.reg .b32 %l;\nmov.u32 d, 0;\nmov.u32 e, 0;\nmov.u32 %l, %laneid;\n"
-        text += f"shr.u32 %l, {mask}, %l;\nand.b32 %l, %l, 1;\nsetp.eq.u32 %in, %l, 1;\n@!%in bra out;\n"
-        text += count.replace("{mask}", mask) + "\nout:"
-        wanted = {"d": ("b32", inside.astype(np.uint32)), "e": ("b32", np.zeros(n, np.uint32))}
-        found.append(hopper("elect.sync", text, number, wanted))
+sub.u32 e, e, %leader;
+out:"""
+        results = {"d": ("b32", inside), "e": ("b32", inside * np.uint32(0))}
+        yield hopper("elect.sync", text, named("b32", a), results)
     text = "griddepcontrol.wait;\nmov.b32 d, a;\ngriddepcontrol.launch_dependents;"
-    found.append(hopper("griddepcontrol.wait", text, number, {"d": number["a"]}))
-    return found
+    yield hopper("griddepcontrol.wait", text, named("b32", a), {"d": ("b32", a)})
 
 
 CASES = [*remote(2), *remote(4), *ranks(2), *ranks(4), *barriers(), *asynchronous(), *roles()]

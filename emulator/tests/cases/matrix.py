@@ -1,7 +1,7 @@
 """Cases of ldmatrix, stmatrix, movmatrix, mma: fragments filled and read element by element after the ISA's tables.
 
-Why loops: the emulator moves whole tiles; here every element of every lane is placed by the formulas of PTX ISA,
-"Matrix Fragments for mma.m16n8k...", so that a wrong tile cannot be wrong twice. Products are summed in float64.
+The emulator moves whole tiles; here every element of every lane is placed by the formulas of PTX ISA, "Matrix Fragments
+for mma.m16n8k...", so that a wrong tile cannot be wrong twice. Products are summed in float64.
 
 Tolerance of sums: exact for small integers. Otherwise the hardware adds in an order of its own and cuts low bits, and
 the emulator rounds each float32 addition: 2**-18 of the largest magnitude in the sum covers both for K <= 16.
@@ -10,11 +10,12 @@ the emulator rounds each float32 addition: 2**-18 of the largest magnitude in th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product as every
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from tests.cases.harness import Case, sample
+from tests.cases.harness import Case, Typed, given, named, plain, sample
 
 from ptxemu.values import Array
 
@@ -22,14 +23,9 @@ WARP = 32
 WARPS = 4
 N = WARP * WARPS
 KINDS: dict[str, Any] = {
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "tf32": np.float32,
-    "s8": np.int8,
-    "u8": np.uint8,
-    "f32": np.float32,
-    "s32": np.int32,
-}
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8, "u8": np.uint8,
+    "f32": np.float32, "s32": np.int32,
+}  # fmt: skip
 Place = tuple[int, int]
 
 
@@ -55,74 +51,51 @@ def place_b(i: int, g: int, t: int, kind: str, _: int) -> Place:
     return t * 2 + (i & 1) + (0 if i < 2 else 8), g
 
 
-def place_c(i: int, g: int, t: int, _: str, __: int) -> Place:
+def place_c(i: int, g: int, t: int, _: str = "", __: int = 0) -> Place:
     """Row and column of C's and D's element i."""
     return (g if i < 2 else g + 8), t * 2 + (i & 1)
 
 
 def registers(matrices: Array, kind: str, depth: int, place: Callable[[int, int, int, str, int], Place]) -> list[Array]:
     """The registers, n threads long each, that hold (warps, rows, columns) matrices."""
-    dtype = np.dtype(KINDS[kind])
     elements = matrices[0].size // WARP
-    held = np.zeros((N, elements), dtype)
-    for thread in range(N):
+    held = np.zeros((N, elements), np.dtype(KINDS[kind]))
+    for thread, i in every(range(N), range(elements)):
         warp, lane = divmod(thread, WARP)
-        for i in range(elements):
-            held[thread, i] = matrices[(warp, *place(i, lane >> 2, lane & 3, kind, depth))]
-    words = np.ascontiguousarray(held).view(np.uint32)
-    return [np.ascontiguousarray(words[:, r]) for r in range(words.shape[1])]
+        held[thread, i] = matrices[(warp, *place(i, lane >> 2, lane & 3, kind, depth))]
+    return [np.ascontiguousarray(column) for column in held.view(np.uint32).T]
 
 
-def product(a: Array, b: Array, c: Array, kind: str) -> Array:
-    """A B + C, exactly for integers, else in float64."""
-    wide: Any = object if kind in {"s8", "u8"} else np.float64
-    total = c.astype(wide)
-    for k in range(a.shape[2]):
+def mma(opcode: str, a: Array, b: Array, c: Array, tolerance: float = 0.0, absolute: float = 0.0) -> Case:
+    """A case from (warps, 16, K), (warps, K, 8) and (warps, 16, 8): A B + C, exactly for integers, else in float64."""
+    result, a_kind, b_kind = opcode.split(".")[-4:-1]
+    depth, wide = a.shape[2], np.int64 if result == "s32" else np.float64
+    total: Array = c.astype(wide)
+    for k in range(depth):
         with np.errstate(all="ignore"):
             total = total + a[:, :, k : k + 1].astype(wide) * b[:, k : k + 1, :].astype(wide)
-    return np.asarray(total)
-
-
-def mma(opcode: str, a: Array, b: Array, c: Array, *, tolerance: float = 0.0, absolute: float = 0.0) -> Case:
-    """A case from (warps, 16, K), (warps, K, 8) and (warps, 16, 8)."""
-    parts = opcode.split(".")
-    result, a_kind, b_kind = parts[-4:-1]
-    depth = a.shape[2]
-    total = product(a, b, c, a_kind)
-    if "satfinite" in parts:
+    if "satfinite" in opcode:
         total = np.clip(total, -(1 << 31), (1 << 31) - 1)
-    elif result == "s32":
-        total = (total + (1 << 31)) % (1 << 32) - (1 << 31)
     with np.errstate(all="ignore"):
         d = total.astype(KINDS[result])
-    operands = {
+    kind = {"f16": "f16x2", "f32": "f32", "s32": "b32"}[result]
+    held = {
+        "d": registers(d, result, depth, place_c),
         "a": registers(a, a_kind, depth, place_a),
         "b": registers(b, b_kind, depth, place_b),
         "c": registers(c, result, depth, place_c),
     }
-    ptx_type = {"f16": "f16x2", "f32": "f32", "s32": "b32"}[result]
-    wanted = registers(d, result, depth, place_c)
-    if result == "f32":
-        operands["c"], wanted = ([word.view(np.float32) for word in words] for words in (operands["c"], wanted))
-    inputs = {
-        f"{name}{r}": (ptx_type if name == "c" else "b32", word)
-        for name, words in operands.items()
-        for r, word in enumerate(words)
-    }
-    lists = [", ".join(f"{name}{r}" for r in range(len(words))) for name, words in {"d": wanted, **operands}.items()]
-    return Case(
-        opcode,
-        f"{opcode} " + ", ".join(f"{{{names}}}" for names in lists) + ";",
-        inputs,
-        {f"d{r}": ptx_type for r in range(len(wanted))},
-        {f"d{r}": word for r, word in enumerate(wanted)},
-        tolerance=tolerance,
-        absolute=absolute,
-        note="float32 sums in an order and rounding of the machine's own" if tolerance else "exact",
-    )
+    typed: dict[str, Typed] = {}
+    for name, each in held.items():
+        ptx_type = kind if name in "cd" else "b32"
+        typed[name] = {f"{name}{r}": (ptx_type, x.view("f4") if ptx_type == "f32" else x) for r, x in enumerate(each)}
+    text = f"{opcode} " + ", ".join(f"{{{', '.join(names)}}}" for names in typed.values()) + ";"
+    note = "float32 sums in an order and rounding of the machine's own" if tolerance else "exact"
+    loose: dict[str, Any] = {"tolerance": tolerance, "absolute": absolute, "note": note}
+    return given(opcode, text, {**typed["a"], **typed["b"], **typed["c"]}, typed["d"], **loose)
 
 
-def random(*, integers: bool, kind: str, shape: tuple[int, ...], seed: int) -> Array:
+def random(kind: str, shape: tuple[int, ...], seed: int, *, integers: bool = True) -> Array:
     generator = np.random.default_rng(seed)
     if kind in {"s8", "u8"}:
         info = np.iinfo(KINDS[kind])
@@ -130,9 +103,7 @@ def random(*, integers: bool, kind: str, shape: tuple[int, ...], seed: int) -> A
     if integers:
         return generator.integers(-8, 9, shape).astype(KINDS[kind])
     values = generator.standard_normal(shape).astype(KINDS[kind])
-    if kind == "tf32":
-        values = (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    return values
+    return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if kind == "tf32" else values
 
 
 def special(a: Array, b: Array, c: Array) -> None:
@@ -144,49 +115,62 @@ def special(a: Array, b: Array, c: Array) -> None:
     c[:, 9, 0], c[:, 9, 3], c[:, 9, 4] = np.nan, np.inf, -np.inf
 
 
-def floats(opcode: str, depth: int, kind: str, result: str) -> list[Case]:
-    shapes = ((WARPS, 16, depth), (WARPS, depth, 8), (WARPS, 16, 8))
-    kinds = (kind, kind, result)
+def floats(opcode: str, depth: int, kind: str, result: str) -> Iterator[Case]:
+    def operands(seed: int, *, integers: bool = True) -> tuple[Array, Array, Array]:
+        a = random(kind, (WARPS, 16, depth), seed, integers=integers)
+        b = random(kind, (WARPS, depth, 8), seed + 1, integers=integers)
+        return a, b, random(result, (WARPS, 16, 8), seed + 2, integers=integers)
 
-    def operands(seed: int, *, integers: bool) -> Iterator[Array]:
-        for index, (name, shape) in enumerate(zip(kinds, shapes, strict=True)):
-            yield random(integers=integers, kind=name, shape=shape, seed=seed + index)
-
-    found = [mma(opcode, *operands(10, integers=True))]
-    a, b, c = operands(20, integers=True)
+    yield mma(opcode, *operands(10))
+    a, b, c = operands(20)
     special(a, b, c)
-    found.append(mma(opcode, a, b, c))
+    yield mma(opcode, a, b, c)
     step = 2.0**-10 if result == "f16" else 2.0**-22
-    found.append(mma(opcode, *operands(30, integers=False), tolerance=2 * step, absolute=32 * step))
+    yield mma(opcode, *operands(30, integers=False), tolerance=2 * step, absolute=32 * step)
     if kind == "f16" and result == "f32":
-        a, b, c = operands(40, integers=True)
+        a, b, c = operands(40)
         a, b = np.ldexp(a.astype(np.float64), -24).astype(np.float16), np.ldexp(b, 10).astype(np.float16)  # denormals
-        found.append(mma(opcode, a, b, np.ldexp(c, -14)))
-        largest = np.full_like(a, 65504)
-        found.append(mma(opcode, largest, np.sign(b).astype(np.float16), np.ldexp(c, 5)))
-    return found
+        yield mma(opcode, a, b, np.ldexp(c, -14))
+        yield mma(opcode, np.full_like(a, 65504), np.sign(b).astype(np.float16), np.ldexp(c, 5))
 
 
-def integers(opcode: str, depth: int, a_kind: str, b_kind: str) -> list[Case]:
-    a = random(integers=True, kind=a_kind, shape=(WARPS, 16, depth), seed=50)
-    b = random(integers=True, kind=b_kind, shape=(WARPS, depth, 8), seed=51)
+def integers(opcode: str, depth: int, a_kind: str, b_kind: str) -> Iterator[Case]:
+    a, b = random(a_kind, (WARPS, 16, depth), 50), random(b_kind, (WARPS, depth, 8), 51)
     c = sample("s32", WARPS * 128, "mma").reshape(WARPS, 16, 8)
     c[:, 0], c[:, 8] = (1 << 31) - 1, -(1 << 31)  # sums beyond the range
-    low, high = np.full_like(a, np.iinfo(KINDS[a_kind]).min), np.full_like(b, np.iinfo(KINDS[b_kind]).max)
-    return [mma(opcode, a, b, c), mma(opcode, low, high, c)]
+    yield mma(opcode, a, b, c)
+    yield mma(opcode, np.full_like(a, np.iinfo(a.dtype).min), np.full_like(b, np.iinfo(b.dtype).max), c)
 
 
 def products() -> Iterator[Case]:
-    for depth in (8, 16):
-        for kind, result in (("f16", "f32"), ("bf16", "f32"), ("f16", "f16")):
-            opcode = f"mma.sync.aligned.m16n8k{depth}.row.col.{result}.{kind}.{kind}.{result}"
-            yield from floats(opcode, depth, kind, result)
+    head = "mma.sync.aligned.m16n8k"
+    for depth, (kind, result) in every((8, 16), (("f16", "f32"), ("bf16", "f32"), ("f16", "f16"))):
+        yield from floats(f"{head}{depth}.row.col.{result}.{kind}.{kind}.{result}", depth, kind, result)
     for depth in (4, 8):
-        yield from floats(f"mma.sync.aligned.m16n8k{depth}.row.col.f32.tf32.tf32.f32", depth, "tf32", "f32")
-    for depth in (16, 32):
-        for clamp in ("", ".satfinite"):
-            for a, b in (("s8", "s8"), ("u8", "u8"), ("s8", "u8"), ("u8", "s8")):
-                yield from integers(f"mma.sync.aligned.m16n8k{depth}.row.col{clamp}.s32.{a}.{b}.s32", depth, a, b)
+        yield from floats(f"{head}{depth}.row.col.f32.tf32.tf32.f32", depth, "tf32", "f32")
+    kinds = ("s8", "s8"), ("u8", "u8"), ("s8", "u8"), ("u8", "s8")
+    for depth, clamp, (a, b) in every((16, 32), ("", ".satfinite"), kinds):
+        yield from integers(f"{head}{depth}.row.col{clamp}.s32.{a}.{b}.s32", depth, a, b)
+
+
+PROLOGUE = """.shared .align 16 .b8 rows[512];
+.reg .b32 %base, %place;
+mov.u32 %base, rows;
+mov.u32 %place, %tid.x;
+shl.b32 %place, %place, 4;
+add.u32 %place, %base, %place;
+st.shared.v4.b32 [%place], {{{}}};
+bar.sync 0;
+"""
+FORMS = [(n, trans, space) for n in (1, 2, 4) for trans in ("", ".trans") for space in ("shared", "shared::cta")]
+
+
+def pairs(matrices: int, trans: str, row: Array) -> Iterator[tuple[int, int, int, int, int]]:
+    """(thread, matrix, low or high half, row of the block's 32 whose address is named, column) of 3 warps."""
+    for thread, j, i in every(range(3 * WARP), range(matrices), range(2)):
+        warp, lane = divmod(thread, WARP)
+        r, k = (2 * (lane & 3) + i, lane >> 2) if trans else (lane >> 2, 2 * (lane & 3) + i)
+        yield thread, j, i, warp * WARP + int(row[warp * WARP + 8 * j + r]), k
 
 
 def loads() -> Iterator[Case]:
@@ -195,34 +179,15 @@ def loads() -> Iterator[Case]:
     words = [sample("b32", count, f"ldmatrix {w}") for w in range(4)]
     halves = np.stack(words, axis=-1).view(np.uint16)  # (threads, 8): one row each
     row = np.concatenate([np.random.default_rng(seed).integers(0, WARP, WARP) for seed in range(3)]).astype(np.uint32)
-    inputs = {**{f"w{w}": ("b32", word) for w, word in enumerate(words)}, "row": ("u32", row)}
-    prologue = """.shared .align 16 .b8 rows[512];
-.reg .b32 %base, %place;
-mov.u32 %base, rows;
-mov.u32 %place, %tid.x;
-shl.b32 %place, %place, 4;
-add.u32 %place, %base, %place;
-st.shared.v4.b32 [%place], {w0, w1, w2, w3};
-bar.sync 0;
-shl.b32 %place, row, 4;
-add.u32 %place, %base, %place;
-"""
-    for matrices in (1, 2, 4):
-        for trans in ("", ".trans"):
-            for space in ("shared", "shared::cta"):
-                opcode = f"ldmatrix.sync.aligned.m8n8.x{matrices}{trans}.{space}.b16"
-                names = [f"d{j}" for j in range(matrices)]
-                expected = {name: np.zeros(count, np.uint32) for name in names}
-                for thread in range(count):
-                    warp, lane = divmod(thread, WARP)
-                    for j, name in enumerate(names):
-                        pair = []
-                        for column in (2 * (lane & 3), 2 * (lane & 3) + 1):
-                            r, k = (column, lane >> 2) if trans else (lane >> 2, column)
-                            pair.append(int(halves[warp * WARP + row[warp * WARP + 8 * j + r], k]))
-                        expected[name][thread] = pair[0] | pair[1] << 16
-                text = f"{prologue}{opcode} {{{', '.join(names)}}}, [%place];"
-                yield Case(opcode, text, inputs, dict.fromkeys(names, "b32"), expected)
+    inputs: Typed = {**{f"w{w}": ("b32", word) for w, word in enumerate(words)}, "row": ("u32", row)}
+    prologue = PROLOGUE.format("w0, w1, w2, w3") + "shl.b32 %place, row, 4;\nadd.u32 %place, %base, %place;\n"
+    for matrices, trans, space in FORMS:
+        opcode = f"ldmatrix.sync.aligned.m8n8.x{matrices}{trans}.{space}.b16"
+        found = np.zeros((matrices, count, 2), np.uint16)
+        for thread, j, i, at, k in pairs(matrices, trans, row):
+            found[j, thread, i] = halves[at, k]
+        results: Typed = {f"d{j}": ("b32", found[j].view(np.uint32)[:, 0].copy()) for j in range(matrices)}
+        yield given(opcode, f"{prologue}{opcode} {{{', '.join(results)}}}, [%place];", inputs, results)
 
 
 def stores() -> Iterator[Case]:
@@ -231,48 +196,28 @@ def stores() -> Iterator[Case]:
     order = np.concatenate([np.random.default_rng(seed).permutation(WARP) for seed in range(3)]).astype(np.uint32)
     words = [sample("b32", count, f"stmatrix {w}") for w in range(4)]
     old = sample("b32", count, "stmatrix old")
-    inputs = {**{f"r{w}": ("b32", word) for w, word in enumerate(words)}, "row": ("u32", order), "old": ("b32", old)}
-    for matrices in (1, 2, 4):
-        for trans in ("", ".trans"):
-            for space in ("shared", "shared::cta"):
-                opcode = f"stmatrix.sync.aligned.m8n8.x{matrices}{trans}.{space}.b16"
-                rows = np.repeat(old[:, None], 4, axis=1).view(np.uint16)  # what is not overwritten stays
-                for thread in range(count):
-                    warp, lane = divmod(thread, WARP)
-                    for j in range(matrices):
-                        for i, column in enumerate((2 * (lane & 3), 2 * (lane & 3) + 1)):
-                            r, k = (column, lane >> 2) if trans else (lane >> 2, column)
-                            half = int(words[j][thread]) >> 16 * i & 0xFFFF
-                            rows[warp * WARP + order[warp * WARP + 8 * j + r], k] = half
-                wanted = rows.view(np.uint32)
-                registers = ", ".join(f"r{j}" for j in range(matrices))
-                text = f""".shared .align 16 .b8 rows[512];
-.reg .b32 %base, %place;
-mov.u32 %base, rows;
-mov.u32 %place, %tid.x;
-shl.b32 %place, %place, 4;
-add.u32 %place, %base, %place;
-st.shared.v4.b32 [%place], {{old, old, old, old}};
-bar.sync 0;
-shl.b32 row, row, 4;
+    inputs: Typed = {f"r{w}": ("b32", word) for w, word in enumerate(words)}
+    inputs |= {"row": ("u32", order), "old": ("b32", old)}
+    for matrices, trans, space in FORMS:
+        opcode = f"stmatrix.sync.aligned.m8n8.x{matrices}{trans}.{space}.b16"
+        rows = np.repeat(old[:, None], 4, axis=1).view(np.uint16)  # what is not overwritten stays
+        for thread, j, i, at, k in pairs(matrices, trans, order):
+            rows[at, k] = int(words[j][thread]) >> 16 * i & 0xFFFF
+        names = ", ".join(f"r{j}" for j in range(matrices))
+        text = f"""{PROLOGUE.format("old, old, old, old")}shl.b32 row, row, 4;
 add.u32 row, %base, row;
-{opcode} [row], {{{registers}}};
+{opcode} [row], {{{names}}};
 bar.sync 0;
 ld.shared.v4.b32 {{d0, d1, d2, d3}}, [%place];"""
-                outputs = {f"d{w}": np.ascontiguousarray(wanted[:, w]) for w in range(4)}
-                yield Case(opcode, text, inputs, dict.fromkeys(outputs, "b32"), outputs, target="sm_90")
+        results: Typed = {f"d{w}": ("b32", np.ascontiguousarray(rows.view(np.uint32)[:, w])) for w in range(4)}
+        yield given(opcode, text, inputs, results, target="sm_90")
 
 
 def transposed() -> Case:
     a = sample("b32", N, "movmatrix")
     halves = a.view(np.uint16).reshape(WARPS, 8, 8)  # lane 4 g + t holds row g, columns 2 t and 2 t + 1
-    d = np.zeros(N, np.uint32)
-    for thread in range(N):
-        warp, lane = divmod(thread, WARP)
-        g, t = lane >> 2, lane & 3
-        d[thread] = int(halves[warp, 2 * t, g]) | int(halves[warp, 2 * t + 1, g]) << 16
-    opcode = "movmatrix.sync.aligned.m8n8.trans.b16"
-    return Case(opcode, f"{opcode} d, a;", {"a": ("b32", a)}, {"d": "b32"}, {"d": d})
+    d = np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32).reshape(-1)
+    return plain("movmatrix.sync.aligned.m8n8.trans.b16", named("b32", a), "b32", d)
 
 
 CASES = [*products(), *loads(), *stores(), transposed()]

@@ -6,16 +6,15 @@ another warp left: a wait that does not wait reads an old word. Expectations are
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
 
 import numpy as np
-from tests.cases.harness import Case, sample
+from tests.cases.harness import Case, Typed, given, named, sample
 
-from ptxemu.values import Array
-
-Typed: TypeAlias = dict[str, tuple[str, Array]]  # operand name -> (PTX type, values)
+hopper = partial(given, target="sm_90a", version="8.6")
 N = 128
-T = np.arange(N)
 HEAD = """.shared .align 8 .b64 bar;
 .shared .align 4 .b32 words[128];
 .reg .b32 %t, %bar, %place, %other, %word, %phase, %n;
@@ -31,15 +30,12 @@ mad.lo.u32 %other, %t, -4, %place;
 add.u32 %other, %other, 508;
 mad.lo.u32 %place, %t, 4, %place;
 """
+BEGIN = f"{HEAD}@%first mbarrier.init.shared::cta.b64 [%bar], {N};\nbar.sync 0;\n"
 SPACES = ("", ".shared", ".shared::cta")
 RELEASES = ("", ".release.cta", ".release.cluster", ".relaxed.cta", ".relaxed.cluster")
 ACQUIRES = ("", ".acquire.cta", ".acquire.cluster", ".relaxed.cta", ".relaxed.cluster")
 ARRIVE, WAIT = "mbarrier.arrive.shared::cta.b64", "mbarrier.try_wait.parity.shared::cta.b64"
-
-
-def begin(count: int) -> str:
-    """The head, and thread 0 initialises the mbarrier."""
-    return f"{HEAD}@%first mbarrier.init.shared::cta.b64 [%bar], {count};\nbar.sync 0;\n"
+COMPLETE = "mbarrier.complete_tx.relaxed.cta.shared::cta.b64"
 
 
 def at(opcode: str) -> str:
@@ -52,61 +48,39 @@ def waiting(opcode: str, phase: str, label: str = "again", more: str = "") -> st
     return f"{label}:\n{opcode} %done, [{at(opcode)}], {phase}{more};\n@!%done bra {label};\n"
 
 
-def exchange(opcode: str, arrive: str, wait: str, phase: str = "0", *, fenced: bool = False, more: str = "") -> Case:
-    """Threads swap words across the block: thread t reads that of 127 - t."""
+def exchange(opcode: str, arrive: str, wait: str, phase: str = "0", more: str = "") -> Case:
+    """Threads swap words across the block, t reads that of 127 - t; a relaxed operation orders nothing by itself."""
     a = sample("b32", N, opcode)
-    fence = "fence.acq_rel.cta;\n" if fenced else ""
-    text = f"{begin(N)}st.shared.b32 [%place], a;\n{fence}{arrive}\n{waiting(wait, phase, more=more)}{fence}"
-    text += "ld.shared.b32 d, [%other];"
-    return hopper(opcode, text, {"a": ("b32", a)}, {"d": ("b32", a[::-1].copy())})
+    fence = "fence.acq_rel.cta;\n" if ".relaxed" in opcode else ""
+    text = f"{BEGIN}st.shared.b32 [%place], a;\n{fence}{arrive}\n{waiting(wait, phase, more=more)}{fence}"
+    return hopper(opcode, f"{text}ld.shared.b32 d, [%other];", named("b32", a), {"d": ("b32", a[::-1].copy())})
 
 
-def hopper(opcode: str, text: str, inputs: Typed, expected: Typed, cluster: int = 1) -> Case:
-    """A case for sm_90a; outputs by name with type and expectation."""
-    kinds = {name: kind for name, (kind, _) in expected.items()}
-    wanted = {name: array for name, (_, array) in expected.items()}
-    return Case(opcode, text, inputs, kinds, wanted, target="sm_90a", version="8.6", cluster=cluster)
+def arrivals() -> Iterator[Case]:
+    """Every spelling of an arrival."""
+    for sem, space in product(RELEASES, SPACES):
+        opcode = f"mbarrier.arrive{sem}{space}.b64"
+        yield exchange(opcode, f"{opcode} _, [{at(opcode)}];", WAIT)
+        yield exchange(opcode, f"{opcode} %state, [{at(opcode)}];", "mbarrier.test_wait.shared::cta.b64", "%state")
+        opcode = f"mbarrier.arrive.expect_tx{sem}{space}.b64"
+        yield exchange(opcode, f"{opcode} _, [{at(opcode)}], 12;\n{COMPLETE} [%bar], 12;", WAIT)
 
 
-def arrivals() -> list[Case]:
-    """Every spelling of an arrival; a relaxed one orders nothing by itself."""
-    found = []
-    for sem in RELEASES:
-        for space in SPACES:
-            opcode = f"mbarrier.arrive{sem}{space}.b64"
-            fenced = ".relaxed" in sem
-            found.append(exchange(opcode, f"{opcode} _, [{at(opcode)}];", WAIT, fenced=fenced))
-            state = f"{opcode} %state, [{at(opcode)}];"
-            wait = "mbarrier.test_wait.shared::cta.b64"
-            found.append(exchange(opcode, state, wait, "%state", fenced=fenced))
-            opcode = f"mbarrier.arrive.expect_tx{sem}{space}.b64"
-            text = f"{opcode} _, [{at(opcode)}], 12;\nmbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 12;"
-            found.append(exchange(opcode, text, WAIT, fenced=fenced))
-    return found
-
-
-def waits() -> list[Case]:
+def waits() -> Iterator[Case]:
     """Every spelling of a wait, by parity and by state."""
-    found = []
-    for kind in ("try_wait", "test_wait"):
-        for sem in ACQUIRES:
-            for space in SPACES:
-                opcode = f"mbarrier.{kind}.parity{sem}{space}.b64"
-                found.append(exchange(opcode, f"{ARRIVE} _, [%bar];", opcode, fenced=".relaxed" in sem))
-                opcode = f"mbarrier.{kind}{sem}{space}.b64"
-                arrive = f"{ARRIVE} %state, [%bar];"
-                found.append(exchange(opcode, arrive, opcode, "%state", fenced=".relaxed" in sem))
+    for kind, sem, space in product(("try_wait", "test_wait"), ACQUIRES, SPACES):
+        opcode = f"mbarrier.{kind}.parity{sem}{space}.b64"
+        yield exchange(opcode, f"{ARRIVE} _, [%bar];", opcode)
+        opcode = f"mbarrier.{kind}{sem}{space}.b64"
+        yield exchange(opcode, f"{ARRIVE} %state, [%bar];", opcode, "%state")
     hint = "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64"
-    found.append(exchange(hint, f"{ARRIVE} _, [%bar];", hint, more=", 1000"))
-    return found
+    yield exchange(hint, f"{ARRIVE} _, [%bar];", hint, more=", 1000")
 
 
-def phases() -> list[Case]:
+def phases() -> Case:
     """Several phases of one mbarrier: words wander around the block, by eight threads per phase."""
     a = sample("b32", N, "phases")
-    text = (
-        begin(N)
-        + """
+    text = f"""{BEGIN}
 mov.b32 d, a;
 mov.u32 %phase, 0;
 mov.u32 %n, 0;
@@ -114,10 +88,7 @@ round:
 st.shared.b32 [%place], d;
 bar.sync 0;
 mbarrier.arrive.shared::cta.b64 _, [%bar];
-"""
-    )
-    text += waiting(WAIT, "%phase")
-    text += """
+{waiting(WAIT, "%phase")}
 add.u32 %other, %t, 8;
 and.b32 %other, %other, 127;
 shl.b32 %other, %other, 2;
@@ -129,20 +100,13 @@ bar.sync 1;
 add.u32 %n, %n, 1;
 setp.lt.u32 %done, %n, 5;
 @%done bra round;"""
-    wandered = hopper(WAIT, text, {"a": ("b32", a)}, {"d": ("b32", np.roll(a, -40))})
-    return [wandered, *dropped(), *looks()]
+    return hopper(WAIT, text, named("b32", a), {"d": ("b32", np.roll(a, -40))})
 
 
-def dropped() -> list[Case]:
+def dropped(sem: str) -> Case:
     """The first two warps leave after a phase: later ones take half as many arrivals."""
-    found = []
-    a = sample("b32", N, "drop")
-    half = np.where(T < 64, a, a[::-1])
-    for sem in RELEASES:
-        opcode = f"mbarrier.arrive_drop{sem}.shared::cta.b64"
-        text = (
-            begin(N)
-            + f"""
+    a, opcode = sample("b32", N, "drop"), f"mbarrier.arrive_drop{sem}.shared::cta.b64"
+    text = f"""{BEGIN}
 .reg .pred %early;
 setp.lt.u32 %early, %t, 64;
 mov.b32 d, a;
@@ -157,65 +121,49 @@ fence.acq_rel.cta;
 fence.acq_rel.cta;
 ld.shared.b32 d, [%other];
 gone:"""
-        )
-        found.append(hopper(opcode, text, {"a": ("b32", a)}, {"d": ("b32", half)}))
-    return found
+    return hopper(opcode, text, named("b32", a), {"d": ("b32", np.where(np.arange(N) < 64, a, a[::-1]))})
 
 
-def looks() -> list[Case]:
-    """One thread looks before and after the last arrival; counts of states; bytes before they are announced."""
-    one, zero = np.ones(32, np.uint32), np.zeros(32, np.uint32)
-    number = {"a": ("b32", sample("b32", 32, "looks"))}
-    alone = HEAD + "@!%first bra end;\nmbarrier.init.shared::cta.b64 [%bar], 10;\n"
+def alone(opcode: str, body: str, *answers: int) -> Case:
+    """One thread uses an mbarrier of ten arrivals; its answers are d, e, f, those of the others 0."""
+    number, names = named("b32", sample("b32", 32, "looks")), "def"[: len(answers)]
+    begin = "\n".join(f"mov.u32 {name}, 0;" for name in names)
+    text = f"{begin}\n{HEAD}@!%first bra end;\nmbarrier.init.shared::cta.b64 [%bar], 10;\n\n{body}\nend:"
     first = np.arange(32) == 0
-    found = []
+    results: Typed = {
+        name: ("b32", (first * answer).astype(np.uint32)) for name, answer in zip(names, answers, strict=True)
+    }
+    return hopper(opcode, text, number, results)
+
+
+def looks() -> Iterator[Case]:
+    """Looks before and after the last arrival; counts of states; bytes before they are announced."""
+
+    def look(opcode: str, phase: int, name: str) -> str:
+        return f"{opcode} %done, [%bar], {phase};\nselp.u32 {name}, 1, 0, %done;"
+
     for kind in ("try_wait", "test_wait"):
         opcode = f"mbarrier.{kind}.parity.shared::cta.b64"
-        text = f"""mov.u32 d, 0;\nmov.u32 e, 0;\nmov.u32 f, 0;\n{alone}
-mbarrier.arrive.shared::cta.b64 _, [%bar], 9;
-{opcode} %done, [%bar], 0;
-selp.u32 d, 1, 0, %done;
-{opcode} %done, [%bar], 1;
-selp.u32 e, 1, 0, %done;
-mbarrier.arrive.shared::cta.b64 _, [%bar];
-{opcode} %done, [%bar], 0;
-selp.u32 f, 1, 0, %done;
-end:"""
-        before = {"d": ("b32", zero), "e": ("b32", one * first), "f": ("b32", one * first)}
-        found.append(hopper(opcode, text, number, before))
-    found.append(counted(alone, number, first))
-    text = f"""mov.u32 d, 0;\nmov.u32 e, 0;\n{alone}
-mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 64;
-mbarrier.arrive.shared::cta.b64 _, [%bar], 9;
-mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 96;
-{WAIT} %done, [%bar], 0;
-selp.u32 d, 1, 0, %done;
-mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar], 8;
-mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 40;
-{WAIT} %done, [%bar], 0;
-selp.u32 e, 1, 0, %done;
-end:"""
-    after = {"d": ("b32", zero), "e": ("b32", one * first)}
-    found.append(hopper("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", text, number, after))
-    return found
-
-
-def counted(alone: str, number: Typed, first: Array) -> Case:
-    """The pending counts of the states that three arrivals find."""
-    text = f"""mov.u32 d, 0;\nmov.u32 e, 0;\nmov.u32 f, 0;\n{alone}
-mbarrier.arrive.shared::cta.b64 %state, [%bar], 3;
-mbarrier.pending_count.b64 d, %state;
+        first, last = f"{look(opcode, 0, 'd')}\n{look(opcode, 1, 'e')}", look(opcode, 0, "f")
+        yield alone(opcode, f"{ARRIVE} _, [%bar], 9;\n{first}\n{ARRIVE} _, [%bar];\n{last}", 0, 1, 1)
+    count = "mbarrier.pending_count.b64"
+    counts = f"""{ARRIVE} %state, [%bar], 3;
+{count} d, %state;
 mbarrier.arrive.noComplete.shared::cta.b64 %state, [%bar], 2;
-mbarrier.pending_count.b64 e, %state;
-mbarrier.arrive.shared::cta.b64 %state, [%bar];
-mbarrier.pending_count.b64 f, %state;
-mbarrier.inval.shared::cta.b64 [%bar];
-end:"""
-    counts = {
-        name: ("b32", np.where(first, count, 0).astype(np.uint32))
-        for name, count in zip("def", (10, 7, 5), strict=True)
-    }
-    return hopper("mbarrier.pending_count.b64", text, number, counts)
+{count} e, %state;
+{ARRIVE} %state, [%bar];
+{count} f, %state;
+mbarrier.inval.shared::cta.b64 [%bar];"""
+    yield alone(count, counts, 10, 7, 5)
+    expect = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64"
+    text = f"""{COMPLETE} [%bar], 64;
+{ARRIVE} _, [%bar], 9;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 96;
+{look(WAIT, 0, "d")}
+{expect} [%bar], 8;
+{COMPLETE} [%bar], 40;
+{look(WAIT, 0, "e")}"""
+    yield alone(expect, text, 0, 1)
 
 
-CASES = [*arrivals(), *waits(), *phases()]
+CASES = [*arrivals(), *waits(), phases(), *map(dropped, RELEASES), *looks()]

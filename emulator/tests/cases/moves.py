@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from tests.cases.harness import Case, edge, given, named, plain, sample
 
-from ptxemu.values import DTYPES
+from ptxemu.values import DTYPES, Array
 
 SCALARS = ("u16", "s16", "u32", "s32", "f32", "u64", "s64", "f64", "b16", "b32", "b64")
 LITERALS = (
@@ -47,7 +47,7 @@ def special_registers() -> Iterator[Case]:
     lanes = np.arange(256, dtype=np.uint32)  # two CTAs of 128 threads
     equal = np.uint64(1) << (lanes % 32).astype(np.uint64)
     below, every = equal - np.uint64(1), np.uint64(0xFFFFFFFF)
-    values = {
+    values: dict[str, Array | int] = {
         "%tid.x": lanes % 128, "%tid.y": 0, "%ntid.x": 128, "%ntid.z": 1, "%ctaid.x": lanes // 128, "%ctaid.z": 0,
         "%nctaid.x": 2, "%nctaid.y": 1, "%laneid": lanes % 32, "%lanemask_eq": equal, "%lanemask_lt": below,
         "%lanemask_le": below | equal, "%lanemask_gt": every ^ below ^ equal, "%lanemask_ge": every ^ below,

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 import hashlib
+from pathlib import Path
+from string import Template
 
 import numpy as np
 
@@ -32,78 +34,6 @@ SUFFIX = {1: "u8", 2: "u16", 4: "b32", 8: "v2.b32", 16: "v4.b32"}
 VALUES = {1: "%r10", 2: "%h1", 4: "%r10", 8: "{%r10, %r11}", 16: "{%r10, %r11, %r12, %r13}"}
 LANES = np.arange(32, dtype=np.int64)
 
-KERNEL = """
-.visible .entry {name}(.param .u64 offsets, .param .u64 data, .param .u64 out)
-{{
-.reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<32>; .reg .b64 %rd<16>;
-.shared .align 128 .b8 tile_{name}[{tile}];
-ld.param.u64 %rd1, [offsets];
-ld.param.u64 %rd2, [data];
-ld.param.u64 %rd3, [out];
-mov.u32 %r1, %tid.x;
-mul.wide.u32 %rd4, %r1, 4;
-add.s64 %rd5, %rd1, %rd4;
-ld.global.u32 %r2, [%rd5];
-setp.ne.u32 %p1, %r2, 0xFFFFFFFF;
-mov.u32 %r3, tile_{name};
-shl.b32 %r4, %r1, 4;
-mov.u32 %r10, %r1; mov.u32 %r11, %r1; mov.u32 %r12, %r1; mov.u32 %r13, %r1; cvt.u16.u32 %h1, %r1;
-fill_{name}:
-add.u32 %r5, %r3, %r4;
-st.shared.v4.b32 [%r5], {{%r1, %r1, %r1, %r1}};
-mov.u32 %r6, %ntid.x;
-shl.b32 %r6, %r6, 4;
-add.u32 %r4, %r4, %r6;
-setp.lt.u32 %p2, %r4, {tile};
-@%p2 bra fill_{name};
-bar.sync 0;
-cvt.u64.u32 %rd6, %r2;
-add.s64 %rd7, %rd2, %rd6;
-add.u32 %r7, %r3, %r2;
-{body}
-bar.sync 0;
-add.s64 %rd8, %rd3, %rd4;
-cvt.u32.u16 %r14, %h1;
-xor.b32 %r10, %r10, %r11; xor.b32 %r10, %r10, %r12; xor.b32 %r10, %r10, %r13; xor.b32 %r10, %r10, %r14;
-{last}
-st.global.u32 [%rd8], %r10;
-ret;
-}}
-"""
-HOPPER_KERNEL = """
-.visible .entry {name}(.param .u64 offsets, .param .u64 out)
-{{
-.reg .pred %p<4>; .reg .b32 %r<32>; .reg .b64 %rd<16>; .reg .b32 %d<128>;
-.shared .align 1024 .b8 tile_{name}[{tile}];
-ld.param.u64 %rd1, [offsets];
-ld.param.u64 %rd2, [out];
-mov.u32 %r1, %tid.x;
-mul.wide.u32 %rd4, %r1, 4;
-add.s64 %rd1, %rd1, %rd4;
-add.s64 %rd2, %rd2, %rd4;
-ld.global.u32 %r2, [%rd1];
-mov.u32 %r3, tile_{name};
-shl.b32 %r4, %r1, 4;
-mov.b32 %r8, 0;
-fill_{name}:
-add.u32 %r5, %r3, %r4;
-st.shared.v4.b32 [%r5], {{%r8, %r8, %r8, %r8}};
-mov.u32 %r6, %ntid.x;
-shl.b32 %r6, %r6, 4;
-add.u32 %r4, %r4, %r6;
-setp.lt.u32 %p2, %r4, {tile};
-@%p2 bra fill_{name};
-fence.proxy.async.shared::cta;
-bar.sync 0;
-add.u32 %r7, %r3, %r2;
-mov.b32 %r10, %r1; mov.b32 %r11, %r1; mov.b32 %r12, %r1; mov.b32 %r13, %r1;
-{body}
-bar.sync 0;
-xor.b32 %r10, %r10, %r8;
-st.global.u32 [%rd2], %r10;
-ret;
-}}
-"""
 # What a store or a copy wrote is read back at one coalesced place.
 READ_SHARED = "add.u32 %r15, %r3, 0; shl.b32 %r16, %r1, 2; add.u32 %r15, %r15, %r16; ld.shared.u32 %r10, [%r15];"
 READ_STORED = "\nbar.sync 0;\nshl.b32 %r16, %r1, 2; add.u32 %r16, %r3, %r16; ld.shared.u32 %r10, [%r16];"
@@ -132,16 +62,16 @@ class Patterns:
     patterns: tuple[Pattern, ...]
     metrics: tuple[str, ...]
     head: str
-    kernel: str
+    kernel: str  # a template beside this file
     tile: int
     data: tuple[Array, ...] = ()  # further arguments
 
     def ptx(self, chosen: Sequence[Pattern] | None = None) -> str:
         """One module with a kernel per pattern."""
         every = enumerate(self.patterns if chosen is None else chosen)
-        texts = (
-            self.kernel.format(name=entry_name(i), body=each.body, last=each.last, tile=self.tile) for i, each in every
-        )
+        kernel = Template((Path(__file__).parent / self.kernel).read_text(encoding="utf-8"))
+        fields = ({"name": entry_name(i), "body": each.body, "last": each.last} for i, each in every)
+        texts = (kernel.substitute(tile=self.tile, **each) for each in fields)
         return f".version {self.head}\n.address_size 64\n" + "\n".join(texts)
 
     def digest(self) -> str:
@@ -291,9 +221,9 @@ def _products(n: int, kinds: str, depth: int, left: str, times: int) -> str:
 
 AMPERE = Patterns(
     "emulator_patterns.json.gz", _ampere(), (*BANKS, *GLOBAL, "smsp__inst_executed_op_ldsm.sum"),
-    "8.0\n.target sm_80", KERNEL, TILE, (np.arange(TILE // 4, dtype=np.uint32),),
+    "8.0\n.target sm_80", "pattern.ptx", TILE, (np.arange(TILE // 4, dtype=np.uint32),),
 )  # fmt: skip
 HOPPER = Patterns(
     "hopper_patterns.json.gz", _hopper(), (*BANKS, "smsp__inst_executed_pipe_tensor.sum"),
-    "8.6\n.target sm_90a", HOPPER_KERNEL, HOPPER_TILE,
+    "8.6\n.target sm_90a", "hopper_pattern.ptx", HOPPER_TILE,
 )  # fmt: skip

@@ -16,34 +16,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product as every
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from tests.cases.harness import Case
+from tests.cases.harness import Case, Typed, given
 from tests.cases.matrix import place_a, place_c
 
 from ptxemu.values import Array
 
 THREADS = 128
-WARPS = 4
 KINDS: dict[str, Any] = {
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "tf32": np.float32,
-    "e4m3": ml_dtypes.float8_e4m3fn,
-    "e5m2": ml_dtypes.float8_e5m2,
-    "s8": np.int8,
-    "u8": np.uint8,
-    "b1": np.uint8,
-    "f32": np.float32,
-    "s32": np.int32,
-}
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8, "b1": np.uint8, "f32": np.float32, "s32": np.int32,
+}  # fmt: skip
 SPANS = {"none": 1, "128B": 8, "64B": 4, "32B": 2}  # chunks of 16 bytes in a row of the pattern
 CODES = {"none": 0, "128B": 1, "64B": 2, "32B": 3}
 FOLDS = 8  # sums that a wide result is folded into
 FEW = 32  # columns up to which every number is an output
 INTEGERS = ("s8", "u8")
+Mode = tuple[tuple[int | None, int], ...]
+Kinds = tuple[str, str, str]  # of D, A and B
 
 
 @dataclass(frozen=True)
@@ -93,9 +87,6 @@ class Layout:
         return fields | CODES[self.swizzle] << 62
 
 
-Mode = tuple[tuple[int | None, int], ...]
-
-
 def cute(modes: tuple[Mode, Mode], coordinates: tuple[int, int]) -> int:
     """A layout's offset of a coordinate: each mode splits its own from the fastest extent on."""
     offset = 0
@@ -129,13 +120,8 @@ def put(image: Array, matrix: Array, layout: Layout, first: int, part: int) -> N
 
 def end_of(layout: Layout, rows: int, depth: int, width: int, parts: int) -> int:
     """Bytes up to the end of the matrix, in whole kilobytes."""
-    corners = [
-        layout.at(row, k, width, part)
-        for part in range(parts)
-        for row in {0, rows - 1, *range(0, rows, 8)}
-        for k in {0, depth - 1, *range(0, depth, 8)}
-    ]
-    return (max(corners) // 1024 + 1) * 1024
+    corners = every({0, rows - 1, *range(0, rows, 8)}, {0, depth - 1, *range(0, depth, 8)}, range(parts))
+    return (max(layout.at(row, k, width, part) for row, k, part in corners) // 1024 + 1) * 1024
 
 
 def small(kind: str, shape: tuple[int, ...], seed: int) -> Array:
@@ -159,12 +145,12 @@ def product(a: Array, b: Array, kind: str) -> Array:
 
 @dataclass(frozen=True)
 class Trial:
-    """What one case multiplies; `operands` are the numbers behind the descriptors."""
+    """What one case multiplies: a is (parts, 64, K), b is (parts, N, K); C is added unless not `keep`."""
 
     opcode: str
-    a: Array  # (parts, 64, K)
-    b: Array  # (parts, N, K)
-    c: Array  # (64, N), in every lane one of four numbers
+    kinds: Kinds
+    a: Array
+    b: Array
     left: Layout | None  # None: in registers
     right: Layout
     keep: bool = True
@@ -173,29 +159,21 @@ class Trial:
     absolute: float = 0.0
 
     @property
-    def kinds(self) -> tuple[str, str, str]:
-        """Types of D, A and B."""
-        d, a, b = [part for part in self.opcode.split(".") if part not in {"and", "popc"}][-3:]
-        return d, a, b
-
-    @property
     def n(self) -> int:
         """Columns."""
         return int(self.b.shape[1])
 
 
-def addends(kind: str, n: int, seed: int) -> tuple[list[Array], Array]:
+def addends(kind: str, n: int) -> tuple[list[Array], Array]:
     """C: four registers per thread, used in turn, and the (64, N) matrix that this makes."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(1)
     numbers = generator.integers(-8, 9, (THREADS, 4, 2 if kind == "f16" else 1)).astype(KINDS[kind])
     matrix = np.zeros((64, n), KINDS[kind])
     rows, columns = right_places()
-    for tile in range(n // 8):
-        for i in range(4):
-            register, half = (2 * tile + i // 2, i % 2) if kind == "f16" else (i, 0)
-            matrix[rows[:, i], 8 * tile + columns[:, i]] = numbers[:, register % 4, half]
-    words = np.ascontiguousarray(numbers).view(np.uint32).reshape(THREADS, 4)
-    return [np.ascontiguousarray(words[:, r]) for r in range(4)], matrix
+    for tile, i in every(range(n // 8), range(4)):
+        register, half = (2 * tile + i // 2, i % 2) if kind == "f16" else (i, 0)
+        matrix[rows[:, i], 8 * tile + columns[:, i]] = numbers[:, register % 4, half]
+    return [np.ascontiguousarray(column) for column in numbers.view(np.uint32).reshape(THREADS, 4).T], matrix
 
 
 def held(matrix: Array, kind: str) -> Array:
@@ -206,104 +184,74 @@ def held(matrix: Array, kind: str) -> Array:
     return np.ascontiguousarray(found).view(np.uint32).reshape(THREADS, -1)
 
 
+def of_threads(places: Any) -> tuple[Array, Array]:
+    """Rows and columns, (threads, elements), of places in each warp's 16 rows by (thread's group, thread in it)."""
+    found = np.array([places(thread % 32 >> 2, thread & 3) for thread in range(THREADS)])
+    return found[..., 0] + 16 * (np.arange(THREADS) // 32)[:, None], found[..., 1]
+
+
 @cache
 def left_places(kind: str, depth: int) -> tuple[Array, Array]:
-    """Row and column of A's elements, (threads, elements of a thread)."""
-    width = {"s8": 1, "u8": 1, "tf32": 4}.get(kind, 2)
-    places = np.array(
-        [
-            [place_a(i, thread % 32 >> 2, thread & 3, kind, depth) for i in range(16 // width)]
-            for thread in range(THREADS)
-        ]
-    )
-    return places[..., 0] + 16 * (np.arange(THREADS) // 32)[:, None], places[..., 1]
+    """Row and column of A's elements: each warp holds 16 rows as for ``mma``."""
+    count = 16 // {"s8": 1, "u8": 1, "tf32": 4}.get(kind, 2)
+    return of_threads(lambda g, t: [place_a(i, g, t, kind, depth) for i in range(count)])
 
 
 @cache
 def right_places() -> tuple[Array, Array]:
-    """Row and column, within eight columns, of a thread's four elements of D: (threads, 4)."""
-    places = np.array(
-        [[place_c(i, thread % 32 >> 2, thread & 3, "", 0) for i in range(4)] for thread in range(THREADS)]
-    )
-    return places[..., 0] + 16 * (np.arange(THREADS) // 32)[:, None], places[..., 1]
+    """Row and column, within eight columns, of a thread's four elements of D."""
+    return of_threads(lambda g, t: [place_c(i, g, t) for i in range(4)])
 
 
-def left_registers(a: Array, kind: str) -> list[Array]:
-    """A's four registers: each warp holds 16 rows as for ``mma``."""
-    depth = a.shape[1]
-    rows, columns = left_places({"e4m3": "s8", "e5m2": "s8", "b1": "s8"}.get(kind, kind), depth)
-    words = np.ascontiguousarray(a[rows, columns]).view(np.uint32)
-    return [np.ascontiguousarray(words[:, r]) for r in range(4)]
-
-
-def case(trial: Trial, seed: int = 1) -> Case:
+def case(trial: Trial) -> Case:
     """The case: images and registers as inputs, D or its folds as outputs."""
     d_kind, a_kind, _ = trial.kinds
-    parts = len(trial.b)
-    inputs: dict[str, tuple[str, Array]] = {}
-    words, c = addends(d_kind, trial.n, seed)
-    inputs.update({f"c{r}": ("b32", word) for r, word in enumerate(words)})
+    words, c = addends(d_kind, trial.n)
+    inputs: Typed = {f"c{r}": ("b32", word) for r, word in enumerate(words)}
     total = c.astype(np.float64) if trial.keep else np.zeros(c.shape)
-    for part in range(parts):
+    for a, b in zip(trial.a, trial.b, strict=True):
         with np.errstate(all="ignore"):
-            sums = product(trial.a[part], trial.b[part], a_kind) * (trial.signs[0] * trial.signs[1])
-            total = total + sums
-    image, starts = images(trial)
-    for word in range(len(image) // (4 * THREADS)):
-        chunk, place = divmod(word, 4)
-        column = image.view(np.uint32).reshape(-1, THREADS, 4)[chunk, :, place]
+            total = total + product(a, b, a_kind) * (trial.signs[0] * trial.signs[1])
+    image, first = images(trial)
+    columns = image.view(np.uint32).reshape(-1, THREADS, 4).transpose(0, 2, 1).reshape(-1, THREADS)
+    for word, column in enumerate(columns):
         inputs[f"w{word}"] = ("b32", np.ascontiguousarray(column))
-    if trial.left is None:
-        for part in range(parts):
-            for r, register in enumerate(left_registers(trial.a[part], a_kind)):
-                inputs[f"a{4 * part + r}"] = ("b32", register)
+    for part, a in enumerate(trial.a if trial.left is None else ()):
+        kind = {"e4m3": "s8", "e5m2": "s8", "b1": "s8"}.get(a_kind, a_kind)
+        registers = np.ascontiguousarray(a[left_places(kind, a.shape[1])]).view(np.uint32)
+        inputs |= {f"a{4 * part + r}": ("b32", registers[:, r].copy()) for r in range(4)}
     with np.errstate(all="ignore"):
         if d_kind == "s32":
             exact = np.clip(total, -(2**31), 2**31 - 1) if "satfinite" in trial.opcode else total
-            wanted = held(exact.astype(np.int64).astype(np.int32), d_kind)
-        else:
-            wanted = held(total.astype(KINDS[d_kind]), d_kind)
-    text, outputs, expected = written(trial, len(image), starts, wanted)
-    return Case(
-        trial.opcode,
-        text,
-        inputs,
-        outputs,
-        expected,
-        tolerance=trial.tolerance,
-        absolute=trial.absolute,
-        note="sums in an order and rounding of the machine's own" if trial.tolerance else "exact",
-        target="sm_90a",
-        version="8.6",
-    )
+            total = exact.astype(np.int64).astype(np.int32)
+        wanted = held(total.astype(KINDS[d_kind]), d_kind)
+    lines, results = written(trial, len(image), first, wanted)
+    note = "sums in an order and rounding of the machine's own" if trial.tolerance else "exact"
+    fields: dict[str, Any] = {"tolerance": trial.tolerance, "absolute": trial.absolute, "note": note}
+    return given(trial.opcode, "\n".join(lines), inputs, results, target="sm_90a", version="8.6", **fields)
 
 
-def images(trial: Trial) -> tuple[Array, tuple[int, int]]:
-    """Shared memory with A (unless it is in registers) and B, and where their layouts count from."""
+def images(trial: Trial) -> tuple[Array, int]:
+    """Shared memory with A (unless it is in registers) and B, and where B's layout counts from."""
     _, a_kind, b_kind = trial.kinds
     parts, _, depth = trial.b.shape
     width = np.dtype(KINDS[b_kind]).itemsize
-    first = 0 if trial.left is None else end_of(trial.left, 64, depth, width, parts)
+    first = end_of(trial.left, 64, depth, width, parts) if trial.left else 0
     size = -(-(first + end_of(trial.right, trial.n, depth, width, parts)) // (16 * THREADS)) * 16 * THREADS
-    between = small(a_kind, (size // width,), 99)
-    image = between.view(np.uint8).copy()
+    image = small(a_kind, (size // width,), 99).view(np.uint8).copy()  # between the elements lie other numbers
     for part in range(parts):
-        if trial.left is not None:
+        if trial.left:
             put(image, trial.a[part], trial.left, 0, part)
         put(image, trial.b[part], trial.right, first, part)
-    return image, (0, first)
+    return image, first
 
 
-def written(
-    trial: Trial, size: int, starts: tuple[int, int], wanted: Array
-) -> tuple[str, dict[str, str], dict[str, Array]]:
-    """The text, the outputs and what they must be."""
-    d_kind = trial.kinds[0]
-    count = wanted.shape[1]
-    register = "f32" if d_kind == "f32" else "b32"
+def written(trial: Trial, size: int, first: int, wanted: Array) -> tuple[list[str], Typed]:
+    """The lines, and the results that must come out."""
+    d_kind, count = trial.kinds[0], wanted.shape[1]
     lines = [
         f".shared .align 1024 .b8 image[{size}];",
-        f".reg .b32 %s<4>; .reg .b64 %m<2>; .reg .pred %keep; .reg .{register} %d<{count}>;",
+        f".reg .b32 %s<4>; .reg .b64 %m<2>; .reg .pred %keep; .reg .{'f32' if d_kind == 'f32' else 'b32'} %d<{count}>;",
         "mov.u32 %s0, image; mov.u32 %s1, %tid.x; shl.b32 %s1, %s1, 4; add.u32 %s1, %s0, %s1;",
     ]
     for chunk in range(size // (16 * THREADS)):
@@ -314,105 +262,78 @@ def written(
     lines.append(f"setp.eq.u32 %keep, %s0, {'%s0' if trial.keep else '0xffffffff'};")
     lines.append("wgmma.fence.sync.aligned;")
     for part in range(len(trial.b)):
-        lines += instruction(trial, part, starts, count)
+        lines += instruction(trial, part, first, count)
     lines += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
     if trial.n > FEW:
-        folding, outputs, expected = folded(d_kind, wanted)
-        return "\n".join([*lines, *folding]), outputs, expected
-    kind = {"f16": "f16x2", "f32": "f32", "s32": "s32"}[d_kind]
-    dtype = {"f16": np.uint32, "f32": np.float32, "s32": np.int32}[d_kind]
+        folding, results = folded(d_kind, wanted)
+        return lines + folding, results
+    kind, dtype = {"f16": ("f16x2", "u4"), "f32": ("f32", "f4"), "s32": ("s32", "i4")}[d_kind]
     lines += [f"mov.b32 o{r}, %d{r};" for r in range(count)]
-    columns = {f"o{r}": np.ascontiguousarray(wanted[:, r]).view(dtype) for r in range(count)}
-    return "\n".join(lines), dict.fromkeys(columns, kind), columns
+    return lines, {f"o{r}": (kind, np.ascontiguousarray(wanted[:, r]).view(dtype)) for r in range(count)}
 
 
-def instruction(trial: Trial, part: int, starts: tuple[int, int], count: int) -> list[str]:
+def instruction(trial: Trial, part: int, first: int, count: int) -> list[str]:
     """Descriptors and the wgmma of one part along K."""
-    lines = []
-    for index, layout in enumerate((trial.left, trial.right)):
-        if layout is not None:
-            lines.append(
-                f"add.u32 %s2, %s0, {starts[index] + layout.start + part * layout.step}; and.b32 %s2, %s2, 0x3ffff; "
-                f"shr.u32 %s2, %s2, 4; cvt.u64.u32 %m{index}, %s2; or.b64 %m{index}, %m{index}, {layout.bits:#x};"
-            )
+    lines = [
+        f"add.u32 %s2, %s0, {start + layout.start + part * layout.step}; and.b32 %s2, %s2, 0x3ffff; "
+        f"shr.u32 %s2, %s2, 4; cvt.u64.u32 %m{index}, %s2; or.b64 %m{index}, %m{index}, {layout.bits:#x};"
+        for index, (start, layout) in enumerate(((0, trial.left), (first, trial.right)))
+        if layout
+    ]
     d = ", ".join(f"%d{r}" for r in range(count))
     a = "%m0" if trial.left else "{" + ", ".join(f"a{4 * part + r}" for r in range(4)) + "}"
-    operands = [f"{{{d}}}", a, "%m1", "%keep"]
-    if trial.kinds[0] != "s32":
-        operands += [str(sign) for sign in trial.signs]
+    operands = [f"{{{d}}}", a, "%m1", "%keep", *(map(str, trial.signs) if trial.kinds[0] != "s32" else ())]
     if trial.kinds[1] in {"f16", "bf16"}:
-        operands += [str(int(not layout.k_major)) for layout in (trial.left, trial.right) if layout is not None]
+        operands += [str(int(not layout.k_major)) for layout in (trial.left, trial.right) if layout]
     return [*lines, f"{trial.opcode} {', '.join(operands)};"]
 
 
-def folded(kind: str, wanted: Array) -> tuple[list[str], dict[str, str], dict[str, Array]]:
+def folded(kind: str, wanted: Array) -> tuple[list[str], Typed]:
     """Eight weighted sums of D's registers (of f16: of both halves), exact in f32 or modulo 2**32."""
-    lines = ["mov.b32 o%d, 0;" % fold for fold in range(FOLDS)]  # noqa: UP031 - braces are many here
-    if kind == "f16":
-        lines = [".reg .b16 %h<2>; .reg .f32 %g<2>;", *lines]
-        numbers = wanted.view(np.float16)
-        for i in range(numbers.shape[1]):
-            lines += [f"mov.b32 {{%h0, %h1}}, %d{i // 2}; cvt.f32.f16 %g0, %h{i % 2};"]
-            lines += [f"fma.rn.f32 o{i % FOLDS}, %g0, {weight(i)}.0, o{i % FOLDS};"]
-    elif kind == "f32":
-        numbers = wanted.view(np.float32)
-        lines += [f"fma.rn.f32 o{i % FOLDS}, %d{i}, {weight(i)}.0, o{i % FOLDS};" for i in range(wanted.shape[1])]
-    else:
-        numbers = wanted.view(np.int32)
-        lines += [f"mad.lo.s32 o{i % FOLDS}, %d{i}, {weight(i)}, o{i % FOLDS};" for i in range(wanted.shape[1])]
-    integers = numbers.astype(np.int64) * np.array([weight(i) for i in range(numbers.shape[1])])
-    sums = [integers[:, fold::FOLDS].sum(axis=1) for fold in range(FOLDS)]
+    lines = [".reg .b16 %h<2>; .reg .f32 %g<2>;"] if kind == "f16" else []
+    lines += [f"mov.b32 o{fold}, 0;" for fold in range(FOLDS)]
+    numbers = wanted.view({"f16": np.float16, "f32": np.float32, "s32": np.int32}[kind])
+    weights = [i * 7 % 23 + 1 for i in range(numbers.shape[1])]  # they tell neighbours apart
+    for i, weight in enumerate(weights):
+        o = f"o{i % FOLDS}"
+        if kind == "f16":
+            lines.append(f"mov.b32 {{%h0, %h1}}, %d{i // 2}; cvt.f32.f16 %g0, %h{i % 2};")
+        register = "%g0" if kind == "f16" else f"%d{i}"
+        lines.append(f"mad.lo.s32 {o}, %d{i}, {weight}, {o};" if kind == "s32" else
+                     f"fma.rn.f32 {o}, {register}, {weight}.0, {o};")  # fmt: skip
+    products = numbers.astype(np.int64) * np.array(weights)
+    sums = [products[:, fold::FOLDS].sum(axis=1) for fold in range(FOLDS)]
     if kind == "s32":
-        expected = {f"o{fold}": each.astype(np.uint32).view(np.int32) for fold, each in enumerate(sums)}
-        return lines, dict.fromkeys(expected, "s32"), expected
-    floats = {f"o{fold}": each.astype(np.float32) for fold, each in enumerate(sums)}
-    return lines, dict.fromkeys(floats, "f32"), floats
-
-
-def weight(register: int) -> int:
-    """Weights that tell neighbours apart."""
-    return register * 7 % 23 + 1
+        return lines, {f"o{fold}": ("s32", each.astype(np.uint32).view(np.int32)) for fold, each in enumerate(sums)}
+    return lines, {f"o{fold}": ("f32", each.astype(np.float32)) for fold, each in enumerate(sums)}
 
 
 # --- which cases ----------------------------------------------------------------------------------------------------
 
-
-def opcode_of(n: int, d: str, a: str, b: str = "", *, clamp: str = "") -> str:
-    depth = {"f16": 16, "bf16": 16, "tf32": 8, "b1": 256}.get(a, 32)
-    tail = ".and.popc" if a == "b1" else ""
-    return f"wgmma.mma_async.sync.aligned.m64n{n}k{depth}{clamp}.{d}.{a}.{b or a}{tail}"
+F16, HALF, BF16, TF32 = ("f32", "f16", "f16"), ("f16", "f16", "f16"), ("f32", "bf16", "bf16"), ("f32", "tf32", "tf32")
 
 
 def trial(
-    n: int,
-    kinds: tuple[str, str, str],
-    left: Layout | None,
-    right: Layout,
-    *,
-    parts: int = 1,
-    seed: int = 5,
-    clamp: str = "",
+    n: int, kinds: Kinds, left: Layout | None, right: Layout, parts: int = 1, seed: int = 5, clamp: str = ""
 ) -> Trial:
     d, a, b = kinds
     depth = 32 // np.dtype(KINDS[a]).itemsize
-    numbers = small(a, (parts, 64, depth), seed), small(b, (parts, n, depth), seed + 1)
-    return Trial(opcode_of(n, d, a, b, clamp=clamp), *numbers, np.zeros((64, n)), left, right)
+    k = {"f16": 16, "bf16": 16, "tf32": 8, "b1": 256}.get(a, 32)
+    opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}{clamp}.{d}.{a}.{b}{'.and.popc' * (a == 'b1')}"
+    return Trial(opcode, kinds, small(a, (parts, 64, depth), seed), small(b, (parts, n, depth), seed + 1), left, right)
 
 
 def layouts() -> Iterator[Trial]:
     """Every swizzle and major of both matrices, close and apart."""
-    for kind in ("f16", "bf16"):
-        for pad in (0, 128) if kind == "f16" else (0,):
-            for swizzle in SPANS:
-                for a_major in (True, False):
-                    for b_major in (True, False):
-                        left = tight(swizzle, 64, k_major=a_major, pad=pad)
-                        yield trial(24, ("f32", kind, kind), left, tight(swizzle, 24, k_major=b_major, pad=pad))
-                for b_major in (True, False):
-                    yield trial(32, ("f32", kind, kind), None, tight(swizzle, 32, k_major=b_major, pad=pad))
+    for kinds, pad in ((F16, 0), (F16, 128), (BF16, 0)):
+        for swizzle in SPANS:
+            for a_major, b_major in every((True, False), repeat=2):
+                left = tight(swizzle, 64, k_major=a_major, pad=pad)
+                yield trial(24, kinds, left, tight(swizzle, 24, k_major=b_major, pad=pad))
+            for b_major in (True, False):
+                yield trial(32, kinds, None, tight(swizzle, 32, k_major=b_major, pad=pad))
     for first, second in (("128B", "none"), ("64B", "32B"), ("none", "128B")):
-        left, right = tight(first, 64, k_major=True), tight(second, 16, k_major=False)
-        yield trial(16, ("f32", "f16", "f16"), left, right)
+        yield trial(16, F16, tight(first, 64, k_major=True), tight(second, 16, k_major=False))
 
 
 def steps() -> Iterator[Trial]:
@@ -420,44 +341,40 @@ def steps() -> Iterator[Trial]:
     for swizzle in ("128B", "64B", "32B"):
         within = SPANS[swizzle] // 2
         left, right = (replace(tight(swizzle, rows, k_major=True), step=32) for rows in (64, 16))
-        yield trial(16, ("f32", "f16", "f16"), left, right, parts=within)
-        apart = replace(tight(swizzle, 64, k_major=False), leading=8192, step=2 * 128 * SPANS[swizzle])
+        yield trial(16, F16, left, right, within)
         wide = tight(swizzle, 64, k_major=False)
         wide = replace(wide, leading=4 * wide.stride, step=2 * wide.stride)
-        yield trial(64, ("f32", "f16", "f16"), None, wide, parts=2)
-        yield trial(16, ("f32", "bf16", "bf16"), replace(apart, leading=4 * apart.stride), right, parts=min(within, 2))
-    plain = tight("none", 16, k_major=True)
-    yield trial(16, ("f32", "f16", "f16"), None, replace(plain, stride=512, step=256), parts=2)
+        yield trial(64, F16, None, wide, 2)
+        yield trial(16, BF16, replace(wide, step=2 * 128 * SPANS[swizzle]), right, min(within, 2))
+    yield trial(16, F16, None, replace(tight("none", 16, k_major=True), stride=512, step=256), 2)
 
 
 def starts() -> Iterator[Trial]:
     """Patterns that begin, or are entered, at an address that is not a multiple of their size."""
     for swizzle, rows in (("128B", (1, 3, 6)), ("64B", (1, 3)), ("32B", (1,))):
         for row in rows:
-            right = tight(swizzle, 16, k_major=True)
-            yield trial(16, ("f32", "f16", "f16"), None, replace(right, start=128 * row))
-            yield trial(16, ("f32", "f16", "f16"), None, replace(right, start=128 * row, base=row))
+            right = replace(tight(swizzle, 16, k_major=True), start=128 * row)
+            yield trial(16, F16, None, right)
+            yield trial(16, F16, None, replace(right, base=row))
 
 
 def types() -> Iterator[Trial]:
     """Every pair of types, from registers and from memory, under every swizzle."""
     eight = ("e4m3", "e5m2")
-    kinds = [(d, a, b) for d in ("f32", "f16") for a in eight for b in eight]
-    kinds += [("s32", a, b) for a in INTEGERS for b in INTEGERS] + [("s32", "b1", "b1")]
-    for index, each in enumerate([("f16", "f16", "f16"), ("f32", "tf32", "tf32"), *kinds]):
+    kinds: list[Kinds] = [HALF, TF32, *every(("f32", "f16"), eight, eight), *every(("s32",), INTEGERS, INTEGERS)]
+    for index, each in enumerate([*kinds, ("s32", "b1", "b1")]):
         for turn, swizzle in enumerate(SPANS):
             left = None if (index + turn) % 2 else tight(swizzle, 64, k_major=True)
             yield trial(16, each, left, tight(swizzle, 16, k_major=True), seed=index)
-    for a in INTEGERS:
-        for b in INTEGERS:
-            left, right = tight("32B", 64, k_major=True), tight("32B", 24, k_major=True)
-            yield trial(24, ("s32", a, b), left, right, clamp=".satfinite")
+    for a, b in every(INTEGERS, repeat=2):
+        left, right = tight("32B", 64, k_major=True), tight("32B", 24, k_major=True)
+        yield trial(24, ("s32", a, b), left, right, clamp=".satfinite")
 
 
 def modifiers() -> Iterator[Trial]:
     """Signs of A and B, sums that begin anew."""
-    for kinds in (("f32", "f16", "f16"), ("f16", "f16", "f16"), ("f32", "tf32", "tf32"), ("f32", "e4m3", "e5m2")):
-        left, right = tight("64B", 64, k_major=True), tight("64B", 16, k_major=True)
+    left, right = tight("64B", 64, k_major=True), tight("64B", 16, k_major=True)
+    for kinds in (F16, HALF, TF32, ("f32", "e4m3", "e5m2")):
         for signs in ((-1, 1), (1, -1), (-1, -1)):
             yield replace(trial(16, kinds, left, right), signs=signs)
         yield replace(trial(16, kinds, None, right), keep=False)
@@ -468,22 +385,19 @@ def modifiers() -> Iterator[Trial]:
 def widths() -> Iterator[Trial]:
     """Every N."""
     for n in range(8, 257, 8):
-        swizzle = list(SPANS)[n // 8 % 4]
-        close = tight("32B", n, k_major=True)
-        a = tight(swizzle, 64, k_major=True)
-        yield trial(n, ("f32", "f16", "f16"), a, close, seed=n)
-        yield trial(n, ("f32", "bf16", "bf16"), None, tight("none", n, k_major=False), seed=n)
-        yield trial(n, ("f16", "f16", "f16"), None, close, seed=n)
+        close, a = tight("32B", n, k_major=True), tight(list(SPANS)[n // 8 % 4], 64, k_major=True)
+        yield trial(n, F16, a, close, seed=n)
+        yield trial(n, BF16, None, tight("none", n, k_major=False), seed=n)
+        yield trial(n, HALF, None, close, seed=n)
         if n % 16 == 0:
-            yield trial(n, ("f32", "tf32", "tf32"), a, close, seed=n)
+            yield trial(n, TF32, a, close, seed=n)
             yield trial(n, ("f32", "e4m3", "e4m3"), None, close, seed=n)
             yield trial(n, ("s32", "s8", "u8"), a, close, seed=n)
 
 
 def specials() -> Iterator[Trial]:
     """Infinities, NaN, zeros and numbers whose sums are not exact."""
-    both: list[tuple[str, str, str]] = [("f32", kind, kind) for kind in ("f16", "bf16", "tf32")]
-    for kinds in (*both, ("f16", "f16", "f16")):
+    for kinds in (F16, BF16, TF32, HALF):
         base = trial(16, kinds, tight("128B", 64, k_major=True), tight("128B", 16, k_major=True))
         a, b = base.a.copy(), base.b.copy()
         a[0, 0, 1], a[0, 17, 2], a[0, 34, 3] = np.inf, -np.inf, np.nan
@@ -496,11 +410,12 @@ def specials() -> Iterator[Trial]:
             a, b = ((x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for x in (a, b))
         rough = 2.0**-9 if kinds[0] == "f16" else 2.0**-20
         yield replace(base, a=a, b=b, tolerance=rough, absolute=32 * rough)
-    tiny = trial(16, ("f32", "f16", "f16"), None, tight("none", 16, k_major=True))
+    plain = tight("none", 16, k_major=True)
+    tiny = trial(16, F16, None, plain)
     a = np.ldexp(tiny.a.astype(np.float64), -24).astype(np.float16)  # denormals
     yield replace(tiny, a=a, b=np.ldexp(tiny.b, 10).astype(np.float16), keep=False)
     for kind in ("e4m3", "e5m2"):
-        base = trial(16, ("f32", kind, kind), None, tight("none", 16, k_major=True))
+        base = trial(16, ("f32", kind, kind), None, plain)
         a, b = (np.random.default_rng(3).standard_normal(x.shape).astype(x.dtype) for x in (base.a, base.b))
         yield replace(base, a=a, b=b, tolerance=2.0**-9, absolute=2.0**-6)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from tests.cuda_programs.program import Program
+from tests.cuda_programs.program import Program, one
 
 from ptxemu.values import Array
 
-_rng = np.random.default_rng(4)
 WORD, WIDE = (1 << 32) - 1, (1 << 64) - 1
 
 
@@ -30,16 +29,6 @@ def _quotients(a: int, b: int) -> list[int]:
     return [*rows, small]
 
 
-def _wide_division() -> Program:
-    n = 70
-    a = _rng.integers(-(1 << 63), 1 << 63, n) >> _rng.integers(0, 60, n)
-    b = _rng.integers(-(1 << 63), 1 << 63, n) >> _rng.integers(0, 62, n)
-    b[b == 0] = 3
-    rows = [_quotients(int(x), int(y)) for x, y in zip(a, b, strict=True)]
-    expected = np.array([[_signed(value, 64) for value in row] for row in rows], np.int64).T.copy()
-    return Program("wide_division", (3,), (32,), (a, b, np.zeros_like(expected), n), {2: expected})
-
-
 def _fields(value: int, bits: int, *, signed: bool = False) -> list[int]:
     parts = [value >> start & ((1 << bits) - 1) for start in range(0, 32, bits)]
     return [_signed(part, bits) for part in parts] if signed else parts
@@ -49,107 +38,26 @@ def _joined(parts: Sequence[int], bits: int) -> int:
     return sum((part & ((1 << bits) - 1)) << bits * place for place, part in enumerate(parts))
 
 
-def _reverse(value: int, bits: int) -> int:
-    return int(f"{value:0{bits}b}"[::-1], 2)
-
-
 def _permute(x: int, y: int, selector: int) -> int:
     source = (y << 32 | x).to_bytes(8, "little")
     return _joined([source[selector >> 4 * place & 7] for place in range(4)], 8)
 
 
 def _tricks(x: int, y: int) -> list[int]:
-    both, sx, sy = x << 32 | y, _signed(x), _signed(y)
-    shift = y & 31
+    both, other, sx, sy, shift = x << 32 | y, y << 32 | x, _signed(x), _signed(y), y & 31
     pairs8 = list(zip(_fields(x, 8), _fields(y, 8), strict=True))
     signed8 = zip(_fields(x, 8, signed=True), _fields(y, 8, signed=True), strict=True)
     signed16 = zip(_fields(x, 16, signed=True), _fields(y, 16, signed=True), strict=True)
     return [
-        x.bit_count() + 100 * both.bit_count(),
-        32 - x.bit_length() + 100 * (64 - both.bit_length()),
+        x.bit_count() + 100 * both.bit_count(), 32 - x.bit_length() + 100 * (64 - both.bit_length()),
         (x & -x).bit_length() + 100 * (both & -both).bit_length(),
-        _reverse(x, 32) ^ _reverse(both, 64),
-        _permute(x, y, 0x5140),
-        _permute(x, y, y & 0x7777),
-        (y << 32 | x) << 13 >> 32,
-        (y << 32 | x) >> shift,
-        (y << 32 | x) << min(y, 32) >> 32,
-        x * y >> 32,
-        sx * sy >> 32,
-        _signed(x, 24) * _signed(y, 24),
-        abs(sx - sy) + 5,
-        (x + y) // 2,
-        (sx + sy + 1) // 2,
-        9 + sum(a * b for a, b in signed8),
-        _joined([a + b for a, b in pairs8], 8),
-        _joined([abs(a - b) for a, b in pairs8], 8),
-        _joined([max(a, b) for a, b in signed16], 16),
-        abs(x - y) + 1,
-        x >> shift | sx >> (y & 15),
-        x << shift | (x & 255) * _signed(y, 8),
-    ]
-
-
-def _bit_tricks() -> Program:
-    n = 80
-    a = _rng.integers(0, 1 << 32, n, dtype=np.uint32) >> _rng.integers(0, 32, n, dtype=np.uint32)
-    b = _rng.integers(0, 1 << 32, n, dtype=np.uint32) >> _rng.integers(0, 32, n, dtype=np.uint32)
-    a[:3], b[:4] = (0, WORD, 1 << 31), (0, 1 << 31, WORD, 0)
-    rows = [[value & WORD for value in _tricks(int(x), int(y))] for x, y in zip(a, b, strict=True)]
-    expected = np.array(rows, np.uint32).T.copy()
-    return Program("bit_tricks", (3,), (32,), (a, b, np.zeros_like(expected), n), {2: expected})
-
-
-def _bitonic_sort() -> Program:
-    keys = _rng.permutation(256).astype(np.int32) * 7 - 900
-    values = _rng.integers(0, 256, 256, dtype=np.uint8)
-    order = np.argsort(keys.reshape(2, 128), axis=1)
-    taken = [np.take_along_axis(array.reshape(2, 128), order, axis=1) for array in (keys, values)]
-    return Program("bitonic_sort", (2,), (128,), (keys, values), dict(enumerate(taken)))
-
-
-def _binary_search() -> Program:
-    numbers = np.sort(_rng.integers(0, 1000, 300, dtype=np.int32))
-    ends = _rng.integers(0, 301, 100, dtype=np.int32)
-    wanted = _rng.integers(-5, 1005, 100, dtype=np.int32)
-    places = np.array([np.searchsorted(numbers[:end], x) for end, x in zip(ends, wanted, strict=True)], np.int32)
-    return Program("binary_search", (2,), (64,), (numbers, ends, wanted, np.zeros_like(places), 100), {3: places})
-
-
-def _collatz() -> Program:
-    starts, counts = np.arange(64, dtype=np.uint32), []
-    for start in starts.tolist():
-        n, count = start, 0
-        while n > 1:
-            n, count = (n // 2 if n % 2 == 0 else 3 * n + 1), count + 1
-        counts.append(count)
-    steps = np.array(counts, np.int32)
-    return Program("collatz", (2,), (32,), (starts, np.zeros_like(steps)), {1: steps})
-
-
-def _text() -> Program:
-    width, words = 16, [b"the quick brown", b"", b"fox", b"jumps over the!!", b"a\xe9b c z", b"  two", b"Q"]
-    records = np.array(words * 6, f"S{width}")
-    raised, hashes, lengths = [], [], []
-    for record in records.tolist():
-        text, start, digest = bytearray(record), True, 2166136261
-        for place, byte in enumerate(text):
-            if start and 97 <= byte <= 122:
-                text[place] -= 32
-            start = text[place] == 32 or text[place] >= 128
-            digest = (digest ^ text[place]) * 16777619 & WORD
-        raised.append(bytes(text))
-        hashes.append(digest)
-        lengths.append(len(text))
-    count = len(records)
-    source = records.view(np.int8)
-    expected: dict[int, Array] = {
-        1: np.array(raised, f"S{width}").view(np.int8),
-        2: np.array(hashes, np.uint32),
-        3: np.array(lengths, np.int16),
-    }
-    empty = [np.zeros_like(array) for array in expected.values()]
-    return Program("text", (1,), (64,), (source, *empty, count, width), expected)
+        int(f"{x:032b}"[::-1], 2) ^ int(f"{both:064b}"[::-1], 2),
+        _permute(x, y, 0x5140), _permute(x, y, y & 0x7777), other << 13 >> 32, other >> shift,
+        other << min(y, 32) >> 32, x * y >> 32, sx * sy >> 32, _signed(x, 24) * _signed(y, 24), abs(sx - sy) + 5,
+        (x + y) // 2, (sx + sy + 1) // 2, 9 + sum(a * b for a, b in signed8), _joined([a + b for a, b in pairs8], 8),
+        _joined([abs(a - b) for a, b in pairs8], 8), _joined([max(a, b) for a, b in signed16], 16), abs(x - y) + 1,
+        x >> shift | sx >> (y & 15), x << shift | (x & 255) * _signed(y, 8),
+    ]  # fmt: skip
 
 
 def _steps(program: bytes, start: int, thread: int) -> int:
@@ -174,12 +82,52 @@ def _steps(program: bytes, start: int, thread: int) -> int:
     return stack[-1]
 
 
-def _stack_machine() -> Program:
+def _collatz(n: int) -> int:
+    count = 0
+    while n > 1:
+        n, count = (n // 2 if n % 2 == 0 else 3 * n + 1), count + 1
+    return count
+
+
+def _raised(record: bytes) -> tuple[bytes, int, int]:
+    """A text with its words capitalised, its hash, its length."""
+    text, start, digest = bytearray(record), True, 2166136261
+    for place, byte in enumerate(text):
+        if start and 97 <= byte <= 122:
+            text[place] -= 32
+        start = text[place] == 32 or text[place] >= 128
+        digest = (digest ^ text[place]) * 16777619 & WORD
+    return bytes(text), digest, len(text)
+
+
+def integers() -> Iterator[Program]:
+    rng = np.random.default_rng(4)
+    a: Array = rng.integers(-(1 << 63), 1 << 63, 70) >> rng.integers(0, 60, 70)
+    b: Array = rng.integers(-(1 << 63), 1 << 63, 70) >> rng.integers(0, 62, 70)
+    b[b == 0] = 3
+    rows = [[_signed(value, 64) for value in _quotients(int(x), int(y))] for x, y in zip(a, b, strict=True)]
+    yield one("wide_division", 3, 32, (a, b, ..., 70), np.array(rows, np.int64).T.copy())
+    a, b = (rng.integers(0, 1 << 32, 80, dtype=np.uint32) >> rng.integers(0, 32, 80, dtype=np.uint32) for _ in range(2))
+    a[:3], b[:4] = (0, WORD, 1 << 31), (0, 1 << 31, WORD, 0)
+    rows = [[value & WORD for value in _tricks(int(x), int(y))] for x, y in zip(a, b, strict=True)]
+    yield one("bit_tricks", 3, 32, (a, b, ..., 80), np.array(rows, np.uint32).T.copy())
+    keys = rng.permutation(256).astype(np.int32) * 7 - 900
+    values = rng.integers(0, 256, 256, dtype=np.uint8)
+    order = np.argsort(keys.reshape(2, 128), axis=1)
+    taken = [np.take_along_axis(array.reshape(2, 128), order, axis=1) for array in (keys, values)]
+    yield one("bitonic_sort", 2, 128, (keys, values), after=dict(enumerate(taken)))
+    numbers = np.sort(rng.integers(0, 1000, 300, dtype=np.int32))
+    ends, wanted = rng.integers(0, 301, 100, dtype=np.int32), rng.integers(-5, 1005, 100, dtype=np.int32)
+    places = np.array([np.searchsorted(numbers[:end], x) for end, x in zip(ends, wanted, strict=True)], np.int32)
+    yield one("binary_search", 2, 64, (numbers, ends, wanted, ..., 100), places)
+    starts = np.arange(64, dtype=np.uint32)
+    yield one("collatz", 2, 32, (starts, ...), np.array(list(map(_collatz, starts.tolist())), np.int32))
+    words = [b"the quick brown", b"", b"fox", b"jumps over the!!", b"a\xe9b c z", b"  two", b"Q"]
+    records = np.array(words * 6, "S16")
+    texts, hashes, lengths = zip(*map(_raised, records.tolist()), strict=True)
+    results = np.array(texts, "S16").view(np.int8), np.array(hashes, np.uint32), np.array(lengths, np.int16)
+    yield one("text", 1, 64, (records.view(np.int8), ..., ..., ..., len(records), 16), *results)
     program = bytes([1, 0, 2, 1, 4, 0, 11, 7, 5, 1, 9, 3, 0, 10, 6, 11, 8, 0, 1, 77, 4, 2, 11, 11, 9, 0, 3])
-    starts = _rng.integers(-1000, 1000, 64, dtype=np.int32)
-    expected = np.array([_steps(program, int(start), i) for i, start in enumerate(starts)], np.int32)
-    arguments = (np.frombuffer(program, np.uint8), len(program), starts, np.zeros_like(expected))
-    return Program("stack_machine", (2,), (32,), arguments, {3: expected})
-
-
-PROGRAMS = [_wide_division(), _bit_tricks(), _bitonic_sort(), _binary_search(), _collatz(), _text(), _stack_machine()]
+    starts = rng.integers(-1000, 1000, 64, dtype=np.int32)
+    ends = np.array([_steps(program, int(start), i) for i, start in enumerate(starts)], np.int32)
+    yield one("stack_machine", 2, 32, (np.frombuffer(program, np.uint8), len(program), starts, ...), ends)

@@ -1,17 +1,18 @@
 """A CUDA kernel with its launch and what it must compute, the ways to compile it, and how results are compared.
 
-Why: the emulator should run what nvcc makes of ordinary CUDA, not just of this project's kernels. The kernels are in
-the ``.cu`` files beside this one, each with a Python module of the same name that holds the launches and references.
-Compiling needs the toolchain wheels; running compiled PTX needs the emulator only, or a GPU's driver.
+The emulator should run what nvcc makes of ordinary CUDA. The kernels are in the ``.cu`` files beside this one;
+`launches` and `integers` hold a function of each file's name. Compiling needs the compiler's wheels; running compiled
+PTX needs the emulator only, or a GPU's driver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 import importlib
 from pathlib import Path
 import re
+from typing import Any
 
 import numpy as np
 from tests.compile import FAST, ptx
@@ -37,7 +38,6 @@ class Program:
     """One launch of a kernel.
 
     Attributes:
-        kernel: its name.
         grid, block: sizes of the launch.
         arguments: of which every launch gets copies.
         expected: argument's index -> what it holds afterwards.
@@ -55,35 +55,40 @@ class Program:
     tolerance: float = 0.0
     fast: float | None = None
     shared_bytes: int = 0
-    conflicts: int | None = field(default=None)
+    conflicts: int | None = None
 
     def copies(self) -> list[Argument]:
         """The arguments for one launch; arrays that nobody checks are copied too."""
         return [_copied(argument) for argument in self.arguments]
 
-    def limit(self, variant: str) -> float:
-        """The tolerance of a build."""
-        return self.fast if self.fast is not None and variant in {"release", "debug"} else self.tolerance
-
     def problems(self, arguments: Sequence[Argument], variant: str) -> list[str]:
         """What differs from the expectation after a launch with these arguments."""
-        found = [difference(outputs(arguments)[i], self.expected[i], self.limit(variant)) for i in self.expected]
+        limit = self.fast if self.fast is not None and variant in {"release", "debug"} else self.tolerance
+        found = (difference(outputs(arguments)[i], wanted, limit) for i, wanted in self.expected.items())
         return [f"{self.kernel}: {text}" for text in found if text]
+
+
+def one(
+    kernel: str, grid: Any, block: Any, arguments: Sequence[Any], *wanted: Array, after: Any = None, **more: Any
+) -> Program:
+    """A program; an argument ``...`` is an array of zeros that becomes the next of `wanted`, others become `after`."""
+    places = [place for place, argument in enumerate(arguments) if argument is ...]
+    expected: dict[int, Array] = {**(after or {}), **dict(zip(places, wanted, strict=True))}
+    given = [np.zeros_like(expected[i]) if i in places else argument for i, argument in enumerate(arguments)]
+    grid, block = (size if isinstance(size, tuple) else (size,) for size in (grid, block))
+    return Program(kernel, grid, block, given, dict(sorted(expected.items())), **more)
 
 
 def _copied(argument: Argument) -> Argument:
     if isinstance(argument, np.ndarray):
         return argument.copy()
-    return tuple(_copied(item) for item in argument) if isinstance(argument, tuple) else argument
+    return tuple(map(_copied, argument)) if isinstance(argument, tuple) else argument
 
 
 def outputs(arguments: Sequence[Argument]) -> list[Array]:
     """The arrays among the arguments, at their places; of a structure its only array; elsewhere empty arrays."""
-    found = []
-    for argument in arguments:
-        items = argument if isinstance(argument, tuple) else (argument,)
-        found.append(next((item for item in items if isinstance(item, np.ndarray)), np.empty(0)))
-    return found
+    members = (argument if isinstance(argument, tuple) else (argument,) for argument in arguments)
+    return [next((item for item in items if isinstance(item, np.ndarray)), np.empty(0)) for items in members]
 
 
 def difference(found: Array, expected: Array, tolerance: float) -> str | None:
@@ -91,12 +96,11 @@ def difference(found: Array, expected: Array, tolerance: float) -> str | None:
     left, right = found.reshape(-1), np.asarray(expected).reshape(-1)
     if left.dtype != right.dtype or left.shape != right.shape:
         return f"{left.dtype}{left.shape} where {right.dtype}{right.shape} belongs"
+    close = left == right
     if left.dtype.kind not in "iub":
         left, right = left.astype(np.float64), right.astype(np.float64)
         with np.errstate(invalid="ignore"):
             close = np.isclose(left, right, rtol=tolerance, atol=tolerance, equal_nan=True)
-    else:
-        close = left == right
     wrong = np.flatnonzero(~close)
     if not wrong.size:
         return None
@@ -106,14 +110,13 @@ def difference(found: Array, expected: Array, tolerance: float) -> str | None:
 
 def exact(function: Function) -> bool:
     """Whether a GPU must give the emulator's bits: nothing in the function leaves them open."""
-    opcodes = (item.opcode for item in function.body if isinstance(item, Instruction))
-    return not any(INEXACT.search(opcode) for opcode in opcodes)
+    return not any(INEXACT.search(item.opcode) for item in function.body if isinstance(item, Instruction))
 
 
 def programs(source: str) -> list[Program]:
     """The programs of one ``.cu`` file."""
-    found: list[Program] = importlib.import_module(f"tests.cuda_programs.{source}").PROGRAMS
-    return found
+    module = importlib.import_module(f"tests.cuda_programs.{'integers' if source == 'integers' else 'launches'}")
+    return list(getattr(module, source)())
 
 
 def compiled(source: str, variant: str) -> str:

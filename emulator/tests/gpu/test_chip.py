@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,27 +23,7 @@ from ptxemu.errors import PtxemuError
 
 pytestmark = pytest.mark.gpu
 MODULES = collect()
-STRUCTURE = """.version 8.0
-.target sm_80
-.address_size 64
-.extern .shared .align 4 .b8 dynamic[];
-.visible .entry second(.param .align 8 .b8 args[24], .param .f32 factor) {
-    .reg .b64 %rd<3>;
-    .reg .b32 %r<2>;
-    .reg .f32 %f<4>;
-    ld.param.u64 %rd1, [args+8];
-    ld.param.u32 %r1, [args+16];
-    ld.param.f32 %f1, [factor];
-    mul.wide.u32 %rd2, %r1, 4;
-    add.s64 %rd1, %rd1, %rd2;
-    ld.global.f32 %f2, [%rd1];
-    mul.f32 %f3, %f2, %f1;
-    st.shared.f32 [dynamic+65532], %f3;
-    ld.shared.f32 %f2, [dynamic+65532];
-    st.global.f32 [%rd1], %f2;
-    ret;
-}
-"""
+STRUCTURE = Path(__file__).parents[1] / "data" / "structure.ptx"
 
 
 @pytest.fixture(scope="module")
