@@ -209,12 +209,12 @@ def fma_nearest(a: Array, b: Array, c: Array) -> Array:
     """``a * b + c`` of f32, rounded once to nearest: by way of float64, and to odd where that is a tie."""
     total = a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)  # the product is exact
     result: Array = total.astype(np.float32)
-    doubtful = (total.view(np.uint64) & LOW_BITS) == TIE  # rounding twice goes wrong at a tie of the second one
+    uncertain = (total.view(np.uint64) & LOW_BITS) == TIE  # rounding twice goes wrong at a tie of the second one
     if not clean(result):
-        doubtful |= (np.abs(total) < MIN_NORMAL) & (total != 0)  # fewer bits remain there: ties lie elsewhere
-    if doubtful.any():
-        x, y, z = (np.broadcast_to(operand, total.shape)[doubtful] for operand in (a, b, c))
-        result[doubtful] = to_f32(WIDE["fma"](x, y, z))
+        uncertain |= (np.abs(total) < MIN_NORMAL) & (total != 0)  # fewer bits remain there: ties lie elsewhere
+    if uncertain.any():
+        x, y, z = (np.broadcast_to(operand, total.shape)[uncertain] for operand in (a, b, c))
+        result[uncertain] = to_f32(WIDE["fma"](x, y, z))
     return result
 
 
@@ -243,7 +243,7 @@ def rounded_f32(name: str, mode: str) -> Function:
 
 
 def flushed_f32(name: str, mode: str) -> Function:
-    """The same with ``.ftz``: operands and result flushed, see `rounding.vanishes`."""
+    """The same with ``.ftz``: operands and result flushed, see `vanishes`."""
     kept, wide = rounded_f32(name, mode), WIDE[name]
 
     def function(*operands: Array) -> Array:

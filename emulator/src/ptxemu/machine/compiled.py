@@ -93,57 +93,63 @@ def compile_block(machine: FullMachine, block: Block) -> list[Operation]:
     Fails: (unsupported, syntax) an instruction that is not known or not well formed.
     """
     if block.terminator is not None:
-        _check(machine, block.terminator)
+        _check(FullStep(machine, block.terminator))
     body = block.instructions if block.terminator is None else block.instructions[:-1]
     found = []
     for instruction, dying in zip(body, block.dying, strict=False):
-        row, run = _check(machine, instruction), _compiled(machine, instruction)
+        step = FullStep(machine, instruction)
+        row = _check(step)
         slots = [machine.slots[name] for name in dying if name in machine.slots]
-        blank = tuple((slot, machine.unwritten[slot]) for slot in slots)
-        found.append(Operation(instruction, run, row.kind == "lane", dying, blank))
+        blank = tuple([(slot, machine.unwritten[slot]) for slot in slots])
+        found.append(Operation(instruction, _compiled(step, row), row.kind == "lane", dying, blank))
     return found
 
 
-def _check(machine: FullMachine, instruction: Instruction) -> Row:
+def _check(step: FullStep) -> Row:
     """The row of an instruction whose guard is a predicate and which has as many operands as its form takes."""
-    row, step = row_of(instruction, machine.path), FullStep(machine, instruction)
-    guard = instruction.guard
-    if guard is not None and machine.unwritten[_slot(step, guard.register)].dtype != np.bool_:
+    row, guard, instruction = row_of(step.instruction, step.machine.path), step.instruction.guard, step.instruction
+    if guard is not None and step.machine.unwritten[_slot(step, guard.register)].dtype != np.bool_:
         step.fail("syntax", f"the guard {guard.register} is no predicate")
-    least, most = _operand_counts(instruction.opcode) if row.kind != "lane" else (0, sys.maxsize)
-    if not least <= len(instruction.operands) <= most:
-        expected, found = " to ".join(map(str, {least, most})), len(instruction.operands)
-        step.fail("syntax", f"operands of {instruction.opcode}", expected=expected, found=found)
+    if row.kind != "lane":
+        least, most = _operand_counts(instruction.opcode)
+        if not least <= len(instruction.operands) <= most:
+            expected, found = " to ".join(map(str, {least, most})), len(instruction.operands)
+            step.fail("syntax", f"operands of {instruction.opcode}", expected=expected, found=found)
     return row
 
 
-def _compiled(machine: FullMachine, instruction: Instruction) -> Run:
+def _compiled(step: FullStep, row: Row) -> Run:
     """An instruction as a closure: guarded, with what products in flight and observers have to do with it."""
-    row, step, guard = row_of(instruction, machine.path), FullStep(machine, instruction), instruction.guard
+    machine, instruction = step.machine, step.instruction
 
     def run_machine(mask: BoolArray | None) -> None:
         step.mask = mask
         row.function(step)
 
-    run = run_machine if row.kind != "lane" else _lane(machine, instruction, row)
-    after = [call for each in machine.observers if (call := each.follow(machine, instruction)) is not None]
-    plain = run
-
-    def run_followed(mask: BoolArray | None) -> None:
-        try:
-            plain(mask)
-        finally:  # a shuffle that reads an absent lane has run, too, when it says so
-            for call in after:
-                call(mask)
-
-    watched = machine.warpgroups.watch(instruction, run_followed if after else run)
+    run = _lane(step, row) if row.kind == "lane" else run_machine
+    if after := [call for each in machine.observers if (call := each.follow(machine, instruction)) is not None]:
+        run = _followed(run, after)
+    run = machine.warpgroups.watch(instruction, run)
+    if instruction.guard is None:
+        return run
 
     def run_guarded(mask: BoolArray | None) -> None:
         chosen, some = guard_mask(machine, instruction, mask)
         if some:
-            watched(chosen)
+            run(chosen)
 
-    return watched if guard is None else run_guarded
+    return run_guarded
+
+
+def _followed(run: Run, after: Sequence[Run]) -> Run:
+    def run_followed(mask: BoolArray | None) -> None:
+        try:
+            run(mask)
+        finally:  # a shuffle that reads an absent lane has run, too, when it says so
+            for call in after:
+                call(mask)
+
+    return run_followed
 
 
 def _slot(step: FullStep, register: Register) -> int:
@@ -159,11 +165,10 @@ def _operand_counts(opcode: str) -> tuple[int, int]:
     return next(fits, (0, sys.maxsize))
 
 
-def _lane(machine: FullMachine, instruction: Instruction, row: Row) -> Run:
-    step = FullStep(machine, instruction)
-    if not instruction.operands:
+def _lane(step: FullStep, row: Row) -> Run:
+    if not step.instruction.operands:
         step.fail("syntax", f"{row.form} needs a destination")
-    first, *sources = instruction.operands
+    first, *sources = step.instruction.operands
     if len(sources) != len(row.sources):
         step.fail("syntax", f"{row.form} takes {len(row.sources)} sources", found=f"{len(sources)}")
     fetch = [_fetcher(step, operand, kind) for operand, kind in zip(sources, row.sources, strict=True)]
