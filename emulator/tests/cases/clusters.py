@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 from tests.cases.atomics import RULES
-from tests.cases.harness import Case, named, sample
+from tests.cases.harness import Case, named, sample, text_of
 from tests.cases.mbarrier import hopper
 from tests.cases.reference_int import column
 
@@ -19,34 +19,14 @@ from ptxemu.values import DTYPES, Array
 
 THREADS = 128
 MEET = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
-# Each thread's word of its own block (%place) and of the next one (%peer), the block's mbarrier and its peer's.
-HEAD = """.shared .align 16 .b32 words[512];
-.shared .align 8 .b64 bar;
-.reg .b32 %t, %rank, %next, %place, %peer, %bar, %far;
-.reg .b64 %gplace, %gpeer;
-.reg .pred %first, %done;
-mov.u32 %t, %tid.x;
-mov.u32 %rank, %cluster_ctarank;
-add.u32 %next, %rank, 1;
-rem.u32 %next, %next, SIZE;
-mov.u32 %place, words;
-mad.lo.u32 %place, %t, 16, %place;
-mapa.shared::cluster.u32 %peer, %place, %next;
-mov.u32 %bar, bar;
-mapa.shared::cluster.u32 %far, %bar, %next;
-cvt.u64.u32 %gplace, %place;
-cvta.shared.u64 %gplace, %gplace;
-mapa.u64 %gpeer, %gplace, %next;
-setp.eq.u32 %first, %t, 0;
-"""
 TRY = "again:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0;\n@!%done bra again;\n"
 SHOW = "ld.shared.b32 d, [%place];"
 
 
 def case(opcode: str, text: str, a: Array, size: int, kind: str = "b32", **results: Array) -> Case:
-    """A case in clusters of `size` blocks, behind `HEAD`."""
+    """A case in clusters of `size` blocks, behind the addresses of a word here (%place) and in the next one (%peer)."""
     typed = {name: (kind, array) for name, array in results.items()}
-    return hopper(opcode, HEAD.replace("SIZE", str(size)) + text, named(kind, a), typed, cluster=size)
+    return hopper(opcode, text_of("clusters", size=size) + text, named(kind, a), typed, cluster=size)
 
 
 def turned(a: Array, size: int, by: int) -> Array:
@@ -100,16 +80,8 @@ def asynchronous() -> Iterator[Case]:
     path = "shared::cluster.mbarrier::complete_tx::bytes"
 
     def told(opcode: str, source: str, nbytes: int, kind: str = "b32", expected: Array = other) -> Case:
-        text = f""".reg .b64 %wide;
-mov.u32 d, 100;
-st.shared.v4.b32 [%place], {{d, d, d, d}};
-mov.b64 %wide, {{a, a}};
-@%first mbarrier.init.shared::cta.b64 [%bar], 1;
-fence.mbarrier_init.release.cluster;
-{MEET}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], {THREADS * nbytes};
-{opcode} [%peer], {source}, [%far];
-{TRY}ld.shared.{kind} d, [%place+{nbytes - 4}];
-{MEET}"""
+        names = {"opcode": opcode, "source": source, "kind": kind, "again": TRY}
+        text = text_of("asynchronous", meet=MEET, bytes=THREADS * nbytes, last=nbytes - 4, **names)
         return case(opcode, text, a.view(DTYPES[kind]), 2, kind, d=expected)
 
     for suffix, source, nbytes in (
@@ -157,23 +129,7 @@ def roles() -> Iterator[Case]:
     lane, a = np.arange(256) % 32, sample("b32", 256, "elect")
     for mask in ("0xffffffff", "0x0000fff0"):
         inside = np.array([int(mask, 0) >> int(i) & 1 for i in lane], np.uint32)
-        text = f""".reg .pred %in;
-.reg .b32 %l;
-mov.u32 d, 0;
-mov.u32 e, 0;
-mov.u32 %l, %laneid;
-shr.u32 %l, {mask}, %l;
-and.b32 %l, %l, 1;
-setp.eq.u32 %in, %l, 1;
-@!%in bra out;
-.reg .pred %mine;
-.reg .b32 %leader, %ballot;
-elect.sync %leader|%mine, {mask};
-vote.sync.ballot.b32 %ballot, %mine, {mask};
-popc.b32 d, %ballot;
-bfind.u32 e, %ballot;
-sub.u32 e, e, %leader;
-out:"""
+        text = text_of("elect", mask=mask)
         results = {"d": ("b32", inside), "e": ("b32", inside * np.uint32(0))}
         yield hopper("elect.sync", text, named("b32", a), results)
     text = "griddepcontrol.wait;\nmov.b32 d, a;\ngriddepcontrol.launch_dependents;"

@@ -116,9 +116,6 @@ def packing(row: Row) -> Case:
     return plain(row.form, operands, "b32", column(wanted, "b32"))
 
 
-# --- 8-bit floats -----------------------------------------------------------------------------------------------------
-
-
 def number(bits: int, kind: str) -> float:
     """The value of an 8-bit float (PTX ISA, alternate floating-point formats)."""
     exponents, fractions, bias = EIGHT_BITS[kind]

@@ -46,9 +46,6 @@ def every_width(t: str) -> Iterator[Case]:
         yield case(f"mad.wide.{t}", inputs(t, 3, wide), wide, lambda a, b, c: a * b + c)
 
 
-# --- 32 bits only -----------------------------------------------------------------------------------------------------
-
-
 def product24(a: int, b: int, t: str) -> int:
     """The product of the low 24 bits, read with the type's signedness."""
     low = [each % (1 << 24) - ((each >> 23 & 1) << 24 if t[0] == "s" else 0) for each in (a, b)]
@@ -110,9 +107,6 @@ def packed() -> Iterator[Case]:
         yield both(f"{name}.relu.s16x2", rule)
     for name, rule in relu.items():
         yield case(f"{name}.relu.s32", inputs("s32", 2), "s32", rule, target="sm_90")
-
-
-# --- carries ----------------------------------------------------------------------------------------------------------
 
 
 def words(t: str) -> Typed:

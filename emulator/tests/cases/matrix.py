@@ -15,7 +15,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from tests.cases.harness import Case, Typed, given, named, plain, sample
+from tests.cases.harness import Case, Typed, given, named, plain, sample, text_of
 
 from ptxemu.values import Array
 
@@ -153,15 +153,7 @@ def products() -> Iterator[Case]:
         yield from integers(f"{head}{depth}.row.col{clamp}.s32.{a}.{b}.s32", depth, a, b)
 
 
-PROLOGUE = """.shared .align 16 .b8 rows[512];
-.reg .b32 %base, %place;
-mov.u32 %base, rows;
-mov.u32 %place, %tid.x;
-shl.b32 %place, %place, 4;
-add.u32 %place, %base, %place;
-st.shared.v4.b32 [%place], {{{}}};
-bar.sync 0;
-"""
+PROLOGUE = text_of("rows", words="WORDS")
 FORMS = [(n, trans, space) for n in (1, 2, 4) for trans in ("", ".trans") for space in ("shared", "shared::cta")]
 
 
@@ -180,7 +172,7 @@ def loads() -> Iterator[Case]:
     halves = np.stack(words, axis=-1).view(np.uint16)  # (threads, 8): one row each
     row = np.concatenate([np.random.default_rng(seed).integers(0, WARP, WARP) for seed in range(3)]).astype(np.uint32)
     inputs: Typed = {**{f"w{w}": ("b32", word) for w, word in enumerate(words)}, "row": ("u32", row)}
-    prologue = PROLOGUE.format("w0, w1, w2, w3") + "shl.b32 %place, row, 4;\nadd.u32 %place, %base, %place;\n"
+    prologue = PROLOGUE.replace("WORDS", "w0, w1, w2, w3") + "shl.b32 %place, row, 4;\nadd.u32 %place, %base, %place;\n"
     for matrices, trans, space in FORMS:
         opcode = f"ldmatrix.sync.aligned.m8n8.x{matrices}{trans}.{space}.b16"
         found = np.zeros((matrices, count, 2), np.uint16)
@@ -204,7 +196,7 @@ def stores() -> Iterator[Case]:
         for thread, j, i, at, k in pairs(matrices, trans, order):
             rows[at, k] = int(words[j][thread]) >> 16 * i & 0xFFFF
         names = ", ".join(f"r{j}" for j in range(matrices))
-        text = f"""{PROLOGUE.format("old, old, old, old")}shl.b32 row, row, 4;
+        text = f"""{PROLOGUE.replace("WORDS", "old, old, old, old")}shl.b32 row, row, 4;
 add.u32 row, %base, row;
 {opcode} [row], {{{names}}};
 bar.sync 0;

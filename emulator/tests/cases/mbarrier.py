@@ -11,25 +11,11 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-from tests.cases.harness import Case, Typed, given, named, sample
+from tests.cases.harness import Case, Typed, given, named, sample, text_of
 
 hopper = partial(given, target="sm_90a", version="8.6")
 N = 128
-HEAD = """.shared .align 8 .b64 bar;
-.shared .align 4 .b32 words[128];
-.reg .b32 %t, %bar, %place, %other, %word, %phase, %n;
-.reg .b64 %gbar, %state;
-.reg .pred %first, %done;
-mov.u32 %t, %tid.x;
-mov.u32 %bar, bar;
-cvt.u64.u32 %gbar, %bar;
-cvta.shared.u64 %gbar, %gbar;
-setp.eq.u32 %first, %t, 0;
-mov.u32 %place, words;
-mad.lo.u32 %other, %t, -4, %place;
-add.u32 %other, %other, 508;
-mad.lo.u32 %place, %t, 4, %place;
-"""
+HEAD = text_of("mbarrier")
 BEGIN = f"{HEAD}@%first mbarrier.init.shared::cta.b64 [%bar], {N};\nbar.sync 0;\n"
 SPACES = ("", ".shared", ".shared::cta")
 RELEASES = ("", ".release.cta", ".release.cluster", ".relaxed.cta", ".relaxed.cluster")
@@ -80,47 +66,15 @@ def waits() -> Iterator[Case]:
 def phases() -> Case:
     """Several phases of one mbarrier: words wander around the block, by eight threads per phase."""
     a = sample("b32", N, "phases")
-    text = f"""{BEGIN}
-mov.b32 d, a;
-mov.u32 %phase, 0;
-mov.u32 %n, 0;
-round:
-st.shared.b32 [%place], d;
-bar.sync 0;
-mbarrier.arrive.shared::cta.b64 _, [%bar];
-{waiting(WAIT, "%phase")}
-add.u32 %other, %t, 8;
-and.b32 %other, %other, 127;
-shl.b32 %other, %other, 2;
-mov.u32 %word, words;
-add.u32 %other, %other, %word;
-ld.shared.b32 d, [%other];
-xor.b32 %phase, %phase, 1;
-bar.sync 1;
-add.u32 %n, %n, 1;
-setp.lt.u32 %done, %n, 5;
-@%done bra round;"""
+    text = text_of("phases", begin=BEGIN, wait=waiting(WAIT, "%phase"))
     return hopper(WAIT, text, named("b32", a), {"d": ("b32", np.roll(a, -40))})
 
 
 def dropped(sem: str) -> Case:
     """The first two warps leave after a phase: later ones take half as many arrivals."""
     a, opcode = sample("b32", N, "drop"), f"mbarrier.arrive_drop{sem}.shared::cta.b64"
-    text = f"""{BEGIN}
-.reg .pred %early;
-setp.lt.u32 %early, %t, 64;
-mov.b32 d, a;
-st.shared.b32 [%place], a;
-fence.acq_rel.cta;
-@%early {opcode} _, [%bar];
-@%early bra gone;
-{ARRIVE} _, [%bar];
-{waiting(WAIT, "0")}
-{ARRIVE} _, [%bar];
-{waiting(WAIT, "1", "once_more")}
-fence.acq_rel.cta;
-ld.shared.b32 d, [%other];
-gone:"""
+    waits_ = {"first": waiting(WAIT, "0"), "second": waiting(WAIT, "1", "once_more")}
+    text = text_of("dropped", begin=BEGIN, opcode=opcode, arrive=ARRIVE, **waits_)
     return hopper(opcode, text, named("b32", a), {"d": ("b32", np.where(np.arange(N) < 64, a, a[::-1]))})
 
 

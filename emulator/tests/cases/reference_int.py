@@ -71,9 +71,6 @@ def crossed(*axes: Any, limit: int = 1024) -> tuple[list[int], ...]:
     return tuple([int(axis[index]) for index in grid[:, place]] for place, axis in enumerate(axes))
 
 
-# --- bits -------------------------------------------------------------------------------------------------------------
-
-
 def shift_left(a: int, amount: int, ptx_type: str) -> int:
     """Python shifts by any amount."""
     return raw(a << min(amount, 64), ptx_type)

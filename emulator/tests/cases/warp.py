@@ -10,7 +10,7 @@ from functools import reduce
 import operator
 
 import numpy as np
-from tests.cases.harness import Case, Typed, given, named, sample
+from tests.cases.harness import Case, Typed, given, named, sample, text_of
 
 from ptxemu.values import Array
 
@@ -61,9 +61,6 @@ def grouped_shuffles() -> Iterator[Case]:
     alone: Typed = {"d": ("b32", np.where(EVENS, wanted["d"][1], a))}
     yield given(opcode, text, inputs | {"q": ("pred", EVENS)}, alone)
     yield given(opcode, f"{opcode} d|p, a, 2, 0x1f, m;", inputs | {"m": ("b32", HALVES)}, wanted)
-
-
-# --- vote, match, redux -----------------------------------------------------------------------------------------------
 
 
 def members(i: int, mask: int) -> list[int]:
@@ -156,19 +153,8 @@ def reductions() -> Iterator[Case]:
 
 def others() -> Iterator[Case]:
     a = sample("b32", N, "bar")
-    shared = """.shared .align 4 .b32 words[128];
-.reg .b32 %t, %place, %base;
-mov.u32 %t, %tid.x;
-mov.u32 %base, words;
-shl.b32 %place, %t, 2;
-add.u32 %place, %base, %place;
-st.shared.b32 [%place], a;
-"""
-    neighbour = """
-xor.b32 %place, %t, 1;
-shl.b32 %place, %place, 2;
-add.u32 %place, %base, %place;
-ld.shared.b32 d, [%place];"""
+    shared = text_of("neighbours")
+    neighbour = text_of("neighbour")
     swapped: Typed = {"d": ("b32", a.reshape(-1, 2)[:, ::-1].reshape(-1).copy())}
     inputs, opcode, even = named("b32", a), "activemask.b32", np.where(EVENS, EVEN, 0).astype(np.uint32)
     yield given(opcode, f"{opcode} d;", inputs, {"d": ("b32", np.full(N, FULL, np.uint32))})

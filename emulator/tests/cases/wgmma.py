@@ -308,8 +308,6 @@ def folded(kind: str, wanted: Array) -> tuple[list[str], Typed]:
     return lines, {f"o{fold}": ("f32", each.astype(np.float32)) for fold, each in enumerate(sums)}
 
 
-# --- which cases ----------------------------------------------------------------------------------------------------
-
 F16, HALF, BF16, TF32 = ("f32", "f16", "f16"), ("f16", "f16", "f16"), ("f32", "bf16", "bf16"), ("f32", "tf32", "tf32")
 
 

@@ -51,31 +51,11 @@ def ping_pong() -> Run:
 
 
 @launches("barriers")
-def counts() -> Run:
-    return giving(7 * integers(127, -1, -1))
-
-
-@launches("barriers", 32)
-def pending() -> Run:
-    return giving(np.array([10, 7, 6, 1, 4, 1, 10, 1], U32))
-
-
-@launches("barriers")
 def leavers() -> Run:
     wanted = np.zeros((4, 128), I32)
     for turn in range(4):
         wanted[turn, 32 * (turn + 1) :] = 128 - 32 * turn
     return giving(wanted, 4)
-
-
-@launches("barriers", 64)
-def transactions() -> Run:
-    return giving(np.full(64, 17, I32), 17)
-
-
-@launches("barriers", 64)
-def place_again() -> Run:
-    return giving(np.tile(1000 + integers(31, -1, -1), 2))
 
 
 @launches("barriers", 64)
@@ -86,27 +66,7 @@ def small_copies() -> Run:
     return giving(total, given, 5)
 
 
-@launches("barriers")
-def patience() -> Run:
-    return giving(np.full(128, 5, I32), 5)
-
-
 # --- bulk.cu ------------------------------------------------------------------------------------------------------
-
-
-@launches("bulk")
-def load() -> Run:
-    return giving(floats(1024)[::-1].copy(), floats(1024))
-
-
-@launches("bulk")
-def pieces() -> Run:
-    return giving(2 * floats(1024), floats(1024))
-
-
-@launches("bulk", grid=3)
-def store() -> Run:
-    return giving(np.tile(floats(512) + 1, (3, 1)), floats(512))
 
 
 @launches("bulk")
@@ -147,11 +107,6 @@ def in_place() -> Run:
     return Run((data, 5), ((data, data * data),))
 
 
-@launches("bulk", 256)
-def hints() -> Run:
-    return giving(floats(256) + 3, floats(256))
-
-
 # --- roles.cu -----------------------------------------------------------------------------------------------------
 
 
@@ -173,21 +128,6 @@ def turns() -> Run:
 def votes() -> Run:
     found = [sum((i + turn) % 3 != 0 for i in range(64)) for turn in range(2)]
     return giving(np.repeat(np.array([[found[0] + 100], [found[1] + 1000]], I32), 64, axis=1))
-
-
-@launches("roles")
-def early_exit() -> Run:
-    return giving((integers(96) ** 2).reshape(3, 32).sum(0).astype(I32)[::-1].copy())
-
-
-@launches("roles")
-def elected() -> Run:
-    return giving(np.ones(8, I32))
-
-
-@launches("roles", grid=2)
-def dependents() -> Run:
-    return giving(integers(256) + 1, integers(256))
 
 
 @launches("roles", 32)
@@ -246,11 +186,6 @@ def histogram() -> Run:
     return giving(wanted, given)
 
 
-@launches("clusters", 32, 8, 8)
-def remote_arrivals() -> Run:
-    return giving((100 * np.arange(8)[None, :] + np.arange(8)[:, None]).astype(U32), 8)
-
-
 @launches("clusters", 256, 8, 4)
 def hand_over() -> Run:
     given = numbers(62, 8, 256, most=99)
@@ -283,6 +218,27 @@ def multicast_ring() -> Run:
     return giving(total, TensorMap(array, "f32", (64, 9), (256,), (32, 1)), 9)
 
 
-@launches("clusters", 64, 2, 2)
-def announced() -> Run:
-    return giving((10 * np.array([1, 0])[:, None] + np.arange(64)).astype(F32))
+# file, kernel, (threads, blocks, blocks of a cluster), run
+SHORT: tuple[tuple[str, str, tuple[int, ...], Callable[[], Run]], ...] = (
+    ("barriers", "counts", (128,), lambda: giving(7 * integers(127, -1, -1))),
+    ("barriers", "pending", (32,), lambda: giving(np.array([10, 7, 6, 1, 4, 1, 10, 1], U32))),
+    ("barriers", "transactions", (64,), lambda: giving(np.full(64, 17, I32), 17)),
+    ("barriers", "place_again", (64,), lambda: giving(np.tile(1000 + integers(31, -1, -1), 2))),
+    ("barriers", "patience", (128,), lambda: giving(np.full(128, 5, I32), 5)),
+    ("bulk", "load", (128,), lambda: giving(floats(1024)[::-1].copy(), floats(1024))),
+    ("bulk", "pieces", (128,), lambda: giving(2 * floats(1024), floats(1024))),
+    ("bulk", "store", (128, 3), lambda: giving(np.tile(floats(512) + 1, (3, 1)), floats(512))),
+    ("bulk", "hints", (256,), lambda: giving(floats(256) + 3, floats(256))),
+    ("roles", "early_exit", (128,), lambda: giving((integers(96) ** 2).reshape(3, 32).sum(0).astype(I32)[::-1].copy())),
+    ("roles", "elected", (128,), lambda: giving(np.ones(8, I32))),
+    ("roles", "dependents", (128, 2), lambda: giving(integers(256) + 1, integers(256))),
+    (
+        "clusters",
+        "remote_arrivals",
+        (32, 8, 8),
+        lambda: giving((100 * np.arange(8)[None, :] + np.arange(8)[:, None]).astype(U32), 8),
+    ),
+    ("clusters", "announced", (64, 2, 2), lambda: giving((10 * np.array([1, 0])[:, None] + np.arange(64)).astype(F32))),
+)
+for _file, _kernel, _sizes, _make in SHORT:
+    launches(_file, *_sizes, kernel=_kernel)(_make)
