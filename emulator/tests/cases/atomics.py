@@ -63,7 +63,6 @@ def integers() -> Iterator[Case]:
 
 
 def added(kind: str, m: Any, b: Any) -> Array:
-    """Sums, each rounded once."""
     with np.errstate(all="ignore"):
         return np.array([x + y for x, y in zip(m, b, strict=True)], DTYPES[kind])
 

@@ -96,7 +96,6 @@ def asynchronous() -> Iterator[Case]:
 
 
 def ranks(size: int) -> Iterator[Case]:
-    """Ranks, sizes and places in the grid."""
     block, a = np.arange(4 * THREADS, dtype=np.uint32) // THREADS, sample("b32", 4 * THREADS, "ranks")
     registers: dict[str, Array | int] = {
         "cluster_ctarank": block % size, "cluster_ctaid.x": block % size, "cluster_nctarank": size,

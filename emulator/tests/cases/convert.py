@@ -157,7 +157,6 @@ def hard(kind: str) -> Array:
 
 
 def halves(high: Array, low: Array) -> Array:
-    """Two 16-bit arrays as pairs."""
     return (high.view(np.uint16).astype(np.uint32) << 16) | low.view(np.uint16)
 
 

@@ -33,8 +33,6 @@ class Kernel(Protocol):
 
 
 class Program(Protocol):
-    """A loaded module, on the emulator or on a GPU."""
-
     def kernel(self, name: str) -> Kernel: ...
 
 
@@ -102,7 +100,6 @@ class Case:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA."""
         return CTA if self.n % CTA == 0 else 32
 
     @property
@@ -112,13 +109,11 @@ class Case:
 
 
 def given(opcode: str, text: str, inputs: Typed, results: Typed, **fields: Any) -> Case:
-    """A case whose results come with their types."""
     kinds = {name: kind for name, (kind, _) in results.items()}
     return Case(opcode, text, inputs, kinds, {name: array for name, (_, array) in results.items()}, **fields)
 
 
 def plain(opcode: str, inputs: Typed, kind: str, expected: Array, **fields: Any) -> Case:
-    """The case of ``opcode d, <inputs in order>;``."""
     return given(opcode, f"{opcode} d, {', '.join(inputs)};", inputs, {"d": (kind, expected)}, **fields)
 
 
@@ -131,7 +126,6 @@ def text_of(name: str, **fields: object) -> str:
 
 
 def named(kind: str, *arrays: Array) -> Typed:
-    """Inputs a, b, c, ... of one type."""
     return {name: (kind, array) for name, array in zip("abcdef", arrays, strict=False)}
 
 
@@ -148,7 +142,6 @@ _HEAD = """\t.reg .b32 %index<4>;
 
 
 def entry_name(index: int) -> str:
-    """The kernel of a module's case `index`."""
     return f"case_{index:04d}"
 
 

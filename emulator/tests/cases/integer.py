@@ -60,7 +60,6 @@ def products24(t: str) -> Iterator[Case]:
 
 
 def parts(value: int, kind: str, bits: int) -> list[int]:
-    """The fields of 32 bits, lowest first."""
     return [wrap(value >> start, f"{kind}{bits}") for start in range(0, 32, bits)]
 
 
@@ -88,7 +87,6 @@ def saturating() -> Iterator[Case]:
 
 
 def packed() -> Iterator[Case]:
-    """Two 16-bit numbers in 32 bits."""
     relu: dict[str, Rule] = {"min": lambda a, b: max(0, min(a, b)), "max": lambda a, b: max(0, a, b)}
 
     def both(opcode: str, rule: Rule) -> Case:

@@ -43,7 +43,6 @@ def exchange(opcode: str, arrive: str, wait: str, phase: str = "0", more: str = 
 
 
 def arrivals() -> Iterator[Case]:
-    """Every spelling of an arrival."""
     for sem, space in product(RELEASES, SPACES):
         opcode = f"mbarrier.arrive{sem}{space}.b64"
         yield exchange(opcode, f"{opcode} _, [{at(opcode)}];", WAIT)

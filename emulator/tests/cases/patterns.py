@@ -50,7 +50,6 @@ class Pattern:
 
     @property
     def threads(self) -> int:
-        """Threads of the only block."""
         return len(self.offsets)
 
 
@@ -67,7 +66,6 @@ class Patterns:
     data: tuple[Array, ...] = ()  # further arguments
 
     def ptx(self, chosen: Sequence[Pattern] | None = None) -> str:
-        """One module with a kernel per pattern."""
         every = enumerate(self.patterns if chosen is None else chosen)
         kernel = Template((Path(__file__).parent / self.kernel).read_text(encoding="utf-8"))
         fields = ({"name": entry_name(i), "body": each.body, "last": each.last} for i, each in every)
@@ -75,11 +73,9 @@ class Patterns:
         return f".version {self.head}\n.address_size 64\n" + "\n".join(texts)
 
     def digest(self) -> str:
-        """SHA-256 of the module."""
         return hashlib.sha256(self.ptx().encode()).hexdigest()
 
     def arguments(self, pattern: Pattern) -> tuple[Array, ...]:
-        """Offsets, data and output of one launch."""
         return pattern.offsets.astype(np.uint32), *(each.copy() for each in self.data), np.zeros(pattern.threads, "u4")
 
     def emulate(self, chosen: Sequence[Pattern] | None = None) -> list[dict[str, int]]:
@@ -103,7 +99,6 @@ class Patterns:
 
 
 def entry_name(index: int) -> str:
-    """The kernel of the n-th pattern."""
     return f"pattern_{index:03d}"
 
 
@@ -170,7 +165,6 @@ def _ampere() -> tuple[Pattern, ...]:
 
 
 def _rows() -> dict[str, Array]:
-    """Where the rows of matrices lie."""
     rows = {f"rows of {step}": LANES * step for step in (16, 32, 64, 128, 144, 256, 272)}
     return rows | {"swizzled rows of 256": (LANES % 16) * 256 + (((LANES // 16) ^ (LANES % 8)) * 16)}
 

@@ -13,13 +13,11 @@ from tests.cases.reference_float import FORMATS, OPERATIONS, extreme, round_exac
 
 
 def limits(kind: str) -> tuple[int, int]:
-    """The range of an integer type such as ``s8``."""
     bits = int(kind[1:])
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
 
 
 def largest(kind: str) -> float:
-    """The largest finite number of a format."""
     precision, _, overflow = FORMATS[kind]
     return float((1 - Fraction(2) ** -precision) * 2**overflow)
 
@@ -75,7 +73,6 @@ def to_float(value: float, result: str, words: list[str]) -> float:
 
 
 def wrap(value: int, kind: str) -> int:
-    """The low bits of an integer read as `kind`."""
     low, _ = limits(kind)
     return (value - low) % (1 << int(kind[1:])) + low
 

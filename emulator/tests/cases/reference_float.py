@@ -57,32 +57,18 @@ def round_exact(value: Fraction, kind: str, mode: str) -> float:
 
 
 def flush(x: float) -> float:
-    """An f32 number, zero of its sign if subnormal."""
     return math.copysign(0.0, x) if abs(x) < 2.0**-126 else x
 
 
 def saturate(x: float) -> float:
-    """``.sat``."""
     return 0.0 if math.isnan(x) or x <= 0 else min(x, 1.0)
 
 
 def negative(x: float) -> bool:
-    """The sign bit."""
     return math.copysign(1.0, x) < 0
 
 
-def add(kind: str, mode: str, a: float, b: float) -> float:
-    """``a + b``."""
-    return fma(kind, mode, a, 1.0, b)
-
-
-def sub(kind: str, mode: str, a: float, b: float) -> float:
-    """``a - b``."""
-    return fma(kind, mode, b, -1.0, a)
-
-
 def mul(kind: str, mode: str, a: float, b: float) -> float:
-    """``a * b``."""
     if any(map(math.isnan, (a, b))) or {0.0, math.inf} <= {abs(a), abs(b)}:
         return NAN
     sign = -1.0 if negative(a) != negative(b) else 1.0
@@ -92,7 +78,6 @@ def mul(kind: str, mode: str, a: float, b: float) -> float:
 
 
 def fma(kind: str, mode: str, a: float, b: float, c: float) -> float:
-    """``a * b + c``, rounded once."""
     if any(map(math.isnan, (a, b, c))) or {0.0, math.inf} <= {abs(a), abs(b)}:
         return NAN
     minus = negative(a) != negative(b)
@@ -109,7 +94,6 @@ def fma(kind: str, mode: str, a: float, b: float, c: float) -> float:
 
 
 def div(kind: str, mode: str, a: float, b: float) -> float:
-    """``a / b``."""
     if math.isnan(a) or math.isnan(b) or (a == 0 and b == 0) or (math.isinf(a) and math.isinf(b)):
         return NAN
     sign = -1.0 if negative(a) != negative(b) else 1.0
@@ -118,11 +102,6 @@ def div(kind: str, mode: str, a: float, b: float) -> float:
     if math.isinf(b) or a == 0:
         return sign * 0.0
     return round_exact(Fraction(a) / Fraction(b), kind, mode)
-
-
-def rcp(kind: str, mode: str, a: float) -> float:
-    """``1 / a``."""
-    return div(kind, mode, 1.0, a)
 
 
 def sqrt(kind: str, mode: str, a: float) -> float:
@@ -141,7 +120,9 @@ def sqrt(kind: str, mode: str, a: float) -> float:
 
 
 OPERATIONS: dict[str, Callable[..., float]] = {
-    "add": add, "sub": sub, "mul": mul, "fma": fma, "mad": fma, "div": div, "rcp": rcp, "sqrt": sqrt,
+    "add": lambda kind, mode, a, b: fma(kind, mode, a, 1.0, b),
+    "sub": lambda kind, mode, a, b: fma(kind, mode, b, -1.0, a),
+    "mul": mul, "fma": fma, "mad": fma, "div": div, "rcp": lambda kind, mode, a: div(kind, mode, 1.0, a), "sqrt": sqrt,
 }  # fmt: skip
 
 

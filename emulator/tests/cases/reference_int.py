@@ -19,12 +19,10 @@ AMOUNTS = (0, 1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 127, 128, 255,
 
 
 def bits_of(ptx_type: str) -> int:
-    """Width in bits of an integer type: its number."""
     return int(ptx_type[1:])
 
 
 def raw(value: int, ptx_type: str) -> int:
-    """The bits of a number as a number from 0 on."""
     return value % (1 << bits_of(ptx_type))
 
 
@@ -35,17 +33,14 @@ def wrap(value: int, ptx_type: str) -> int:
 
 
 def saturate(value: int) -> int:
-    """Limited to the range of s32."""
     return max(-(1 << 31), min((1 << 31) - 1, value))
 
 
 def quotient(a: int, b: int) -> int:
-    """a / b rounded towards zero, b not 0."""
     return abs(a) // abs(b) * (-1 if (a < 0) != (b < 0) else 1)
 
 
 def column(values: list[Any], ptx_type: str) -> Array:
-    """Numbers as an array of a type; integers wrap."""
     dtype = DTYPES[ptx_type]
     if dtype.kind in "iu":
         return np.array([raw(int(value), ptx_type) for value in values], dtype=f"u{dtype.itemsize}").view(dtype)
@@ -72,12 +67,10 @@ def crossed(*axes: Any, limit: int = 1024) -> tuple[list[int], ...]:
 
 
 def shift_left(a: int, amount: int, ptx_type: str) -> int:
-    """Python shifts by any amount."""
     return raw(a << min(amount, 64), ptx_type)
 
 
 def shift_right(a: int, amount: int) -> int:
-    """Rounds down: 0 or -1 from the width on."""
     return a >> amount
 
 

@@ -47,7 +47,6 @@ class Record:
     against_emulator: str | None = None
 
     def arrays(self, case: Case) -> dict[str, Array]:
-        """The outputs as the case's types."""
         raw = {name: base64.b64decode(data) for name, data in self.outputs.items()}
         return {name: np.frombuffer(data, DTYPES[case.outputs[name]]) for name, data in raw.items()}
 

@@ -65,7 +65,6 @@ class Shape:
 
     @property
     def map(self) -> dict[str, Any]:
-        """The map of the input ``words``."""
         fields = {name: getattr(self, name) for name in ("dims", "strides", "box", "swizzle", "fill")}
         return {"map": ("words", {"dtype": self.kind, "element_strides": self.steps, **fields})}
 
@@ -94,7 +93,6 @@ class Shape:
         return line * 128 + (unit ^ change) * 16 + rest
 
     def operand(self) -> str:
-        """The map with the coordinates."""
         return "[map, {" + ", ".join(f"c{axis}" for axis in range(len(self.dims))) + "}]"
 
     def inputs(self) -> Typed:

@@ -82,7 +82,6 @@ class Layout:
 
     @property
     def bits(self) -> int:
-        """The descriptor without its start address."""
         fields = self.leading // 16 << 16 | self.stride // 16 << 32 | self.base << 49
         return fields | CODES[self.swizzle] << 62
 
@@ -160,7 +159,6 @@ class Trial:
 
     @property
     def n(self) -> int:
-        """Columns."""
         return int(self.b.shape[1])
 
 
@@ -370,7 +368,6 @@ def types() -> Iterator[Trial]:
 
 
 def modifiers() -> Iterator[Trial]:
-    """Signs of A and B, sums that begin anew."""
     left, right = tight("64B", 64, k_major=True), tight("64B", 16, k_major=True)
     for kinds in (F16, HALF, TF32, ("f32", "e4m3", "e5m2")):
         for signs in ((-1, 1), (1, -1), (-1, -1)):

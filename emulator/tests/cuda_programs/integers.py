@@ -18,7 +18,6 @@ def _signed(value: int, bits: int = 32) -> int:
 
 
 def _over(a: int, b: int) -> int:
-    """C's division: towards zero."""
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
@@ -61,7 +60,6 @@ def _tricks(x: int, y: int) -> list[int]:
 
 
 def _steps(program: bytes, start: int, thread: int) -> int:
-    """The stack machine in Python."""
     stack, pc = [start], 0
     while pc < len(program):
         code, a, b = program[pc], stack[-1], stack[-2] if len(stack) > 1 else 0

@@ -114,7 +114,6 @@ def exact(function: Function) -> bool:
 
 
 def programs(source: str) -> list[Program]:
-    """The programs of one ``.cu`` file."""
     module = importlib.import_module(f"tests.cuda_programs.{'integers' if source == 'integers' else 'launches'}")
     return list(getattr(module, source)())
 

@@ -110,7 +110,6 @@ def ask(gpu: Gpu, program: Program) -> dict[str, Any]:
 
 
 def write(machine: dict[str, str], records: list[dict[str, Any]], path: Path = FILE) -> None:
-    """Keeps answers; equal ones are equal bytes."""
     document = {"schema": 1, "machine": machine, "records": sorted(records, key=lambda each: str(each["name"]))}
     text = json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
     path.write_bytes(gzip.compress(text.encode(), mtime=0))

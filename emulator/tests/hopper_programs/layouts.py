@@ -32,7 +32,6 @@ def small(rng: np.random.Generator, *shape: int, most: int = 4) -> Array:
 
 
 def strided(map_: TensorMap) -> Array:
-    """The tensor as an array, outermost axis first."""
     assert isinstance(map_.tensor, np.ndarray)
     strides = (*reversed(map_.strides), map_.itemsize)
     return np.lib.stride_tricks.as_strided(map_.tensor.reshape(-1), map_.dims[::-1], strides)

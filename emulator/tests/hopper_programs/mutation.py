@@ -73,7 +73,6 @@ def listed() -> dict[str, str]:
 
 
 def mutants_of(program: Program) -> Iterator[Mutant]:
-    """Every mutant of a program's kernel."""
     original = module(program.file).kernel(program.kernel)
     counts: dict[str, int] = {}
     for place, item in enumerate(original.function.body):
@@ -103,7 +102,6 @@ def _answer(item: Instruction) -> Instruction | None:
 
 
 def evidence_of(mutant: Mutant, schedule: str | int) -> str | None:
-    """What one launch shows."""
     hazards = ptxemu.Hazards()
     options = {"observers": (hazards,), "max_instructions": MAX_INSTRUCTIONS, "schedule": schedule}
     try:
@@ -117,7 +115,6 @@ def evidence_of(mutant: Mutant, schedule: str | int) -> str | None:
 
 
 def judge(mutant: Mutant) -> Verdict:
-    """Runs a mutant until somebody notices."""
     shown = (evidence_of(mutant, schedule) for schedule in SCHEDULES)
     return Verdict(mutant, next(filter(None, shown), None), listed().get(mutant.name))
 
@@ -135,7 +132,6 @@ def verdicts(names: Sequence[str] = ()) -> Iterator[Verdict]:
 
 
 def main(names: Sequence[str]) -> int:
-    """Prints a line per mutant and a count."""
     found = []
     for verdict in verdicts(names):
         print(str(verdict)[:400], flush=True)

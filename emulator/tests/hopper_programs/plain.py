@@ -18,12 +18,10 @@ I32, U32, F32 = np.int32, np.uint32, np.float32
 
 
 def numbers(seed: int, *shape: int, most: int = 4) -> Array:
-    """Small whole numbers as floats."""
     return small(np.random.default_rng(seed), *shape, most=most).astype(F32)
 
 
 def floats(*shape: int) -> Array:
-    """0, 1, 2, ... as floats."""
     return np.arange(int(np.prod(shape)), dtype=F32).reshape(shape)
 
 

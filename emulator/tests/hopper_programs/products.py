@@ -91,7 +91,6 @@ tile("n64_s8", S8, ("128B", "32B"), out=S32)
 
 
 def halves(seed: int, *shape: int, most: int = 4) -> Array:
-    """Whole numbers as halves."""
     return small(np.random.default_rng(seed), *shape, most=most).astype(np.float16)
 
 
@@ -101,7 +100,6 @@ def images(*tiles: Array) -> Array:
 
 
 def product(a: Array, b: Array) -> Array:
-    """A B^T, exactly."""
     return np.asarray(a.astype(np.float64) @ b.astype(np.float64).T, np.float32)
 
 
@@ -147,7 +145,6 @@ def chained() -> Run:
 
 
 def rows(array: Array, count: int = 64) -> TensorMap:
-    """A matrix in boxes of 64 columns, swizzled."""
     return TensorMap(array, "f16", array.shape[::-1], array.strides[:1], (64, count), swizzle="128B")
 
 
@@ -180,6 +177,5 @@ def attention() -> Run:
 
 
 def attended(q: Array, k: Array, v: Array) -> Array:
-    """softmax(Q K^T / 8) V in float64."""
     weights = np.exp((scores := q.astype(np.float64) @ k.astype(np.float64).T / 8) - scores.max(axis=1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True) @ v.astype(np.float64))

@@ -94,7 +94,6 @@ def launches(file: str, threads: int = 128, grid: Any = 1, cluster: Any = 1, **m
 
 @cache
 def programs() -> Mapping[str, Program]:
-    """All of them, by name."""
     for each in LAUNCHES:
         importlib.import_module(f"tests.hopper_programs.{each}")
     named = {str(each): each for each in sorted(FOUND, key=lambda each: FILES.index(each.file))}
@@ -113,7 +112,6 @@ def text_of(file: str) -> str:
 
 @cache
 def module(file: str) -> ptxemu.Program:
-    """A file on the emulator."""
     return ptxemu.load(text_of(file), path=f"{file}.ptx")
 
 

@@ -33,7 +33,6 @@ ROOM = 128  # bytes that CUB leaves before each tile
 
 @cache
 def made(file: str) -> ptxemu.Program:
-    """The kernels of a file of ``public``."""
     return ptxemu.load(ptx(HERE / "public" / f"{file}.cu"), path=f"{file}.ptx")
 
 
@@ -140,7 +139,6 @@ def described(array: Array) -> tuple[Any, ...]:
 
 
 def launch(name: str, warps: int, grid: tuple[int, ...], *args: Any) -> None:
-    """One launch of one of Triton's kernels."""
     pytest.importorskip("triton", reason="pip install triton")
     from tests.hopper_programs.public.triton_kernels import compiled
 

@@ -82,7 +82,6 @@ SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
 
 
 def compiled(name: str, warps: int = 4, stages: int = 3) -> Compiled:
-    """One of the kernels for Hopper."""
     function, signature, constants = SIGNATURES[name]
     names = {**signature, **dict.fromkeys(constants, "constexpr")}
     aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind[0] in "*i"}
