@@ -1,7 +1,7 @@
 """A CUDA kernel with its launch and what it must compute, the ways to compile it, and how results are compared.
 
 The emulator should run what nvcc makes of ordinary CUDA. The kernels are in the ``.cu`` files beside this one;
-`launches` and `integers` hold a function of each file's name. Compiling needs the compiler's wheels; running compiled
+`launches` holds a function of each file's name. Compiling needs the compiler's wheels; running compiled
 PTX needs the emulator only, or a GPU's driver.
 """
 
@@ -114,7 +114,7 @@ def exact(function: Function) -> bool:
 
 
 def programs(source: str) -> list[Program]:
-    module = importlib.import_module(f"tests.cuda_programs.{'integers' if source == 'integers' else 'launches'}")
+    module = importlib.import_module("tests.cuda_programs.launches")
     return list(getattr(module, source)())
 
 

@@ -29,9 +29,6 @@ def integers(*bounds: int) -> Array:
     return np.arange(*bounds, dtype=I32)
 
 
-# --- barriers.cu --------------------------------------------------------------------------------------------------
-
-
 @launches("barriers")
 def states() -> Run:
     value = integers(128)
@@ -62,9 +59,6 @@ def small_copies() -> Run:
     for tile in given:
         total = 2 * total + tile[255 - np.arange(64)]
     return giving(total, given, 5)
-
-
-# --- bulk.cu ------------------------------------------------------------------------------------------------------
 
 
 @launches("bulk")
@@ -105,9 +99,6 @@ def in_place() -> Run:
     return Run((data, 5), ((data, data * data),))
 
 
-# --- roles.cu -----------------------------------------------------------------------------------------------------
-
-
 @launches("roles", 384)
 def registers() -> Run:
     given = numbers(51, 7, 256)
@@ -136,9 +127,6 @@ def matrices() -> Run:
     turned = np.ascontiguousarray(cells.transpose(0, 2, 1)).view(U32).reshape(4, 32)
     total = int((lane.astype(np.int64) ** 2).sum()) + int((lane ^ 21).max())
     return giving(np.concatenate([parts, turned[:2], turned[2:3], np.full((1, 32), total, U32)]).astype(U32))
-
-
-# --- clusters.cu --------------------------------------------------------------------------------------------------
 
 
 @launches("clusters", 32, (4, 8, 1), (2, 4, 1))

@@ -20,9 +20,6 @@ BF16, E4M3, S8 = (np.dtype(each) for each in (ml_dtypes.bfloat16, ml_dtypes.floa
 TILE_BYTES = 64 * 64 * 2
 
 
-# --- tiles.cu: shapes, types, layouts, majors, signs of one product -----------------------------------------------
-
-
 def tile(
     kernel: str,
     dtype: np.dtype[Any],
@@ -87,9 +84,6 @@ tile("n64_e4m3", E4M3, ("64B", "128B"), add=True)
 tile("n64_s8", S8, ("128B", "32B"), out=S32)
 
 
-# --- products.cu: chains and groups -------------------------------------------------------------------------------
-
-
 def halves(seed: int, *shape: int, most: int = 4) -> Array:
     return small(np.random.default_rng(seed), *shape, most=most).astype(np.float16)
 
@@ -139,9 +133,6 @@ def operand_again() -> Run:
 def chained() -> Run:
     a, b = halves(30, 64, 64, most=1), halves(31, 64, 64, most=1)
     return giving(product(product(a, b).astype(np.float16), b.T), images(a), images(b))
-
-
-# --- pipelines.cu: matrix products and attention as Hopper kernels are built --------------------------------------
 
 
 def rows(array: Array, count: int = 64) -> TensorMap:
