@@ -106,7 +106,6 @@ def sends() -> Iterator[Case]:
 
 
 def stores() -> Iterator[Case]:
-    """Shared memory replaces a part of the last input."""
     for hint, start, size in (("", 0, 512), ("", 16, 16), (HINT, 256, 128)):
         opcode = f"cp.async.bulk.global.shared::cta.bulk_group{hint}"
         text = (
@@ -127,7 +126,6 @@ def numbers(kind: str, seed: int) -> Array:
 
 
 def reduced(name: str, kind: str, old: Array, new: Array) -> Array:
-    """By Python's own numbers."""
     if kind in FLOATS:
         old, new = old.astype(np.float64), new.astype(np.float64)
     elif kind[0] == "b":
@@ -177,7 +175,6 @@ def groups() -> Iterator[Case]:
 
 
 def hints() -> Iterator[Case]:
-    """What changes nothing."""
     for hint, policy in (("", ""), (HINT, ", far")):
         opcode = f"cp.async.bulk.prefetch.L2.global{hint}"
         text = f"{ONE}createpolicy.fractional.L2::evict_normal.b64 far;\n@one {opcode} [here], 512{policy};\n{SHOW}"

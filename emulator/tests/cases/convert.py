@@ -74,7 +74,6 @@ def inputs(source: str, result: str) -> Array:
 
 
 def filled(kind: str, use: str, *parts: Array) -> Array:
-    """The parts and random numbers up to a multiple of 32."""
     whole = np.concatenate(parts)
     return np.concatenate([whole, sample(kind, -len(whole) % 32, use)])
 

@@ -178,7 +178,6 @@ def _entry(name: str, case: Case) -> str:
 
 
 def _address(parameter: str, kind: str) -> str:
-    """Sets %at2 to the address of this thread's element."""
     return (
         f"\tld.param.u64 %at0, [{parameter}];\n\tcvta.to.global.u64 %at0, %at0;\n"
         f"\tmul.wide.u32 %at1, %index0, {DTYPES[kind].itemsize};\n\tadd.s64 %at2, %at0, %at1;"
@@ -236,7 +235,6 @@ def _agree(case: Case, ptx_type: str, found: Array, wanted: Array) -> Array:
 
 
 def _show(value: np.generic) -> str:
-    """A number with its bits: ``-0.0 (0x80000000)``."""
     bits = int.from_bytes(value.tobytes(), "little")
     return f"{value} ({bits:#0{2 + 2 * value.dtype.itemsize}x})"
 

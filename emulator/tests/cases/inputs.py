@@ -36,7 +36,6 @@ def _integers(bits: int) -> Array:
 
 
 def _floats(dtype: np.dtype[np.generic]) -> Array:
-    """Edge values of a float type, most telling first."""
     info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # the package has no annotation here
     one = np.ones((), dtype)
     with np.errstate(all="ignore"):

@@ -57,7 +57,6 @@ def arrivals() -> Iterator[Case]:
 
 
 def waits() -> Iterator[Case]:
-    """Every spelling of a wait, by parity and by state."""
     for kind, sem, space in product(("try_wait", "test_wait"), ACQUIRES, SPACES):
         opcode = f"mbarrier.{kind}.parity{sem}{space}.b64"
         yield exchange(opcode, f"{ARRIVE} _, [%bar];", opcode)

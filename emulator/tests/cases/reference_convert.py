@@ -29,7 +29,6 @@ def flush(value: float, kind: str = "f32") -> float:
 
 
 def relu(value: float) -> float:
-    """``.relu``: what is not above 0 becomes +0; NaN stays."""
     return value if value > 0 or math.isnan(value) else 0.0
 
 

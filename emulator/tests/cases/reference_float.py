@@ -139,7 +139,6 @@ def compute(
 
 
 def extreme(name: str, a: float, b: float, *, nan: bool, ftz: bool, xorsign: bool = False) -> float:
-    """``min``/``max`` as the ISA's pseudo-code has it."""
     if ftz:
         a, b = flush(a), flush(b)
     minus = negative(a) != negative(b)

@@ -49,7 +49,6 @@ def column(values: list[Any], ptx_type: str) -> Array:
 
 
 def lanes(function: Callable[..., Any], ptx_type: str, *inputs: Array) -> Array:
-    """`function` of Python numbers, element by element."""
     return column([function(*each) for each in zip(*(array.tolist() for array in inputs), strict=True)], ptx_type)
 
 

@@ -27,23 +27,15 @@ DEFECTS = (PtxemuError, ArithmeticError, AssertionError, AttributeError, LookupE
 
 @dataclass(frozen=True)
 class Record:
-    """One case on one GPU.
+    """One case on one GPU."""
 
-    Attributes:
-        module: the group of cases.
-        digest: of the PTX and the inputs: tells whether a case of today is the one that ran.
-        outputs: raw bytes of each output, base64; empty when the case did not run.
-        error: why it did not run on the GPU.
-        against_expected, against_emulator: None when they agree, else the first difference.
-    """
-
-    module: str
+    module: str  # the group of cases
     opcode: str
     text: str
-    digest: str
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    error: str | None = None
-    against_expected: str | None = None
+    digest: str  # of the PTX and the inputs: tells whether a case of today is the one that ran
+    outputs: Mapping[str, str] = field(default_factory=dict)  # raw bytes of each, base64; empty when it did not run
+    error: str | None = None  # why it did not run on the GPU
+    against_expected: str | None = None  # the first difference, as below
     against_emulator: str | None = None
 
     def arrays(self, case: Case) -> dict[str, Array]:
@@ -133,7 +125,6 @@ def read(path: Path) -> tuple[dict[str, object], list[Record]]:
 
 
 def table(found: Sequence[Record]) -> str:
-    """Counts by group, then one line per disagreement."""
     lines = [f"{'group':14s} {'cases':>6s} {'ran':>6s} {'= expected':>11s} {'= emulator':>11s}"]
     for module in [*dict.fromkeys(record.module for record in found), "all"]:
         ran = [each for each in found if module in {each.module, "all"}]

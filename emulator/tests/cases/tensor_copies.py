@@ -30,19 +30,14 @@ Places = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """A tensor of at most 2 KiB and a box of it, at most 4 KiB in shared memory.
-
-    Attributes:
-        kind: type of the elements; dims, strides, box, steps, swizzle, fill: as of a `TensorMap`.
-        starts: the box's coordinates in each CTA; note: what is special about it.
-    """
+    """A tensor of at most 2 KiB and a box of it, at most 4 KiB in shared memory; fields as of a `TensorMap`."""
 
     kind: str
     dims: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
-    starts: Places
-    note: str
+    starts: Places  # the box's coordinates in each CTA
+    note: str  # what is special about it
     swizzle: str = "none"
     steps: tuple[int, ...] = ()
     fill: str = "zeros"

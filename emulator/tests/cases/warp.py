@@ -64,7 +64,6 @@ def grouped_shuffles() -> Iterator[Case]:
 
 
 def members(i: int, mask: int) -> list[int]:
-    """The threads that thread i meets, itself among them."""
     return [i - i % WARP + lane for lane in range(WARP) if mask >> lane & 1]
 
 

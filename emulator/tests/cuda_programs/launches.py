@@ -97,7 +97,6 @@ def matrices() -> Iterator[Program]:
 
 
 def _table(x: Array, *, double: bool) -> Array:
-    """The rows of ``functions_f32`` or ``functions_f64``."""
     a = np.abs(x) + 0.125
     rounded = np.floor(x) + np.ceil(x) - np.trunc(x) + np.rint(x) + np.trunc(x + np.copysign(0.5, x))
     roots = [np.sqrt(a), 1 / np.sqrt(a)]

@@ -35,27 +35,17 @@ INEXACT = re.compile(r"approx|\.full|^mma|^(atom|red)\..*\.b?f\d+")
 
 @dataclass(frozen=True)
 class Program:
-    """One launch of a kernel.
-
-    Attributes:
-        grid, block: sizes of the launch.
-        arguments: of which every launch gets copies.
-        expected: argument's index -> what it holds afterwards.
-        tolerance: greatest difference, absolute and relative; 0: bit by bit.
-        fast: the same under ``--use_fast_math`` (and in the debug build, which has it too); None: as `tolerance`.
-        shared_bytes: dynamic shared memory of a block.
-        conflicts: bank conflicts of shared loads and stores in the release build, where that is the point.
-    """
+    """One launch of a kernel."""
 
     kernel: str
     grid: tuple[int, ...]
     block: tuple[int, ...]
-    arguments: Sequence[Argument]
-    expected: Mapping[int, Array]
-    tolerance: float = 0.0
-    fast: float | None = None
-    shared_bytes: int = 0
-    conflicts: int | None = None
+    arguments: Sequence[Argument]  # of which every launch gets copies
+    expected: Mapping[int, Array]  # argument's index -> what it holds afterwards
+    tolerance: float = 0.0  # greatest difference, absolute and relative; 0: bit by bit
+    fast: float | None = None  # the same under ``--use_fast_math`` and in the debug build; None: as `tolerance`
+    shared_bytes: int = 0  # dynamic, of a block
+    conflicts: int | None = None  # of banks, in the release build, where that is the point
 
     def copies(self) -> list[Argument]:
         """The arguments for one launch; arrays that nobody checks are copied too."""

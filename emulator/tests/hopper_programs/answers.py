@@ -44,7 +44,6 @@ def digest(program: Program, run: Run) -> str:
 
 
 def _arguments(function: Function, run: Run, arrays: list[Array]) -> list[dict[str, Any]]:
-    """The arguments with arrays by number; fills `arrays`."""
 
     def number(array: Any) -> int:
         places = [(each.ctypes.data, each.nbytes) for each in arrays]

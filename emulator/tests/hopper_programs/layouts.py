@@ -73,7 +73,6 @@ def place(image: Array, offsets: Array, values: Array) -> Array:
 
 
 def box_image(map_: TensorMap, corner: tuple[int, ...]) -> Array:
-    """The bytes of shared memory that a box's copy fills."""
     values, _ = box_of(map_, corner)
     offsets = box_offsets(map_)
     return place(np.zeros(int(offsets.max()) + map_.itemsize, np.uint8), offsets, values)
@@ -81,17 +80,11 @@ def box_image(map_: TensorMap, corner: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True)
 class Operand:
-    """A matrix as wgmma reads it.
+    """A matrix as wgmma reads it."""
 
-    Attributes:
-        image: the bytes of shared memory.
-        bits: of the descriptor, without the address.
-        steps: where each k-step of 32 bytes begins, in bytes.
-    """
-
-    image: Array
-    bits: int
-    steps: tuple[int, ...]
+    image: Array  # the bytes of shared memory
+    bits: int  # of the descriptor, without the address
+    steps: tuple[int, ...]  # where each k-step of 32 bytes begins, in bytes
 
 
 def _bits(leading: int, stride: int, swizzle: str) -> int:

@@ -54,7 +54,6 @@ class Verdict:
 
     @property
     def as_listed(self) -> bool:
-        """Caught and not listed, or listed and not caught."""
         return (self.evidence is None) == (self.reason is not None)
 
     def __str__(self) -> str:

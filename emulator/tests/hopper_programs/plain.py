@@ -68,7 +68,6 @@ def store_in_turn() -> Run:
 
 
 def _reduction(dtype: Any, combine: Callable[..., Array], seed: int) -> Run:
-    """Four tiles of 256 combined with what was there."""
     rows = np.random.default_rng(seed).integers(-100, 100, (5, 256)).astype(np.int64)
     if np.dtype(dtype).kind == "u":
         rows = rows % 97 << 20

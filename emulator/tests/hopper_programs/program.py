@@ -43,25 +43,17 @@ def giving(wanted: Array, *more: Any) -> Run:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """One launch of a kernel.
+    """One launch of a kernel; `grid`, `cluster`: blocks along x, y, z."""
 
-    Attributes:
-        file: of `FILES`; `kernel`: the entry's name; `name`: where one kernel is launched in several ways.
-        make: arguments and results.
-        threads: of a block; `grid`, `cluster`: blocks along x, y, z.
-        shared_bytes: dynamic shared memory of a block.
-        tolerance: greatest difference, absolute and relative; 0: bit by bit.
-    """
-
-    file: str
+    file: str  # of `FILES`
     kernel: str
     make: Callable[[], Run]
     threads: int = 128
     grid: tuple[int, int, int] = (1, 1, 1)
     cluster: tuple[int, int, int] = (1, 1, 1)
-    shared_bytes: int = 0
-    tolerance: float = 0.0
-    name: str = ""
+    shared_bytes: int = 0  # dynamic, of a block
+    tolerance: float = 0.0  # greatest difference, absolute and relative; 0: bit by bit
+    name: str = ""  # where one kernel is launched in several ways
 
     def __str__(self) -> str:
         return f"{self.file}-{self.name or self.kernel}"

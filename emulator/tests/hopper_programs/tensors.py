@@ -65,7 +65,6 @@ def _changed(given: TensorMap, boxes: Any, combine: Callable[[Array, Array], Arr
 
 
 def _store(name: str, swizzle: str, dtype: str, corner: tuple[int, int], step: int) -> Program:
-    """Three blocks store one image at three corners."""
 
     def make() -> Run:
         width = 64 if dtype == "f16" else 16
@@ -123,7 +122,7 @@ def _tupled(value: Any) -> Any:
 
 def _listed(group: str) -> Iterator[Program]:
     """Programs of ``tensors.json``: the arguments of `_load`, `_store` and `_reduction`, the last ones by name."""
-    makers = {"load": _load, "store": _store, "reduction": _reduction}
+    makers: dict[str, Any] = {"load": _load, "store": _store, "reduction": _reduction}
     for kind, rows in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))[group].items():
         for row in rows:
             more = row.pop() if isinstance(row[-1], dict) else {}

@@ -53,7 +53,6 @@ def clean(kernel: ptxemu.Kernel, *launch: Any, forgiven: str = "", **options: An
 
 
 def numbers(dtype: Any, count: int, start: int) -> tuple[Array, Array]:
-    """An array, and the part of it behind `start` elements."""
     whole = (np.arange(count + start + TILE) * 7 % 101 - 50).astype(dtype)
     return whole, whole[start : start + count]
 
@@ -122,9 +121,6 @@ def test_running_sums_of_cooperative_groups() -> None:
     np.testing.assert_array_equal(out, values.sum(axis=1).reshape(2, 4).cumsum(axis=1).reshape(8))
 
 
-# --- Triton -------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton keeps what it compiles in our folder, and has nothing to ask."""
@@ -174,8 +170,7 @@ def test_triton_attends() -> None:
     np.testing.assert_allclose(out.astype(np.float64), attended(q, k, v), atol=3e-3)
 
 
-# --- CUTLASS ------------------------------------------------------------------------------------------------------
-# The products of its examples are right. They also do what a GPU forgives: `wgmma_sm90.cu` multiplies tiles that other
+# The products of CUTLASS's examples are right. They also do what a GPU forgives: `wgmma_sm90.cu` multiplies tiles that other
 # threads copy, with no barrier after their waits; `wgmma_tma_sm90.cu` has no fence between the mbarriers' init and the
 # copies, and ends while its last copies are on their way. With that mended no check has anything to say.
 
@@ -191,7 +186,6 @@ MAJORS = {"MN-major": "MajorE1", "K-major": "MajorE0"}
 
 @cache
 def example(file: str, changes: tuple[tuple[str, str], ...] = ()) -> str:
-    """The PTX of an example, parts of its text replaced."""
     found = util.find_spec("cutlass_library")
     if found is None or found.origin is None:
         pytest.skip("pip install --no-deps nvidia-cutlass")

@@ -6,8 +6,7 @@ Run: pytest tests/nvcc/test_hopper_public.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton
 from triton import language as tl
@@ -18,8 +17,7 @@ HOPPER = GPUTarget("cuda", 90, 32)
 TILE = "tensordesc<fp16[64,64]>"
 
 
-@dataclass(frozen=True)
-class Compiled:
+class Compiled(NamedTuple):
     """PTX and what a launch has to know: threads of a block and bytes of dynamic shared memory."""
 
     ptx: str
