@@ -3,14 +3,12 @@
 Each CTA of 128 threads has 512 bytes of every input; one of its threads (or several) copies parts of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from tests.cases.atomics import RULES
 from tests.cases.harness import CTA, FLOATS, Case, Typed, edge, given
+from tests.cases.memory import RULES
 from tests.cases.reference_int import column
 
 from ptxemu.values import DTYPES, Array, width

@@ -1,10 +1,7 @@
 """Cases of `isa.convert`: each form on edges, ties and limits, against exact rational arithmetic.
 
-The 256 8-bit floats are few enough to be listed: the nearest one is looked for among all of them, ties go to the even
-one, so that no rounding code is shared with the rows. Forms that need sm_90 are the group ``convert_small``.
+The nearest 8-bit float is looked for among all 256. Forms that need sm_90 are the group ``convert_small``.
 """
-
-from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
@@ -131,7 +128,6 @@ def number(bits: int, kind: str) -> float:
 
 @cache
 def finite(kind: str) -> list[float]:
-    """The finite numbers from 0 up; a number's place is its bits."""
     return [each for bits in range(0x80) if math.isfinite(each := number(bits, kind))]
 
 

@@ -4,8 +4,6 @@ Of the approximate units the ISA's tables of special values hold to the bit. The
 which is nearer to the exact value than any of the bounds by a factor of 2^20. Pairs are computed half by half.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import product
@@ -74,7 +72,6 @@ def two_ties(kind: str) -> list[tuple[float, float]]:
 
 @cache
 def operands(kind: str, count: int) -> tuple[Array, ...]:
-    """Edge values and what is hard for one, two or three operands."""
     if count > 1:
         columns = pairs(kind, limit=200) if count == 2 else triples(kind, limit=240)
         extra = np.array(two_ties(kind) if count == 2 else three_ties(kind)).astype(DTYPES[kind])
@@ -358,7 +355,6 @@ def quotients() -> Iterator[Case]:
 
 
 def upper(x: float) -> float:
-    """The upper word of a float64, subnormal numbers flushed."""
     bits = np.array([x]).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
     value = float(bits.view(np.float64)[0])
     return math.copysign(0.0, value) if abs(value) < 2.0**-1022 else value

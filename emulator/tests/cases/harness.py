@@ -5,8 +5,6 @@ The same case runs on the emulator in every test run and on a GPU when there is 
 file of this folder with `CASES`; `collect` finds them. Run: ``pytest tests/test_cases.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import importlib
@@ -47,21 +45,18 @@ class Case:
     """PTX statements, their inputs, and what must come out; thread `i` computes element `i`.
 
     Attributes:
-        opcode: the opcode that is under test, a key of `ptxemu.table.ROWS`.
-        text: one or several statements with named operands: ``add.s32 d, a, b;``. It may declare registers of its own.
+        opcode: a key of `ptxemu.table.ROWS`; `text`: statements with named operands, ``add.s32 d, a, b;``.
         inputs: operand name -> (PTX type, 1-D array of that type's dtype); all of one length n <= `LIMIT`. A predicate
             is a bool array; ``f16x2``, ``bf16x2`` and ``b32`` are uint32. n is padded to whole warps with copies of the
-            last element; a case that looks across its warp gives a multiple of 32. CTAs have 128 threads when n is a
-            multiple of 128, else 32.
+            last element; a case that looks across its warp gives a multiple of 32.
         outputs: operand name -> PTX type.
         expected: operand name -> array of length n, of the type's dtype (with a tolerance also float64); from a
             reference that shares no code with the row: Python integers, `fractions.Fraction`, `math`, NumPy.
-        tolerance: 0: the same bits, but any NaN equals any NaN in a float type. Else the greatest relative error.
+        tolerance: greatest relative error; 0: the same bits, but any NaN equals any NaN in a float type.
         note: where the tolerance comes from (the ISA's stated error), or what is special.
         absolute: with a tolerance, an absolute error that is fine too (near zeros of ``sin``, in flushed ranges).
-        target: the oldest architecture that has the opcode; `version`: the oldest version of PTX.
-        maps: name -> (operand, fields of a `TensorMap`): a tensor map of that input's memory; the text finds the
-            map's generic address in a 64-bit register of that name.
+        target, version: the oldest architecture and version of PTX that have the opcode.
+        maps: name of a 64-bit register -> (operand, fields of a `TensorMap`): the map's generic address.
         cluster: CTAs of a cluster, a divisor of the number of CTAs.
     """
 
@@ -80,11 +75,7 @@ class Case:
     n: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Checks types and lengths, so that a slip in a case is not mistaken for one in an instruction.
-
-        Raises:
-            ValueError: a dtype, a length or a name does not fit.
-        """
+        """A slip in a case (a type, a length, a name) is a `ValueError`, not mistaken for one in an instruction."""
         lengths = {len(array) for _, array in self.inputs.values()} or {len(next(iter(self.expected.values())))}
         if len(lengths) != 1 or not 0 < min(lengths) <= LIMIT:
             raise ValueError(f"{self.opcode}: inputs of lengths {sorted(lengths)}, expected one of 1 to {LIMIT}")
@@ -118,7 +109,6 @@ def plain(opcode: str, inputs: Typed, kind: str, expected: Array, **fields: Any)
 
 
 def text_of(name: str, **fields: object) -> str:
-    """PTX of the folder ``texts``, without its last line end."""
     path = Path(__file__).parent / "texts" / f"{name}.ptx"
     return Template(path.read_text(encoding="utf-8")[:-1]).substitute(
         {key: str(value) for key, value in fields.items()}

@@ -1,11 +1,4 @@
-"""Edge values of every PTX type: where instructions go wrong, plus seeded random ones.
-
-Integers: 0, 1, -1, the ends of the range, powers of two and their neighbours. Floats: both zeros, ones, infinities,
-NaN, the largest, the smallest normal and denormal numbers and their neighbours, values one ulp beside 1, half an ulp of
-1 (ties of sums), halves (ties of rounding to integer). Everything is deterministic: the seed follows from the type.
-"""
-
-from __future__ import annotations
+"""Edge values of every PTX type: where instructions go wrong, plus random ones whose seed follows from the type."""
 
 import itertools
 from typing import Any
@@ -94,10 +87,7 @@ def edge(ptx_type: str, count: int = 256) -> Array:
 
 
 def pairs(first: str, second: str | None = None, limit: int = 1024) -> tuple[Array, Array]:
-    """Two arrays of one length <= `limit`: every pair of the foremost edge values, then random pairs.
-
-    The second has the first's type when none is given.
-    """
+    """Two arrays of one length <= `limit`: every pair of the foremost edge values, then random pairs."""
     a, b = _combined((first, second or first), limit)
     return a, b
 

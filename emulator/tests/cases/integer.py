@@ -5,8 +5,6 @@ the emulator treats constants apart. Comparisons are of Python numbers, after an
 at denormals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 import operator
@@ -36,7 +34,6 @@ Rule = Callable[..., int]
 
 
 def inputs(t: str, count: int, last: str = "", limit: int = 640) -> Typed:
-    """Two or three operands; the last may have another type."""
     if count == 1:
         return named(t, edge(t))
     if count == 2:

@@ -3,14 +3,12 @@
 The emulator moves whole tiles; here every element of every lane is placed by the formulas of PTX ISA, "Matrix Fragments
 for mma.m16n8k...", so that a wrong tile cannot be wrong twice. Where wgmma's elements lie in shared memory follows from
 the canonical layouts as CUTLASS writes them (`cute`'s shapes and strides in units of 16 bytes, then
-``Swizzle<B, 4, 3>``), which share no formula with the emulator's descriptors. Bytes between elements hold other numbers.
+``Swizzle<B, 4, 3>``), which share no formula with the emulator's descriptors. Between elements lie other numbers.
 
 Products are summed in float64; those of small integers are exact on every machine. Otherwise the hardware adds in an
 order of its own and cuts low bits: 2**-18 of the largest magnitude in the sum covers mma's, 2**-20 (2**-10 for 8-bit
 factors, whose products keep some 13 bits) one wgmma's. Wide results are folded into eight sums with weights.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -107,13 +105,11 @@ def put(image: Array, matrix: Array, layout: Layout, first: int, part: int) -> N
 
 
 def end_of(layout: Layout, rows: int, depth: int, width: int, parts: int) -> int:
-    """Bytes up to the end of the matrix, in whole kilobytes."""
     corners = every({0, rows - 1, *range(0, rows, 8)}, {0, depth - 1, *range(0, depth, 8)}, range(parts))
     return (max(layout.at(row, k, width, part) for row, k, part in corners) // 1024 + 1) * 1024
 
 
 def small(kind: str, shape: tuple[int, ...], seed: int) -> Array:
-    """Integers that every machine multiplies and sums exactly."""
     generator = np.random.default_rng(seed)
     if kind == "b1":
         return generator.integers(0, 256, shape).astype(np.uint8)
@@ -164,7 +160,6 @@ def addends(kind: str, n: int) -> tuple[list[Array], Array]:
 
 
 def held(matrix: Array, kind: str) -> Array:
-    """(threads, registers) of u32 that hold a (64, N) matrix as D."""
     rows, columns = right_places()
     tiles = np.arange(0, matrix.shape[1], 8)[None, :, None]
     found = matrix[rows[:, None, :], columns[:, None, :] + tiles].astype(KINDS[kind])
@@ -307,7 +302,6 @@ def trial(
 
 
 def layouts() -> Iterator[Trial]:
-    """Every swizzle and major of both matrices, close and apart."""
     for kinds, pad in ((F16, 0), (F16, 128), (BF16, 0)):
         for swizzle in SPANS:
             for a_major, b_major in every((True, False), repeat=2):
@@ -377,7 +371,6 @@ def widths() -> Iterator[Trial]:
 
 
 def specials() -> Iterator[Trial]:
-    """Infinities, NaN, zeros and numbers whose sums are not exact."""
     for kinds in (F16, BF16, TF32, HALF):
         base = trial(16, kinds, tight("128B", 64, k_major=True), tight("128B", 16, k_major=True))
         a, b = base.a.copy(), base.b.copy()

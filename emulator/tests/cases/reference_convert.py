@@ -1,10 +1,7 @@
 """What ``cvt`` and the 16-bit float instructions must give, one number at a time, in exact rational arithmetic.
 
-Why: the rows compute with NumPy arrays, masks and tricks; this module reads the opcode's own words and computes with
-Python integers and `Fraction`, which cannot round by accident. Every f16, bf16, f32 and f64 is a Python float exactly.
+It reads the opcode's own words. Every f16, bf16, f32 and f64 is a Python float exactly.
 """
-
-from __future__ import annotations
 
 from fractions import Fraction
 import math
@@ -23,7 +20,6 @@ def largest(kind: str) -> float:
 
 
 def flush(value: float, kind: str = "f32") -> float:
-    """``.ftz``: a subnormal number becomes zero of the same sign."""
     precision, least, _ = FORMATS[kind]
     return math.copysign(0.0, value) if abs(value) < 2.0 ** (least + precision - 1) else value
 

@@ -1,10 +1,7 @@
-"""What f32 and f64 arithmetic must give, from exact rational numbers: slow, obvious, and sharing no code with the rows.
+"""What f32 and f64 arithmetic must give: every finite number is a `Fraction`, rounded once by integer division.
 
-Every finite number is a `fractions.Fraction`; an operation is computed exactly, then rounded once by integer division.
-Numbers travel as Python floats, which hold every f32 and f64 value. Source: IEEE 754-2019, PTX ISA 9.0 section 9.7.3.
+Source: IEEE 754-2019, PTX ISA 9.0 section 9.7.3.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction

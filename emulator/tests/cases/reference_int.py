@@ -1,10 +1,4 @@
-"""Integer instructions over Python integers: the reference of the cases in `integer`, `bits` and `logic`.
-
-Why: Python's integers have no width, so that nothing here can wrap, shift or overflow by accident as NumPy's can. Bit
-field instructions are written bit by bit, as the ISA writes them. No function of the emulator is called.
-"""
-
-from __future__ import annotations
+"""Integer instructions over Python's integers, which have no width: nothing here can wrap or overflow by accident."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +21,6 @@ def raw(value: int, ptx_type: str) -> int:
 
 
 def wrap(value: int, ptx_type: str) -> int:
-    """The number that the low bits of `value` are in a type."""
     low = raw(value, ptx_type)
     return low - (1 << bits_of(ptx_type)) if ptx_type[0] == "s" and low >> (bits_of(ptx_type) - 1) else low
 

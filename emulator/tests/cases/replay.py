@@ -4,8 +4,6 @@ An expectation and an emulator written by the same people may share a misreading
 are kept, so that machines without a GPU compare with the hardware in every later test run.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -110,11 +108,7 @@ def write(path: Path, machine: Mapping[str, object], found: Sequence[Record]) ->
 
 
 def read(path: Path) -> tuple[dict[str, object], list[Record]]:
-    """The inverse of `write`.
-
-    Raises:
-        PtxemuError: the file cannot be read or is no such file.
-    """
+    """The inverse of `write`; a file that is no such file is a `PtxemuError`."""
     try:
         document = json.loads(gzip.decompress(path.read_bytes()))
         if document["schema"] != SCHEMA:

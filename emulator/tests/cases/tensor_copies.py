@@ -5,8 +5,6 @@ memory (or of the tensor). `Shape.elements` is the reference: plain Python that 
 the rules of PTX ISA 9.0, 5.5: bounds, strides between the elements that are taken, swizzling.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
@@ -16,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.cases.atomics import RULES
 from tests.cases.harness import CTA, Case, Typed, given
+from tests.cases.memory import RULES
 
 from ptxemu.values import DTYPES, Array
 
@@ -189,10 +187,7 @@ def tupled(value: Any) -> Any:
 
 
 def shapes() -> dict[str, list[Shape]]:
-    """The shapes by group, a row each: kind, dims, strides, box, starts, note, and what is not as usual.
-
-    Tensors are 2 KiB. Of the narrow ones the rows are shorter than the swizzle's span: each begins a new span.
-    """
+    """The shapes by group, a row each: kind, dims, strides, box, starts, note, and what is not as usual."""
     table = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
     split = {name: [(row, {} if len(row) == 6 else row[6]) for row in rows] for name, rows in table}
     return {

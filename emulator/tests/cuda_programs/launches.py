@@ -1,7 +1,5 @@
 """Launches and references: a function of the name of each ``.cu`` file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 import math
 
@@ -301,7 +299,6 @@ def _collatz(n: int) -> int:
 
 
 def _raised(record: bytes) -> tuple[bytes, int, int]:
-    """A text with its words capitalised, its hash, its length."""
     text, start, digest = bytearray(record), True, 2166136261
     for place, byte in enumerate(text):
         if start and 97 <= byte <= 122:

@@ -1,11 +1,7 @@
 """A CUDA kernel with its launch and what it must compute, the ways to compile it, and how results are compared.
 
-The emulator should run what nvcc makes of ordinary CUDA. The kernels are in the ``.cu`` files beside this one;
-`launches` holds a function of each file's name. Compiling needs the compiler's wheels; running compiled
-PTX needs the emulator only, or a GPU's driver.
+The kernels are in the ``.cu`` files beside this one; `launches` holds a function of each file's name.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -109,9 +105,4 @@ def programs(source: str) -> list[Program]:
 
 
 def compiled(source: str, variant: str) -> str:
-    """The PTX of a ``.cu`` file with the variant's flags.
-
-    Raises:
-        AssertionError: nvcc refuses the file.
-    """
     return ptx(HERE / f"{source}.cu", VARIANTS[variant], arch="compute_80")

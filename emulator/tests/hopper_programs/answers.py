@@ -3,8 +3,6 @@
 `tools/hw_hopper.py` asks a GPU and writes `FILE`; tests/nvcc/test_hopper_programs.py compares.
 """
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 import gzip
@@ -79,7 +77,6 @@ def read(path: Path = FILE) -> dict[str, dict[str, Any]]:
 
 
 def arrays_of(answer: dict[str, Any], run: Run) -> Run:
-    """The run with the chip's results in place of the launch's."""
     raw = zip(answer["outputs"], run.results, strict=True)
     found = ((np.frombuffer(base64.b64decode(text), b.dtype).reshape(b.shape), b) for text, (_, b) in raw)
     return Run(run.arguments, tuple(found))

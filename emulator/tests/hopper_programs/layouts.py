@@ -1,11 +1,8 @@
 """Where elements lie in shared memory: boxes of tensors as TMA lays them out, operands as wgmma reads them.
 
-Why: these are references, written from the ISA's tables and independent of the emulator: every element's byte offset is
-computed one by one, with no notion of copies or products. Sources: PTX ISA 9.0, 5.5 (tensors), 9.7.16.5 (wgmma's
-operands in shared memory and their descriptors).
+References, independent of the emulator: every element's byte offset is computed one by one. Sources: PTX ISA 9.0, 5.5
+(tensors), 9.7.16.5 (wgmma's operands in shared memory and their descriptors).
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 import itertools
@@ -66,7 +63,6 @@ def box_offsets(map_: TensorMap) -> Array:
 
 
 def place(image: Array, offsets: Array, values: Array) -> Array:
-    """Writes each value's bytes at its offset; `image` is bytes."""
     raw = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.itemsize)
     image[offsets[:, None] + np.arange(values.itemsize)] = raw
     return image

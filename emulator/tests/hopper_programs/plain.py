@@ -1,7 +1,5 @@
 """Launches of ``kernels/{barriers,bulk,roles,clusters}.cu``: mbarriers, copies of runs of bytes, warps with roles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Launches of ``kernels/{tiles,products,pipelines}.cu``: products of tiles, alone and in whole kernels."""
 
-from __future__ import annotations
-
 from functools import partial
 import math
 from typing import Any
@@ -89,7 +87,6 @@ def halves(seed: int, *shape: int, most: int = 4) -> Array:
 
 
 def images(*tiles: Array) -> Array:
-    """Tiles of 64 columns as swizzled images, one behind the other."""
     return np.concatenate([k_major(tile, "128B").image for tile in tiles])
 
 

@@ -4,8 +4,6 @@ Bulk copies, tensor maps, mbarriers, clusters and wgmma work together or not at 
 descriptions. Run: ``pytest tests/nvcc/test_hopper_programs.py``; on a GPU: ``python tools/hw_hopper.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -59,7 +57,6 @@ class Program:
         return f"{self.file}-{self.name or self.kernel}"
 
     def launch(self, kernel: ptxemu.Kernel | None = None, **options: Any) -> Run:
-        """Launches the kernel, or a changed one, on the emulator."""
         run, cluster = self.make(), self.cluster if max(self.cluster) > 1 else None
         chosen = kernel or module(self.file).kernel(self.kernel)
         options |= {"shared_bytes": self.shared_bytes, "cluster": cluster}

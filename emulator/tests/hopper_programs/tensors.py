@@ -1,7 +1,5 @@
 """Launches of ``kernels/tensors.cu``: boxes of tensors of one to five axes, in and out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 Run: pytest tests/nvcc/test_cuda.py
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

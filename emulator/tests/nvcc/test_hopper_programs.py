@@ -3,8 +3,6 @@
 The kernels and their launches: tests/hopper_programs. `pytest tests/gpu` asks a chip again.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.compile import NEEDS, root

@@ -4,8 +4,6 @@ Nothing of them is kept: their PTX is made when the tests run. Without Triton (`
 CUTLASS's headers (``pip install --no-deps nvidia-cutlass``) their tests are skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from importlib import util
@@ -170,9 +168,9 @@ def test_triton_attends() -> None:
     np.testing.assert_allclose(out.astype(np.float64), attended(q, k, v), atol=3e-3)
 
 
-# The products of CUTLASS's examples are right. They also do what a GPU forgives: `wgmma_sm90.cu` multiplies tiles that other
-# threads copy, with no barrier after their waits; `wgmma_tma_sm90.cu` has no fence between the mbarriers' init and the
-# copies, and ends while its last copies are on their way. With that mended no check has anything to say.
+# The products of CUTLASS's examples are right. They also do what a GPU forgives: `wgmma_sm90.cu` multiplies tiles that
+# other threads copy, with no barrier after their waits; `wgmma_tma_sm90.cu` has no fence between the mbarriers' init
+# and the copies, and ends while its last copies are on their way. With that mended no check has anything to say.
 
 M, N, K = 256, 256, 320  # four blocks of 128 x 128; five steps of 64 through a ring of three stages
 WAIT = "cp.async.wait_all;"

@@ -1,10 +1,4 @@
-"""Kernels in Triton, compiled for Hopper by Triton's own compiler; importing this needs Triton (no GPU).
-
-Why: what a compiler that was not written here makes of wgmma, TMA and mbarriers has to run on the emulator, too.
-Run: pytest tests/nvcc/test_hopper_public.py
-"""
-
-from __future__ import annotations
+"""Kernels in Triton, compiled for Hopper by Triton's own compiler; importing this needs Triton (no GPU)."""
 
 from typing import Any, NamedTuple
 
@@ -41,7 +35,6 @@ def pointers(a, b, c, rows, columns, depth, tile: tl.constexpr, step: tl.constex
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]  # as above
 def descriptors(a, b, c, depth, step: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - as above
-    """C = A B^T, whose operands and result go through tensor maps."""
     row, column = tl.program_id(0) * 64, tl.program_id(1) * 64
     total = tl.zeros((64, 64), tl.float32)
     for k in range(0, depth, step):
