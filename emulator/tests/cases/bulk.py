@@ -3,14 +3,12 @@
 Each CTA of 128 threads has 512 bytes of every input; one of its threads (or several) copies parts of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from tests.cases.atomics import RULES
 from tests.cases.harness import CTA, FLOATS, Case, Typed, edge, given
+from tests.cases.memory import RULES
 from tests.cases.reference_int import column
 
 from ptxemu.values import DTYPES, Array, width
@@ -106,7 +104,6 @@ def sends() -> Iterator[Case]:
 
 
 def stores() -> Iterator[Case]:
-    """Shared memory replaces a part of the last input."""
     for hint, start, size in (("", 0, 512), ("", 16, 16), (HINT, 256, 128)):
         opcode = f"cp.async.bulk.global.shared::cta.bulk_group{hint}"
         text = (
@@ -127,7 +124,6 @@ def numbers(kind: str, seed: int) -> Array:
 
 
 def reduced(name: str, kind: str, old: Array, new: Array) -> Array:
-    """By Python's own numbers."""
     if kind in FLOATS:
         old, new = old.astype(np.float64), new.astype(np.float64)
     elif kind[0] == "b":
@@ -177,7 +173,6 @@ def groups() -> Iterator[Case]:
 
 
 def hints() -> Iterator[Case]:
-    """What changes nothing."""
     for hint, policy in (("", ""), (HINT, ", far")):
         opcode = f"cp.async.bulk.prefetch.L2.global{hint}"
         text = f"{ONE}createpolicy.fractional.L2::evict_normal.b64 far;\n@one {opcode} [here], 512{policy};\n{SHOW}"

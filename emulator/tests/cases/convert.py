@@ -1,10 +1,7 @@
 """Cases of `isa.convert`: each form on edges, ties and limits, against exact rational arithmetic.
 
-The 256 8-bit floats are few enough to be listed: the nearest one is looked for among all of them, ties go to the even
-one, so that no rounding code is shared with the rows. Forms that need sm_90 are the group ``convert_small``.
+The nearest 8-bit float is looked for among all 256. Forms that need sm_90 are the group ``convert_small``.
 """
-
-from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
@@ -74,7 +71,6 @@ def inputs(source: str, result: str) -> Array:
 
 
 def filled(kind: str, use: str, *parts: Array) -> Array:
-    """The parts and random numbers up to a multiple of 32."""
     whole = np.concatenate(parts)
     return np.concatenate([whole, sample(kind, -len(whole) % 32, use)])
 
@@ -116,9 +112,6 @@ def packing(row: Row) -> Case:
     return plain(row.form, operands, "b32", column(wanted, "b32"))
 
 
-# --- 8-bit floats -----------------------------------------------------------------------------------------------------
-
-
 def number(bits: int, kind: str) -> float:
     """The value of an 8-bit float (PTX ISA, alternate floating-point formats)."""
     exponents, fractions, bias = EIGHT_BITS[kind]
@@ -135,7 +128,6 @@ def number(bits: int, kind: str) -> float:
 
 @cache
 def finite(kind: str) -> list[float]:
-    """The finite numbers from 0 up; a number's place is its bits."""
     return [each for bits in range(0x80) if math.isfinite(each := number(bits, kind))]
 
 
@@ -160,7 +152,6 @@ def hard(kind: str) -> Array:
 
 
 def halves(high: Array, low: Array) -> Array:
-    """Two 16-bit arrays as pairs."""
     return (high.view(np.uint16).astype(np.uint32) << 16) | low.view(np.uint16)
 
 

@@ -1,7 +1,5 @@
 """Cases of ``cp.async.mbarrier.arrive``: a phase completes once the copies that were issued before have landed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

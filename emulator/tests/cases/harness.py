@@ -1,19 +1,15 @@
 """One instruction at a time: a case holds PTX text, inputs and what an independent reference says must come out.
 
-Why: the same case runs on the emulator in every test run and on a GPU when there is one, and both are compared with
-`expected`, so that neither machine is the other's only witness. `inputs.py` makes the inputs.
-
-A module of cases is one file of this folder with a list ``CASES``; `collect` finds them. Run with:
-
-    pytest tests/null/emulator/test_cases.py
+The same case runs on the emulator in every test run and on a GPU when there is one, and both are compared with
+`expected`, so that neither machine is the other's only witness. `inputs.py` makes the inputs. A module of cases is one
+file of this folder with `CASES`; `collect` finds them. Run: ``pytest tests/test_cases.py``.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import importlib
 from pathlib import Path
+from string import Template
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -25,28 +21,22 @@ from ptxemu.values import DTYPES, Array, halves
 
 __all__ = ["LIMIT", "edge", "pairs", "sample", "triples"]  # of `inputs`, and all below
 
-
 Typed: TypeAlias = dict[str, tuple[str, Array]]  # operand name -> (PTX type, values)
 
 
 class Kernel(Protocol):
-    """What the emulator's kernels and the GPU's have in common."""
+    """What the emulator's kernels and the GPU's have in common; arrays are updated in place."""
 
-    def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Array | TensorMap]) -> object:
-        """Runs it; arrays are updated in place."""
+    def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Array | TensorMap]) -> object: ...
 
 
 class Program(Protocol):
-    """A loaded module, on the emulator or on a GPU."""
-
-    def kernel(self, name: str) -> Kernel:
-        """The entry of that name."""
+    def kernel(self, name: str) -> Kernel: ...
 
 
 Load = Callable[[str], Program]
 Outputs = Mapping[str, Array]
 FLOATS = ("f16", "bf16", "f32", "f64")
-PACKED = ("f16x2", "bf16x2")
 CTA = 128  # threads of a CTA where the number of elements allows it, else one warp
 
 
@@ -55,21 +45,18 @@ class Case:
     """PTX statements, their inputs, and what must come out; thread `i` computes element `i`.
 
     Attributes:
-        opcode: the opcode that is under test, a key of `ptxemu.table.ROWS`.
-        text: one or several statements with named operands: ``add.s32 d, a, b;``. It may declare registers of its own.
+        opcode: a key of `ptxemu.table.ROWS`; `text`: statements with named operands, ``add.s32 d, a, b;``.
         inputs: operand name -> (PTX type, 1-D array of that type's dtype); all of one length n <= `LIMIT`. A predicate
             is a bool array; ``f16x2``, ``bf16x2`` and ``b32`` are uint32. n is padded to whole warps with copies of the
-            last element; a case that looks across its warp gives a multiple of 32. CTAs have 128 threads when n is a
-            multiple of 128, else 32.
+            last element; a case that looks across its warp gives a multiple of 32.
         outputs: operand name -> PTX type.
         expected: operand name -> array of length n, of the type's dtype (with a tolerance also float64); from a
             reference that shares no code with the row: Python integers, `fractions.Fraction`, `math`, NumPy.
-        tolerance: 0: the same bits, but any NaN equals any NaN in a float type. Else the greatest relative error.
+        tolerance: greatest relative error; 0: the same bits, but any NaN equals any NaN in a float type.
+        note: where the tolerance comes from (the ISA's stated error), or what is special.
         absolute: with a tolerance, an absolute error that is fine too (near zeros of ``sin``, in flushed ranges).
-        note: where the tolerance comes from: the ISA's stated error.
-        target: the oldest architecture that has the opcode; `version`: the oldest version of PTX.
-        maps: name -> (operand, fields of a `TensorMap`): a tensor map of that input's memory; the text finds the
-            map's generic address in a 64-bit register of that name.
+        target, version: the oldest architecture and version of PTX that have the opcode.
+        maps: name of a 64-bit register -> (operand, fields of a `TensorMap`): the map's generic address.
         cluster: CTAs of a cluster, a divisor of the number of CTAs.
     """
 
@@ -88,31 +75,22 @@ class Case:
     n: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Checks types and lengths, so that a slip in a case is not mistaken for one in an instruction.
-
-        Raises:
-            ValueError: a dtype, a length or a name does not fit.
-        """
+        """A slip in a case (a type, a length, a name) is a `ValueError`, not mistaken for one in an instruction."""
         lengths = {len(array) for _, array in self.inputs.values()} or {len(next(iter(self.expected.values())))}
         if len(lengths) != 1 or not 0 < min(lengths) <= LIMIT:
             raise ValueError(f"{self.opcode}: inputs of lengths {sorted(lengths)}, expected one of 1 to {LIMIT}")
         object.__setattr__(self, "n", lengths.pop())
         if set(self.expected) != set(self.outputs):
             raise ValueError(f"{self.opcode}: expected {sorted(self.expected)}, outputs {sorted(self.outputs)}")
-        for name, (ptx_type, array) in self.inputs.items():
-            self._fits(name, array, DTYPES[ptx_type])
-        for name, ptx_type in self.outputs.items():
-            loose = self.tolerance > 0 and self.expected[name].dtype == np.float64
-            self._fits(name, self.expected[name], np.dtype(np.float64) if loose else DTYPES[ptx_type])
-
-    def _fits(self, name: str, array: Array, dtype: np.dtype[np.generic]) -> None:
-        if array.dtype != dtype or array.shape != (self.n,):
-            found = f"{array.dtype} {array.shape}"
-            raise ValueError(f"{self.opcode}: {name} is {found}, expected {dtype} ({self.n},)")
+        wanted = {name: (kind, self.expected[name]) for name, kind in self.outputs.items()}
+        for name, (kind, array) in [*self.inputs.items(), *wanted.items()]:
+            loose = self.tolerance > 0 and name in wanted and array.dtype == np.float64
+            if (not loose and array.dtype != DTYPES[kind]) or array.shape != (self.n,):
+                found = f"{array.dtype} {array.shape}"
+                raise ValueError(f"{self.opcode}: {name} is {found}, expected {DTYPES[kind]} ({self.n},)")
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA."""
         return CTA if self.n % CTA == 0 else 32
 
     @property
@@ -122,37 +100,38 @@ class Case:
 
 
 def given(opcode: str, text: str, inputs: Typed, results: Typed, **fields: Any) -> Case:
-    """A case whose results come with their types."""
     kinds = {name: kind for name, (kind, _) in results.items()}
     return Case(opcode, text, inputs, kinds, {name: array for name, (_, array) in results.items()}, **fields)
 
 
 def plain(opcode: str, inputs: Typed, kind: str, expected: Array, **fields: Any) -> Case:
-    """The case of ``opcode d, <inputs in order>;``."""
     return given(opcode, f"{opcode} d, {', '.join(inputs)};", inputs, {"d": (kind, expected)}, **fields)
 
 
+def text_of(name: str, **fields: object) -> str:
+    path = Path(__file__).parent / "texts" / f"{name}.ptx"
+    return Template(path.read_text(encoding="utf-8")[:-1]).substitute(
+        {key: str(value) for key, value in fields.items()}
+    )
+
+
 def named(kind: str, *arrays: Array) -> Typed:
-    """Inputs a, b, c, ... of one type."""
     return {name: (kind, array) for name, array in zip("abcdef", arrays, strict=False)}
 
 
-# --- PTX ------------------------------------------------------------------------------------------------------------
-
-# PTX type -> (type of the register, suffix of ld/st). 8-bit values live in 16-bit registers, as the ISA wants.
-_REGISTERS = {
-    **{name: (name, name) for name in ("u16", "s16", "b16", "u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")},
-    "u8": ("u16", "u8"),
-    "s8": ("s16", "s8"),
-    "b8": ("b16", "b8"),
-    "pred": ("pred", "u8"),
-    **dict.fromkeys(("f16", "bf16"), ("b16", "b16")),
-    **dict.fromkeys(("f16x2", "bf16x2"), ("b32", "b32")),
-}
+# PTX type -> (type of the register, suffix of ld/st), where they differ. 8-bit values live in 16-bit registers.
+_REGISTERS = {"u8": ("u16", "u8"), "s8": ("s16", "s8"), "b8": ("b16", "b8"), "pred": ("pred", "u8")}
+_REGISTERS |= dict.fromkeys(("f16", "bf16"), ("b16", "b16")) | dict.fromkeys(("f16x2", "bf16x2"), ("b32", "b32"))
+_HEAD = """\t.reg .b32 %index<4>;
+\t.reg .b64 %at<3>;
+\t.reg .b32 %flag;
+\tmov.u32 %index1, %ctaid.x;
+\tmov.u32 %index2, %ntid.x;
+\tmov.u32 %index3, %tid.x;
+\tmad.lo.s32 %index0, %index1, %index2, %index3;"""
 
 
 def entry_name(index: int) -> str:
-    """The kernel of a module's case `index`."""
     return f"case_{index:04d}"
 
 
@@ -170,40 +149,29 @@ def _entry(name: str, case: Case) -> str:
     declared = [f"\t.param .u64 {item}" for item in parameters]
     declared += [f"\t.param .align 128 .b8 {name}_map_{key}[128]" for key in case.maps]
     directives = f" .explicitcluster .reqnctapercluster {case.cluster}, 1, 1" if case.cluster > 1 else ""
+    registers = {key: _REGISTERS.get(kind, (kind, kind)) for key, kind in operands.items()}
     lines = [f"\n.visible .entry {name}(", ",\n".join(declared), f"){directives}\n{{"]
-    lines += [f"\t.reg .{_REGISTERS[kind][0]} {key};" for key, kind in operands.items()]
-    lines += [
-        "\t.reg .b32 %index<4>;\n\t.reg .b64 %at<3>;\n\t.reg .b32 %flag;",
-        "\tmov.u32 %index1, %ctaid.x;\n\tmov.u32 %index2, %ntid.x;\n\tmov.u32 %index3, %tid.x;",
-        "\tmad.lo.s32 %index0, %index1, %index2, %index3;",
-    ]
+    lines += [*(f"\t.reg .{register} {key};" for key, (register, _) in registers.items()), _HEAD]
     for key in case.maps:
         lines.append(f"\t.reg .b64 {key};\n\tmov.b64 {key}, {name}_map_{key};\n\tcvta.param.u64 {key}, {key};")
-    for key, (kind, _) in case.inputs.items():
-        lines += _address(f"{name}_in_{key}", DTYPES[kind].itemsize)
-        if kind == "pred":
-            lines += ["\tld.global.u8 %flag, [%at2];", f"\tsetp.ne.u32 {key}, %flag, 0;"]
-        else:
-            lines.append(f"\tld.global.{_REGISTERS[kind][1]} {key}, [%at2];")
+    for key in case.inputs:
+        lines.append(_address(f"{name}_in_{key}", operands[key]))
+        is_flag, load = operands[key] == "pred", f"\tld.global.{registers[key][1]}"
+        lines += [f"{load} %flag, [%at2];\n\tsetp.ne.u32 {key}, %flag, 0;" if is_flag else f"{load} {key}, [%at2];"]
     lines += [f"\t{line.strip()}" for line in case.text.strip().splitlines()]
     for key, kind in case.outputs.items():
-        lines += _address(f"{name}_out_{key}", DTYPES[kind].itemsize)
+        lines.append(_address(f"{name}_out_{key}", kind))
         if kind == "pred":
-            lines += [f"\tselp.u32 %flag, 1, 0, {key};", "\tst.global.u8 [%at2], %flag;"]
-        else:
-            lines.append(f"\tst.global.{_REGISTERS[kind][1]} [%at2], {key};")
+            lines.append(f"\tselp.u32 %flag, 1, 0, {key};")
+        lines.append(f"\tst.global.{registers[key][1]} [%at2], {'%flag' if kind == 'pred' else key};")
     return "\n".join([*lines, "\tret;\n}\n"])
 
 
-def _address(parameter: str, width: int) -> list[str]:
-    """Sets %at2 to the address of this thread's element."""
-    return [
-        f"\tld.param.u64 %at0, [{parameter}];\n\tcvta.to.global.u64 %at0, %at0;",
-        f"\tmul.wide.u32 %at1, %index0, {width};\n\tadd.s64 %at2, %at0, %at1;",
-    ]
-
-
-# --- running and judging ----------------------------------------------------------------------------------------------
+def _address(parameter: str, kind: str) -> str:
+    return (
+        f"\tld.param.u64 %at0, [{parameter}];\n\tcvta.to.global.u64 %at0, %at0;\n"
+        f"\tmul.wide.u32 %at1, %index0, {DTYPES[kind].itemsize};\n\tadd.s64 %at2, %at0, %at1;"
+    )
 
 
 def launch_case(case: Case, kernel: Kernel) -> dict[str, Array]:
@@ -211,7 +179,9 @@ def launch_case(case: Case, kernel: Kernel) -> dict[str, Array]:
     padded = case.ctas * case.threads
     sources = [np.concatenate([array, np.repeat(array[-1:], padded - case.n)]) for _, array in case.inputs.values()]
     results = {key: np.zeros(padded, DTYPES[kind]) for key, kind in case.outputs.items()}
-    arrays = [_bytes(array) for array in (*sources, *results.values())]
+    arrays = [
+        np.ascontiguousarray(array).view(np.uint8) for array in (*sources, *results.values())
+    ]  # pointers to bytes
     maps = [TensorMap(arrays[list(case.inputs).index(of)], **fields) for of, fields in case.maps.values()]
     kernel.launch((case.ctas,), (case.threads,), [*arrays, *maps])
     return {key: array[: case.n] for key, array in results.items()}
@@ -220,11 +190,6 @@ def launch_case(case: Case, kernel: Kernel) -> dict[str, Array]:
 def run_case(case: Case, load: Load) -> dict[str, Array]:
     """The case in a module of its own, for example with ``ptxemu.load``."""
     return launch_case(case, load(ptx_of([case])).kernel(entry_name(0)))
-
-
-def _bytes(array: Array) -> Array:
-    """The array's memory as bytes: what a pointer is; writes go to `array`."""
-    return np.ascontiguousarray(array).view(np.uint8)
 
 
 def compare(case: Case, outputs: Outputs) -> str | None:
@@ -242,7 +207,7 @@ def compare(case: Case, outputs: Outputs) -> str | None:
 
 def _agree(case: Case, ptx_type: str, found: Array, wanted: Array) -> Array:
     """Per element: equal enough?"""
-    if ptx_type in PACKED:
+    if ptx_type in {"f16x2", "bf16x2"}:
         pair = halves(found, ptx_type), halves(wanted, ptx_type)
         return np.asarray(_agree(case, ptx_type.removesuffix("x2"), *pair).all(axis=-1))
     if ptx_type not in FLOATS:
@@ -250,7 +215,8 @@ def _agree(case: Case, ptx_type: str, found: Array, wanted: Array) -> Array:
     with np.errstate(all="ignore"):
         both_nan = np.isnan(found) & np.isnan(wanted)
         if not case.tolerance:
-            return np.asarray(both_nan | (_bits(found) == _bits(wanted)))
+            raw = (np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}") for array in (found, wanted))
+            return np.asarray(both_nan | np.equal(*raw))
         a, b = found.astype(np.float64), wanted.astype(np.float64)
         near = np.abs(a - b) <= np.maximum(case.tolerance * np.abs(b), case.absolute)
         same = (a == b) & ((a != 0) | (np.signbit(a) == np.signbit(b)))
@@ -258,12 +224,7 @@ def _agree(case: Case, ptx_type: str, found: Array, wanted: Array) -> Array:
         return np.asarray(both_nan | same | (near & np.isfinite(a) & np.isfinite(b) & signs))
 
 
-def _bits(array: Array) -> Array:
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
-
-
 def _show(value: np.generic) -> str:
-    """A number with its bits: ``-0.0 (0x80000000)``."""
     bits = int.from_bytes(value.tobytes(), "little")
     return f"{value} ({bits:#0{2 + 2 * value.dtype.itemsize}x})"
 

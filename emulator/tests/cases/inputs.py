@@ -1,11 +1,4 @@
-"""Edge values of every PTX type: where instructions go wrong, plus seeded random ones.
-
-Integers: 0, 1, -1, the ends of the range, powers of two and their neighbours. Floats: both zeros, ones, infinities,
-NaN, the largest, the smallest normal and denormal numbers and their neighbours, values one ulp beside 1, half an ulp of
-1 (ties of sums), halves (ties of rounding to integer). Everything is deterministic: the seed follows from the type.
-"""
-
-from __future__ import annotations
+"""Edge values of every PTX type: where instructions go wrong, plus random ones whose seed follows from the type."""
 
 import itertools
 from typing import Any
@@ -36,21 +29,18 @@ def _integers(bits: int) -> Array:
 
 
 def _floats(dtype: np.dtype[np.generic]) -> Array:
-    """Edge values of a float type, most telling first."""
     info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # the package has no annotation here
     one = np.ones((), dtype)
     with np.errstate(all="ignore"):
         tiny, least, largest = (np.array(x, dtype) for x in (info.smallest_normal, info.smallest_subnormal, info.max))
+        zero, two = np.zeros((), dtype), np.array(2, dtype)
         magnitudes = [
-            np.zeros((), dtype), one, np.array(np.inf, dtype), largest, tiny, least, np.nextafter(one, one + one),
-            np.nextafter(tiny, np.zeros((), dtype)), np.array(0.5, dtype), np.array(1.5, dtype), np.array(2.5, dtype),
-            np.nextafter(one, np.zeros((), dtype)), np.array(3.0, dtype), np.nextafter(largest, one),
-            np.nextafter(tiny, one), np.array(np.pi, dtype), np.array(0.1, dtype), np.array(100.5, dtype),
-            np.sqrt(tiny), np.sqrt(largest), largest / np.array(2, dtype), tiny * np.array(0.75, dtype),
-            np.array(info.eps, dtype) / np.array(2, dtype), np.array(127.5, dtype), np.array(255.0, dtype),
-            np.array(2.0**31, dtype), np.array(2.0**32, dtype), np.array(2.0**63, dtype), np.array(32767.5, dtype),
+            zero, one, np.inf, largest, tiny, least, np.nextafter(one, two), np.nextafter(tiny, zero), 0.5, 1.5, 2.5,
+            np.nextafter(one, zero), 3.0, np.nextafter(largest, one), np.nextafter(tiny, one), np.pi, 0.1, 100.5,
+            np.sqrt(tiny), np.sqrt(largest), largest / two, tiny * np.array(0.75, dtype),
+            np.array(info.eps, dtype) / two, 127.5, 255.0, 2.0**31, 2.0**32, 2.0**63, 32767.5,
         ]  # fmt: skip
-        positive = np.array(magnitudes).astype(dtype)
+        positive = np.array([np.array(each, dtype) for each in magnitudes]).astype(dtype)
         both = np.stack([positive, -positive], axis=-1).reshape(-1)
         both = np.concatenate([both[:6], np.array([np.nan], dtype), both[6:]])
     _, first = np.unique(both.view(f"u{dtype.itemsize}"), return_index=True)
@@ -58,7 +48,6 @@ def _floats(dtype: np.dtype[np.generic]) -> Array:
 
 
 def _core(ptx_type: str) -> Array:
-    """The edge values alone, most telling first."""
     if ptx_type == "pred":
         return np.array([False, True])
     if ptx_type in {"f16x2", "bf16x2"}:
@@ -98,10 +87,7 @@ def edge(ptx_type: str, count: int = 256) -> Array:
 
 
 def pairs(first: str, second: str | None = None, limit: int = 1024) -> tuple[Array, Array]:
-    """Two arrays of one length <= `limit`: every pair of the foremost edge values, then random pairs.
-
-    The second has the first's type when none is given.
-    """
+    """Two arrays of one length <= `limit`: every pair of the foremost edge values, then random pairs."""
     a, b = _combined((first, second or first), limit)
     return a, b
 

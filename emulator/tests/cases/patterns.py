@@ -1,12 +1,9 @@
 """Memory access patterns whose counters are known from hardware: one kernel each, one access by one or more warps.
 
 The emulator's bank conflicts and sectors follow from rules that NVIDIA documents in words. Each pattern here runs under
-Nsight Compute on a GPU (tools/hw_counters.py) and on the emulator; the committed readings keep the rules honest. A
-kernel reads each lane's offset from a table (a coalesced load, the same in all), does its one access, and stores
-something that depends on it, so that no compiler drops it. `AMPERE` runs everywhere, `HOPPER` needs sm_90a.
+Nsight Compute on a GPU (tools/hw_counters.py) and on the emulator. A kernel reads each lane's offset from a table, does
+its one access, and stores something that depends on it. `AMPERE` runs everywhere, `HOPPER` needs sm_90a.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,14 +19,10 @@ from ptxemu.values import Array
 TILE = 16384  # bytes of shared memory, and of the global buffer
 HOPPER_TILE = 32768
 OFF = 0xFFFFFFFF  # a lane with this offset does not take part
-BANKS = tuple(
-    f"l1tex__data_{each}_mem_shared_op_{op}.sum"
-    for each in ("bank_conflicts_pipe_lsu", "pipe_lsu_wavefronts")
-    for op in ("ld", "st")
-)
-GLOBAL = tuple(
-    f"l1tex__t_{each}_pipe_lsu_mem_global_op_{op}.sum" for each in ("sectors", "requests") for op in ("ld", "st")
-)
+KINDS = ("bank_conflicts_pipe_lsu", "pipe_lsu_wavefronts")
+BANKS = tuple(f"l1tex__data_{each}_mem_shared_op_{op}.sum" for each in KINDS for op in ("ld", "st"))
+L1 = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
+GLOBAL = tuple(L1.format(each, op) for each in ("sectors", "requests") for op in ("ld", "st"))
 SUFFIX = {1: "u8", 2: "u16", 4: "b32", 8: "v2.b32", 16: "v4.b32"}
 VALUES = {1: "%r10", 2: "%h1", 4: "%r10", 8: "{%r10, %r11}", 16: "{%r10, %r11, %r12, %r13}"}
 LANES = np.arange(32, dtype=np.int64)
@@ -50,7 +43,6 @@ class Pattern:
 
     @property
     def threads(self) -> int:
-        """Threads of the only block."""
         return len(self.offsets)
 
 
@@ -67,7 +59,6 @@ class Patterns:
     data: tuple[Array, ...] = ()  # further arguments
 
     def ptx(self, chosen: Sequence[Pattern] | None = None) -> str:
-        """One module with a kernel per pattern."""
         every = enumerate(self.patterns if chosen is None else chosen)
         kernel = Template((Path(__file__).parent / self.kernel).read_text(encoding="utf-8"))
         fields = ({"name": entry_name(i), "body": each.body, "last": each.last} for i, each in every)
@@ -75,11 +66,9 @@ class Patterns:
         return f".version {self.head}\n.address_size 64\n" + "\n".join(texts)
 
     def digest(self) -> str:
-        """SHA-256 of the module."""
         return hashlib.sha256(self.ptx().encode()).hexdigest()
 
     def arguments(self, pattern: Pattern) -> tuple[Array, ...]:
-        """Offsets, data and output of one launch."""
         return pattern.offsets.astype(np.uint32), *(each.copy() for each in self.data), np.zeros(pattern.threads, "u4")
 
     def emulate(self, chosen: Sequence[Pattern] | None = None) -> list[dict[str, int]]:
@@ -103,7 +92,6 @@ class Patterns:
 
 
 def entry_name(index: int) -> str:
-    """The kernel of the n-th pattern."""
     return f"pattern_{index:03d}"
 
 
@@ -170,7 +158,6 @@ def _ampere() -> tuple[Pattern, ...]:
 
 
 def _rows() -> dict[str, Array]:
-    """Where the rows of matrices lie."""
     rows = {f"rows of {step}": LANES * step for step in (16, 32, 64, 128, 144, 256, 272)}
     return rows | {"swizzled rows of 256": (LANES % 16) * 256 + (((LANES // 16) ^ (LANES % 8)) * 16)}
 

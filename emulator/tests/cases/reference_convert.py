@@ -1,10 +1,7 @@
 """What ``cvt`` and the 16-bit float instructions must give, one number at a time, in exact rational arithmetic.
 
-Why: the rows compute with NumPy arrays, masks and tricks; this module reads the opcode's own words and computes with
-Python integers and `Fraction`, which cannot round by accident. Every f16, bf16, f32 and f64 is a Python float exactly.
+It reads the opcode's own words. Every f16, bf16, f32 and f64 is a Python float exactly.
 """
-
-from __future__ import annotations
 
 from fractions import Fraction
 import math
@@ -13,25 +10,21 @@ from tests.cases.reference_float import FORMATS, OPERATIONS, extreme, round_exac
 
 
 def limits(kind: str) -> tuple[int, int]:
-    """The range of an integer type such as ``s8``."""
     bits = int(kind[1:])
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
 
 
 def largest(kind: str) -> float:
-    """The largest finite number of a format."""
     precision, _, overflow = FORMATS[kind]
     return float((1 - Fraction(2) ** -precision) * 2**overflow)
 
 
 def flush(value: float, kind: str = "f32") -> float:
-    """``.ftz``: a subnormal number becomes zero of the same sign."""
     precision, least, _ = FORMATS[kind]
     return math.copysign(0.0, value) if abs(value) < 2.0 ** (least + precision - 1) else value
 
 
 def relu(value: float) -> float:
-    """``.relu``: what is not above 0 becomes +0; NaN stays."""
     return value if value > 0 or math.isnan(value) else 0.0
 
 
@@ -75,7 +68,6 @@ def to_float(value: float, result: str, words: list[str]) -> float:
 
 
 def wrap(value: int, kind: str) -> int:
-    """The low bits of an integer read as `kind`."""
     low, _ = limits(kind)
     return (value - low) % (1 << int(kind[1:])) + low
 

@@ -1,10 +1,7 @@
-"""What f32 and f64 arithmetic must give, from exact rational numbers: slow, obvious, and sharing no code with the rows.
+"""What f32 and f64 arithmetic must give: every finite number is a `Fraction`, rounded once by integer division.
 
-Every finite number is a `fractions.Fraction`; an operation is computed exactly, then rounded once by integer division.
-Numbers travel as Python floats, which hold every f32 and f64 value. Source: IEEE 754-2019, PTX ISA 9.0 section 9.7.3.
+Source: IEEE 754-2019, PTX ISA 9.0 section 9.7.3.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -57,32 +54,18 @@ def round_exact(value: Fraction, kind: str, mode: str) -> float:
 
 
 def flush(x: float) -> float:
-    """An f32 number, zero of its sign if subnormal."""
     return math.copysign(0.0, x) if abs(x) < 2.0**-126 else x
 
 
 def saturate(x: float) -> float:
-    """``.sat``."""
     return 0.0 if math.isnan(x) or x <= 0 else min(x, 1.0)
 
 
 def negative(x: float) -> bool:
-    """The sign bit."""
     return math.copysign(1.0, x) < 0
 
 
-def add(kind: str, mode: str, a: float, b: float) -> float:
-    """``a + b``."""
-    return fma(kind, mode, a, 1.0, b)
-
-
-def sub(kind: str, mode: str, a: float, b: float) -> float:
-    """``a - b``."""
-    return fma(kind, mode, b, -1.0, a)
-
-
 def mul(kind: str, mode: str, a: float, b: float) -> float:
-    """``a * b``."""
     if any(map(math.isnan, (a, b))) or {0.0, math.inf} <= {abs(a), abs(b)}:
         return NAN
     sign = -1.0 if negative(a) != negative(b) else 1.0
@@ -92,7 +75,6 @@ def mul(kind: str, mode: str, a: float, b: float) -> float:
 
 
 def fma(kind: str, mode: str, a: float, b: float, c: float) -> float:
-    """``a * b + c``, rounded once."""
     if any(map(math.isnan, (a, b, c))) or {0.0, math.inf} <= {abs(a), abs(b)}:
         return NAN
     minus = negative(a) != negative(b)
@@ -109,7 +91,6 @@ def fma(kind: str, mode: str, a: float, b: float, c: float) -> float:
 
 
 def div(kind: str, mode: str, a: float, b: float) -> float:
-    """``a / b``."""
     if math.isnan(a) or math.isnan(b) or (a == 0 and b == 0) or (math.isinf(a) and math.isinf(b)):
         return NAN
     sign = -1.0 if negative(a) != negative(b) else 1.0
@@ -118,11 +99,6 @@ def div(kind: str, mode: str, a: float, b: float) -> float:
     if math.isinf(b) or a == 0:
         return sign * 0.0
     return round_exact(Fraction(a) / Fraction(b), kind, mode)
-
-
-def rcp(kind: str, mode: str, a: float) -> float:
-    """``1 / a``."""
-    return div(kind, mode, 1.0, a)
 
 
 def sqrt(kind: str, mode: str, a: float) -> float:
@@ -141,7 +117,9 @@ def sqrt(kind: str, mode: str, a: float) -> float:
 
 
 OPERATIONS: dict[str, Callable[..., float]] = {
-    "add": add, "sub": sub, "mul": mul, "fma": fma, "mad": fma, "div": div, "rcp": rcp, "sqrt": sqrt,
+    "add": lambda kind, mode, a, b: fma(kind, mode, a, 1.0, b),
+    "sub": lambda kind, mode, a, b: fma(kind, mode, b, -1.0, a),
+    "mul": mul, "fma": fma, "mad": fma, "div": div, "rcp": lambda kind, mode, a: div(kind, mode, 1.0, a), "sqrt": sqrt,
 }  # fmt: skip
 
 
@@ -158,7 +136,6 @@ def compute(
 
 
 def extreme(name: str, a: float, b: float, *, nan: bool, ftz: bool, xorsign: bool = False) -> float:
-    """``min``/``max`` as the ISA's pseudo-code has it."""
     if ftz:
         a, b = flush(a), flush(b)
     minus = negative(a) != negative(b)

@@ -1,10 +1,4 @@
-"""Integer instructions over Python integers: the reference of the cases in `integer`, `bits` and `logic`.
-
-Why: Python's integers have no width, so that nothing here can wrap, shift or overflow by accident as NumPy's can. Bit
-field instructions are written bit by bit, as the ISA writes them. No function of the emulator is called.
-"""
-
-from __future__ import annotations
+"""Integer instructions over Python's integers, which have no width: nothing here can wrap or overflow by accident."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,33 +13,27 @@ AMOUNTS = (0, 1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 127, 128, 255,
 
 
 def bits_of(ptx_type: str) -> int:
-    """Width in bits of an integer type: its number."""
     return int(ptx_type[1:])
 
 
 def raw(value: int, ptx_type: str) -> int:
-    """The bits of a number as a number from 0 on."""
     return value % (1 << bits_of(ptx_type))
 
 
 def wrap(value: int, ptx_type: str) -> int:
-    """The number that the low bits of `value` are in a type."""
     low = raw(value, ptx_type)
     return low - (1 << bits_of(ptx_type)) if ptx_type[0] == "s" and low >> (bits_of(ptx_type) - 1) else low
 
 
 def saturate(value: int) -> int:
-    """Limited to the range of s32."""
     return max(-(1 << 31), min((1 << 31) - 1, value))
 
 
 def quotient(a: int, b: int) -> int:
-    """a / b rounded towards zero, b not 0."""
     return abs(a) // abs(b) * (-1 if (a < 0) != (b < 0) else 1)
 
 
 def column(values: list[Any], ptx_type: str) -> Array:
-    """Numbers as an array of a type; integers wrap."""
     dtype = DTYPES[ptx_type]
     if dtype.kind in "iu":
         return np.array([raw(int(value), ptx_type) for value in values], dtype=f"u{dtype.itemsize}").view(dtype)
@@ -54,7 +42,6 @@ def column(values: list[Any], ptx_type: str) -> Array:
 
 
 def lanes(function: Callable[..., Any], ptx_type: str, *inputs: Array) -> Array:
-    """`function` of Python numbers, element by element."""
     return column([function(*each) for each in zip(*(array.tolist() for array in inputs), strict=True)], ptx_type)
 
 
@@ -71,16 +58,11 @@ def crossed(*axes: Any, limit: int = 1024) -> tuple[list[int], ...]:
     return tuple([int(axis[index]) for index in grid[:, place]] for place, axis in enumerate(axes))
 
 
-# --- bits -------------------------------------------------------------------------------------------------------------
-
-
 def shift_left(a: int, amount: int, ptx_type: str) -> int:
-    """Python shifts by any amount."""
     return raw(a << min(amount, 64), ptx_type)
 
 
 def shift_right(a: int, amount: int) -> int:
-    """Rounds down: 0 or -1 from the width on."""
     return a >> amount
 
 

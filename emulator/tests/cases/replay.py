@@ -1,10 +1,8 @@
 """Replays every case on a GPU, beside the emulator, and keeps what the hardware answered.
 
-Why: an expectation and an emulator written by the same people may share a misreading; the chip shares none. The raw
-outputs are kept, so that machines without a GPU compare with the hardware in every later test run.
+An expectation and an emulator written by the same people may share a misreading; the chip shares none. The raw outputs
+are kept, so that machines without a GPU compare with the hardware in every later test run.
 """
-
-from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +13,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from tests.cases.harness import Case, Load, Outputs, compare, entry_name, launch_case, ptx_of
+from tests.cases.harness import Case, Load, Outputs, compare, entry_name, launch_case, ptx_of, run_case
 
 from ptxemu.errors import PtxemuError
 from ptxemu.values import DTYPES, Array
@@ -27,31 +25,20 @@ DEFECTS = (PtxemuError, ArithmeticError, AssertionError, AttributeError, LookupE
 
 @dataclass(frozen=True)
 class Record:
-    """One case on one GPU.
+    """One case on one GPU."""
 
-    Attributes:
-        module: the file of cases.
-        digest: of the PTX and the inputs: tells whether a case of today is the one that ran.
-        outputs: raw bytes of each output, base64; empty when the case did not run.
-        error: why it did not run on the GPU.
-        against_expected, against_emulator: None when they agree, else the first difference.
-    """
-
-    module: str
+    module: str  # the group of cases
     opcode: str
     text: str
-    digest: str
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    error: str | None = None
-    against_expected: str | None = None
+    digest: str  # of the PTX and the inputs: tells whether a case of today is the one that ran
+    outputs: Mapping[str, str] = field(default_factory=dict)  # raw bytes of each, base64; empty when it did not run
+    error: str | None = None  # why it did not run on the GPU
+    against_expected: str | None = None  # the first difference, as below
     against_emulator: str | None = None
 
     def arrays(self, case: Case) -> dict[str, Array]:
-        """The outputs as the case's types."""
-        return {
-            name: np.frombuffer(base64.b64decode(data), DTYPES[case.outputs[name]])
-            for name, data in self.outputs.items()
-        }
+        raw = {name: base64.b64decode(data) for name, data in self.outputs.items()}
+        return {name: np.frombuffer(data, DTYPES[case.outputs[name]]) for name, data in raw.items()}
 
 
 def digest(case: Case) -> str:
@@ -71,9 +58,7 @@ def run_on(cases: Sequence[Case], load: Load, recover: Callable[[], None]) -> li
     try:
         program = load(text)
     except PtxemuError as error:
-        if len(cases) == 1:
-            return [str(error)]
-        return [run_on([case], load, recover)[0] for case in cases]
+        return [str(error)] if len(cases) == 1 else [run_on([case], load, recover)[0] for case in cases]
     results: list[Outputs | str] = []
     for index, case in enumerate(cases):
         try:
@@ -92,33 +77,26 @@ def agree(case: Case, hardware: Outputs, emulated: Outputs) -> str | None:
 
 
 def records(module: str, cases: Sequence[Case], gpu: Load, recover: Callable[[], None], cpu: Load) -> Iterator[Record]:
-    """Runs the cases of one module on both machines."""
-    for case, found in zip(cases, by_target(cases, gpu, recover), strict=True):
-        record = Record(module, case.opcode, case.text, digest(case))
+    """Runs the cases of one group on both machines, on the GPU in a module for each target."""
+    results: dict[int, Outputs | str] = {}
+    for target in sorted({case.target for case in cases}):
+        chosen = [index for index, case in enumerate(cases) if case.target == target]
+        results.update(zip(chosen, run_on([cases[index] for index in chosen], gpu, recover), strict=True))
+    for index, case in enumerate(cases):
+        record, found = Record(module, case.opcode, case.text, digest(case)), results[index]
         if isinstance(found, str):
             yield replace(record, error=found)
             continue
         data = {name: base64.b64encode(array.tobytes()).decode() for name, array in found.items()}
-        yield replace(
-            record, outputs=data, against_expected=compare(case, found), against_emulator=_emulated(case, found, cpu)
-        )
-
-
-def by_target(cases: Sequence[Case], load: Load, recover: Callable[[], None]) -> list[Outputs | str]:
-    """`run_on`, with a module for each target, so that what needs a newer GPU does not hold up the rest."""
-    results: dict[int, Outputs | str] = {}
-    for target in sorted({case.target for case in cases}):
-        chosen = [index for index, case in enumerate(cases) if case.target == target]
-        results.update(zip(chosen, run_on([cases[index] for index in chosen], load, recover), strict=True))
-    return [results[index] for index in range(len(cases))]
+        record = replace(record, outputs=data, against_expected=compare(case, found))
+        yield replace(record, against_emulator=_emulated(case, found, cpu))
 
 
 def _emulated(case: Case, hardware: Outputs, load: Load) -> str | None:
     try:
-        emulated = launch_case(case, load(ptx_of([case])).kernel(entry_name(0)))
+        return agree(case, hardware, run_case(case, load))
     except DEFECTS as error:
         return f"{case.opcode}: the emulator failed: {type(error).__name__}: {error}"
-    return agree(case, hardware, emulated)
 
 
 def write(path: Path, machine: Mapping[str, object], found: Sequence[Record]) -> Path:
@@ -130,11 +108,7 @@ def write(path: Path, machine: Mapping[str, object], found: Sequence[Record]) ->
 
 
 def read(path: Path) -> tuple[dict[str, object], list[Record]]:
-    """The inverse of `write`.
-
-    Raises:
-        PtxemuError: the file cannot be read or is no such file.
-    """
+    """The inverse of `write`; a file that is no such file is a `PtxemuError`."""
     try:
         document = json.loads(gzip.decompress(path.read_bytes()))
         if document["schema"] != SCHEMA:
@@ -145,14 +119,12 @@ def read(path: Path) -> tuple[dict[str, object], list[Record]]:
 
 
 def table(found: Sequence[Record]) -> str:
-    """Counts by module, then one line per disagreement."""
-    lines = [f"{'module':14s} {'cases':>6s} {'ran':>6s} {'= expected':>11s} {'= emulator':>11s}"]
+    lines = [f"{'group':14s} {'cases':>6s} {'ran':>6s} {'= expected':>11s} {'= emulator':>11s}"]
     for module in [*dict.fromkeys(record.module for record in found), "all"]:
-        chosen = [record for record in found if module in {record.module, "all"}]
-        ran = [record for record in chosen if record.error is None]
-        expected = sum(record.against_expected is None for record in ran)
-        emulated = sum(record.against_emulator is None for record in ran)
-        lines.append(f"{module:14s} {len(chosen):6d} {len(ran):6d} {expected:11d} {emulated:11d}")
+        ran = [each for each in found if module in {each.module, "all"}]
+        count, ran = len(ran), [each for each in ran if each.error is None]
+        agreed = (sum(getattr(each, name) is None for each in ran) for name in ("against_expected", "against_emulator"))
+        lines.append("{:14s} {:6d} {:6d} {:11d} {:11d}".format(module, count, len(ran), *agreed))
     for record in found:
         told = {"gpu": record.error, "expected": record.against_expected, "emulator": record.against_emulator}
         lines += [f"{record.module} [{name}] {text}" for name, text in told.items() if text]

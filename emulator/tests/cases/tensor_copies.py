@@ -5,8 +5,6 @@ memory (or of the tensor). `Shape.elements` is the reference: plain Python that 
 the rules of PTX ISA 9.0, 5.5: bounds, strides between the elements that are taken, swizzling.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
@@ -16,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.cases.atomics import RULES
 from tests.cases.harness import CTA, Case, Typed, given
+from tests.cases.memory import RULES
 
 from ptxemu.values import DTYPES, Array
 
@@ -30,19 +28,14 @@ Places = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """A tensor of at most 2 KiB and a box of it, at most 4 KiB in shared memory.
-
-    Attributes:
-        kind: type of the elements; dims, strides, box, steps, swizzle, fill: as of a `TensorMap`.
-        starts: the box's coordinates in each CTA; note: what is special about it.
-    """
+    """A tensor of at most 2 KiB and a box of it, at most 4 KiB in shared memory; fields as of a `TensorMap`."""
 
     kind: str
     dims: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
-    starts: Places
-    note: str
+    starts: Places  # the box's coordinates in each CTA
+    note: str  # what is special about it
     swizzle: str = "none"
     steps: tuple[int, ...] = ()
     fill: str = "zeros"
@@ -65,7 +58,6 @@ class Shape:
 
     @property
     def map(self) -> dict[str, Any]:
-        """The map of the input ``words``."""
         fields = {name: getattr(self, name) for name in ("dims", "strides", "box", "swizzle", "fill")}
         return {"map": ("words", {"dtype": self.kind, "element_strides": self.steps, **fields})}
 
@@ -94,7 +86,6 @@ class Shape:
         return line * 128 + (unit ^ change) * 16 + rest
 
     def operand(self) -> str:
-        """The map with the coordinates."""
         return "[map, {" + ", ".join(f"c{axis}" for axis in range(len(self.dims))) + "}]"
 
     def inputs(self) -> Typed:
@@ -196,10 +187,7 @@ def tupled(value: Any) -> Any:
 
 
 def shapes() -> dict[str, list[Shape]]:
-    """The shapes by group, a row each: kind, dims, strides, box, starts, note, and what is not as usual.
-
-    Tensors are 2 KiB. Of the narrow ones the rows are shorter than the swizzle's span: each begins a new span.
-    """
+    """The shapes by group, a row each: kind, dims, strides, box, starts, note, and what is not as usual."""
     table = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
     split = {name: [(row, {} if len(row) == 6 else row[6]) for row in rows] for name, rows in table}
     return {

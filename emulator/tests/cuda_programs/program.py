@@ -1,11 +1,7 @@
 """A CUDA kernel with its launch and what it must compute, the ways to compile it, and how results are compared.
 
-The emulator should run what nvcc makes of ordinary CUDA. The kernels are in the ``.cu`` files beside this one;
-`launches` and `integers` hold a function of each file's name. Compiling needs the compiler's wheels; running compiled
-PTX needs the emulator only, or a GPU's driver.
+The kernels are in the ``.cu`` files beside this one; `launches` holds a function of each file's name.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,27 +31,17 @@ INEXACT = re.compile(r"approx|\.full|^mma|^(atom|red)\..*\.b?f\d+")
 
 @dataclass(frozen=True)
 class Program:
-    """One launch of a kernel.
-
-    Attributes:
-        grid, block: sizes of the launch.
-        arguments: of which every launch gets copies.
-        expected: argument's index -> what it holds afterwards.
-        tolerance: greatest difference, absolute and relative; 0: bit by bit.
-        fast: the same under ``--use_fast_math`` (and in the debug build, which has it too); None: as `tolerance`.
-        shared_bytes: dynamic shared memory of a block.
-        conflicts: bank conflicts of shared loads and stores in the release build, where that is the point.
-    """
+    """One launch of a kernel."""
 
     kernel: str
     grid: tuple[int, ...]
     block: tuple[int, ...]
-    arguments: Sequence[Argument]
-    expected: Mapping[int, Array]
-    tolerance: float = 0.0
-    fast: float | None = None
-    shared_bytes: int = 0
-    conflicts: int | None = None
+    arguments: Sequence[Argument]  # of which every launch gets copies
+    expected: Mapping[int, Array]  # argument's index -> what it holds afterwards
+    tolerance: float = 0.0  # greatest difference, absolute and relative; 0: bit by bit
+    fast: float | None = None  # the same under ``--use_fast_math`` and in the debug build; None: as `tolerance`
+    shared_bytes: int = 0  # dynamic, of a block
+    conflicts: int | None = None  # of banks, in the release build, where that is the point
 
     def copies(self) -> list[Argument]:
         """The arguments for one launch; arrays that nobody checks are copied too."""
@@ -114,15 +100,9 @@ def exact(function: Function) -> bool:
 
 
 def programs(source: str) -> list[Program]:
-    """The programs of one ``.cu`` file."""
-    module = importlib.import_module(f"tests.cuda_programs.{'integers' if source == 'integers' else 'launches'}")
+    module = importlib.import_module("tests.cuda_programs.launches")
     return list(getattr(module, source)())
 
 
 def compiled(source: str, variant: str) -> str:
-    """The PTX of a ``.cu`` file with the variant's flags.
-
-    Raises:
-        AssertionError: nvcc refuses the file.
-    """
     return ptx(HERE / f"{source}.cu", VARIANTS[variant], arch="compute_80")

@@ -3,8 +3,6 @@
 `tools/hw_cases.py` and `tools/hw_hopper.py` do the same and keep the raw answers. Run: pytest tests/gpu
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -3,8 +3,6 @@
 `tools/hw_hopper.py` asks a GPU and writes `FILE`; tests/nvcc/test_hopper_programs.py compares.
 """
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 import gzip
@@ -44,7 +42,6 @@ def digest(program: Program, run: Run) -> str:
 
 
 def _arguments(function: Function, run: Run, arrays: list[Array]) -> list[dict[str, Any]]:
-    """The arguments with arrays by number; fills `arrays`."""
 
     def number(array: Any) -> int:
         places = [(each.ctypes.data, each.nbytes) for each in arrays]
@@ -80,7 +77,6 @@ def read(path: Path = FILE) -> dict[str, dict[str, Any]]:
 
 
 def arrays_of(answer: dict[str, Any], run: Run) -> Run:
-    """The run with the chip's results in place of the launch's."""
     raw = zip(answer["outputs"], run.results, strict=True)
     found = ((np.frombuffer(base64.b64decode(text), b.dtype).reshape(b.shape), b) for text, (_, b) in raw)
     return Run(run.arguments, tuple(found))
@@ -110,7 +106,6 @@ def ask(gpu: Gpu, program: Program) -> dict[str, Any]:
 
 
 def write(machine: dict[str, str], records: list[dict[str, Any]], path: Path = FILE) -> None:
-    """Keeps answers; equal ones are equal bytes."""
     document = {"schema": 1, "machine": machine, "records": sorted(records, key=lambda each: str(each["name"]))}
     text = json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
     path.write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -1,11 +1,8 @@
 """Where elements lie in shared memory: boxes of tensors as TMA lays them out, operands as wgmma reads them.
 
-Why: these are references, written from the ISA's tables and independent of the emulator: every element's byte offset is
-computed one by one, with no notion of copies or products. Sources: PTX ISA 9.0, 5.5 (tensors), 9.7.16.5 (wgmma's
-operands in shared memory and their descriptors).
+References, independent of the emulator: every element's byte offset is computed one by one. Sources: PTX ISA 9.0, 5.5
+(tensors), 9.7.16.5 (wgmma's operands in shared memory and their descriptors).
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 import itertools
@@ -32,7 +29,6 @@ def small(rng: np.random.Generator, *shape: int, most: int = 4) -> Array:
 
 
 def strided(map_: TensorMap) -> Array:
-    """The tensor as an array, outermost axis first."""
     assert isinstance(map_.tensor, np.ndarray)
     strides = (*reversed(map_.strides), map_.itemsize)
     return np.lib.stride_tricks.as_strided(map_.tensor.reshape(-1), map_.dims[::-1], strides)
@@ -67,14 +63,12 @@ def box_offsets(map_: TensorMap) -> Array:
 
 
 def place(image: Array, offsets: Array, values: Array) -> Array:
-    """Writes each value's bytes at its offset; `image` is bytes."""
     raw = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.itemsize)
     image[offsets[:, None] + np.arange(values.itemsize)] = raw
     return image
 
 
 def box_image(map_: TensorMap, corner: tuple[int, ...]) -> Array:
-    """The bytes of shared memory that a box's copy fills."""
     values, _ = box_of(map_, corner)
     offsets = box_offsets(map_)
     return place(np.zeros(int(offsets.max()) + map_.itemsize, np.uint8), offsets, values)
@@ -82,17 +76,11 @@ def box_image(map_: TensorMap, corner: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True)
 class Operand:
-    """A matrix as wgmma reads it.
+    """A matrix as wgmma reads it."""
 
-    Attributes:
-        image: the bytes of shared memory.
-        bits: of the descriptor, without the address.
-        steps: where each k-step of 32 bytes begins, in bytes.
-    """
-
-    image: Array
-    bits: int
-    steps: tuple[int, ...]
+    image: Array  # the bytes of shared memory
+    bits: int  # of the descriptor, without the address
+    steps: tuple[int, ...]  # where each k-step of 32 bytes begins, in bytes
 
 
 def _bits(leading: int, stride: int, swizzle: str) -> int:

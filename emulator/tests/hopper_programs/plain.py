@@ -1,7 +1,5 @@
 """Launches of ``kernels/{barriers,bulk,roles,clusters}.cu``: mbarriers, copies of runs of bytes, warps with roles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,20 +16,15 @@ I32, U32, F32 = np.int32, np.uint32, np.float32
 
 
 def numbers(seed: int, *shape: int, most: int = 4) -> Array:
-    """Small whole numbers as floats."""
     return small(np.random.default_rng(seed), *shape, most=most).astype(F32)
 
 
 def floats(*shape: int) -> Array:
-    """0, 1, 2, ... as floats."""
     return np.arange(int(np.prod(shape)), dtype=F32).reshape(shape)
 
 
 def integers(*bounds: int) -> Array:
     return np.arange(*bounds, dtype=I32)
-
-
-# --- barriers.cu --------------------------------------------------------------------------------------------------
 
 
 @launches("barriers")
@@ -51,31 +44,11 @@ def ping_pong() -> Run:
 
 
 @launches("barriers")
-def counts() -> Run:
-    return giving(7 * integers(127, -1, -1))
-
-
-@launches("barriers", 32)
-def pending() -> Run:
-    return giving(np.array([10, 7, 6, 1, 4, 1, 10, 1], U32))
-
-
-@launches("barriers")
 def leavers() -> Run:
     wanted = np.zeros((4, 128), I32)
     for turn in range(4):
         wanted[turn, 32 * (turn + 1) :] = 128 - 32 * turn
     return giving(wanted, 4)
-
-
-@launches("barriers", 64)
-def transactions() -> Run:
-    return giving(np.full(64, 17, I32), 17)
-
-
-@launches("barriers", 64)
-def place_again() -> Run:
-    return giving(np.tile(1000 + integers(31, -1, -1), 2))
 
 
 @launches("barriers", 64)
@@ -86,29 +59,6 @@ def small_copies() -> Run:
     return giving(total, given, 5)
 
 
-@launches("barriers")
-def patience() -> Run:
-    return giving(np.full(128, 5, I32), 5)
-
-
-# --- bulk.cu ------------------------------------------------------------------------------------------------------
-
-
-@launches("bulk")
-def load() -> Run:
-    return giving(floats(1024)[::-1].copy(), floats(1024))
-
-
-@launches("bulk")
-def pieces() -> Run:
-    return giving(2 * floats(1024), floats(1024))
-
-
-@launches("bulk", grid=3)
-def store() -> Run:
-    return giving(np.tile(floats(512) + 1, (3, 1)), floats(512))
-
-
 @launches("bulk")
 def store_in_turn() -> Run:
     given = floats(11, 128)
@@ -116,7 +66,6 @@ def store_in_turn() -> Run:
 
 
 def _reduction(dtype: Any, combine: Callable[..., Array], seed: int) -> Run:
-    """Four tiles of 256 combined with what was there."""
     rows = np.random.default_rng(seed).integers(-100, 100, (5, 256)).astype(np.int64)
     if np.dtype(dtype).kind == "u":
         rows = rows % 97 << 20
@@ -147,14 +96,6 @@ def in_place() -> Run:
     return Run((data, 5), ((data, data * data),))
 
 
-@launches("bulk", 256)
-def hints() -> Run:
-    return giving(floats(256) + 3, floats(256))
-
-
-# --- roles.cu -----------------------------------------------------------------------------------------------------
-
-
 @launches("roles", 384)
 def registers() -> Run:
     given = numbers(51, 7, 256)
@@ -175,21 +116,6 @@ def votes() -> Run:
     return giving(np.repeat(np.array([[found[0] + 100], [found[1] + 1000]], I32), 64, axis=1))
 
 
-@launches("roles")
-def early_exit() -> Run:
-    return giving((integers(96) ** 2).reshape(3, 32).sum(0).astype(I32)[::-1].copy())
-
-
-@launches("roles")
-def elected() -> Run:
-    return giving(np.ones(8, I32))
-
-
-@launches("roles", grid=2)
-def dependents() -> Run:
-    return giving(integers(256) + 1, integers(256))
-
-
 @launches("roles", 32)
 def matrices() -> Run:
     lane = np.arange(32, dtype=U32)
@@ -198,9 +124,6 @@ def matrices() -> Run:
     turned = np.ascontiguousarray(cells.transpose(0, 2, 1)).view(U32).reshape(4, 32)
     total = int((lane.astype(np.int64) ** 2).sum()) + int((lane ^ 21).max())
     return giving(np.concatenate([parts, turned[:2], turned[2:3], np.full((1, 32), total, U32)]).astype(U32))
-
-
-# --- clusters.cu --------------------------------------------------------------------------------------------------
 
 
 @launches("clusters", 32, (4, 8, 1), (2, 4, 1))
@@ -246,11 +169,6 @@ def histogram() -> Run:
     return giving(wanted, given)
 
 
-@launches("clusters", 32, 8, 8)
-def remote_arrivals() -> Run:
-    return giving((100 * np.arange(8)[None, :] + np.arange(8)[:, None]).astype(U32), 8)
-
-
 @launches("clusters", 256, 8, 4)
 def hand_over() -> Run:
     given = numbers(62, 8, 256, most=99)
@@ -283,6 +201,27 @@ def multicast_ring() -> Run:
     return giving(total, TensorMap(array, "f32", (64, 9), (256,), (32, 1)), 9)
 
 
-@launches("clusters", 64, 2, 2)
-def announced() -> Run:
-    return giving((10 * np.array([1, 0])[:, None] + np.arange(64)).astype(F32))
+# file, kernel, (threads, blocks, blocks of a cluster), run
+SHORT: tuple[tuple[str, str, tuple[int, ...], Callable[[], Run]], ...] = (
+    ("barriers", "counts", (128,), lambda: giving(7 * integers(127, -1, -1))),
+    ("barriers", "pending", (32,), lambda: giving(np.array([10, 7, 6, 1, 4, 1, 10, 1], U32))),
+    ("barriers", "transactions", (64,), lambda: giving(np.full(64, 17, I32), 17)),
+    ("barriers", "place_again", (64,), lambda: giving(np.tile(1000 + integers(31, -1, -1), 2))),
+    ("barriers", "patience", (128,), lambda: giving(np.full(128, 5, I32), 5)),
+    ("bulk", "load", (128,), lambda: giving(floats(1024)[::-1].copy(), floats(1024))),
+    ("bulk", "pieces", (128,), lambda: giving(2 * floats(1024), floats(1024))),
+    ("bulk", "store", (128, 3), lambda: giving(np.tile(floats(512) + 1, (3, 1)), floats(512))),
+    ("bulk", "hints", (256,), lambda: giving(floats(256) + 3, floats(256))),
+    ("roles", "early_exit", (128,), lambda: giving((integers(96) ** 2).reshape(3, 32).sum(0).astype(I32)[::-1].copy())),
+    ("roles", "elected", (128,), lambda: giving(np.ones(8, I32))),
+    ("roles", "dependents", (128, 2), lambda: giving(integers(256) + 1, integers(256))),
+    (
+        "clusters",
+        "remote_arrivals",
+        (32, 8, 8),
+        lambda: giving((100 * np.arange(8)[None, :] + np.arange(8)[:, None]).astype(U32), 8),
+    ),
+    ("clusters", "announced", (64, 2, 2), lambda: giving((10 * np.array([1, 0])[:, None] + np.arange(64)).astype(F32))),
+)
+for _file, _kernel, _sizes, _make in SHORT:
+    launches(_file, *_sizes, kernel=_kernel)(_make)

@@ -1,7 +1,5 @@
 """Launches of ``kernels/{tiles,products,pipelines}.cu``: products of tiles, alone and in whole kernels."""
 
-from __future__ import annotations
-
 from functools import partial
 import math
 from typing import Any
@@ -18,9 +16,6 @@ from ptxemu.values import Array
 F16, F32, S32 = (np.dtype(each) for each in (np.float16, np.float32, np.int32))
 BF16, E4M3, S8 = (np.dtype(each) for each in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.int8))
 TILE_BYTES = 64 * 64 * 2
-
-
-# --- tiles.cu: shapes, types, layouts, majors, signs of one product -----------------------------------------------
 
 
 def tile(
@@ -87,21 +82,15 @@ tile("n64_e4m3", E4M3, ("64B", "128B"), add=True)
 tile("n64_s8", S8, ("128B", "32B"), out=S32)
 
 
-# --- products.cu: chains and groups -------------------------------------------------------------------------------
-
-
 def halves(seed: int, *shape: int, most: int = 4) -> Array:
-    """Whole numbers as halves."""
     return small(np.random.default_rng(seed), *shape, most=most).astype(np.float16)
 
 
 def images(*tiles: Array) -> Array:
-    """Tiles of 64 columns as swizzled images, one behind the other."""
     return np.concatenate([k_major(tile, "128B").image for tile in tiles])
 
 
 def product(a: Array, b: Array) -> Array:
-    """A B^T, exactly."""
     return np.asarray(a.astype(np.float64) @ b.astype(np.float64).T, np.float32)
 
 
@@ -143,11 +132,7 @@ def chained() -> Run:
     return giving(product(product(a, b).astype(np.float16), b.T), images(a), images(b))
 
 
-# --- pipelines.cu: matrix products and attention as Hopper kernels are built --------------------------------------
-
-
 def rows(array: Array, count: int = 64) -> TensorMap:
-    """A matrix in boxes of 64 columns, swizzled."""
     return TensorMap(array, "f16", array.shape[::-1], array.strides[:1], (64, count), swizzle="128B")
 
 
@@ -180,6 +165,5 @@ def attention() -> Run:
 
 
 def attended(q: Array, k: Array, v: Array) -> Array:
-    """softmax(Q K^T / 8) V in float64."""
     weights = np.exp((scores := q.astype(np.float64) @ k.astype(np.float64).T / 8) - scores.max(axis=1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True) @ v.astype(np.float64))

@@ -4,8 +4,6 @@ Bulk copies, tensor maps, mbarriers, clusters and wgmma work together or not at 
 descriptions. Run: ``pytest tests/nvcc/test_hopper_programs.py``; on a GPU: ``python tools/hw_hopper.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -43,31 +41,22 @@ def giving(wanted: Array, *more: Any) -> Run:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """One launch of a kernel.
+    """One launch of a kernel; `grid`, `cluster`: blocks along x, y, z."""
 
-    Attributes:
-        file: of `FILES`; `kernel`: the entry's name; `name`: where one kernel is launched in several ways.
-        make: arguments and results.
-        threads: of a block; `grid`, `cluster`: blocks along x, y, z.
-        shared_bytes: dynamic shared memory of a block.
-        tolerance: greatest difference, absolute and relative; 0: bit by bit.
-    """
-
-    file: str
+    file: str  # of `FILES`
     kernel: str
     make: Callable[[], Run]
     threads: int = 128
     grid: tuple[int, int, int] = (1, 1, 1)
     cluster: tuple[int, int, int] = (1, 1, 1)
-    shared_bytes: int = 0
-    tolerance: float = 0.0
-    name: str = ""
+    shared_bytes: int = 0  # dynamic, of a block
+    tolerance: float = 0.0  # greatest difference, absolute and relative; 0: bit by bit
+    name: str = ""  # where one kernel is launched in several ways
 
     def __str__(self) -> str:
         return f"{self.file}-{self.name or self.kernel}"
 
     def launch(self, kernel: ptxemu.Kernel | None = None, **options: Any) -> Run:
-        """Launches the kernel, or a changed one, on the emulator."""
         run, cluster = self.make(), self.cluster if max(self.cluster) > 1 else None
         chosen = kernel or module(self.file).kernel(self.kernel)
         options |= {"shared_bytes": self.shared_bytes, "cluster": cluster}
@@ -94,7 +83,6 @@ def launches(file: str, threads: int = 128, grid: Any = 1, cluster: Any = 1, **m
 
 @cache
 def programs() -> Mapping[str, Program]:
-    """All of them, by name."""
     for each in LAUNCHES:
         importlib.import_module(f"tests.hopper_programs.{each}")
     named = {str(each): each for each in sorted(FOUND, key=lambda each: FILES.index(each.file))}
@@ -113,7 +101,6 @@ def text_of(file: str) -> str:
 
 @cache
 def module(file: str) -> ptxemu.Program:
-    """A file on the emulator."""
     return ptxemu.load(text_of(file), path=f"{file}.ptx")
 
 

@@ -1,8 +1,8 @@
 """Launches of ``kernels/tensors.cu``: boxes of tensors of one to five axes, in and out."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import json
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -25,10 +25,10 @@ def map_of(dtype: str, dims: tuple[int, ...], box: tuple[int, ...], **options: A
 
 
 def _load(name: str, corner: tuple[int, ...], *fields: Any, **options: Any) -> Program:
-    """One box and the image that it makes; the fields are those of `map_of`, or a map."""
+    """One box and the image that it makes; the fields are those of `map_of`, or a name."""
 
     def make() -> Run:
-        given = fields[0] if len(fields) == 1 else map_of(*fields, **options)
+        given = WINDOWS[fields[0]] if len(fields) == 1 else map_of(*fields, **options)
         image = box_image(given, corner)
         out = np.full_like(image, 0xEE)
         return Run((out, given, len(image), *(*corner, 0, 0, 0, 0)[:5]), ((out, image),))
@@ -63,7 +63,6 @@ def _changed(given: TensorMap, boxes: Any, combine: Callable[[Array, Array], Arr
 
 
 def _store(name: str, swizzle: str, dtype: str, corner: tuple[int, int], step: int) -> Program:
-    """Three blocks store one image at three corners."""
 
     def make() -> Run:
         width = 64 if dtype == "f16" else 16
@@ -83,14 +82,14 @@ def _store_3d() -> Run:
     return Run((given, values.view(np.uint8), values.nbytes), (changed,))
 
 
-def _reduction(kernel: str, dtype: str, combine: Any, corner: tuple[int, int], name: str = "") -> Program:
+def _reduction(kernel: str, dtype: str, combine: str, corner: tuple[int, int], name: str = "") -> Program:
     """Three blocks combine their boxes with the same place of the tensor, part of it outside."""
 
     def make() -> Run:
         given = map_of(dtype, (64, 20), (16, 8))
         values = small(np.random.default_rng(13), 3, 128, most=300)
         values = (values % 251 if dtype.startswith("u") else values).astype(DTYPES[dtype])
-        changed = _changed(given, ((corner, row) for row in values), combine)
+        changed = _changed(given, ((corner, row) for row in values), getattr(np, combine))
         return Run((given, values.view(np.uint8), values[0].nbytes, *corner), (changed,))
 
     return Program("tensors", kernel, make, grid=(3, 1, 1), name=name)
@@ -109,55 +108,31 @@ def _four_boxes() -> Run:
 
 
 # Rows of which 40 of 64 elements belong to the tensor; overlapping windows of 64 elements that begin 16 bytes apart.
-PADDED = TensorMap(strided(map_of("f16", (64, 32), (32, 8))), "f16", (40, 32), (128,), (32, 8))
-WINDOWS = TensorMap(strided(map_of("f32", (256,), (64,))), "f32", (64, 40), (16,), (32, 8))
+WINDOWS = {
+    "PADDED": TensorMap(strided(map_of("f16", (64, 32), (32, 8))), "f16", (40, 32), (128,), (32, 8)),
+    "WINDOWS": TensorMap(strided(map_of("f32", (256,), (64,))), "f32", (64, 40), (16,), (32, 8)),
+}
 
-FOUND += (
-    _load("load_1d", (100,), "f32", (150,), (64,)),
-    _load("load_2d", (16, 3), "f16", PLAIN, (32, 8)),
-    *(_load(f"load_2d_{n}B", (n // 2, 4), "f16", (256, 64), (n // 2, 24), swizzle=f"{n}B") for n in (32, 64, 128)),
-    _load("before_the_start", (-8, -3), "f16", PLAIN, (32, 8)),
-    _load("behind_the_end", (80, 36), "f16", PLAIN, (32, 8), swizzle="64B"),
-    _load("outside", (96, 0), "f16", PLAIN, (32, 8)),
-    _load("nan_outside", (92, -2), "f32", PLAIN, (16, 8), fill="nan"),
-    _load("nan_bf16", (88, 37), "bf16", PLAIN, (16, 8), fill="nan"),
-    _load("nan_halves", (88, 37), "f16", PLAIN, (16, 8), fill="nan"),
-    _load("bytes", (48, 2), "u8", (160, 20), (64, 8), swizzle="64B"),
-    _load("padded_rows", (16, 5), PADDED),
-    _load("overlapping_rows", (8, 30), WINDOWS),
-    _load("every_other_row", (32, 1), "f16", PLAIN, (32, 16), element_strides=(1, 2)),
-    _load("every_third", (0, 2, -1), "s32", (16, 30, 9), (16, 10, 4), element_strides=(1, 3, 2)),
-    _load("load_3d", (4, 1, 2), "f32", (24, 6, 5), (8, 4, 2)),
-    _load("load_3d_128B", (0, 2, 4), "f32", (32, 6, 6), (32, 3, 4), swizzle="128B"),
-    _load("load_4d", (8, 0, 3, 1), "f16", (24, 5, 6, 4), (16, 2, 3, 2), swizzle="32B"),
-    _load("load_5d", (0, 2, -1, 3, 1), "u16", (16, 4, 3, 5, 4), (8, 2, 3, 2, 2)),
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value
+
+
+def _listed(group: str) -> Iterator[Program]:
+    """Programs of ``tensors.json``: the arguments of `_load`, `_store` and `_reduction`, the last ones by name."""
+    makers: dict[str, Any] = {"load": _load, "store": _store, "reduction": _reduction}
+    for kind, rows in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))[group].items():
+        for row in rows:
+            more = row.pop() if isinstance(row[-1], dict) else {}
+            yield makers[kind](*_tupled(row), **{key: _tupled(value) for key, value in more.items()})
+
+
+FOUND += [
+    *_listed("programs"),
     Program("tensors", "load_2d_over", _narrow, name="narrow_rows"),
-    _store("store_2d", "none", "f32", (84, 4), 17),
-    _store("store_2d_128B", "128B", "f16", (40, 6), 9),
-    _store("store_2d_64B", "64B", "f32", (88, 20), 8),
-    _store("store_behind", "none", "f32", (84, 30), 9),
-    _store("store_outside", "none", "f32", (96, 44), 9),
     Program("tensors", "store_3d", _store_3d, grid=(5, 1, 1)),
-    _reduction("add_2d", "f32", np.add, (56, 4)),
-    _reduction("add_2d", "f16", np.add, (8, 16), name="add_2d_f16"),
-    _reduction("max_2d", "s32", np.maximum, (56, 2)),
-    _reduction("xor_2d", "u32", np.bitwise_xor, (20, 14)),
     Program("tensors", "mirror", _mirror, threads=32),
     Program("tensors", "four_boxes", _four_boxes),
-)
+]
 # An H200 stops at these with an illegal instruction: boxes off the 16-byte units of rows, stores before the start.
-REFUSED = (
-    _load("odd_start", (90, 3), "f32", PLAIN, (16, 8)),
-    _load("odd_start_of_halves", (3, 3), "f16", PLAIN, (32, 8)),
-    _load("odd_start_outside", (-3, 3), "f32", PLAIN, (16, 8)),
-    _load("nan_odd_start", (90, -2), "f32", PLAIN, (16, 8), fill="nan"),
-    _store("store_odd", "none", "f32", (21, 6), 9),
-    _store("store_odd_halves", "none", "f16", (20, 6), 9),
-    _store("store_before_x", "none", "f32", (-8, 6), 9),
-    _store("store_before_y", "none", "f32", (16, -4), 17),
-    _store("refused_store_2d", "none", "f32", (84, -4), 17),
-    _store("refused_store_2d_128B", "128B", "f16", (20, 6), 9),
-    _store("refused_store_2d_64B", "64B", "f32", (-8, 30), 7),
-    _reduction("max_2d", "s32", np.maximum, (-8, 2), name="refused_max_2d"),
-    _reduction("xor_2d", "u32", np.bitwise_xor, (20, -4), name="refused_xor_2d"),
-)
+REFUSED = (*_listed("refused"),)

@@ -3,8 +3,6 @@
 Run: pytest tests/nvcc/test_cuda.py
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
@@ -23,7 +21,6 @@ CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 
 @cache
 def load(source: str, variant: str) -> ptxemu.Program:
-    """Compiles a source in a variant and loads it."""
     return ptxemu.load(compiled(source, variant))
 
 

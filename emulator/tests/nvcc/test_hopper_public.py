@@ -4,8 +4,6 @@ Nothing of them is kept: their PTX is made when the tests run. Without Triton (`
 CUTLASS's headers (``pip install --no-deps nvidia-cutlass``) their tests are skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from importlib import util
@@ -33,7 +31,6 @@ ROOM = 128  # bytes that CUB leaves before each tile
 
 @cache
 def made(file: str) -> ptxemu.Program:
-    """The kernels of a file of ``public``."""
     return ptxemu.load(ptx(HERE / "public" / f"{file}.cu"), path=f"{file}.ptx")
 
 
@@ -54,7 +51,6 @@ def clean(kernel: ptxemu.Kernel, *launch: Any, forgiven: str = "", **options: An
 
 
 def numbers(dtype: Any, count: int, start: int) -> tuple[Array, Array]:
-    """An array, and the part of it behind `start` elements."""
     whole = (np.arange(count + start + TILE) * 7 % 101 - 50).astype(dtype)
     return whole, whole[start : start + count]
 
@@ -123,9 +119,6 @@ def test_running_sums_of_cooperative_groups() -> None:
     np.testing.assert_array_equal(out, values.sum(axis=1).reshape(2, 4).cumsum(axis=1).reshape(8))
 
 
-# --- Triton -------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton keeps what it compiles in our folder, and has nothing to ask."""
@@ -140,7 +133,6 @@ def described(array: Array) -> tuple[Any, ...]:
 
 
 def launch(name: str, warps: int, grid: tuple[int, ...], *args: Any) -> None:
-    """One launch of one of Triton's kernels."""
     pytest.importorskip("triton", reason="pip install triton")
     from tests.hopper_programs.public.triton_kernels import compiled
 
@@ -176,10 +168,9 @@ def test_triton_attends() -> None:
     np.testing.assert_allclose(out.astype(np.float64), attended(q, k, v), atol=3e-3)
 
 
-# --- CUTLASS ------------------------------------------------------------------------------------------------------
-# The products of its examples are right. They also do what a GPU forgives: `wgmma_sm90.cu` multiplies tiles that other
-# threads copy, with no barrier after their waits; `wgmma_tma_sm90.cu` has no fence between the mbarriers' init and the
-# copies, and ends while its last copies are on their way. With that mended no check has anything to say.
+# The products of CUTLASS's examples are right. They also do what a GPU forgives: `wgmma_sm90.cu` multiplies tiles that
+# other threads copy, with no barrier after their waits; `wgmma_tma_sm90.cu` has no fence between the mbarriers' init
+# and the copies, and ends while its last copies are on their way. With that mended no check has anything to say.
 
 M, N, K = 256, 256, 320  # four blocks of 128 x 128; five steps of 64 through a ring of three stages
 WAIT = "cp.async.wait_all;"
@@ -193,7 +184,6 @@ MAJORS = {"MN-major": "MajorE1", "K-major": "MajorE0"}
 
 @cache
 def example(file: str, changes: tuple[tuple[str, str], ...] = ()) -> str:
-    """The PTX of an example, parts of its text replaced."""
     found = util.find_spec("cutlass_library")
     if found is None or found.origin is None:
         pytest.skip("pip install --no-deps nvidia-cutlass")

@@ -1,7 +1,5 @@
 """The cases of the emulator are legal PTX: NVIDIA's assembler accepts every one of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ TARGETS = ("sm_80", "sm_86", "sm_90", "sm_90a")
 
 
 def refusals(text: str, folder: Path) -> list[str]:
-    """The assembler's errors about a module, none when it is legal."""
     source = folder / "cases.ptx"
     source.write_text(text)
     newest = "sm_90a" if ".target sm_90a" in text else "sm_90"

@@ -1,13 +1,6 @@
-"""Kernels in Triton, compiled for Hopper by Triton's own compiler; importing this needs Triton (no GPU).
+"""Kernels in Triton, compiled for Hopper by Triton's own compiler; importing this needs Triton (no GPU)."""
 
-Why: what a compiler that was not written here makes of wgmma, TMA and mbarriers has to run on the emulator, too.
-Run: pytest tests/nvcc/test_hopper_public.py
-"""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton
 from triton import language as tl
@@ -18,8 +11,7 @@ HOPPER = GPUTarget("cuda", 90, 32)
 TILE = "tensordesc<fp16[64,64]>"
 
 
-@dataclass(frozen=True)
-class Compiled:
+class Compiled(NamedTuple):
     """PTX and what a launch has to know: threads of a block and bytes of dynamic shared memory."""
 
     ptx: str
@@ -43,7 +35,6 @@ def pointers(a, b, c, rows, columns, depth, tile: tl.constexpr, step: tl.constex
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]  # as above
 def descriptors(a, b, c, depth, step: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - as above
-    """C = A B^T, whose operands and result go through tensor maps."""
     row, column = tl.program_id(0) * 64, tl.program_id(1) * 64
     total = tl.zeros((64, 64), tl.float32)
     for k in range(0, depth, step):
@@ -82,7 +73,6 @@ SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
 
 
 def compiled(name: str, warps: int = 4, stages: int = 3) -> Compiled:
-    """One of the kernels for Hopper."""
     function, signature, constants = SIGNATURES[name]
     names = {**signature, **dict.fromkeys(constants, "constexpr")}
     aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind[0] in "*i"}
