@@ -1,4 +1,4 @@
-"""The parser: each kind of operand, declaration and statement means what the PTX ISA says."""
+"""The parser: what operands, declarations, statements and scopes mean, what is refused, and printing what was read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 import struct
 
+from hypothesis import given, settings
+import hypothesis.strategies as st
 import pytest
-from tests.module_parts import HEADER, entry, without_lines
+from tests.programs import HEADER, entry, refuses, without_lines
 
+from ptxemu.errors import EmulationError
+from ptxemu.syntax.declarations import DIRECTIVES, TYPES
+from ptxemu.syntax.lexer import SPECIALS
 from ptxemu.syntax.parser import parse
 from ptxemu.syntax.printer import to_ptx
 from ptxemu.syntax.tree import (
@@ -18,27 +23,25 @@ from ptxemu.syntax.tree import (
     Immediate,
     Instruction,
     Label,
+    Module,
     Negated,
     Operand,
     Pair,
     Register,
+    SourceLine,
     Special,
     Symbol,
+    Variable,
     Vector,
 )
 
-TINY = Path(__file__).parent / "data" / "tiny.ptx"
+FILE = Path(__file__).parent / "data" / "tiny.ptx"
+TINY = FILE.read_text(encoding="utf-8")
 A, B, Q = Register("a"), Register("b"), Register("q")
 
 
 def function(body: str, *, before: str = "") -> Function:
     return parse(entry(body, before=before)).functions[-1]
-
-
-def only(body: str, *, before: str = "") -> Instruction:
-    (item,) = function(body, before=before).body
-    assert isinstance(item, Instruction)
-    return item
 
 
 def double(value: float) -> Immediate:
@@ -110,13 +113,9 @@ def double(value: float) -> Immediate:
     ],
 )
 def test_operand(text: str, operand: Operand) -> None:
-    instruction = only(f"op.x c, {text}, {text};", before=".global .u32 data[4];\n")
+    (instruction,) = function(f"op.x c, {text}, {text};", before=".global .u32 data[4];\n").body
+    assert isinstance(instruction, Instruction)
     assert instruction.operands == (Register("c"), operand, operand)
-
-
-def test_an_operand_that_prints_differently_is_read_the_same() -> None:
-    """A negative offset is printed as ptxas wants it: `+-4`, never `-4`."""
-    assert str(Address(A, -4)) == "[a+-4]"
 
 
 @pytest.mark.parametrize(
@@ -180,24 +179,19 @@ def test_lines_are_those_of_the_file(newline: str) -> None:
     assert [item.line for item in parse(text).functions[0].body] == [8, 12, 15, 15, 17]
 
 
-# --- a whole file
-
-
-def test_tiny() -> None:
-    module = parse(TINY.read_text(encoding="utf-8"), str(TINY))
+def test_a_whole_file() -> None:
+    module = parse(TINY, str(FILE))
     (kernel,) = module.functions
-    assert [variable.name for variable in (*module.variables, *kernel.variables)] == [
-        "dynamic",
-        "_ZZ16flash_fwd_kernelE4seen",
-    ]
+    assert [each.name for each in (*module.variables, *kernel.variables)] == ["dynamic", "_ZZ16flash_fwd_kernelE4seen"]
     assert kernel.registers["%f47"] == "f32"
     assert "%f48" not in kernel.registers
     barrier = next(item for item in kernel.body if isinstance(item, Instruction) and item.opcode == "bar.sync")
     assert barrier.operands == (Immediate(0),)
-    assert TINY.read_text(encoding="utf-8").splitlines()[barrier.line - 1].split() == ["bar.sync", "0;"]
+    assert TINY.splitlines()[barrier.line - 1].split() == ["bar.sync", "0;"]
     assert barrier.source is not None
     assert barrier.source.line == 12
-    assert without_lines(parse(to_ptx(module), str(TINY))) == without_lines(module)
+    assert without_lines(parse(to_ptx(module), str(FILE))) == without_lines(module)
+    assert str(Address(A, -4)) == "[a+-4]"  # as ptxas wants it
 
 
 def test_the_printer_numbers_registers_again() -> None:
@@ -205,3 +199,487 @@ def test_the_printer_numbers_registers_again() -> None:
     text = to_ptx(module)
     assert ".reg .b32 %r<3>;" in text
     assert parse(text).functions[0].registers == module.functions[0].registers
+
+
+# --- declarations ---
+
+V, N = Variable, Immediate
+
+
+def plus(offset: int) -> Address:
+    return Address(Symbol("x"), offset, brackets=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "variables"),
+    [
+        (".global .u32 x;", [V("global", "u32", "x")]),
+        (".global .u32 x, y[2];", [V("global", "u32", "x"), V("global", "u32", "y", 2, array=True)]),
+        (".extern .shared .align 16 .b8 x[];", [V("shared", "b8", "x", 0, align=16, array=True, linkage="extern")]),
+        (".shared .align 4 .b8 x[4][0x10];", [V("shared", "b8", "x", 64, align=4, array=True)]),
+        (".visible .const .v4 .f32 x[2];", [V("const", "f32", "x", 2, None, 4, True, (), "visible")]),
+        (
+            ".weak .global .f64 x = 0d3FF0000000000000;",
+            [V("global", "f64", "x", initial=(N(0x3FF0000000000000, "f64"),), linkage="weak")],
+        ),
+        (".common .global .b8 x[4];", [V("global", "b8", "x", 4, array=True, linkage="common")]),
+        (".local .align 8 .b8 x[24];", [V("local", "b8", "x", 24, 8, array=True)]),
+        (".const .s32 x[] = {-1, 0x2U, 3};", [V("const", "s32", "x", 3, array=True, initial=(N(-1), N(2), N(3)))]),
+        (".global .u32 x[4] = {1, 2};", [V("global", "u32", "x", 4, array=True, initial=(N(1), N(2)))]),
+        (
+            ".global .u32 x[][2] = {{1}, {2, 3}};",
+            [V("global", "u32", "x", 4, array=True, initial=tuple(map(Immediate, (1, 0, 2, 3))))],
+        ),
+        (".global .v2 .u32 x = {1, 2};", [V("global", "u32", "x", vector=2, initial=(N(1), N(2)))]),
+        (
+            ".global .v2 .f32 x[] = {{1.0}, {0f3F800000, 2.0}};",
+            [V("global", "f32", "x", 2, None, 2, True, (double(1.0), double(0.0), N(0x3F800000, "f32"), double(2.0)))],
+        ),
+        (
+            ".global .b32 x; .global .b64 y[6] = {x, x+4, generic(x), generic( x )+8, x-4, x + -0x4};",
+            [
+                V("global", "b32", "x"),
+                V(
+                    "global",
+                    "b64",
+                    "y",
+                    6,
+                    array=True,
+                    initial=(Symbol("x"), plus(4), Symbol("x"), plus(8), plus(-4), plus(-4)),
+                ),
+            ],
+        ),
+    ],
+)
+def test_variable(text: str, variables: list[Variable]) -> None:
+    module = parse(HEADER + text)
+    assert module.variables == tuple(replace(variable, line=4) for variable in variables)
+    assert without_lines(parse(to_ptx(module))) == without_lines(module)
+
+
+def test_an_extern_declaration_and_its_definition_are_one() -> None:
+    module = parse(HEADER + ".extern .global .u32 x;\n.visible .global .u32 x = 3;\n.extern .global .u32 x;")
+    assert module.variables == (Variable("global", "u32", "x", initial=(Immediate(3),), linkage="visible", line=5),)
+
+
+def test_parameters_and_directives() -> None:
+    head = """.visible .entry k(
+.param .u64 .ptr .global .align 16 k_0,
+.param .align 8 .b8 k_1[136],
+.param .f32 k_2
+)
+.maxntid 128, 1, 1
+.minnctapersm 2
+.maxnreg 64"""
+    kernel = parse(entry("ret;", head=head)).functions[0]
+    assert kernel.parameters == (
+        Variable("param", "u64", "k_0", line=5),
+        Variable("param", "b8", "k_1", 136, 8, array=True, line=6),
+        Variable("param", "f32", "k_2", line=7),
+    )
+    assert kernel.directives == (("maxntid", (128, 1, 1)), ("minnctapersm", (2,)), ("maxnreg", (64,)))
+    assert (kernel.name, kernel.is_entry, kernel.linkage, kernel.line) == ("k", True, "visible", 4)
+
+
+def test_a_device_function_keeps_what_it_returns() -> None:
+    text = HEADER + (
+        ".func (.param .b32 r) f (.param .b32 x);\n"
+        ".weak .func (.param .b32 r) f (.param .b32 x) .noreturn\n"
+        "{ .reg .b32 a; ld.param.b32 a, [x]; st.param.b32 [r], a; ret; }"
+    )
+    (device,) = parse(text).functions
+    assert (device.is_entry, device.linkage, device.directives) == (False, "weak", (("noreturn", ()),))
+    assert device.returns == (Variable("param", "b32", "r", line=5),)
+    assert device.parameters == (Variable("param", "b32", "x", line=5),)
+
+
+def test_registers() -> None:
+    kernel = parse(HEADER + ".entry k { .reg .b32 %r<3>, x; .reg .pred %p<1>; .reg .f16x2 %<2>; }").functions[0]
+    assert kernel.registers == {
+        "%r0": "b32",
+        "%r1": "b32",
+        "%r2": "b32",
+        "x": "b32",
+        "%p0": "pred",
+        "%0": "f16x2",
+        "%1": "f16x2",
+    }
+    assert (kernel.parameters, kernel.linkage, kernel.body) == ((), "", ())
+
+
+# --- scopes and source lines ---
+
+
+def test_an_inner_scope_has_its_own_registers() -> None:
+    kernel = function(
+        "mov.u32 a, 0; { mov.u32 a, 1; .reg .b64 a; mov.u64 a, 2; { mov.u64 a, 3; .reg .b16 a; mov.u16 a, 4; }"
+        " mov.u64 a, 5; } mov.u32 a, 6; { .reg .pred a; @a ret; }"
+    )
+    instructions = [item for item in kernel.body if isinstance(item, Instruction)]
+    written = [item.operands[0].name for item in instructions[:-1] if isinstance(item.operands[0], Register)]
+    assert [kernel.registers[name] for name in written] == ["b32", "b32", "b64", "b64", "b16", "b64", "b32"]
+    assert written[0] == written[1] == written[6] == "a"
+    assert (written[2], len(set(written))) == (written[3], 3)
+    guard = instructions[-1].guard
+    assert guard is not None
+    assert kernel.registers[guard.register.name] == "pred"
+
+
+def test_a_name_of_an_inner_scope_never_meets_one_that_looks_like_it() -> None:
+    kernel = function(".reg .b32 a$1; { .reg .b64 a; mov.u64 a, 2; } mov.u32 a$1, a;")
+    first, second = kernel.body
+    assert isinstance(first, Instruction)
+    assert isinstance(second, Instruction)
+    assert kernel.registers[str(first.operands[0])] == "b64"
+    assert second.operands == (Register("a$1"), A)
+
+
+def test_labels_belong_to_their_scope() -> None:
+    wait = "{ LAB: @p bra DONE; bra LAB; DONE: }"
+    kernel = function(f"bra LAB; {wait} {wait} {{ bra LAB; {wait} }} LAB: ret;")
+    labels = [item.name for item in kernel.body if isinstance(item, Label)]
+    branches = [str(item.operands[0]) for item in kernel.body if isinstance(item, Instruction) and item.operands]
+    assert len(set(labels)) == len(labels) == 7
+    first, done, second, done2, third, done3, outer = labels
+    assert outer == "LAB"
+    assert branches == [outer, done, first, done2, second, outer, done3, third]
+
+
+def test_variables_of_call_sequences_are_kept_apart() -> None:
+    sequence = "{ .param .b32 x; st.param.b32 [x+4], a; .shared .u32 s; mov.u32 a, s; mov.u32 a, s+4; }"
+    kernel = function(f"{sequence} {sequence}")
+    assert [(variable.space, variable.type) for variable in kernel.variables] == [
+        ("param", "b32"),
+        ("shared", "u32"),
+    ] * 2
+    assert len({variable.name for variable in kernel.variables}) == 4
+    names = [variable.name for variable in kernel.variables]
+    assert [str(item) for item in kernel.body[3:]] == [
+        f"st.param.b32 [{names[2]}+4], a;",
+        f"mov.u32 a, {names[3]};",
+        f"mov.u32 a, {names[3]}+4;",
+    ]
+
+
+def test_a_variable_of_a_function_hides_one_of_the_module() -> None:
+    kernel = function("mov.u32 a, x; .shared .u32 x; mov.u32 a, x;", before=".global .u32 x;\n")
+    (inner,) = kernel.variables
+    first, second = kernel.body
+    assert isinstance(first, Instruction)
+    assert isinstance(second, Instruction)
+    assert inner.name != "x"
+    assert (first.operands[1], second.operands[1]) == (Symbol("x"), Symbol(inner.name))
+
+
+def sources(body: str, files: str = '.file 1 "k.cu"\n.file 2 "part.cuh"\n') -> list[SourceLine | None]:
+    items = parse(entry(body) + files).functions[0].body
+    return [item.source for item in items if isinstance(item, Instruction)]
+
+
+def test_source_lines_with_the_files_at_the_end() -> None:
+    assert sources("ret;\n.loc 1 5 3\nret; ret;\n.loc 2 7 1\nret;\n.loc 1 0 3\nret;") == [
+        None,
+        SourceLine("k.cu", 5),
+        SourceLine("k.cu", 5),
+        SourceLine("part.cuh", 7),
+        None,
+    ]
+
+
+def test_a_chain_of_inlined_calls() -> None:
+    found = sources(
+        ".loc 1 5 3\n"
+        ".loc 2 7 9, function_name $L__info_string0, inlined_at 1 5 3\n"
+        ".loc 2 30 1, function_name $L__info_string1+4, inlined_at 2 7 9\nret;\n"
+        ".loc 2 7 9, function_name $L__info_string0, inlined_at 1 6 3\nret;"
+    )
+    assert found == [
+        SourceLine("part.cuh", 30, SourceLine("part.cuh", 7, SourceLine("k.cu", 5))),
+        SourceLine("part.cuh", 7, SourceLine("k.cu", 6)),
+    ]
+
+
+# --- errors ---
+
+
+def inside(*lines: str) -> str:
+    """An entry whose body begins on line 6."""
+    return entry("\n".join(lines))
+
+
+SYNTAX = [
+    # statements
+    (inside("ret;", "mov.u32 a, 0", "ret;"), 7, "found `0 ret`"),
+    (inside("ret;", "mov.u32 a, 0"), 7, "found `mov.u32 a, 0`"),
+    (inside("ret;", "@p;"), 7, "instruction expected: expected [@[!]p] opcode operands;, found `@p;`"),
+    (inside("ret;", "", "= 3;"), 8, "found `= 3;`"),
+    (inside("MOV.u32 a, 0;"), 6, "no statement begins or ends here"),
+    (inside("{ ret;"), 4, "k has no closing brace"),
+    (HEADER + "\n\n.entry k\n{\n", 6, "k has no closing brace"),
+    (inside("}"), 7, "a module holds directives, variables and functions only: found `}`"),
+    (HEADER + "ret;\n", 4, "found `ret;`"),
+    (HEADER + "L:\n", 4, "found `L:`"),
+    (inside("ret;", "/* ret;"), 7, "comment without its end: found `/* ret;`"),
+    (inside("ret;", '.pragma "nounroll;'), 7, "string without its closing quote"),
+    (inside(".entry f {", "}"), 6, "no statement of a function"),
+    (inside(".version 8.0"), 6, "no statement of a function: found `.version 8.0`"),
+    (inside("ret;", ".loc 9 5 3", "ret;"), 7, ".loc names file 9, which no .file declares"),
+    # module
+    (".target sm_80\n.address_size 64\n", 0, "no .version in the file"),
+    (".version 8.0\n.address_size 64\n", 0, "no .target in the file"),
+    (".version 8.0\n.target sm_80\n", 0, "no .address_size in the file"),
+    (HEADER + ".target sm_90\n", 4, "second .target: found `.target sm_90`"),
+    (HEADER + ".entry k {}\n.func f;\n", 5, "f is declared but has no body"),
+    (HEADER + ".entry k {}\n.entry k {}\n", 5, "k is declared twice"),
+    (HEADER + ".global .u32 k;\n.entry k {}\n", 5, "k is declared twice"),
+    (HEADER + ".entry k {}\n.global .u32 k;\n", 5, "k is declared twice"),
+    (HEADER + ".extern .func k {}\n", 4, "k is .extern and has a body"),
+    (HEADER + ".entry k(.param .u32 x\n{}\n", 4, "head of a function"),
+    # declarations
+    (HEADER + ".global .u32 x;\n.global .u32 x;\n", 5, "x is declared twice"),
+    (inside(".reg .b32 d;", ".reg .b64 d;"), 7, "d is declared twice"),
+    (inside("d:", ".reg .b64 d;"), 7, "d is declared twice"),
+    (inside("{ .reg .b32 d;", ".reg .b64 d; }"), 7, "d is declared twice"),
+    (inside("L:", "L:"), 7, "L is declared twice"),
+    (inside("ret;", "a:"), 7, "a is declared twice"),
+    (inside(".reg .b32 %laneid;"), 6, "%laneid is declared twice"),
+    (inside(".reg .b32 d e;"), 6, "name of a register"),
+    (inside(".reg .b32 %r<99999999>;"), 6, "too many registers"),
+    (HEADER + ".global .u32 ;\n", 4, "variable without a type or a name"),
+    (HEADER + ".global x;\n", 4, "variable without a type or a name"),
+    (HEADER + ".global .u32 3x;\n", 4, "name of a variable expected: expected name"),
+    (HEADER + ".global .u32 x[n];\n", 4, "length of an array"),
+    (HEADER + ".global .u32 x[2][];\n", 4, "length of an array"),
+    (HEADER + ".global .align 3 .u32 x;\n", 4, "found `.align 3`"),
+    (HEADER + ".shared .u32 x = 3;\n", 4, "only .global and .const variables may have an initialiser"),
+    (HEADER + ".global .u32 x[2] = {1, 2, 3};\n", 4, "initialiser is too long"),
+    (HEADER + ".global .u32 x[2] = 1;\n", 4, "initialiser of an array or vector"),
+    (HEADER + ".global .u32 x[2][2] = {1, 2};\n", 4, "initialiser of an array or vector: expected {...}"),
+    (HEADER + ".global .u32 x[2] = {{1}, 2};\n", 4, "element of an initialiser"),
+    (HEADER + ".global .u32 x = 1+2;\n", 4, "element of an initialiser"),
+    (HEADER + "\n.global .u64 x = y;\n", 5, "y is not declared"),
+    (HEADER + ".global .u64 x = 0x10000000000000000;\n", 4, "needs more than 64 bits"),
+    # operands
+    (inside("mov.u32 a,, b;"), 6, "operand that is not understood"),
+    (inside("mov.u32 a, b,;"), 6, "operand that is not understood"),
+    (inside("ret;", "mov.u32", "a b;"), 7, "found `a b`"),
+    (inside("mov.u32 %r7, 0;"), 6, "%r7 is neither a declared register nor a special one"),
+    (inside("mov.u32 a, %laneid.x;"), 6, "%laneid.x is neither a declared register nor a special one"),
+    (inside("mov.u32 a, b.x;"), 6, "found `b.x`"),
+    (inside("ret;", "@p bra L;"), 7, "L is not declared"),
+    (inside("{ L: }", "{", "bra L; }"), 8, "L is not declared"),
+    (inside("{ ld.u32 a, [x]; }", "ld.u32 a, [x];"), 6, "x is not declared"),
+    (inside("{ .reg .b32 %x; mov.u32 %x, 0; }", "mov.u32 %x, 0;"), 7, "%x is neither"),
+    (inside("{ bra L; L: }", "bra L;"), 7, "L is not declared"),
+    (inside("@r ret;"), 6, "predicate register expected"),
+    (inside("@%laneid ret;"), 6, "predicate register expected"),
+    (inside("mov.u32 a, !3;"), 6, "predicate register expected"),
+    (inside("mov.u32 a, 09;"), 6, "found `09`"),
+    (inside("mov.u32 a, 0f12;"), 6, "found `0f12`"),
+    (inside("mov.u32 a, 18446744073709551616;"), 6, "needs more than 64 bits"),
+    (inside("mov.u32 a, -9223372036854775809;"), 6, "needs more than 64 bits"),
+    (inside("mov.u32 a, 1+2;"), 6, "found `1+2`"),
+    (inside("mov.u32 a, b+2;"), 6, "found `b+2`"),
+    (inside("ld.u32 a, [b+c];"), 6, "found `[b+c]`"),
+    (inside("ld.u32 a, [0f00000000];"), 6, "found `[0f00000000]`"),
+    (inside("ld.u32 a, [%laneid+4];"), 6, "found `[%laneid+4]`"),
+    (inside("ld.u32 a, [%laneid];"), 6, "found `[%laneid]`"),
+    (inside("ld.u32 a, [_];"), 6, "found `[_]`"),
+    (inside("ld.u32 a, [];"), 6, "found `[]`"),
+    (inside("ld.u32 a, [b;"), 6, "found `[b`"),
+    (inside("ld.u32 a, [b+18446744073709551616];"), 6, "needs more than 64 bits"),
+    (inside("mov.b64 %rd1, {};"), 6, "found `{}`"),
+    (inside("mov.b64 %rd1, {{a, b}};"), 6, "found `{{a, b}}`"),
+    (inside("mov.b64 %rd1, " + "{" * 5000 + "a" + "}" * 5000 + ";"), 6, "operand that is not understood"),
+    (inside("ld.u32 a, [b];", "mov.b64 %rd1, {[b], a};"), 7, "found `{[b], a}`"),
+    (inside("mov.b64 %rd1, {a,};"), 6, "operand that is not understood"),
+    (inside("setp.eq.u32 p|3, a, b;"), 6, "found `p|3`"),
+]
+UNSUPPORTED = [
+    (inside("ret;", "T: .branchtargets L1, L2;"), 7, ".branchtargets L1, L2"),
+    (inside("T:", ".calltargets f;"), 7, ".calltargets f"),
+    (inside("ret;", ".loc 1 x 3", "ret;"), 7, "directive that the emulator does not know"),
+    (HEADER + ".alias f, g;\n", 4, ".alias f, g"),
+    (HEADER + ".tex .u32 x;\n", 4, ".tex .u32 x"),
+    (HEADER + ".global .surfref x;\n", 4, ".surfref"),
+    (HEADER + ".global .attribute(.managed) .u32 x;\n", 4, ".attribute"),
+    (HEADER + ".global .v8 .u32 x;\n", 4, ".v8"),
+    (HEADER + ".global .pred x;\n", 4, ".pred"),
+    (HEADER + ".const .u32 y;\n.global .u64 x = generic(y);\n", 5, "generic(y)"),
+    (inside(".reg .v2 .f32 v;"), 6, ".reg .v2 .f32 v;"),
+    (inside(".reg .b128 v;"), 6, ".reg .b128 v;"),
+    (inside("ret;", ".global .u32 x;"), 7, ".global .u32 x;"),
+    (inside(".const .u32 x;"), 6, ".const .u32 x;"),
+    (HEADER + ".entry k .maxnumber 3 {}\n", 4, ".maxnumber"),
+    (HEADER + ".func f(.param .u32 x,\n.reg .u32 y) {}\n", 5, ".reg .u32 y"),
+]
+
+
+@pytest.mark.parametrize("kind", ["syntax", "unsupported"])
+def test_what_is_not_understood_is_an_error_with_its_line(kind: str) -> None:
+    for text, line, what in SYNTAX if kind == "syntax" else UNSUPPORTED:
+        with pytest.raises(EmulationError) as caught:
+            parse(text, "some.ptx")
+        message = str(caught.value)
+        assert (caught.value.kind, caught.value.line) == (kind, line), message
+        assert what in message
+        assert message.startswith(f"some.ptx:{line}: " if line else "some.ptx: ")
+        assert "\n" not in message
+
+
+def test_a_long_line_is_cut() -> None:
+    with refuses("syntax", r"\.\.\.") as caught:
+        parse(inside("ld.u32 a, [" + "b*" * 300 + "b];"))
+    assert len(str(caught.value)) < 300
+
+
+# --- round trips over generated modules ---
+
+SINK = Symbol("_")
+# Each kind of name has a first letter of its own, so that no two declarations collide.
+SUFFIXES = st.text("abcXYZ019_$", max_size=4)
+REGISTERS = st.one_of(SUFFIXES.map(lambda s: f"r{s}"), st.integers(0, 12).map(lambda n: f"%r{n}"))
+ALIGNMENTS = st.sampled_from([None, 1, 2, 4, 8, 16, 128])
+INTEGERS = st.integers(-(1 << 63), (1 << 64) - 1).map(Immediate)
+CONSTANTS = st.one_of(
+    INTEGERS,
+    st.integers(-3, 40).map(Immediate),
+    st.integers(0, (1 << 32) - 1).map(lambda bits: Immediate(bits, "f32")),
+    st.integers(0, (1 << 64) - 1).map(lambda bits: Immediate(bits, "f64")),
+)
+OFFSETS = st.one_of(st.just(0), st.integers(-(1 << 40), 1 << 40))
+OPCODES = st.sampled_from(
+    ["ret", "add.s32", "cp.async.cg.shared.global.L2::128B", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "bra"]
+)
+
+
+def names(prefix: str, most: int) -> st.SearchStrategy[list[str]]:
+    return st.lists(SUFFIXES.map(lambda suffix: prefix + suffix), max_size=most, unique=True)
+
+
+def sums(base: str) -> st.SearchStrategy[Operand]:
+    """``name`` or ``name+4``, without brackets."""
+    symbol = Symbol(base)
+    return OFFSETS.map(lambda offset: Address(symbol, offset, brackets=False) if offset else symbol)
+
+
+@st.composite
+def variables(draw: st.DrawFn, name: str, spaces: tuple[str, ...], symbols: list[str]) -> Variable:
+    space = draw(st.sampled_from(spaces))
+    vector = draw(st.sampled_from([1, 1, 2, 4]))
+    array = draw(st.booleans())
+    count = draw(st.integers(0, 5)) if array else 1
+    initial: tuple[Operand, ...] = ()
+    if space in {"global", "const"} and count and draw(st.booleans()):
+        elements = st.one_of(CONSTANTS, st.sampled_from(symbols).flatmap(sums)) if symbols else CONSTANTS
+        given_count = vector * (draw(st.integers(1, count)) if array else 1)
+        initial = tuple(draw(st.lists(elements, min_size=given_count, max_size=given_count)))
+    linkage = draw(st.sampled_from(["", "visible", "weak", "common"])) if space == "global" else ""
+    return Variable(space, draw(st.sampled_from(TYPES)), name, count, draw(ALIGNMENTS), vector, array, initial, linkage)
+
+
+def operands(registers: list[str], symbols: list[str]) -> st.SearchStrategy[Operand]:
+    """Every kind of operand over these names."""
+    register = st.sampled_from(registers).map(Register)
+    symbol = st.sampled_from(symbols).map(Symbol)
+    special = st.sampled_from(sorted(SPECIALS)).map(Special)
+    simple = st.one_of(register, special, CONSTANTS, symbol)
+    address = st.builds(Address, st.one_of(register, symbol, INTEGERS), OFFSETS)
+    items = st.lists(st.one_of(register, CONSTANTS, st.just(SINK)), min_size=1, max_size=8)
+    ends = st.one_of(register, st.just(SINK))
+    return st.one_of(
+        *(simple, address, st.just(SINK), st.sampled_from(symbols).flatmap(sums)),
+        *(items.map(lambda some: Vector(tuple(some))), st.builds(Pair, ends, ends), register.map(Negated)),
+    )
+
+
+@st.composite
+def functions(draw: st.DrawFn, name: str, outside: list[str]) -> Function:
+    is_entry = draw(st.booleans())
+    spaces = ("shared", "local", "param")
+    parameters = [draw(variables(each, ("param",), [])) for each in draw(names("p", 3))]
+    returns = [] if is_entry else [draw(variables("q", ("param",), []))]
+    registers = {
+        each: draw(st.sampled_from([*TYPES, "pred"])) for each in ["r", *draw(st.lists(REGISTERS, max_size=6))]
+    }
+    inner = [draw(variables(each, spaces, [])) for each in draw(names("v", 3))]
+    labels = draw(names("L", 3))
+    known = [*outside, *labels, name, *(variable.name for variable in (*parameters, *returns, *inner))]
+    guards = st.one_of(st.none(), st.builds(Guard, st.sampled_from(list(registers)).map(Register), st.booleans()))
+    some = st.lists(operands(list(registers), known), max_size=5).map(tuple)
+    body: list[Instruction | Label] = draw(st.lists(st.builds(Instruction, OPCODES, some, guards), max_size=12))
+    if draw(st.booleans()):
+        lists = st.lists(st.sampled_from(list(registers)).map(Register), max_size=3).map(
+            lambda all_: Vector(tuple(all_))
+        )
+        body.append(Instruction("call.uni", (draw(lists), Symbol(name), draw(lists))))
+    for label in labels:
+        body.insert(draw(st.integers(0, len(body))), Label(label))
+    directives = draw(
+        st.lists(
+            st.tuples(st.sampled_from(DIRECTIVES), st.lists(st.integers(0, 1024), max_size=3).map(tuple)), max_size=3
+        )
+    )
+    return Function(
+        name=name,
+        parameters=tuple(parameters),
+        registers=registers,
+        variables=tuple(inner),
+        body=tuple(body),
+        directives=tuple(directives),
+        is_entry=is_entry,
+        linkage=draw(st.sampled_from(["", "visible", "weak"])),
+        returns=tuple(returns),
+    )
+
+
+@st.composite
+def modules(draw: st.DrawFn) -> Module:
+    outside: list[str] = []
+    held = []
+    for name in draw(names("g", 4)):
+        held.append(draw(variables(name, ("global", "const", "shared"), outside)))
+        outside.append(name)
+    return Module(
+        version=draw(st.sampled_from(["7.0", "9.0"])),
+        target=draw(st.sampled_from(["sm_80", "sm_90a", "sm_80, debug"])),
+        address_size=draw(st.sampled_from([32, 64])),
+        variables=tuple(held),
+        functions=tuple([draw(functions(name, outside)) for name in draw(names("f", 2))]),
+        files=draw(st.dictionaries(st.integers(0, 99), st.text("ab/.; {}", min_size=1, max_size=8), max_size=2)),
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(modules())
+def test_round_trip(module: Module) -> None:
+    assert without_lines(parse(to_ptx(module))) == module
+
+
+def read_or_refuse(text: str) -> None:
+    """A module that can be printed, or one `EmulationError` that names a line of the file."""
+    try:
+        module = parse(text)
+    except EmulationError as error:
+        refused = error
+    else:
+        assert without_lines(parse(to_ptx(module))) == without_lines(module)
+        return
+    assert refused.kind in {"syntax", "unsupported"}
+    assert 0 <= refused.line <= text.count("\n") + 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_a_damaged_file(data: st.DataObject) -> None:
+    """Characters cut out of real PTX, and others put in."""
+    start = data.draw(st.integers(0, len(TINY)))
+    length = data.draw(st.integers(0, 30))
+    put = data.draw(st.text('{}[]();:,.@%!|"/*\n-+0x1fr _', max_size=6))
+    read_or_refuse(TINY[:start] + put + TINY[start + length :])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text('ret.u32 ;{}[]()%a0x,:@!|_\n"/*=<>+-', max_size=60))
+def test_any_text(text: str) -> None:
+    read_or_refuse(f".version 8.0\n.target sm_80\n.address_size 64\n.entry k {{ .reg .u32 a;\n{text}\n}}")

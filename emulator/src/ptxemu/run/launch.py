@@ -34,6 +34,7 @@ from ptxemu.machine.arguments import (
 from ptxemu.machine.control import Flow, build_flow
 from ptxemu.machine.memory import GlobalMemory
 from ptxemu.machine.observer import Observer
+from ptxemu.run import opcodes  # noqa: F401 - fills the table of instructions
 from ptxemu.run.engine import Engine, Progress
 from ptxemu.run.placement import Layout
 from ptxemu.syntax.parser import parse, text_of
