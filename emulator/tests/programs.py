@@ -37,7 +37,7 @@ Race = tuple[str, str, str]
 
 
 @contextmanager
-def refuses(kind: str, match: str = "") -> Iterator[pytest.ExceptionInfo[EmulationError]]:
+def refuses(kind: str, match: str = ".") -> Iterator[pytest.ExceptionInfo[EmulationError]]:
     """The block raises an `EmulationError` of this kind, whose one line matches."""
     with pytest.raises(EmulationError, match=match) as caught:
         yield caught
