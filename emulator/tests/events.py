@@ -14,11 +14,9 @@ from ptxemu.machine.memory import GlobalMemory
 from ptxemu.machine.observer import Access, Observer
 from ptxemu.machine.shared import Cluster
 from ptxemu.machine.state import Machine, Step
-from ptxemu.observe.hazards import Hazards
 from ptxemu.syntax.tree import Immediate, Instruction, SourceLine
 from ptxemu.values import Array, BoolArray
 
-Key = tuple[str, str, int, int]
 LANE = np.arange(32, dtype=np.uint64).reshape(1, 1, 32)
 
 
@@ -113,11 +111,6 @@ class Stream:
         """The mask of whole warps."""
         mask: BoolArray = np.isin(np.arange(self.warps), warps).reshape(1, -1, 1)
         return mask
-
-
-def found(hazards: Hazards) -> set[Key]:
-    """What was reported: (space, kind, first line, second line)."""
-    return {(report.space, report.kind, report.first.line, report.second.line) for report in hazards.reports}
 
 
 def own(stream: Stream) -> Array:
