@@ -54,17 +54,11 @@ def double(value: float) -> Immediate:
         ("a", A),
         ("%rd3", Register("%rd3")),
         ("%tid.x", Special("%tid.x")),
-        ("%ctaid.y", Special("%ctaid.y")),
-        ("%nctaid.z", Special("%nctaid.z")),
         ("%laneid", Special("%laneid")),
-        ("%lanemask_lt", Special("%lanemask_lt")),
         ("%clock64", Special("%clock64")),
-        ("%globaltimer", Special("%globaltimer")),
         ("%envreg31", Special("%envreg31")),
         ("WARP_SZ", Special("WARP_SZ")),
         ("0", Immediate(0)),
-        ("42", Immediate(42)),
-        ("-42", Immediate(-42)),
         ("- 42", Immediate(-42)),
         ("42U", Immediate(42)),
         ("0x1fU", Immediate(31)),
@@ -74,7 +68,6 @@ def double(value: float) -> Immediate:
         ("0xffffffffffffffff", Immediate((1 << 64) - 1)),
         ("-9223372036854775808", Immediate(-(1 << 63))),
         ("0f3F800000", Immediate(0x3F800000, "f32")),
-        ("0F3f800000", Immediate(0x3F800000, "f32")),
         ("-0f3F800000", Immediate(0xBF800000, "f32")),
         ("0d3FF0000000000000", Immediate(0x3FF0000000000000, "f64")),
         ("-0d3FF0000000000000", Immediate(0xBFF0000000000000, "f64")),
@@ -82,7 +75,6 @@ def double(value: float) -> Immediate:
         ("-1.5e-3", double(-1.5e-3)),
         (".25", double(0.25)),
         ("2.", double(2.0)),
-        ("1e10", double(1e10)),
         ("-0.0", double(-0.0)),
         ("_", Symbol("_")),
         ("data", Symbol("data")),
@@ -92,23 +84,18 @@ def double(value: float) -> Immediate:
         ("[ %rd1 + 16 ]", Address(Register("%rd1"), 16)),
         ("[%rd1+-16]", Address(Register("%rd1"), -16)),
         ("[%rd1-16]", Address(Register("%rd1"), -16)),
-        ("[%rd1+0x10]", Address(Register("%rd1"), 16)),
         ("[%rd1+0]", Address(Register("%rd1"))),
         ("[data]", Address(Symbol("data"))),
         ("[data+8]", Address(Symbol("data"), 8)),
-        ("[64]", Address(Immediate(64))),
         ("[64+4]", Address(Immediate(64), 4)),
         ("[-64]", Address(Immediate(-64))),
         ("[%rd1, {a, b}]", Address(Register("%rd1"), coordinates=Vector((A, B)))),
         ("[data+64,{a,7}]", Address(Symbol("data"), 64, coordinates=Vector((A, Immediate(7))))),
-        ("{a, b}", Vector((A, B))),
         ("{a,_}", Vector((A, Symbol("_")))),
         ("{ a }", Vector((A,))),
         ("{a, b, 1, 0f00000000}", Vector((A, B, Immediate(1), Immediate(0, "f32")))),
         ("p|q", Pair(Register("p"), Q)),
         ("p | _", Pair(Register("p"), Symbol("_"))),
-        ("_|q", Pair(Symbol("_"), Q)),
-        ("!q", Negated(Q)),
         ("! q", Negated(Q)),
     ],
 )
@@ -131,9 +118,7 @@ def test_operand(text: str, operand: Operand) -> None:
             "cp.async.cg.shared.global\n\t.L2::128B [a],\n [%rd1], 16;",
             Instruction("cp.async.cg.shared.global.L2::128B", (Address(A), Address(Register("%rd1")), Immediate(16))),
         ),
-        ("mov.b64 {a,b},%rd1;", Instruction("mov.b64", (Vector((A, B)), Register("%rd1")))),
         ("mov.b64{a,b},%rd1;", Instruction("mov.b64", (Vector((A, B)), Register("%rd1")))),
-        ("ld.global.u32 a,[%rd1];", Instruction("ld.global.u32", (A, Address(Register("%rd1"))))),
     ],
 )
 def test_instruction(text: str, instruction: Instruction) -> None:
@@ -213,7 +198,6 @@ def plus(offset: int) -> Address:
 @pytest.mark.parametrize(
     ("text", "variables"),
     [
-        (".global .u32 x;", [V("global", "u32", "x")]),
         (".global .u32 x, y[2];", [V("global", "u32", "x"), V("global", "u32", "y", 2, array=True)]),
         (".extern .shared .align 16 .b8 x[];", [V("shared", "b8", "x", 0, align=16, array=True, linkage="extern")]),
         (".shared .align 4 .b8 x[4][0x10];", [V("shared", "b8", "x", 64, align=4, array=True)]),
@@ -223,7 +207,6 @@ def plus(offset: int) -> Address:
             [V("global", "f64", "x", initial=(N(0x3FF0000000000000, "f64"),), linkage="weak")],
         ),
         (".common .global .b8 x[4];", [V("global", "b8", "x", 4, array=True, linkage="common")]),
-        (".local .align 8 .b8 x[24];", [V("local", "b8", "x", 24, 8, array=True)]),
         (".const .s32 x[] = {-1, 0x2U, 3};", [V("const", "s32", "x", 3, array=True, initial=(N(-1), N(2), N(3)))]),
         (".global .u32 x[4] = {1, 2};", [V("global", "u32", "x", 4, array=True, initial=(N(1), N(2)))]),
         (
@@ -316,25 +299,19 @@ def test_an_inner_scope_has_its_own_registers() -> None:
         " mov.u64 a, 5; } mov.u32 a, 6; { .reg .pred a; @a ret; }"
     )
     instructions = [item for item in kernel.body if isinstance(item, Instruction)]
-    written = [item.operands[0].name for item in instructions[:-1] if isinstance(item.operands[0], Register)]
+    written = [str(item.operands[0]) for item in instructions[:-1]]
     assert [kernel.registers[name] for name in written] == ["b32", "b32", "b64", "b64", "b16", "b64", "b32"]
     assert written[0] == written[1] == written[6] == "a"
     assert (written[2], len(set(written))) == (written[3], 3)
-    guard = instructions[-1].guard
-    assert guard is not None
-    assert kernel.registers[guard.register.name] == "pred"
-
-
-def test_a_name_of_an_inner_scope_never_meets_one_that_looks_like_it() -> None:
+    assert kernel.registers[str(instructions[-1].guard).strip("@! ")] == "pred"
+    # a name of an inner scope never meets one that looks like it
     kernel = function(".reg .b32 a$1; { .reg .b64 a; mov.u64 a, 2; } mov.u32 a$1, a;")
-    first, second = kernel.body
-    assert isinstance(first, Instruction)
-    assert isinstance(second, Instruction)
-    assert kernel.registers[str(first.operands[0])] == "b64"
-    assert second.operands == (Register("a$1"), A)
+    first, second = (str(item) for item in kernel.body)
+    assert kernel.registers[first.split()[1].strip(",")] == "b64"
+    assert second == "mov.u32 a$1, a;"
 
 
-def test_labels_belong_to_their_scope() -> None:
+def test_labels_and_variables_belong_to_their_scope() -> None:
     wait = "{ LAB: @p bra DONE; bra LAB; DONE: }"
     kernel = function(f"bra LAB; {wait} {wait} {{ bra LAB; {wait} }} LAB: ret;")
     labels = [item.name for item in kernel.body if isinstance(item, Label)]
@@ -343,58 +320,32 @@ def test_labels_belong_to_their_scope() -> None:
     first, done, second, done2, third, done3, outer = labels
     assert outer == "LAB"
     assert branches == [outer, done, first, done2, second, outer, done3, third]
-
-
-def test_variables_of_call_sequences_are_kept_apart() -> None:
     sequence = "{ .param .b32 x; st.param.b32 [x+4], a; .shared .u32 s; mov.u32 a, s; mov.u32 a, s+4; }"
     kernel = function(f"{sequence} {sequence}")
-    assert [(variable.space, variable.type) for variable in kernel.variables] == [
-        ("param", "b32"),
-        ("shared", "u32"),
-    ] * 2
-    assert len({variable.name for variable in kernel.variables}) == 4
+    assert [(each.space, each.type) for each in kernel.variables] == [("param", "b32"), ("shared", "u32")] * 2
     names = [variable.name for variable in kernel.variables]
-    assert [str(item) for item in kernel.body[3:]] == [
-        f"st.param.b32 [{names[2]}+4], a;",
-        f"mov.u32 a, {names[3]};",
-        f"mov.u32 a, {names[3]}+4;",
-    ]
-
-
-def test_a_variable_of_a_function_hides_one_of_the_module() -> None:
-    kernel = function("mov.u32 a, x; .shared .u32 x; mov.u32 a, x;", before=".global .u32 x;\n")
+    assert len(set(names)) == 4
+    expected = [f"st.param.b32 [{names[2]}+4], a;", f"mov.u32 a, {names[3]};", f"mov.u32 a, {names[3]}+4;"]
+    assert [str(item) for item in kernel.body[3:]] == expected
+    kernel = function("mov.u32 a, x; .shared .u32 x; mov.u32 a, x;", before=".global .u32 x;\n")  # hides the module's
     (inner,) = kernel.variables
-    first, second = kernel.body
-    assert isinstance(first, Instruction)
-    assert isinstance(second, Instruction)
     assert inner.name != "x"
-    assert (first.operands[1], second.operands[1]) == (Symbol("x"), Symbol(inner.name))
+    assert [str(item) for item in kernel.body] == ["mov.u32 a, x;", f"mov.u32 a, {inner.name};"]
 
 
-def sources(body: str, files: str = '.file 1 "k.cu"\n.file 2 "part.cuh"\n') -> list[SourceLine | None]:
-    items = parse(entry(body) + files).functions[0].body
-    return [item.source for item in items if isinstance(item, Instruction)]
+def test_source_lines_and_chains_of_inlined_calls() -> None:
+    def sources(body: str) -> list[SourceLine | None]:
+        items = parse(entry(body) + '.file 1 "k.cu"\n.file 2 "part.cuh"\n').functions[0].body
+        return [item.source for item in items if isinstance(item, Instruction)]
 
-
-def test_source_lines_with_the_files_at_the_end() -> None:
-    assert sources("ret;\n.loc 1 5 3\nret; ret;\n.loc 2 7 1\nret;\n.loc 1 0 3\nret;") == [
-        None,
-        SourceLine("k.cu", 5),
-        SourceLine("k.cu", 5),
-        SourceLine("part.cuh", 7),
-        None,
-    ]
-
-
-def test_a_chain_of_inlined_calls() -> None:
-    found = sources(
-        ".loc 1 5 3\n"
-        ".loc 2 7 9, function_name $L__info_string0, inlined_at 1 5 3\n"
-        ".loc 2 30 1, function_name $L__info_string1+4, inlined_at 2 7 9\nret;\n"
-        ".loc 2 7 9, function_name $L__info_string0, inlined_at 1 6 3\nret;"
-    )
+    line = SourceLine("k.cu", 5)
+    found = sources("ret;\n.loc 1 5 3\nret; ret;\n.loc 2 7 1\nret;\n.loc 1 0 3\nret;")
+    assert found == [None, line, line, SourceLine("part.cuh", 7), None]
+    inlined = ".loc 2 7 9, function_name $L__info_string0, inlined_at 1 {} 3\n"
+    deeper = ".loc 2 30 1, function_name $L__info_string1+4, inlined_at 2 7 9\nret;\n"
+    found = sources(f".loc 1 5 3\n{inlined.format(5)}{deeper}{inlined.format(6)}ret;")
     assert found == [
-        SourceLine("part.cuh", 30, SourceLine("part.cuh", 7, SourceLine("k.cu", 5))),
+        SourceLine("part.cuh", 30, SourceLine("part.cuh", 7, line)),
         SourceLine("part.cuh", 7, SourceLine("k.cu", 6)),
     ]
 
@@ -418,7 +369,6 @@ SYNTAX = [
     (HEADER + "\n\n.entry k\n{\n", 6, "k has no closing brace"),
     (inside("}"), 7, "a module holds directives, variables and functions only: found `}`"),
     (HEADER + "ret;\n", 4, "found `ret;`"),
-    (HEADER + "L:\n", 4, "found `L:`"),
     (inside("ret;", "/* ret;"), 7, "comment without its end: found `/* ret;`"),
     (inside("ret;", '.pragma "nounroll;'), 7, "string without its closing quote"),
     (inside(".entry f {", "}"), 6, "no statement of a function"),
@@ -431,22 +381,17 @@ SYNTAX = [
     (HEADER + ".target sm_90\n", 4, "second .target: found `.target sm_90`"),
     (HEADER + ".entry k {}\n.func f;\n", 5, "f is declared but has no body"),
     (HEADER + ".entry k {}\n.entry k {}\n", 5, "k is declared twice"),
-    (HEADER + ".global .u32 k;\n.entry k {}\n", 5, "k is declared twice"),
-    (HEADER + ".entry k {}\n.global .u32 k;\n", 5, "k is declared twice"),
     (HEADER + ".extern .func k {}\n", 4, "k is .extern and has a body"),
     (HEADER + ".entry k(.param .u32 x\n{}\n", 4, "head of a function"),
     # declarations
     (HEADER + ".global .u32 x;\n.global .u32 x;\n", 5, "x is declared twice"),
     (inside(".reg .b32 d;", ".reg .b64 d;"), 7, "d is declared twice"),
-    (inside("d:", ".reg .b64 d;"), 7, "d is declared twice"),
     (inside("{ .reg .b32 d;", ".reg .b64 d; }"), 7, "d is declared twice"),
     (inside("L:", "L:"), 7, "L is declared twice"),
-    (inside("ret;", "a:"), 7, "a is declared twice"),
     (inside(".reg .b32 %laneid;"), 6, "%laneid is declared twice"),
     (inside(".reg .b32 d e;"), 6, "name of a register"),
     (inside(".reg .b32 %r<99999999>;"), 6, "too many registers"),
     (HEADER + ".global .u32 ;\n", 4, "variable without a type or a name"),
-    (HEADER + ".global x;\n", 4, "variable without a type or a name"),
     (HEADER + ".global .u32 3x;\n", 4, "name of a variable expected: expected name"),
     (HEADER + ".global .u32 x[n];\n", 4, "length of an array"),
     (HEADER + ".global .u32 x[2][];\n", 4, "length of an array"),
@@ -461,7 +406,6 @@ SYNTAX = [
     (HEADER + ".global .u64 x = 0x10000000000000000;\n", 4, "needs more than 64 bits"),
     # operands
     (inside("mov.u32 a,, b;"), 6, "operand that is not understood"),
-    (inside("mov.u32 a, b,;"), 6, "operand that is not understood"),
     (inside("ret;", "mov.u32", "a b;"), 7, "found `a b`"),
     (inside("mov.u32 %r7, 0;"), 6, "%r7 is neither a declared register nor a special one"),
     (inside("mov.u32 a, %laneid.x;"), 6, "%laneid.x is neither a declared register nor a special one"),
@@ -470,34 +414,26 @@ SYNTAX = [
     (inside("{ L: }", "{", "bra L; }"), 8, "L is not declared"),
     (inside("{ ld.u32 a, [x]; }", "ld.u32 a, [x];"), 6, "x is not declared"),
     (inside("{ .reg .b32 %x; mov.u32 %x, 0; }", "mov.u32 %x, 0;"), 7, "%x is neither"),
-    (inside("{ bra L; L: }", "bra L;"), 7, "L is not declared"),
     (inside("@r ret;"), 6, "predicate register expected"),
-    (inside("@%laneid ret;"), 6, "predicate register expected"),
     (inside("mov.u32 a, !3;"), 6, "predicate register expected"),
     (inside("mov.u32 a, 09;"), 6, "found `09`"),
     (inside("mov.u32 a, 0f12;"), 6, "found `0f12`"),
     (inside("mov.u32 a, 18446744073709551616;"), 6, "needs more than 64 bits"),
-    (inside("mov.u32 a, -9223372036854775809;"), 6, "needs more than 64 bits"),
     (inside("mov.u32 a, 1+2;"), 6, "found `1+2`"),
-    (inside("mov.u32 a, b+2;"), 6, "found `b+2`"),
     (inside("ld.u32 a, [b+c];"), 6, "found `[b+c]`"),
     (inside("ld.u32 a, [0f00000000];"), 6, "found `[0f00000000]`"),
     (inside("ld.u32 a, [%laneid+4];"), 6, "found `[%laneid+4]`"),
     (inside("ld.u32 a, [%laneid];"), 6, "found `[%laneid]`"),
-    (inside("ld.u32 a, [_];"), 6, "found `[_]`"),
-    (inside("ld.u32 a, [];"), 6, "found `[]`"),
     (inside("ld.u32 a, [b;"), 6, "found `[b`"),
     (inside("ld.u32 a, [b+18446744073709551616];"), 6, "needs more than 64 bits"),
     (inside("mov.b64 %rd1, {};"), 6, "found `{}`"),
     (inside("mov.b64 %rd1, {{a, b}};"), 6, "found `{{a, b}}`"),
     (inside("mov.b64 %rd1, " + "{" * 5000 + "a" + "}" * 5000 + ";"), 6, "operand that is not understood"),
     (inside("ld.u32 a, [b];", "mov.b64 %rd1, {[b], a};"), 7, "found `{[b], a}`"),
-    (inside("mov.b64 %rd1, {a,};"), 6, "operand that is not understood"),
     (inside("setp.eq.u32 p|3, a, b;"), 6, "found `p|3`"),
 ]
 UNSUPPORTED = [
     (inside("ret;", "T: .branchtargets L1, L2;"), 7, ".branchtargets L1, L2"),
-    (inside("T:", ".calltargets f;"), 7, ".calltargets f"),
     (inside("ret;", ".loc 1 x 3", "ret;"), 7, "directive that the emulator does not know"),
     (HEADER + ".alias f, g;\n", 4, ".alias f, g"),
     (HEADER + ".tex .u32 x;\n", 4, ".tex .u32 x"),
@@ -509,7 +445,6 @@ UNSUPPORTED = [
     (inside(".reg .v2 .f32 v;"), 6, ".reg .v2 .f32 v;"),
     (inside(".reg .b128 v;"), 6, ".reg .b128 v;"),
     (inside("ret;", ".global .u32 x;"), 7, ".global .u32 x;"),
-    (inside(".const .u32 x;"), 6, ".const .u32 x;"),
     (HEADER + ".entry k .maxnumber 3 {}\n", 4, ".maxnumber"),
     (HEADER + ".func f(.param .u32 x,\n.reg .u32 y) {}\n", 5, ".reg .u32 y"),
 ]
@@ -537,20 +472,13 @@ def test_a_long_line_is_cut() -> None:
 
 SINK = Symbol("_")
 # Each kind of name has a first letter of its own, so that no two declarations collide.
-SUFFIXES = st.text("abcXYZ019_$", max_size=4)
-REGISTERS = st.one_of(SUFFIXES.map(lambda s: f"r{s}"), st.integers(0, 12).map(lambda n: f"%r{n}"))
-ALIGNMENTS = st.sampled_from([None, 1, 2, 4, 8, 16, 128])
+SUFFIXES = st.text("abXY09_$", max_size=4)
+ALIGNMENTS = st.sampled_from([None, 1, 2, 16, 128])
 INTEGERS = st.integers(-(1 << 63), (1 << 64) - 1).map(Immediate)
-CONSTANTS = st.one_of(
-    INTEGERS,
-    st.integers(-3, 40).map(Immediate),
-    st.integers(0, (1 << 32) - 1).map(lambda bits: Immediate(bits, "f32")),
-    st.integers(0, (1 << 64) - 1).map(lambda bits: Immediate(bits, "f64")),
-)
-OFFSETS = st.one_of(st.just(0), st.integers(-(1 << 40), 1 << 40))
-OPCODES = st.sampled_from(
-    ["ret", "add.s32", "cp.async.cg.shared.global.L2::128B", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "bra"]
-)
+FLOATS = st.builds(Immediate, st.integers(0, (1 << 32) - 1), st.sampled_from(["f32", "f64"]))
+CONSTANTS = INTEGERS | st.integers(-3, 40).map(Immediate) | FLOATS
+OFFSETS = st.just(0) | st.integers(-(1 << 40), 1 << 40)
+OPCODES = st.sampled_from(["ret", "add.s32", "cp.async.cg.shared.global.L2::128B", "bra"])
 
 
 def names(prefix: str, most: int) -> st.SearchStrategy[list[str]]:
@@ -559,19 +487,16 @@ def names(prefix: str, most: int) -> st.SearchStrategy[list[str]]:
 
 def sums(base: str) -> st.SearchStrategy[Operand]:
     """``name`` or ``name+4``, without brackets."""
-    symbol = Symbol(base)
-    return OFFSETS.map(lambda offset: Address(symbol, offset, brackets=False) if offset else symbol)
+    return OFFSETS.map(lambda offset: Address(Symbol(base), offset, brackets=False) if offset else Symbol(base))
 
 
 @st.composite
 def variables(draw: st.DrawFn, name: str, spaces: tuple[str, ...], symbols: list[str]) -> Variable:
-    space = draw(st.sampled_from(spaces))
-    vector = draw(st.sampled_from([1, 1, 2, 4]))
-    array = draw(st.booleans())
+    space, vector, array = draw(st.sampled_from(spaces)), draw(st.sampled_from([1, 1, 2, 4])), draw(st.booleans())
     count = draw(st.integers(0, 5)) if array else 1
     initial: tuple[Operand, ...] = ()
     if space in {"global", "const"} and count and draw(st.booleans()):
-        elements = st.one_of(CONSTANTS, st.sampled_from(symbols).flatmap(sums)) if symbols else CONSTANTS
+        elements = CONSTANTS | st.sampled_from(symbols).flatmap(sums) if symbols else CONSTANTS
         given_count = vector * (draw(st.integers(1, count)) if array else 1)
         initial = tuple(draw(st.lists(elements, min_size=given_count, max_size=given_count)))
     linkage = draw(st.sampled_from(["", "visible", "weak", "common"])) if space == "global" else ""
@@ -580,57 +505,37 @@ def variables(draw: st.DrawFn, name: str, spaces: tuple[str, ...], symbols: list
 
 def operands(registers: list[str], symbols: list[str]) -> st.SearchStrategy[Operand]:
     """Every kind of operand over these names."""
-    register = st.sampled_from(registers).map(Register)
-    symbol = st.sampled_from(symbols).map(Symbol)
-    special = st.sampled_from(sorted(SPECIALS)).map(Special)
-    simple = st.one_of(register, special, CONSTANTS, symbol)
-    address = st.builds(Address, st.one_of(register, symbol, INTEGERS), OFFSETS)
-    items = st.lists(st.one_of(register, CONSTANTS, st.just(SINK)), min_size=1, max_size=8)
-    ends = st.one_of(register, st.just(SINK))
-    return st.one_of(
-        *(simple, address, st.just(SINK), st.sampled_from(symbols).flatmap(sums)),
-        *(items.map(lambda some: Vector(tuple(some))), st.builds(Pair, ends, ends), register.map(Negated)),
-    )
+    register, symbol = st.sampled_from(registers).map(Register), st.sampled_from(symbols).map(Symbol)
+    special, ends = st.sampled_from(sorted(SPECIALS)).map(Special), register | st.just(SINK)
+    items = st.lists(ends | CONSTANTS, min_size=1, max_size=8).map(lambda some: Vector(tuple(some)))
+    address = st.builds(Address, register | symbol | INTEGERS, OFFSETS)
+    simple = [register, special, CONSTANTS, symbol, address, st.just(SINK), st.sampled_from(symbols).flatmap(sums)]
+    return st.one_of(*simple, items, st.builds(Pair, ends, ends), register.map(Negated))
 
 
 @st.composite
 def functions(draw: st.DrawFn, name: str, outside: list[str]) -> Function:
     is_entry = draw(st.booleans())
-    spaces = ("shared", "local", "param")
     parameters = [draw(variables(each, ("param",), [])) for each in draw(names("p", 3))]
     returns = [] if is_entry else [draw(variables("q", ("param",), []))]
-    registers = {
-        each: draw(st.sampled_from([*TYPES, "pred"])) for each in ["r", *draw(st.lists(REGISTERS, max_size=6))]
-    }
-    inner = [draw(variables(each, spaces, [])) for each in draw(names("v", 3))]
+    types = st.sampled_from([*TYPES, "pred"])
+    registers = {each: draw(types) for each in ["r", *(draw(names("r", 3))), *(draw(names("%r", 3)))]}
+    inner = [draw(variables(each, ("shared", "local", "param"), [])) for each in draw(names("v", 3))]
     labels = draw(names("L", 3))
     known = [*outside, *labels, name, *(variable.name for variable in (*parameters, *returns, *inner))]
-    guards = st.one_of(st.none(), st.builds(Guard, st.sampled_from(list(registers)).map(Register), st.booleans()))
+    register = st.sampled_from(list(registers)).map(Register)
     some = st.lists(operands(list(registers), known), max_size=5).map(tuple)
+    guards = st.none() | st.builds(Guard, register, st.booleans())
     body: list[Instruction | Label] = draw(st.lists(st.builds(Instruction, OPCODES, some, guards), max_size=12))
-    if draw(st.booleans()):
-        lists = st.lists(st.sampled_from(list(registers)).map(Register), max_size=3).map(
-            lambda all_: Vector(tuple(all_))
-        )
-        body.append(Instruction("call.uni", (draw(lists), Symbol(name), draw(lists))))
+    lists = st.lists(register, max_size=3).map(lambda every: Vector(tuple(every)))
+    body += [Instruction("call.uni", (draw(lists), Symbol(name), draw(lists)))] if draw(st.booleans()) else []
     for label in labels:
         body.insert(draw(st.integers(0, len(body))), Label(label))
-    directives = draw(
-        st.lists(
-            st.tuples(st.sampled_from(DIRECTIVES), st.lists(st.integers(0, 1024), max_size=3).map(tuple)), max_size=3
-        )
-    )
-    return Function(
-        name=name,
-        parameters=tuple(parameters),
-        registers=registers,
-        variables=tuple(inner),
-        body=tuple(body),
-        directives=tuple(directives),
-        is_entry=is_entry,
-        linkage=draw(st.sampled_from(["", "visible", "weak"])),
-        returns=tuple(returns),
-    )
+    numbers = st.lists(st.integers(0, 1024), max_size=3).map(tuple)
+    directives = draw(st.lists(st.tuples(st.sampled_from(DIRECTIVES), numbers), max_size=3))
+    linkage = draw(st.sampled_from(["", "visible", "weak"]))
+    sequences = tuple(parameters), registers, tuple(inner), tuple(body), tuple(directives)
+    return Function(name, *sequences, is_entry=is_entry, linkage=linkage, returns=tuple(returns))
 
 
 @st.composite
@@ -661,12 +566,10 @@ def read_or_refuse(text: str) -> None:
     try:
         module = parse(text)
     except EmulationError as error:
-        refused = error
+        told = (error.kind in {"syntax", "unsupported"}, 0 <= error.line <= text.count("\n") + 1)
     else:
-        assert without_lines(parse(to_ptx(module))) == without_lines(module)
-        return
-    assert refused.kind in {"syntax", "unsupported"}
-    assert 0 <= refused.line <= text.count("\n") + 1
+        told = (without_lines(parse(to_ptx(module))) == without_lines(module), True)
+    assert told == (True, True)
 
 
 @settings(deadline=None, max_examples=60)
