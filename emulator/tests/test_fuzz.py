@@ -83,10 +83,8 @@ OPERATIONS: list[tuple[str, str, str, Rule]] = [
     ("@mov.b64 {0}, {{{1}, {2}}};", "d", "rr", lambda t, a, b: a | b << 32),
     ("@mov.b64 {{{0}, {1}}}, {2};", "rr", "d", lambda t, a: (a & M32, a >> 32)),
     ("@mov.b64 {{_, {0}}}, {1};", "r", "d", lambda t, a: a >> 32),
-    (
-        "@sub.cc.u32 %t1, {2}, {3}; @subc.u32 {0}, {4}, {5}; @mov.u32 {1}, %t1;",
-        *("rr", "rrrr", lambda t, a, b, c, d: ((c - d - (a < b)) & M32, a - b & M32)),
-    ),
+    ("@sub.cc.u32 %t1, {2}, {3}; @subc.u32 {0}, {4}, {5}; @mov.u32 {1}, %t1;",
+     *("rr", "rrrr", lambda t, a, b, c, d: ((c - d - (a < b)) & M32, a - b & M32))),
     ("@setp.lt.s32 {0}, {1}, {2};", "p", "rr", lambda t, a, b: signed(a) < signed(b)),
     ("@setp.eq.u32 {0}|{1}, {2}, {3};", "pp", "rr", lambda t, a, b: (a == b, a != b)),
     ("@setp.ge.u64 _|{0}, {1}, {2};", "p", "dd", lambda t, a, b: a < b),
@@ -94,20 +92,16 @@ OPERATIONS: list[tuple[str, str, str, Rule]] = [
     at("@ld.global.s8 {0}, [%u0];", "d", "r", 63, "%table", lambda t, i: word(TABLE, i, 1, sign=True) & M64),
     at("@ld.global.u32 {0}, [%u0];", "r", "r", 60, "%table", lambda t, i: word(TABLE, i, 4)),
     at("@ld.global.u64 {0}, [%u0];", "d", "r", 56, "%table", lambda t, i: word(TABLE, i, 8)),
-    at(
-        "@ld.global.v4.u8 {{{0}, {1}, _, {2}}}, [%u0];",
-        *("rrr", "r", 60, "%table", lambda t, i: (TABLE[i], TABLE[i + 1], TABLE[i + 3])),
-    ),
+    at("@ld.global.v4.u8 {{{0}, {1}, _, {2}}}, [%u0];",
+     *("rrr", "r", 60, "%table", lambda t, i: (TABLE[i], TABLE[i + 1], TABLE[i + 3]))),
     at("@st.local.u32 [%u0], {0};", "", "rr", 28, "%depot", lambda t, v, i: t.put(v, i, 4)),
     at("@st.u8 [%u0], {0};", "", "rr", 31, "%stack", lambda t, v, i: t.put(v, i, 1)),
     at("@st.u64 [%u0], {0};", "", "dr", 24, "%stack", lambda t, v, i: t.put(v, i, 8)),
     at("@ld.local.s16 {0}, [%u0];", "r", "r", 30, "%depot", lambda t, i: word(t.local, i, 2, sign=True) & M32),
     at("@ld.u32 {0}, [%u0];", "r", "r", 28, "%stack", lambda t, i: word(t.local, i, 4)),
-    (
-        "and.b32 %t0, {1}, 7; mul.wide.u32 %u0, %t0, 4; add.u64 %u0, %u0, %counters; @red.global.add.u32 [%u0], {0};",
-        *("", "rr", lambda t, value, index: t.count(value, index)),
-    ),
-]
+    ("and.b32 %t0, {1}, 7; mul.wide.u32 %u0, %t0, 4; add.u64 %u0, %u0, %counters; @red.global.add.u32 [%u0], {0};",
+     *("", "rr", lambda t, value, index: t.count(value, index))),
+]  # fmt: skip
 STARTS: dict[str, tuple[str, Callable[[int, int, int], int]]] = {
     "tid": ("mov.u32 %start, %me;", lambda n, tid, block: tid),
     "block": ("mov.u32 %start, %block;", lambda n, tid, block: block),

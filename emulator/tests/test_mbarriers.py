@@ -43,62 +43,37 @@ ld.shared.u32 %word, [%place];
     assert set(results[2:]) == {1, 2}
 
 
-def test_a_lane_that_waits_holds_back_the_rest_of_its_warp() -> None:
-    body = f"""{INIT}{SECOND}@%p0 bra other;
-@!%first bra meet;
-{wait()}
-meet: bar.warp.sync -1;
-{store("5")}
-ret;
-other: {ARRIVE}"""
-    out, _ = launch(kernel(body, 32))
-    assert (out[0, :32] == 5).all()
+HOLDS = f"{INIT}{SECOND}@%p0 bra other;\n@!%first bra meet;\n{wait()}\nmeet: bar.warp.sync -1;\n{store('5')}ret;\nother: {ARRIVE}"
+LOOKS = f"""{INIT}mbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;\nselp.u32 %word, 1, 0, %done;\nbar.sync 0;
+@%first {ARRIVE}bar.sync 0;\nmbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;\nselp.u32 %n, 2, 0, %done;
+add.u32 %word, %word, %n;\n{store("%word")}"""
+EARLY_BYTES = f"""{INIT}@!%first bra waiter;\nmbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 48;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 48;\nwaiter:\n{wait()}{store("1")}"""
+DROPS = f"""{INIT}@!%first bra waiter;\n{ARRIVE}{ARRIVE.replace("arrive", "arrive_drop")}
+mbarrier.arrive.shared::cta.b64 %state, [%bar];\nmbarrier.pending_count.b64 %word, %state;\nwaiter:\n{wait(1)}{store("%word")}"""
+SEVERAL = f"{INIT}{ARRIVE.replace('_', '%state')}mbarrier.pending_count.b64 %word, %state;\n{store('%word')}"
+ENDS = f"""{INIT}bar.sync 0;\n@%first mbarrier.inval.shared::cta.b64 [%bar];\n@%first st.shared.u32 [%bar], 9;\nbar.sync 0;
+ld.shared.u32 %word, [%bar];\n{store("%word")}"""
 
 
-def test_lanes_of_one_warp_may_wait_for_each_other() -> None:
-    body = f"{INIT}@%first bra waiter;\n{ARRIVE}bra end;\nwaiter:\n{wait()}end:\n{store('%t')}"
-    out, _ = launch(kernel(body, 31), threads=32)
-    assert (out[0] == np.arange(32)).all()
-
-
-def test_a_look_that_finds_the_phase_incomplete() -> None:
-    body = f"""{INIT}
-mbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;
-selp.u32 %word, 1, 0, %done;
-bar.sync 0;
-@%first {ARRIVE}bar.sync 0;
-mbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;
-selp.u32 %n, 2, 0, %done;
-add.u32 %word, %word, %n;
-{store("%word")}"""
-    out, _ = launch(kernel(body))
-    assert (out == 2).all()
-
-
-def test_bytes_may_land_before_they_are_announced() -> None:
-    body = f"""{INIT}@!%first bra waiter;
-mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 48;
-mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 48;
-waiter:
-{wait()}{store("1")}"""
-    out, _ = launch(kernel(body))
-    assert (out == 1).all()
+@pytest.mark.parametrize(
+    ("body", "count", "threads", "expected"),
+    [
+        (HOLDS, 32, 64, [5] * 32 + [0xDEAD] * 32),  # a lane that waits holds back the rest of its warp
+        # lanes of one warp may wait for each other
+        (f"{INIT}@%first bra waiter;\n{ARRIVE}bra end;\nwaiter:\n{wait()}end:\n{store('%t')}", 31, 32, list(range(32))),
+        (LOOKS, 1, 64, [2] * 64),
+        (EARLY_BYTES, 1, 64, [1] * 64),  # bytes may land before they are announced
+        (SEVERAL, 16, 64, [*range(16, 0, -1)] * 4),  # arrivals of one instruction may complete several phases
+        (ENDS, 1, 64, [9] * 64),  # after inval the bytes are ordinary memory
+    ],
+)
+def test_programs(body: str, count: int, threads: int, expected: list[int]) -> None:
+    assert launch(kernel(body, count), threads)[0][0].tolist() == expected
 
 
 def test_a_last_arrival_that_drops_out_is_missed_in_the_next_phase() -> None:
-    body = f"""{INIT}@!%first bra waiter;
-{ARRIVE}{ARRIVE.replace("arrive", "arrive_drop")}mbarrier.arrive.shared::cta.b64 %state, [%bar];
-mbarrier.pending_count.b64 %word, %state;
-waiter:
-{wait(1)}{store("%word")}"""
-    out, _ = launch(kernel(body, 2))
-    assert out[0, 0] == 1
-
-
-def test_arrivals_of_one_instruction_may_complete_several_phases() -> None:
-    arrive = ARRIVE.replace("_", "%state") + "mbarrier.pending_count.b64 %word, %state;\n"
-    out, _ = launch(kernel(f"{INIT}{arrive}{store('%word')}", 16))
-    assert sorted(out[0].tolist()) == sorted(4 * [*range(1, 17)])
+    assert launch(kernel(DROPS, 2))[0][0, 0] == 1
 
 
 def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:
@@ -137,17 +112,6 @@ def test_misaligned_and_outside() -> None:
     for offset, kind in ((4, "misaligned"), (1 << 20, "out-of-bounds")):
         with refuses(kind):
             launch(kernel(f"mbarrier.init.shared::cta.b64 [%bar+{offset}], 1;"))
-
-
-def test_after_inval_the_bytes_are_ordinary_memory() -> None:
-    body = f"""{INIT}bar.sync 0;
-@%first mbarrier.inval.shared::cta.b64 [%bar];
-@%first st.shared.u32 [%bar], 9;
-bar.sync 0;
-ld.shared.u32 %word, [%bar];
-{store("%word")}"""
-    out, _ = launch(kernel(body))
-    assert (out == 9).all()
 
 
 RING = kernel(PRODUCER + wait() + CONSUMER, 32)

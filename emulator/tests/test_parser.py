@@ -114,13 +114,11 @@ def test_operand(text: str, operand: Operand) -> None:
         ("@ ! p ret;", Instruction("ret", (), Guard(Register("p"), negated=True))),
         ("add.s32 a, b, 1;", Instruction("add.s32", (A, B, Immediate(1)))),
         ("add.s32\ta,\n\tb,\n1 ;", Instruction("add.s32", (A, B, Immediate(1)))),
-        (
-            "cp.async.cg.shared.global\n\t.L2::128B [a],\n [%rd1], 16;",
-            Instruction("cp.async.cg.shared.global.L2::128B", (Address(A), Address(Register("%rd1")), Immediate(16))),
-        ),
+        ("cp.async.cg.shared.global\n\t.L2::128B [a],\n [%rd1], 16;",
+         Instruction("cp.async.cg.shared.global.L2::128B", (Address(A), Address(Register("%rd1")), Immediate(16)))),
         ("mov.b64{a,b},%rd1;", Instruction("mov.b64", (Vector((A, B)), Register("%rd1")))),
     ],
-)
+)  # fmt: skip
 def test_instruction(text: str, instruction: Instruction) -> None:
     assert function(text).body[0] == replace(instruction, line=6)
 
@@ -202,22 +200,16 @@ def plus(offset: int) -> Address:
         (".extern .shared .align 16 .b8 x[];", [V("shared", "b8", "x", 0, align=16, array=True, linkage="extern")]),
         (".shared .align 4 .b8 x[4][0x10];", [V("shared", "b8", "x", 64, align=4, array=True)]),
         (".visible .const .v4 .f32 x[2];", [V("const", "f32", "x", 2, None, 4, True, (), "visible")]),
-        (
-            ".weak .global .f64 x = 0d3FF0000000000000;",
-            [V("global", "f64", "x", initial=(N(0x3FF0000000000000, "f64"),), linkage="weak")],
-        ),
+        (".weak .global .f64 x = 0d3FF0000000000000;",
+         [V("global", "f64", "x", initial=(N(0x3FF0000000000000, "f64"),), linkage="weak")]),
         (".common .global .b8 x[4];", [V("global", "b8", "x", 4, array=True, linkage="common")]),
         (".const .s32 x[] = {-1, 0x2U, 3};", [V("const", "s32", "x", 3, array=True, initial=(N(-1), N(2), N(3)))]),
         (".global .u32 x[4] = {1, 2};", [V("global", "u32", "x", 4, array=True, initial=(N(1), N(2)))]),
-        (
-            ".global .u32 x[][2] = {{1}, {2, 3}};",
-            [V("global", "u32", "x", 4, array=True, initial=tuple(map(Immediate, (1, 0, 2, 3))))],
-        ),
+        (".global .u32 x[][2] = {{1}, {2, 3}};",
+         [V("global", "u32", "x", 4, array=True, initial=tuple(map(Immediate, (1, 0, 2, 3))))]),
         (".global .v2 .u32 x = {1, 2};", [V("global", "u32", "x", vector=2, initial=(N(1), N(2)))]),
-        (
-            ".global .v2 .f32 x[] = {{1.0}, {0f3F800000, 2.0}};",
-            [V("global", "f32", "x", 2, None, 2, True, (double(1.0), double(0.0), N(0x3F800000, "f32"), double(2.0)))],
-        ),
+        (".global .v2 .f32 x[] = {{1.0}, {0f3F800000, 2.0}};",
+         [V("global", "f32", "x", 2, None, 2, True, (double(1.0), double(0.0), N(0x3F800000, "f32"), double(2.0)))]),
         (
             ".global .b32 x; .global .b64 y[6] = {x, x+4, generic(x), generic( x )+8, x-4, x + -0x4};",
             [
@@ -233,7 +225,7 @@ def plus(offset: int) -> Address:
             ],
         ),
     ],
-)
+)  # fmt: skip
 def test_variable(text: str, variables: list[Variable]) -> None:
     module = parse(HEADER + text)
     assert module.variables == tuple(replace(variable, line=4) for variable in variables)

@@ -196,28 +196,20 @@ def test_integer_sums_wrap_or_are_clamped(clamp: str, start: int, a: int, wanted
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        (
-            (FENCE, SS, COMMIT, OTHER, COMMIT, WAIT_1, STORE.replace("%f0, ", "%f4, ")),
-            "%f4 is read while a wgmma writes",
-        ),
+        ((FENCE, SS, COMMIT, OTHER, COMMIT, WAIT_1, STORE.replace("%f0, ", "%f4, ")),
+         "%f4 is read while a wgmma writes"),
         ((FENCE, SS, COMMIT, STORE, WAIT), "%f0 is read while a wgmma writes"),
         ((FENCE, SS, WAIT, STORE), "%f0 is read while a wgmma writes"),  # no commit: nothing to wait for
         ((FENCE, SS, COMMIT, "mov.f32 %f1, 0f00000000;", WAIT), "%f1 is overwritten while a wgmma writes"),
         ((FENCE, RS, COMMIT, "mov.b32 %r11, 0;", WAIT), "%r11 is overwritten while a wgmma reads it"),
-        (
-            (FENCE, RS, COMMIT, f"{MMA} {E}, {{%f0, %r11, %r12, %r13}}, %rd11, %p0, 1, 1, 0;"),
-            "%f0 is A of a wgmma while another one writes it",
-        ),
-        (
-            (FENCE, RS, COMMIT, f"{MMA} {{%r10, %f4, %f5, %f6}}, %rd10, %rd11, %p0, 1, 1, 0, 0;"),
-            "%r10 is an accumulator while a wgmma reads it as A",
-        ),
-        (
-            (FENCE, SS, COMMIT, f"{MMA.replace('n8', 'n16')} {WIDE}, %rd10, %rd11, %p0, 1, 1, 0, 0;"),
-            "%f0 is an accumulator of two shapes at once",
-        ),
+        ((FENCE, RS, COMMIT, f"{MMA} {E}, {{%f0, %r11, %r12, %r13}}, %rd11, %p0, 1, 1, 0;"),
+         "%f0 is A of a wgmma while another one writes it"),
+        ((FENCE, RS, COMMIT, f"{MMA} {{%r10, %f4, %f5, %f6}}, %rd10, %rd11, %p0, 1, 1, 0, 0;"),
+         "%r10 is an accumulator while a wgmma reads it as A"),
+        ((FENCE, SS, COMMIT, f"{MMA.replace('n8', 'n16')} {WIDE}, %rd10, %rd11, %p0, 1, 1, 0, 0;"),
+         "%f0 is an accumulator of two shapes at once"),
     ],
-)
+)  # fmt: skip
 def test_a_register_in_flight_may_not_be_touched(body: tuple[str, ...], what: str) -> None:
     error = refused(*body, kind="in-flight", says=what)
     first = body[1]
@@ -289,18 +281,15 @@ WARP = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2;"  # true in warp 2 alone
     [
         (("@!%p2 bra past;", WAIT, "past:", WAIT, STORE), "warp 2 executed", "wait_group.sync.aligned 0;` (line"),
         (("@%p2 bra past;", WAIT, "past:", WAIT, STORE), "warps 0, 1, 3 executed", "in warp 2"),
-        (
-            ("@%p2 bra other;", WAIT, "bra past;", "other:", WAIT_1, "past:", WAIT),
-            "executed",
-            "wait_group.sync.aligned 1",
-        ),
+        (("@%p2 bra other;", WAIT, "bra past;", "other:", WAIT_1, "past:", WAIT), "executed",
+         "wait_group.sync.aligned 1"),
         (("@!%p2 bra past;", COMMIT, "past:", WAIT, STORE), "commit_group.sync.aligned;` (line", "warps 0, 1, 3"),
         (("@!%p2 bra past;", WAIT, "past:", FENCE, SS, COMMIT, WAIT), "wait_group", "wgmma.fence.sync.aligned;` (line"),
         (("@%p2 bra done;", WAIT, STORE, "done:"), "expected warps 0 to 3", "only warps 0, 1, 3"),
         ((WAIT, "@!%p2 bra done;", WAIT, "done:"), "expected warps 0 to 3", "only warp 2"),
         (("@!%p2 bra done;", WAIT, COMMIT, "done:"), "in `wgmma.wait_group.sync", "only warp 2"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("schedule", ["together", "reverse", 1])
 def test_a_warp_waits_where_all_four_do(body: tuple[str, ...], expected: str, found: str, schedule: str | int) -> None:
     """wait_group and commit_group are .aligned over the warpgroup, though each warp executes them for itself."""
