@@ -8,7 +8,6 @@ from tests.programs import INIT, kernel, launch, races, refuses, store, wait
 
 import ptxemu
 from ptxemu import Hazards
-from ptxemu.observe.clocks import Clocks
 
 MEET = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
 PEER = """
@@ -199,16 +198,6 @@ again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0
 @!%done bra again;
 {MEET}"""
     assert {each[0] for each in report(body, 64)} == (set() if fence else {"mbarrier"})
-
-
-def test_large_clusters_are_judged_by_whole_warps() -> None:
-    small, large = (Clocks(np.ones((warps, 32), np.bool_)) for warps in (128, 129))
-    for clocks in (small, large):
-        lanes = np.zeros(clocks.exists.shape, np.bool_)
-        lanes[0, 0] = True
-        clocks.release(lanes, 5, ("mbarrier", 0))
-    assert small.known.shape == (4096, 4096)
-    assert large.known.shape == (129, 129)
 
 
 def test_reports_name_the_blocks() -> None:

@@ -21,10 +21,10 @@ import numpy as np
 from ptxemu import Counters, Hazards, load
 from ptxemu.values import Array
 
-M32, M64 = (1 << 32) - 1, (1 << 64) - 1
-REGISTERS = {"r": [f"%a{i}" for i in range(6)], "d": ["%b0", "%b1", "%b2"], "p": ["%q0", "%q1", "%q2", "%q3"]}
-NUMBERS = (0, 1, 2, 3, 7, 31, 32, 33, 63, 255, 0x7FFFFFFF, 0x80000000, M32)
-TABLE = bytes((37 * i * i + 11 * i + 200) % 256 for i in range(64))
+M32 = (1 << 32) - 1
+REGISTERS = {"r": [f"%a{i}" for i in range(6)], "p": ["%q0", "%q1", "%q2", "%q3"]}
+NAMES = [*REGISTERS["r"], *REGISTERS["p"]]
+NUMBERS = (0, 1, 2, 3, 7, 31, 32, 33, 255, 0x7FFFFFFF, 0x80000000, M32)
 UNSTORED, SLOTS, COUNTERS = 0xDEAD, 3, 8
 
 
@@ -35,75 +35,43 @@ class Thread:
     counters: list[int]
     registers: dict[str, Any] = field(default_factory=dict)
     stores: dict[int, int] = field(default_factory=dict)
-    local: bytearray = field(default_factory=lambda: bytearray(32))
+    local: list[int] = field(default_factory=lambda: [0] * 8)
 
     def count(self, value: int, index: int) -> None:
         self.counters[index & 7] = (self.counters[index & 7] + value) & M32
 
-    def put(self, value: int, at: int, nbytes: int) -> None:
-        self.local[at : at + nbytes] = (value & ((1 << 8 * nbytes) - 1)).to_bytes(nbytes, "little")
+    def put(self, value: int, index: int) -> None:
+        self.local[index & 7] = value
 
 
-def signed(value: int, bits: int = 32) -> int:
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value
-
-
-def word(data: bytes | bytearray, at: int, nbytes: int, *, sign: bool = False) -> int:
-    return int.from_bytes(data[at : at + nbytes], "little", signed=sign)
+def signed(value: int) -> int:
+    return (value & M32) - (1 << 32) if value & 0x80000000 else value & M32
 
 
 # (text, kinds of destinations, kinds of sources, rule): {0} and up are the operands, destinations first; @ stands where
-# the guard goes; LAST puts base + (the last source & mask) into %u0, and garbage there where the guard does not hold.
-LAST = "and.b32 %t0, {{{last}}}, {mask}; cvt.u64.u32 %u0, %t0; add.u64 %u0, %u0, {base}; ^mov.u64 %u0, 0x7777777777777777; "
+# the guard goes. AT puts base + 4 * (the last source & 7) into %u0, and garbage there where the guard does not hold.
 Rule = Callable[..., Any]
-
-
-def at(text: str, to: str, sources: str, mask: int, base: str, rule: Rule) -> tuple[str, str, str, Rule]:
-    place = LAST.format(last=len(to) + len(sources) - 1, mask=mask, base=base)
-    return place + text, to, sources, lambda t, *v: rule(t, *v[:-1], v[-1] & mask)
-
-
+AT = "and.b32 %t0, {{{}}}, 7; mul.wide.u32 %u0, %t0, 4; add.u64 %u0, %u0, {}; ^mov.u64 %u0, 0x7777777777777777; "
 OPERATIONS: list[tuple[str, str, str, Rule]] = [
     ("@add.u32 {0}, {1}, {2};", "r", "rr", lambda t, a, b: a + b & M32),
     ("@mad.lo.s32 {0}, {1}, {2}, {3};", "r", "rrr", lambda t, a, b, c: a * b + c & M32),
-    ("@xor.b32 {0}, {1}, {2};", "r", "rr", lambda t, a, b: a ^ b),
     ("@shl.b32 {0}, {1}, {2};", "r", "rr", lambda t, a, b: a << b & M32 if b < 32 else 0),
     ("@shr.s32 {0}, {1}, {2};", "r", "rr", lambda t, a, b: signed(a) >> min(b, 31) & M32),
-    ("@min.s32 {0}, {1}, {2};", "r", "rr", lambda t, a, b: min(signed(a), signed(b)) & M32),
-    ("@mul.wide.s32 {0}, {1}, {2};", "d", "rr", lambda t, a, b: signed(a) * signed(b) & M64),
-    ("@sub.s64 {0}, {1}, {2};", "d", "dd", lambda t, a, b: a - b & M64),
-    ("@cvt.s64.s32 {0}, {1};", "d", "r", lambda t, a: signed(a) & M64),
-    ("@cvt.s8.s32 {0}, {1};", "r", "r", lambda t, a: signed(a, 8) & M32),
     ("@mov.u32 {0}, {1};", "r", "r", lambda t, a: a),
-    ("@mov.u64 {0}, {1};", "d", "d", lambda t, a: a),
     ("@selp.b32 {0}, {1}, {2}, {3};", "r", "rrp", lambda t, a, b, p: a if p else b),
-    ("@and.pred {0}, {1}, {2};", "p", "pp", lambda t, p, q: p and q),
     ("@not.pred {0}, {1};", "p", "p", lambda t, p: not p),
-    ("@mov.b64 {0}, {{{1}, {2}}};", "d", "rr", lambda t, a, b: a | b << 32),
-    ("@mov.b64 {{{0}, {1}}}, {2};", "rr", "d", lambda t, a: (a & M32, a >> 32)),
-    ("@mov.b64 {{_, {0}}}, {1};", "r", "d", lambda t, a: a >> 32),
-    ("@sub.cc.u32 %t1, {2}, {3}; @subc.u32 {0}, {4}, {5}; @mov.u32 {1}, %t1;",
-     *("rr", "rrrr", lambda t, a, b, c, d: ((c - d - (a < b)) & M32, a - b & M32))),
-    ("@setp.lt.s32 {0}, {1}, {2};", "p", "rr", lambda t, a, b: signed(a) < signed(b)),
+    ("@mov.b64 %u0, {{{2}, {3}}}; @mov.b64 {{{0}, {1}}}, %u0;", "rr", "rr", lambda t, a, b: (a, b)),
+    (
+        "@sub.cc.u32 %t1, {2}, {3}; @subc.u32 {0}, {4}, {5}; @mov.u32 {1}, %t1;",
+        *("rr", "rrrr", lambda t, a, b, c, d: ((c - d - (a < b)) & M32, a - b & M32)),
+    ),
     ("@setp.eq.u32 {0}|{1}, {2}, {3};", "pp", "rr", lambda t, a, b: (a == b, a != b)),
-    ("@setp.ge.u64 _|{0}, {1}, {2};", "p", "dd", lambda t, a, b: a < b),
     ("@setp.ne.or.s32 {0}, {1}, {2}, !{3};", "p", "rrp", lambda t, a, b, p: a != b or not p),
-    at("@ld.global.s8 {0}, [%u0];", "d", "r", 63, "%table", lambda t, i: word(TABLE, i, 1, sign=True) & M64),
-    at("@ld.global.u32 {0}, [%u0];", "r", "r", 60, "%table", lambda t, i: word(TABLE, i, 4)),
-    at("@ld.global.u64 {0}, [%u0];", "d", "r", 56, "%table", lambda t, i: word(TABLE, i, 8)),
-    at("@ld.global.v4.u8 {{{0}, {1}, _, {2}}}, [%u0];",
-     *("rrr", "r", 60, "%table", lambda t, i: (TABLE[i], TABLE[i + 1], TABLE[i + 3]))),
-    at("@st.local.u32 [%u0], {0};", "", "rr", 28, "%depot", lambda t, v, i: t.put(v, i, 4)),
-    at("@st.u8 [%u0], {0};", "", "rr", 31, "%stack", lambda t, v, i: t.put(v, i, 1)),
-    at("@st.u64 [%u0], {0};", "", "dr", 24, "%stack", lambda t, v, i: t.put(v, i, 8)),
-    at("@ld.local.s16 {0}, [%u0];", "r", "r", 30, "%depot", lambda t, i: word(t.local, i, 2, sign=True) & M32),
-    at("@ld.u32 {0}, [%u0];", "r", "r", 28, "%stack", lambda t, i: word(t.local, i, 4)),
-    ("and.b32 %t0, {1}, 7; mul.wide.u32 %u0, %t0, 4; add.u64 %u0, %u0, %counters; @red.global.add.u32 [%u0], {0};",
-     *("", "rr", lambda t, value, index: t.count(value, index))),
-]  # fmt: skip
+    (AT.format(1, "%depot") + "@st.local.u32 [%u0], {0};", "", "rr", lambda t, value, i: t.put(value, i)),
+    (AT.format(1, "%stack") + "@ld.u32 {0}, [%u0];", "r", "r", lambda t, i: t.local[i & 7]),
+    (AT.format(1, "%counters") + "@red.global.add.u32 [%u0], {0};", "", "rr", lambda t, value, i: t.count(value, i)),
+]
 STARTS: dict[str, tuple[str, Callable[[int, int, int], int]]] = {
-    "tid": ("mov.u32 %start, %me;", lambda n, tid, block: tid),
     "block": ("mov.u32 %start, %block;", lambda n, tid, block: block),
     "constant": ("mov.u32 %start, {};", lambda n, tid, block: n),
     "mixed": (
@@ -136,12 +104,11 @@ class Author:
         self.block = choose(((32, 1, 1), (40, 1, 1), (8, 3, 2), (64, 1, 1), (5, 1, 1), (16, 2, 3), (33, 2, 1)))
         self.grid = choose(((1, 1, 1), (2, 1, 1), (3, 1, 1), (1, 2, 2)))
         self.threads, self.blocks = int(np.prod(self.block)), int(np.prod(self.grid))
-        names = [name for each_kind in REGISTERS.values() for name in each_kind]
-        self.starts = {name: (choose(list(STARTS)), choose((*NUMBERS, random.getrandbits(32)))) for name in names}
+        self.starts = {name: (choose(list(STARTS)), choose((*NUMBERS, random.getrandbits(32)))) for name in NAMES}
         self.phases = self._phases(random.randint(0, 4))
         self.last = self._statements({"ret": "", "exit": ""}, least=2)
-        self.kept = [name for name in names if random.random() < 0.6]
-        self.words = SLOTS + 2 * len(self.kept)
+        self.kept = [name for name in NAMES if random.random() < 0.6]
+        self.words = SLOTS + len(self.kept)
 
     # --- statements
 
@@ -200,26 +167,25 @@ class Author:
         return text, lambda t: run(t) if holds(t) else run_not(t)
 
     def _loop(self, ways: dict[str, str]) -> Statement:
-        style, mask = self.random.choice(("while", "do", "rotated", "middle")), self.random.choice((1, 3, 3, 7))
-        source, (head, again, end) = self.random.choice(REGISTERS["r"]), (self._label() for _ in range(3))
-        counter, limit, test = (f"%{kind}{self.depth}" for kind in "inl")
-        top = style in {"while", "middle"}
-        body, run = self._statements({**ways, "continue": head if top else again, "break": end})
-        done, count = f"@{test} bra {end};", f"add.u32 {counter}, {counter}, 1;"
-        text = f"and.b32 {limit}, {source}, {mask}; mov.u32 {counter}, 0;\n"
-        reached = f"setp.ge.u32 {test}, {counter}, {limit}; {done}\n"
-        text += (reached if style == "rotated" else "") + f"{head}:"
-        text += {"middle": f"{count} setp.gt.u32 {test}, {counter}, {limit}; {done}\n", "while": reached + count}.get(
-            style, ""
+        """A loop that tests at its top, or at its end and so runs at least once."""
+        top, mask, source = (
+            self.random.random() < 0.5,
+            self.random.choice((1, 3, 3, 7)),
+            self.random.choice(REGISTERS["r"]),
         )
-        text += f"{body}\n"
-        text += (
+        head, again, end = (self._label() for _ in range(3))
+        counter, limit, test = (f"%{kind}{self.depth}" for kind in "inl")
+        body, run = self._statements({**ways, "continue": head if top else again, "break": end})
+        count = f"add.u32 {counter}, {counter}, 1;"
+        first = f"setp.ge.u32 {test}, {counter}, {limit}; @{test} bra {end}; {count}" if top else ""
+        last = (
             f"bra {head};" if top else f"{again}: {count} setp.lt.u32 {test}, {counter}, {limit}; @{test} bra {head};"
         )
+        text = f"and.b32 {limit}, {source}, {mask}; mov.u32 {counter}, 0;\n{head}: {first}{body}\n{last}"
 
         def loop(t: Thread) -> str | None:
             trips = t.registers[source] & mask
-            for _ in range(max(trips, 1) if style == "do" else trips):
+            for _ in range(trips if top else max(trips, 1)):
                 left = run(t)
                 if left == "break":
                     break
@@ -231,12 +197,8 @@ class Author:
 
     def _web(self) -> Statement:
         """Blocks that jump to each other anywhere, entered at two places, until the fuel is spent: irreducible loops."""
-        fuel, end, labels = (
-            self.random.randint(1, 9),
-            self._label(),
-            [self._label() for _ in range(self.random.randint(2, 4))],
-        )
-        pick = self.random.randrange
+        pick, fuel, end = self.random.randrange, self.random.randint(1, 9), self._label()
+        labels = [self._label() for _ in range(self.random.randint(2, 4))]
         nodes = [
             ([self._do() for _ in range(pick(3))], self._test(), pick(len(labels)), pick(len(labels))) for _ in labels
         ]
@@ -294,11 +256,8 @@ class Author:
 
     def _rounds(self) -> Phase:
         """Phases repeated as often as the block says; the tail may begin the next round early."""
-        least, spread, (head, end) = (
-            self.random.randint(1, 2),
-            self.random.randint(1, 3),
-            (self._label(), self._label()),
-        )
+        least, spread = self.random.randint(1, 2), self.random.randint(1, 3)
+        head, end = self._label(), self._label()
         counter, limit, test = (f"%{kind}{self.depth + 6}" for kind in "inl")
         self.depth += 1
         (inner, run), (tail, run_tail) = self._phases(self.random.randint(1, 3)), self._statements({"continue": head})
@@ -310,17 +269,13 @@ class Author:
                 each(run_tail)(threads, block)
 
         begin = f"rem.u32 {limit}, %block, {spread}; add.u32 {limit}, {limit}, {least}; mov.u32 {counter}, 0;\n"
-        again = (
-            f"{head}: setp.ge.u32 {test}, {counter}, {limit}; @{test} bra {end};\nadd.u32 {counter}, {counter}, 1;\n"
-        )
+        again = f"{head}: setp.ge.u32 {test}, {counter}, {limit}; @{test} bra {end}; add.u32 {counter}, {counter}, 1;\n"
         return f"{begin}{again}{inner}\n{tail}\nbra {head};\n{end}:", rounds
 
     def _meeting(self) -> Phase:
         to, source = (self.random.choice(REGISTERS["r"]) for _ in range(2))
-        shift, kind = (
-            self.random.choice((1, 31, 32, 5)),
-            self.random.choice(("exchange", "ballot", "first", "sum", "count")),
-        )
+        shift = self.random.choice((1, 31, 32, 5))
+        kind = self.random.choice(("exchange", "ballot", "first", "sum", "count"))
         odd = f"and.b32 %t0, {source}, 1; setp.ne.u32 %v, %t0, 0; "
         text = {
             "exchange": f"mov.u32 %t0, room; mad.lo.u32 %t1, %me, 4, %t0; st.shared.u32 [%t1], {source}; bar.sync 0; "
@@ -351,18 +306,16 @@ class Author:
 
     @property
     def text(self) -> str:
-        """A module with the kernel ``k(out, table, counters)``."""
-        into = {"r": "mov.u32 {}, %start;", "d": "mul.wide.u32 {}, %start, %start;"}
-        into["p"] = "rem.u32 %t0, %start, 3; setp.ne.u32 {}, %t0, 0;"
-        out = {"r": "cvt.u64.u32 %u0, {};", "d": "mov.u64 %u0, {};", "p": "selp.u64 %u0, 1, 0, {};"}
-        kinds = {name: kind for kind, names in REGISTERS.items() for name in names}
+        """A module with the kernel ``k(out, counters)``."""
+        into = ["rem.u32 %t0, %start, 3; setp.ne.u32 {}, %t0, 0;", "mov.u32 {}, %start;"]
+        out = ["selp.u32 %t0, 1, 0, {};", "mov.u32 %t0, {};"]
         lines = [
             """.version 8.0\n.target sm_80\n.address_size 64
-.visible .entry k(.param .u64 out, .param .u64 table, .param .u64 counters) {
+.visible .entry k(.param .u64 out, .param .u64 counters) {
 .reg .b32 %a<6>, %t<3>, %i<12>, %n<12>, %w, %me, %block, %start; .reg .pred %q<4>, %l<12>, %num, %v;
-.reg .b64 %b<3>, %u<2>, %out, %table, %counters, %depot, %stack, %row;
+.reg .b64 %u<2>, %out, %counters, %depot, %stack, %row;
 .shared .align 4 .b8 room[4096]; .local .align 8 .b8 frame[32];
-ld.param.u64 %out, [out]; ld.param.u64 %table, [table]; ld.param.u64 %counters, [counters];
+ld.param.u64 %out, [out]; ld.param.u64 %counters, [counters];
 mov.u32 %me, %tid.z; mov.u32 %t0, %ntid.y; mov.u32 %t1, %tid.y; mad.lo.u32 %me, %me, %t0, %t1;
 mov.u32 %t0, %ntid.x; mov.u32 %t1, %tid.x; mad.lo.u32 %me, %me, %t0, %t1;
 mov.u32 %block, %ctaid.z; mov.u32 %t0, %nctaid.y; mov.u32 %t1, %ctaid.y; mad.lo.u32 %block, %block, %t0, %t1;
@@ -371,35 +324,29 @@ mov.u64 %depot, frame; cvta.local.u64 %stack, %depot;""",
             f"mad.lo.u32 %t0, %block, {self.threads}, %me; mul.wide.u32 %row, %t0, {4 * self.words};",
             "add.u64 %out, %out, %row;",
         ]
-        lines += [STARTS[how][0].format(n) + into[kinds[name]].format(name) for name, (how, n) in self.starts.items()]
+        for name, (how, number) in self.starts.items():
+            lines.append(STARTS[how][0].format(number) + into[name in REGISTERS["r"]].format(name))
         lines += [f"st.local.u32 [%depot+{place}], %a0;" for place in range(0, 32, 4)]
         lines += [self.phases[0], self.last[0]]
-        for index, name in enumerate(self.kept):
-            place = 4 * (SLOTS + 2 * index)
-            lines += [out[kinds[name]].format(name), f"cvt.u32.u64 %t0, %u0; st.global.u32 [%out+{place}], %t0;"]
-            lines.append(f"shr.u64 %u0, %u0, 32; cvt.u32.u64 %t0, %u0; st.global.u32 [%out+{place + 4}], %t0;")
+        for place, name in enumerate(self.kept, start=SLOTS):
+            lines.append(out[name in REGISTERS["r"]].format(name) + f"st.global.u32 [%out+{4 * place}], %t0;")
         return "\n".join([*lines, "ret;\n}\n"])
 
     def expected(self) -> tuple[Array, list[int]]:
-        """(for each thread of the grid the words that it stores: `SLOTS`, then two for each kept register; counters)."""
+        """(for each thread of the grid the words that it stores: `SLOTS`, then the kept registers; counters)."""
         counters, words = [0] * COUNTERS, []
         for block in range(self.blocks):
             threads = [Thread(counters) for _ in range(self.threads)]
             for tid, t in enumerate(threads):
                 for name, (how, number) in self.starts.items():
                     raw = STARTS[how][1](number, tid, block) & M32
-                    t.registers[name] = (
-                        raw if name in REGISTERS["r"] else raw * raw if name in REGISTERS["d"] else raw % 3 != 0
-                    )
-                for place in range(0, 32, 4):
-                    t.put(t.registers["%a0"], place, 4)
+                    t.registers[name] = raw if name in REGISTERS["r"] else raw % 3 != 0
+                t.local = [t.registers["%a0"]] * 8
             self.phases[1](threads, block)
             for t in threads:
                 ended = self.last[1](t)
-                values = [int(t.registers[name]) for name in self.kept]
-                kept = [part for value in values for part in (value & M32, value >> 32)]
-                slots = [t.stores.get(slot, UNSTORED) for slot in range(SLOTS)]
-                words.append(slots + (kept if ended is None else [UNSTORED] * len(kept)))
+                kept = [int(t.registers[name]) if ended is None else UNSTORED for name in self.kept]
+                words.append([t.stores.get(slot, UNSTORED) for slot in range(SLOTS)] + kept)
         return np.array(words, np.uint32), counters
 
 
@@ -409,10 +356,8 @@ def check(author: Author) -> None:
     whole, cut, hazards = Counters(), Counters(), Hazards()
     for observers, budget in ((((whole, hazards)), 1 << 30), ((cut,), 1), ((), 1 << 30)):
         found, counted = np.full_like(words, UNSTORED), np.zeros(COUNTERS, np.uint32)
-        arguments = (found, np.frombuffer(TABLE, np.uint8), counted)
-        load(text, path="fuzz.ptx").kernel().launch(
-            author.grid, author.block, arguments, observers=observers, memory_budget=budget
-        )
+        kernel = load(text, path="fuzz.ptx").kernel()
+        kernel.launch(author.grid, author.block, (found, counted), observers=observers, memory_budget=budget)
         wrong = np.argwhere(found != words)
         assert not wrong.size, f"{text}\n(thread, word) {wrong[:5].tolist()} of {author.grid} x {author.block}"
         assert counted.tolist() == counters
