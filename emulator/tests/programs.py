@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import pytest
 
 import ptxemu
 from ptxemu import EmulationError, Hazards, Kernel, Result
-from ptxemu.syntax.tree import Module, Variable
+from ptxemu.syntax.tree import SourceLine
 from ptxemu.values import Array
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"  # lines 1 to 3
@@ -79,24 +79,14 @@ def entry(body: str, *, before: str = "", head: str = ".visible .entry k()") -> 
     return f"{HEADER}{before}{head}\n{{ {registers}\n{body}\n}}\n"
 
 
-def without_lines(module: Module) -> Module:
-    """The module with every line number 0, for comparisons."""
-
-    def bare(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
-        return tuple(replace(variable, line=0) for variable in variables)
-
-    functions = tuple(
-        replace(
-            function,
-            parameters=bare(function.parameters),
-            returns=bare(function.returns),
-            variables=bare(function.variables),
-            body=tuple(replace(item, line=0) for item in function.body),
-            line=0,
-        )
-        for function in module.functions
-    )
-    return replace(module, variables=bare(module.variables), functions=functions)
+def without_lines(node: Any) -> Any:
+    """The module (or a part of it) with the line number 0 in each declaration and statement, for comparisons."""
+    if isinstance(node, tuple):
+        return tuple(map(without_lines, node))
+    if not is_dataclass(node) or isinstance(node, (type, SourceLine)):
+        return node
+    inner = {each.name: without_lines(getattr(node, each.name)) for each in fields(node) if each.init}
+    return replace(node, **(inner | {"line": 0} if "line" in inner else inner))
 
 
 # --- Hopper -----------------------------------------------------------------------------------------------------------

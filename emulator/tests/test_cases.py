@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cases.harness import Case, collect, compare, edge, entry_name, launch_case, pairs, ptx_of, run_case
+from tests.cases.harness import Case, collect, compare, entry_name, launch_case, pairs, ptx_of, run_case
 from tests.cases.inputs import LIMIT
 from tests.cases.replay import Record, agree, digest, read
 
@@ -154,20 +154,3 @@ def test_a_slip_in_a_case_is_not_taken_for_one_in_the_instruction() -> None:
     ):
         with pytest.raises(ValueError, match="x: "):
             Case("x", "", inputs, outputs, expected)
-
-
-def test_edge_values_hold_what_goes_wrong() -> None:
-    for ptx_type in FLOAT:
-        values = edge(ptx_type).astype(np.float64)
-        assert np.isnan(values).any()
-        assert {np.inf, -np.inf, 1.0, -1.0, 0.5, 2.5} <= set(values[~np.isnan(values)].tolist())
-        assert {bool(np.signbit(value)) for value in values if value == 0} == {True, False}
-        assert (np.abs(values[values != 0]) < float(np.finfo(np.float32).tiny)).any() or ptx_type == "f16"
-    for ptx_type in ("u8", "s16", "b32", "u64"):
-        numbers = edge(ptx_type)
-        bits = 8 * numbers.itemsize
-        ends = {0, 1, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1}
-        assert ends <= {int(number) % (1 << bits) for number in numbers}
-        assert np.array_equal(edge(ptx_type), numbers)
-        first, second = pairs(ptx_type, "pred")
-        assert (len(first), len(second), second.dtype) == (1024, 1024, np.bool_)

@@ -64,26 +64,6 @@ mov.u32 %word, %nctaid.x;\nst.global.u32 [%at], %word;"""
     assert out.ravel().tolist() == [4, 4] + [0] * 10
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 1), (1, 2, 2), (2, 2, 1)])
-def test_ranks_and_places_in_three_dimensions(shape: tuple[int, int, int]) -> None:
-    grid = (2, 4, 2)
-    names = [f"cluster_ctaid.{axis}" for axis in "xyz"] + [f"clusterid.{axis}" for axis in "xyz"]
-    names += ["cluster_ctarank", "ctaid.x", "ctaid.y", "ctaid.z", "cluster_nctarank", "is_explicit_cluster"]
-    body = """mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ctaid.y; mov.u32 %r2, %ctaid.z;
-mad.lo.u32 %r1, %r2, 4, %r1; mad.lo.u32 %r0, %r1, 2, %r0; mul.lo.u32 %r0, %r0, 48;
-cvt.u64.u32 %at, %r0; add.u64 %at, %out, %at;"""
-    for index, name in enumerate(names):
-        body += f"\nmov.u32 %word, %{name};\nst.global.u32 [%at+{4 * index}], %word;"
-    out = np.zeros((16, 12), np.uint32)
-    ptxemu.load(kernel(body)).kernel().launch(grid, 1, [out], cluster=shape)
-    for row in out.astype(int):
-        place = [row[7 + axis] % shape[axis] for axis in range(3)]
-        assert row[:3].tolist() == place
-        assert row[3:6].tolist() == [row[7 + axis] // shape[axis] for axis in range(3)]
-        assert row[6] == place[0] + shape[0] * (place[1] + shape[1] * place[2])
-        assert row[10:].tolist() == [np.prod(shape), 1]
-
-
 @pytest.mark.parametrize(
     ("cluster", "blocks", "target", "match"),
     [

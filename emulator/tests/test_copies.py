@@ -99,20 +99,6 @@ def test_lanes_that_exit_never_land() -> None:
     assert (found(body + "st.global.u32 [%rd0], %r5;")[:32] == OLD).all()
 
 
-@pytest.mark.parametrize("width", [4, 8, 16])
-@pytest.mark.parametrize("size", [None, 0, 1, 4, 6, 16])
-def test_a_source_size_fills_with_zeros(width: int, size: int | None) -> None:
-    limit = "" if size is None else f", {min(size, width)}"
-    body = f"cp.async.ca.shared.global [%r2], [%rd3+16], {width}{limit}; {ALL}"
-    expected = np.full((THREADS, 16), 0xAA, np.uint8)
-    expected[:, :width] = 0
-    read = width if size is None else min(size, width)
-    expected[:, :read] = np.arange(4, 4 + 4 * THREADS, dtype=np.uint32).view(np.uint8).reshape(-1, 16)[:, :read]
-    for word in range(4):
-        got = found(body + READ.replace("[%r2]", f"[%r2+{4 * word}]"))
-        assert (got == expected.view(np.uint32)[:, word]).all()
-
-
 class Heard(Observer):
     """Lanes of global accesses, copies that begin and how many lanes they land in."""
 

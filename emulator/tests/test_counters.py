@@ -61,30 +61,6 @@ def test_wavefronts_and_sectors_follow_the_definition(width: int, slots: list[in
     assert (int(found), int(requests)) == (len(expected), int(bool(expected)))
 
 
-@pytest.mark.parametrize(
-    ("address", "width", "mask", "expected"),
-    [
-        (4 * LANES, 4, None, (1, 1)),
-        (8 * LANES, 4, None, (2, 1)),
-        (128 * LANES, 4, None, (32, 1)),
-        (132 * LANES, 4, None, (1, 1)),  # padding by one word
-        (0 * LANES, 4, None, (1, 1)),  # broadcast
-        (LANES, 1, None, (1, 1)),  # four lanes share a word
-        (8 * LANES, 8, None, (2, 2)),
-        (128 * LANES, 8, None, (32, 2)),
-        (16 * LANES, 16, None, (4, 4)),
-        (256 * LANES, 16, None, (32, 4)),  # ldmatrix.x4: rows of 128 halves, not swizzled
-        (256 * LANES + 16 * (LANES % 8), 16, None, (4, 4)),  # swizzled
-        (256 * LANES[:8], 16, None, (8, 1)),  # .x1
-        (16 * LANES, 16, LANES < 8, (1, 1)),  # phases without active lanes are free
-        (16 * LANES, 16, LANES < 0, (0, 0)),
-        (128 * LANES, 4, LANES < 8, (8, 1)),
-    ],
-)
-def test_textbook_patterns(address: Array, width: int, mask: BoolArray | None, expected: tuple[int, int]) -> None:
-    assert one(address.astype(np.uint64), width, mask) == expected
-
-
 def test_totals_do_not_depend_on_how_values_are_stored() -> None:
     rng = np.random.default_rng(0)
     for rule, period in ((wavefronts, 128), (sectors, 32)):

@@ -312,30 +312,6 @@ def test_a_program_that_uses_every_space() -> None:
         run(body + "st.u32 [%rd3], %r1;")
 
 
-@pytest.mark.parametrize(
-    ("opcode", "expected"),
-    [
-        ("ld.global.s8", [0, 0x7F, 0xFFFFFF80]),
-        ("ld.global.u8", [0, 0x7F, 0x80]),
-        ("ld.global.s16", [0, 0x7F7F, 0xFFFF8080]),
-    ],
-)
-@pytest.mark.parametrize("wide", [False, True])
-def test_narrow_loads_extend_into_wide_registers(opcode: str, expected: list[int], wide: bool) -> None:
-    data = np.array([0, 0x7F, 0x80], np.uint8).repeat(2)
-    body = "ld.param.u64 %rd0, [out];" + "".join(
-        f"{opcode} %{'rd1' if wide else 'r1'}, [%rd0+{2 * i}]; st.global.{'u64' if wide else 'u32'} [%rd0+{8 + 8 * i}], "
-        f"%{'rd1' if wide else 'r1'};"
-        for i in range(3)
-    )
-    room = np.zeros(32, np.uint8)
-    room[:6] = data
-    program(body).launch(1, 1, (room,))
-    found = room[8:].view(np.uint64)
-    signed = [value | (0xFFFFFFFF << 32) if wide and value >> 31 else value for value in expected]
-    assert found.tolist() == signed
-
-
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 LANE_9 = "setp.eq.u32 %p1, %r0, 9; selp.u64 %rd5, {}, %rd5, %p1;"

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 import struct
+from typing import Any
 
 from hypothesis import given, settings
 import hypothesis.strategies as st
 import pytest
+from tests.cases import loads, mbarrier, tensor_copies
+from tests.cases.harness import ptx_of
 from tests.programs import HEADER, entry, refuses, without_lines
 
 from ptxemu.errors import EmulationError
@@ -23,7 +26,6 @@ from ptxemu.syntax.tree import (
     Immediate,
     Instruction,
     Label,
-    Module,
     Negated,
     Operand,
     Pair,
@@ -460,97 +462,39 @@ def test_a_long_line_is_cut() -> None:
     assert len(str(caught.value)) < 300
 
 
-# --- round trips over generated modules ---
+# --- round trips ------------------------------------------------------------------------------------------------------
 
-SINK = Symbol("_")
-# Each kind of name has a first letter of its own, so that no two declarations collide.
-SUFFIXES = st.text("abXY09_$", max_size=4)
-ALIGNMENTS = st.sampled_from([None, 1, 2, 16, 128])
-INTEGERS = st.integers(-(1 << 63), (1 << 64) - 1).map(Immediate)
-FLOATS = st.builds(Immediate, st.integers(0, (1 << 32) - 1), st.sampled_from(["f32", "f64"]))
-CONSTANTS = INTEGERS | st.integers(-3, 40).map(Immediate) | FLOATS
-OFFSETS = st.just(0) | st.integers(-(1 << 40), 1 << 40)
-OPCODES = st.sampled_from(["ret", "add.s32", "cp.async.cg.shared.global.L2::128B", "bra"])
+LINKAGES = [".visible", ".weak", ".extern", ".common"]
+DECLARED = st.tuples(
+    st.sampled_from(["", *LINKAGES]), st.sampled_from(["global", "const", "shared"]),
+    st.sampled_from(["", ".align 1", ".align 16"]), st.sampled_from(["", ".v2", ".v4"]), st.sampled_from(TYPES),
+    st.sampled_from(["", "[]", "[0]", "[3]", "[2][2]"]), st.sampled_from(["", " = 1", " = {1, -2}", " = {0f3F800000}", " = {{1}, {2}}"]),
+)  # fmt: skip
 
 
-def names(prefix: str, most: int) -> st.SearchStrategy[list[str]]:
-    return st.lists(SUFFIXES.map(lambda suffix: prefix + suffix), max_size=most, unique=True)
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(DECLARED, max_size=3),
+    st.sampled_from(["entry", "func"]),
+    st.sampled_from(DIRECTIVES),
+    st.sampled_from(sorted(SPECIALS)),
+)
+def test_a_module_is_read_and_printed_or_refused(
+    declared: list[tuple[str, ...]], kind: str, directive: str, special: str
+) -> None:
+    lines = [
+        f"{linkage} .{space} {align} {vector} .{of} x{index}{length}{initial};"
+        for index, (linkage, space, align, vector, of, length, initial) in enumerate(declared)
+    ]
+    head = f".weak .{kind} k (.param .align 8 .b8 p[12]) .{directive} 1, 2"
+    lines.append(f"{head} {{ .reg .b64 %r<3>, r; .reg .pred q; @!q mov.b64 r, {special}; }}")
+    read_or_refuse(HEADER + "\n".join(lines))
 
 
-def sums(base: str) -> st.SearchStrategy[Operand]:
-    """``name`` or ``name+4``, without brackets."""
-    return OFFSETS.map(lambda offset: Address(Symbol(base), offset, brackets=False) if offset else Symbol(base))
-
-
-@st.composite
-def variables(draw: st.DrawFn, name: str, spaces: tuple[str, ...], symbols: list[str]) -> Variable:
-    space, vector, array = draw(st.sampled_from(spaces)), draw(st.sampled_from([1, 1, 2, 4])), draw(st.booleans())
-    count = draw(st.integers(0, 5)) if array else 1
-    initial: tuple[Operand, ...] = ()
-    if space in {"global", "const"} and count and draw(st.booleans()):
-        elements = CONSTANTS | st.sampled_from(symbols).flatmap(sums) if symbols else CONSTANTS
-        given_count = vector * (draw(st.integers(1, count)) if array else 1)
-        initial = tuple(draw(st.lists(elements, min_size=given_count, max_size=given_count)))
-    linkage = draw(st.sampled_from(["", "visible", "weak", "common"])) if space == "global" else ""
-    return Variable(space, draw(st.sampled_from(TYPES)), name, count, draw(ALIGNMENTS), vector, array, initial, linkage)
-
-
-def operands(registers: list[str], symbols: list[str]) -> st.SearchStrategy[Operand]:
-    """Every kind of operand over these names."""
-    register, symbol = st.sampled_from(registers).map(Register), st.sampled_from(symbols).map(Symbol)
-    special, ends = st.sampled_from(sorted(SPECIALS)).map(Special), register | st.just(SINK)
-    items = st.lists(ends | CONSTANTS, min_size=1, max_size=8).map(lambda some: Vector(tuple(some)))
-    address = st.builds(Address, register | symbol | INTEGERS, OFFSETS)
-    simple = [register, special, CONSTANTS, symbol, address, st.just(SINK), st.sampled_from(symbols).flatmap(sums)]
-    return st.one_of(*simple, items, st.builds(Pair, ends, ends), register.map(Negated))
-
-
-@st.composite
-def functions(draw: st.DrawFn, name: str, outside: list[str]) -> Function:
-    is_entry = draw(st.booleans())
-    parameters = [draw(variables(each, ("param",), [])) for each in draw(names("p", 3))]
-    returns = [] if is_entry else [draw(variables("q", ("param",), []))]
-    types = st.sampled_from([*TYPES, "pred"])
-    registers = {each: draw(types) for each in ["r", *(draw(names("r", 3))), *(draw(names("%r", 3)))]}
-    inner = [draw(variables(each, ("shared", "local", "param"), [])) for each in draw(names("v", 3))]
-    labels = draw(names("L", 3))
-    known = [*outside, *labels, name, *(variable.name for variable in (*parameters, *returns, *inner))]
-    register = st.sampled_from(list(registers)).map(Register)
-    some = st.lists(operands(list(registers), known), max_size=5).map(tuple)
-    guards = st.none() | st.builds(Guard, register, st.booleans())
-    body: list[Instruction | Label] = draw(st.lists(st.builds(Instruction, OPCODES, some, guards), max_size=12))
-    lists = st.lists(register, max_size=3).map(lambda every: Vector(tuple(every)))
-    body += [Instruction("call.uni", (draw(lists), Symbol(name), draw(lists)))] if draw(st.booleans()) else []
-    for label in labels:
-        body.insert(draw(st.integers(0, len(body))), Label(label))
-    numbers = st.lists(st.integers(0, 1024), max_size=3).map(tuple)
-    directives = draw(st.lists(st.tuples(st.sampled_from(DIRECTIVES), numbers), max_size=3))
-    linkage = draw(st.sampled_from(["", "visible", "weak"]))
-    sequences = tuple(parameters), registers, tuple(inner), tuple(body), tuple(directives)
-    return Function(name, *sequences, is_entry=is_entry, linkage=linkage, returns=tuple(returns))
-
-
-@st.composite
-def modules(draw: st.DrawFn) -> Module:
-    outside: list[str] = []
-    held = []
-    for name in draw(names("g", 4)):
-        held.append(draw(variables(name, ("global", "const", "shared"), outside)))
-        outside.append(name)
-    return Module(
-        version=draw(st.sampled_from(["7.0", "9.0"])),
-        target=draw(st.sampled_from(["sm_80", "sm_90a", "sm_80, debug"])),
-        address_size=draw(st.sampled_from([32, 64])),
-        variables=tuple(held),
-        functions=tuple([draw(functions(name, outside)) for name in draw(names("f", 2))]),
-        files=draw(st.dictionaries(st.integers(0, 99), st.text("ab/.; {}", min_size=1, max_size=8), max_size=2)),
-    )
-
-
-@settings(deadline=None, max_examples=60)
-@given(modules())
-def test_round_trip(module: Module) -> None:
-    assert without_lines(parse(to_ptx(module))) == module
+@pytest.mark.parametrize("group", [loads, mbarrier, tensor_copies], ids=lambda group: group.__name__)
+def test_the_cases_are_printed_as_they_are_read(group: Any) -> None:
+    module = parse(ptx_of(group.CASES[::5]))
+    assert without_lines(parse(to_ptx(module))) == without_lines(module)
 
 
 def read_or_refuse(text: str) -> None:

@@ -207,31 +207,6 @@ def test_copies(events: list[Event], races: set[Race]) -> None:
     assert found(watched(*events)) == races
 
 
-@pytest.mark.parametrize(
-    ("without", "kinds"),
-    [
-        (set(), set()),
-        ({"done"}, set()),  # the barrier after the wait orders both ways
-        ({"wait"}, {"in-flight read"}),
-        ({"landed"}, {"RAW"}),
-        ({"landed", "done"}, {"RAW", "WAR"}),
-    ],
-)
-def test_a_pipeline_of_two_stages(without: set[str], kinds: set[str]) -> None:
-    """A main loop that copies the next tile while the warps read this one; each barrier and wait is needed."""
-    events = [issue("c", row, 10)]
-    for turn in range(4):
-        now, following = np.uint64(2048 * (turn % 2)), np.uint64(2048 * ((turn + 1) % 2))
-        events += [] if "wait" in without else [wait()]
-        events += [] if "landed" in without else [meet()]
-        events += [issue("c", lambda s, following=following: row(s) + following, 12)]  # type: ignore[misc]  # a default
-        events += [at("ldmatrix", lambda s, now=now: row(s)[:, ::-1] + now, 13, 16), sync()]
-        events += [] if "done" in without else [meet()]
-    reported = {kind for kind, *_ in found(watched(*events, warps=4))}
-    assert kinds <= reported
-    assert kinds or not reported
-
-
 # --- blocks, reports, programs ----------------------------------------------------------------------------------------
 
 

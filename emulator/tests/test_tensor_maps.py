@@ -13,8 +13,7 @@ from tests.programs import refuses
 
 import ptxemu
 from ptxemu import TensorMap
-from ptxemu.machine.bulk_copies import boxes, swizzled
-from ptxemu.machine.tensor_map import DATA_TYPES, SWIZZLES, Decoded, decoded
+from ptxemu.machine.tensor_map import DATA_TYPES, SWIZZLES, decoded
 from ptxemu.values import Array
 
 GOOD: Mapping[str, Any] = {
@@ -92,39 +91,6 @@ def test_a_map_is_read_back_from_its_bytes(given_map: TensorMap, address: int) -
     names = ("dtype", "dims", "strides", "box", "element_strides", "swizzle", "interleave", "fill", "l2_promotion")
     assert [getattr(found.map, name) for name in names] == [getattr(given_map, name) for name in names]
     assert decoded(contents[:60] + bytes([contents[60] ^ 1]) + contents[61:]) is None  # written over
-
-
-@given(given_map=maps(), corner=st.lists(st.integers(-30, 45), min_size=5, max_size=5))
-@settings(max_examples=60, deadline=None)
-def test_units_of_a_box_are_its_elements(given_map: TensorMap, corner: list[int]) -> None:
-    """However many elements move at once, the same bytes are inside, in the same order."""
-    found = boxes(Decoded(4096, given_map), np.array([corner[: given_map.rank]], dtype=np.int64))
-    single = found.unit // given_map.itemsize
-    assert found.addresses.shape[1] * found.unit == given_map.box_bytes
-    assert len(found.places) * 16 == given_map.box_bytes
-    steps = (1, *given_map.element_strides[1:])
-    for number in range(0, found.addresses.shape[1], 7):
-        rest, address, inside = number * single, 4096, True
-        for axis, count in enumerate(given_map.counts):
-            rest, at = divmod(rest, count)
-            place = corner[axis] + at * steps[axis]
-            address += place * (given_map.itemsize if axis == 0 else given_map.strides[axis - 1])
-            inside &= 0 <= place < given_map.dims[axis]
-        assert found.inside is None or found.inside[0, number] == inside
-        assert found.inside is not None or inside
-        assert found.addresses[0, number] == address
-
-
-@pytest.mark.parametrize(("swizzle", "rows"), [("32B", 2), ("64B", 4), ("128B", 8)])
-def test_swizzling_permutes_the_pieces_of_a_span(swizzle: str, rows: int) -> None:
-    every = np.arange(0, 4096, 16)
-    moved = swizzled(every, swizzle)
-    assert sorted(moved.tolist()) == every.tolist()
-    span = int(swizzle[:-1])
-    assert (moved // span == every // span).all()
-    first = moved[every % span == 0] % span // 16  # where the first piece of each span lies
-    line = every[every % span == 0] // 128
-    assert (first == (line % rows) % (span // 16)).all()
 
 
 # --- copies that use them ---------------------------------------------------------------------------------------------
@@ -233,20 +199,6 @@ def test_a_tensor_is_named_by_its_place_among_the_arguments() -> None:
         launch(LOAD_BOX, TensorMap(1, **fields), array[:32].copy())
     with refuses("arguments", r"found 8 bytes; a CUtensorMap takes an emulator\.TensorMap"):
         launch("", tensor(), tensor())
-
-
-def test_a_map_may_be_of_a_torch_tensor() -> None:
-    """The launch keeps both alive, so that a tensor that nobody else holds will do."""
-    torch = pytest.importorskip("torch")
-    out = torch.zeros(2, 64, dtype=torch.float16)
-    text = f"""{LOAD_BOX}
-    wait: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0; @!ok bra wait;
-    .reg .b16 x; .reg .b32 place, block; .reg .b64 far; mov.u32 block, %ctaid.x; mad.lo.u32 block, block, 64, turn;
-    mul.wide.u32 far, block, 2; add.u64 out, out, far; mad.lo.u32 place, turn, 2, at;
-    ld.shared.b16 x, [place]; st.global.b16 [out], x;"""
-    given_map = TensorMap(torch.arange(64 * 128).to(torch.float16).reshape(64, 128), **{**GOOD, "swizzle": "none"})
-    launch(text, given_map, out)
-    assert out.tolist() == [list(range(64))] * 2
 
 
 def test_a_map_may_be_a_member_of_a_structure_or_lie_in_global_memory() -> None:

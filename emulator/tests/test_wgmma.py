@@ -38,38 +38,15 @@ HEAD = """.version 8.6
 {
 .reg .pred %p<8>; .reg .b32 %r<32>; .reg .b64 %rd<16>; .reg .f32 %f<16>;
 .shared .align 1024 .b8 image[MEMORY];
-ld.param.u64 %rd0, [out];
-ld.param.u64 %rd1, [in];
-mov.u32 %r0, %tid.x;
-mov.u32 %r1, %ctaid.x;
-mov.u32 %r2, %ntid.x;
-mad.lo.u32 %r3, %r1, %r2, %r0;
-mul.wide.u32 %rd2, %r3, 16;
-add.u64 %rd0, %rd0, %rd2;
-mov.u32 %r4, image;
-setp.ge.u32 %p1, %r0, 128;
-mul.wide.u32 %rd3, %r1, 4096;
-mul.wide.u32 %rd4, %r0, 16;
-add.u64 %rd3, %rd3, %rd4;
-add.u64 %rd1, %rd1, %rd3;
-shl.b32 %r5, %r0, 4;
-add.u32 %r5, %r4, %r5;
-@%p1 bra filled;
-ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd1];
-st.shared.v4.b32 [%r5], {%r6, %r7, %r8, %r9};
-ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd1+2048];
-st.shared.v4.b32 [%r5+2048], {%r6, %r7, %r8, %r9};
-filled:
-fence.proxy.async.shared::cta;
-bar.sync 0;
-shr.u32 %r14, %r4, 4;
-cvt.u64.u32 %rd10, %r14;
-or.b64 %rd10, %rd10, 0x0000001000080000;  // no swizzle: 128 bytes to the next K, 256 to the next rows
-add.u64 %rd11, %rd10, 128;  // B is 2048 bytes on
-mov.b32 %r10, 0x3c003c00;
-mov.b32 %r11, 0x3c003c00;
-mov.b32 %r12, 0x3c003c00;
-mov.b32 %r13, 0x3c003c00;
+ld.param.u64 %rd0, [out]; ld.param.u64 %rd1, [in]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x;
+mad.lo.u32 %r3, %r1, %r2, %r0; mul.wide.u32 %rd2, %r3, 16; add.u64 %rd0, %rd0, %rd2; mov.u32 %r4, image;
+setp.ge.u32 %p1, %r0, 128; mul.wide.u32 %rd3, %r1, 4096; mul.wide.u32 %rd4, %r0, 16; add.u64 %rd3, %rd3, %rd4;
+add.u64 %rd1, %rd1, %rd3; shl.b32 %r5, %r0, 4; add.u32 %r5, %r4, %r5; @%p1 bra filled;
+ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd1]; st.shared.v4.b32 [%r5], {%r6, %r7, %r8, %r9};
+ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd1+2048]; st.shared.v4.b32 [%r5+2048], {%r6, %r7, %r8, %r9}; filled:
+fence.proxy.async.shared::cta; bar.sync 0; shr.u32 %r14, %r4, 4; cvt.u64.u32 %rd10, %r14;
+or.b64 %rd10, %rd10, 0x0000001000080000; add.u64 %rd11, %rd10, 128; mov.b32 %r10, 0x3c003c00;
+mov.b32 %r11, 0x3c003c00; mov.b32 %r12, 0x3c003c00; mov.b32 %r13, 0x3c003c00;
 FLOATSsetp.eq.u32 %p0, %r0, %r0;
 """.replace("FLOATS", "".join(f"mov.f32 %f{i}, 0f00000000;\n" for i in range(8)))
 
@@ -267,10 +244,10 @@ def test_warps_meet_at_the_fence_however_they_come() -> None:
 
 def test_a_warp_that_never_comes_to_the_fence_is_a_deadlock() -> None:
     apart = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2; @%p2 bar.sync 1, 64;"
-    error = refused(apart, FENCE, SS, COMMIT, WAIT, kind="deadlock")
-    assert "warps wait at wgmma.fence for others of their warpgroup" in str(error)
-    assert "without warp 2 of the warpgroup" in str(error)
-    assert "barrier 1" in str(error)
+    error = str(
+        refused(apart, FENCE, SS, COMMIT, WAIT, kind="deadlock", says="wgmma.fence for others of their warpgroup")
+    )
+    assert ("without warp 2 of the warpgroup" in error, "barrier 1" in error) == (True, True)
 
 
 WARP = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2;"  # true in warp 2 alone
@@ -442,25 +419,6 @@ def test_a_warp_that_has_waited_knows_nothing_of_the_others(meet: str, found: li
     first = ("setp.lt.u32 %p2, %r0, 32; @!%p2 bar.sync 1, 128;", WAIT, "@%p2 bar.arrive 1, 128;")
     over = ("@!%p2 bra over;", OVER_B, "over:")
     assert races(FENCE, SS, COMMIT, *first, meet, ZERO, *over) == found
-
-
-def test_blocks_that_read_at_different_places_are_told_apart() -> None:
-    """The second block's A begins 512 bytes on, and ends where its last warps write."""
-    moved = "mul.wide.u32 %rd12, %r1, 32; add.u64 %rd10, %rd10, %rd12;"
-    over = "setp.lt.u32 %p3, %r0, 4; @%p3 st.shared.v4.b32 [%r5], {%r20, %r20, %r20, %r20};"
-    found = Hazards()
-    run(moved, FENCE, SS, COMMIT, ZERO, over, WAIT, blocks=2, observers=(found,))
-    (report,) = found.reports
-    assert report.kind == "async overwrite"
-    assert report.block == (0, 0, 0)
-
-
-def test_the_twin_of_the_head_without_its_fence_is_reported() -> None:
-    hazards = Hazards()
-    text = kernel(FENCE, SS, COMMIT, WAIT, STORE, head=HEAD.replace(PROXY, ""))
-    text.launch(1, 128, (memory().astype("f4"), memory()), observers=hazards)
-    assert [each.kind for each in hazards.reports] == ["proxy", "proxy"]
-    assert "fence.proxy.async is missing" in hazards.render()
 
 
 @pytest.mark.parametrize("per_block", ["", "mul.wide.u32 %rd12, %r1, 0; add.u64 %rd10, %rd10, %rd12;"])
