@@ -18,6 +18,7 @@ EXCHANGE = (
 ld.shared.u32 %r13, [%r12]; st.global.u32 [%rd0], %r13;"""
 )
 LOOP = "{0}: bar.sync 1, 64; add.u32 %r20, %r20, 1; setp.lt.u32 %p2, %r20, 3; @%p2 bra {0};"
+STORE_5 = "st.global.u32 [%rd0], %r5;"
 SPIN = "mov.u32 %r7, 0; spin: add.u32 %r7, %r7, 1; setp.lt.u32 %p2, %r7, 20; @%p2 bra spin;"
 THREADS = np.arange(64)
 
@@ -27,15 +28,15 @@ THREADS = np.arange(64)
     [
         (EXCHANGE.format(96), 128, 2, np.arange(128) ^ 96),
         # warps at one barrier from different loops
-        (f"mov.u32 %r20, 0; setp.ge.u32 %p1, %r0, 32; @%p1 bra b; {LOOP.format('a')} bra done; {LOOP.format('b')} done: "
-         "st.global.u32 [%rd0], %r20;", 64, 1, 3),
+        ((f"mov.u32 %r20, 0; setp.ge.u32 %p1, %r0, 32; @%p1 bra b; {LOOP.format('a')} bra done; {LOOP.format('b')} "
+         "done: st.global.u32 [%rd0], %r20;"), 64, 1, 3),
         # a producer signals, a consumer waits
-        (f"{OWN} setp.ge.u32 %p1, %r0, 32; @%p1 bra take; st.shared.u32 [%r11], %r0; bar.arrive 2, 64; "
+        ((f"{OWN} setp.ge.u32 %p1, %r0, 32; @%p1 bra take; st.shared.u32 [%r11], %r0; bar.arrive 2, 64; "
          "st.global.u32 [%rd0], %r0; bra done; take: bar.sync 2, 64; ld.shared.u32 %r13, [%r11+-128]; "
-         "st.global.u32 [%rd0], %r13; done:", 64, 1, THREADS % 32),
+         "st.global.u32 [%rd0], %r13; done:"), 64, 1, THREADS % 32),
         # reductions, also over a block that ends within a warp
         ("setp.gt.u32 %p1, %r0, 42; bar.red.popc.u32 %r5, 0, %p1; st.global.u32 [%rd0], %r5;", 64, 1, 21),
-        *((f"setp.gt.u32 %p1, %r0, 42; bar.red.{how}.pred %p2, 0, %p1; selp.u32 %r5, 1, 0, %p2; st.global.u32 [%rd0], %r5;",
+        *((f"setp.gt.u32 %p1, %r0, 42; bar.red.{how}.pred %p2, 0, %p1; selp.u32 %r5, 1, 0, %p2; {STORE_5}",
            64, 1, value) for how, value in (("and", 0), ("or", 1))),
         ("setp.ge.u32 %p1, %r0, 10; bar.red.popc.u32 %r5, 0, %p1; st.global.u32 [%rd0], %r5;", 40, 2, 30),
         ("setp.ge.u32 %p3, %r0, 0; bar.red.and.pred %p2, 0, %p3; selp.u32 %r5, 1, 0, %p2; st.global.u32 [%rd0], %r5;",
@@ -43,8 +44,8 @@ THREADS = np.arange(64)
         ("setp.ge.u32 %p3, %r0, 0; bar.red.or.pred %p2, 0, !%p3; selp.u32 %r5, 1, 0, %p2; st.global.u32 [%rd0], %r5;",
          40, 2, 0),
         # a loop whose trips the block chooses
-        ("mov.u32 %r1, 0; loop: bar.sync 0; add.u32 %r1, %r1, 1; setp.le.u32 %p1, %r1, %r60; @%p1 bra loop; "
-         "st.global.u32 [%rd0], %r1;", 64, 4, np.arange(1, 5)[:, None]),
+        (("mov.u32 %r1, 0; loop: bar.sync 0; add.u32 %r1, %r1, 1; setp.le.u32 %p1, %r1, %r60; @%p1 bra loop; "
+         "st.global.u32 [%rd0], %r1;"), 64, 4, np.arange(1, 5)[:, None]),
         # the arrival count grows by the warp size (PTX ISA 9.0, 9.7.13.1); an H200 passes this barrier too
         ("bar.sync 1, 64; st.global.u32 [%rd0], %r0;", 40, 2, np.arange(40)),
         # barriers that warps and blocks name by a register
@@ -53,8 +54,8 @@ THREADS = np.arange(64)
         ("mul.lo.u32 %r6, %r60, 0; add.u32 %r6, %r6, 64; bar.sync %r60, %r6; st.global.u32 [%rd0], %r60;", 64, 3,
          np.arange(3)[:, None]),
         # block 0 completes barrier 3 first and changes the register that held its number; block 1 waits for warp 1
-        (f"mov.u32 %r5, 3; shr.u32 %r6, %r0, 5; mul.lo.u32 %r6, %r6, %r60; setp.eq.u32 %p1, %r6, 0; @%p1 bra meet; {SPIN} "
-         "meet: bar.red.popc.u32 %r8, %r5, %p1; mov.u32 %r5, 9; add.u32 %r8, %r8, %r5; st.global.u32 [%rd0], %r8;",
+        ((f"mov.u32 %r5, 3; shr.u32 %r6, %r0, 5; mul.lo.u32 %r6, %r6, %r60; setp.eq.u32 %p1, %r6, 0; @%p1 bra meet; "
+         f"{SPIN} meet: bar.red.popc.u32 %r8, %r5, %p1; mov.u32 %r5, 9; add.u32 %r5, %r8, %r5; {STORE_5}"),
          64, 2, np.array([[73], [41]])),
     ],
 )  # fmt: skip
@@ -65,12 +66,12 @@ def test_what_threads_find_behind_a_barrier(body: str, threads: int, blocks: int
 @pytest.mark.parametrize(
     ("body", "threads", "kind", "says", "block", "lane"),
     [
-        ("setp.lt.u32 %p1, %r0, 16; @%p1 bra half; bra done; half: bar.sync 0; done:", 64, "divergent-barrier", "", 0, 0),
+        ("setp.lt.u32 %p1, %r0, 16; @!%p1 bra done; bar.sync 0; done:", 64, "divergent-barrier", "lane", 0, 0),
         ("setp.eq.u32 %p1, %r0, 40; @%p1 bra past; bar.sync 0; past:", 96, "divergent-barrier",
          r"lane 8 of warp 1 took another path, thread 32 \(warp 1, lane 0\)", 0, 32),
         (LEAVE.format(17) + "bar.sync 0;", 32, "divergent-barrier", "exited.*exited_arrive=True", 0, 0),
-        ("setp.ge.u32 %p1, %r0, 32; @%p1 ret; bar.sync 3;", 64, "deadlock", "expected 64 threads, found 32 arrived, 32 exited",
-         0, 0),
+        ("setp.ge.u32 %p1, %r0, 32; @%p1 ret; bar.sync 3;", 64, "deadlock",
+         "expected 64 threads, found 32 arrived, 32 exited", 0, 0),
         ("setp.lt.u32 %p1, %r0, 32; setp.eq.and.u32 %p2, %r60, 2, %p1; @%p2 bra end; bar.sync 5; end:", 64, "deadlock",
          "expected 64 threads, found 32 arrived, 32 exited", 2, 32),
         ("shr.u32 %r10, %r0, 5; bar.sync %r10, 64;", 64, "deadlock",
@@ -131,8 +132,8 @@ def test_exited_threads_do_not_meet_a_count_and_half_a_warp_stays_an_error() -> 
 def hand_over(arrives: str, waits: str, before: str = "") -> list[str]:
     """Kinds of races where warp 0 writes a tile and signals, and warp 1 waits and reads it."""
     return races_of(
-        f"{OWN} setp.ge.u32 %p1, %r0, 32; @%p1 bra take; {before} st.shared.u32 [%r11], %r0; {arrives} bra done; take: {waits}"
-        "ld.shared.u32 %r13, [%r11+-128]; done: bar.sync 0;",
+        f"{OWN} setp.ge.u32 %p1, %r0, 32; @%p1 bra take; {before} st.shared.u32 [%r11], %r0; {arrives} bra done;"
+        f"take: {waits} ld.shared.u32 %r13, [%r11+-128]; done: bar.sync 0;",
         declarations=SHARED,
     )
 

@@ -1,4 +1,4 @@
-"""Every instruction on its edge values: what the emulator computes is what an independent reference says, and a GPU said.
+"""Every instruction on its edge values: the emulator computes what an independent reference and a GPU say.
 
 One test for each group of instructions runs all of its cases and names each that fails. With `--hw` the cases run on
 this machine's GPU. `tests/data/emulator_cases.json.gz` has what an H200 answered.
@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cases.harness import Case, collect, compare, entry_name, launch_case, pairs, ptx_of, run_case
-from tests.cases.inputs import LIMIT
 from tests.cases.replay import Record, agree, digest, read
 
 import ptxemu
@@ -29,7 +28,8 @@ FLOAT = {"f16": np.dtype(np.float16), "bf16": BFLOAT16, "f32": np.dtype(np.float
 @cache
 def emulated(module: str) -> list[dict[str, Array] | str]:
     """The outputs of each case of a group, or the error; the group is one PTX module that is parsed once."""
-    program, found = ptxemu.load(ptx_of(MODULES[module])), []
+    found: list[dict[str, Array] | str] = []
+    program = ptxemu.load(ptx_of(MODULES[module]))
     for index, case in enumerate(MODULES[module]):
         try:
             found.append(launch_case(case, program.kernel(entry_name(index))))
@@ -123,7 +123,7 @@ def judged(ptx_type: str, expected: float, found: float, tolerance: float = 0.0,
 
 
 def test_how_floats_are_compared() -> None:
-    """Bit by bit but for NaN; a tolerance is relative and never hides infinities or signs; packed halves hold any NaN."""
+    """Bit by bit but for NaN; a tolerance is relative and never hides infinities or signs."""
     inf, nan = np.inf, np.nan
     for ptx_type in FLOAT:
         assert judged(ptx_type, nan, -nan)
@@ -141,16 +141,3 @@ def test_how_floats_are_compared() -> None:
     for ptx_type, bits, good in (("f16x2", 0xFE013C00, True), ("f16x2", 0x7E003C01, False), ("b32", 0xFE013C00, False)):
         case = Case("x", "", {"a": (ptx_type, wanted)}, {"d": ptx_type}, {"d": wanted})
         assert (compare(case, {"d": np.array([bits], np.uint32)}) is None) == good
-
-
-def test_a_slip_in_a_case_is_not_taken_for_one_in_the_instruction() -> None:
-    one = np.ones(1, np.int32)
-    for inputs, outputs, expected in (
-        ({"a": ("s32", np.ones(1))}, {"d": "s32"}, {"d": one}),
-        ({"a": ("s32", one), "b": ("s32", np.ones(2, np.int32))}, {"d": "s32"}, {"d": one}),
-        ({"a": ("s32", one)}, {"d": "u32"}, {"d": one}),
-        ({"a": ("s32", one)}, {"d": "s32", "e": "s32"}, {"d": one}),
-        ({"a": ("s32", np.ones(LIMIT + 1, np.int32))}, {"d": "s32"}, {"d": np.ones(LIMIT + 1, np.int32)}),
-    ):
-        with pytest.raises(ValueError, match="x: "):
-            Case("x", "", inputs, outputs, expected)

@@ -47,16 +47,18 @@ TWO_ENTRIES = """mov.u32 %r1, 0; mov.u32 %r2, 0; and.b32 %r3, %r0, 1; setp.eq.u3
 first: add.u32 %r1, %r1, 1; second: add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, %r0; @%p2 bra first;
 mad.lo.u32 %r1, %r2, 100, %r1; """
 FREED = """mov.u32 %r1, %r0; cvt.u64.u32 %rd3, %r0; add.u32 %r2, %r1, 1; cvt.u32.u64 %r3, %rd3; add.u32 %r2, %r2, %r3;
-st.global.u32 [%rd0], %r2; setp.ge.u32 %p1, %r0, 7; @%p1 bra done; mov.u32 %r1, 5; mov.u64 %rd3, 6; cvt.u32.u64 %r3, %rd3;
-add.u32 %r1, %r1, %r3; st.global.u32 [%rd0], %r1; done:"""
-COPIES = """mul.lo.u32 %r1, %r0, 3; mov.u32 %r2, %r1; mov.b32 %f1, %r1; setp.lt.u32 %p1, %r0, 9; @%p1 add.u32 %r1, %r1, 1000;
-red.global.add.u32 [%rd0], %r1; add.u32 %r1, %r1, 7; mov.b32 %r3, %f1; add.u32 %r1, %r2, %r3;"""
+st.global.u32 [%rd0], %r2; setp.ge.u32 %p1, %r0, 7; @%p1 bra done; mov.u32 %r1, 5; mov.u64 %rd3, 6;
+cvt.u32.u64 %r3, %rd3; add.u32 %r1, %r1, %r3; st.global.u32 [%rd0], %r1; done:"""
+COPIES = """mul.lo.u32 %r1, %r0, 3; mov.u32 %r2, %r1; mov.b32 %f1, %r1; setp.lt.u32 %p1, %r0, 9;
+@%p1 add.u32 %r1, %r1, 1000; red.global.add.u32 [%rd0], %r1; add.u32 %r1, %r1, 7; mov.b32 %r3, %f1;
+add.u32 %r1, %r2, %r3;"""
 LOADED = """st.global.u32 [%rd0], %r0; ld.global.u32 %r1, [%rd0]; st.global.u32 [%rd0], 77; mov.u32 %r4, tile;
-st.shared.u32 [%r4], 5; bar.sync 0; ld.shared.u32 %r2, [%r4]; bar.sync 0; st.shared.u32 [%r4], 6; st.local.u32 [frame], %r0;
-ld.local.u32 %r3, [frame]; st.local.u32 [frame], 9; add.u32 %r1, %r1, %r2; add.u32 %r1, %r1, %r3;"""
-GARBAGE = """setp.lt.u32 %p1, %r0, 0; mov.u64 %rd5, 12345; mov.u32 %r5, 99999; mov.u32 %r1, 4; @%p1 ld.global.u32 %r1, [%rd5];
-@%p1 st.shared.u32 [%r5], %r1; @%p1 atom.global.add.u32 %r1, [%rd5], 1; @%p1 ld.u32 %r1, [%rd5];
-@%p1 cp.async.ca.shared.global [%r5], [%rd5], 4;"""
+st.shared.u32 [%r4], 5; bar.sync 0; ld.shared.u32 %r2, [%r4]; bar.sync 0; st.shared.u32 [%r4], 6;
+st.local.u32 [frame], %r0; ld.local.u32 %r3, [frame]; st.local.u32 [frame], 9; add.u32 %r1, %r1, %r2;
+add.u32 %r1, %r1, %r3;"""
+GARBAGE = """setp.lt.u32 %p1, %r0, 0; mov.u64 %rd5, 12345; mov.u32 %r5, 99999; mov.u32 %r1, 4;
+@%p1 ld.global.u32 %r1, [%rd5]; @%p1 st.shared.u32 [%r5], %r1; @%p1 atom.global.add.u32 %r1, [%rd5], 1;
+@%p1 ld.u32 %r1, [%rd5]; @%p1 cp.async.ca.shared.global [%r5], [%rd5], 4;"""
 
 
 @pytest.mark.parametrize(
@@ -67,11 +69,11 @@ GARBAGE = """setp.lt.u32 %p1, %r0, 0; mov.u64 %rd5, 12345; mov.u32 %r5, 99999; m
         (NESTED + STORE_1, lambda t, b: np.choose(t % 4, [0, 1, 101, 102])),
         (TWO_ENTRIES + STORE_1, lambda t, b: 100 * np.maximum(t, 1) + np.maximum(t, 1) - 1 + t % 2),
         # early exits
-        (f"setp.gt.u32 %p1, %r0, 20; @%p1 ret; mov.u32 %r1, %r0; {STORE_1} setp.gt.u32 %p2, %r0, 5; @%p2 exit; "
-         f"mov.u32 %r1, 99; {STORE_1}", lambda t, b: np.where(t > 20, 0xDEAD, np.where(t > 5, t, 99))),
+        ((f"setp.gt.u32 %p1, %r0, 20; @%p1 ret; mov.u32 %r1, %r0; {STORE_1} setp.gt.u32 %p2, %r0, 5; @%p2 exit; "
+         f"mov.u32 %r1, 99; {STORE_1}"), lambda t, b: np.where(t > 20, 0xDEAD, np.where(t > 5, t, 99))),
         # guards
-        ("and.b32 %r1, %r0, 1; setp.eq.u32 %p1, %r1, 0; mov.u32 %r1, 5; @%p1 add.u32 %r1, %r1, 10; "
-         f"@!%p1 mul.lo.u32 %r1, %r1, %r0; {STORE_1}", lambda t, b: np.where(t % 2 == 0, 15, 5 * t)),
+        (("and.b32 %r1, %r0, 1; setp.eq.u32 %p1, %r1, 0; mov.u32 %r1, 5; @%p1 add.u32 %r1, %r1, 10; "
+         f"@!%p1 mul.lo.u32 %r1, %r1, %r0; {STORE_1}"), lambda t, b: np.where(t % 2 == 0, 15, 5 * t)),
         ("add.u32 %r1, %r0, %r60; " + STORE_1, lambda t, b: t + b),
         # a register is freed, and written again by some lanes; kept while waiting lanes need it; a copy keeps its value
         (FREED, lambda t, b: np.where(t < 7, 11, 2 * t + 1)),
@@ -82,9 +84,9 @@ GARBAGE = """setp.lt.u32 %p1, %r0, 0; mov.u64 %rd5, 12345; mov.u32 %r5, 99999; m
         (GARBAGE + STORE_1, lambda t, b: 4 + 0 * t),  # a guard that holds nowhere reads no garbage address
         ("cvt.rn.f16.f32 %r1, 0f3FC00000; " + STORE_1, lambda t, b: 0x3E00 + 0 * t),  # a half in a wider register
         # a 32-bit address wraps: base 2**32 - 2048 + 4 * lane, offset 2048; an H200 reads the word of the lane
-        ("mov.u32 %r1, tile; mad.lo.u32 %r2, %r0, 4, %r1; st.shared.u32 [%r2], %r0; sub.u32 %r2, %r2, 2048; "
-         f"ld.shared.u32 %r1, [%r2+2048]; {STORE_1}", lambda t, b: t),
-        ("add.s64 %rd5, %rd0, 0; mov.u32 %r9, 3; prefetchu.L1 [%rd5]; st.global.u32 [%rd5], %r9;", lambda t, b: 3 + 0 * t),
+        (("mov.u32 %r1, tile; mad.lo.u32 %r2, %r0, 4, %r1; st.shared.u32 [%r2], %r0; sub.u32 %r2, %r2, 2048; "
+         f"ld.shared.u32 %r1, [%r2+2048]; {STORE_1}"), lambda t, b: t),
+        ("add.s64 %rd5, %rd0, 0; prefetchu.L1 [%rd5]; st.global.u32 [%rd5], 3;", lambda t, b: 3 + 0 * t),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(("threads", "blocks"), [(40, 3), (64, 1)])
@@ -243,7 +245,8 @@ def test_a_function_s_shared_memory_exists_once() -> None:
 @pytest.mark.parametrize("function", ["forever", "vprintf"])
 def test_what_cannot_be_copied_is_an_error_once_it_is_executed(function: str) -> None:
     module = f""".extern .func (.param .b32 r) vprintf(.param .b32 x);
-    .func (.param .b32 r) forever(.param .b32 x) {{ {REGISTERS} {calling("forever", argument="1")} st.param.b32 [r], %r2; ret; }}"""
+    .func (.param .b32 r) forever(.param .b32 x) {{ {REGISTERS}
+    {calling("forever", argument="1")} st.param.b32 [r], %r2; ret; }}"""
     body = f"mov.u32 %r2, 3; setp.gt.u32 %p1, %r0, LIMIT; @!%p1 bra past; {calling(function)} past: {STORE}"
     assert (run(body.replace("LIMIT", "100"), module=module) == 3).all()
     with refuses("unsupported", f"call of {function}, thread 4 .*does not call itself"):

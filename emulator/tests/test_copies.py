@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.programs import refuses, run
 
-from ptxemu import Access, Counters, Observer, Step
+from ptxemu import Access, Observer, Step
 from ptxemu.machine.async_copies import Copy
 from ptxemu.values import Array, BoolArray
 
@@ -133,19 +133,6 @@ def test_each_lane_has_a_size_of_its_own_and_reads_no_byte_more() -> None:
     nothing = Heard()
     found(f"cp.async.cg.shared.global [%r2], [%rd3], 16, 0; {ALL}", observers=nothing)
     assert (nothing.read, len(nothing.issued), nothing.landed) == ([], 1, [THREADS])
-
-
-def test_a_predicate_that_ignores_the_source() -> None:
-    body = "and.b32 %r6, %r0, 1; setp.eq.u32 %p1, %r6, 0; cp.async.cg.shared.global [%r2], [%rd3], 16, {}%p1;"
-    lanes = np.arange(THREADS)
-    for sign, ignored in (("", lanes % 2 == 0), ("!", lanes % 2 == 1)):
-        assert (found(body.format(sign) + ALL + READ) == np.where(ignored, 0, 4 * lanes)).all()
-
-
-def test_bytes_that_are_copied_are_counted() -> None:
-    counters = Counters()
-    found(f"setp.lt.u32 %p1, %r0, 5; @%p1 {COPY.format('')}", observers=counters)
-    assert counters.copied_bytes == 5 * 16
 
 
 LANE_9 = "setp.eq.u32 %p1, %r0, 9; mov.u32 %r6, 16;"

@@ -1,4 +1,4 @@
-"""Counters: wavefronts and sectors by definition, masks, lines, instructions, bulk copies, under Nsight Compute's names."""
+"""Counters, by Nsight Compute's names: wavefronts, sectors, masks, lines, instructions, bulk copies."""
 
 from __future__ import annotations
 

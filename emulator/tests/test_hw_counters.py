@@ -1,4 +1,4 @@
-"""Counters are those that Nsight Compute read on a GPU, pattern by pattern: conflicts, wavefronts, sectors, tensor cores.
+"""Counters are those that Nsight Compute read on a GPU, pattern by pattern.
 
 With `--hw` the patterns of loads and stores are read again, on this machine's GPU.
 """
@@ -34,13 +34,13 @@ def document(module: Any) -> Mapping[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_every_pattern_counts_as_on_the_chip(hardware: Gpu | None, part: int) -> None:
+def test_patterns_count_as_on_the_chip(hardware: Gpu | None) -> None:
+    """Every fourth one, so that the test is short; all of them with `--hw`."""
     every, readings = patterns.patterns(), document(patterns)["readings"]
     if hardware is not None:
         measure = importlib.import_module("tools.hw_counters").measure
         readings = {pattern.name: read for pattern, read in zip(every, measure()[0], strict=True)}
-    chosen = every[part::4]
+    chosen = every if hardware is not None else every[::4]
     assert not patterns.differences(chosen, [readings[pattern.name] for pattern in chosen])
 
 

@@ -173,7 +173,8 @@ def test_tensors_are_read_and_written_in_place() -> None:
     copy(whole[:, 3], whole[0], stride=8)  # both in one storage, of which the second one is written
     assert whole.flatten().tolist() == [*range(3, 128, 4), *range(32, 128)]
     body = "ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [p+8]; st.global.u32 [%rd1], %r1;"
-    given = TensorMap(torch.zeros(64, 64, dtype=torch.float16), "f16", (64, 64), (128,), (64, 8))
+    matrix: Any = torch.zeros(64, 64, dtype=torch.float16)
+    given = TensorMap(matrix, "f16", (64, 64), (128,), (64, 8))
     program("", parameters=".param .align 64 .b8 map[128]").launch(1, 1, (given,))
     out = torch.zeros(1, dtype=torch.int32)
     program(body, parameters=".param .align 8 .b8 p[16]").launch(1, 1, ((out, np.int32(7)),))
@@ -215,7 +216,8 @@ def test_tensors_that_cannot_be_arguments() -> None:
 
 
 def test_sizes_and_amounts_in_several_forms() -> None:
-    for grid in (2, (2,), [2, 1], np.int64(2), np.array([2, 1, 1])):
+    grids: list[Any] = [2, (2,), [2, 1], np.int64(2), np.array([2, 1, 1])]
+    for grid in grids:
         assert EMPTY.launch(grid, 32).blocks == 2
     kernel = program("mov.u32 %r1, %tid.x;", parameters="")
     assert kernel.launch(64, 32, shared_bytes=1024, memory_budget="1GiB").slices == 1
@@ -235,7 +237,7 @@ def test_sizes_and_amounts_in_several_forms() -> None:
         ({"memory_budget": -1}, "not a memory budget: expected a whole number of bytes, 1 or more.*found -1"),
         ({"memory_budget": None}, "not a memory budget: .*found None"),
         ({"memory_budget": "much"}, "not a memory budget: expected for example 1GiB or 512MiB, found 'much'"),
-        ({"shared_bytes": -1}, "not an amount of dynamic shared memory: expected a whole number .*, 0 or more.*found -1"),
+        ({"shared_bytes": -1}, "not an amount of dynamic shared memory: .*, 0 or more.*found -1"),
         ({"shared_bytes": True}, "not an amount of dynamic shared memory: .*found True"),
         ({"shared_bytes": "much"}, "not an amount of dynamic shared memory: .*found 'much'"),
         ({"shared_bytes": "164 KiB"}, "expected at most 166912 bytes, found 167936"),
@@ -305,7 +307,7 @@ def test_targets() -> None:
 
 
 def test_shared_variables_belong_to_the_kernels_that_mention_them() -> None:
-    """Together they would not fit: 100 KiB of `first` belong to the other kernel alone. Dynamic memory lies behind them."""
+    """Together they would not fit: 100 KiB of `first` belong to another kernel. Dynamic memory lies behind."""
     text = HEADER + ".shared .align 4 .b8 first[102400]; .shared .align 4 .b8 second[150000];"
     size = "mov.u32 %r1, %total_smem_size; st.global.u32 [%rd0], %r1;"
     for name, shared in (("k", "first"), ("l", "second"), ("m", "0")):

@@ -1,4 +1,4 @@
-"""mbarriers, setmaxnreg and elect: who waits, what completes a phase, misuse, deadlocks, and the order that they give."""
+"""mbarriers, setmaxnreg and elect: who waits, what completes a phase, misuse, deadlocks, order."""
 
 from __future__ import annotations
 
@@ -43,17 +43,19 @@ ld.shared.u32 %word, [%place];
     assert set(results[2:]) == {1, 2}
 
 
-HOLDS = f"{INIT}{SECOND}@%p0 bra other;\n@!%first bra meet;\n{wait()}\nmeet: bar.warp.sync -1;\n{store('5')}ret;\nother: {ARRIVE}"
+HOLDS = f"{INIT}{SECOND}@%p0 bra other;\n@!%first bra meet;\n{wait()}\nmeet: bar.warp.sync -1;\n"
+HOLDS += f"{store('5')}ret;\nother: {ARRIVE}"
 LOOKS = f"""{INIT}mbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;\nselp.u32 %word, 1, 0, %done;\nbar.sync 0;
 @%first {ARRIVE}bar.sync 0;\nmbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;\nselp.u32 %n, 2, 0, %done;
 add.u32 %word, %word, %n;\n{store("%word")}"""
 EARLY_BYTES = f"""{INIT}@!%first bra waiter;\nmbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 48;
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 48;\nwaiter:\n{wait()}{store("1")}"""
 DROPS = f"""{INIT}@!%first bra waiter;\n{ARRIVE}{ARRIVE.replace("arrive", "arrive_drop")}
-mbarrier.arrive.shared::cta.b64 %state, [%bar];\nmbarrier.pending_count.b64 %word, %state;\nwaiter:\n{wait(1)}{store("%word")}"""
+mbarrier.arrive.shared::cta.b64 %state, [%bar];\nmbarrier.pending_count.b64 %word, %state;
+waiter:\n{wait(1)}{store("%word")}"""
 SEVERAL = f"{INIT}{ARRIVE.replace('_', '%state')}mbarrier.pending_count.b64 %word, %state;\n{store('%word')}"
-ENDS = f"""{INIT}bar.sync 0;\n@%first mbarrier.inval.shared::cta.b64 [%bar];\n@%first st.shared.u32 [%bar], 9;\nbar.sync 0;
-ld.shared.u32 %word, [%bar];\n{store("%word")}"""
+ENDS = f"""{INIT}bar.sync 0;\n@%first mbarrier.inval.shared::cta.b64 [%bar];\n@%first st.shared.u32 [%bar], 9;
+bar.sync 0;\nld.shared.u32 %word, [%bar];\n{store("%word")}"""
 
 
 @pytest.mark.parametrize(

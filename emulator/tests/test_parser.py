@@ -468,7 +468,8 @@ LINKAGES = [".visible", ".weak", ".extern", ".common"]
 DECLARED = st.tuples(
     st.sampled_from(["", *LINKAGES]), st.sampled_from(["global", "const", "shared"]),
     st.sampled_from(["", ".align 1", ".align 16"]), st.sampled_from(["", ".v2", ".v4"]), st.sampled_from(TYPES),
-    st.sampled_from(["", "[]", "[0]", "[3]", "[2][2]"]), st.sampled_from(["", " = 1", " = {1, -2}", " = {0f3F800000}", " = {{1}, {2}}"]),
+    st.sampled_from(["", "[]", "[0]", "[3]", "[2][2]"]),
+    st.sampled_from(["", " = 1", " = {1, -2}", " = {0f3F800000}", " = {{1}, {2}}"]),
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Races of ordinary accesses and cp.async: dictated events, each missing order beside its present twin; whole programs."""
+"""Races of ordinary accesses and cp.async: dictated events, each missing order beside its twin; programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def first(stream: Stream) -> Array:
     return own(stream) % np.uint64(128)
 
 
-def warps(*numbers: int) -> Callable[[Stream], BoolArray]:
+def warp(*numbers: int) -> Callable[[Stream], BoolArray]:
     return lambda stream: stream.only(*numbers)
 
 
@@ -53,9 +53,9 @@ def of(stream: Stream, value: Any) -> Any:
     return value(stream) if callable(value) else value
 
 
-def at(kind: str, where: Any, line: int, width: int = 4, lanes: Any = None, space: str = "shared") -> Event:
+def at(kind: str, where: Any, line: int, width: int = 4, by: Any = None, space: str = "shared") -> Event:
     """An access of these lanes at addresses that are numbers or a function of the stream."""
-    return lambda stream: stream.access(kind, u64(of(stream, where)), line, width, of(stream, lanes), space)
+    return lambda stream: stream.access(kind, u64(of(stream, where)), line, width, of(stream, by), space)
 
 
 def meet(lanes: Any = True, number: int = 0) -> Event:
@@ -102,7 +102,9 @@ def test_two_warps_need_a_barrier(before: str, after: str, kind: str | None, wid
     assert found(watched(one, meet(), two)) == set()
 
 
-RAW, WAR, WAW = ("RAW", 1, 2), ("WAR", 1, 2), ("WAW", 1, 2)
+WORDS = ("st", "ld", "st", "atom", "ld", "st")
+RAW, LATE = ("RAW", 1, 2), {("WAR", 2, 3)}
+OF_0, OF_1 = (at("st", own, 1, by=warp(number)) for number in (0, 1))
 ST, GET = at("st", own, 1), at("ld", neighbour, 2)
 FAR = LANE < 16  # lanes that read from eight lanes away
 COUNT = at("atom", 0, 1)
@@ -118,43 +120,43 @@ BYTES = [at("st", row, 1, 16), sync(), at("st", lambda s: s.tid, 2, 1)]
     ("events", "shape", "races"),
     [
         # a thread does not race with itself
-        ([at(kind, own, line) for line, kind in enumerate(["st", "ld", "st", "atom", "ld", "st"])], {"threads": 50}, set()),
+        ([at(kind, own, line) for line, kind in enumerate(WORDS)], {"threads": 50}, set()),
         # a count by atomics, read by a thread whose own atomic came last
-        ([COUNT, at("ld", 0, 2, lanes=thread(63))], {}, {RAW}),
-        ([COUNT, meet(), at("ld", 0, 2, lanes=thread(63))], {}, set()),
+        ([COUNT, at("ld", 0, 2, by=thread(63))], {}, {RAW}),
+        ([COUNT, meet(), at("ld", 0, 2, by=thread(63))], {}, set()),
         # lanes of a warp need bar.warp.sync, which orders the lanes that it names, and no other warp
         ([ST, GET], {}, {RAW}),
         ([ST, sync(), GET], {}, set()),
-        ([ST, sync(LANE < 16), at("ld", lambda s: own(s) ^ np.uint64(32), 2, lanes=FAR)], {}, set()),
-        ([ST, sync(LANE < 8), at("ld", lambda s: own(s) ^ np.uint64(32), 2, lanes=FAR)], {}, {RAW}),
+        ([ST, sync(LANE < 16), at("ld", lambda s: own(s) ^ np.uint64(32), 2, by=FAR)], {}, set()),
+        ([ST, sync(LANE < 8), at("ld", lambda s: own(s) ^ np.uint64(32), 2, by=FAR)], {}, {RAW}),
         ([ST, sync(), at("ld", other, 2)], {}, {RAW}),
-        ([ST, sync(LANE >= 0), at("ld", neighbour, 2, lanes=LANE >= 0), meet(LANE >= 0)], {"threads": 50}, set()),
+        ([ST, sync(LANE >= 0), at("ld", neighbour, 2, by=LANE >= 0), meet(LANE >= 0)], {"threads": 50}, set()),
         # it passes on what a lane learned at a barrier (barrier.sync without .aligned)
-        ([at("st", own, 1, lanes=warps(1)), sync(LANE >= 0), meet(lambda s: s.only(1) | (s.tid == 0)), sync(LANE >= 0),
-          at("ld", lambda s: own(s) + np.uint64(128), 2, lanes=warps(0))], {}, set()),
+        ([OF_1, sync(LANE >= 0), meet(lambda s: s.only(1) | (s.tid == 0)), sync(LANE >= 0),
+          at("ld", lambda s: own(s) + np.uint64(128), 2, by=warp(0))], {}, set()),
         # a write takes the place of the reads before it; a reader that comes later that of another one
-        ([at("ld", 0, 1, lanes=warps(1)), at("atom", 4, 1, lanes=warps(1)), meet(warps(0, 1)), at("st", own, 2, lanes=thread(0, 1)),
-          at("st", first, 3, lanes=thread(64, 65))], {"warps": 3}, {("WAW", 2, 3)}),
-        ([at("ld", 0, 1, lanes=thread(3)), at("ld", 0, 2, lanes=thread(4)), at("st", 0, 3, lanes=thread(4))], {}, {("WAR", 2, 3)}),
-        ([at("ld", 0, 1, lanes=thread(3)), sync(), at("ld", 0, 2, lanes=thread(4)), at("st", 0, 3, lanes=thread(4))], {}, set()),
+        ([at("ld", 0, 1, by=warp(1)), at("atom", 4, 1, by=warp(1)), meet(warp(0, 1)),
+          at("st", own, 2, by=thread(0, 1)), at("st", first, 3, by=thread(64, 65))], {"warps": 3}, {("WAW", 2, 3)}),
+        ([at("ld", 0, 1, by=thread(3)), at("ld", 0, 2, by=thread(4)), at("st", 0, 3, by=thread(4))], {}, LATE),
+        ([at("ld", 0, 1, by=thread(3)), sync(), at("ld", 0, 2, by=thread(4)), at("st", 0, 3, by=thread(4))], {}, set()),
         # ldmatrix orders no memory; a row is read by the lane that names it
         (ROWS, {}, {("RAW", 1, 2), ("WAR", 2, 3)}),
         ([ROWS[0], sync(), *ROWS[1:]], {}, {("WAR", 2, 3)}),
         ([*ROWS[:2], sync(), ROWS[2]], {}, {("RAW", 1, 2)}),
         ([ROWS[0], at("ldmatrix", lambda s: row(s)[..., :16], 2, 16)], {}, set()),
-        ([ROWS[0], at("ldmatrix", lambda s: row(s)[..., :16] + np.uint64(16), 2, 16, warps(1))], {}, {RAW}),
+        ([ROWS[0], at("ldmatrix", lambda s: row(s)[..., :16] + np.uint64(16), 2, 16, warp(1))], {}, {RAW}),
         # named barriers order their warps, by way of a third one, too
-        ([at("st", own, 1, lanes=warps(0)), meet(warps(0, 1), 1), at("ld", first, 2, lanes=warps(1))], {"warps": 3}, set()),
-        ([at("st", own, 1, lanes=warps(0)), meet(warps(0, 2), 1), at("ld", first, 2, lanes=warps(1))], {"warps": 3}, {RAW}),
-        ([at("st", 0, 1, lanes=thread(0)), meet(warps(0, 1), 1), meet(warps(1, 2), 2), at("ld", 0, 2, lanes=warps(2))],
+        ([OF_0, meet(warp(0, 1), 1), at("ld", first, 2, by=warp(1))], {"warps": 3}, set()),
+        ([OF_0, meet(warp(0, 2), 1), at("ld", first, 2, by=warp(1))], {"warps": 3}, {RAW}),
+        ([at("st", 0, 1, by=thread(0)), meet(warp(0, 1), 1), meet(warp(1, 2), 2), at("ld", 0, 2, by=warp(2))],
          {"warps": 3}, set()),
         # bar.arrive orders what came before it, and teaches the arriver nothing
-        ([at("st", own, 1, lanes=warps(0)), arrive(3, warps(0)), meet(warps(1), 3), at("ld", first, 2, lanes=warps(1))], {}, set()),
-        ([arrive(3, warps(0)), at("st", own, 1, lanes=warps(0)), meet(warps(1), 3), at("ld", first, 2, lanes=warps(1))], {}, {RAW}),
-        ([at("st", own, 1, lanes=warps(1)), arrive(3, warps(0)), meet(warps(1), 3), at("ld", other, 2, lanes=warps(0))], {}, {RAW}),
+        ([OF_0, arrive(3, warp(0)), meet(warp(1), 3), at("ld", first, 2, by=warp(1))], {}, set()),
+        ([arrive(3, warp(0)), OF_0, meet(warp(1), 3), at("ld", first, 2, by=warp(1))], {}, {RAW}),
+        ([OF_1, arrive(3, warp(0)), meet(warp(1), 3), at("ld", other, 2, by=warp(0))], {}, {RAW}),
         # two lanes of one instruction write one byte
-        ([at("st", 0, 7, lanes=thread(5, 9))], {}, {("same-instruction write", 7, 7)}),
-        ([at("st", own, 7, lanes=thread(5, 9))], {}, set()),
+        ([at("st", 0, 7, by=thread(5, 9))], {}, {("same-instruction write", 7, 7)}),
+        ([at("st", own, 7, by=thread(5, 9))], {}, set()),
         # bytes are told apart within a word
         (BYTES, {"warps": 1}, set()),
         ([*BYTES, at("ld", lambda s: s.tid // np.uint64(2) * np.uint64(2), 3, 2)], {"warps": 1}, {("RAW", 2, 3)}),
@@ -177,7 +179,11 @@ def wait(name: str = "c", lanes: Any = None) -> Event:
     return lambda stream: stream.wait(stream.__dict__["copies"][name], 98, of(stream, lanes))
 
 
-C, LOOK = issue("c", row, 1), at("ld", next_row, 3, 16)
+def finish(stream: Stream) -> None:
+    stream.observer.finish(stream.machine)
+
+
+C = issue("c", row, 1)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +196,8 @@ C, LOOK = issue("c", row, 1), at("ld", next_row, 3, 16)
         ([C, at("ld", row, 3, 16), at("st", row, 4)], {("in-flight read", 1, 3), ("in-flight write", 1, 4)}),
         ([C, wait(), at("ld", row, 3, 16), at("st", row, 4)], set()),
         # only the lanes that waited have landed
-        ([C, wait(lanes=warps(0)), meet(), at("ld", row, 3, 16, warps(0))], set()),
-        ([C, wait(lanes=warps(0)), meet(), at("ld", row, 3, 16, warps(1))], {("in-flight read", 1, 3)}),
+        ([C, wait(lanes=warp(0)), meet(), at("ld", row, 3, 16, warp(0))], set()),
+        ([C, wait(lanes=warp(0)), meet(), at("ld", row, 3, 16, warp(1))], {("in-flight read", 1, 3)}),
         # issuing a copy over what others use
         *(([at(kind, row, 1, width), issue("c", next_row, 2)], {(race, 1, 2)}) for kind, width, race in
           (("ld", 16, "WAR"), ("ldmatrix", 16, "WAR"), ("st", 16, "WAW"), ("atom", 4, "WAW"))),
@@ -200,7 +206,7 @@ C, LOOK = issue("c", row, 1), at("ld", next_row, 3, 16)
         ([C, issue("d", row, 3)], {("in-flight write", 1, 3)}),
         ([C, wait(), issue("d", row, 3)], set()),
         ([C, issue("d", row, 2), wait(), at("ld", row, 4, 16)], {("in-flight write", 1, 2), ("in-flight read", 2, 4)}),
-        ([C, lambda stream: stream.observer.finish(stream.machine)], set()),  # nobody waits for it or touches it
+        ([C, finish], set()),  # nobody waits for it or touches it
     ],
 )  # fmt: skip
 def test_copies(events: list[Event], races: set[Race]) -> None:
@@ -254,7 +260,8 @@ def test_a_report_names_everything_and_reports_are_merged_and_bounded() -> None:
 
 TILE = ".shared .align 16 .b8 tile[4096];"
 PUT = "mov.u32 %r1, tile; shl.b32 %r2, %r0, 2; add.u32 %r2, %r1, %r2; st.shared.u32 [%r2], %r0;"
-TAKE = "xor.b32 %r3, %r0, {}; shl.b32 %r3, %r3, 2; add.u32 %r3, %r1, %r3; ld.shared.u32 %r4, [%r3]; st.global.u32 [%rd0], %r4;"
+TAKE = "xor.b32 %r3, %r0, {}; shl.b32 %r3, %r3, 2; add.u32 %r3, %r1, %r3; ld.shared.u32 %r4, [%r3];"
+TAKE += "st.global.u32 [%rd0], %r4;"
 
 
 @pytest.mark.parametrize(
@@ -318,8 +325,8 @@ FAR_AWAY = np.uint64(1 << 40)
 def test_blocks_are_concurrent(before: str, after: str, kind: str | None) -> None:
     for distance in (0, 1):
         tile = lambda s, d: FAR_AWAY + row(s) + (s.ctaid + np.uint64(d)) % 3 * np.uint64(1024)  # noqa: E731 - one use
-        one = at(before, lambda s, tile=tile: tile(s, 0), 1, 16, space="global")  # type: ignore[misc]  # a default
-        two = at(after, lambda s, tile=tile, d=distance: tile(s, d), 2, 16, space="global")  # type: ignore[misc]
+        one = at(before, lambda s, tile=tile: tile(s, 0), 1, 16, space="global")
+        two = at(after, lambda s, tile=tile, d=distance: tile(s, d), 2, 16, space="global")
         hazards = watched(one, meet(), two, blocks=3)
         assert found(hazards) == ({(kind, 1, 2)} if kind and distance else set())
         assert all(report.first_block != report.block for report in hazards.reports)
@@ -338,16 +345,14 @@ def test_blocks_of_other_slices_are_concurrent_too_but_not_other_launches() -> N
 
 
 def test_words_pages_and_readers_of_several_blocks() -> None:
-    everyone = at("st", FAR_AWAY, 5, lanes=thread(0), space="global")
+    everyone = at("st", FAR_AWAY, 5, by=thread(0), space="global")
     assert found(watched(everyone, blocks=3)) == {("WAW", 5, 5)}
     quiet = Hazards(global_memory=False)
     everyone(Stream(quiet, blocks=3))
     assert not quiet.reports
     # block 0 read last, and is the writer: block 1's read still races
-    reads = [at("ld", FAR_AWAY, 1, lanes=lambda s, b=b: s.ctaid == b, space="global") for b in (0, 1, 0)]  # type: ignore[misc]
-    late = watched(
-        *reads, at("st", FAR_AWAY, 2, lanes=lambda s: (s.ctaid == 0) & (s.tid == 0), space="global"), blocks=2
-    )
+    reads = [at("ld", FAR_AWAY, 1, by=lambda s, b=b: s.ctaid == b, space="global") for b in (0, 1, 0)]
+    late = watched(*reads, at("st", FAR_AWAY, 2, by=lambda s: (s.ctaid == 0) & (s.tid == 0), space="global"), blocks=2)
     assert [(report.kind, report.first_block) for report in late.reports] == [("WAR", (1, 0, 0))]
     far = lambda s: u64(1 << 50) + s.ctaid * np.uint64(64) + s.tid  # noqa: E731 - bytes: blocks touch neighbouring ones
     pages = lambda s: u64(1 << 20) + s.tid[..., ::-1] * np.uint64(1 << 16) + s.ctaid * np.uint64(2)  # noqa: E731 - one use

@@ -26,6 +26,7 @@ def tensor() -> Array:
 
 
 def test_what_the_driver_would_refuse() -> None:
+    change: Mapping[str, Any]
     TensorMap(tensor(), **GOOD)
     for change, message in (
         ({"dtype": "f8"}, "dtype.*: expected one of u8, u16, .*, found 'f8'"),
@@ -51,7 +52,7 @@ def test_what_the_driver_would_refuse() -> None:
         ({"dims": (128, 65)}, "dims and strides.*: expected a tensor within its array, of which 16384"),
         ({"strides": (272,)}, "found 17392 bytes from the first element to the end of the last"),
         *(({name: wrong}, f"{name}.*: expected whole numbers by axis, .*found") for name, wrong in (
-            ("strides", 256), ("strides", None), ("box", (64.5, 16)), ("box", ("64", 16)), ("dims", (float("inf"), 64)))),
+            ("strides", 256), ("strides", None), ("box", (64.5, 16)), ("box", ("64", 16)), ("dims", (np.inf, 64)))),
     ):  # fmt: skip
         with refuses("arguments", f"TensorMap: .*{message}"):
             TensorMap(tensor(), **{**GOOD, **change})

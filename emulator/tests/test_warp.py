@@ -12,6 +12,7 @@ from ptxemu.values import BFLOAT16, Array
 
 STORE = "st.global.u32 [%rd0], %r1;"
 LOW = "setp.lt.u32 %p1, %r0, 16; @!%p1 bra DONE;"
+SHFL = "@%p1 shfl.sync.bfly.b32 %r1, %r0, 2, 31, "
 LANES = np.arange(32)
 
 
@@ -29,7 +30,7 @@ def lanes(body: str, threads: int = 32) -> list[int]:
         ("setp.ge.u32 %p1, %r0, 16; @%p1 exit; match.any.sync.b32 %r1, 7, -1;", 16 * [0xFFFF] + 16 * [0xDEAD]),
         ("setp.ge.u32 %p1, %r0, 16; @%p1 exit; redux.sync.add.u32 %r1, 1, -1;", 16 * [16] + 16 * [0xDEAD]),
         # lanes that do not execute keep their register
-        ("mov.u32 %r1, 9; and.b32 %r2, %r0, 1; setp.eq.u32 %p1, %r2, 0; @%p1 shfl.sync.bfly.b32 %r1, %r0, 2, 31, 0x55555555;",
+        ("mov.u32 %r1, 9; and.b32 %r2, %r0, 1; setp.eq.u32 %p1, %r2, 0; " + SHFL + "0x55555555;",
          [lane ^ 2 if lane % 2 == 0 else 9 for lane in range(32)]),
         # out of range reads nobody, so that nobody has to be there
         (f"{LOW} shfl.sync.down.b32 %r1, %r0, 8, 15, 0xffff;",
@@ -37,7 +38,8 @@ def lanes(body: str, threads: int = 32) -> list[int]:
         # what is read from an absent lane has all bits set, while nobody needs it
         (f"{LOW} shfl.sync.bfly.b32 %r2, %r0, 16, 31, 0xffff; mov.u32 %r1, %r0;", [*range(16), *16 * [0xDEAD]]),
         # groups with masks of their own
-        ("and.b32 %r2, %r0, 1; shl.b32 %r3, 0x55555555, %r2; shfl.sync.bfly.b32 %r1, %r0, 2, 31, %r3;", [i ^ 2 for i in range(32)]),
+        ("and.b32 %r2, %r0, 1; shl.b32 %r3, 0x55555555, %r2; shfl.sync.bfly.b32 %r1, %r0, 2, 31, %r3;",
+         [lane ^ 2 for lane in range(32)]),
         # a value that is the same in all lanes
         ("redux.sync.add.u32 %r1, 3, -1;", 32 * [96]),
         ("redux.sync.xor.b32 %r1, 3, -1;", 32 * [0]),
@@ -65,6 +67,7 @@ def test_a_butterfly_moves_the_widest_pieces_that_stay_together(x: int) -> None:
 
 
 LEAVE_5 = "setp.eq.u32 %p1, %r0, 37; @%p1 bra DONE;"
+FOUR = "{%f0, %f1, %f2, %f3}"
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 ZEROS = "mov.b32 {%f0, %f0}, 0;".replace(
     "mov.b32 {%f0, %f0}, 0;", "".join(f"mov.f32 %f{i}, 0f00000000;" for i in range(4))
@@ -82,8 +85,7 @@ TILE = ".shared .align 16 .b8 tile[2048];"
          None, 4),
         (f"{LEAVE_5} movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r0;", "all 32 lanes.*0xffffffdf", 32),
         (f"{LEAVE_5} ldmatrix.sync.aligned.m8n8.x1.shared.b16 {{%r1}}, [%r0];", "all 32 lanes", 32),
-        (f"{ZEROS}{LEAVE_5} {MMA} {{%f0, %f1, %f2, %f3}}, {{%r1, %r1, %r1, %r1}}, {{%r1, %r1}}, {{%f0, %f1, %f2, %f3}};",
-         "all 32 lanes", 32),
+        (f"{ZEROS}{LEAVE_5} {MMA} {FOUR}, {{%r1, %r1, %r1, %r1}}, {{%r1, %r1}}, {FOUR};", "all 32 lanes", 32),
     ],
 )  # fmt: skip
 def test_lanes_that_are_missing_are_named(body: str, says: str | None, lane: int) -> None:
@@ -106,19 +108,19 @@ def test_mma_with_registers_that_do_not_make_up_k_is_an_error() -> None:
 )
 def test_ldmatrix_names_the_lane_with_a_bad_row(row: int, kind: str) -> None:
     """Lanes 16 to 31 of .x2 name no row, and theirs is no address."""
-    body = f"""mov.u32 %r2, tile; mad.lo.u32 %r3, %r0, 16, %r2; st.shared.v4.u32 [%r3], {{%r0, %r0, %r0, %r0}}; bar.sync 0;
-    and.b32 %r4, %r0, 31; setp.ge.u32 %p1, %r4, 16; selp.u32 %r3, 0xfffffff1, %r3, %p1; setp.eq.u32 %p2, %r0, 43;
-    WRONG ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%r1, %r5}}, [%r3]; {STORE}"""
+    body = f"""mov.u32 %r2, tile; mad.lo.u32 %r3, %r0, 16, %r2; st.shared.v4.u32 [%r3], {{%r0, %r0, %r0, %r0}};
+    bar.sync 0; and.b32 %r4, %r0, 31; setp.ge.u32 %p1, %r4, 16; selp.u32 %r3, 0xfffffff1, %r3, %p1;
+    setp.eq.u32 %p2, %r0, 43; WRONG ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%r1, %r5}}, [%r3]; {STORE}"""
     run(body.replace("WRONG", ""), 64, declarations=TILE)
     with refuses(kind) as caught:
         run(body.replace("WRONG", f"@%p2 mov.u32 %r3, {row};"), 64, declarations=TILE)
     assert (caught.value.lane, caught.value.address) == (43, row)
 
 
-PRODUCT = """ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [d]; mov.u32 %r0, %tid.x; mov.u32 %r9, %ctaid.x;
-shr.u32 %r10, %r0, 5; and.b32 %r11, %r0, 31; mad.lo.u32 %r12, %r9, WARPS, %r10; mad.lo.u32 %r12, %r12, 32, %r11;
-mad.lo.u32 %r13, INDEX_A, 32, %r11; mul.wide.u32 %rd4, %r13, 16; add.u64 %rd1, %rd1, %rd4;
-mad.lo.u32 %r13, INDEX_B, 32, %r11; mul.wide.u32 %rd4, %r13, 8; add.u64 %rd2, %rd2, %rd4;
+PRODUCT = """ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [d]; mov.u32 %r0, %tid.x;
+mov.u32 %r9, %ctaid.x; shr.u32 %r10, %r0, 5; and.b32 %r11, %r0, 31; mad.lo.u32 %r12, %r9, WARPS, %r10;
+mad.lo.u32 %r12, %r12, 32, %r11; mad.lo.u32 %r13, INDEX_A, 32, %r11; mul.wide.u32 %rd4, %r13, 16;
+add.u64 %rd1, %rd1, %rd4; mad.lo.u32 %r13, INDEX_B, 32, %r11; mul.wide.u32 %rd4, %r13, 8; add.u64 %rd2, %rd2, %rd4;
 mul.wide.u32 %rd4, %r12, 16; add.u64 %rd3, %rd3, %rd4; mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0;
 mov.f32 %f3, %f0; ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1]; ld.global.v2.u32 {%r5, %r6}, [%rd2];
 setp.ne.u32 %p1, %r10, SKIP; @%p1 MMA {%f0, %f1, %f2, %f3}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f0, %f1, %f2, %f3};
@@ -190,8 +192,8 @@ def test_the_same_bits_in_another_type_are_another_operand() -> None:
 
 def test_sums_of_f16_are_rounded_once() -> None:
     """2048 + 1 + 1: each addition alone would be rounded back to 2048."""
-    body = """setp.eq.u32 %p1, %r0, 0; mov.u32 %r2, 0x3c003c00; mov.u32 %r4, 0; and.b32 %r5, %r0, 3; setp.eq.u32 %p1, %r5, 0;
-    selp.u32 %r2, %r2, 0, %p1; mov.u32 %r3, 0x68006800;
+    body = """setp.eq.u32 %p1, %r0, 0; mov.u32 %r2, 0x3c003c00; mov.u32 %r4, 0; and.b32 %r5, %r0, 3;
+    setp.eq.u32 %p1, %r5, 0; selp.u32 %r2, %r2, 0, %p1; mov.u32 %r3, 0x68006800;
     mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1, %r6}, {%r2, %r2, %r4, %r4}, {%r2, %r4}, {%r3, %r3};"""
     assert (np.array(lanes(body), np.uint32).view(np.float16) == 2050).all()
 

@@ -1,4 +1,4 @@
-"""wgmma beyond its numbers: what is in flight, fences and waits, who takes part, where matrices may lie, races, counters.
+"""wgmma beyond its numbers: what is in flight, fences and waits, who takes part, races, counters.
 
 Programs have one ``wgmma`` or several: a block's first 128 threads fill 4096 bytes, A at 0 and B at 2048, both K-major
 without swizzling; %rd10 and %rd11 are their descriptors, %p0 is true, D and a second accumulator E are zero, A in

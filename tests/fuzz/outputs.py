@@ -10,7 +10,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from tests.module_parts import without_lines
+from tests.programs import without_lines
 
 from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.opinion_tools import METRICS, by_turn, read_nvbench
