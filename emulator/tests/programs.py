@@ -1,18 +1,29 @@
-"""Small PTX programs for the emulator's tests: a kernel's body in, a loaded kernel out."""
+"""Small PTX programs for the tests: a kernel's body in, a loaded kernel or what its threads stored out.
+
+`program` and `run` are for sm_80 and give registers and the address of the thread's word of `out`; `kernel` and
+`launch` are for sm_90a, with an mbarrier in shared memory; `entry` is a module to parse.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
-from ptxemu.machine.observer import Observer
-from ptxemu.run.launch import Kernel, Result, load
+import numpy as np
+import pytest
+
+import ptxemu
+from ptxemu import EmulationError, Hazards, Kernel, Result
+from ptxemu.syntax.tree import SourceLine
 from ptxemu.values import Array
 
-HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
+HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"  # lines 1 to 3
 REGISTERS = (
     ".reg .pred %p<16>; .reg .b16 %h<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .f32 %f<32>; .reg .f64 %d<16>;"
 )
-# Leaves the thread's index in %r0, the address of out[thread] in %rd0, of the k-th input's element in %rd1, %rd2, ...
+# Leaves the thread's index in %r0, the block's in %r60, the address of out[block, thread] in %rd0.
 OUT = """
 ld.param.u64 %rd0, [out];
 mov.u32 %r0, %tid.x;
@@ -22,43 +33,114 @@ mad.lo.s32 %r62, %r60, %r61, %r0;
 mul.wide.u32 %rd31, %r62, 4;
 add.s64 %rd0, %rd0, %rd31;
 """
+Race = tuple[str, str, str]
+
+
+@contextmanager
+def refuses(kind: str, match: str = ".") -> Iterator[pytest.ExceptionInfo[EmulationError]]:
+    """The block raises an `EmulationError` of this kind, whose one line matches."""
+    with pytest.raises(EmulationError, match=match) as caught:
+        yield caught
+    assert caught.value.kind == kind, caught.value
+    assert "\n" not in str(caught.value)
 
 
 def program(body: str, *, declarations: str = "", module: str = "", parameters: str = ".param .u64 out") -> Kernel:
     """A kernel `k` whose first parameter is the pointer `out`."""
     text = f"{HEADER}{module}\n.visible .entry k({parameters})\n{{\n{REGISTERS}\n{declarations}\n{body}\nret;\n}}\n"
-    return load(text, path="k.ptx").kernel()
+    return ptxemu.load(text, path="k.ptx").kernel()
 
 
 def run(
-    body: str,
-    *,
-    threads: int = 32,
-    blocks: int = 1,
-    declarations: str = "",
-    module: str = "",
-    shared_bytes: int = 0,
-    observers: tuple[Observer, ...] = (),
-    max_instructions: int = 20_000,
-    memory_budget: int = 1 << 30,
-    exited_arrive: bool = False,
+    body: str, threads: int = 32, blocks: int = 1, *, declarations: str = "", module: str = "", **options: Any
 ) -> Array:
     """Runs `OUT` and a body that stores to [%rd0]; returns what each thread stored, as (blocks, threads) of u32."""
     out = np.full((blocks, threads), 0xDEAD, dtype=np.uint32)
-    launch(
-        program(OUT + body, declarations=declarations, module=module),
-        out,
-        threads,
-        blocks,
-        shared_bytes=shared_bytes,
-        observers=observers,
-        max_instructions=max_instructions,
-        memory_budget=memory_budget,
-        exited_arrive=exited_arrive,
-    )
+    program(OUT + body, declarations=declarations, module=module).launch(blocks, threads, (out,), **options)
     return out
 
 
-def launch(kernel: Kernel, out: Array, threads: int, blocks: int, **options: object) -> Result:
-    """Launches with `out` as the only argument."""
-    return kernel.launch((blocks,), (threads,), (out,), **options)  # type: ignore[arg-type]  # passed through
+def races_of(body: str, threads: int = 64, blocks: int = 1, **options: Any) -> list[str]:
+    """The kinds of the races of `run`."""
+    hazards = Hazards()
+    run(body, threads, blocks, observers=hazards, **options)
+    return [report.kind for report in hazards.reports]
+
+
+# --- modules to parse -------------------------------------------------------------------------------------------------
+
+
+def entry(body: str, *, before: str = "", head: str = ".visible .entry k()") -> str:
+    """A module with one entry: `before` begins on line 4, the body's first line is two lines after `before` ends.
+
+    Registers: predicates p, q; 32 bits a, b, c; 64 bits %rd0 ... %rd3; all declared on the line of the brace.
+    """
+    registers = ".reg .pred p, q; .reg .b32 a, b, c; .reg .b64 %rd<4>;"
+    return f"{HEADER}{before}{head}\n{{ {registers}\n{body}\n}}\n"
+
+
+def without_lines(node: Any) -> Any:
+    """The module (or a part of it) with the line number 0 in each declaration and statement, for comparisons."""
+    if isinstance(node, tuple):
+        return tuple(map(without_lines, node))
+    if not is_dataclass(node) or isinstance(node, (type, SourceLine)):
+        return node
+    inner = {each.name: without_lines(getattr(node, each.name)) for each in fields(node) if each.init}
+    return replace(node, **(inner | {"line": 0} if "line" in inner else inner))
+
+
+# --- Hopper -----------------------------------------------------------------------------------------------------------
+
+# %t: thread, %bar: the mbarrier, %place: the thread's word of shared memory, %done: scratch.
+SETUP = """
+.shared .align 8 .b64 bar[4];
+.shared .align 16 .b32 words[1024];
+.reg .b32 %t, %bar, %place, %word, %n, %r<8>;
+.reg .b64 %out, %at, %state;
+.reg .pred %first, %done, %p<4>;
+ld.param.u64 %out, [out];
+mov.u32 %t, %tid.x;
+mov.u32 %bar, bar;
+mov.u32 %place, words;
+mad.lo.u32 %place, %t, 4, %place;
+setp.eq.u32 %first, %t, 0;
+"""
+INIT = "@%first mbarrier.init.shared::cta.b64 [%bar], COUNT;\nbar.sync 0;\n"
+ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [%bar];\n"
+
+
+def wait(parity: int | str = 0, label: str = "again", barrier: str = "%bar") -> str:
+    """A loop that ends when the phase of this parity is complete."""
+    return f"{label}: mbarrier.try_wait.parity.shared::cta.b64 %done, [{barrier}], {parity};\n@!%done bra {label};\n"
+
+
+def store(value: str) -> str:
+    """out[block * threads + thread] = value."""
+    return f"""
+mov.u32 %r0, %ctaid.x;
+mov.u32 %r1, %ntid.x;
+mad.lo.u32 %r0, %r0, %r1, %t;
+mul.wide.u32 %at, %r0, 4;
+add.u64 %at, %out, %at;
+st.global.u32 [%at], {value};
+"""
+
+
+def kernel(body: str, count: int = 1, directives: str = "") -> str:
+    """A module with one kernel ``k(out)`` whose text is `body`; `INIT` is for `count` arrivals."""
+    text = f"{SETUP}{body}\nret;\n".replace("COUNT", str(count))
+    head = ".version 8.6\n.target sm_90a\n.address_size 64\n"
+    return f"{head}.visible .entry k(.param .u64 out) {directives}\n{{\n{text}}}\n"
+
+
+def launch(text: str, threads: int = 64, blocks: int = 1, **options: Any) -> tuple[Array, Result]:
+    """Runs it and returns what it stored, (blocks, threads)."""
+    out = np.full((blocks, threads), 0xDEAD, np.uint32)
+    return out, ptxemu.load(text, path="k.ptx").kernel().launch(blocks, threads, [out], **options)
+
+
+def races(text: str, threads: int = 64, blocks: int = 1, **options: Any) -> list[Race]:
+    """The races of `launch` as (kind, first opcode, second opcode)."""
+    hazards = Hazards()
+    launch(text, threads, blocks, observers=hazards, **options)
+    return [(each.kind, each.first.opcode, each.second.opcode) for each in hazards.reports]

@@ -1,243 +1,161 @@
-"""CTA barriers: threads that wait, named barriers, reductions, and the errors of barriers that cannot complete."""
+"""CTA barriers: data that crosses them, named ones, reductions, exited threads, misuse; and the races around them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from tests.programs import run
-
-from ptxemu.errors import EmulationError
-from ptxemu.observe.hazards import Hazards
+from tests.programs import races_of, refuses, run
 
 SHARED = ".shared .align 16 .b8 tile[4096];"
-PUT = "mov.u32 %r10, tile; shl.b32 %r11, %r0, 2; add.u32 %r11, %r10, %r11; st.shared.u32 [%r11], %r0;"
-
-
-def error(body: str, **options: object) -> EmulationError:
-    with pytest.raises(EmulationError) as caught:
-        run(body, declarations=SHARED, **options)  # type: ignore[arg-type]
-    return caught.value
-
-
-def test_data_crosses_warps_at_a_barrier() -> None:
-    out = run(
-        PUT
-        + """
-        bar.sync 0;
-        xor.b32 %r12, %r0, 96;
-        shl.b32 %r12, %r12, 2;
-        add.u32 %r12, %r10, %r12;
-        ld.shared.u32 %r13, [%r12];
-        st.global.u32 [%rd0], %r13;
-        """,
-        threads=128,
-        blocks=2,
-        declarations=SHARED,
-    )
-    assert (out == np.arange(128) ^ 96).all()
-
-
-def test_warps_wait_at_different_barriers_of_different_loops() -> None:
-    # Warp 0 runs three rounds of barrier 1, warp 1 of barrier 1 as well, but by another loop.
-    out = run(
-        PUT
-        + """
-        mov.u32 %r20, 0;
-        setp.ge.u32 %p1, %r0, 32;
-        @%p1 bra other;
-        first:
-        bar.sync 1, 64;
-        add.u32 %r20, %r20, 1;
-        setp.lt.u32 %p2, %r20, 3;
-        @%p2 bra first;
-        bra done;
-        other:
-        bar.sync 1, 64;
-        add.u32 %r20, %r20, 1;
-        setp.lt.u32 %p2, %r20, 3;
-        @%p2 bra other;
-        done:
-        st.global.u32 [%rd0], %r20;
-        """,
-        threads=64,
-        declarations=SHARED,
-    )
-    assert (out == 3).all()
-
-
-def test_producer_signals_consumer_waits() -> None:
-    out = run(
-        """
-        setp.ge.u32 %p1, %r0, 32;
-        @%p1 bra consumer;
-        mov.u32 %r10, tile;
-        shl.b32 %r11, %r0, 2;
-        add.u32 %r11, %r10, %r11;
-        st.shared.u32 [%r11], %r0;
-        bar.arrive 2, 64;
-        bra done;
-        consumer:
-        bar.sync 2, 64;
-        mov.u32 %r10, tile;
-        sub.u32 %r12, %r0, 32;
-        shl.b32 %r12, %r12, 2;
-        add.u32 %r12, %r10, %r12;
-        ld.shared.u32 %r13, [%r12];
-        st.global.u32 [%rd0], %r13;
-        done:
-        """,
-        threads=64,
-        declarations=SHARED,
-    )
-    assert (out[0, 32:] == np.arange(32)).all()
+OWN = "mov.u32 %r10, tile; shl.b32 %r11, %r0, 2; add.u32 %r11, %r10, %r11; "
+PUT = OWN + "st.shared.u32 [%r11], %r0;"
+LEAVE = "setp.ge.u32 %p1, %r0, {}; @%p1 ret;"
+EXCHANGE = (
+    PUT
+    + """bar.sync 0; xor.b32 %r12, %r0, {}; shl.b32 %r12, %r12, 2; add.u32 %r12, %r10, %r12;
+ld.shared.u32 %r13, [%r12]; st.global.u32 [%rd0], %r13;"""
+)
+LOOP = "{0}: bar.sync 1, 64; add.u32 %r20, %r20, 1; setp.lt.u32 %p2, %r20, 3; @%p2 bra {0};"
+STORE_5 = "st.global.u32 [%rd0], %r5;"
+SPIN = "mov.u32 %r7, 0; spin: add.u32 %r7, %r7, 1; setp.lt.u32 %p2, %r7, 20; @%p2 bra spin;"
+THREADS = np.arange(64)
 
 
 @pytest.mark.parametrize(
-    ("opcode", "result", "expected"),
+    ("body", "threads", "blocks", "expected"),
     [
-        ("bar.red.popc.u32 %r5, 0, %p1;", "%r5", 21),
-        ("bar.red.and.pred %p2, 0, %p1;", "", 0),
-        ("bar.red.or.pred %p2, 0, %p1;", "", 1),
+        (EXCHANGE.format(96), 128, 2, np.arange(128) ^ 96),
+        # warps at one barrier from different loops
+        ((f"mov.u32 %r20, 0; setp.ge.u32 %p1, %r0, 32; @%p1 bra b; {LOOP.format('a')} bra done; {LOOP.format('b')} "
+         "done: st.global.u32 [%rd0], %r20;"), 64, 1, 3),
+        # a producer signals, a consumer waits
+        ((f"{OWN} setp.ge.u32 %p1, %r0, 32; @%p1 bra take; st.shared.u32 [%r11], %r0; bar.arrive 2, 64; "
+         "st.global.u32 [%rd0], %r0; bra done; take: bar.sync 2, 64; ld.shared.u32 %r13, [%r11+-128]; "
+         "st.global.u32 [%rd0], %r13; done:"), 64, 1, THREADS % 32),
+        # reductions, also over a block that ends within a warp
+        ("setp.gt.u32 %p1, %r0, 42; bar.red.popc.u32 %r5, 0, %p1; st.global.u32 [%rd0], %r5;", 64, 1, 21),
+        *((f"setp.gt.u32 %p1, %r0, 42; bar.red.{how}.pred %p2, 0, %p1; selp.u32 %r5, 1, 0, %p2; {STORE_5}",
+           64, 1, value) for how, value in (("and", 0), ("or", 1))),
+        ("setp.ge.u32 %p1, %r0, 10; bar.red.popc.u32 %r5, 0, %p1; st.global.u32 [%rd0], %r5;", 40, 2, 30),
+        ("setp.ge.u32 %p3, %r0, 0; bar.red.and.pred %p2, 0, %p3; selp.u32 %r5, 1, 0, %p2; st.global.u32 [%rd0], %r5;",
+         40, 2, 1),
+        ("setp.ge.u32 %p3, %r0, 0; bar.red.or.pred %p2, 0, !%p3; selp.u32 %r5, 1, 0, %p2; st.global.u32 [%rd0], %r5;",
+         40, 2, 0),
+        # a loop whose trips the block chooses
+        (("mov.u32 %r1, 0; loop: bar.sync 0; add.u32 %r1, %r1, 1; setp.le.u32 %p1, %r1, %r60; @%p1 bra loop; "
+         "st.global.u32 [%rd0], %r1;"), 64, 4, np.arange(1, 5)[:, None]),
+        # the arrival count grows by the warp size (PTX ISA 9.0, 9.7.13.1); an H200 passes this barrier too
+        ("bar.sync 1, 64; st.global.u32 [%rd0], %r0;", 40, 2, np.arange(40)),
+        # barriers that warps and blocks name by a register
+        ("shr.u32 %r5, %r0, 5; add.u32 %r5, %r5, 1; bar.sync %r5, 32; st.global.u32 [%rd0], %r5;", 96, 1,
+         np.arange(96) // 32 + 1),
+        ("mul.lo.u32 %r6, %r60, 0; add.u32 %r6, %r6, 64; bar.sync %r60, %r6; st.global.u32 [%rd0], %r60;", 64, 3,
+         np.arange(3)[:, None]),
+        # block 0 completes barrier 3 first and changes the register that held its number; block 1 waits for warp 1
+        ((f"mov.u32 %r5, 3; shr.u32 %r6, %r0, 5; mul.lo.u32 %r6, %r6, %r60; setp.eq.u32 %p1, %r6, 0; @%p1 bra meet; "
+         f"{SPIN} meet: bar.red.popc.u32 %r8, %r5, %p1; mov.u32 %r5, 9; add.u32 %r5, %r8, %r5; {STORE_5}"),
+         64, 2, np.array([[73], [41]])),
     ],
-)
-def test_reduction_over_the_block(opcode: str, result: str, expected: int) -> None:
-    tail = "" if result else "selp.u32 %r5, 1, 0, %p2;"
-    out = run(f"setp.gt.u32 %p1, %r0, 42; {opcode} {tail} st.global.u32 [%rd0], %r5;", threads=64)
-    assert (out == expected).all()
+)  # fmt: skip
+def test_what_threads_find_behind_a_barrier(body: str, threads: int, blocks: int, expected: Any) -> None:
+    assert (run(body, threads, blocks, declarations=SHARED) == expected).all()
 
 
-def test_barrier_in_a_loop_with_per_block_trip_counts() -> None:
-    out = run(
-        """
-        mov.u32 %r1, 0;
-        loop:
-        bar.sync 0;
-        add.u32 %r1, %r1, 1;
-        setp.le.u32 %p1, %r1, %r60;
-        @%p1 bra loop;
-        st.global.u32 [%rd0], %r1;
-        """,
-        threads=64,
-        blocks=4,
-    )
-    assert (out == np.arange(1, 5)[:, None]).all()
-
-
-def test_half_a_warp_at_an_aligned_barrier_is_an_error() -> None:
-    found = error("setp.lt.u32 %p1, %r0, 16; @%p1 bra half; bra done; half: bar.sync 0; done:", threads=64, blocks=2)
-    assert found.kind == "divergent-barrier"
-    assert found.block == (0, 0, 0)
-    assert found.lane == 0
-    assert found.line > 0
-    assert "bar.sync" in str(found)
-
-
-def test_exited_lanes_do_not_arrive() -> None:
-    found = error("setp.gt.u32 %p1, %r0, 16; @%p1 ret; bar.sync 0;")
-    assert found.kind == "divergent-barrier"
-    assert "exited" in str(found)
-
-
-def test_a_barrier_that_a_warp_never_reaches_is_a_deadlock() -> None:
-    found = error("setp.lt.u32 %p1, %r0, 32; @%p1 bra wait; bra done; wait: bar.sync 3; done:", threads=64, blocks=2)
-    assert found.kind == "deadlock"
-    assert found.block == (0, 0, 0)
-    assert found.lane == 0
-    assert "expected 64 threads, found 32 arrived, 32 exited" in str(found)
-
-
-def test_two_halves_of_a_block_at_different_barriers_are_a_deadlock() -> None:
-    found = error("setp.lt.u32 %p1, %r0, 32; @%p1 bra a; bar.sync 1; bra done; a: bar.sync 2; done:", threads=64)
-    assert found.kind == "deadlock"
-
-
-def test_counts_that_differ_are_an_error() -> None:
-    found = error(
-        "setp.lt.u32 %p1, %r0, 32; @%p1 bra a; bar.sync 1, 128; bra done; a: bar.sync 1, 64; done:", threads=128
-    )
-    assert found.kind == "divergent-barrier"
-    assert "thread count" in str(found)
-
-
-@pytest.mark.parametrize("operands", ["16", "0, 33", "0, 0"])
-def test_impossible_operands_are_errors(operands: str) -> None:
-    assert error(f"bar.sync {operands};").kind == "unsupported"
-
-
-def test_endless_loop_ends_with_the_budget() -> None:
-    found = error("here: bra here;", max_instructions=500)
-    assert found.kind == "budget"
-    assert found.block == (0, 0, 0)
-
-
-def test_trap_is_an_error_with_its_lane() -> None:
-    found = error("setp.eq.u32 %p1, %r0, 9; @%p1 trap;")
-    assert found.kind == "trap"
-    assert found.lane == 9
+@pytest.mark.parametrize(
+    ("body", "threads", "kind", "says", "block", "lane"),
+    [
+        ("setp.lt.u32 %p1, %r0, 16; @!%p1 bra done; bar.sync 0; done:", 64, "divergent-barrier", "lane", 0, 0),
+        ("setp.eq.u32 %p1, %r0, 40; @%p1 bra past; bar.sync 0; past:", 96, "divergent-barrier",
+         r"lane 8 of warp 1 took another path, thread 32 \(warp 1, lane 0\)", 0, 32),
+        (LEAVE.format(17) + "bar.sync 0;", 32, "divergent-barrier", "exited.*exited_arrive=True", 0, 0),
+        ("setp.ge.u32 %p1, %r0, 32; @%p1 ret; bar.sync 3;", 64, "deadlock",
+         "expected 64 threads, found 32 arrived, 32 exited", 0, 0),
+        ("setp.lt.u32 %p1, %r0, 32; setp.eq.and.u32 %p2, %r60, 2, %p1; @%p2 bra end; bar.sync 5; end:", 64, "deadlock",
+         "expected 64 threads, found 32 arrived, 32 exited", 2, 32),
+        ("shr.u32 %r10, %r0, 5; bar.sync %r10, 64;", 64, "deadlock",
+         r"expected 64 threads, found 32 arrived, 0 exited, 32 at barrier 1 \(line \d+\)", 0, 0),
+        ("setp.lt.u32 %p1, %r0, 32; @%p1 bra a; bar.sync 1, 128; bra done; a: bar.sync 1, 64; done:", 128,
+         "divergent-barrier", "thread count", 0, None),
+        ("and.b32 %r5, %r0, 1; bar.sync %r5;", 64, "divergent-barrier", "part of a warp", 0, 0),
+        ("setp.ge.u32 %p1, %r0, 32; @%p1 bra end; bar.arrive 1, 64; bar.arrive 1, 64; end:", 64, "divergent-barrier",
+         "comes again", 0, 0),
+        ("bar.sync 16;", 64, "unsupported", "16", 0, 0),
+        ("bar.sync 0, 33;", 64, "unsupported", "33", 0, 0),
+        ("bar.sync 0, 0;", 64, "unsupported", "0", 0, 0),
+        ("here: bra here;", 64, "budget", "", 0, None),
+        ("setp.eq.u32 %p1, %r0, 9; @%p1 trap;", 64, "trap", "", 0, 9),
+    ],
+)  # fmt: skip
+def test_misuse(body: str, threads: int, kind: str, says: str, block: int, lane: int | None) -> None:
+    with refuses(kind, says or ".") as caught:
+        run(body, threads, 4, declarations=SHARED, max_instructions=500)
+    assert caught.value.block == (block, 0, 0)
+    assert lane is None or caught.value.lane == lane
+    assert caught.value.line > 0
 
 
 # --- threads that have exited ---------------------------------------------------------------------------------------
 
-LEAVE = "setp.ge.u32 %p1, %r0, {first}; @%p1 ret;"
-EXCHANGE = (
-    PUT
-    + """
-    bar.sync 0;
-    xor.b32 %r12, %r0, 1;
-    shl.b32 %r12, %r12, 2;
-    add.u32 %r12, %r10, %r12;
-    ld.shared.u32 %r13, [%r12];
-    st.global.u32 [%rd0], %r13;
-    """
-)
-
 
 @pytest.mark.parametrize("first", [32, 40, 64])
 def test_exited_threads_arrive_where_gpus_are_followed(first: int) -> None:
-    hazards = Hazards()
-    body = LEAVE.format(first=first) + EXCHANGE
-    out = run(body, threads=96, blocks=2, declarations=SHARED, observers=(hazards,), exited_arrive=True)
+    body = LEAVE.format(first) + EXCHANGE.format(1)
+    out = run(body, 96, 2, declarations=SHARED, exited_arrive=True)
     assert (out[:, :first] == np.arange(first) ^ 1).all()
     assert (out[:, first:] == 0xDEAD).all()
-    assert not hazards.reports
+    assert races_of(body, 96, 2, declarations=SHARED, exited_arrive=True) == []
 
 
 def test_threads_that_exit_later_let_those_who_wait_go_on() -> None:
-    body = """
-    setp.lt.u32 %p1, %r0, 32;
-    @%p1 bra wait;
-    mov.u32 %r5, 0;
-    spin: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 50; @%p2 bra spin;
-    ret;
-    wait: bar.sync 0;
-    st.global.u32 [%rd0], 7;
-    """
-    out = run(body, threads=64, exited_arrive=True)
-    assert out[0].tolist() == [7] * 32 + [0xDEAD] * 32
+    body = f"setp.lt.u32 %p1, %r0, 32; @%p1 bra wait; {SPIN} ret; wait: bar.sync 0; st.global.u32 [%rd0], 7;"
+    assert run(body, 64, exited_arrive=True)[0].tolist() == [7] * 32 + [0xDEAD] * 32
+    late = PUT + LEAVE.format(32) + "bar.sync 0; ld.shared.u32 %r13, [%r10+200]; st.global.u32 [%rd0], %r13;"
+    assert (run(late, 64, declarations=SHARED, exited_arrive=True)[0, :32] == 50).all()
+    assert races_of(late, declarations=SHARED, exited_arrive=True) == []
 
 
-def test_what_an_exited_thread_wrote_is_ordered_before_the_barrier() -> None:
-    hazards = Hazards()
-    body = (
-        PUT
-        + LEAVE.format(first=32)
-        + "bar.sync 0; ld.shared.u32 %r13, [%r10+200]; st.global.u32 [%rd0], %r13;"  # written by thread 50
+def test_exited_threads_do_not_meet_a_count_and_half_a_warp_stays_an_error() -> None:
+    with refuses("deadlock"):
+        run(LEAVE.format(32) + "bar.sync 1, 64;", 64, exited_arrive=True)
+    apart = "setp.lt.u32 %p1, %r0, 16; @%p1 bra half; st.global.u32 [%rd0], 1; bar.sync 1; half: bar.sync 0;"
+    for follow in (True, False):
+        with refuses("divergent-barrier") as caught:
+            run(apart, 32, exited_arrive=follow)
+        assert "exited_arrive" not in str(caught.value)
+
+
+# --- races ------------------------------------------------------------------------------------------------------------
+
+
+def hand_over(arrives: str, waits: str, before: str = "") -> list[str]:
+    """Kinds of races where warp 0 writes a tile and signals, and warp 1 waits and reads it."""
+    return races_of(
+        f"{OWN} setp.ge.u32 %p1, %r0, 32; @%p1 bra take; {before} st.shared.u32 [%r11], %r0; {arrives} bra done;"
+        f"take: {waits} ld.shared.u32 %r13, [%r11+-128]; done: bar.sync 0;",
+        declarations=SHARED,
     )
-    out = run(body, threads=64, declarations=SHARED, observers=(hazards,), exited_arrive=True)
-    assert (out[0, :32] == 50).all()
-    assert not hazards.reports
 
 
-def test_a_thread_count_is_not_met_by_exited_threads() -> None:
-    found = error(LEAVE.format(first=32) + "bar.sync 1, 64;", threads=64, exited_arrive=True)
-    assert found.kind == "deadlock"
+@pytest.mark.parametrize("before", ["", SPIN])
+def test_a_consumer_that_waits_for_its_producer_does_not_race(before: str) -> None:
+    assert hand_over("bar.arrive 2, 64;", "bar.sync 2, 64;", before) == []
+    assert hand_over("mov.u32 %r30, 2; bar.arrive %r30, 64;", "mov.u32 %r30, 2; bar.sync %r30, 64;", before) == []
 
 
-def test_half_a_warp_elsewhere_stays_an_error() -> None:
-    body = "setp.lt.u32 %p1, %r0, 16; @%p1 bra half; st.global.u32 [%rd0], 1; bar.sync 1; half: bar.sync 0;"
-    assert error(body, exited_arrive=True).kind == "divergent-barrier"
+def test_a_consumer_that_waits_elsewhere_and_a_producer_that_signals_early_race() -> None:
+    assert hand_over("bar.arrive 2, 64;", "bar.sync 3, 32;") == ["RAW"]
+    assert hand_over("", "bar.sync 2, 64;", before="bar.arrive 2, 64;") == ["RAW"]
 
 
-def test_the_message_says_how_to_follow_gpus() -> None:
-    assert "exited_arrive=True" in str(error(LEAVE.format(first=16) + "bar.sync 0;"))
-    assert "exited_arrive" not in str(error("setp.lt.u32 %p1, %r0, 16; @%p1 bra half; bar.sync 1; half: bar.sync 0;"))
+@pytest.mark.parametrize("early", [False, True])
+def test_a_ring_of_two_barriers_orders_every_round(early: bool) -> None:
+    """Barrier 1 says "full", barrier 2 "empty"; a consumer that says so before it reads races with the next write."""
+    read, signal = "ld.shared.u32 %r13, [%r11+-128];", "setp.ge.u32 %p2, %r20, 3; @%p2 bra done; bar.arrive 2, 64;"
+    produce = "bar.sync 2, 64; st.shared.u32 [%r11], %r20; bar.arrive 1, 64; add.u32 %r20, %r20, 1;"
+    take = signal + read if early else read + signal
+    body = f"""{OWN} mov.u32 %r20, 0; setp.ge.u32 %p1, %r0, 32; @%p1 bra consumer;
+    produce: {produce} setp.lt.u32 %p2, %r20, 3; @%p2 bra produce; bra done;
+    consumer: bar.arrive 2, 64; consume: bar.sync 1, 64; add.u32 %r20, %r20, 1; {take} bra consume; done: bar.sync 0;"""
+    assert races_of(body, declarations=SHARED) == (["RAW"] if early else [])

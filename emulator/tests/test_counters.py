@@ -1,51 +1,127 @@
-"""Counters over dictated events: Nsight Compute's names, weights of masks, PTX lines, instruction counts."""
+"""Counters, by Nsight Compute's names: wavefronts, sectors, masks, lines, instructions, bulk copies."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
 import numpy as np
 import pytest
+from tests.events import LANE, Stream, u64
 from tests.programs import run
-from tests.streams import LANE, Stream, u64
 
-from ptxemu.observe.counters import Counters
+import ptxemu
+from ptxemu import Counters, TensorMap
+from ptxemu.observe.counters import LARGEST, Patterns, sectors, wavefronts
+from ptxemu.values import Array, BoolArray
 
+LANES = np.arange(32, dtype=np.uint64)
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
 REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
 
 
-def test_first_iteration_of_the_ladder() -> None:
-    # Rows of 128 halves without a swizzle, as iteration 1 reads its tiles; the totals are the H200's at S=1024, H=16.
+def one(address: Array, width: int, mask: BoolArray | None = None) -> tuple[int, int]:
+    """(wavefronts, phases) of one warp."""
+    passes, phases = wavefronts(address, width, mask)
+    return int(passes), int(phases)
+
+
+def counted(address: list[int], width: int, active: list[bool]) -> tuple[int, int]:
+    """The definition, lane by lane."""
+    lanes = {1: 32, 2: 32, 4: 32, 8: 16, 16: 8}[width]
+    passes = phases = 0
+    for start in range(0, len(address), lanes):
+        banks = defaultdict(set)
+        for lane in range(start, start + lanes):
+            if active[lane]:
+                for byte in range(address[lane], address[lane] + width):
+                    banks[byte // 4 % 32].add(byte // 4)
+        if banks:
+            phases += 1
+            passes += max(len(words) for words in banks.values())
+    return passes, phases
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([1, 2, 4, 8, 16]),
+    st.lists(st.integers(0, 255), min_size=32, max_size=32),
+    st.lists(st.booleans(), min_size=32, max_size=32),
+)
+def test_wavefronts_and_sectors_follow_the_definition(width: int, slots: list[int], active: list[bool]) -> None:
+    address = [slot % 64 * width for slot in slots]
+    assert one(np.array(address, dtype=np.uint64), width, np.array(active)) == counted(address, width, active)
+    assert one(np.array(address, dtype=np.uint64), width) == counted(address, width, [True] * 32)
+    words = np.array(slots, dtype=np.uint64) * np.uint64(4) + np.uint64(1 << 40)
+    found, requests = sectors(words, 4, np.array(active))
+    expected = {slot // 8 for slot, here in zip(slots, active, strict=True) if here}  # distinct pieces of 32 bytes
+    assert (int(found), int(requests)) == (len(expected), int(bool(expected)))
+
+
+def test_totals_do_not_depend_on_how_values_are_stored() -> None:
+    rng = np.random.default_rng(0)
+    for rule, period in ((wavefronts, 128), (sectors, 32)):
+        patterns = Patterns(rule, period)
+        pattern = rng.integers(0, 64, (1, 4, 32)).astype(np.uint64) * np.uint64(4)
+        shifts = (np.arange(6, dtype=np.uint64) * np.uint64(period)).reshape(6, 1, 1)
+        mask = rng.random((6, 4, 32)) < 0.5
+        whole = np.broadcast_to(rng.random((6, 4, 1)) < 0.5, (6, 4, 32))
+        for chosen in (None, mask, whole, whole[..., :1], mask[:1, :, :], mask[:, :1, :]):
+            compact = patterns.total(pattern, 4, chosen, 6, 4)
+            assert compact == patterns.total(np.broadcast_to(pattern, (6, 4, 32)), 4, chosen, 6, 4)
+            assert compact == patterns.total(pattern + shifts, 4, chosen, 6, 4)
+            full = np.broadcast_to(True if chosen is None else chosen, (6, 4, 32))
+            plain = rule(np.broadcast_to(pattern, (6, 4, 32)), 4, full)
+            assert compact == (int(plain[0].sum()), int(plain[1].sum()))
+        assert patterns.total(np.full((1, 1, 1), 64, dtype=np.uint64), 4, None, 5, 2) == (10, 10)  # a broadcast
+    shared = Patterns(wavefronts, 128)
+    stride = np.array([4, 8, 128], dtype=np.uint64).reshape(3, 1, 1)
+    assert shared.total(stride * LANES, 4, None, 3, 2) == (2 * (1 + 2 + 32), 6)
+    garbage = np.where(LANES < 16, LANES * np.uint64(4), np.uint64(2**64 - 3)).reshape(1, 1, 32)
+    assert shared.total(garbage, 4, (LANES < 16).reshape(1, 1, 32), 1, 1) == (1, 1)
+
+
+def test_the_memory_of_patterns_is_bounded() -> None:
+    patterns = Patterns(wavefronts, 128, limit=8)
+    for shift in range(50):
+        assert patterns.total((LANES + np.uint64(shift)).reshape(1, 1, 32) * np.uint64(4), 4, None, 1, 1) == (1, 1)
+        assert len(patterns._known) <= 8
+    large = np.broadcast_to(LANES * np.uint64(4), (1, LARGEST // 32 + 1, 32))
+    before = len(patterns._known)
+    assert patterns.total(large, 4, None, 1, LARGEST // 32 + 1) == (LARGEST // 32 + 1, LARGEST // 32 + 1)
+    assert len(patterns._known) == before
+
+
+# --- what a launch counts ---------------------------------------------------------------------------------------------
+
+
+def test_an_unswizzled_tile_of_attention() -> None:
+    """Rows of 128 halves without a swizzle; the totals are an H200's at sequence 1024, 16 heads."""
     counters = Counters()
     stream = Stream(counters, warps=4, blocks=256)
-    row = np.arange(32, dtype=np.uint64)
     for _ in range(3):
-        stream.access("ldmatrix", u64(row * np.uint64(256)), 10, 16)
+        stream.access("ldmatrix", u64(LANES * np.uint64(256)), 10, 16)
     stream.access("ld", stream.tid * np.uint64(16), 20, 16)
     stream.access("st", u64(LANE // 4 * 256 + LANE % 4 * 4), 30, 4)
     found = counters.as_dict()
-    warps = 1024
-    assert found[WAVEFRONTS.format("ld")] == warps * (3 * 32 + 4)
-    assert found[CONFLICTS.format("ld")] == warps * 3 * 28
-    assert found[WAVEFRONTS.format("st")] == warps * 8  # 262144 wavefronts for 32768 requests
-    assert found[CONFLICTS.format("st")] == warps * 7
+    assert (found[WAVEFRONTS.format("ld")], found[CONFLICTS.format("ld")]) == (1024 * (3 * 32 + 4), 1024 * 3 * 28)
+    assert (found[WAVEFRONTS.format("st")], found[CONFLICTS.format("st")]) == (1024 * 8, 1024 * 7)
 
 
 def test_global_sectors_and_requests() -> None:
     counters = Counters()
     stream = Stream(counters, warps=2, blocks=4)
     base = u64(1 << 36) + stream.ctaid * np.uint64(4096) + stream.tid * np.uint64(16)
-    stream.access("cp.async", base, 1, 16, space="global")
-    stream.access("ld", base, 2, 16, space="global")
-    stream.access("st", base, 3, 16, space="global")
+    for line, kind in enumerate(("cp.async", "ld", "st"), start=1):
+        stream.access(kind, base, line, 16, space="global")
     stream.access("atom", np.full((1, 1, 1), 1 << 36), 4, 4, space="global")
     stream.copy(stream.tid * np.uint64(16), 1, 16)
     found = counters.as_dict()
-    assert found[SECTORS.format("ld")] == 2 * 8 * 16
-    assert found[REQUESTS.format("ld")] == 2 * 8
-    assert (found[SECTORS.format("st")], found[REQUESTS.format("st")]) == (8 * 16, 8)
-    assert (found[SECTORS.format("atom")], found[REQUESTS.format("atom")]) == (8, 8)
+    for kind, numbers in (("ld", (2 * 8 * 16, 2 * 8)), ("st", (8 * 16, 8)), ("atom", (8, 8))):
+        assert (found[SECTORS.format(kind)], found[REQUESTS.format(kind)]) == numbers
     assert found[WAVEFRONTS.format("st")] == 0  # what a cp.async writes is not a shared store
     assert counters.copied_bytes == 4 * 64 * 16
 
@@ -53,18 +129,14 @@ def test_global_sectors_and_requests() -> None:
 def test_masks_weigh_warps_and_lanes() -> None:
     counters = Counters()
     stream = Stream(counters, warps=2, blocks=3)
-    stream.access("ld", stream.tid * np.uint64(128), 1, mask=stream.only(1))
-    stream.access("st", stream.tid * np.uint64(128), 2, mask=LANE < 4)
-    stream.access("atom", stream.tid * np.uint64(128), 3, mask=LANE < 0)
+    masks = {"ld": stream.only(1), "st": LANE < 4, "atom": LANE < 0}
+    for line, (kind, mask) in enumerate(masks.items()):
+        stream.access(kind, stream.tid * np.uint64(128), line, mask=mask)
     stream.copy(stream.tid * np.uint64(8), 4, 8, mask=LANE < 4)
     found = counters.as_dict()
-    assert found[WAVEFRONTS.format("ld")] == 3 * 32
-    assert found[WAVEFRONTS.format("st")] == 6 * 4
-    assert found[WAVEFRONTS.format("atom")] == 0
+    assert [found[WAVEFRONTS.format(kind)] for kind in masks] == [3 * 32, 6 * 4, 0]
+    assert [counters.traffic("shared", kind).requests for kind in masks] == [3, 6, 0]
     assert counters.copied_bytes == 6 * 4 * 8
-    assert counters.traffic("shared", "ld").requests == 3
-    assert counters.traffic("shared", "st").requests == 6
-    assert counters.traffic("shared", "atom").requests == 0
 
 
 def test_lines_say_where_conflicts_come_from() -> None:
@@ -74,20 +146,16 @@ def test_lines_say_where_conflicts_come_from() -> None:
     for _ in range(2):
         stream.access("ld", stream.tid * np.uint64(128), 7)
     stream.access("ld", u64(1 << 36), 9, space="global")
-    lines = {entry.line: entry for entry in counters.lines}
-    assert list(lines) == [7, 9, 12]
-    assert (lines[7].traffic.wavefronts, lines[7].traffic.conflicts, lines[7].traffic.requests) == (128, 124, 4)
-    assert (lines[12].operation, lines[12].traffic.conflicts) == ("st", 0)
-    assert (lines[9].space, lines[9].traffic.sectors, lines[9].traffic.wavefronts) == ("global", 2, 0)
-    assert str(lines[7].source) == "kernel.cu:107"
-
-
-def test_one_instruction_may_reach_both_spaces() -> None:
-    counters = Counters()
-    stream = Stream(counters, warps=1)
-    stream.access("ld", LANE * 4, 5, mask=LANE < 16)
-    stream.access("ld", LANE * 4, 5, mask=LANE >= 16, space="global")
-    assert [(entry.space, entry.traffic.requests) for entry in counters.lines] == [("global", 1), ("shared", 1)]
+    stream.access("ld", LANE * 4, 13, mask=LANE < 16)  # one instruction in both spaces
+    stream.access("ld", LANE * 4, 13, mask=LANE >= 16, space="global")
+    lines = {(entry.line, entry.space): entry for entry in counters.lines}
+    assert [line for line, _ in lines] == [7, 9, 12, 13, 13]
+    first = lines[7, "shared"]
+    assert (first.traffic.wavefronts, first.traffic.conflicts, first.traffic.requests) == (128, 124, 4)
+    assert str(first.source) == "kernel.cu:107"
+    assert (lines[12, "shared"].operation, lines[12, "shared"].traffic.conflicts) == ("st", 0)
+    assert (lines[9, "global"].traffic.sectors, lines[9, "global"].traffic.wavefronts) == (2, 0)
+    assert [lines[13, space].traffic.requests for space in ("global", "shared")] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -105,8 +173,7 @@ def test_instructions_count_per_warp_and_per_lane(mask: object, warps: int, lane
     stream = Stream(counters, warps=2, blocks=3)
     stream.block("add.s32", "add.s32", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", mask=mask, times=2)
     stream.block("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "bra")
-    assert counters.opcodes["add.s32"] == 4 * warps
-    assert counters.opcodes["bra"] == 6
+    assert (counters.opcodes["add.s32"], counters.opcodes["bra"]) == (4 * warps, 6)
     assert counters.warp_instructions == 6 * warps + 12 == sum(counters.opcodes.values())
     assert counters.lane_instructions == 6 * lanes + 2 * 192
     assert counters.as_dict()["smsp__inst_executed_pipe_tensor.sum"] == 2 * warps
@@ -119,8 +186,7 @@ def test_slices_and_launches_add_up() -> None:
         stream = Stream(counters, warps=1, blocks=blocks)
         stream.access("ld", LANE * 4, 1)
         stream.block("add.s32")
-    assert counters.as_dict()[WAVEFRONTS.format("ld")] == 5
-    assert counters.warp_instructions == 5
+    assert (counters.as_dict()[WAVEFRONTS.format("ld")], counters.warp_instructions) == (5, 5)
 
 
 def test_a_program() -> None:
@@ -133,9 +199,69 @@ def test_a_program() -> None:
     done: st.global.u32 [%rd0], %r0;
     """
     counters = Counters()
-    run(body, threads=64, blocks=2, declarations=".shared .align 16 .b8 tile[4096];", observers=(counters,))
+    run(body, 64, 2, declarations=".shared .align 16 .b8 tile[4096];", observers=counters)
     assert counters.traffic("shared", "st").wavefronts == 2 * 8  # eight lanes of one warp on one bank
     assert counters.traffic("global", "st").sectors == 4 * 4
     assert counters.opcodes["add.u32"] == 4 + 2  # all warps, then the one that did not branch
     assert counters.opcodes["st.shared.u32"] == 4  # switched off in one warp, issued all the same
     assert counters.lane_instructions == counters.warp_instructions * 32 - 2 * 24  # 24 lanes skip one instruction
+
+
+# --- bulk copies ------------------------------------------------------------------------------------------------------
+
+HEAD = """.version 8.6
+.target sm_90
+.address_size 64
+.visible .entry k(.param .align 128 .b8 m[128], .param .u64 p)
+{
+.shared .align 1024 .b8 box[8192]; .shared .align 8 .b64 bar;
+.reg .b32 at, mb, turn; .reg .b64 map, out; .reg .pred one, ok;
+mov.b64 map, m; cvta.param.u64 map, map; ld.param.u64 out, [p];
+mov.u32 at, box; mov.u32 mb, bar; mov.u32 turn, %tid.x; setp.eq.u32 one, turn, 0;
+@one mbarrier.init.shared::cta.b64 [mb], 1;
+bar.sync 0;
+"""
+AWAIT = "\nagain: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\n"
+
+
+def bulk(text: str, box: tuple[int, int] = (64, 16)) -> Counters:
+    """Two blocks of a kernel with a map of 64 rows of 256 bytes."""
+    tensor, counters = np.zeros((64, 128), np.float16), Counters()
+    kernel = ptxemu.load(HEAD + text + "\nret;\n}\n").kernel()
+    kernel.launch(2, 64, (TensorMap(tensor, "f16", (128, 64), (256,), box), tensor), observers=counters)
+    return counters
+
+
+@pytest.mark.parametrize(
+    ("corner", "box", "sectors_of_one"),
+    [
+        ("0, 0", (64, 16), 16 * 4),
+        ("8, 0", (64, 16), 16 * 5),  # rows begin in the middle of a sector
+        ("96, 60", (64, 16), 4 * 2),  # 4 rows of 32 elements lie in the tensor
+        ("-64, 0", (64, 16), 0),
+        ("-8, 0", (16, 8), 8),
+    ],
+)
+def test_a_box_is_one_request_and_the_sectors_that_it_has(
+    corner: str, box: tuple[int, int], sectors_of_one: int
+) -> None:
+    nbytes = 2 * box[0] * box[1]
+    load = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    text = f"@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], {nbytes};\n"
+    found = bulk(f"{text}@one {load} [at], [map, {{{corner}}}], [mb];{AWAIT}", box)
+    traffic = found.traffic("global", "bulk ld")
+    assert (traffic.requests, traffic.sectors, found.bulk_bytes) == (2, 2 * sectors_of_one, 2 * nbytes)
+    line = next(line for line in found.lines if line.operation == "bulk ld")
+    assert (line.line, line.traffic) == (13, traffic)
+
+
+def test_stores_and_reductions_are_counted_apart() -> None:
+    text = (
+        "mad.lo.u32 turn, turn, 16, at; st.shared.v4.u32 [turn], {mb, mb, mb, mb};\nfence.proxy.async;\nbar.sync 0;\n"
+    )
+    text += "@one cp.async.bulk.global.shared::cta.bulk_group [out], [at], 160;\n"
+    text += "@one cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [out+4096], [at], 64;\n"
+    found = bulk(text + "@one cp.async.bulk.commit_group;\n@one cp.async.bulk.wait_group 0;")
+    traffic = [found.traffic("global", kind) for kind in ("bulk st", "bulk red", "st")]
+    assert [(each.requests, each.sectors) for each in traffic] == [(2, 10), (2, 4), (0, 0)]
+    assert found.bulk_bytes == 2 * (160 + 64)

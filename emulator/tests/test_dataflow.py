@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tests.programs import run
 
-from ptxemu.observe.dataflow import Dataflow, Event
+from ptxemu import Dataflow, Event
 
 
 def followed(text: str, threads: int = 32) -> tuple[Dataflow, list[Event]]:
@@ -34,16 +34,8 @@ def test_a_register_that_is_overwritten_in_place_held_another_value() -> None:
 
 
 def test_each_round_of_a_loop_makes_values_of_its_own() -> None:
-    graph, events = followed(
-        """
-        mov.u32 %r1, 0;
-        again:
-        add.u32 %r1, %r1, 5;
-        setp.lt.u32 %p1, %r1, 15;
-        @%p1 bra again;
-        st.global.u32 [%rd0], %r1;
-        """
-    )
+    loop = "mov.u32 %r1, 0; again: add.u32 %r1, %r1, 5; setp.lt.u32 %p1, %r1, 15; @%p1 bra again;"
+    graph, events = followed(f"{loop} st.global.u32 [%rd0], %r1;")
     rounds = [event for event in named(events, "add") if str(event.instruction.operands[0]) == "%r1"]
     assert [int(event.results[0].array.flat[0]) for event in rounds] == [5, 10, 15]
     assert rounds[2].sources == rounds[1].results
@@ -64,18 +56,8 @@ def test_a_value_that_some_lanes_got_says_so_and_has_the_old_one_behind_it() -> 
 
 
 def test_a_copy_that_some_lanes_make_is_another_value() -> None:
-    _, events = followed(
-        """
-        mov.u32 %r1, 7;
-        add.u32 %r2, %r0, 1;
-        setp.ge.u32 %p1, %r0, 4;
-        @%p1 bra over;
-        mov.u32 %r1, %r2;
-        over:
-        add.u32 %r3, %r1, 0;
-        st.global.u32 [%rd0], %r3;
-        """
-    )
+    copying = "mov.u32 %r1, 7; add.u32 %r2, %r0, 1; setp.ge.u32 %p1, %r0, 4; @%p1 bra over; mov.u32 %r1, %r2; over:"
+    _, events = followed(f"{copying} add.u32 %r3, %r1, 0; st.global.u32 [%rd0], %r3;")
     copy, total = named(events, "mov")[-1], named(events, "add")[-1]
     assert not copy.whole
     assert total.sources == copy.results
@@ -91,13 +73,7 @@ def test_what_nobody_wrote_is_a_value_too() -> None:
 
 
 def test_a_shuffle_from_an_absent_lane_is_followed() -> None:
-    _, events = followed(
-        """
-        setp.lt.u32 %p1, %r0, 16;
-        @%p1 shfl.sync.down.b32 %r1, %r0, 8, 31, 0xffff;
-        setp.lt.u32 %p1, %r0, 8;
-        @%p1 st.global.u32 [%rd0], %r1;
-        """
-    )
+    shuffle = "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.down.b32 %r1, %r0, 8, 31, 0xffff;"
+    _, events = followed(f"{shuffle} setp.lt.u32 %p1, %r0, 8; @%p1 st.global.u32 [%rd0], %r1;")
     (exchange,) = named(events, "shfl")
     assert exchange.results[0].array.ravel()[:8].tolist() == list(range(8, 16))

@@ -40,23 +40,3 @@ def test_the_page_lists_every_form_once() -> None:
     forms = list(itertools.chain.from_iterable(map(expand, cells)))
     assert len(forms) == len(set(forms))
     assert set(forms) == set(ROWS)
-
-
-@pytest.mark.parametrize(
-    ("forms", "lines"),
-    [
-        (["add.u32"], ["add.u32"]),
-        (["add.u32", "add.u64"], ["add.{u32,u64}"]),
-        (["a.x.p", "a.x.q", "a.y.p", "a.y.q"], ["a.{x,y}.{p,q}"]),
-        (["a.x.p", "a.x.q", "a.y.p"], ["a.x.{p,q}", "a.y.p"]),
-        (["add.f32", "add.ftz.f32"], ["add{,.ftz}.f32"]),
-        (["ret", "ret.uni"], ["ret{,.uni}"]),
-        (["m", "m.x.p", "m.x.q", "m.p", "m.q"], ["m", "m{,.x}.{p,q}"]),
-        (["m", "m.x", "m.x.p", "m.y"], ["m{,.x,.y}", "m.x.p"]),
-        (["ld.p", "ld.v2.p", "ld.v4.p", "ld.q", "ld.v2.q"], ["ld{,.v2}.{p,q}", "ld.v4.p"]),
-        ([], []),
-    ],
-)
-def test_collapsed_forms_stand_for_the_same_ones(forms: list[str], lines: list[str]) -> None:
-    assert documentation.collapse(forms) == lines
-    assert sorted(itertools.chain.from_iterable(map(expand, lines))) == sorted(forms)

@@ -1,51 +1,139 @@
-"""Launching: arrays as pointers, what belongs to a kernel, memory budget and slices, errors of a launch."""
+"""Loading and launching: listings, arguments as bytes, arrays and tensors, sizes, budgets, targets; what is refused."""
 
 from __future__ import annotations
 
+import ctypes
+import struct
 import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import HEADER, OUT, REGISTERS, launch, program, run
+from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run
+import torch
+from torch._subclasses import FakeTensorMode
 
-from ptxemu.errors import EmulationError
-from ptxemu.run.launch import load
+from ptxemu import Counters, EmulationError, Hazards, PtxemuError, TensorMap, load
+from ptxemu.machine.arguments import Argument, Parameter
+from ptxemu.syntax.tree import SourceLine
 from ptxemu.values import Array
 
-TWO = """
+EMPTY = program("", parameters="")
+COPY = """
+ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd3, %r0, 2;
+mul.wide.u32 %rd4, %r0, STRIDE; add.u64 %rd1, %rd1, %rd4; add.u64 %rd2, %rd2, %rd3;
+ld.global.b16 %h1, [%rd1]; st.global.b16 [%rd2], %h1;
+"""
+INCREMENT = """
 ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd3, %r0, 4;
 add.u64 %rd1, %rd1, %rd3; add.u64 %rd2, %rd2, %rd3; ld.global.u32 %r1, [%rd1]; add.u32 %r1, %r1, 1;
 st.global.u32 [%rd2], %r1;
 """
+TWO = ".param .u64 a, .param .u64 b"
+
+
+def copy(a: Any, b: Any, stride: int = 2) -> None:
+    """The first 32 elements of 16 bits, `stride` bytes apart in a."""
+    program(COPY.replace("STRIDE", str(stride)), parameters=TWO).launch(1, 32, (a, b))
 
 
 def increment(a: Array, b: Array) -> None:
     """b = a + 1, 32 elements."""
-    program(TWO, parameters=".param .u64 a, .param .u64 b").launch((1,), (32,), (a, b))
+    program(INCREMENT, parameters=TWO).launch(1, 32, (a, b))
 
 
-def refused(*arrays: Array) -> str:
-    with pytest.raises(EmulationError) as caught:
-        increment(*arrays)
-    assert caught.value.kind == "arguments"
-    return str(caught.value)
+def test_a_program_lists_its_entries_and_their_parameters() -> None:
+    entry = ".visible .entry {}(.param .u64 out, .param .f32 scale, .param .align 8 .b8 args[24]) {{ ret; }}\n"
+    text = HEADER + ".func helper() { ret; }\n" + "".join(map(entry.format, "abcde"))
+    loaded = load(text, path="five.ptx")
+    parameters = (Parameter("out", "u64", 8), Parameter("scale", "f32", 4), Parameter("args", "b8[24]", 24))
+    assert loaded.entries == dict.fromkeys("abcde", parameters)
+    assert loaded.kernel("b").parameters == parameters
+    assert repr(loaded.kernel("b")) == "<Kernel b(out: u64, scale: f32, args: b8[24]) of five.ptx, sm_80>"
+    listed = "; ".join(f"{name}(out: u64, scale: f32, args: b8[24])" for name in "abc")
+    assert repr(loaded) == f"<Program five.ptx, sm_80: {listed}; 2 more>"
+    assert repr(load(HEADER, path="none.ptx")) == "<Program none.ptx, sm_80: no entries>"
+    with pytest.raises(EmulationError, match="which kernel"):
+        loaded.kernel()
 
 
-def test_one_array_may_be_two_arguments() -> None:
-    a = np.arange(32, dtype=np.uint32)
-    increment(a, a)
-    assert (a == np.arange(1, 33)).all()
+# --- arguments as bytes -----------------------------------------------------------------------------------------------
 
 
-def test_views_of_one_array_keep_their_distance() -> None:
+def packed(parameters: str, *arguments: Argument) -> bytes:
+    """The parameters' bytes as a kernel finds them; an array's address counts from 0x1000000000."""
+    out = np.zeros(16, np.uint64)
+    body = "ld.param.u64 %rd0, [out];" + "".join(
+        f"ld.param.u8 %r1, [out+{at}]; st.global.u8 [%rd0+{at}], %r1;" for at in range(64)
+    )
+    program(body, parameters=f".param .u64 out, {parameters}, .param .align 64 .b8 end[64]").launch(
+        1, 1, (out, *arguments, bytes(64))
+    )
+    return out.tobytes()[8:64]
+
+
+class Inner(ctypes.Structure):
+    _fields_ = (("a", ctypes.c_int64), ("b", ctypes.c_int32))
+
+
+class Outer(ctypes.Structure):
+    _fields_ = (("h", ctypes.c_uint16), ("i", Inner), ("n", ctypes.c_int32), ("c", ctypes.c_int8))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "expected"),
+    [
+        (".param .u8 a, .param .f64 b, .param .u16 c, .param .align 4 .b8 d[12], .param .u64 e",
+         (1, 2.5, 3, bytes(range(12)), 5), struct.pack("<B7xdH2x12sQ", 1, 2.5, 3, bytes(range(12)), 5)),
+        (".param .u32 a", (-1,), b"\xff\xff\xff\xff"),
+        (".param .u32 a", (0xFFFFFFFF,), b"\xff\xff\xff\xff"),
+        (".param .s64 a", (np.int32(-2),), b"\xfe" + b"\xff" * 7),
+        (".param .u8 a", (True,), b"\x01"),
+        (".param .f32 a", (1,), struct.pack("<f", 1.0)),
+        (".param .f32 a", (np.float64(0.1),), struct.pack("<f", 0.1)),
+        (".param .f64 a", (0.1,), struct.pack("<d", 0.1)),
+        (".param .f16 a", (1.5,), b"\x00\x3e"),
+        (".param .b32 a", (np.float32(1.5),), struct.pack("<f", 1.5)),
+        (".param .b16 a", (np.float16(1.5),), b"\x00\x3e"),
+        (f".param .align 8 .b8 a[{ctypes.sizeof(Outer)}]",
+         ((np.uint16(7), (np.int64(-1), np.int32(2)), 9, np.int8(-3)),), bytes(Outer(7, Inner(-1, 2), 9, -3))),
+    ],
+)  # fmt: skip
+def test_arguments_lie_as_c_lays_them_out(parameters: str, arguments: tuple[Argument, ...], expected: bytes) -> None:
+    assert packed(parameters, *arguments).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "argument", "says"),
+    [
+        (".u32 p", 1 << 32, "a number of 32 bits, found 4294967296"),
+        (".u8 p", -129, "a number of 8 bits"),
+        (".u32 p", 1.5, "expected an integer, found 1.5"),
+        (".u64 p", np.float32(512), "expected an integer, or an array for a pointer, found 512.0"),
+        (".u32 p", np.zeros(3), "expected 4 bytes, found 8 bytes"),
+        (".align 8 .b8 p[16]", (np.int64(1),), r"p \(16 bytes\): expected 16 bytes, found 8 bytes"),
+        (".align 8 .b8 p[8]", (1.5,), "arrays, NumPy numbers, 32-bit integers or tuples"),
+        (".align 8 .b8 p[8]", (1 << 31, 1), "arrays, NumPy numbers, 32-bit integers or tuples"),
+        (".u64 p", b"1234", "expected 8 bytes, found 4 bytes"),
+    ],
+)
+def test_arguments_that_do_not_fit(parameter: str, argument: Any, says: str) -> None:
+    with refuses("arguments", f"^k.ptx:5: .*{says}"):
+        program("", parameters=f".param {parameter}").launch(1, 1, (argument,))
+    with refuses("arguments", r"expected 1: p \(.*\), found 2"):
+        program("", parameters=f".param {parameter}").launch(1, 1, (1.0, 2.0))
+
+
+# --- arrays and tensors -----------------------------------------------------------------------------------------------
+
+
+def test_arrays_that_share_memory() -> None:
     both = np.arange(64, dtype=np.uint32)
-    increment(both[:32], both[32:])
+    increment(both[:32], both[32:])  # views keep their distance
     assert (both == [*range(32), *range(1, 33)]).all()
-
-
-def test_arrays_on_one_memory_without_a_common_owner_are_one() -> None:
-    memory = bytearray(256)
+    increment(both, both)  # one array may be two arguments
+    assert (both[:32] == np.arange(1, 33)).all()
+    memory = bytearray(256)  # arrays on one memory without a common owner are one
     a, b, c = (np.frombuffer(memory, np.uint32, 32, offset) for offset in (0, 0, 128))
     whole = np.frombuffer(memory, np.uint32)
     increment(whole[:32], whole[32:])
@@ -53,146 +141,245 @@ def test_arrays_on_one_memory_without_a_common_owner_are_one() -> None:
     assert (whole == 1).all()
     increment(whole, c)
     assert (whole == [1] * 32 + [2] * 32).all()
+    with refuses("arguments", "an array around another one"):
+        increment(np.frombuffer(memory, np.uint32, 32, 64), whole)
 
 
-def test_an_array_around_another_argument_is_refused() -> None:
-    memory = bytearray(256)
-    inner, outer = np.frombuffer(memory, np.uint32, 32, 64), np.frombuffer(memory, np.uint32)
-    assert "an array around another one" in refused(inner, outer)
-
-
-def test_a_read_only_array_is_not_written() -> None:
+def test_arrays_that_are_not_written_or_not_taken() -> None:
     a, b = np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)
     b.flags.writeable = False
     increment(a, b)
     assert (b == 0).all()
+    with refuses("arguments", "dtype object"):
+        increment(a.astype(object), a)
+    with refuses("arguments", "C-contiguous"):
+        increment(a, np.asfortranarray(np.zeros((8, 4), np.uint32)))
+    for empty in (np.zeros(0, np.uint32), torch.zeros(0)):
+        assert program("ld.param.u64 %rd0, [out];").launch(1, 32, (empty,)).blocks == 1
+    with refuses("out-of-bounds", "0 bytes at"):
+        program("ld.param.u64 %rd0, [out]; ld.global.u8 %r1, [%rd0];").launch(1, 32, (np.zeros(0),))
 
 
-def test_memory_that_cannot_be_a_buffer_is_refused() -> None:
-    a = np.arange(32, dtype=np.uint32)
-    assert "dtype object" in refused(a.astype(object), a)
-    owner = np.asfortranarray(np.zeros((8, 4), np.uint32))
-    assert "C-contiguous" in refused(a, owner)
+def test_tensors_are_read_and_written_in_place() -> None:
+    for dtype in (torch.int16, torch.float16, torch.bfloat16, torch.uint16):
+        source, target = torch.arange(32).to(dtype), torch.zeros(40, dtype=dtype)
+        copy(source, target)
+        assert target.dtype == dtype
+        assert torch.equal(target[:32].view(torch.int16), source.view(torch.int16))
+        assert not target[32:].view(torch.int16).any()
+    whole, target = torch.arange(128, dtype=torch.int16).reshape(32, 4), torch.zeros(32, 2, dtype=torch.int16)
+    copy(whole[:, 1], target.T[0], stride=8)  # a column: four elements apart
+    assert target.flatten().tolist() == [*range(1, 128, 4), *[0] * 32]
+    copy(whole[:, 3], whole[0], stride=8)  # both in one storage, of which the second one is written
+    assert whole.flatten().tolist() == [*range(3, 128, 4), *range(32, 128)]
+    body = "ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [p+8]; st.global.u32 [%rd1], %r1;"
+    matrix: Any = torch.zeros(64, 64, dtype=torch.float16)
+    given = TensorMap(matrix, "f16", (64, 64), (128,), (64, 8))
+    program("", parameters=".param .align 64 .b8 map[128]").launch(1, 1, (given,))
+    out = torch.zeros(1, dtype=torch.int32)
+    program(body, parameters=".param .align 8 .b8 p[16]").launch(1, 1, ((out, np.int32(7)),))
+    assert out.item() == 7
 
 
-def test_an_empty_array_is_a_pointer_to_nothing() -> None:
-    empty = np.zeros(0, np.uint32)
-    kernel = program("ld.param.u64 %rd0, [out];")
-    assert kernel.launch((1,), (32,), (empty,)).blocks == 1
-    with pytest.raises(EmulationError, match="0 bytes at"):
-        program("ld.param.u64 %rd0, [out]; ld.global.u8 %r1, [%rd0];").launch((1,), (32,), (empty,))
+class OnGpu:
+    """A tensor as a GPU's library shows it."""
+
+    device = "cuda:0"
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def __dlpack__(self) -> object:
+        raise AssertionError("never asked for")
+
+
+def test_tensors_that_cannot_be_arguments() -> None:
+    with FakeTensorMode():
+        fake = torch.zeros(32)
+    for tensor, says in (
+        (OnGpu(), "expected a tensor on the CPU, found one on cuda:0; pass x.cpu()"),
+        (torch.zeros(32, requires_grad=True), "found Can't export tensors that require gradient.*; pass x.detach()"),
+        (torch.zeros(32, device="meta"), "expected a tensor with memory, found a meta or fake one.*; pass a real"),
+        (fake, "expected a tensor with memory, found a meta or fake one"),
+        (torch.zeros(32).to_sparse(), "a tensor whose memory NumPy can share"),
+    ):
+        with refuses("arguments", "k.ptx: a tensor among the arguments: .*" + says):
+            copy(tensor, np.zeros(32, np.int16))
+    with refuses("out-of-bounds", r"`array 0: float32 \(4,\)`"):  # a tensor's memory has its dtype in errors
+        copy(torch.zeros(4), torch.zeros(64, dtype=torch.int16))
+    odd = torch.zeros(9, dtype=torch.uint8)  # a storage that is no whole number of elements
+    with refuses("out-of-bounds", r"`array 0: uint8 \(9,\)`"):
+        copy(odd[:8].view(torch.float32), torch.zeros(64, dtype=torch.int16))
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_and_amounts_in_several_forms() -> None:
+    grids: list[Any] = [2, (2,), [2, 1], np.int64(2), np.array([2, 1, 1])]
+    for grid in grids:
+        assert EMPTY.launch(grid, 32).blocks == 2
+    kernel = program("mov.u32 %r1, %tid.x;", parameters="")
+    assert kernel.launch(64, 32, shared_bytes=1024, memory_budget="1GiB").slices == 1
+    assert kernel.launch(64, 32, shared_bytes=1024, memory_budget="64 KiB").slices == 2
+    assert EMPTY.launch(1, 1, shared_bytes="163KiB").blocks == 1
+    counters, several = Counters(), (Counters(), Hazards())
+    EMPTY.launch(2, 32, observers=counters)  # one observer needs no tuple
+    EMPTY.launch(2, 32, observers=several)
+    assert counters.as_dict() == several[0].as_dict()
+    assert counters.lane_instructions > 0
 
 
 @pytest.mark.parametrize(
-    ("grid", "block", "what"),
+    ("options", "says"),
     [
-        ((0,), (32,), "grid size"),
-        ((1, 1, 1, 1), (32,), "grid size"),
-        ((1.5,), (32,), "k.ptx: grid size"),
-        ("a", (32,), "k.ptx: grid size: expected one to three positive numbers, found"),
-        (None, (32,), "k.ptx: grid size"),
-        ((1,), float("nan"), "k.ptx: block size"),
-        ((1,), float("inf"), "k.ptx: block size"),
-        ((1,), "12", "k.ptx: block size"),
-        ((1, 65536), (32,), "grid"),
-        ((1,), (1025,), "threads of a block"),
-        ((1,), (1, 1, 65), "block"),
-        ((1,), (), "block size"),
+        ({"memory_budget": 1e9}, "not a memory budget: expected a whole number of .*, 1 or more.*found 1000000000"),
+        ({"memory_budget": -1}, "not a memory budget: expected a whole number of bytes, 1 or more.*found -1"),
+        ({"memory_budget": None}, "not a memory budget: .*found None"),
+        ({"memory_budget": "much"}, "not a memory budget: expected for example 1GiB or 512MiB, found 'much'"),
+        ({"shared_bytes": -1}, "not an amount of dynamic shared memory: .*, 0 or more.*found -1"),
+        ({"shared_bytes": True}, "not an amount of dynamic shared memory: .*found True"),
+        ({"shared_bytes": "much"}, "not an amount of dynamic shared memory: .*found 'much'"),
+        ({"shared_bytes": "164 KiB"}, "expected at most 166912 bytes, found 167936"),
+        ({"observers": Counters}, "observers of a launch: expected observers such as Counters.*found <class"),
+        ({"observers": (None,)}, "observers of a launch: .*found None"),
+        ({"max_instructions": "many"}, "instruction budget of a launch: expected a whole number, found 'many'"),
+        *(({"first": wrong}, f"how many blocks run first: expected a whole number.*found {wrong!r}")
+          for wrong in (0, True, "all")),
+        ({"cluster": "x"}, "cluster size: expected one to three positive numbers, found"),
+        ({"schedule": "sideways"}, "'together', 'reverse' or a seed"),
+        ({"args": None}, r"arguments of a launch: expected a tuple or a list of them, such as \(x,\), found NoneType"),
+        ({"args": np.zeros(1)}, "arguments of a launch: .*found ndarray"),
+        *(({"grid": wrong}, "k.ptx: grid size: expected one to three positive numbers, found")
+          for wrong in ((0,), (1, 1, 1, 1), (1.5,), "a", None)),
+        *(({"block": wrong}, "k.ptx: block size") for wrong in (float("nan"), float("inf"), "12", ())),
+        ({"grid": (1, 65536)}, "grid"),
+        ({"block": (1025,)}, "threads of a block"),
+        ({"block": (1, 1, 65)}, "block"),
+        *(({"target": wrong}, f"PTX for sm_80: expected one of sm_80, sm_86, .*, found {wrong}")
+          for wrong in ("sm_75", "sm_81", "hopper")),
+        ({"target": "sm_86", "shared_bytes": 163 * 1024}, "shared memory of a block on sm_86: .*at most 101376 bytes"),
+    ],
+)  # fmt: skip
+def test_options_that_no_launch_takes(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(PtxemuError, match=says) as caught:
+        EMPTY.launch(**{"grid": 1, "block": 32, **options})
+    assert not isinstance(caught.value, EmulationError) or caught.value.kind == "arguments"
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "kib"),
+    [
+        ("sm_80", 163),
+        ("sm_86", 99),
+        ("sm_89", 99),
+        ("sm_90", 227),
+        ("sm_90a", 227),
+        ("sm_80, debug", 163),
+        ("sm_75", 64),
     ],
 )
-def test_sizes_that_no_gpu_takes(grid: Any, block: Any, what: str) -> None:
-    with pytest.raises(EmulationError, match=what) as caught:
-        program("", parameters="").launch(grid, block)
-    assert caught.value.kind == "arguments"
+def test_a_block_gets_no_more_shared_memory_than_the_files_target_has(target: str, kib: int) -> None:
+    text = f".version 8.0\n.target {target}\n.address_size 64\n.shared .align 16 .b8 s[1024];\n"
+    kernel = load(text + ".visible .entry k() { .reg .b32 %r1; mov.u32 %r1, s; ret; }\n", path="k.ptx").kernel()
+    assert kernel.launch(1, 1, shared_bytes=(kib - 1) * 1024).blocks == 1
+    with refuses("arguments", f"expected at most {kib * 1024} bytes, found {kib * 1024 + 16}, 1024 of them static"):
+        kernel.launch(1, 1, shared_bytes=(kib - 1) * 1024 + 16)
 
 
-def test_negative_shared_memory_is_refused() -> None:
-    with pytest.raises(EmulationError, match="dynamic shared memory"):
-        program("", parameters="").launch((1,), (1,), shared_bytes=-4)
+def test_targets() -> None:
+    assert EMPTY.launch(1, 1, shared_bytes=227 * 1024, target="sm_90").blocks == 1
+    alone = load(".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k() { ret; }\n").kernel()
+    assert alone.launch(1, 1, target="sm_90").blocks == 1
+    with refuses("arguments", "PTX for sm_90a: expected one of sm_90, found sm_100"):
+        alone.launch(1, 1, target="sm_100")
+    for target, text, needed in (
+        ("sm_80", "barrier.cluster.arrive;", "sm_90 or newer"),
+        ("sm_75", "mbarrier.inval.shared.b64 [s];", "sm_80 or newer"),
+        ("sm_90", "setmaxnreg.dec.sync.aligned.u32 24;", "sm_90a"),
+        ("sm_90", "wgmma.fence.sync.aligned;", "sm_90a"),
+        ("sm_100a", "wgmma.fence.sync.aligned;", "sm_90a"),
+    ):
+        module = f".version 8.0\n.target {target}\n.address_size 64\n.shared .align 8 .b64 s;\n"
+        with refuses("unsupported", f"in PTX for {target}, in .*expected .target {needed}"):
+            load(f"{module}.visible .entry k() {{ {text} ret; }}\n").kernel()
 
 
-def test_a_kernel_has_the_shared_variables_that_it_mentions() -> None:
-    # Together they would not fit: 100 KiB of `first` belong to the other kernel alone.
-    module = ".shared .align 4 .b8 first[102400]; .shared .align 4 .b8 second[150000];"
+def test_shared_variables_belong_to_the_kernels_that_mention_them() -> None:
+    """Together they would not fit: 100 KiB of `first` belong to another kernel. Dynamic memory lies behind."""
+    text = HEADER + ".shared .align 4 .b8 first[102400]; .shared .align 4 .b8 second[150000];"
     size = "mov.u32 %r1, %total_smem_size; st.global.u32 [%rd0], %r1;"
-    text = HEADER + module
     for name, shared in (("k", "first"), ("l", "second"), ("m", "0")):
         text += (
             f".visible .entry {name}(.param .u64 out)\n{{\n{REGISTERS}\n{OUT}\nmov.u32 %r2, {shared}; {size} ret;\n}}\n"
         )
-    loaded = load(text)
-    found = {}
-    for name in "klm":
-        out = np.zeros((1, 32), np.uint32)
-        launch(loaded.kernel(name), out, 32, 1, shared_bytes=64)
-        found[name] = int(out[0, 0])
-    assert found == {"k": 102400 + 64, "l": 150000 + 64, "m": 64}
-    with pytest.raises(EmulationError, match="which kernel"):
-        loaded.kernel()
+    for name, expected in (("k", 102400), ("l", 150000), ("m", 0)):
+        out = np.zeros(1, np.uint32)
+        load(text).kernel(name).launch(1, 1, (out,), shared_bytes=64)
+        assert out[0] == expected + 64
+    body = """mov.u32 %r1, bytes; mov.u32 %r2, wide; mov.u32 %r3, %dynamic_smem_size; mov.u32 %r4, %total_smem_size;
+    mad.lo.u32 %r1, %r1, 100, %r2; mad.lo.u32 %r1, %r4, 10000, %r1; mad.lo.u32 %r1, %r3, 10000000, %r1;
+    st.global.u32 [%rd0], %r1;"""
+    module = ".extern .shared .align 64 .b8 wide[]; .extern .shared .align 16 .b8 bytes[];"
+    out = run(body, module=module, declarations=".shared .b8 odd[3];", shared_bytes=8)
+    assert (out == 8 * 10_000_000 + (64 + 8) * 10_000 + 64 * 100 + 64).all()
+    with refuses("unsupported", "elsewhere"):
+        run("mov.u64 %rd1, elsewhere;", module=".extern .global .align 4 .b8 elsewhere[4];")
 
 
-def test_dynamic_shared_memory_lies_aligned_behind_the_static() -> None:
-    out = run(
-        """
-        mov.u32 %r1, bytes; mov.u32 %r2, wide; mov.u32 %r3, %dynamic_smem_size; mov.u32 %r4, %total_smem_size;
-        mad.lo.u32 %r1, %r1, 1000, %r2; mad.lo.u32 %r1, %r4, 1000000, %r1; mad.lo.u32 %r1, %r3, 10000000, %r1;
-        st.global.u32 [%rd0], %r1;
-        """,
-        module=".extern .shared .align 64 .b8 wide[]; .extern .shared .align 16 .b8 bytes[];",
-        declarations=".shared .b8 odd[3];",
-        shared_bytes=8,
-    )
-    assert (out == (8 * 10_000_000 + (64 + 8) * 1_000_000 + 64 * 1000 + 64) % (1 << 32)).all()
-
-
-def test_an_external_variable_is_unknown() -> None:
-    with pytest.raises(EmulationError, match="elsewhere") as caught:
-        run("mov.u64 %rd1, elsewhere; st.global.u64 [%rd0], %rd1;", module=".extern .global .align 4 .b8 elsewhere[4];")
-    assert caught.value.kind == "unsupported"
+# --- what a launch returns, and its errors ----------------------------------------------------------------------------
 
 
 def test_an_error_names_the_block_of_a_later_slice_and_the_thread_of_a_3d_block() -> None:
-    kernel = program(
-        """
-        ld.param.u64 %rd0, [out];
-        mov.u32 %r1, %ctaid.z; setp.eq.u32 %p1, %r1, 1;
-        mov.u32 %r1, %ctaid.y; setp.eq.and.u32 %p1, %r1, 2, %p1;
-        mov.u32 %r1, %tid.z; setp.eq.and.u32 %p1, %r1, 3, %p1;
-        mov.u32 %r1, %tid.x; setp.eq.and.u32 %p1, %r1, 4, %p1;
-        @%p1 st.global.u32 [%rd0+64], %r1;
-        """
-    )
+    body = "ld.param.u64 %rd0, [out]; mov.u32 %r1, %ctaid.z; setp.eq.u32 %p1, %r1, 1;"
+    for name, value in (("ctaid.y", 2), ("tid.z", 3), ("tid.x", 4)):
+        body += f"mov.u32 %r1, %{name}; setp.eq.and.u32 %p1, %r1, {value}, %p1;"
+    kernel = program(body + "@%p1 st.global.u32 [%rd0+64], %r1;")
     for budget in (1, 1 << 30):
-        with pytest.raises(EmulationError) as caught:
+        with refuses("out-of-bounds") as caught:
             kernel.launch((2, 3, 2), (5, 2, 4), (np.zeros(16, np.uint32),), memory_budget=budget)
-        assert caught.value.kind == "out-of-bounds"
-        assert caught.value.block == (0, 2, 1)
-        assert caught.value.lane == 4 + 5 * 2 * 3
+        assert (caught.value.block, caught.value.lane) == ((0, 2, 1), 4 + 5 * 2 * 3)
         assert caught.value.address == (1 << 36) + 64
+
+
+def test_an_error_in_an_inlined_function_names_the_caller() -> None:
+    text = f"""{HEADER}
+    .visible .entry k() {{
+    .loc 1 7 5
+    .loc 2 3 9, function_name $L__info_string0, inlined_at 1 7 5
+    trap;
+    }}
+    .file 1 "caller.cu"
+    .file 2 "callee.cuh"
+    """
+    with refuses("trap", r"in `trap;` from callee\.cuh:3 < caller\.cu:7"):
+        load(text, path="k.ptx").kernel().launch(1, 32)
+    place = SourceLine("d.cuh", 4, SourceLine("c.cuh", 3, SourceLine("b.cuh", 2, SourceLine("a.cu", 1))))
+    assert place.chain == "d.cuh:4 < c.cuh:3 < b.cuh:2"
 
 
 def test_result_and_progress_count_what_ran() -> None:
     told: list[int] = []
-    out = np.zeros((6, 64), np.uint32)
-    result = launch(program(OUT + "st.global.u32 [%rd0], 1;"), out, 64, 6, memory_budget=1, progress=told.append)
+    kernel, out = program(OUT + "st.global.u32 [%rd0], 1;"), np.zeros((6, 64), np.uint32)
+    result = kernel.launch(6, 64, (out,), memory_budget=1, progress=told.append)
     assert (result.blocks, result.slices) == (6, 6)
     assert result.instructions == 6 * (OUT.count(";") + 2)
     assert sum(told) == 2 * result.instructions
-    whole = launch(program(OUT + "st.global.u32 [%rd0], 1;"), out, 64, 6)
+    whole = kernel.launch(6, 64, (out,))
     assert (whole.slices, whole.instructions) == (1, result.instructions // 6)
 
 
-def test_the_budget_is_for_each_slice() -> None:
+def test_the_budget_of_instructions_is_for_each_slice() -> None:
     body = "mov.u32 %r1, 0; loop: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 50; @%p1 bra loop;"
-    run(body, blocks=5, memory_budget=1, max_instructions=200)
-    with pytest.raises(EmulationError) as caught:
-        run(body, blocks=5, memory_budget=1, max_instructions=100)
-    assert caught.value.kind == "budget"
+    run(body, 32, 5, memory_budget=1, max_instructions=200)
+    with refuses("budget"):
+        run(body, 32, 5, memory_budget=1, max_instructions=100)
 
 
 @pytest.mark.parametrize(("threads", "matrices"), [(128, False), (100, False), (128, True)])
 def test_the_memory_budget_is_kept(threads: int, matrices: bool) -> None:
-    # 24 registers alive at once, each another array for every lane; `mma` keeps matrices of them.
+    """24 registers alive at once, each another array for every lane; `mma` keeps matrices of them."""
     fill = "".join(f"mad.lo.u32 %r{i}, %r0, {i}, %r60;" for i in range(1, 25))
     use = "".join(f"xor.b32 %r40, %r40, %r{i};" for i in range(1, 25))
     mma = "".join(
@@ -204,11 +391,10 @@ def test_the_memory_budget_is_kept(threads: int, matrices: bool) -> None:
     kernel = program(
         f"{OUT} {zero} {fill} {mma if matrices else ''} mov.u32 %r40, 0; {use} st.global.u32 [%rd0], %r40;"
     )
-    out = np.zeros((600, threads), np.uint32)
-    budget = 8 << 20
+    out, budget = np.zeros((600, threads), np.uint32), 8 << 20
     tracemalloc.start()
     try:
-        result = launch(kernel, out, threads, 600, memory_budget=budget)
+        result = kernel.launch(600, threads, (out,), memory_budget=budget)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

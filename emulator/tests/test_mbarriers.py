@@ -1,12 +1,15 @@
-"""mbarriers: threads that wait are suspended, phases complete by arrivals and bytes, misuse is an error."""
+"""mbarriers, setmaxnreg and elect: who waits, what completes a phase, misuse, deadlocks, order."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+import random
+
 import numpy as np
 import pytest
-from tests.hopper_kernels import ARRIVE, INIT, kernel, launch, store, wait
+from tests.programs import ARRIVE, INIT, kernel, launch, races, refuses, store, wait
 
-from ptxemu import EmulationError, Hazards
+import ptxemu
 
 SECOND = "setp.ge.u32 %p0, %t, 32;\n"
 PRODUCER = f"""{INIT}{SECOND}@!%p0 bra consumer;
@@ -20,16 +23,11 @@ STALE = "mov.b64 %state, 0;\nmbarrier.test_wait.shared::cta.b64 %done, [%bar], %
 CONSUMER = f"ld.shared.u32 %word, [%place];\n{store('%word')}"
 
 
-def test_a_consumer_waits_for_the_warp_that_comes_later_in_the_text() -> None:
-    out, result = launch(kernel(PRODUCER + wait() + CONSUMER, 32), blocks=3)
+@pytest.mark.parametrize("schedule", ["together", "reverse", 0, 1, 2])
+def test_a_consumer_waits_for_the_warp_that_comes_later_in_the_text(schedule: str | int) -> None:
+    out, result = launch(kernel(PRODUCER + wait() + CONSUMER, 32), blocks=3, schedule=schedule)
     assert (out[:, :32] == np.arange(32, 64)).all()
-    assert result.instructions < 60  # suspended, not spinning
-
-
-@pytest.mark.parametrize("schedule", ["reverse", 0, 1, 2])
-def test_other_schedules_give_the_same(schedule: str | int) -> None:
-    out, _ = launch(kernel(PRODUCER + wait() + CONSUMER, 32), blocks=2, schedule=schedule)
-    assert (out[:, :32] == np.arange(32, 64)).all()
+    assert result.instructions < 60 or schedule != "together"  # suspended, not spinning
 
 
 def test_a_schedule_shows_a_race() -> None:
@@ -45,75 +43,45 @@ ld.shared.u32 %word, [%place];
     assert set(results[2:]) == {1, 2}
 
 
-def test_a_schedule_that_does_not_exist() -> None:
-    with pytest.raises(EmulationError, match="'together', 'reverse' or a seed") as caught:
-        launch(kernel(""), schedule="sideways")
-    assert caught.value.kind == "arguments"
+HOLDS = f"{INIT}{SECOND}@%p0 bra other;\n@!%first bra meet;\n{wait()}\nmeet: bar.warp.sync -1;\n"
+HOLDS += f"{store('5')}ret;\nother: {ARRIVE}"
+LOOKS = f"""{INIT}mbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;\nselp.u32 %word, 1, 0, %done;\nbar.sync 0;
+@%first {ARRIVE}bar.sync 0;\nmbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;\nselp.u32 %n, 2, 0, %done;
+add.u32 %word, %word, %n;\n{store("%word")}"""
+EARLY_BYTES = f"""{INIT}@!%first bra waiter;\nmbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 48;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 48;\nwaiter:\n{wait()}{store("1")}"""
+DROPS = f"""{INIT}@!%first bra waiter;\n{ARRIVE}{ARRIVE.replace("arrive", "arrive_drop")}
+mbarrier.arrive.shared::cta.b64 %state, [%bar];\nmbarrier.pending_count.b64 %word, %state;
+waiter:\n{wait(1)}{store("%word")}"""
+SEVERAL = f"{INIT}{ARRIVE.replace('_', '%state')}mbarrier.pending_count.b64 %word, %state;\n{store('%word')}"
+ENDS = f"""{INIT}bar.sync 0;\n@%first mbarrier.inval.shared::cta.b64 [%bar];\n@%first st.shared.u32 [%bar], 9;
+bar.sync 0;\nld.shared.u32 %word, [%bar];\n{store("%word")}"""
 
 
-def test_a_lane_that_waits_holds_back_the_rest_of_its_warp() -> None:
-    body = f"""{INIT}{SECOND}@%p0 bra other;
-@!%first bra meet;
-{wait()}
-meet: bar.warp.sync -1;
-{store("5")}
-ret;
-other: {ARRIVE}"""
-    out, _ = launch(kernel(body, 32))
-    assert (out[0, :32] == 5).all()
-
-
-def test_lanes_of_one_warp_may_wait_for_each_other() -> None:
-    body = f"{INIT}@%first bra waiter;\n{ARRIVE}bra end;\nwaiter:\n{wait()}end:\n{store('%t')}"
-    out, _ = launch(kernel(body, 31), threads=32)
-    assert (out[0] == np.arange(32)).all()
-
-
-def test_a_look_that_finds_the_phase_incomplete() -> None:
-    body = f"""{INIT}
-mbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;
-selp.u32 %word, 1, 0, %done;
-bar.sync 0;
-@%first {ARRIVE}bar.sync 0;
-mbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;
-selp.u32 %n, 2, 0, %done;
-add.u32 %word, %word, %n;
-{store("%word")}"""
-    out, _ = launch(kernel(body))
-    assert (out == 2).all()
-
-
-def test_bytes_may_land_before_they_are_announced() -> None:
-    body = f"""{INIT}@!%first bra waiter;
-mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 48;
-mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 48;
-waiter:
-{wait()}{store("1")}"""
-    out, _ = launch(kernel(body))
-    assert (out == 1).all()
+@pytest.mark.parametrize(
+    ("body", "count", "threads", "expected"),
+    [
+        (HOLDS, 32, 64, [5] * 32 + [0xDEAD] * 32),  # a lane that waits holds back the rest of its warp
+        # lanes of one warp may wait for each other
+        (f"{INIT}@%first bra waiter;\n{ARRIVE}bra end;\nwaiter:\n{wait()}end:\n{store('%t')}", 31, 32, list(range(32))),
+        (LOOKS, 1, 64, [2] * 64),
+        (EARLY_BYTES, 1, 64, [1] * 64),  # bytes may land before they are announced
+        (SEVERAL, 16, 64, [*range(16, 0, -1)] * 4),  # arrivals of one instruction may complete several phases
+        (ENDS, 1, 64, [9] * 64),  # after inval the bytes are ordinary memory
+    ],
+)
+def test_programs(body: str, count: int, threads: int, expected: list[int]) -> None:
+    assert launch(kernel(body, count), threads)[0][0].tolist() == expected
 
 
 def test_a_last_arrival_that_drops_out_is_missed_in_the_next_phase() -> None:
-    body = f"""{INIT}@!%first bra waiter;
-{ARRIVE}{ARRIVE.replace("arrive", "arrive_drop")}mbarrier.arrive.shared::cta.b64 %state, [%bar];
-mbarrier.pending_count.b64 %word, %state;
-waiter:
-{wait(1)}{store("%word")}"""
-    out, _ = launch(kernel(body, 2))
-    assert out[0, 0] == 1
-
-
-def test_arrivals_of_one_instruction_may_complete_several_phases() -> None:
-    arrive = ARRIVE.replace("_", "%state") + "mbarrier.pending_count.b64 %word, %state;\n"
-    out, _ = launch(kernel(f"{INIT}{arrive}{store('%word')}", 16))
-    assert sorted(out[0].tolist()) == sorted(4 * [*range(1, 17)])
+    assert launch(kernel(DROPS, 2))[0][0, 0] == 1
 
 
 def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:
     body = f"{INIT}@!%first bra waiter;\n{ARRIVE}{ARRIVE}waiter:\n{wait(0)}"
-    with pytest.raises(EmulationError, match="it is in phase 2") as caught:
+    with refuses("deadlock", "it is in phase 2"):
         launch(kernel(body), threads=32)
-    assert caught.value.kind == "deadlock"
 
 
 @pytest.mark.parametrize(
@@ -125,11 +93,8 @@ def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:
         (f"{INIT}", 0, "count of an mbarrier out of range"),
         (f"{INIT}@%first mbarrier.arrive.shared::cta.b64 _, [%bar], 0;", 4, "count of an mbarrier out of range"),
         (f"{INIT}@%first mbarrier.arrive.noComplete.shared::cta.b64 %state, [%bar], 1;", 1, "would complete the phase"),
-        (
-            f"{INIT}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 8;\nbar.sync 0;\n@%first {ARRIVE}",
-            1,
-            "more arrivals than the phase takes.* found 1 more, and 8 bytes",
-        ),
+        (f"{INIT}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 8;\nbar.sync 0;\n@%first {ARRIVE}", 1,
+         "more arrivals than the phase takes.* found 1 more, and 8 bytes"),
         (f"{INIT}@%first st.shared.u32 [%bar+4], %t;", 1, "store over the mbarrier at 0x0"),
         (f"{INIT}@%first mbarrier.inval.shared::cta.b64 [%bar];\n@%first {ARRIVE}", 1, "no mbarrier was initialised"),
         (f"{INIT}@%first {EXPECT}, 1048575;\nbar.sync 0;\n@%first {EXPECT}, 1;", 1, "tx-count of an mbarrier"),
@@ -141,70 +106,43 @@ def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:
     ],
 )  # fmt: skip
 def test_misuse_is_an_error_that_names_it(body: str, count: int, match: str) -> None:
-    with pytest.raises(EmulationError, match=match) as caught:
+    with refuses("mbarrier", match):
         launch(kernel(body, count))
-    assert caught.value.kind == "mbarrier"
 
 
 def test_misaligned_and_outside() -> None:
     for offset, kind in ((4, "misaligned"), (1 << 20, "out-of-bounds")):
-        with pytest.raises(EmulationError) as caught:
+        with refuses(kind):
             launch(kernel(f"mbarrier.init.shared::cta.b64 [%bar+{offset}], 1;"))
-        assert caught.value.kind == kind
 
 
-def test_after_inval_the_bytes_are_ordinary_memory() -> None:
-    body = f"""{INIT}bar.sync 0;
-@%first mbarrier.inval.shared::cta.b64 [%bar];
-@%first st.shared.u32 [%bar], 9;
-bar.sync 0;
-ld.shared.u32 %word, [%bar];
-{store("%word")}"""
-    out, _ = launch(kernel(body))
-    assert (out == 9).all()
-
-
-def races(text: str, threads: int = 64) -> list[tuple[str, str, str]]:
-    """Reports as (kind, first opcode, second opcode)."""
-    hazards = Hazards()
-    launch(text, threads, observers=[hazards])
-    return [(each.kind, each.first.opcode, each.second.opcode) for each in hazards.reports]
-
-
-def test_an_arrival_and_a_wait_order_what_was_stored() -> None:
-    assert races(kernel(PRODUCER + wait() + CONSUMER, 32)) == []
+RING = kernel(PRODUCER + wait() + CONSUMER, 32)
+RACE = [("RAW", "st.shared.u32", "ld.shared.u32")]
+RELAXED = ("mbarrier.arrive.shared", "mbarrier.arrive.relaxed.cta.shared")
+LOOSE = ("try_wait.parity.shared", "try_wait.parity.relaxed.cta.shared")
+FENCED = ("mbarrier.arrive.shared", "fence.acq_rel.cta;\nmbarrier.arrive.relaxed.cta.shared")
+AFTER = ("ld.shared.u32 %word", "fence.acq_rel.cta;\nld.shared.u32 %word")
+EARLY = (f"st.shared.u32 [%place+-128], %t;\n{ARRIVE}", f"{ARRIVE}st.shared.u32 [%place+-128], %t;\n")
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("changes", "found"),
     [
-        ("mbarrier.arrive.shared::cta.b64 _", "mbarrier.arrive.relaxed.cta.shared::cta.b64 _"),
-        ("mbarrier.try_wait.parity.shared::cta.b64", "mbarrier.try_wait.parity.relaxed.cta.shared::cta.b64"),
+        ([], []),
+        ([RELAXED], RACE),
+        ([LOOSE], RACE),
+        ([FENCED, LOOSE, AFTER], []),  # memory fences make relaxed arrivals and waits order
+        ([FENCED, LOOSE], RACE),
+        ([RELAXED, LOOSE, AFTER], RACE),
+        ([EARLY], RACE),
     ],
 )
-def test_relaxed_arrivals_and_waits_order_nothing(old: str, new: str) -> None:
-    text = kernel(PRODUCER + wait() + CONSUMER, 32)
-    assert old in text
-    assert races(text.replace(old, new)) == [("RAW", "st.shared.u32", "ld.shared.u32")]
-
-
-def test_memory_fences_make_relaxed_arrivals_and_waits_order() -> None:
-    text = kernel(PRODUCER + wait() + CONSUMER, 32)
-    text = text.replace("mbarrier.arrive.shared", "fence.acq_rel.cta;\nmbarrier.arrive.relaxed.cta.shared")
-    text = text.replace("try_wait.parity.shared", "try_wait.parity.relaxed.cta.shared")
-    fenced = text.replace("ld.shared.u32 %word", "fence.acq_rel.cta;\nld.shared.u32 %word")
-    assert races(fenced) == []
-    assert races(text) == [("RAW", "st.shared.u32", "ld.shared.u32")]
-    late = fenced.replace("fence.acq_rel.cta;\nmbarrier.arrive", "mbarrier.arrive", 1)
-    assert races(late) == [("RAW", "st.shared.u32", "ld.shared.u32")]
-
-
-def test_an_arrival_before_the_store_does_not_order_it() -> None:
-    swapped = PRODUCER.replace(
-        f"st.shared.u32 [%place+-128], %t;\n{ARRIVE}", f"{ARRIVE}st.shared.u32 [%place+-128], %t;\n"
-    )
-    assert swapped != PRODUCER
-    assert races(kernel(swapped + wait() + CONSUMER, 32)) == [("RAW", "st.shared.u32", "ld.shared.u32")]
+def test_what_an_arrival_and_a_wait_order(changes: list[tuple[str, str]], found: list[tuple[str, str, str]]) -> None:
+    text = RING
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    assert races(text) == found
 
 
 def test_an_elected_arrival_needs_the_warp_to_have_met() -> None:
@@ -217,13 +155,11 @@ consumer:
 {wait()}{CONSUMER}"""
     assert races(kernel(body)) == []
     without = kernel(body).replace("bar.warp.sync -1;", "")
-    assert races(without) == [("RAW", "st.shared.u32", "ld.shared.u32")]
+    assert races(without) == RACE
 
 
 def test_a_use_that_nothing_orders_after_the_init() -> None:
-    text = kernel(PRODUCER + wait() + CONSUMER, 32).replace("bar.sync 0;", "bar.warp.sync -1;")
-    kinds = {report[0] for report in races(text)}
-    assert "mbarrier" in kinds
+    assert "mbarrier" in {report[0] for report in races(RING.replace("bar.sync 0;", "bar.warp.sync -1;"))}
 
 
 def test_an_inval_that_nothing_orders_after_the_uses() -> None:
@@ -233,3 +169,212 @@ def test_an_inval_that_nothing_orders_after_the_uses() -> None:
     assert ("mbarrier", "mbarrier.try_wait.parity.shared::cta.b64", "mbarrier.inval.shared::cta.b64") in races(
         kernel(body + end, 32)
     )
+
+
+# --- random operations ---
+
+OPERATIONS = 30
+SPACE = "shared::cta.b64"
+
+
+@dataclass
+class Model:
+    """Expected and pending arrivals, bytes, phase; `states` are the tokens so far, as their pending counts."""
+
+    expected: int
+    pending: int = field(init=False)
+    nbytes: int = 0
+    phase: int = 0
+
+    def __post_init__(self) -> None:
+        self.pending = self.expected
+
+    def settle(self) -> None:
+        if self.pending == 0 and self.nbytes == 0:
+            self.phase, self.pending = self.phase + 1, self.expected
+
+    def arrive(self, count: int, nbytes: int = 0, dropped: int = 0) -> int:
+        """The pending count before; `count` is at most that."""
+        self.nbytes += nbytes
+        before, self.pending, self.expected = self.pending, self.pending - count, self.expected - dropped
+        self.settle()
+        return before
+
+
+def operation(model: Model, random_: random.Random) -> tuple[str, int | None]:
+    """A legal operation as PTX, applied to the model; and the pending count that its state has, if it has one."""
+    choices = ["expect", "complete"]
+    if model.pending:
+        choices += ["arrive", "arrive", "expecting"]
+        if model.expected > 2:
+            choices.append("drop")
+        if model.pending > 1:
+            choices.append("quiet")
+    kind = random_.choice(choices)
+    if kind == "expect":
+        nbytes = random_.randint(0, 64)
+        model.nbytes += nbytes
+        model.settle()
+        return f"mbarrier.expect_tx.relaxed.cta.{SPACE} [%bar], {nbytes};", None
+    if kind == "complete":
+        nbytes = model.nbytes if model.nbytes > 0 and random_.random() < 0.7 else random_.randint(0, 64)
+        model.nbytes -= nbytes
+        model.settle()
+        return f"mbarrier.complete_tx.relaxed.cta.{SPACE} [%bar], {nbytes};", None
+    if kind == "expecting":
+        nbytes = max(0, -model.nbytes) if random_.random() < 0.7 else random_.randint(0, 64)
+        return f"mbarrier.arrive.expect_tx.{SPACE} %state, [%bar], {nbytes};", model.arrive(1, nbytes)
+    if kind == "quiet":
+        count = random_.randint(1, model.pending - 1)
+        return f"mbarrier.arrive.noComplete.{SPACE} %state, [%bar], {count};", model.arrive(count)
+    if kind == "drop":
+        return f"mbarrier.arrive_drop.{SPACE} %state, [%bar];", model.arrive(1, dropped=1)
+    count = random_.randint(1, model.pending)
+    return f"mbarrier.arrive.{SPACE} %state, [%bar], {count};", model.arrive(count)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_operations(seed: int) -> None:
+    random_ = random.Random(seed)
+    model = Model(random_.randint(1, 9))
+    body = ["@!%first ret;", f"mbarrier.init.{SPACE} [%bar], {model.expected};", "mov.u64 %at, %out;"]
+    wanted: list[int] = []
+    for _ in range(OPERATIONS):
+        text, pending = operation(model, random_)
+        body.append(text)
+        body.append("mov.u32 %word, 0;" if pending is None else "mbarrier.pending_count.b64 %word, %state;")
+        for parity in (0, 1):
+            body.append(f"mbarrier.test_wait.parity.{SPACE} %done, [%bar], {parity};\nselp.u32 %n, 1, 0, %done;")
+            body.append("mad.lo.u32 %word, %word, 2, %n;")
+        body.append("st.global.u32 [%at], %word;\nadd.u64 %at, %at, 4;")
+        wanted.append((pending or 0) * 4 + (2 if model.phase & 1 else 1))
+    body.append(f"mbarrier.inval.{SPACE} [%bar];")
+    out = np.zeros(OPERATIONS, np.uint32)
+    ptxemu.load(kernel("\n".join(body))).kernel().launch(1, 32, [out])
+    assert out.tolist() == wanted
+
+
+# --- setmaxnreg, elect, deadlocks ---
+
+BOUND = ".maxntid 384, 1, 1"
+ROLES = """setp.lt.u32 %p0, %t, 128;
+@%p0 bra producer;
+setmaxnreg.inc.sync.aligned.u32 240;
+bra end;
+producer:
+setmaxnreg.dec.sync.aligned.u32 24;
+end:
+"""
+
+
+@pytest.mark.parametrize("schedule", ["together", "reverse", 3])
+def test_registers_move_from_one_warpgroup_to_the_others(schedule: str | int) -> None:
+    out, _ = launch(kernel(ROLES + store("%t"), directives=BOUND), 384, 2, schedule=schedule)
+    assert (out == np.arange(384)).all()
+    launch(kernel(ROLES.replace("24;", "232;")), 384)  # without a bound there is no pool
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "match"),
+    [
+        ("240", "244", "registers", "a constant multiple of 8 from 24 to 256, found 244"),
+        ("240", "264", "registers", "a constant multiple of 8 from 24 to 256, found 264"),
+        ("240", "160", "registers", "setmaxnreg.inc to fewer registers than a warp has.*expected from 168"),
+        ("u32 24;", "u32 176;", "registers", "setmaxnreg.dec to more registers than a warp has.*expected at most 168"),
+        ("u32 24;", "u32 40;", "deadlock", "warps wait for registers that nobody gives back"),
+        ("producer:\n", "producer:\n@%first bra end;\n", "registers", "executed by part of a warp"),
+        ("%t, 128", "%t, 96", "registers", "another setmaxnreg than the warpgroup's other warps"),
+        ("producer:\n", "producer:\nsetp.lt.u32 %p1, %t, 32;\n@%p1 bra end;\n", "deadlock", "registers of block"),
+    ],
+)
+def test_misuse_of_setmaxnreg(old: str, new: str, kind: str, match: str) -> None:
+    assert old in ROLES
+    with refuses(kind, match):
+        launch(kernel(ROLES.replace(old, new), directives=BOUND), 384)
+
+
+def test_a_warp_that_leaves_its_warpgroup_alone() -> None:
+    body = "setp.lt.u32 %p0, %t, 32;\n@%p0 ret;\nsetmaxnreg.dec.sync.aligned.u32 24;"
+    with refuses("registers", "warp 0 does not execute the setmaxnreg of its warpgroup"):
+        launch(kernel(body, directives=BOUND), 384)
+    give = "setmaxnreg.dec.sync.aligned.u32 24;"
+    body = f"setp.lt.u32 %p0, %t, 64;\n@%p0 bra other;\n{give}\nbra end;\nother: {give}\nend:"
+    with refuses("registers", "another setmaxnreg than the warpgroup's other warps"):
+        launch(kernel(body, directives=BOUND), 128)
+
+
+def test_one_lane_is_elected() -> None:
+    body = f"""mov.u32 %word, 0;
+setp.lt.u32 %p1, %t, 8;
+@%p1 bra over;
+elect.sync %n|%p0, 0xffffff00;
+@%p0 mov.u32 %word, 1;
+over: {store("%word")}"""
+    assert np.flatnonzero(launch(kernel(body), 32)[0]).tolist() == [8]
+    assert np.flatnonzero(launch(kernel(body), 32, schedule="reverse")[0]).tolist() == [31]
+    with refuses("divergent-warp", "does not name the executing lane"):
+        launch(kernel(body.replace("@%p1 bra over;", "")), 32)
+
+
+def test_a_deadlock_names_everybody_who_waits() -> None:
+    body = f"""{INIT}setp.lt.u32 %p0, %t, 32;
+setp.lt.u32 %p1, %t, 64;
+setp.lt.u32 %p2, %t, 96;
+@%p0 bra first;
+@%p1 bra second;
+@%p2 bra third;
+{ARRIVE}ret;
+first: {wait(0, "one")}ret;
+second: {wait(1, "two")}
+mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar], 2;
+{wait(0, "three")}ret;
+third: bar.sync 3, 64;"""
+    with refuses("deadlock") as caught:
+        launch(kernel(body, 40), 128, 2)
+    text = str(caught.value)
+    assert text.startswith("k.ptx:")
+    for part in (
+        "warp 0 of block (0, 0, 0) at `mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 0;`",
+        "warp 1 of block (0, 0, 0)",
+        "mbarrier 0x0, parity 0; it is in phase 0, 8 of 40 arrivals and 64 bytes outstanding",
+        "arrived so far: warp 3 (line",
+        "32 threads of block (0, 0, 0) at `bar.sync 3, 64;`",
+        "barrier 3, 32 of 64 threads have arrived",
+        "threads that have exited: 32",
+        "other blocks that stand still: 1",
+    ):
+        assert part in text
+
+
+def test_a_ring_that_is_released_once_too_few() -> None:
+    body = f"""{INIT}@%first mbarrier.init.shared::cta.b64 [%bar+8], 1;
+bar.sync 0;
+setp.ge.u32 %p0, %t, 32;
+@%p0 bra consumer;
+@%first {ARRIVE}{wait(0, "empty", "%bar+8")}
+@%first {ARRIVE}{wait(1, "empty2", "%bar+8")}ret;
+consumer:
+{wait(0, "full")}
+setp.eq.u32 %p1, %t, 32;
+@%p1 mbarrier.arrive.shared::cta.b64 _, [%bar+8];
+{wait(1, "full2")}"""
+    with refuses("deadlock", "mbarrier 0x8, parity 1; it is in phase 1, 1 of 1 arrivals") as caught:
+        launch(kernel(body))
+    assert "in the phase before: warp 1 (line" in str(caught.value)
+
+
+def test_a_deadlock_of_a_cluster_names_the_block_that_is_missing() -> None:
+    body = """mov.u32 %r2, %cluster_ctarank;
+setp.eq.u32 %p0, %r2, 0;
+@%p0 bra meet;
+bar.sync 1, 96;
+meet: barrier.cluster.arrive; barrier.cluster.wait;"""
+    with refuses("deadlock", "threads that have not arrived: 64 of block") as caught:
+        launch(kernel(body), 64, 2, cluster=2)
+    assert "bar.sync 1, 96" in str(caught.value)
+
+
+def test_a_lane_that_waits_for_ever_is_a_deadlock_of_its_warp() -> None:
+    body = f"{INIT}@!%first bra meet;\n{wait()}\nmeet: bar.warp.sync -1;\n{store('5')}"
+    with refuses("deadlock", "never completes"):
+        launch(kernel(body, 32), 32)

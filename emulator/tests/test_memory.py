@@ -1,303 +1,373 @@
-"""Global memory: what lanes read and write, in one buffer or several, and every address outside them as an error."""
+"""Loads, stores and atomics: any sequence of them against a model that goes lane by lane and byte by byte; errors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import mmap
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 import numpy as np
 import pytest
-from tests.stepping import Bench
+from tests.programs import HEADER, program, refuses, run
 
-from ptxemu.errors import EmulationError
-from ptxemu.machine.core import Step
-from ptxemu.machine.memory import ALIGNMENT, RED_ZONE, SHARED_WINDOW, GlobalMemory, per_address
-from ptxemu.values import Array, BoolArray
+import ptxemu
+from ptxemu import Access, Observer, Step
+from ptxemu.machine.memory import LOCAL_WINDOW, SHARED_WINDOW
+from ptxemu.values import Array
 
-WIDTHS = (1, 2, 4, 8, 16)
-
-
-def a_step(mask: BoolArray | None = None, blocks: int = 2, warps: int = 2) -> Step:
-    return Bench(blocks, warps).step("ld.global.u32", mask=mask)
-
-
-def addresses(base: int, offsets: Any) -> Array:
-    return (np.asarray(offsets, dtype=np.int64) + base).astype(np.uint64)
-
-
-def mask_of(*lanes: tuple[int, int, int]) -> BoolArray:
-    mask = np.zeros((2, 2, 32), dtype=np.bool_)
-    mask[tuple(zip(*lanes, strict=True))] = True
-    return mask
-
-
-def as_bytes(values: Array, width: int) -> Array:
-    """What a load returned as (..., width) bytes."""
-    return np.ascontiguousarray(values if width == 16 else values[..., None]).view(np.uint8)
-
-
-@pytest.fixture
-def data() -> Array:
-    return np.random.default_rng(1).integers(0, 256, 4096, dtype=np.uint8)
+BLOCKS, WARPS = 3, 2
+SHAPE = (BLOCKS, WARPS, 32)
+THREADS = WARPS * 32
+# How a number depends on its thread: the index into a table, and the shape of what differs.
+INDICES = {"%zero": (1, 1, 1), "%lane": (1, 1, 32), "%t": (1, WARPS, 32), "%b": (BLOCKS, 1, 1), "%g": SHAPE}
+START = f"""
+.reg .b32 %zero, %lane, %t, %b, %g, %i, %sel, %m; .reg .b64 %table, %out, %buf<2>, %at, %a, %base, %addr;
+.reg .b32 %v<4>; .reg .b64 %w; .reg .pred %on, %where; .reg .b16 %s;
+.shared .align 16 .b8 tile[88]; .local .align 16 .b8 frame[88];
+ld.param.u64 %table, [table]; ld.param.u64 %out, [out]; ld.param.u64 %buf0, [one]; ld.param.u64 %buf1, [two];
+mov.u32 %zero, 0; mov.u32 %lane, %laneid; mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x; mad.lo.u32 %g, %b, {THREADS}, %t;
+mul.wide.u32 %a, %g, 16; add.u64 %out, %out, %a;
+"""
+PARAMETERS = ".param .u64 table, .param .u64 out, .param .u64 one, .param .u64 two"
+SIZES = {"global": 512, "shared": 88, "local": 88}  # bytes; the last two end within a 16-byte piece
+VALUES = {
+    1: ("u8", "%s"),
+    2: ("u16", "%s"),
+    4: ("u32", "%v0"),
+    8: ("u64", "%w"),
+    16: ("v4.u32", "{%v0, %v1, %v2, %v3}"),
+}
 
 
-def test_a_large_array_is_the_buffer_itself_and_a_sparse_one_stays_sparse() -> None:
+class Sequence:
+    """A random sequence of accesses: PTX, the tables that it reads, and what must come of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.text: list[str] = []
+        self.tables: list[Array] = []
+        self.error: tuple[str, int, int, int] | None = None  # kind, block, thread, address
+        self.contents = {"global": np.zeros((2, 512), np.uint8), "shared": np.zeros((BLOCKS, 88), np.uint8)}
+        self.contents["local"] = np.full((BLOCKS * THREADS, 88), 0xFF, np.uint8)  # before anything is stored
+        self.written = {space: np.full(each.shape, space != "shared") for space, each in self.contents.items()}
+        self.wanted: list[Array] = []
+        if self.rng.random() < 0.7:  # a window that is written everywhere
+            self.text += [f"st.shared.u64 [{start}], {start * 0x01010101};" for start in range(0, 88, 8)]
+            self.contents["shared"][:] = (np.arange(0, 88, 8) * 0x01010101).view(np.uint8)
+            self.written["shared"][:] = True
+        for _ in range(10):
+            if self.error is None:
+                self.access()
+
+    def choose(self, *options: Any) -> Any:
+        return options[self.rng.integers(len(options))]
+
+    def table(self, numbers: Array, index: str, width: int) -> str:
+        """Text that leaves the address of the thread's number in %a."""
+        at = sum(each.size for each in self.tables)
+        self.tables.append(np.ascontiguousarray(numbers).view(np.uint8).reshape(-1))
+        self.tables[-1] = np.resize(self.tables[-1], -(-self.tables[-1].size // 16) * 16)
+        return f"mul.wide.u32 %a, {index}, {width}; add.u64 %a, %a, %table; add.u64 %a, %a, {at};"
+
+    def spread(self, make: Callable[[tuple[int, ...]], Array], width: int) -> tuple[Array, str, bool]:
+        """Numbers for all threads, the text that finds a thread's, and whether each thread has one of its own."""
+        index = self.choose(*INDICES)
+        numbers = make(INDICES[index])
+        return np.broadcast_to(numbers, SHAPE).copy(), self.table(numbers, index, width), index == "%g"
+
+    def access(self) -> None:
+        width, store = int(self.choose(*VALUES)), bool(self.rng.random() < 0.5)
+        instruction = str(self.choose("global", "shared", "local", ""))
+        spaces = [instruction] if instruction else ["global", "shared", "local"]
+        active = np.ones(SHAPE, np.bool_)
+        guard = ""
+        if self.rng.random() < 0.7:
+            chance = self.choose(0.1, 0.5, 0.95)
+            active, find, _ = self.spread(lambda shape: self.rng.random(shape) < chance, 1)
+            self.text.append(f"{find} ld.global.u8 %m, [%a]; setp.ne.u32 %on, %m, 0;")
+            guard = "@%on "
+        which, find_which, _ = self.spread(lambda shape: self.rng.integers(0, 4, shape).astype(np.uint8), 1)
+        offset, find, own = self.spread(
+            lambda shape: (
+                self.rng.integers(0, min(SIZES[space] for space in spaces) // width, shape).astype(np.uint64) * width
+            ),
+            8,
+        )
+        if own:
+            table = self.tables[-1].view(np.uint64).reshape(SHAPE)
+            table[~active] = self.rng.integers(0, 2**60, (~active).sum(), dtype=np.uint64)  # garbage that is not used
+        self.text.append(f"{find_which} ld.global.u8 %sel, [%a]; {find} ld.global.u64 %at, [%a]; mov.u64 %base, 0;")
+        space_of = np.full(SHAPE, spaces[0], object)
+        if "global" in spaces:  # in either of two buffers
+            self.text.append("and.b32 %m, %sel, 1; setp.ne.u32 %where, %m, 0; selp.u64 %base, %buf1, %buf0, %where;")
+        if not instruction:  # 2: shared, 3: local memory
+            space_of = np.array(["global", "global", "shared", "local"], object)[which]
+            for number, name in ((2, "shared"), (3, "local")):
+                self.text.append(
+                    f"setp.eq.u32 %where, %sel, {number}; mov.u64 %addr, {'tile' if number == 2 else 'frame'};"
+                )
+                self.text.append(f"cvta.{name}.u64 %addr, %addr; selp.u64 %base, %addr, %base, %where;")
+        self.text.append("add.u64 %addr, %base, %at;")
+        kind, register = VALUES[width]
+        dotted = f".{instruction}" if instruction else ""
+        lanes = [tuple(int(i) for i in lane) for lane in np.argwhere(active)]
+        places = {lane: self.place(space_of[lane], lane, which[lane], int(offset[lane]), width) for lane in lanes}
+        if store:
+            values, find, _ = self.values()
+            self.text.append(
+                f"{find} ld.global.{kind} {register}, [%a];\n{guard}st{dotted}.{kind} [%addr], {register};"
+            )
+            for lane in lanes:
+                space, place = places[lane]
+                self.contents[space][place] = values[lane][:width]
+                self.written[space][place] = True
+            return
+        for lane in lanes:
+            space, place = places[lane]
+            if not self.written[space][place].all():
+                address = int(offset[lane]) + (0 if instruction else SHARED_WINDOW)
+                self.error = ("uninitialised", lane[0], lane[1] * 32 + lane[2], address % SHARED_WINDOW)
+                break
+        at = len(self.wanted) * 16 * BLOCKS * THREADS
+        self.text.append(
+            f"{guard}ld{dotted}.{kind} {register}, [%addr];\n{guard}st.global.{kind} [%out+{at}], {register};"
+        )
+        found = np.zeros((*SHAPE, 16), np.uint8)
+        for lane in lanes:
+            space, place = places[lane]
+            found[lane][:width] = self.contents[space][place]
+        self.wanted.append(found)
+
+    def values(self) -> tuple[Array, str, bool]:
+        index = self.choose(*INDICES)
+        numbers = self.rng.integers(0, 256, (*INDICES[index], 16), dtype=np.uint8)
+        return np.broadcast_to(numbers, (*SHAPE, 16)), self.table(numbers, index, 16), False
+
+    def place(self, space: str, lane: tuple[int, ...], which: int, offset: int, width: int) -> tuple[str, Any]:
+        row = {"global": which & 1, "shared": lane[0], "local": (lane[0] * WARPS + lane[1]) * 32 + lane[2]}[space]
+        return space, (row, slice(offset, offset + width))
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_any_sequence_of_accesses_is_that_of_the_model(seed: int) -> None:
+    made = Sequence(seed)
+    text = f"{HEADER}.visible .entry k({PARAMETERS}) {{{START}" + "\n".join(made.text) + "\nret;\n}\n"
+    out, buffers = np.zeros((10, *SHAPE, 16), np.uint8), [np.zeros(512, np.uint8) for _ in range(2)]
+    kernel = ptxemu.load(text).kernel()
+    arguments = (np.concatenate([np.zeros(0, np.uint8), *made.tables]), out, *buffers)
+    if made.error is not None:
+        kind, block, thread, address = made.error
+        with refuses(kind) as caught:
+            kernel.launch(BLOCKS, THREADS, arguments)
+        assert (caught.value.block, caught.value.lane) == ((block, 0, 0), thread)
+        assert caught.value.address == address
+        return
+    kernel.launch(BLOCKS, THREADS, arguments)
+    for number, wanted in enumerate(made.wanted):
+        assert (out[number] == wanted).all(), f"load {number} of\n{text}"
+    assert (np.array(buffers) == made.contents["global"]).all()
+
+
+# --- atomics ----------------------------------------------------------------------------------------------------------
+
+CELLS = 10
+ATOMICS: dict[
+    str, Callable[..., int]
+] = {  # each case of tests.cases has an address of its own; here many lanes share one
+    "add.u32": lambda old, b, c: old + b & 0xFFFFFFFF,
+    "exch.b32": lambda old, b, c: b,
+    "cas.b32": lambda old, b, c: c if old == b else old,
+    "inc.u32": lambda old, b, c: 0 if old >= b else old + 1,
+    "min.s32": lambda old, b, c: old if old - 2**32 * (old >> 31) <= b - 2**32 * (b >> 31) else b,
+}
+ATOMIC = """
+ld.param.u64 %rd1, [table]; ld.param.u64 %rd2, [old]; ld.param.u64 %rd3, [cells]; mov.u32 %r0, %tid.x;
+mov.u32 %r9, tile; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r1, %r1, 64, %r0; mul.wide.u32 %rd4, %r1, 16;
+add.u64 %rd1, %rd1, %rd4; ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd1]; mul.wide.u32 %rd4, %r1, 4;
+add.u64 %rd2, %rd2, %rd4;
+setp.ne.u32 %p1, %r3, 0; mul.wide.u32 %rd5, %r0, 4; add.u64 %rd6, %rd3, %rd5; setp.lt.u32 %p2, %r0, 10;
+mad.lo.u32 %r9, %r0, 4, %r9; @%p2 ld.global.u32 %r6, [%rd6]; @%p2 st.shared.u32 [%r9], %r6;
+bar.sync 0; mul.wide.u32 %rd5, %r2, 4;
+BASE add.u64 %rd5, %rd5, %rd6; @%p1 OPCODE; SAVE bar.sync 0; @%p2 ld.shared.u32 %r6, [%r9];
+@%p2 st.global.u32 [%rd2+512], %r6;
+"""
+
+
+@pytest.mark.parametrize("operation", ATOMICS)
+@pytest.mark.parametrize(("space", "generic", "returns"), [("global", False, True), ("shared", False, True),
+                                                          ("shared", True, True), ("global", True, False)])  # fmt: skip
+def test_lanes_that_share_an_address_are_served_in_order(
+    operation: str, space: str, generic: bool, returns: bool
+) -> None:
+    rng, shape = np.random.default_rng(len(operation)), (2, 64)
+    cells, which = rng.integers(0, 6, CELLS, dtype=np.uint32), rng.integers(0, int(rng.choice([2, CELLS])), shape)
+    returns = returns or operation[:2] in {"ex", "ca"}
+    mask, operands = (
+        rng.random(shape) < 0.7,
+        rng.choice([0, 1, 2, 3, 5, 2**31, 2**32 - 1], (2, *shape)).astype(np.uint32),
+    )
+    base = "mov.u64 %rd6, %rd3;" if space == "global" else "mov.u64 %rd6, tile;"
+    base += "cvta.shared.u64 %rd6, %rd6;" if generic and space == "shared" else ""
+    opcode = (
+        f"{'atom' if returns else 'red'}{'' if generic else '.' + space}.{operation} {'%r7, ' * returns}[%rd5], %r4"
+    )
+    text = ATOMIC.replace("BASE", base).replace("OPCODE", opcode + ", %r5" * operation.startswith("cas"))
+    text = text.replace("SAVE", "@%p1 st.global.u32 [%rd2], %r7;" * returns)
+    table = np.stack([which, mask, *operands], axis=-1).astype(np.uint32)
+    old, given_cells = np.zeros(256, np.uint32), cells.copy()
+    parameters = ".param .u64 table, .param .u64 old, .param .u64 cells"
+    kernel = program(text, declarations=".shared .align 16 .b8 tile[256];", parameters=parameters)
+    kernel.launch(2, 64, (table, old, given_cells))
+    memory, wanted = np.tile(cells, (2 if space == "shared" else 1, 1)), np.zeros(shape, np.uint32)
+    for place in zip(*np.nonzero(mask), strict=True):
+        cell = (place[0] if space == "shared" else 0, which[place])
+        wanted[place] = memory[cell]
+        memory[cell] = ATOMICS[operation](int(memory[cell]), *(int(each[place]) for each in operands))
+    assert not returns or (old[:128].reshape(shape) == wanted).all()
+    found = given_cells[None] if space == "global" else old[128:].reshape(shape)[:, :CELLS]
+    assert (found == memory).all()
+
+
+def test_sums_in_global_memory_flush_subnormal_numbers() -> None:
+    body = "mov.u32 %r1, 0x00200000; st.shared.u32 [tile], %r1; st.global.u32 [%rd0], %r1; mov.b32 %f1, %r1;"
+    shared = body + "atom.shared.add.f32 %f2, [tile], %f1; ld.shared.u32 %r2, [tile]; st.global.u32 [%rd0], %r2;"
+    tile = ".shared .align 4 .b8 tile[4];"
+    assert run(body + "red.global.add.f32 [%rd0], %f1;", 1, declarations=tile)[0, 0] == 0
+    assert run(shared, 1, declarations=tile)[0, 0] == 0x00400000
+
+
+# --- what observers hear, and buffers ---------------------------------------------------------------------------------
+
+
+WORD = ".const .u32 word = 7;"
+
+
+class Heard(Observer):
+    """(space, kind, bytes, number of active lanes or None) of each access."""
+
+    def __init__(self) -> None:
+        self.accesses: list[tuple[str, str, int, int | None]] = []
+
+    def access(self, step: Step, access: Access) -> None:
+        lanes = None if access.mask is None else int(np.broadcast_to(access.mask, (1, 1, 32)).sum())
+        self.accesses.append((access.space, access.kind, access.width, lanes))
+
+
+def test_observers_hear_of_global_and_shared_memory_only() -> None:
+    heard = Heard()
+    body = """mov.u32 %r1, tile; mov.u64 %rd2, frame; setp.lt.u32 %p1, %r0, 5;
+    @%p1 st.global.L1::no_allocate.b32 [%rd0], %r0; st.shared.v4.b32 [%r1], {%r0, %r0, 7, -1}; st.local.b32 [%rd2], %r0;
+    ld.local.b32 %r3, [%rd2]; ld.param.u32 %r4, [out+4]; ld.shared.v2.b32 {_, %r5}, [%r1+8]; ld.const.b32 %r6, [word];
+    atom.shared.add.u32 %r7, [%r1], 1; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r8}, [%r1]; st.global.u32 [%rd0], %r5;
+    membar.gl; fence.acq_rel.gpu; prefetch.global.L2 [%rd0]; prefetchu.L1 [%rd0]; @%p2 ld.global.u32 %r9, [%rd0];"""
+    declarations = ".shared .align 16 .b8 tile[64]; .local .align 8 .b8 frame[16];"
+    found = run("setp.lt.u32 %p2, %r0, 0;" + body, declarations=declarations, module=WORD, observers=heard)
+    assert (found == 0xFFFFFFFF).all()
+    assert heard.accesses == [
+        *(("global", "st", 4, 5), ("shared", "st", 16, None), ("shared", "ld", 8, None), ("shared", "atom", 4, None)),
+        *(("shared", "ldmatrix", 16, None), ("global", "st", 4, None)),
+    ]
+
+
+def test_a_large_array_is_worked_in_and_a_sparse_one_stays_sparse() -> None:
     size = 1 << 38  # 256 GiB of address space, which copying would fill
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
     array = np.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=np.uint8)
     array[5 << 30] = 7
-    memory = GlobalMemory()
-    base = memory.allocate(array, "sparse")
-    assert memory.load(a_step(), addresses(base, np.full((1, 1, 1), 5 << 30)), 1).item() == 7
-    last = addresses(base, np.full((1, 1, 1), size - 4))
-    memory.store(a_step(), last, 4, np.full((1, 1, 1), 0x01020304, dtype=np.uint32))
-    assert array[-4:].tolist() == [4, 3, 2, 1]
-    memory.read_back(base, array)
-    with pytest.raises(EmulationError, match="4 bytes past the end of the nearest buffer, `sparse`"):
-        memory.load(a_step(), addresses(base, np.full((1, 1, 1), size)), 4)
+    text = f"ld.param.u64 %rd0, [out]; add.s64 %rd1, %rd0, {5 << 30}; ld.global.u8 %r1, [%rd1];"
+    text += f"add.s64 %rd2, %rd0, {size - 4}; st.global.u32 [%rd2], %r1;"
+    program(text).launch(1, 1, (array,))
+    assert array[-4:].tolist() == [7, 0, 0, 0]
+    with refuses("out-of-bounds", "4 bytes past the end of the nearest buffer, `array 0: uint8"):
+        program(text + "ld.global.u32 %r1, [%rd2+4];").launch(1, 1, (array,))
 
 
-def test_a_small_or_read_only_or_odd_array_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ptxemu.machine.memory.IN_PLACE", 64)
-    whole = np.zeros(128, dtype=np.uint8)
-    start = -whole.ctypes.data % 16
-    fits = whole[start : start + 64]
-    frozen = fits.view()
-    frozen.flags.writeable = False
-    for array, in_place in (
-        (fits, True), (fits[:48], False), (frozen, False), (whole[start + 1 : start + 65], False),
-        (whole[start : start + 72], False),
-    ):  # fmt: skip
-        memory = GlobalMemory()
-        base = memory.allocate(array, "x")
-        memory.store(a_step(), addresses(base, np.zeros((1, 1, 1))), 1, np.full((1, 1, 1), 9, dtype=np.uint8))
-        assert bool(array[0] == 9) == in_place
-        whole[:] = 0
+def test_a_program_that_uses_every_space() -> None:
+    """Constants, initialised variables with addresses, local memory at an index of the thread, shared memory."""
+    body = """
+    { .local .align 4 .b8 box[64];
+      mov.u64 %rd2, box; and.b32 %r1, %r0, 15; mul.wide.u32 %rd3, %r1, 4; add.s64 %rd2, %rd2, %rd3;
+      add.u32 %r2, %r0, 100; st.local.u32 [%rd2], %r2; cvta.local.u64 %rd4, %rd2; ld.u32 %r3, [%rd4]; }
+    mov.u64 %rd5, table; add.s64 %rd5, %rd5, %rd3; ld.const.u32 %r4, [%rd5];
+    ld.global.u32 %r5, [seven]; add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5;
+    mov.u32 %r6, mail; mad.lo.s32 %r7, %r0, 4, %r6; st.shared.u32 [%r7], %r3; bar.sync 0;
+    xor.b32 %r8, %r0, 1; mad.lo.s32 %r7, %r8, 4, %r6; ld.shared.u32 %r9, [%r7]; st.global.u32 [%rd0], %r9;
+    """
+    module = """.const .align 4 .u32 table[16] = {0,10,20,30,40,50,60,70,80,90,100,110,120,130,140,150};
+    .global .align 4 .u32 seven = 7;"""
+    found = run(body, 64, 2, declarations=".shared .align 4 .b8 mail[256];", module=module)
+    thread = np.arange(64) ^ 1
+    assert (found == thread + 100 + thread % 16 * 10 + 7).all()
+    module = """.global .align 4 .u32 numbers[4] = {1, 20, 300, 4000};
+    .global .align 8 .u64 places[3] = {numbers+8, generic(numbers)+4, skip};
+    .func skip() { ret; }"""
+    body = """mov.u64 %rd2, places; ld.global.u64 %rd3, [%rd2]; ld.global.u32 %r1, [%rd3]; ld.global.u64 %rd3, [%rd2+8];
+    ld.global.u32 %r2, [%rd3]; add.u32 %r1, %r1, %r2; ld.global.u64 %rd3, [%rd2+16]; mov.u64 %rd4, skip;
+    setp.eq.u64 %p1, %rd3, %rd4; @%p1 add.u32 %r1, %r1, 1; st.global.u32 [%rd0], %r1;"""
+    assert (run(body, module=module) == 321).all()
+    body = "mov.u64 %rd2, out; cvta.param.u64 %rd3, %rd2; ld.u64 %rd4, [%rd3]; cvt.u32.u64 %r1, %rd4;"
+    body += "ld.param.u32 %r2, [out]; sub.u32 %r1, %r1, %r2; add.u32 %r1, %r1, %r0;"
+    assert (run(body + "st.global.u32 [%rd0], %r1;") == np.arange(32)).all()
+    with refuses("unsupported", "store to the kernel's parameters"):
+        run(body + "st.u32 [%rd3], %r1;")
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("shape", [(2, 2, 32), (1, 2, 32), (1, 1, 1), (2, 1, 1)])
-def test_load_gathers_each_lanes_bytes(data: Array, width: int, shape: tuple[int, ...]) -> None:
-    memory = GlobalMemory()
-    base = memory.allocate(data, "x")
-    offsets = np.random.default_rng(2).integers(0, len(data) // width, shape) * width
-    values = memory.load(a_step(), addresses(base, offsets), width)
-    assert values.shape == (shape if width < 16 else (*shape, 4)), "no larger than the addresses"
-    assert (as_bytes(values, width) == data[offsets[..., None] + np.arange(width)]).all()
+# --- errors -----------------------------------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("masked", [False, True])
-def test_store_scatters_each_lanes_bytes(data: Array, width: int, masked: bool) -> None:
-    memory = GlobalMemory()
-    base = memory.allocate(data, "x")
-    rng = np.random.default_rng(3)
-    offsets = rng.permutation(len(data) // 16)[:128].reshape(2, 2, 32) * 16
-    payload = rng.integers(0, 256, (2, 2, 32, width), dtype=np.uint8)
-    mask = rng.random((2, 2, 32)) < 0.5 if masked else None
-    values = payload.view(np.uint32) if width == 16 else payload.view(f"u{width}")[..., 0]
-    memory.store(a_step(mask), addresses(base, offsets), width, values)
-    expected = data.copy()
-    for index in np.ndindex(2, 2, 32):
-        if mask is None or mask[index]:
-            expected[offsets[index] : offsets[index] + width] = payload[index]
-    found = np.empty_like(data)
-    memory.read_back("x", found)
-    assert (found == expected).all()
-
-
-def test_stores_to_one_address_leave_the_highest_lane() -> None:
-    memory = GlobalMemory()
-    base = memory.allocate(16, "x")
-    everyone = np.arange(128, dtype=np.uint32).reshape(2, 2, 32)
-    found = np.zeros(4, np.uint32)
-    memory.store(a_step(), addresses(base, [[[0]]]), 4, everyone)
-    memory.store(a_step(mask_of((0, 1, 3), (1, 0, 7), (0, 0, 9))), addresses(base, [[[4]]]), 4, everyone)
-    memory.store(a_step(), addresses(base, np.full((2, 2, 32), 8)), 4, everyone)
-    memory.read_back(base, found)
-    assert found.tolist() == [127, 64 + 7, 127, 0]
-
-
-def test_one_value_is_stored_at_many_addresses() -> None:
-    memory = GlobalMemory()
-    base = memory.allocate(512, "x")
-    memory.store(
-        a_step(), addresses(base, np.arange(32).reshape(1, 1, 32) * 16), 16, np.full((1, 1, 1, 4), 7, np.uint32)
-    )
-    found = np.zeros(128, np.uint32)
-    memory.read_back("x", found)
-    assert (found == 7).all()
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_lanes_may_be_in_different_buffers(data: Array, width: int) -> None:
-    memory = GlobalMemory()
-    bases = [memory.allocate(data, "a"), memory.allocate(data[::-1], "b"), memory.allocate(data ^ 255, "c")]
-    contents = [data, data[::-1], data ^ 255]
-    rng = np.random.default_rng(4)
-    which = rng.integers(0, 3, (2, 2, 32))
-    offsets = rng.permutation(len(data) // 16)[:128].reshape(2, 2, 32) * 16
-    address = addresses(0, np.array(bases)[which] + offsets)
-    mask = rng.random((2, 2, 32)) < 0.7
-    address[~mask] = rng.integers(0, 2**63, (~mask).sum(), dtype=np.uint64)  # garbage, ignored
-    values = as_bytes(memory.load(a_step(mask), address, width), width)
-    for index in np.argwhere(mask):
-        place = tuple(index)
-        start = offsets[place]
-        assert (values[place] == contents[which[place]][start : start + width]).all()
-    fresh = rng.integers(0, 256, (2, 2, 32, width), dtype=np.uint8)
-    memory.store(
-        a_step(mask), address, width, fresh.view(np.uint32) if width == 16 else fresh.view(f"u{width}")[..., 0]
-    )
-    for number, base in enumerate(bases):
-        expected, found = contents[number].copy(), np.empty_like(data)
-        for index in np.argwhere(mask & (which == number)):
-            start = offsets[tuple(index)]
-            expected[start : start + width] = fresh[tuple(index)]
-        memory.read_back(base, found)
-        assert (found == expected).all()
-
-
-def test_lanes_that_share_an_address_may_be_in_different_buffers_and_inactive() -> None:
-    memory = GlobalMemory()
-    bases = np.array([memory.allocate(128, "a"), memory.allocate(128, "b")])
-    address = addresses(0, bases[np.arange(32) % 2] + 4 * np.arange(32)).reshape(1, 1, 32)
-    mask = mask_of((0, 0, 2), (1, 0, 2), (0, 1, 3), (1, 1, 5))
-    thread = np.arange(1, 129, dtype=np.uint32).reshape(2, 2, 32)
-    memory.store(a_step(mask), address, 4, thread)
-    found = np.zeros((2, 32), np.uint32)
-    for row, base in zip(found, bases.tolist(), strict=True):
-        memory.read_back(base, row)
-    assert {(int(row), int(lane)): int(found[row, lane]) for row, lane in np.argwhere(found)} == {
-        (0, 2): 64 + 3,
-        (1, 3): 32 + 4,
-        (1, 5): 64 + 32 + 6,
-    }
-
-
-def test_inactive_lanes_have_no_address() -> None:
-    memory = GlobalMemory()
-    base = memory.allocate(np.arange(4, dtype=np.uint32), "x")
-    address = np.full((2, 2, 32), 3, dtype=np.uint64)
-    address[0, 1, 5] = base + 8
-    step = a_step(mask_of((0, 1, 5)))
-    assert memory.load(step, address, 4)[0, 1, 5] == 2
-    memory.store(step, address, 4, np.full((1, 1, 1), 9, np.uint32))
-    found = np.zeros(4, np.uint32)
-    memory.read_back("x", found)
-    assert found.tolist() == [0, 1, 9, 3]
-    nobody = a_step(np.zeros((1, 1, 1), dtype=np.bool_))
-    assert memory.load(nobody, address, 4).shape == address.shape
-    memory.store(nobody, address, 4, np.zeros((1, 1, 1), np.uint32))
-    GlobalMemory().store(nobody, address, 4, np.zeros((1, 1, 1), np.uint32))
-
-
-def test_a_mask_argument_narrows_the_steps_lanes() -> None:
-    memory = GlobalMemory()
-    base = memory.allocate(np.zeros(32, np.uint32), "x")
-    address = addresses(base, np.arange(32).reshape(1, 1, 32) * 4)
-    memory.store(a_step(), address, 4, np.full((1, 1, 1), 1, np.uint32), mask_of((1, 1, 2), (0, 0, 4)))
-    found = np.zeros(32, np.uint32)
-    memory.read_back("x", found)
-    assert np.flatnonzero(found).tolist() == [2, 4]
+LANE_9 = "setp.eq.u32 %p1, %r0, 9; selp.u64 %rd5, {}, %rd5, %p1;"
 
 
 @pytest.mark.parametrize(
-    ("offset", "width", "words"),
+    ("body", "kind", "says"),
     [
-        (40, 4, "4 bytes past the end of the nearest buffer, `a` (40 bytes"),
-        (32, 16, "8 bytes past the end of the nearest buffer, `a` (40 bytes"),
-        (-4, 4, "4 bytes before the start of the nearest buffer, `a`"),
-        (1 << 32, 4, "bytes past the end of the nearest buffer, `a`"),
-        (RED_ZONE - 512, 4, "before the start of the nearest buffer, `b`"),
+        ("st.shared.u32 [260], %r0;", "out-of-bounds", "8 bytes past the end of the block's 256 .*0x104"),
+        ("mov.b32 %r1, -4; st.shared.u32 [%r1], %r0;", "out-of-bounds", "4 bytes before the start of the block's"),
+        ("st.shared.u32 [6], %r0;", "misaligned", "4-byte access of shared memory .*not a multiple of 4"),
+        ("ld.shared.u32 %r1, [128];", "uninitialised", "4-byte read of shared memory not written before, address 0x80"),
+        ("atom.shared.add.u32 %r1, [0], 1;", "uninitialised", "not written before"),
+        ("atom.shared.add.u32 %r1, [256], 1;", "out-of-bounds", "past the end"),
+        ("red.shared.add.u64 [4], %rd1;", "misaligned", "multiple of 8"),
+        ("mov.b64 %rd5, own; st.local.u64 [%rd5+16], %rd5;", "out-of-bounds", "end of the thread's 16 bytes"),
+        ("cvta.local.u64 %rd5, own; atom.add.u32 %r1, [%rd5], 1;", "unsupported", "atom"),
+        ("ld.param.u16 %h5, [out+1];", "misaligned", "multiple of 2"),
+        ("ld.param.u64 %rd5, [out+8];", "out-of-bounds", "8 bytes past the end of the kernel's 8 bytes"),
+        ("setp.lt.u32 %p1, %r0, 4; @%p1 st.global.u64 [%rd0+4], %rd0;", "misaligned",
+         r"8-byte access of global memory .*a multiple of 8, 4 bytes into `array 0: uint32 \(1, 32\)`, address"),
+        ("ld.global.u32 %r1, [%rd0+128];", "out-of-bounds", r"4 bytes past the end of the nearest .*\(128 bytes"),
+        ("sub.u64 %rd1, %rd0, 128; st.global.u32 [%rd1], %r0;", "out-of-bounds", "bytes before the start of"),
+        ("ld.global.u32 %r1, [0];", "out-of-bounds", "address 0x0"),
+        ("add.u64 %rd1, %rd0, 0x100000000; ld.global.u32 %r1, [%rd1];", "out-of-bounds", "the end of the nearest"),
+        (f"mov.u64 %rd1, {SHARED_WINDOW + 256}; ld.u32 %r1, [%rd1];", "out-of-bounds", "address"),
+        (f"mov.u64 %rd1, {LOCAL_WINDOW + 16}; ld.u32 %r1, [%rd1];", "out-of-bounds", "address"),
+        ("mov.u64 %rd1, 0x0c00000000000000; ld.u32 %r1, [%rd1];", "out-of-bounds", "address"),
+        (f"mov.u64 %rd5, %rd0; add.u64 %rd6, %rd0, 2; {LANE_9.format('%rd6')} atom.global.add.u32 %r1, [%rd5], 1;",
+         "misaligned", r"lane 9\)"),
+        (f"mov.u64 %rd5, 0; {LANE_9.format(2)} st.shared.u32 [%rd5], 1;", "misaligned", r"thread 9 \(warp 0, lane 9\)"),
+        (f"mov.u64 %rd5, 0; {LANE_9.format(256)} st.shared.u8 [%rd5], 1;", "out-of-bounds", r"lane 9\)"),
     ],
-)
-@pytest.mark.parametrize("masked", [False, True])
-def test_an_address_outside_names_the_nearest_buffer(offset: int, width: int, words: str, masked: bool) -> None:
-    memory = GlobalMemory()
-    base = memory.allocate(40, "a")
-    memory.allocate(40, "b")
-    lane = (1, 0, 6)
-    address = addresses(base, np.zeros((2, 2, 32), np.int64))
-    address[lane] = (base + offset) % 2**64
-    mask = None
-    if masked:
-        mask = mask_of(lane, (1, 1, 1))
-        address[0, 0, 0] = 12345
-    with pytest.raises(EmulationError) as caught:
-        memory.load(a_step(mask), address, width)
-    error = caught.value
-    assert (error.kind, error.block, error.lane, error.address) == ("out-of-bounds", (1, 0, 0), 6, base + offset)
-    assert words in str(error)
-    with pytest.raises(EmulationError, match=r"past|before"):
-        memory.store(
-            a_step(mask), address, width, np.zeros((1, 1, 1, 4) if width == 16 else (1, 1, 1), f"u{min(width, 4)}")
-        )
+)  # fmt: skip
+def test_addresses_that_may_not_be(body: str, kind: str, says: str) -> None:
+    declarations = ".shared .align 16 .b8 tile[256]; .local .align 8 .b8 own[16];"
+    with refuses(kind, says):
+        run("mov.u32 %r9, tile; mov.u64 %rd9, own;" + body, declarations=declarations)
 
 
-def test_no_buffer_at_all() -> None:
-    with pytest.raises(EmulationError, match="no buffer") as caught:
-        GlobalMemory().load(a_step(), np.zeros((1, 1, 1), np.uint64), 4)
-    assert caught.value.kind == "out-of-bounds"
+def test_a_launch_without_arrays_has_no_buffer() -> None:
+    with refuses("out-of-bounds", "no buffer"):
+        program("ld.global.u32 %r1, [64];", parameters="").launch(1, 1)
 
 
-@pytest.mark.parametrize("address", [0, 3, SHARED_WINDOW - 4, 2**64 - 4])
-def test_wild_pointers(address: int) -> None:
-    memory = GlobalMemory()
-    memory.allocate(64, "x")
-    with pytest.raises(EmulationError) as caught:
-        memory.load(a_step(), np.full((1, 1, 1), address, np.uint64), 4)
-    assert (caught.value.kind, caught.value.address) == ("out-of-bounds", address)
+COPY = "mov.b32 %r10, tile; ld.param.u64 %rd5, [out]; @%p1 cp.async.cg.shared.global [%r10+16], [%rd5], 16;"
 
 
-@pytest.mark.parametrize("width", [2, 4, 8, 16])
-def test_an_odd_address_names_its_lane(width: int) -> None:
-    memory = GlobalMemory()
-    base = memory.allocate(4096, "x")
-    address = addresses(base, np.arange(128).reshape(2, 2, 32) * 16)
-    address[0, 1, 4] += width // 2
-    with pytest.raises(EmulationError) as caught:
-        memory.load(a_step(), address, width)
-    assert (caught.value.kind, caught.value.lane, caught.value.address) == ("misaligned", 36, int(address[0, 1, 4]))
-    everyone_else = ~mask_of((0, 1, 4))
-    memory.load(a_step(everyone_else), address, width)
-
-
-def test_buffers_are_aligned_and_far_apart() -> None:
-    memory = GlobalMemory()
-    bases = [memory.allocate(size, str(size)) for size in (0, 1, 700, 16)]
-    assert all(base % ALIGNMENT == 0 for base in bases)
-    assert bases[0] >= RED_ZONE
-    assert all(b - a >= RED_ZONE + n for a, b, n in zip(bases, bases[1:], (0, 1, 700), strict=False))
-
-
-def test_arrays_of_any_type_and_layout_come_back() -> None:
-    memory = GlobalMemory()
-    table = np.arange(12, dtype=np.float32).reshape(3, 4)
-    memory.allocate(table.T, "transposed")
-    memory.allocate(np.array(2.5), "scalar")
-    back, scalar = np.empty((4, 3), np.float32), np.array(0.0)
-    memory.read_back("transposed", back)
-    memory.read_back("scalar", scalar)
-    assert (back == table.T).all()
-    assert scalar == 2.5
-
-
-def test_what_read_back_and_allocate_refuse() -> None:
-    memory = GlobalMemory()
-    memory.allocate(8, "x")
-    with pytest.raises(ValueError, match="no buffer 'y'"):
-        memory.read_back("y", np.zeros(8, np.uint8))
-    with pytest.raises(ValueError, match="8 bytes"):
-        memory.read_back("x", np.zeros(9, np.uint8))
-    with pytest.raises(ValueError, match="C-contiguous"):
-        memory.read_back("x", np.zeros(16, np.uint8)[::2])
-    with pytest.raises(ValueError, match="already"):
-        memory.allocate(8, "x")
-
-
-def test_per_address_joins_lanes_that_share_an_address() -> None:
-    mask = mask_of((1, 0, 3))
-    assert per_address(mask, (2, 1, 1)).tolist() == [[[False]], [[True]]]
-    assert per_address(mask, (2, 2, 32)) is mask
-    assert per_address(mask, (1, 1, 32)).nonzero()[2].tolist() == [3]
+@pytest.mark.parametrize(("offset", "copied"), [(12, False), (16, True), (28, True), (32, False)])
+def test_a_read_of_bytes_in_flight_names_the_copy(offset: int, copied: bool) -> None:
+    body = f"setp.eq.u32 %p1, %r0, 3;\n{COPY}\nld.shared.u32 %r11, [%r10+{offset}];"
+    with refuses("uninitialised", "4-byte read of shared memory not written before") as caught:
+        run(body, declarations=".shared .align 16 .b8 tile[256];")
+    line = caught.value.line
+    assert (f"which the cp.async of line {line - 1} is still to write" in str(caught.value)) == copied
+    assert ("wait for the copy with cp.async.wait_group" in str(caught.value)) == copied

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
-from tests.programs import HEADER, OUT, program, run
+from tests.programs import HEADER, OUT, program, refuses, run
 
 from ptxemu import EmulationError, load
 from ptxemu.machine.compiled import Operation
@@ -32,15 +30,14 @@ LOCAL = ".local .align 8 .b8 stack[16];"
 
 def values(body: str, *, declarations: str = "", threads: int = 8) -> list[int]:
     """What the lanes store."""
-    found: list[int] = run(UNDEFINED + body + DONE, threads=threads, declarations=declarations)[0].tolist()
+    found: list[int] = run(UNDEFINED + body + DONE, threads, declarations=declarations)[0].tolist()
     return found
 
 
-def refused(body: str, *, declarations: str = "", threads: int = 8) -> EmulationError:
+def refused(body: str, says: str, *, declarations: str = "") -> EmulationError:
     """The error; its message names the shuffle."""
-    with pytest.raises(EmulationError) as caught:
-        values(body, declarations=declarations, threads=threads)
-    assert caught.value.kind == "undefined"
+    with refuses("undefined", says) as caught:
+        values(body, declarations=declarations)
     assert "what `shfl.sync.down.b32 %r2, %r1, 4, 31, 255;` (line " in str(caught.value)
     return caught.value
 
@@ -51,7 +48,7 @@ def test_a_sum_over_eight_lanes_is_what_the_hardware_gives() -> None:
     )
     first = "setp.eq.u32 %p4, %r0, 0; @%p4 "
     assert values(f"mov.u32 %r3, %r0; {body} {first}{STORE}", threads=64)[:2] == [28, 0xDEAD]
-    with pytest.raises(EmulationError, match="an undefined value is stored, thread 1 "):
+    with refuses("undefined", "an undefined value is stored, thread 1 "):
         values(f"mov.u32 %r3, %r0; {body} {STORE}")
 
 
@@ -109,17 +106,15 @@ def test_a_value_that_nobody_needs_is_harmless(body: str, expected: list[int]) -
     ],
 )
 def test_a_value_that_matters_is_refused(body: str, says: str, thread: int) -> None:
-    error = refused(body, declarations=SHARED + LOCAL)
-    assert f"an undefined value {says}, thread {thread} (warp 0, lane {thread}), block (0, 0, 0)" in str(error)
+    error = refused(body, f"an undefined value {says}, thread {thread} ", declarations=SHARED + LOCAL)
     assert (error.lane, error.block) == (thread, (0, 0, 0))
-    assert "\n" not in str(error)
 
 
 def test_local_memory_keeps_the_marks_of_its_bytes() -> None:
     put = "mov.u64 %rd3, stack; st.local.u32 [%rd3], %r0; st.local.u32 [%rd3+4], %r2; mov.u32 %r2, 0;"
     assert values(f"{put} ld.local.u32 %r3, [%rd3]; {STORE}", declarations=LOCAL) == list(range(8))
     for get in ("ld.local.u32 %r3, [%rd3+4];", "ld.local.u8 %r3, [%rd3+7];", "ld.local.v2.u32 {%r4, %r3}, [%rd3];"):
-        assert refused(f"{put} bar.warp.sync 0xff; {get} {STORE}", declarations=LOCAL).lane == 4
+        assert refused(f"{put} bar.warp.sync 0xff; {get} {STORE}", "is stored", declarations=LOCAL).lane == 4
     again = "st.local.u32 [%rd3+4], %r0; ld.local.u32 %r3, [%rd3+4];"
     assert values(f"{put} {again} {STORE}", declarations=LOCAL) == list(range(8))
 
@@ -129,13 +124,12 @@ def test_a_matrix_product_spreads_the_mark_over_its_warp() -> None:
     shuffle = "setp.eq.u32 %p1, %r0, 31; @%p1 bra JOIN; shfl.sync.down.b32 %r2, %r0, 16, 31, 0x7fffffff; JOIN:"
     a, b, c, d = "{%r2, %r3}", "{%r3}", "{%f5, %f5, %f5, %f5}", "{%f1, %f2, %f3, %f4}"
     product = f"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {d}, {a}, {b}, {c};"
-    with pytest.raises(EmulationError, match="an undefined value is stored, thread 0 ") as caught:
+    with refuses("undefined", "an undefined value is stored, thread 0 "):
         run(f"{zeros} {shuffle} {product} st.global.f32 [%rd0], %f1;")  # lane 15 alone read the absent lane 31
-    assert caught.value.kind == "undefined"
 
 
-def followed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Opcodes of the instructions whose marks are followed from now on."""
+def test_marks_are_followed_only_while_somebody_holds_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rounds of the same shuffle in a loop, each leaving nothing behind: the loop goes fast in between."""
     opcodes: list[str] = []
     real = Undefined.follow
 
@@ -144,30 +138,11 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         real(self, operation, *masks)
 
     monkeypatch.setattr(Undefined, "follow", follow)
-    return opcodes
-
-
-def test_nothing_is_followed_without_an_undefined_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    opcodes = followed(monkeypatch)
-    everyone = "shfl.sync.down.b32 %r3, %r0, 4, 31, -1; shfl.sync.up.b32 %r3, %r3, 1, 0, -1;"
-    assert run(f"{everyone} {STORE}").shape == (1, 32)
+    run(f"shfl.sync.down.b32 %r3, %r0, 4, 31, -1; shfl.sync.up.b32 %r3, %r3, 1, 0, -1; {STORE}")
     assert opcodes == []
-
-
-def test_marks_end_where_nobody_holds_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Three rounds of the same shuffle in a loop, each leaving nothing behind: the loop goes fast in between.
-    opcodes = followed(monkeypatch)
-    body = """
-    mov.u32 %r5, 0; mov.u32 %r3, 0;
-    LOOP:
-    shfl.sync.down.b32 %r2, %r0, 4, 31, 0xff;
-    selp.u32 %r2, %r2, 1, %p2;
-    add.u32 %r3, %r3, %r2;
-    add.u32 %r5, %r5, 1;
-    setp.lt.u32 %p6, %r5, 3;
-    @%p6 bra LOOP;
-    """
-    assert values(body + STORE) == [12, 15, 18, 21, 3, 3, 3, 3]
+    loop = "mov.u32 %r5, 0; mov.u32 %r3, 0; LOOP: shfl.sync.down.b32 %r2, %r0, 4, 31, 0xff; selp.u32 %r2, %r2, 1, %p2;"
+    loop += "add.u32 %r3, %r3, %r2; add.u32 %r5, %r5, 1; setp.lt.u32 %p6, %r5, 3; @%p6 bra LOOP;"
+    assert values(loop + STORE) == [12, 15, 18, 21, 3, 3, 3, 3]
     assert opcodes.count("selp.u32") == 3
     assert opcodes.count("shfl.sync.down.b32") == 1  # in the first round, while the mark of `UNDEFINED` is still there
     assert "st.global.u32" not in opcodes
@@ -182,18 +157,18 @@ def test_other_blocks_and_warps_are_told_apart() -> None:
     shfl.sync.down.b32 %r3, %r0, 4, 31, 0xf0;
     STORE: {STORE}
     """
-    with pytest.raises(EmulationError, match=re.escape("thread 36 (warp 1, lane 4), block (2, 0, 0)")):
-        run(body, threads=64, blocks=4)
+    with refuses("undefined", r"thread 36 \(warp 1, lane 4\), block \(2, 0, 0\)"):
+        run(body, 64, 4)
 
 
 def test_the_strict_launch_stops_at_the_shuffle() -> None:
     out: Array = np.zeros(8, np.uint32)
     kernel = program(OUT + UNDEFINED + DONE)
     kernel.launch((1,), (8,), (out,))
-    with pytest.raises(EmulationError, match="shfl reads a lane that does not take part") as caught:
+    with refuses("divergent-warp", "shfl reads a lane that does not take part") as caught:
         kernel.launch((1,), (8,), (out,), undefined="error")
-    assert (caught.value.kind, caught.value.lane) == ("divergent-warp", 4)
-    with pytest.raises(EmulationError, match="undefined: expected 'track' or 'error', found 'maybe'"):
+    assert caught.value.lane == 4
+    with refuses("arguments", "undefined: expected 'track' or 'error', found 'maybe'"):
         kernel.launch((1,), (8,), (out,), undefined="maybe")  # type: ignore[arg-type]  # what is refused
 
 
@@ -215,5 +190,5 @@ def test_a_function_takes_and_returns_an_undefined_value() -> None:
     out = np.zeros(8, np.uint32)
     load(text.replace("STORED", "%r3"), path="k.ptx").kernel().launch((1,), (8,), (out,))
     assert out.tolist() == [8, 10, 12, 14, 0, 0, 0, 0]
-    with pytest.raises(EmulationError, match="an undefined value is stored, thread 4 "):
+    with refuses("undefined", "an undefined value is stored, thread 4 "):
         load(text.replace("STORED", "%r2"), path="k.ptx").kernel().launch((1,), (8,), (out,))

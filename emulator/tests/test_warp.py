@@ -1,258 +1,208 @@
-"""Warp-wide instructions: who meets whom, what goes wrong when somebody is missing, and how small results stay.
-
-What the instructions compute is in tests/emulator_cases/warp.py; here the masks, shapes, errors and events.
-"""
+"""Warp-wide instructions beyond `tests.cases`: who has to take part, masks, matrices of many blocks, what is kept."""
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
 import numpy as np
 import pytest
-from tests.cases.warp import source_lane
-from tests.programs import run
-from tests.stepping import Bench, number
+from tests.programs import program, refuses, run
 
-from ptxemu.errors import EmulationError
-from ptxemu.isa.warp import ALL, bits, route, whole_warps
-from ptxemu.run.undefined import Undefined
-from ptxemu.syntax.tree import Operand, Pair
-from ptxemu.values import Array, BoolArray
+from ptxemu.isa import matrix
+from ptxemu.isa.warp import route
+from ptxemu.values import BFLOAT16, Array
 
-EVEN = (np.arange(32) % 2 == 0).reshape(1, 1, 32)
-LOW = (np.arange(32) < 16).reshape(1, 1, 32)
-BFLY = "shfl.sync.bfly.b32"
+STORE = "st.global.u32 [%rd0], %r1;"
+LOW = "setp.lt.u32 %p1, %r0, 16; @!%p1 bra DONE;"
+SHFL = "@%p1 shfl.sync.bfly.b32 %r1, %r0, 2, 31, "
+LANES = np.arange(32)
 
 
-def lanes(blocks: int = 1, warps: int = 1) -> Array:
-    """A different number in every lane."""
-    return np.arange(blocks * warps * 32, dtype=np.uint32).reshape(blocks, warps, 32) * 3 + 5
+def lanes(body: str, threads: int = 32) -> list[int]:
+    """What the lanes of one block store in %r1."""
+    found: list[int] = run(f"{body}{STORE}\nDONE:", threads)[0].tolist()
+    return found
 
 
-def shuffle(bench: Bench, mode: str, a: Array, b: Operand, c: Operand, mask: BoolArray | None = None) -> None:
-    destination = Pair(bench.destination("d"), bench.destination("p", np.bool_))
-    bench.run(f"shfl.sync.{mode}.b32", destination, bench.set("a", a), b, c, number(-1), mask=mask)
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        # exited lanes are not waited for
+        ("setp.ge.u32 %p1, %r0, 16; @%p1 exit; vote.sync.ballot.b32 %r1, 1, -1;", 16 * [0xFFFF] + 16 * [0xDEAD]),
+        ("setp.ge.u32 %p1, %r0, 16; @%p1 exit; match.any.sync.b32 %r1, 7, -1;", 16 * [0xFFFF] + 16 * [0xDEAD]),
+        ("setp.ge.u32 %p1, %r0, 16; @%p1 exit; redux.sync.add.u32 %r1, 1, -1;", 16 * [16] + 16 * [0xDEAD]),
+        # lanes that do not execute keep their register
+        ("mov.u32 %r1, 9; and.b32 %r2, %r0, 1; setp.eq.u32 %p1, %r2, 0; " + SHFL + "0x55555555;",
+         [lane ^ 2 if lane % 2 == 0 else 9 for lane in range(32)]),
+        # out of range reads nobody, so that nobody has to be there
+        (f"{LOW} shfl.sync.down.b32 %r1, %r0, 8, 15, 0xffff;",
+         [*range(8, 16), *range(8, 16), *16 * [0xDEAD]]),
+        # what is read from an absent lane has all bits set, while nobody needs it
+        (f"{LOW} shfl.sync.bfly.b32 %r2, %r0, 16, 31, 0xffff; mov.u32 %r1, %r0;", [*range(16), *16 * [0xDEAD]]),
+        # groups with masks of their own
+        ("and.b32 %r2, %r0, 1; shl.b32 %r3, 0x55555555, %r2; shfl.sync.bfly.b32 %r1, %r0, 2, 31, %r3;",
+         [lane ^ 2 for lane in range(32)]),
+        # a value that is the same in all lanes
+        ("redux.sync.add.u32 %r1, 3, -1;", 32 * [96]),
+        ("redux.sync.xor.b32 %r1, 3, -1;", 32 * [0]),
+        ("mov.u32 %r2, 9; shfl.sync.bfly.b32 %r1, %r2, 1, 31, -1;", 32 * [9]),
+        (f"{LOW} activemask.b32 %r1;", 16 * [0xFFFF] + 16 * [0xDEAD]),
+    ],
+)  # fmt: skip
+def test_who_takes_part(body: str, expected: list[int]) -> None:
+    assert lanes(body) == expected
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.sampled_from(["up", "down", "bfly", "idx"]), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.booleans()
-)
-def test_shfl_follows_the_pseudocode_for_any_b_and_c(mode: str, b: int, c: int, varying: bool) -> None:
-    bench = Bench(2, 3)
-    a = lanes(2, 3)
-    offset = np.full((1, 1, 1), b, np.uint32)
-    if varying:  # the same numbers, but not known to be the same in all lanes
-        offset = np.broadcast_to(offset, (1, 3, 32)).copy()
-    shuffle(bench, mode, a, bench.set("b", offset), number(c))
-    wanted = [source_lane(mode, lane, b, c) for lane in range(32)]
-    assert np.array_equal(np.broadcast_to(bench.get("d"), a.shape), a[..., [j for j, _ in wanted]])
-    assert np.array_equal(
-        np.broadcast_to(bench.get("p"), a.shape), np.broadcast_to([inside for _, inside in wanted], a.shape)
-    )
+def test_whole_warps_may_be_elsewhere() -> None:
+    body = "shr.u32 %r2, %r0, 5; setp.eq.u32 %p1, %r2, 1; mov.u32 %r1, 5; @%p1 bra past; setp.ne.u32 %p2, %r0, 3;"
+    found = lanes(body + "vote.sync.ballot.b32 %r1, %p2, -1; past:", 96)
+    assert found == 32 * [0xFFFFFFF7] + 32 * [5] + 32 * [0xFFFFFFFF]
 
 
 @pytest.mark.parametrize("x", range(32))
 def test_a_butterfly_moves_the_widest_pieces_that_stay_together(x: int) -> None:
     known = route("bfly", x, 31)
-    assert np.array_equal(known.lane.reshape(32), np.arange(32) ^ x)
+    assert np.array_equal(known.lane.reshape(32), LANES ^ x)
     assert known.piece.itemsize == (16 if x % 4 == 0 else 8 if x % 2 == 0 else 4)
-    assert len(known.index) * known.piece.itemsize == 128
+    body = f"mad.lo.u32 %r2, %r60, 100, %r0; shfl.sync.bfly.b32 %r1, %r2, {x}, 31, -1; {STORE}"
+    assert (run(body, 64, 2) == 100 * np.arange(2)[:, None] + (np.arange(64) ^ x)).all()
 
 
-def test_what_does_not_depend_on_block_or_lane_is_moved_once() -> None:
-    bench = Bench(4, 2)
-    a = lanes(1, 2)
-    shuffle(bench, "bfly", a, number(1), number(31))
-    assert bench.get("d").shape == (1, 2, 32)
-    same = np.full((4, 1, 1), 9, np.uint32)
-    shuffle(bench, "bfly", same, number(1), number(31))
-    assert bench.get("d") is same
-
-
-def test_a_strided_value_is_shuffled_like_its_copy() -> None:
-    bench = Bench(2, 2)
-    every_other = np.arange(2 * 2 * 64, dtype=np.uint32).reshape(2, 2, 64)[..., ::2]
-    shuffle(bench, "bfly", every_other, number(4), number(31))
-    assert np.array_equal(bench.get("d"), every_other[..., np.arange(32) ^ 4])
-
-
-def test_lanes_that_do_not_execute_keep_their_register() -> None:
-    bench = Bench()
-    d = bench.destination("d")
-    bench.run(BFLY, d, bench.set("a", lanes()), number(2), number(31), number(0x55555555), mask=EVEN)
-    expected = np.where(EVEN, lanes()[..., np.arange(32) ^ 2], ALL)
-    assert np.array_equal(bench.get("d"), expected)
-
-
-def test_a_missing_lane_is_named() -> None:
-    bench = Bench(1, 2)
-    mask = np.stack([np.ones(32, np.bool_), np.arange(32) != 5])[None]
-    d, a = bench.destination("d"), bench.set("a", lanes())
-    with pytest.raises(EmulationError, match="not there") as caught:
-        bench.run(BFLY, d, a, number(1), number(31), number(-1), mask=mask)
-    assert (caught.value.kind, caught.value.lane, caught.value.line) == ("divergent-warp", 32, 7)
-    assert "found lanes 0x00000020" in str(caught.value).replace(":", "")
-    assert bench.ears.synced == []
-
-
-def test_lanes_that_have_exited_are_not_waited_for() -> None:
-    bench = Bench()
-    bench.machine.live = LOW
-    for opcode in ("vote.sync.ballot.b32", "match.any.sync.b32", "redux.sync.add.u32"):
-        true: Operand = bench.set("a", np.ones((1, 1, 32), np.bool_ if "vote" in opcode else np.uint32))
-        bench.run(opcode, bench.destination("d"), true, number(-1), mask=LOW)
-        assert (bench.get("d")[LOW] == (16 if "redux" in opcode else 0xFFFF)).all()
-
-
-def test_the_mask_has_to_name_the_executing_lane() -> None:
-    bench = Bench()
-    with pytest.raises(EmulationError, match="does not name the executing lane") as caught:
-        bench.run("bar.warp.sync", number(0xFFFF))
-    assert (caught.value.kind, caught.value.lane) == ("divergent-warp", 16)
-
-
-def test_lanes_that_meet_have_to_agree_on_the_mask() -> None:
-    bench = Bench()
-    masks = np.where(np.arange(32) == 3, 0xFFFF, ALL).astype(np.uint32).reshape(1, 1, 32)
-    masks[..., 16:] = 0xFFFF0000
-    masks[..., 2] = 0xFFFFFFFF
-    with pytest.raises(EmulationError, match="another membermask") as caught:
-        bench.run("bar.warp.sync", bench.set("m", masks))
-    assert caught.value.kind == "divergent-warp"
-
-
-def test_whole_warps_may_be_elsewhere() -> None:
-    bench = Bench(1, 3)
-    mask = np.array([True, False, True]).reshape(1, 3, 1)
-    bench.run("vote.sync.ballot.b32", bench.destination("d"), number(1), number(-1), mask=mask)
-    assert bench.get("d").reshape(3).tolist() == [ALL, ALL, ALL]
-    register = bench.set("m", np.full((1, 3, 32), ALL, np.uint32))
-    bench.run(
-        "vote.sync.ballot.b32", bench.destination("d"), number(0), register, mask=np.broadcast_to(mask, (1, 3, 32))
-    )
-    assert np.broadcast_to(bench.get("d"), (1, 3, 32))[0, :, 7].tolist() == [0, ALL, 0]
-
-
-def test_shfl_from_a_lane_that_takes_no_part_is_an_error() -> None:
-    bench = Bench()
-    d, a = bench.destination("d"), bench.set("a", lanes())
-    with pytest.raises(EmulationError, match="does not take part") as caught:
-        bench.run(BFLY, d, a, number(1), number(31), number(0x55555555), mask=EVEN)
-    assert (caught.value.kind, caught.value.lane) == ("divergent-warp", 0)
-    assert "lanes 0x00000002" in str(caught.value)
-
-
-def test_what_shfl_reads_from_an_absent_lane_has_all_bits_set() -> None:
-    bench = Bench()
-    undefined = Undefined(bench.machine)
-    undefined.tracking = True
-    bench.machine.undefined = undefined.born
-    bench.run(BFLY, bench.destination("d"), bench.set("a", lanes()), number(16), number(31), number(0xFFFF), mask=LOW)
-    assert (bench.get("d")[LOW] == ALL).all()
-
-
-def test_shfl_out_of_range_reads_nobody() -> None:
-    bench = Bench()
-    d = bench.destination("d")
-    bench.run("shfl.sync.down.b32", d, bench.set("a", lanes()), number(8), number(15), number(0xFFFF), mask=LOW)
-    expected = lanes()[..., [i + 8 if i < 8 else i for i in range(32)]]
-    assert np.array_equal(bench.get("d")[LOW], expected[LOW])
-
-
-def test_groups_with_masks_of_their_own_meet_separately() -> None:
-    bench = Bench()
-    masks = np.where(LOW, 0xFFFF, 0xFFFF0000).astype(np.uint32)
-    bench.run("bar.warp.sync", bench.set("m", masks))
-    heard = [bench.machine.full(group) for group in bench.ears.synced if group is not None]
-    assert len(heard) == 2
-    assert np.array_equal(heard[0], LOW)
-    assert np.array_equal(heard[1], ~LOW)
+LEAVE_5 = "setp.eq.u32 %p1, %r0, 37; @%p1 bra DONE;"
+FOUR = "{%f0, %f1, %f2, %f3}"
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+ZEROS = "mov.b32 {%f0, %f0}, 0;".replace(
+    "mov.b32 {%f0, %f0}, 0;", "".join(f"mov.f32 %f{i}, 0f00000000;" for i in range(4))
+)
+TILE = ".shared .align 16 .b8 tile[2048];"
 
 
 @pytest.mark.parametrize(
-    "opcode",
+    ("body", "says", "lane"),
     [
-        "vote.sync.any.pred",
-        "vote.sync.ballot.b32",
-        "match.any.sync.b32",
-        "match.all.sync.b64",
-        "redux.sync.xor.b32",
-        "redux.sync.min.s32",
+        (f"{LEAVE_5} shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;", "not there.*found lanes 0x00000020", 32),
+        ("bar.warp.sync 0xffff;", "does not name the executing lane", 16),
+        ("setp.eq.u32 %p1, %r0, 3; selp.u32 %r2, 0xffff, -1, %p1; bar.warp.sync %r2;", "another membermask", 3),
+        ("setp.eq.u32 %p1, %r0, 5; @%p1 exit; mov.u32 %r1, 0; shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xffffffff; " + STORE,
+         None, 4),
+        (f"{LEAVE_5} movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r0;", "all 32 lanes.*0xffffffdf", 32),
+        (f"{LEAVE_5} ldmatrix.sync.aligned.m8n8.x1.shared.b16 {{%r1}}, [%r0];", "all 32 lanes", 32),
+        (f"{ZEROS}{LEAVE_5} {MMA} {FOUR}, {{%r1, %r1, %r1, %r1}}, {{%r1, %r1}}, {FOUR};", "all 32 lanes", 32),
     ],
-)
-def test_only_bar_warp_sync_is_told_to_observers(opcode: str) -> None:
-    bench = Bench()
-    kind = np.bool_ if "vote" in opcode else np.uint64 if "b64" in opcode else np.uint32
-    d = bench.destination("d", np.bool_ if ".pred" in opcode else np.uint32)
-    bench.run(opcode, d, bench.set("a", np.ones((1, 1, 1), kind)), number(-1))
-    bench.run("shfl.sync.bfly.b32", bench.destination("s"), bench.set("a", lanes()), number(1), number(31), number(-1))
-    bench.run("activemask.b32", bench.destination("e"))
-    assert bench.ears.synced == []
-    bench.run("bar.warp.sync", number(-1))
-    assert bench.ears.synced == [None]
+)  # fmt: skip
+def test_lanes_that_are_missing_are_named(body: str, says: str | None, lane: int) -> None:
+    with refuses("divergent-warp" if says else "undefined", says or "is stored") as caught:
+        run(f"mov.u32 %r1, 0; {body}\nDONE:", 64, declarations=TILE)
+    assert caught.value.lane == lane
+    assert caught.value.line == 17
+
+
+def test_mma_with_registers_that_do_not_make_up_k_is_an_error() -> None:
+    with refuses("syntax", "registers of A, B, C"):
+        run(f"{MMA} {{%f0, %f1, %f2, %f3}}, {{%r1, %r1, %r1}}, {{%r1, %r1}}, {{%f0, %f1, %f2, %f3}};")
+
+
+# --- matrices ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("opcode", "expected"),
-    [("redux.sync.add.u32", 96), ("redux.sync.xor.b32", 0), ("redux.sync.or.b32", 3), ("match.any.sync.b32", ALL)],
+    ("row", "kind"), [(8, "misaligned"), (2048, "out-of-bounds"), (4096 + 16, "out-of-bounds"), (1024, "uninitialised")]
 )
-def test_one_number_for_all_lanes_gives_one_result(opcode: str, expected: int) -> None:
-    bench = Bench(2, 2)
-    bench.run(opcode, bench.destination("d"), bench.set("a", np.full((1, 1, 1), 3, np.uint32)), number(-1))
-    assert bench.get("d").shape == (1, 1, 1)
-    assert bench.get("d").item() == expected
+def test_ldmatrix_names_the_lane_with_a_bad_row(row: int, kind: str) -> None:
+    """Lanes 16 to 31 of .x2 name no row, and theirs is no address."""
+    body = f"""mov.u32 %r2, tile; mad.lo.u32 %r3, %r0, 16, %r2; st.shared.v4.u32 [%r3], {{%r0, %r0, %r0, %r0}};
+    bar.sync 0; and.b32 %r4, %r0, 31; setp.ge.u32 %p1, %r4, 16; selp.u32 %r3, 0xfffffff1, %r3, %p1;
+    setp.eq.u32 %p2, %r0, 43; WRONG ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%r1, %r5}}, [%r3]; {STORE}"""
+    run(body.replace("WRONG", ""), 64, declarations=TILE)
+    with refuses(kind) as caught:
+        run(body.replace("WRONG", f"@%p2 mov.u32 %r3, {row};"), 64, declarations=TILE)
+    assert (caught.value.lane, caught.value.address) == (43, row)
 
 
-def test_activemask_is_what_executes() -> None:
-    bench = Bench()
-    d = bench.destination("d")
-    bench.run("activemask.b32", d, mask=EVEN)
-    assert (bench.get("d")[EVEN] == 0x55555555).all()
-    bench.run("activemask.b32", d)
-    assert bench.get("d").item() == ALL
+PRODUCT = """ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [d]; mov.u32 %r0, %tid.x;
+mov.u32 %r9, %ctaid.x; shr.u32 %r10, %r0, 5; and.b32 %r11, %r0, 31; mad.lo.u32 %r12, %r9, WARPS, %r10;
+mad.lo.u32 %r12, %r12, 32, %r11; mad.lo.u32 %r13, INDEX_A, 32, %r11; mul.wide.u32 %rd4, %r13, 16;
+add.u64 %rd1, %rd1, %rd4; mad.lo.u32 %r13, INDEX_B, 32, %r11; mul.wide.u32 %rd4, %r13, 8; add.u64 %rd2, %rd2, %rd4;
+mul.wide.u32 %rd4, %r12, 16; add.u64 %rd3, %rd3, %rd4; mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0;
+mov.f32 %f3, %f0; ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1]; ld.global.v2.u32 {%r5, %r6}, [%rd2];
+setp.ne.u32 %p1, %r10, SKIP; @%p1 MMA {%f0, %f1, %f2, %f3}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f0, %f1, %f2, %f3};
+st.global.v4.f32 [%rd3], {%f0, %f1, %f2, %f3};"""
 
 
-def test_aligned_instructions_want_all_32_lanes() -> None:
-    bench = Bench(2, 2)
-    step = bench.step("movmatrix.sync.aligned.m8n8.trans.b16")
-    assert whole_warps(step) is None
-    some = np.zeros((2, 2, 32), np.bool_)
-    some[1, 0] = True
-    step.mask = some
-    warps = whole_warps(step)
-    assert warps is not None
-    assert warps.reshape(4).tolist() == [False, False, True, False]
-    step.mask = some & (np.arange(32) != 31)
-    with pytest.raises(EmulationError, match="all 32 lanes") as caught:
-        whole_warps(step)
-    assert (caught.value.kind, caught.value.block, caught.value.lane) == ("divergent-warp", (1, 0, 0), 0)
-    assert "0x7fffffff" in str(caught.value)
+def registers(values: Array, columns: bool = False) -> Array:
+    """(..., 16, K) of 16-bit numbers, or B as (..., K, 8), as each lane's words."""
+    tiles = values.swapaxes(-1, -2) if columns else values
+    pieces = [
+        tiles[..., rows : rows + 8, k : k + 8]
+        for k in range(0, tiles.shape[-1], 8)
+        for rows in range(0, tiles.shape[-2], 8)
+    ]
+    words = [np.ascontiguousarray(piece).view(np.uint32).reshape(*values.shape[:-2], 32) for piece in pieces]
+    return np.stack(words, axis=-1)
 
 
-def test_a_program_that_loses_a_lane_is_told_where() -> None:
-    """The whole way from PTX: lane 5 leaves before the others shuffle."""
-    left = "setp.eq.u32 %p1, %r0, 5;\n@%p1 bra DONE;\n"
-    text = f"{left}shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;\nst.global.u32 [%rd0], %r1;\nDONE:"
-    with pytest.raises(EmulationError, match="not there") as caught:
-        run(text)
-    assert (caught.value.kind, caught.value.lane) == ("divergent-warp", 0)
-    instruction = caught.value.instruction
-    assert instruction is not None
-    assert instruction.opcode == BFLY
-    assert caught.value.line == instruction.line > 0
-    with pytest.raises(EmulationError, match="does not take part"):  # lane 4 reads lane 5, which has exited
-        run(text.replace("bra DONE", "exit").replace("-1", "0xffffffff"))
+def product(
+    a: Array, b: Array, blocks: int, warps: int, index: tuple[str, str], skip: int = 99, mma: str = MMA
+) -> Array:
+    """(blocks, warps, 16, 8): each warp's A times B, whose numbers among the given ones are `index`."""
+    text = PRODUCT.replace("WARPS", str(warps)).replace("SKIP", str(skip)).replace("MMA", mma)
+    text = text.replace("INDEX_A", index[0]).replace("INDEX_B", index[1])
+    d = np.zeros((blocks, warps, 32, 4), np.float32)
+    kernel = program(text, parameters=".param .u64 a, .param .u64 b, .param .u64 d")
+    kernel.launch(blocks, 32 * warps, (registers(a), registers(b, columns=True), d))
+    row, column = LANES >> 2, 2 * (LANES & 3)
+    found = np.zeros((blocks, warps, 16, 8), np.float32)
+    for word in range(4):
+        found[..., row + 8 * (word >> 1), column + (word & 1)] = d[..., word]
+    return found
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_bits_are_in_the_order_of_lanes(value: int) -> None:
-    flags = np.array([value >> lane & 1 == 1 for lane in range(32)]).reshape(1, 1, 32)
-    assert bits(flags).item() == value
-    assert bits(np.broadcast_to(flags, (3, 2, 32))).tolist() == [[[value]] * 2] * 3
+def numbers(seed: int, *shape: int) -> Array:
+    """Small integers: products and sums are exact."""
+    return np.random.default_rng(seed).integers(-8, 9, shape).astype(np.float16)
 
 
-def test_membermasks_of_lanes_in_several_blocks() -> None:
-    body = "and.b32 %r1, %r0, 1; shl.b32 %r2, 0x55555555, %r1; shfl.sync.bfly.b32 %r3, %r0, 2, 31, %r2;"
-    found = run(body + "st.global.u32 [%rd0], %r3;", blocks=2)
-    assert (found == np.arange(32) ^ 2).all()
+WHO = {
+    "0": lambda block, warp: 0 * block * warp,
+    "%r10": lambda block, warp: warp + 0 * block,
+    "%r9": lambda block, warp: block + 0 * warp,
+}
+WHO["%r12"] = lambda block, warp: 4 * block + warp
+
+
+@pytest.mark.parametrize("first", ["0", "%r10", "%r9"])
+@pytest.mark.parametrize("second", ["0", "%r10", "%r9"])
+def test_mma_of_matrices_that_blocks_or_warps_share(first: str, second: str) -> None:
+    """A guard leaves warp 1 out. Operands of one kind and value are converted once, and the same arrays come again."""
+    block, warp = np.arange(3)[:, None], np.arange(4)[None]
+    for seed in range(3):
+        a, b = numbers(seed, 4, 16, 16), numbers(seed + 100, 4, 16, 8)
+        expected = a.astype("f4")[WHO[first](block, warp)] @ b.astype("f4")[WHO[second](block, warp)]
+        expected[:, 1] = 0
+        assert np.array_equal(product(a, b, 3, 4, (first, second), skip=1), expected)
+
+
+def test_the_same_bits_in_another_type_are_another_operand() -> None:
+    a, b = numbers(1, 1, 16, 16), numbers(2, 1, 16, 8)
+    both = MMA + " {%f0, %f1, %f2, %f3}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f8, %f8, %f8, %f8}; @%p1 "
+    found = product(
+        a, b, 1, 1, ("0", "0"), mma="mov.f32 %f8, 0f00000000; " + both + MMA.replace("f16.f16", "bf16.bf16")
+    )
+    brain = a.view(BFLOAT16).astype("f4")[0] @ b.view(BFLOAT16).astype("f4")[0]
+    assert np.allclose(found[0, 0], a.astype("f4")[0] @ b.astype("f4")[0] + brain, rtol=1e-3)
+
+
+def test_sums_of_f16_are_rounded_once() -> None:
+    """2048 + 1 + 1: each addition alone would be rounded back to 2048."""
+    body = """setp.eq.u32 %p1, %r0, 0; mov.u32 %r2, 0x3c003c00; mov.u32 %r4, 0; and.b32 %r5, %r0, 3;
+    setp.eq.u32 %p1, %r5, 0; selp.u32 %r2, %r2, 0, %p1; mov.u32 %r3, 0x68006800;
+    mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1, %r6}, {%r2, %r2, %r4, %r4}, {%r2, %r4}, {%r3, %r3};"""
+    assert (np.array(lanes(body), np.uint32).view(np.float16) == 2050).all()
+
+
+def test_16_bit_numbers_are_widened_exactly() -> None:
+    """With infinities and NaN beside them, and without: two different ways."""
+    every = np.arange(1 << 16, dtype=np.uint16)
+    for patterns in (every, every[every & 0x7C00 != 0x7C00]):
+        for kind, dtype in (("f16", np.float16), ("bf16", BFLOAT16)):
+            found = matrix.widened(patterns.view(matrix.ROW).reshape(1, 1, -1, 1), kind).reshape(-1)
+            wanted = patterns.view(dtype).astype(np.float32)
+            assert ((np.isnan(found) & np.isnan(wanted)) | (found.view("u4") == wanted.view("u4"))).all()

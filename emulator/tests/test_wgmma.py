@@ -1,123 +1,197 @@
-"""wgmma beyond its numbers: what is in flight, what a fence and a wait order, who takes part, where matrices may lie.
+"""wgmma beyond its numbers: what is in flight, fences and waits, who takes part, races, counters.
 
-Numbers, layouts and types are in tests/emulator_cases/wgmma.py. Run: pytest tests/null/emulator/test_wgmma.py
+Programs have one ``wgmma`` or several: a block's first 128 threads fill 4096 bytes, A at 0 and B at 2048, both K-major
+without swizzling; %rd10 and %rd11 are their descriptors, %p0 is true, D and a second accumulator E are zero, A in
+registers is all ones.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from tests.wgmma_programs import (
-    COMMIT,
-    FENCE,
-    MMA,
-    OTHER,
-    RS,
-    SS,
-    STORE,
-    WAIT,
-    WIDE,
-    D,
-    E,
-    fragment,
-    kernel,
-    matrices,
-    memory,
-    run,
-)
+from tests.programs import refuses
 
-from ptxemu import EmulationError
+import ptxemu
+from ptxemu import Counters, EmulationError, Hazards, Instruction, Kernel
+from ptxemu.observe.counters import cycles, tensor_cycles
+from ptxemu.syntax.tree import Register, Vector
+from ptxemu.values import Array
+
+MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+D = "{%f0, %f1, %f2, %f3}"
+E = "{%f4, %f5, %f6, %f7}"
+WIDE = "{%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}"
+A = "{%r10, %r11, %r12, %r13}"
+FENCE = "wgmma.fence.sync.aligned;"
+COMMIT = "wgmma.commit_group.sync.aligned;"
+WAIT = "wgmma.wait_group.sync.aligned 0;"
+SS = f"{MMA} {D}, %rd10, %rd11, %p0, 1, 1, 0, 0;"
+RS = f"{MMA} {D}, {A}, %rd11, %p0, 1, 1, 0;"
+OTHER = f"{MMA} {E}, %rd10, %rd11, %p0, 1, 1, 0, 0;"
+STORE = "st.global.v4.f32 [%rd0], {%f0, %f1, %f2, %f3};"
+HEAD = """.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 in)
+{
+.reg .pred %p<8>; .reg .b32 %r<32>; .reg .b64 %rd<16>; .reg .f32 %f<16>;
+.shared .align 1024 .b8 image[MEMORY];
+ld.param.u64 %rd0, [out]; ld.param.u64 %rd1, [in]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x;
+mad.lo.u32 %r3, %r1, %r2, %r0; mul.wide.u32 %rd2, %r3, 16; add.u64 %rd0, %rd0, %rd2; mov.u32 %r4, image;
+setp.ge.u32 %p1, %r0, 128; mul.wide.u32 %rd3, %r1, 4096; mul.wide.u32 %rd4, %r0, 16; add.u64 %rd3, %rd3, %rd4;
+add.u64 %rd1, %rd1, %rd3; shl.b32 %r5, %r0, 4; add.u32 %r5, %r4, %r5; @%p1 bra filled;
+ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd1]; st.shared.v4.b32 [%r5], {%r6, %r7, %r8, %r9};
+ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd1+2048]; st.shared.v4.b32 [%r5+2048], {%r6, %r7, %r8, %r9}; filled:
+fence.proxy.async.shared::cta; bar.sync 0; shr.u32 %r14, %r4, 4; cvt.u64.u32 %rd10, %r14;
+or.b64 %rd10, %rd10, 0x0000001000080000; add.u64 %rd11, %rd10, 128; mov.b32 %r10, 0x3c003c00;
+mov.b32 %r11, 0x3c003c00; mov.b32 %r12, 0x3c003c00; mov.b32 %r13, 0x3c003c00;
+FLOATSsetp.eq.u32 %p0, %r0, %r0;
+""".replace("FLOATS", "".join(f"mov.f32 %f{i}, 0f00000000;\n" for i in range(8)))
 
 
-def refused(*body: str, threads: int = 128, kind: str) -> EmulationError:
+def kernel(*body: str, memory: int = 4096, head: str = HEAD) -> Kernel:
+    """A block's first 128 threads fill 4096 bytes: A at 0, B at 2048; then the body runs."""
+    return ptxemu.load(head.replace("MEMORY", str(memory)) + "\n".join(body) + "\nret;\n}\n", path="k.ptx").kernel()
+
+
+def memory(blocks: int = 1) -> Array:
+    """What each block's shared memory is filled with: small f16 integers."""
+    return np.random.default_rng(1).integers(-5, 6, (blocks, 2048)).astype(np.float16)
+
+
+def run(*body: str, threads: int = 128, blocks: int = 1, image: Array | None = None, **options: Any) -> Array:
+    """(blocks, threads, 4): the four numbers that each thread stores."""
+    out = np.zeros((blocks, threads, 4), np.float32)
+    kernel(*body).launch(blocks, threads, (out, memory(blocks) if image is None else image), **options)
+    return out
+
+
+def matrices(image: Array) -> tuple[Array, Array]:
+    """A (64, 16) and B (16, 8) of one block's memory, by the canonical layout without swizzling."""
+    tiles = image[:1024].reshape(8, 2, 8, 8)  # rows / 8, K / 8, row, K
+    a = tiles.transpose(0, 2, 1, 3).reshape(64, 16).astype(np.float64)
+    b = image[1024:1152].reshape(2, 8, 8).transpose(1, 0, 2).reshape(8, 16).astype(np.float64)
+    return a, b.T
+
+
+def fragment(d: Array) -> Array:
+    """(128, 4): a (64, 8) matrix as the threads of a warpgroup hold it."""
+    thread = np.arange(128)
+    row, column = 16 * (thread // 32) + thread % 32 // 4, 2 * (thread % 4)
+    return np.stack([d[row, column], d[row, column + 1], d[row + 8, column], d[row + 8, column + 1]], axis=1)
+
+
+def refused(*body: str, threads: int = 128, kind: str, says: str = ".") -> EmulationError:
     """The error of a program that may not run."""
-    with pytest.raises(EmulationError) as caught:
+    with refuses(kind, says) as caught:
         run(*body, threads=threads)
-    assert caught.value.kind == kind, caught.value
     return caught.value
 
 
-def test_one_product() -> None:
-    a, b = matrices(memory()[0])
-    assert np.array_equal(run(FENCE, SS, COMMIT, WAIT, STORE)[0], fragment(a @ b))
+A0, B0 = matrices(memory()[0])
+AB, ONES_B = fragment(A0 @ B0), fragment(np.ones((64, 16)) @ B0)
+NEVER = "setp.ne.u32 %p4, %r0, %r0;"
+ZERO = "mov.b32 %r20, 0;"
+OVER_A = "st.shared.v4.b32 [%r5], {%r20, %r20, %r20, %r20};"
+OVER_B = "st.shared.v4.b32 [%r5+2048], {%r20, %r20, %r20, %r20};"
+WAIT_1 = "wgmma.wait_group.sync.aligned 1;"
 
 
-def test_each_block_has_its_own_matrices_however_the_grid_is_cut() -> None:
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ((FENCE, SS, COMMIT, WAIT, STORE), AB),
+        ((FENCE, SS, SS, RS, COMMIT, WAIT, STORE), 2 * AB + ONES_B),  # a chain needs one fence and adds in order
+        ((NEVER, FENCE, SS, RS.replace("%p0", "%p4"), SS, COMMIT, WAIT, STORE), ONES_B + AB),  # and may begin anew
+        ((FENCE, SS, COMMIT, OTHER, COMMIT, WAIT_1, STORE, WAIT), AB),  # the newest group is left in flight
+        # A in registers may be read while it is multiplied
+        ((FENCE, RS, COMMIT, "add.u32 %r20, %r10, %r11;", WAIT, STORE), ONES_B),
+        # shared memory is read as late as the wait: an operand that is overwritten before is wrong numbers on every run
+        ((FENCE, SS, COMMIT, ZERO, OVER_B, WAIT, STORE), 0 * AB),
+        ((FENCE, SS, COMMIT, WAIT, ZERO, OVER_B, STORE), AB),
+    ],
+)
+def test_what_is_multiplied(body: tuple[str, ...], expected: Array) -> None:
+    assert np.array_equal(run(*body)[0], expected)
+
+
+def test_blocks_and_warpgroups_have_matrices_and_scales_of_their_own() -> None:
     wanted = [fragment(a @ b) for a, b in map(matrices, memory(3))]
     for budget in (1 << 30, 40_000):
-        found = run(FENCE, SS, COMMIT, WAIT, STORE, blocks=3, memory_budget=budget)
-        assert np.array_equal(found, np.array(wanted))
-
-
-def test_two_warpgroups_and_a_warp_that_takes_no_part() -> None:
-    """Warps 4 to 7 multiply by A's second half as their first rows: another descriptor; warp 8 skips all."""
+        assert np.array_equal(run(FENCE, SS, COMMIT, WAIT, STORE, blocks=3, memory_budget=budget), np.array(wanted))
+    # warps 4 to 7 multiply by A's second half as their first rows: another descriptor; warp 8 takes no part
     skip = "setp.ge.u32 %p2, %r0, 256; @%p2 bra done; setp.ge.u32 %p3, %r0, 128; selp.b64 %rd12, 64, 0, %p3;"
-    moved = "and.b64 %rd13, %rd10, 0xffffffff00000000; mov.b64 %rd13, %rd10; add.u64 %rd10, %rd10, %rd12;"
-    found = run(skip, moved, FENCE, SS, COMMIT, WAIT, STORE, "done:", threads=288)
     image = memory()[0]
-    a, b = matrices(image)
-    assert np.array_equal(found[0, :128], fragment(a @ b))
     later, _ = matrices(np.concatenate([image[512:1536], image[1024:]]))
-    assert np.array_equal(found[0, 128:256], fragment(later @ b))
-    assert not found[0, 256:].any()
+    found = run(skip, "add.u64 %rd10, %rd10, %rd12;", FENCE, SS, COMMIT, WAIT, STORE, "done:", threads=288)
+    assert np.array_equal(found[0], np.concatenate([AB, fragment(later @ B0), np.zeros((32, 4))]))
+    other = "setp.lt.u32 %p0, %r0, 128;"
+    found = run(FENCE, SS, COMMIT, WAIT, other, FENCE, SS, COMMIT, WAIT, STORE, threads=256)
+    assert np.array_equal(found[0], np.concatenate([2 * AB, AB]))
+    apart = "setp.eq.u32 %p3, %r1, 0; @%p3 bra one;"
+    found = run(apart, FENCE, SS, "bra both; one:", FENCE, RS, "both:", COMMIT, WAIT, STORE, blocks=2)
+    (_, b), (a, late) = map(matrices, memory(2))
+    assert np.array_equal(found, [fragment(np.ones((64, 16)) @ b), fragment(a @ late)])
 
 
-def test_a_chain_needs_one_fence_and_adds_in_order() -> None:
-    a, b = matrices(memory()[0])
-    found = run(FENCE, SS, SS, RS, COMMIT, WAIT, STORE)
-    assert np.array_equal(found[0], fragment(2 * (a @ b) + np.ones((64, 16)) @ b))
+@pytest.mark.parametrize(("value", "chained"), [(2048, 2048), (1024, 1026)])
+def test_half_sums_are_rounded_after_each_product(value: int, chained: int) -> None:
+    """2048 + 1 is 2048 in f16, and so is that plus 1."""
+    image = np.zeros((1, 2048), np.float16)
+    image[0, 1024:1088:8] = 1  # of B's first row alone, so that every product adds 1
+    bits = int(np.array(value, np.float16).view(np.uint16)) * 0x10001
+    half = f"wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {{%r20, %r21}}, {A}, %rd11, %p0, 1, 1, 0;"
+    load = f"mov.b32 %r20, {bits}; mov.b32 %r21, {bits};"
+    show = "mov.b32 %f0, %r20; mov.b32 %f1, %r21;"
+    out = run(load, FENCE, half, half, COMMIT, WAIT, show, STORE, image=image)[0]
+    assert (out[:, :2].copy().view(np.float16) == chained).all()
 
 
-def test_shared_memory_is_read_as_late_as_the_wait() -> None:
-    """An operand that is overwritten before the wait is wrong numbers on every run."""
-    overwrite = "mov.b32 %r20, 0; st.shared.v4.b32 [%r5+2048], {%r20, %r20, %r20, %r20};"
-    assert not run(FENCE, SS, COMMIT, overwrite, WAIT, STORE)[0].any()
-    assert run(FENCE, SS, COMMIT, WAIT, overwrite, STORE)[0].any()
-
-
-def test_wait_group_leaves_the_newest_groups_in_flight() -> None:
-    a, b = matrices(memory()[0])
-    both = (FENCE, SS, COMMIT, OTHER, COMMIT)
-    found = run(*both, "wgmma.wait_group.sync.aligned 1;", STORE, WAIT)
-    assert np.array_equal(found[0], fragment(a @ b))
-    second = STORE.replace("%f0, %f1, %f2, %f3", "%f4, %f5, %f6, %f7")
-    error = refused(*both, "wgmma.wait_group.sync.aligned 1;", second, WAIT, kind="in-flight")
-    assert "register %f4 is read while a wgmma writes it" in str(error)
+@pytest.mark.parametrize(
+    ("clamp", "start", "a", "wanted"),
+    [
+        (".satfinite", 2**31 - 40, 1, 2**31 - 1),
+        (".satfinite", 40 - 2**31, -1, -(2**31)),
+        ("", 2**31 - 40, 1, 24 - 2**31),
+        ("", 40 - 2**31, -1, 2**31 - 24),
+    ],
+)
+def test_integer_sums_wrap_or_are_clamped(clamp: str, start: int, a: int, wanted: int) -> None:
+    """Twice 32 products of 1 or -1."""
+    image = np.full((1, 4096), 1, np.int8).view(np.float16)
+    d, left = "{%r20, %r21, %r22, %r23}", "{%r24, %r25, %r26, %r27}"
+    whole = f"wgmma.mma_async.sync.aligned.m64n8k32{clamp}.s32.s8.s8 {d}, {left}, %rd11, %p0;"
+    load = " ".join(f"mov.b32 %r{20 + i}, {start & 0xFFFFFFFF};" for i in range(4))
+    load += " ".join(f"mov.b32 %r{24 + i}, {0x01010101 * (a & 0xFF)};" for i in range(4))
+    show = " ".join(f"mov.b32 %f{i}, %r{20 + i};" for i in range(4))
+    out = run(load, FENCE, whole, whole, COMMIT, WAIT, show, STORE, image=image)[0]
+    assert (out.view(np.int32) == wanted).all()
 
 
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        ((FENCE, SS, COMMIT, STORE, WAIT), "register %f0 is read while a wgmma writes it"),
-        ((FENCE, SS, WAIT, STORE), "register %f0 is read while a wgmma writes it"),  # no commit: nothing to wait for
-        ((FENCE, SS, COMMIT, "mov.f32 %f1, 0f00000000;", WAIT), "register %f1 is overwritten while a wgmma writes it"),
-        ((FENCE, RS, COMMIT, "mov.b32 %r11, 0;", WAIT), "register %r11 is overwritten while a wgmma reads it"),
-        (
-            (FENCE, RS, COMMIT, f"{MMA} {E}, {{%f0, %r11, %r12, %r13}}, %rd11, %p0, 1, 1, 0;"),
-            "register %f0 is A of a wgmma while another one writes it",
-        ),
-        (
-            (FENCE, RS, COMMIT, f"{MMA} {{%r10, %f4, %f5, %f6}}, %rd10, %rd11, %p0, 1, 1, 0, 0;"),
-            "register %r10 is an accumulator while a wgmma reads it as A",
-        ),
-        (
-            (FENCE, SS, COMMIT, f"{MMA.replace('n8', 'n16')} {WIDE}, %rd10, %rd11, %p0, 1, 1, 0, 0;"),
-            "register %f0 is an accumulator of two shapes at once",
-        ),
+        ((FENCE, SS, COMMIT, OTHER, COMMIT, WAIT_1, STORE.replace("%f0, ", "%f4, ")),
+         "%f4 is read while a wgmma writes"),
+        ((FENCE, SS, COMMIT, STORE, WAIT), "%f0 is read while a wgmma writes"),
+        ((FENCE, SS, WAIT, STORE), "%f0 is read while a wgmma writes"),  # no commit: nothing to wait for
+        ((FENCE, SS, COMMIT, "mov.f32 %f1, 0f00000000;", WAIT), "%f1 is overwritten while a wgmma writes"),
+        ((FENCE, RS, COMMIT, "mov.b32 %r11, 0;", WAIT), "%r11 is overwritten while a wgmma reads it"),
+        ((FENCE, RS, COMMIT, f"{MMA} {E}, {{%f0, %r11, %r12, %r13}}, %rd11, %p0, 1, 1, 0;"),
+         "%f0 is A of a wgmma while another one writes it"),
+        ((FENCE, RS, COMMIT, f"{MMA} {{%r10, %f4, %f5, %f6}}, %rd10, %rd11, %p0, 1, 1, 0, 0;"),
+         "%r10 is an accumulator while a wgmma reads it as A"),
+        ((FENCE, SS, COMMIT, f"{MMA.replace('n8', 'n16')} {WIDE}, %rd10, %rd11, %p0, 1, 1, 0, 0;"),
+         "%f0 is an accumulator of two shapes at once"),
     ],
-)
+)  # fmt: skip
 def test_a_register_in_flight_may_not_be_touched(body: tuple[str, ...], what: str) -> None:
-    error = refused(*body, kind="in-flight")
-    assert what in str(error)
+    error = refused(*body, kind="in-flight", says=what)
     first = body[1]
-    assert f"found `{first}` (line " in str(error)
+    assert f"found `{OTHER if OTHER in body else first}` (line " in str(error)
     assert "not waited for" in str(error)
-
-
-def test_a_in_registers_may_be_read_while_it_is_multiplied() -> None:
-    _, b = matrices(memory()[0])
-    found = run(FENCE, RS, COMMIT, "add.u32 %r20, %r10, %r11;", WAIT, STORE)
-    assert np.array_equal(found[0], fragment(np.ones((64, 16)) @ b))
 
 
 @pytest.mark.parametrize(
@@ -154,24 +228,29 @@ def test_all_four_warps_take_part() -> None:
     assert part.lane // 32 == 2
 
 
+@pytest.mark.parametrize("left_out", [COMMIT, WAIT], ids=["commit", "wait"])
+def test_one_warpgroup_neither_commits_nor_waits_for_another(left_out: str) -> None:
+    skip = f"setp.ge.u32 %p2, %r0, 128; @%p2 bra skip; {left_out} skip:"
+    body = [skip if part == left_out else part for part in (FENCE, SS, COMMIT, WAIT)]
+    assert refused(*body, STORE, threads=256, kind="in-flight", says="%f0 is read while a wgmma writes").lane == 128
+
+
 def test_warps_meet_at_the_fence_however_they_come() -> None:
     """Warp 2 waits at a barrier that warp 4 reaches late; the other three wait for it at the fence."""
-    a, b = matrices(memory()[0])
     apart = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2; @%p2 bar.sync 1, 64; setp.eq.u32 %p3, %r20, 4;"
     found = run(apart, "@%p3 bra late;", FENCE, SS, COMMIT, WAIT, STORE, "ret; late:", "bar.sync 1, 64;", threads=160)
-    assert np.array_equal(found[0, :128], fragment(a @ b))
+    assert np.array_equal(found[0, :128], AB)
 
 
 def test_a_warp_that_never_comes_to_the_fence_is_a_deadlock() -> None:
     apart = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2; @%p2 bar.sync 1, 64;"
-    error = refused(apart, FENCE, SS, COMMIT, WAIT, kind="deadlock")
-    assert "warps wait at wgmma.fence for others of their warpgroup" in str(error)
-    assert "without warp 2 of the warpgroup" in str(error)
-    assert "barrier 1" in str(error)
+    error = str(
+        refused(apart, FENCE, SS, COMMIT, WAIT, kind="deadlock", says="wgmma.fence for others of their warpgroup")
+    )
+    assert ("without warp 2 of the warpgroup" in error, "barrier 1" in error) == (True, True)
 
 
 WARP = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2;"  # true in warp 2 alone
-ONE = "wgmma.wait_group.sync.aligned 1;"
 
 
 @pytest.mark.parametrize(
@@ -179,14 +258,15 @@ ONE = "wgmma.wait_group.sync.aligned 1;"
     [
         (("@!%p2 bra past;", WAIT, "past:", WAIT, STORE), "warp 2 executed", "wait_group.sync.aligned 0;` (line"),
         (("@%p2 bra past;", WAIT, "past:", WAIT, STORE), "warps 0, 1, 3 executed", "in warp 2"),
-        (("@%p2 bra other;", WAIT, "bra past;", "other:", ONE, "past:", WAIT), "executed", "wait_group.sync.aligned 1"),
+        (("@%p2 bra other;", WAIT, "bra past;", "other:", WAIT_1, "past:", WAIT), "executed",
+         "wait_group.sync.aligned 1"),
         (("@!%p2 bra past;", COMMIT, "past:", WAIT, STORE), "commit_group.sync.aligned;` (line", "warps 0, 1, 3"),
         (("@!%p2 bra past;", WAIT, "past:", FENCE, SS, COMMIT, WAIT), "wait_group", "wgmma.fence.sync.aligned;` (line"),
         (("@%p2 bra done;", WAIT, STORE, "done:"), "expected warps 0 to 3", "only warps 0, 1, 3"),
         ((WAIT, "@!%p2 bra done;", WAIT, "done:"), "expected warps 0 to 3", "only warp 2"),
         (("@!%p2 bra done;", WAIT, COMMIT, "done:"), "in `wgmma.wait_group.sync", "only warp 2"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("schedule", ["together", "reverse", 1])
 def test_a_warp_waits_where_all_four_do(body: tuple[str, ...], expected: str, found: str, schedule: str | int) -> None:
     """wait_group and commit_group are .aligned over the warpgroup, though each warp executes them for itself."""
@@ -209,9 +289,8 @@ def test_where_the_four_meet_is_part_of_the_order(meeting: tuple[str, str]) -> N
     out = np.zeros((1, 288, 4), np.float32)
     body = ("setp.ge.u32 %p4, %r0, 256; @%p4 bra done;", FENCE, SS, COMMIT, TWICE.format("fence"), *AGAIN)
     behind = ("mov.u32 %r21, 1; @%p2 bra again;", "done:")
-    with pytest.raises(EmulationError) as caught:
+    with refuses("divergent-warp"):
         kernel(WARP, *body, *meeting, *behind).launch((1,), (288,), (out, memory()))
-    assert caught.value.kind == "divergent-warp"
     kernel(WARP, *body[:-3], *meeting, WAIT, "done:").launch((1,), (288,), (out, memory()))
 
 
@@ -232,20 +311,11 @@ def test_what_one_warpgroup_has_done_is_no_difference_when_it_parts_again(schedu
 @pytest.mark.parametrize("schedule", ["together", "reverse", 1])
 def test_warps_may_come_to_a_wait_one_by_one(schedule: str | int) -> None:
     """Warp 2 goes another way to the same instructions, and the second warpgroup waits where the first one does not."""
-    a, b = matrices(memory()[0])
     apart = ("@%p2 bra late;", "early:", COMMIT, WAIT, STORE, "bra done;", "late: add.u32 %r20, %r20, 1; bra early;")
     group = ("setp.ge.u32 %p3, %r0, 128;", "@!%p3 bra past;", WAIT, "past:")
     out = np.zeros((1, 256, 4), np.float32)
     kernel(WARP, FENCE, SS, COMMIT, *group, *apart, "done:").launch((1,), (256,), (out, memory()), schedule=schedule)
-    assert np.array_equal(out[0], np.tile(fragment(a @ b), (2, 1)))
-
-
-@pytest.mark.parametrize("schedule", ["reverse", 1, 2])
-def test_the_order_in_which_warps_run_changes_nothing(schedule: str | int) -> None:
-    body = ("setp.ge.u32 %p2, %r0, 256; @%p2 bra done;", FENCE, SS, RS, COMMIT, WAIT, STORE, "done:")
-    out = np.zeros((2, 288, 4), np.float32)
-    kernel(*body).launch((2,), (288,), (out, memory(2)), schedule=schedule)
-    assert np.array_equal(out, run(*body, threads=288, blocks=2))
+    assert np.array_equal(out[0], np.tile(AB, (2, 1)))
 
 
 def test_a_warpgroup_agrees_on_descriptors_and_scale() -> None:
@@ -291,3 +361,118 @@ def test_what_a_shuffle_left_undefined_may_not_be_multiplied() -> None:
     shuffle = "setp.lt.u32 %p2, %r0, 8; @!%p2 bra skip; shfl.sync.down.b32 %r10, %r10, 4, 31, 0xff; skip:"
     error = refused(shuffle, FENCE, RS, COMMIT, WAIT, kind="undefined")
     assert "an undefined value goes into a wgmma" in str(error)
+
+
+# --- races ---
+
+CONSUMERS = "setp.ge.u32 %p2, %r0, 128; @%p2 bra other;"
+LEAVE = "ret; other:"
+ARRIVE = "bar.arrive 1, 160;"
+MEET = "bar.sync 1, 160;"
+LATE = "sub.u32 %r21, %r5, 2048;"  # the fifth warp writes where the first one's part of A and B lie
+
+
+def races(*body: str, threads: int = 128, blocks: int = 1, **options: Any) -> list[tuple[str, str, str]]:
+    """Kind, first and second opcode (their first words) of each report."""
+    found = Hazards()
+    run(*body, threads=threads, blocks=blocks, observers=found, **options)
+    words = ((each.kind, each.first.opcode, each.second.opcode) for each in found.reports)
+    return [(kind, first.partition(".")[0], second.partition(".")[0]) for kind, first, second in words]
+
+
+PROXY = "fence.proxy.async.shared::cta;"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ((FENCE, SS, COMMIT, WAIT, "bar.sync 0;", ZERO, OVER_A, STORE), []),
+        ((ZERO, OVER_A, "bar.sync 0;", FENCE, SS, COMMIT, WAIT), [("proxy", "st", "wgmma")]),
+        ((ZERO, OVER_A, PROXY, "bar.sync 0;", FENCE, SS, COMMIT, WAIT), []),
+        ((ZERO, OVER_A, "bar.sync 0;", PROXY, FENCE, SS, COMMIT, WAIT), []),
+        *(((FENCE, each, COMMIT, ZERO, OVER_B, WAIT), [("async overwrite", "wgmma", "st")]) for each in (SS, RS)),
+        *(((FENCE, each, COMMIT, WAIT, "bar.sync 0;", ZERO, OVER_B), []) for each in (SS, RS)),
+        ((FENCE, RS, COMMIT, ZERO, OVER_A, WAIT), []),  # a matrix in registers is not read from memory
+    ],
+)
+def test_a_matrix_is_written_in_order(body: tuple[str, ...], found: list[tuple[str, str, str]]) -> None:
+    assert races(*body, blocks=3) == found
+
+
+def test_all_threads_of_the_warpgroup_have_to_know_of_a_write() -> None:
+    """Without a barrier a thread knows of its own write alone."""
+    assert ("RAW", "st", "wgmma") in races(ZERO, OVER_B, PROXY, FENCE, RS, COMMIT, WAIT)
+
+
+def test_a_stage_is_released_after_the_wait() -> None:
+    """Warp 4 writes over the matrices when the consumers have arrived at barrier 1."""
+    writer = (LEAVE, MEET, ZERO, LATE, "st.shared.v4.b32 [%r21], {%r20, %r20, %r20, %r20};")
+    assert races(CONSUMERS, FENCE, SS, COMMIT, WAIT, ARRIVE, STORE, *writer, threads=160) == []
+    early = races(CONSUMERS, FENCE, SS, COMMIT, ARRIVE, WAIT, STORE, *writer, threads=160)
+    assert early
+    assert {kind for kind, _, _ in early} <= {"WAR", "async overwrite"}
+
+
+@pytest.mark.parametrize(("meet", "found"), [("", [("WAR", "wgmma", "st")]), ("bar.sync 0;", [])], ids=["alone", "met"])
+def test_a_warp_that_has_waited_knows_nothing_of_the_others(meet: str, found: list[tuple[str, str, str]]) -> None:
+    """The first warp comes to the wait before the others, who are held up at a barrier until it has waited."""
+    first = ("setp.lt.u32 %p2, %r0, 32; @!%p2 bar.sync 1, 128;", WAIT, "@%p2 bar.arrive 1, 128;")
+    over = ("@!%p2 bra over;", OVER_B, "over:")
+    assert races(FENCE, SS, COMMIT, *first, meet, ZERO, *over) == found
+
+
+@pytest.mark.parametrize("per_block", ["", "mul.wide.u32 %rd12, %r1, 0; add.u64 %rd10, %rd10, %rd12;"])
+def test_in_a_cluster_each_block_has_its_own_matrices(per_block: str) -> None:
+    """The same descriptors in both blocks, once as one number for both and once as one for each."""
+    for body, kinds in (
+        ((FENCE, SS, COMMIT, WAIT, "bar.sync 0;", ZERO, OVER_A), set()),
+        ((FENCE, SS, COMMIT, ZERO, OVER_A, WAIT), {"async overwrite"}),
+    ):
+        hazards = Hazards()
+        out = memory(4).astype("f4")
+        kernel(per_block, *body).launch((4,), (128,), (out, memory(4)), cluster=2, observers=(hazards,))
+        assert {each.kind for each in hazards.reports} == kinds
+        assert {each.count for each in hazards.reports} <= {4 * 128}
+
+
+def test_the_peer_may_not_write_over_a_matrix_that_is_read() -> None:
+    """The second block of a cluster stores into the first one's B while that multiplies, or after both have met."""
+    remote = (
+        "setp.ne.u32 %p3, %r1, 1; mov.u32 %r22, 0; mapa.shared::cluster.u32 %r23, %r5, %r22; mov.b32 %r20, 0;"
+        "@!%p3 st.shared::cluster.b32 [%r23+2048], %r20;"
+    )
+    meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+    for body, found in (
+        ((meet, FENCE, SS, COMMIT, WAIT, meet, remote, meet), False),
+        ((meet, FENCE, SS, COMMIT, WAIT, remote, meet), True),
+    ):
+        hazards = Hazards()
+        out = memory(2).astype("f4")
+        kernel(*body).launch((2,), (128,), (out, memory(2)), cluster=2, observers=(hazards,))
+        assert bool(hazards.reports) == found, hazards.render()
+        assert {each.second.opcode for each in hazards.reports} <= {"st.shared::cluster.b32"}
+        assert {each.first_block for each in hazards.reports} <= {(0, 0, 0)}
+
+
+# --- counters ---------------------------------------------------------------------------------------------------------
+
+
+def test_products_count_by_warp_and_cycles_by_warpgroup() -> None:
+    counters = Counters()
+    skip = "setp.ge.u32 %p2, %r0, 256; @%p2 bra done;"
+    run(skip, FENCE, SS, RS, SS, COMMIT, WAIT, "done:", threads=288, blocks=2, observers=counters)
+    warpgroups = 2 * 2
+    assert counters.as_dict()["smsp__inst_executed_pipe_tensor.sum"] == 3 * 4 * warpgroups
+    assert counters.tensor_cycles == 3 * 4 * warpgroups  # N = 8: 4 cycles each
+    assert counters.wgmma_shared_bytes == warpgroups * (2 * (64 + 8) * 32 + 8 * 32)
+    assert counters.wgmma_cycles == warpgroups * (2 * 18 + 4)
+
+
+def test_narrow_products_wait_for_a() -> None:
+    """Per cent of the tensor cores' peak; an H800 was measured at 21, 38, 63 and 95 up (arXiv 2402.13499)."""
+    descriptor = Register("%rd0")
+    for n, share in ((8, 22), (16, 40), (32, 66), (64, 100), (128, 100), (256, 100)):
+        operands = (Vector((Register("%f0"),)), descriptor, descriptor)
+        instruction = Instruction(f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16", operands)
+        assert 100 * tensor_cycles(instruction) // cycles(instruction) == share
+    assert cycles(Instruction("wgmma.fence.sync.aligned")) == 0

@@ -3,7 +3,7 @@
     ptxemu saxpy.cu --grid 4 --block 256 --arg y=float32:1000:ones --arg x=float32:1000:randn --arg a=2.0 \
         --arg n=int32:1000 --save y=y.npy --counters --hazards
 
-`ptxemu.__main__` calls `run`. A PTX file says how wide a parameter is, not what it points to. So arguments are words such
+`ptxemu.__main__` calls `run`. A PTX file says how wide a parameter is, not what it points to. Arguments are words such
 as ``x=float32:1024:randn``, ``n=int32:5`` or ``a=@in.npy``, in the order of the parameters; their names are free.
 """
 

@@ -10,11 +10,9 @@ import numpy as np
 from ptxemu.machine.control import Block
 from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.observer import Access, Copy, Observer
-from ptxemu.observe.hazards import Hazards
 from ptxemu.syntax.tree import Immediate, Instruction, SourceLine
 from ptxemu.values import Array, BoolArray
 
-Key = tuple[str, str, int, int]
 LANE = np.arange(32, dtype=np.uint64).reshape(1, 1, 32)
 
 
@@ -109,11 +107,6 @@ class Stream:
         """The mask of whole warps."""
         mask: BoolArray = np.isin(np.arange(self.warps), warps).reshape(1, -1, 1)
         return mask
-
-
-def found(hazards: Hazards) -> set[Key]:
-    """What was reported: (space, kind, first line, second line)."""
-    return {(report.space, report.kind, report.first.line, report.second.line) for report in hazards.reports}
 
 
 def own(stream: Stream) -> Array:

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptxemu import chip
+from ptxemu import PtxemuError, TensorMap, chip
 from ptxemu.chip import _SIGNATURES, Driver, Gpu, load_driver, open_gpu
-from ptxemu.errors import PtxemuError
 
 PTX = """.version 8.0
 .target sm_80
 .address_size 64
 .visible .entry scale(.param .u64 p, .param .f32 factor) { ret; }
 .visible .entry other() { ret; }
+.visible .entry take(.param .align 64 .b8 map[128], .param .u64 p) { ret; }
 """
 INVALID_PTX, ILLEGAL_ADDRESS = 218, 700
 
@@ -60,9 +60,19 @@ class Library:
         out._obj.value = 13010
 
     def do_cuMemAlloc_v2(self, out: Any, size: int) -> None:
-        buffer = ctypes.create_string_buffer(size)
-        out._obj.value = ctypes.addressof(buffer)
-        self.memory[ctypes.addressof(buffer)] = buffer
+        """Memory at a multiple of 256, as a GPU's is."""
+        room = ctypes.create_string_buffer(size + 256)
+        out._obj.value = ctypes.addressof(room) + -ctypes.addressof(room) % 256
+        self.memory[out._obj.value] = room
+
+    def do_cuTensorMapEncodeTiled(self, *arguments: Any) -> None:
+        """Keeps the arguments, arrays as tuples; a map is the bytes 1, 2, 3, ..."""
+        self.encoded = [tuple(each) if isinstance(each, ctypes.Array) else each for each in arguments]
+        assert arguments[0] % 64 == 0
+        ctypes.memmove(arguments[0], bytes(range(1, 129)), 128)
+
+    def do_cuModuleGetFunction(self, function: Any, module: Any, name: Any) -> None:
+        self.kernel = bytes(name.value if hasattr(name, "value") else name).decode()
 
     def do_cuMemFree_v2(self, address: int) -> None:
         del self.memory[address]
@@ -76,11 +86,11 @@ class Library:
         places, extra = sizes[-2:]
         assert extra is None
         self.launches.append((*sizes[:7], sum(place is not None for place in places)))
-        if places[0]:
-            pointer, factor = (
-                ctypes.c_uint64.from_address(places[0]).value,
-                ctypes.c_float.from_address(places[1]).value,
-            )
+        if self.kernel == "take":
+            self.taken = ctypes.string_at(places[0], 128), ctypes.c_uint64.from_address(places[1]).value
+        elif places[0]:
+            pointer = ctypes.c_uint64.from_address(places[0]).value
+            factor = ctypes.c_float.from_address(places[1]).value
             values = (ctypes.c_float * 8).from_address(pointer)
             values[:] = [value * factor for value in values]
 
@@ -159,15 +169,18 @@ def test_a_kernel_that_fails_is_named_and_the_gpu_can_be_reset(library: Library,
     with pytest.raises(PtxemuError, match=r"refused cuCtxSynchronize: found CUDA_ERROR_ILLEGAL_ADDRESS \(700\)"):
         kernel.launch((1,), (1,), ())
     gpu.reset()
-    assert library.calls[-4:] == [
-        *("cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"),
-        *("cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"),
+    again = [
+        "cuDevicePrimaryCtxReset_v2",
+        "cuDevicePrimaryCtxRelease_v2",
+        "cuDevicePrimaryCtxRetain",
+        "cuCtxSetCurrent",
     ]
+    assert library.calls[-4:] == again
 
 
 def test_a_kernel_is_chosen_by_name(gpu: Gpu, tmp_path: Path) -> None:
     program = gpu.load(PTX)
-    with pytest.raises(PtxemuError, match="no kernel none: expected scale, other"):
+    with pytest.raises(PtxemuError, match="no kernel none: expected scale, other, take"):
         program.kernel("none")
     with pytest.raises(PtxemuError, match=r"which kernel\?"):
         program.kernel()
@@ -183,3 +196,19 @@ def test_a_machine_without_a_gpu_is_one_line(library: Library) -> None:
         load_driver("libcuda_of_nobody.so.1")
     with pytest.raises(PtxemuError, match="no GPU 1: found 1 of them"), open_gpu(1, Driver(library)):
         pass
+
+
+def test_the_driver_encodes_tensor_maps(library: Library, gpu: Gpu) -> None:
+    tensor = np.zeros((64, 32), np.float16)
+    given = TensorMap(tensor, "f16", (32, 64), (64,), (32, 8), (1, 2), swizzle="64B", fill="nan", l2_promotion="128B")
+    gpu.load(PTX).kernel("take").launch((1,), (32,), (given, tensor))
+    (_, kind, rank, address, *rest) = library.encoded
+    assert (kind, rank) == (6, 2)
+    assert rest == [(32, 64), (64,), (32, 8), (1, 2), 0, 2, 2, 1]
+    assert library.taken == (bytes(range(1, 129)), address)  # the map's tensor is the array that is passed, too
+
+
+def test_a_driver_of_cuda_11_has_no_tensor_maps(library: Library) -> None:
+    del library.__dict__["cuTensorMapEncodeTiled"]
+    with pytest.raises(PtxemuError, match="has no cuTensorMapEncodeTiled: expected one for CUDA 12 or newer"):
+        Driver(library)("cuTensorMapEncodeTiled")

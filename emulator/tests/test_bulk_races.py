@@ -1,0 +1,307 @@
+"""Races of bulk copies: nothing is said of right programs; each missing order, wait or fence of others is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cases import bulk, copies, tensor_copies
+from tests.cases.harness import Case, Kernel, entry_name, launch_case, ptx_of
+from tests.programs import refuses
+
+import ptxemu
+from ptxemu.values import Array
+
+HEAD = """.version 8.6
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 in, .param .u64 out)
+{
+.shared .align 128 .b8 box[1024]; .shared .align 8 .b64 full[2]; .shared .align 8 .b64 empty[2];
+.reg .b32 at, to, fb, eb, turn, n, x, y, phase; .reg .b64 src, dst, own; .reg .pred one, ok, p, producer;
+ld.param.u64 src, [in]; ld.param.u64 dst, [out];
+mov.u32 at, box; mov.u32 fb, full; mov.u32 eb, empty; mov.u32 turn, %tid.x;
+setp.eq.u32 one, turn, 0; mad.lo.u32 to, turn, 4, at; mul.wide.u32 own, turn, 4; mov.u32 x, 0;
+"""
+INIT = """@one mbarrier.init.shared::cta.b64 [fb], 1;
+@one mbarrier.init.shared::cta.b64 [eb], 32;
+@one fence.mbarrier_init.release.cluster;
+bar.sync 0;
+"""
+LOAD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+STORE = "cp.async.bulk.global.shared::cta.bulk_group"
+EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [fb], 128;"
+# Warp 1 brings four tiles of 128 bytes into one stage; warp 0 adds them up.
+RING = f"""setp.ge.u32 producer, turn, 32; mov.u32 n, 0; mov.u32 phase, 0;
+@producer bra bring;
+take: mbarrier.try_wait.parity.shared::cta.b64 ok, [fb], phase;
+@!ok bra take;
+ld.shared.u32 y, [to]; add.u32 x, x, y;
+mbarrier.arrive.shared::cta.b64 _, [eb];
+xor.b32 phase, phase, 1; add.u32 n, n, 1; setp.lt.u32 p, n, 4;
+@p bra take;
+add.s64 dst, dst, own; st.global.u32 [dst], x;
+bra done;
+bring: setp.ne.u32 p, turn, 32;
+@p bra done;
+next: setp.eq.u32 p, n, 0;
+@p bra first;
+xor.b32 x, phase, 1;
+free: mbarrier.try_wait.parity.shared::cta.b64 ok, [eb], x;
+@!ok bra free;
+first: {EXPECT}
+{LOAD} [at], [src], 128, [fb];
+add.s64 src, src, 128; xor.b32 phase, phase, 1; add.u32 n, n, 1; setp.lt.u32 p, n, 4;
+@p bra next;
+done: ret;
+}}
+"""
+
+
+STORED = f"""st.shared.u32 [to], turn;
+fence.proxy.async.shared::cta;
+bar.sync 0;
+@one {STORE} [dst], [at], 128;
+@one cp.async.bulk.commit_group;
+@one cp.async.bulk.wait_group.read 0;
+bar.sync 0;
+st.shared.u32 [to], 7;
+@one cp.async.bulk.wait_group 0;
+ret;
+}}
+"""
+# The first block of a cluster, alone.
+SUMS = """mov.u32 n, %ctaid.x; setp.ne.u32 producer, n, 0;
+@producer ret;
+st.shared.u32 [to], turn; st.shared.u32 [to+512], 0;
+fence.proxy.async;
+bar.sync 0;
+setp.lt.u32 p, turn, 2;
+@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [fb], 256;
+add.u32 x, at, 512;
+@p OPCODE [x], [at], 128, [fb];
+take: mbarrier.try_wait.parity.shared::cta.b64 ok, [fb], 0;
+@!ok bra take;
+ld.shared.u32 y, [to+512]; add.s64 dst, dst, own; st.global.u32 [dst], y;
+ret;
+}
+"""
+
+
+def launched(text: str, threads: int = 64, blocks: int = 1, **options: Any) -> tuple[ptxemu.Hazards, Array]:
+    """The races of one cluster, and the output."""
+    given, out, found = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32), ptxemu.Hazards()
+    ptxemu.load(text).kernel().launch(blocks, threads, (given, out), observers=found, cluster=blocks, **options)
+    return found, out
+
+
+def kinds(text: str, threads: int = 64, blocks: int = 1) -> str:
+    return " ".join(sorted({report.kind for report in launched(HEAD + text, threads, blocks)[0].reports}))
+
+
+def changed(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new, 1)
+
+
+# --- a ring of stages -------------------------------------------------------------------------------------------------
+
+TAKE, GIVE = "ld.shared.u32 y, [to]; add.u32 x, x, y;\n", "mbarrier.arrive.shared::cta.b64 _, [eb];\n"
+FENCE = "@one fence.mbarrier_init.release.cluster;\n"
+
+
+def test_a_ring_of_one_stage_is_right() -> None:
+    found, out = launched(HEAD + INIT + RING)
+    assert not found.reports
+    assert out[:32].tolist() == [4 * lane + 32 * 6 for lane in range(32)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        (FENCE, "", "mbarrier fence"),
+        (FENCE, FENCE.replace("@", "@!"), "mbarrier fence"),  # that of others
+        (FENCE, "@one fence.proxy.async;\n", ""),
+        (FENCE, "bar.sync 0;\nfence.proxy.async;\n", ""),  # the producer's own, behind the barrier
+        (TAKE + GIVE, GIVE + TAKE, "WAR"),  # a stage that is released before it is read
+    ],
+)
+def test_fences_and_releases_of_a_ring(old: str, new: str, found: str) -> None:
+    assert kinds(changed(INIT + RING, old, new)) == found
+
+
+@pytest.mark.parametrize("schedule", ["together", "reverse", 1])
+def test_a_phase_promises_nothing_of_arrivals_beyond_its_count(schedule: str | int) -> None:
+    """A count of 31 for a warp: its last lane arrives in the next phase; it may read when the stage is filled."""
+    found, _ = launched(HEAD + changed(INIT, "[eb], 32", "[eb], 31") + RING, schedule=schedule)
+    assert {(race.kind, race.second_thread, race.first_thread) for race in found.reports} == {("WAR", 32, 31)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("@p bra first;\n", "bra first;\n", "mbarrier"),  # the producer does not wait
+        ("[fb], phase;\n@!ok bra take;", "[fb], 1;", "uninitialised"),  # the reader does not wait
+        (EXPECT, EXPECT.replace("128", "144"), "deadlock"),  # more bytes are expected than come
+    ],
+)
+def test_a_ring_that_breaks(old: str, new: str, kind: str) -> None:
+    with refuses(kind):
+        launched(HEAD + changed(INIT + RING, old, new))
+
+
+# --- stores from shared memory ----------------------------------------------------------------------------------------
+
+PROXY, READ = "fence.proxy.async.shared::cta;", "@one cp.async.bulk.wait_group.read 0;"
+COMMIT = "@one cp.async.bulk.commit_group;"
+AGAIN = f"@one {STORE} [dst], [at], 64;"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("", "", ""),
+        (f"{PROXY}\n", "", "proxy"),
+        (f"{PROXY}\nbar.sync 0;", f"bar.sync 0;\n{PROXY}", ""),  # of the issuer
+        (f"{PROXY}\nbar.sync 0;", "bar.sync 0;\n@!one fence.proxy.async;", "proxy"),  # of others behind the barrier
+        (PROXY, "@one fence.proxy.async;", "proxy"),
+        (PROXY, "fence.proxy.async.global;", "proxy"),
+        (f"{PROXY}\nbar.sync 0;", PROXY, "RAW"),
+        (f"{READ}\n", "", "async overwrite"),
+        (f"{READ}\nbar.sync 0;", READ, "WAR"),
+        ("wait_group.read 0;", "wait_group.read 1;", "async overwrite"),
+        # two stores in flight
+        (COMMIT, f"{AGAIN}\n{COMMIT}", "in-flight write"),
+        (COMMIT, f"add.s64 dst, dst, 112;\n{AGAIN}\n{COMMIT}", "in-flight write"),
+        (COMMIT, f"add.s64 dst, dst, 128;\n{AGAIN}\n{COMMIT}", ""),
+        (COMMIT, f"{COMMIT}\n@one cp.async.bulk.wait_group 0;\n{AGAIN}\n{COMMIT}", ""),
+    ],
+)
+def test_a_store_from_shared_memory(old: str, new: str, found: str) -> None:
+    assert kinds(changed(STORED, old, new), 32) == found
+
+
+def test_stores_of_two_blocks_meet() -> None:
+    out, found = np.zeros(256, np.uint32), ptxemu.Hazards()
+    ptxemu.load(HEAD + STORED).kernel().launch(2, 32, (out, out), observers=found)
+    assert ("global", "WAW") in {(report.space, report.kind) for report in found.reports}
+
+
+def test_a_copy_outlives_its_block() -> None:
+    text = changed(STORED, READ, "").replace("wait_group 0", "wait_group 1")
+    with refuses("exited", r"still reads from the shared memory of block \(0, 0, 0\), which has exited"):
+        launched(HEAD + text, 32)
+    with refuses("exited", r"still writes to the shared memory of block \(0, 0, 0\)"):
+        launched(HEAD + INIT + BRING + "ret;\n}\n", 32)
+
+
+# --- copies that meet threads, and each other -------------------------------------------------------------------------
+
+FILLED = "st.shared.u32 [to], turn;\nfence.proxy.async;\nbar.sync 0;\n"
+OUT = f"@one {STORE} [dst], [at], 128;\n{COMMIT}\n"
+END = "@one cp.async.bulk.wait_group 0;\nret;\n}\n"
+BRING = f"@one {EXPECT}\n@one {LOAD} [at], [src], 128, [fb];\n"
+AWAIT = "take: mbarrier.try_wait.parity.shared::cta.b64 ok, [fb], 0;\n@!ok bra take;\n"
+ATOMIC, LOOK = "red.shared.add.u32 [to], 1;\n", "ld.shared.u32 y, [to];\n"
+TWICE = FILLED + OUT + "add.s64 dst, dst, 128;\n" + OUT + "@one cp.async.bulk.wait_group.read {};\nbar.sync 0;\n"
+EACH = "setp.lt.u32 p, turn, 2; mad.wide.u32 dst, turn, {}, dst;\n@p " + STORE + " [dst], [at], 128;\n"
+BLOCKS = f"mov.u32 n, %ctaid.x; setp.eq.u32 p, n, 1;\n@p bra other;\n{BRING}{AWAIT}ret;\nother: @one st.global.u32 "
+OWN = "@one st.shared.v4.u32 [at], {x, x, x, x};\n"
+WITHIN = "bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+ADD, PLACE = f"cp.reduce.async.{WITHIN}.add.u32", "[x], [at], 128, [fb];"
+ONE = SUMS.replace("@p OPCODE", f"@one cp.async.{WITHIN}").replace("[fb], 256", "[fb], 128")
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks", "found"),
+    [
+        # what threads, or a copy, did to a box before a copy writes into it
+        (INIT + FILLED + ATOMIC + "fence.proxy.async;\n" + BRING + AWAIT + END, 1, "WAW"),
+        (INIT + FILLED + ATOMIC + "fence.proxy.async;\nbar.sync 0;\n" + BRING + AWAIT + END, 1, ""),
+        (INIT + FILLED + LOOK + BRING + AWAIT + END, 1, "WAR"),
+        (INIT + FILLED + LOOK + "bar.sync 0;\n" + BRING + AWAIT + END, 1, ""),
+        (INIT + FILLED + OUT + BRING + AWAIT + END, 1, "async overwrite"),
+        (INIT + FILLED + OUT + f"{READ}\n" + BRING + AWAIT + END, 1, ""),
+        # a source of two copies is kept for both
+        (TWICE.format(0) + "st.shared.u32 [to], 7;\n" + END, 1, ""),
+        (TWICE.format(1) + "st.shared.u32 [to], 7;\n" + END, 1, "async overwrite"),
+        # two threads of one instruction store to one place
+        (FILLED + EACH.format(0) + "cp.async.bulk.commit_group;\n" + END[5:], 1, "in-flight write"),
+        (FILLED + EACH.format(128) + "cp.async.bulk.commit_group;\n" + END[5:], 1, ""),
+        # a block stores into what a copy of another one reads
+        (f"{INIT}{BLOCKS}[src+124], x;\n{END}", 2, "WAR"),
+        (f"{INIT}{BLOCKS}[src+128], x;\n{END}", 2, ""),
+        # a thread fences what it wrote itself
+        (f"{OWN}@one {STORE} [dst], [at], 16;\n{COMMIT}\n{END}", 1, "proxy"),
+        (f"{OWN}@one {PROXY}\n@one {STORE} [dst], [at], 16;\n{COMMIT}\n{END}", 1, ""),
+        # reductions may meet, copies not
+        (INIT + SUMS.replace("OPCODE", ADD), 2, ""),
+        (INIT + SUMS.replace("OPCODE", f"cp.async.{WITHIN}"), 2, "in-flight write"),
+        *(
+            (
+                INIT
+                + SUMS.replace(
+                    f"@p OPCODE {PLACE}", f"@one {first} {PLACE}\nsetp.eq.u32 p, turn, 1;\n@p {ADD} {PLACE}"
+                ),
+                2,
+                says,
+            )
+            for first, says in ((f"cp.async.{WITHIN}", "in-flight write"), (ADD, ""))
+        ),
+        # the source of a copy within shared memory may be written over behind the wait, but not before
+        (INIT + ONE.replace("@!ok bra take;\n", "@!ok bra take;\nst.shared.u32 [to], 9;\n"), 2, ""),
+        (INIT + ONE.replace("take:", "st.shared.u32 [to], 9;\ntake:"), 2, "async overwrite"),
+    ],
+)
+def test_copies_in_one_place(text: str, blocks: int, found: str) -> None:
+    assert kinds(text, 32, blocks) == found
+
+
+def test_what_copies_within_shared_memory_leave() -> None:
+    for opcode, times in ((ADD, 2), (f"cp.async.{WITHIN}", 1)):
+        out = launched(HEAD + INIT + SUMS.replace("OPCODE", opcode), 32, 2)[1]
+        assert out[:32].tolist() == [times * lane for lane in range(32)]
+    with refuses("arguments", "a bulk copy between shared memories in a grid without clusters"):
+        launched(HEAD + INIT + SUMS.replace("OPCODE", f"cp.async.{WITHIN}"), 32)
+
+
+def test_a_wait_for_reads_leaves_the_writes_to_come() -> None:
+    """The thread reads its target behind both waits."""
+    looks = (
+        f"{READ}\n@one ld.global.u32 x, [dst+4];\n@one cp.async.bulk.wait_group 0;\n@one ld.global.u32 y, [dst+4];\n"
+    )
+    shown = "@one st.global.u32 [dst+256], x;\n@one st.global.u32 [dst+260], y;\n"
+    assert launched(HEAD + FILLED + OUT + looks + shown + END, 32)[1][64:66].tolist() == [0, 1]
+
+
+def test_threads_of_one_instruction_copy_different_sizes() -> None:
+    """The first one 16 bytes, the second one 128, which are shown."""
+    each = "setp.lt.u32 p, turn, 2; mad.lo.u32 n, turn, 112, 16; mad.lo.u32 at, turn, 128, at;\n"
+    bring = f"@one {EXPECT.replace('128', '144')}\n@p {LOAD} [at], [src], n, [fb];\n"
+    show = "ld.shared.u32 y, [to+128]; add.s64 dst, dst, own; st.global.u32 [dst], y;\n"
+    found, out = launched(HEAD + INIT + each + bring + AWAIT + show + END, 32)
+    assert (len(found.reports), out[:32].tolist()) == (0, list(range(32)))
+
+
+class Watched:
+    """A kernel that is launched under the race detector."""
+
+    def __init__(self, kernel: ptxemu.Kernel) -> None:
+        self.kernel = kernel
+        self.found = ptxemu.Hazards()
+
+    def launch(self, grid: tuple[int, ...], block: tuple[int, ...], args: list[Array]) -> object:
+        """Runs it."""
+        return self.kernel.launch(grid, block, args, observers=self.found)
+
+
+@pytest.mark.parametrize("module", [bulk, tensor_copies, copies], ids=lambda module: module.__name__.split(".")[-1])
+def test_no_case_is_flagged(module: object) -> None:
+    cases: list[Case] = module.CASES  # type: ignore[attr-defined]  # each of them has some
+    program = ptxemu.load(ptx_of(cases))
+    for index, case in enumerate(cases):
+        watched = Watched(program.kernel(entry_name(index)))
+        kernel: Kernel = watched  # type: ignore[assignment]  # narrower arguments
+        launch_case(case, kernel)
+        assert watched.found.render() == "", case.note
