@@ -122,7 +122,7 @@ def differing(wheels: Sequence[Path], scratch: Path) -> list[str]:
 
 def _files(wheels: Sequence[Path]) -> dict[str, bytes]:
     """What the wheels hold, by name."""
-    found = {}
+    found = dict[str, bytes]()
     for path in wheels:
         with zipfile.ZipFile(path) as wheel:
             found |= {name: wheel.read(name) for name in members(wheel)}

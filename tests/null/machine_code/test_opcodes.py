@@ -12,7 +12,7 @@ from flashladder.lock.schema import read_lock
 from flashladder.lock.step_counts import read_counts
 from flashladder.machine_code.opcodes import known_opcodes, unknown
 from flashladder.paths import ROOT
-from ptxemu.run import opcodes  # noqa: F401 - imports every module that adds rows
+import ptxemu.isa  # noqa: F401 - fills the table of instructions
 from ptxemu.table import ROWS
 
 
