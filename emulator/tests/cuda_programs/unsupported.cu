@@ -1,5 +1,5 @@
 // Ordinary CUDA that the emulator refuses: each kernel must end in one clear error, never in a wrong number.
-// What each of them says is in test_emulator_cuda.py.
+// What each of them says is in test_cuda.py.
 #include <mma.h>
 #include <cstdio>
 

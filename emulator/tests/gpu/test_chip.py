@@ -1,7 +1,4 @@
-"""This machine's GPU computes what is expected, and what the emulator computes: single cases, whole Hopper programs.
-
-`tools/hw_cases.py` and `tools/hw_hopper.py` do the same and keep the raw answers. Run: pytest tests/gpu
-"""
+"""This machine's GPU computes what is expected and emulated; `tools/hw_*.py` do the same and keep the raw answers."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
