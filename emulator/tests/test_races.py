@@ -217,7 +217,9 @@ def test_copies(events: list[Event], races: set[Race]) -> None:
 
 
 def test_blocks_that_do_the_same_are_one_until_they_part() -> None:
-    shifted = lambda base: lambda s: base(s) + s.ctaid % np.uint64(2) * np.uint64(1024)  # noqa: E731 - one use
+    def shifted(base: Callable[[Stream], Array]) -> Callable[[Stream], Array]:
+        return lambda stream: base(stream) + stream.ctaid % np.uint64(2) * np.uint64(1024)
+
     apart = [at("st", shifted(own), 1), at("ld", shifted(own), 2)]
     assert not watched(*apart, blocks=6).reports  # each thread reads what it wrote
     report = watched(*apart, at("ld", lambda s: other(s) + np.uint64(1024), 3), blocks=6).reports[0]
@@ -226,7 +228,7 @@ def test_blocks_that_do_the_same_are_one_until_they_part() -> None:
     assert [(report.block, report.count) for report in some.reports] == [((2, 0, 0), 64)]
     garbage = lambda s: np.where(LANE < 4, own(s), np.uint64(1 << 63) + s.ctaid)  # noqa: E731 - one use
     idle = watched(
-        *(at(kind, garbage, 1, lanes=most > LANE) for kind, most in (("st", 4), ("ld", 4), ("ld", 0))), blocks=2
+        *(at(kind, garbage, 1, by=most > LANE) for kind, most in (("st", 4), ("ld", 4), ("ld", 0))), blocks=2
     )
     assert not idle.reports
 

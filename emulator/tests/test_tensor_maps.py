@@ -26,9 +26,8 @@ def tensor() -> Array:
 
 
 def test_what_the_driver_would_refuse() -> None:
-    change: Mapping[str, Any]
     TensorMap(tensor(), **GOOD)
-    for change, message in (
+    changes: tuple[tuple[Mapping[str, Any], str], ...] = (
         ({"dtype": "f8"}, "dtype.*: expected one of u8, u16, .*, found 'f8'"),
         ({"dtype": np.float16}, "dtype.*: expected one of u8, .*found <class 'numpy.float16'>"),
         ({"swizzle": "256B"}, "swizzle.*: expected one of none, 32B, 64B, 128B, found '256B'"),
@@ -53,7 +52,8 @@ def test_what_the_driver_would_refuse() -> None:
         ({"strides": (272,)}, "found 17392 bytes from the first element to the end of the last"),
         *(({name: wrong}, f"{name}.*: expected whole numbers by axis, .*found") for name, wrong in (
             ("strides", 256), ("strides", None), ("box", (64.5, 16)), ("box", ("64", 16)), ("dims", (np.inf, 64)))),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for change, message in changes:
         with refuses("arguments", f"TensorMap: .*{message}"):
             TensorMap(tensor(), **{**GOOD, **change})
     TensorMap(tensor()[32:], **{**GOOD, "dims": (128, 32)})  # a part of an array ends with the array
