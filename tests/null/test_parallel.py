@@ -11,7 +11,7 @@ import time
 import pytest
 
 from flashladder import parallel
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, failures
 from ptxemu import EmulationError
 
 
@@ -27,7 +27,7 @@ def test_the_first_error_ends_it(monkeypatch: pytest.MonkeyPatch, n_cpus: int) -
     from ptxemu.text import parse_bytes
 
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(n_cpus)))
-    with pytest.raises(FlashladderError, match=r"not a memory budget.*'x'") as caught:
+    with pytest.raises(failures(), match=r"not a memory budget.*'x'") as caught:
         parallel.over(parse_bytes, ["1", "x", "y"], "bytes")
     assert caught.value.exit_code == 2
 
