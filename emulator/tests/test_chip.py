@@ -9,17 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.programs import ptx_text
 
 from ptxemu import PtxemuError, TensorMap, chip
 from ptxemu.chip import _SIGNATURES, Driver, Gpu, load_driver, open_gpu
 
-PTX = """.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry scale(.param .u64 p, .param .f32 factor) { ret; }
-.visible .entry other() { ret; }
-.visible .entry take(.param .align 64 .b8 map[128], .param .u64 p) { ret; }
-"""
+PTX = ptx_text("chip")
 INVALID_PTX, ILLEGAL_ADDRESS = 218, 700
 
 

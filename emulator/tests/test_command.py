@@ -15,23 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.programs import ptx_text
 
 import ptxemu
 from ptxemu.__main__ import main
 from ptxemu.command import DTYPES, FILLS, Progress, parse_all, parser, save
 
-ADD = """.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry add(.param .u64 out, .param .u64 in, .param .u32 n)
-{
-    .reg .pred %p; .reg .b32 %r<6>; .reg .b64 %rd<4>;
-    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r0, %r1, %r2, %r0;
-    ld.param.u32 %r3, [n]; setp.ge.u32 %p, %r0, %r3; @%p ret;
-    mul.wide.u32 %rd0, %r0, 4; ld.param.u64 %rd1, [in]; add.u64 %rd1, %rd1, %rd0; ld.global.u32 %r4, [%rd1];
-    add.u32 %r4, %r4, 1; ld.param.u64 %rd2, [out]; add.u64 %rd2, %rd2, %rd0; st.global.u32 [%rd2], %r4; ret;
-}
-"""
+ADD = ptx_text("add")
 WORDS = ["--block", "32", "--arg", "out=int32:64:zeros", "--arg", "int32:64:arange", "--arg", "n=40"]
 
 
@@ -227,23 +217,12 @@ def test_json_holds_infinities_and_whole_numbers(capsys: pytest.CaptureFixture[s
     assert facts["hazards"] == []
 
 
-REVERSED = """.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry reversed(.param .u64 out)
-{
-    .reg .b32 %r<4>; .reg .b64 %rd<3>; .shared .align 4 .b8 tile[256];
-    mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; mov.u32 %r2, tile; add.u32 %r3, %r2, %r1; st.shared.u32 [%r3], %r0;
-    bar.sync 0;
-    sub.u32 %r3, %r2, %r1; ld.shared.u32 %r3, [%r3+252];
-    mul.wide.u32 %rd0, %r0, 4; ld.param.u64 %rd1, [out]; add.u64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r3; ret;
-}
-"""
+REVERSED = ptx_text("reversed")
 
 
 @pytest.mark.parametrize("json_too", [[], ["--json"]])
 def test_a_hazard_is_exit_code_one(json_too: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    Path("race.ptx").write_text(REVERSED.replace("    bar.sync 0;\n", ""))
+    Path("race.ptx").write_text(REVERSED.replace("    bar.sync 0;\n", "", 1))
     words = ["--block", "64", "--arg", "int32:64:zeros", "--hazards", *json_too]
     assert main(["race.ptx", *words]) == 1
     out, err = capsys.readouterr()

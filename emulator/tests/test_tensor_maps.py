@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from tests.programs import refuses
+from tests.programs import ptx_text, refuses
 
 import ptxemu
 from ptxemu import TensorMap
@@ -96,19 +96,7 @@ def test_a_map_is_read_back_from_its_bytes(given_map: TensorMap, address: int) -
 
 # --- copies that use them ---------------------------------------------------------------------------------------------
 
-HEAD = """.version 8.6
-.target sm_90
-.address_size 64
-.visible .entry k(.param .align 128 .b8 m[128], .param .u64 p)
-{
-.shared .align 1024 .b8 box[4096]; .shared .align 8 .b64 bar;
-.reg .b32 at, mb, turn; .reg .b64 map, out; .reg .pred one, ok;
-mov.b64 map, m; cvta.param.u64 map, map; ld.param.u64 out, [p];
-mov.u32 at, box; mov.u32 mb, bar; mov.u32 turn, %tid.x; setp.eq.u32 one, turn, 0;
-@one mbarrier.init.shared::cta.b64 [mb], 1;
-bar.sync 0;
-@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;
-"""
+HEAD = ptx_text("copy_head") + "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;\n"
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 TAIL = """
 again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
@@ -215,18 +203,7 @@ sub.s64 out, out, 128;
     launch(f"{text}@one {LOAD} [at], [out, {{0, 0}}], [mb];", TensorMap(tensor(), **GOOD), np.zeros(256, np.uint8))
 
 
-TWO = f""".reg .b64 more; .reg .b32 word;
-@one mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [mb], 2048;
-setp.lt.u32 ok, turn, 2; mul.wide.u32 more, turn, 128; add.s64 map, map, more; mad.lo.u32 at, turn, 2048, at;
-@ok {LOAD} [at], [map, {{0, 0}}], [mb];
-again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
-@!ok bra again;
-setp.lt.u32 ok, turn, 2; mul.wide.u32 more, turn, 4; add.s64 out, out, more;
-@ok ld.shared.u32 word, [at];
-@ok st.global.u32 [out], word;
-ret;
-}}
-"""
+TWO = ptx_text("map_two")
 
 
 def test_threads_of_one_instruction_name_different_maps() -> None:
@@ -239,29 +216,7 @@ def test_threads_of_one_instruction_name_different_maps() -> None:
 
 # --- maps that a program makes ----------------------------------------------------------------------------------------
 
-BUILD = """.shared .align 128 .b8 own[128]; .reg .b32 here, zero; .reg .b64 tensor, wide;
-mov.u32 here, own; mov.u32 zero, 0; mov.u64 tensor, out; add.s64 out, out, 16384; mad.lo.u32 zero, turn, 4, here;
-setp.lt.u32 ok, turn, 32;
-@ok st.shared.u32 [zero], 0;
-bar.sync 0;
-@one tensormap.replace.tile.global_address.shared::cta.b1024.b64 [here], tensor;
-@one tensormap.replace.tile.rank.shared::cta.b1024.b32 [here], 1;
-@one tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [here], 0, 64;
-@one tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [here], 1, 16;
-@one tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [here], 0, 128;
-@one tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [here], 1, 64;
-mov.u64 wide, 256;
-@one tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [here], 0, wide;
-@one tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [here], 0, 1;
-@one tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [here], 1, 1;
-@one tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [here], 6;
-@one tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [here], 0;
-@one tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [here], 3;
-@one tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [here], 0;
-bar.sync 0;
-@ok tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [out], [here], 128;
-@one fence.proxy.tensormap::generic.acquire.gpu [out], 128;
-"""
+BUILD = ptx_text("map_build")
 SHOW = """
 again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
 @!ok bra again;
