@@ -37,9 +37,9 @@ add.s64 %rd0, %rd0, %rd31;
 Race = tuple[str, str, str]
 
 
-def ptx_text(name: str) -> str:
+def text_of(name: str) -> str:
     """The text of a file in ``texts``."""
-    return (Path(__file__).parent / "texts" / f"{name}.ptx").read_text(encoding="utf-8")
+    return (Path(__file__).parent / "texts" / name).read_text(encoding="utf-8")
 
 
 @contextmanager

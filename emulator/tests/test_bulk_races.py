@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from tests.cases import bulk, copies, tensor_copies
 from tests.cases.harness import Case, Kernel, entry_name, launch_case, ptx_of
-from tests.programs import ptx_text, refuses
+from tests.programs import refuses, text_of
 
 import ptxemu
 from ptxemu.values import Array
 
-HEAD = ptx_text("bulk_head")
-INIT = ptx_text("bulk_init")
+HEAD = text_of("bulk_head.ptx")
+INIT = text_of("bulk_init.ptx")
 LOAD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 STORE = "cp.async.bulk.global.shared::cta.bulk_group"
 EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [fb], 128;"
 # Warp 1 brings four tiles of 128 bytes into one stage; warp 0 adds them up.
-RING = ptx_text("bulk_ring")
+RING = text_of("bulk_ring.ptx")
 
 
-STORED = ptx_text("bulk_stored")
+STORED = text_of("bulk_stored.ptx")
 # The first block of a cluster, alone.
-SUMS = ptx_text("bulk_sums")
+SUMS = text_of("bulk_sums.ptx")
 
 
 def launched(text: str, threads: int = 64, blocks: int = 1, **options: Any) -> tuple[ptxemu.Hazards, Array]:

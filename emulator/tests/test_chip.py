@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import ptx_text
+from tests.programs import text_of
 
 from ptxemu import PtxemuError, TensorMap, chip
 from ptxemu.chip import _SIGNATURES, Driver, Gpu, load_driver, open_gpu
 
-PTX = ptx_text("chip")
+PTX = text_of("chip.ptx")
 INVALID_PTX, ILLEGAL_ADDRESS = 218, 700
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from tests.events import LANE, Stream, u64
-from tests.programs import ptx_text, run
+from tests.programs import run, text_of
 
 import ptxemu
 from ptxemu import Counters, TensorMap
@@ -209,7 +209,7 @@ def test_a_program() -> None:
 
 # --- bulk copies ------------------------------------------------------------------------------------------------------
 
-HEAD = ptx_text("copy_head")
+HEAD = text_of("copy_head.ptx")
 AWAIT = "\nagain: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\n"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.programs import ptx_text
+from tests.programs import text_of
 
 import ptxemu
 
-REVERSED = ptx_text("reversed")
+REVERSED = text_of("reversed.ptx")
 # Thread 0 arrives at an mbarrier of one thread; all wait for it.
-WAITING = ptx_text("waiting")
+WAITING = text_of("waiting.ptx")
 
 
 def told(kernel: ptxemu.Kernel) -> str:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 import hypothesis.strategies as st
 import pytest
 from tests.cases.harness import collect, ptx_of
-from tests.programs import HEADER, entry, refuses, without_lines
+from tests.programs import HEADER, entry, refuses, text_of, without_lines
 
 from ptxemu.errors import EmulationError
 from ptxemu.syntax.declarations import DIRECTIVES, TYPES
@@ -347,7 +347,7 @@ def test_source_lines_and_chains_of_inlined_calls() -> None:
 # --- errors ---
 
 
-REFUSED = json.loads((FILE.parents[1] / "texts" / "refused.json").read_text(encoding="utf-8"))
+REFUSED = json.loads(text_of("refused.json"))
 WHOLE: dict[str, Callable[[str], str]] = {"body": entry, "module": lambda text: HEADER + text, "file": str}
 
 

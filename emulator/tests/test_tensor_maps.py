@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from tests.programs import ptx_text, refuses
+from tests.programs import refuses, text_of
 
 import ptxemu
 from ptxemu import TensorMap
@@ -96,7 +96,7 @@ def test_a_map_is_read_back_from_its_bytes(given_map: TensorMap, address: int) -
 
 # --- copies that use them ---------------------------------------------------------------------------------------------
 
-HEAD = ptx_text("copy_head") + "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;\n"
+HEAD = text_of("copy_head.ptx") + "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;\n"
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 TAIL = """
 again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
@@ -203,7 +203,7 @@ sub.s64 out, out, 128;
     launch(f"{text}@one {LOAD} [at], [out, {{0, 0}}], [mb];", TensorMap(tensor(), **GOOD), np.zeros(256, np.uint8))
 
 
-TWO = ptx_text("map_two")
+TWO = text_of("map_two.ptx")
 
 
 def test_threads_of_one_instruction_name_different_maps() -> None:
@@ -216,7 +216,7 @@ def test_threads_of_one_instruction_name_different_maps() -> None:
 
 # --- maps that a program makes ----------------------------------------------------------------------------------------
 
-BUILD = ptx_text("map_build")
+BUILD = text_of("map_build.ptx")
 SHOW = """
 again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
 @!ok bra again;

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import ptx_text, refuses
+from tests.programs import refuses, text_of
 
 import ptxemu
 from ptxemu import Counters, EmulationError, Hazards, Instruction, Kernel
@@ -31,7 +31,7 @@ SS = f"{MMA} {D}, %rd10, %rd11, %p0, 1, 1, 0, 0;"
 RS = f"{MMA} {D}, {A}, %rd11, %p0, 1, 1, 0;"
 OTHER = f"{MMA} {E}, %rd10, %rd11, %p0, 1, 1, 0, 0;"
 STORE = "st.global.v4.f32 [%rd0], {%f0, %f1, %f2, %f3};"
-HEAD = ptx_text("wgmma_head")
+HEAD = text_of("wgmma_head.ptx")
 
 
 def kernel(*body: str, memory: int = 4096, head: str = HEAD) -> Kernel:
