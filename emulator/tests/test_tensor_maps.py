@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import json
 from typing import Any
 
 from hypothesis import given, settings
@@ -114,39 +115,7 @@ def launch(text: str, *arguments: Any) -> None:
 STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "message"),
-    [
-        (f"@one {LOAD} [at], [out, {{0, 0}}], [mb];", "tensor map", "the address names no tensor map"),
-        (f"@one {LOAD} [at], [map+8, {{0, 0}}], [mb];", "misaligned", "a tensor map.*expected a multiple of 64"),
-        (f"@one {LOAD.replace('2d', '3d')} [at], [map, {{0, 0, 0}}], [mb];", "tensor map", "expected 3, as .* found 2"),
-        (f"@one {LOAD} [at], [map, {{0, 0, 0}}], [mb];", "syntax", "coordinates of a box.*expected 2, found 3"),
-        (f"@one {LOAD} [at], [map], [mb];", "syntax", "coordinates of a box.*expected 2, found 0"),
-        (f"@one {LOAD} [at+64], [map, {{0, 0}}], [mb];", "misaligned", "shared memory .* a multiple of 128, found 64"),
-        (f"@one {LOAD} [at+2176], [map, {{0, 0}}], [mb];", "out-of-bounds", "ends behind the block's 4104 bytes"),
-        (f"@one {LOAD} [at], [map, {{0, 0}}], [mb+4];", "misaligned", "an mbarrier is 8 bytes aligned to 8"),
-        (f"@one {LOAD} [at], [map, {{0, 0}}], [at+2048];", "mbarrier", "no mbarrier was initialised at 0x800"),
-        (f"@one {LOAD}.multicast::cluster [at], [map, {{0, 0}}], [mb], 3;", "arguments", "that a cluster of 1"),
-        (f"@one {LOAD}.multicast::cluster [at], [map, {{0, 0}}], [mb], 0;", "arguments", "names no block"),
-        (f"@one {STORE} [map, {{0, 0}}], [at];", "uninitialised", "shared memory not written before, at 0x0"),
-        (f"@one {LOAD} [at], [map, {{-4, 0}}], [mb];", "tensor map", "bytes along its row.*found -8"),
-        (f"@one {STORE} [map, {{0, -1}}], [at];", "tensor map", "begins before its tensor.*0 or more"),
-        (f"@one {STORE} [map, {{4, 0}}], [at];", "tensor map", "bytes along its row.*multiple of 16, found 8"),
-        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [map, {0}];", "syntax", "coordinates of a box"),
-        ("prefetch.tensormap [out];", "tensor map", "the address names no tensor map"),
-        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [at], [out], 24, [mb];", "misaligned",
-         "bytes of a bulk copy.*a multiple of 16, found 24"),
-        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [at], [out+8], 32, [mb];", "misaligned",
-         "global memory of a bulk copy"),
-        ("@one cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [at], [out+16384], 32, [mb];",
-         "out-of-bounds", "16 bytes past the end of the nearest buffer"),
-        ("cp.async.bulk.global.shared::cta.bulk_group [out], [at+8], 32;", "misaligned", "shared memory of a bulk"),
-        ("cp.async.bulk.prefetch.L2.global [out], 8;", "misaligned", "bytes of a bulk prefetch"),
-        ("cp.async.bulk.wait_group turn;", "unsupported", "group count.*a constant of at least 0, found turn"),
-        ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.xor.tile.bulk_group [map, {0, 0}], [at];", "unsupported",
-         "reduction .xor of elements of type f16"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "kind", "message"), json.loads(text_of("bad_copies.json")))
 def test_a_copy_that_may_not_be(text: str, kind: str, message: str) -> None:
     with refuses(kind, message) as caught:
         launch(text)

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from tests.programs import HEADER, OUT, program, refuses, run
+from tests.programs import HEADER, OUT, program, refuses, run, text_of
 
 from ptxemu import EmulationError, load
 from ptxemu.machine.compiled import Operation
@@ -75,36 +77,7 @@ def test_a_value_that_nobody_needs_is_harmless(body: str, expected: list[int]) -
     assert values(body) == expected
 
 
-@pytest.mark.parametrize(
-    ("body", "says", "thread"),
-    [
-        ("st.global.u32 [%rd0], %r2;", "is stored", 4),
-        (f"add.u32 %r4, %r2, 1; mul.lo.u32 %r3, %r4, 0; {STORE}", "is stored", 4),
-        (f"mul.lo.u32 %r4, %r2, 0; and.b32 %r3, %r4, %r0; {STORE}", "is stored", 4),
-        (f"selp.u32 %r3, %r0, %r2, %p2; {STORE}", "is stored", 4),
-        (f"setp.lt.u32 %p4, %r2, 3; selp.u32 %r3, 1, 1, %p4; {STORE}", "is stored", 4),
-        (f"mov.u32 %r4, 1; and.b32 %r3, %r2, %r4; {STORE}", "is stored", 4),
-        (f"setp.lt.u32 %p4, %r2, 3; mov.u32 %r3, 0; @%p4 mov.u32 %r3, 1; {STORE}", "is stored", 4),
-        (f"mov.b64 %rd2, {{%r0, %r2}}; mov.b64 {{%r3, %r4}}, %rd2; {STORE}", "is stored", 4),
-        (f"shfl.sync.up.b32 %r3, %r2, 2, 0, 0xff; {STORE}", "is stored", 6),
-        (f"shfl.sync.idx.b32 %r3, %r2, 5, 31, 0xff; {STORE}", "is stored", 0),
-        (f"setp.lt.u32 %p4, %r2, 3; vote.sync.ballot.b32 %r3, %p4, 0xff; {STORE}", "is stored", 0),
-        (f"match.any.sync.b32 %r3, %r2, 0xff; {STORE}", "is stored", 0),
-        (f"redux.sync.add.u32 %r3, %r2, 0xff; {STORE}", "is stored", 0),
-        (f"shfl.sync.idx.b32 %r3, %r0, %r2, 31, 0xff; {STORE}", "is stored", 4),
-        ("mul.wide.u32 %rd2, %r2, 4; add.u64 %rd2, %rd0, %rd2; ld.global.u32 %r3, [%rd2];", "is an address", 4),
-        ("mul.wide.u32 %rd2, %r2, 0; add.u64 %rd2, %rd0, %rd2; st.global.u32 [%rd2], %r0;", "is an address", 4),
-        ("setp.lt.u32 %p4, %r2, 3; @%p4 bra DONE;", "decides a branch", 4),
-        ("setp.lt.u32 %p4, %r2, 3; @%p4 exit;", "decides what a control instruction does", 4),
-        ("setp.lt.u32 %p4, %r2, 3; @%p4 st.global.u32 [%rd0], %r0;", "decides whether an instruction runs", 4),
-        ("atom.global.add.u32 %r3, [%rd0], %r2;", "is stored", 4),
-        ("red.global.add.u32 [%rd0], %r2;", "is stored", 4),
-        ("bar.warp.sync %r2;", "is a membermask", 4),
-        ("mov.u32 %r4, tile; st.shared.u32 [%r4], %r2;", "is stored", 4),
-        ("cp.async.ca.shared.global [tile], [%rd0], 4, %r2;", "limits a copy", 4),
-        ("cvta.local.u64 %rd3, stack; st.u32 [%rd3], %r2;", "is stored", 4),
-    ],
-)
+@pytest.mark.parametrize(("body", "says", "thread"), json.loads(text_of("undefined.json")))
 def test_a_value_that_matters_is_refused(body: str, says: str, thread: int) -> None:
     error = refused(body, f"an undefined value {says}, thread {thread} ", declarations=SHARED + LOCAL)
     assert (error.lane, error.block) == (thread, (0, 0, 0))
