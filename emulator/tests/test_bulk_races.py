@@ -20,8 +20,6 @@ STORE = "cp.async.bulk.global.shared::cta.bulk_group"
 EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [fb], 128;"
 # Warp 1 brings four tiles of 128 bytes into one stage; warp 0 adds them up.
 RING = text_of("bulk_ring.ptx")
-
-
 STORED = text_of("bulk_stored.ptx")
 # The first block of a cluster, alone.
 SUMS = text_of("bulk_sums.ptx")
@@ -148,6 +146,7 @@ BLOCKS = f"mov.u32 n, %ctaid.x; setp.eq.u32 p, n, 1;\n@p bra other;\n{BRING}{AWA
 OWN = "@one st.shared.v4.u32 [at], {x, x, x, x};\n"
 WITHIN = "bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
 ADD, PLACE = f"cp.reduce.async.{WITHIN}.add.u32", "[x], [at], 128, [fb];"
+BOTH = SUMS.replace(f"@p OPCODE {PLACE}", f"@one FIRST {PLACE}\nsetp.eq.u32 p, turn, 1;\n@p {ADD} {PLACE}")
 ONE = SUMS.replace("@p OPCODE", f"@one cp.async.{WITHIN}").replace("[fb], 256", "[fb], 128")
 
 
@@ -176,17 +175,8 @@ ONE = SUMS.replace("@p OPCODE", f"@one cp.async.{WITHIN}").replace("[fb], 256", 
         # reductions may meet, copies not
         (INIT + SUMS.replace("OPCODE", ADD), 2, ""),
         (INIT + SUMS.replace("OPCODE", f"cp.async.{WITHIN}"), 2, "in-flight write"),
-        *(
-            (
-                INIT
-                + SUMS.replace(
-                    f"@p OPCODE {PLACE}", f"@one {first} {PLACE}\nsetp.eq.u32 p, turn, 1;\n@p {ADD} {PLACE}"
-                ),
-                2,
-                says,
-            )
-            for first, says in ((f"cp.async.{WITHIN}", "in-flight write"), (ADD, ""))
-        ),
+        (INIT + BOTH.replace("FIRST", f"cp.async.{WITHIN}"), 2, "in-flight write"),
+        (INIT + BOTH.replace("FIRST", ADD), 2, ""),
         # the source of a copy within shared memory may be written over behind the wait, but not before
         (INIT + ONE.replace("@!ok bra take;\n", "@!ok bra take;\nst.shared.u32 [to], 9;\n"), 2, ""),
         (INIT + ONE.replace("take:", "st.shared.u32 [to], 9;\ntake:"), 2, "async overwrite"),

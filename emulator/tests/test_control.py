@@ -157,13 +157,7 @@ def test_operands_that_do_not_fit_are_named(body: str, what: str) -> None:
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 # twice(x) = 2 x, but 100 for x > 20: an early return in some lanes.
-TWICE = """
-.func (.param .b32 result) twice(.param .b32 x)
-{ .reg .pred %p<2>; .reg .b32 %r<3>;
-ld.param.u32 %r1, [x]; setp.gt.u32 %p1, %r1, 20; @!%p1 bra small;
-st.param.b32 [result+0], 100; ret;
-small: add.u32 %r2, %r1, %r1; st.param.b32 [result+0], %r2; ret; }
-"""
+TWICE = text_of("twice.ptx")
 CALL = """{{ .param .b32 given; .param .b32 back; st.param.b32 [given+0], {argument};
 {call} (back), {function}, (given); ld.param.b32 {result}, [back+0]; }}"""
 STORE = "st.global.u32 [%rd0], %r2;"

@@ -112,9 +112,6 @@ def launch(text: str, *arguments: Any) -> None:
     ptxemu.load(HEAD + text + TAIL, path="k.ptx").kernel().launch((2,), (64,), arguments or (given_map, tensor()))
 
 
-STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
-
-
 @pytest.mark.parametrize(("text", "kind", "message"), json.loads(text_of("bad_copies.json")))
 def test_a_copy_that_may_not_be(text: str, kind: str, message: str) -> None:
     with refuses(kind, message) as caught:
@@ -186,14 +183,7 @@ def test_threads_of_one_instruction_name_different_maps() -> None:
 # --- maps that a program makes ----------------------------------------------------------------------------------------
 
 BUILD = text_of("map_build.ptx")
-SHOW = """
-again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
-@!ok bra again;
-.reg .b32 word, place; mad.lo.u32 place, turn, 4, at; ld.shared.u32 word, [place]; add.s64 out, out, 128;
-mul.wide.u32 wide, turn, 4; add.s64 out, out, wide; st.global.u32 [out], word;
-ret;
-}
-"""
+SHOW = text_of("show_box.ptx")
 
 
 def built(text: str = BUILD) -> Array:

@@ -146,20 +146,7 @@ def test_the_strict_launch_stops_at_the_shuffle() -> None:
 
 
 def test_a_function_takes_and_returns_an_undefined_value() -> None:
-    text = f"""{HEADER}
-    .func (.param .b32 back) twice(.param .b32 value) {{
-        .reg .b32 %v; ld.param.b32 %v, [value]; add.u32 %v, %v, %v; st.param.b32 [back], %v; ret;
-    }}
-    .visible .entry k(.param .u64 out) {{
-        .reg .pred %p<2>; .reg .b32 %r<5>; .reg .b64 %rd<3>;
-        mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [out]; mul.wide.u32 %rd1, %r0, 4; add.u64 %rd0, %rd0, %rd1;
-        shfl.sync.down.b32 %r1, %r0, 4, 31, 0xff;
-        {{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1; call.uni (b), twice, (a); ld.param.b32 %r2, [b]; }}
-        setp.lt.u32 %p1, %r0, 4;
-        selp.u32 %r3, %r2, 0, %p1;
-        st.global.u32 [%rd0], STORED;
-        ret;
-    }}"""
+    text = HEADER + text_of("undefined_function.ptx")
     out = np.zeros(8, np.uint32)
     load(text.replace("STORED", "%r3"), path="k.ptx").kernel().launch((1,), (8,), (out,))
     assert out.tolist() == [8, 10, 12, 14, 0, 0, 0, 0]

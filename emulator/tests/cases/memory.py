@@ -137,12 +137,8 @@ def loads() -> Iterator[Case]:
         text = f"{PLACES['shared']}\n{store}\n{opcode} {{{', '.join(results)}}}, [mine+{start}];"
         yield given(opcode, text, named("u32", *WORDS), results)
     first, value = edge("u32", N), np.roll(edge("u32", N), 91)
-    for kind, start in (
-        ("u8", 1),
-        ("s8", 3),
-        ("b16", 2),
-        ("u16", 0),
-    ):  # takes the low bits, leaves its neighbours alone
+    narrow = ("u8", 1), ("s8", 3), ("b16", 2), ("u16", 0)
+    for kind, start in narrow:  # takes the low bits, leaves its neighbours alone
         left = first.copy()
         size = DTYPES[kind].itemsize
         left.view(np.uint8).reshape(N, 4)[:, start : start + size] = value.view(np.uint8).reshape(N, 4)[:, :size]
