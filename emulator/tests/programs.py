@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ mul.wide.u32 %rd31, %r62, 4;
 add.s64 %rd0, %rd0, %rd31;
 """
 Race = tuple[str, str, str]
+
+
+def text_of(name: str) -> str:
+    """The text of a file in ``texts``."""
+    return (Path(__file__).parent / "texts" / name).read_text(encoding="utf-8")
 
 
 @contextmanager

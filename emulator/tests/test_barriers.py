@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import races_of, refuses, run
+from tests.programs import races_of, refuses, run, text_of
 
 SHARED = ".shared .align 16 .b8 tile[4096];"
 OWN = "mov.u32 %r10, tile; shl.b32 %r11, %r0, 2; add.u32 %r11, %r10, %r11; "
@@ -63,31 +64,7 @@ def test_what_threads_find_behind_a_barrier(body: str, threads: int, blocks: int
     assert (run(body, threads, blocks, declarations=SHARED) == expected).all()
 
 
-@pytest.mark.parametrize(
-    ("body", "threads", "kind", "says", "block", "lane"),
-    [
-        ("setp.lt.u32 %p1, %r0, 16; @!%p1 bra done; bar.sync 0; done:", 64, "divergent-barrier", "lane", 0, 0),
-        ("setp.eq.u32 %p1, %r0, 40; @%p1 bra past; bar.sync 0; past:", 96, "divergent-barrier",
-         r"lane 8 of warp 1 took another path, thread 32 \(warp 1, lane 0\)", 0, 32),
-        (LEAVE.format(17) + "bar.sync 0;", 32, "divergent-barrier", "exited.*exited_arrive=True", 0, 0),
-        ("setp.ge.u32 %p1, %r0, 32; @%p1 ret; bar.sync 3;", 64, "deadlock",
-         "expected 64 threads, found 32 arrived, 32 exited", 0, 0),
-        ("setp.lt.u32 %p1, %r0, 32; setp.eq.and.u32 %p2, %r60, 2, %p1; @%p2 bra end; bar.sync 5; end:", 64, "deadlock",
-         "expected 64 threads, found 32 arrived, 32 exited", 2, 32),
-        ("shr.u32 %r10, %r0, 5; bar.sync %r10, 64;", 64, "deadlock",
-         r"expected 64 threads, found 32 arrived, 0 exited, 32 at barrier 1 \(line \d+\)", 0, 0),
-        ("setp.lt.u32 %p1, %r0, 32; @%p1 bra a; bar.sync 1, 128; bra done; a: bar.sync 1, 64; done:", 128,
-         "divergent-barrier", "thread count", 0, None),
-        ("and.b32 %r5, %r0, 1; bar.sync %r5;", 64, "divergent-barrier", "part of a warp", 0, 0),
-        ("setp.ge.u32 %p1, %r0, 32; @%p1 bra end; bar.arrive 1, 64; bar.arrive 1, 64; end:", 64, "divergent-barrier",
-         "comes again", 0, 0),
-        ("bar.sync 16;", 64, "unsupported", "16", 0, 0),
-        ("bar.sync 0, 33;", 64, "unsupported", "33", 0, 0),
-        ("bar.sync 0, 0;", 64, "unsupported", "0", 0, 0),
-        ("here: bra here;", 64, "budget", "", 0, None),
-        ("setp.eq.u32 %p1, %r0, 9; @%p1 trap;", 64, "trap", "", 0, 9),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "threads", "kind", "says", "block", "lane"), json.loads(text_of("bad_barriers.json")))
 def test_misuse(body: str, threads: int, kind: str, says: str, block: int, lane: int | None) -> None:
     with refuses(kind, says or ".") as caught:
         run(body, threads, 4, declarations=SHARED, max_instructions=500)

@@ -8,85 +8,21 @@ import numpy as np
 import pytest
 from tests.cases import bulk, copies, tensor_copies
 from tests.cases.harness import Case, Kernel, entry_name, launch_case, ptx_of
-from tests.programs import refuses
+from tests.programs import refuses, text_of
 
 import ptxemu
 from ptxemu.values import Array
 
-HEAD = """.version 8.6
-.target sm_90
-.address_size 64
-.visible .entry k(.param .u64 in, .param .u64 out)
-{
-.shared .align 128 .b8 box[1024]; .shared .align 8 .b64 full[2]; .shared .align 8 .b64 empty[2];
-.reg .b32 at, to, fb, eb, turn, n, x, y, phase; .reg .b64 src, dst, own; .reg .pred one, ok, p, producer;
-ld.param.u64 src, [in]; ld.param.u64 dst, [out];
-mov.u32 at, box; mov.u32 fb, full; mov.u32 eb, empty; mov.u32 turn, %tid.x;
-setp.eq.u32 one, turn, 0; mad.lo.u32 to, turn, 4, at; mul.wide.u32 own, turn, 4; mov.u32 x, 0;
-"""
-INIT = """@one mbarrier.init.shared::cta.b64 [fb], 1;
-@one mbarrier.init.shared::cta.b64 [eb], 32;
-@one fence.mbarrier_init.release.cluster;
-bar.sync 0;
-"""
+HEAD = text_of("bulk_head.ptx")
+INIT = text_of("bulk_init.ptx")
 LOAD = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 STORE = "cp.async.bulk.global.shared::cta.bulk_group"
 EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [fb], 128;"
 # Warp 1 brings four tiles of 128 bytes into one stage; warp 0 adds them up.
-RING = f"""setp.ge.u32 producer, turn, 32; mov.u32 n, 0; mov.u32 phase, 0;
-@producer bra bring;
-take: mbarrier.try_wait.parity.shared::cta.b64 ok, [fb], phase;
-@!ok bra take;
-ld.shared.u32 y, [to]; add.u32 x, x, y;
-mbarrier.arrive.shared::cta.b64 _, [eb];
-xor.b32 phase, phase, 1; add.u32 n, n, 1; setp.lt.u32 p, n, 4;
-@p bra take;
-add.s64 dst, dst, own; st.global.u32 [dst], x;
-bra done;
-bring: setp.ne.u32 p, turn, 32;
-@p bra done;
-next: setp.eq.u32 p, n, 0;
-@p bra first;
-xor.b32 x, phase, 1;
-free: mbarrier.try_wait.parity.shared::cta.b64 ok, [eb], x;
-@!ok bra free;
-first: {EXPECT}
-{LOAD} [at], [src], 128, [fb];
-add.s64 src, src, 128; xor.b32 phase, phase, 1; add.u32 n, n, 1; setp.lt.u32 p, n, 4;
-@p bra next;
-done: ret;
-}}
-"""
-
-
-STORED = f"""st.shared.u32 [to], turn;
-fence.proxy.async.shared::cta;
-bar.sync 0;
-@one {STORE} [dst], [at], 128;
-@one cp.async.bulk.commit_group;
-@one cp.async.bulk.wait_group.read 0;
-bar.sync 0;
-st.shared.u32 [to], 7;
-@one cp.async.bulk.wait_group 0;
-ret;
-}}
-"""
+RING = text_of("bulk_ring.ptx")
+STORED = text_of("bulk_stored.ptx")
 # The first block of a cluster, alone.
-SUMS = """mov.u32 n, %ctaid.x; setp.ne.u32 producer, n, 0;
-@producer ret;
-st.shared.u32 [to], turn; st.shared.u32 [to+512], 0;
-fence.proxy.async;
-bar.sync 0;
-setp.lt.u32 p, turn, 2;
-@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [fb], 256;
-add.u32 x, at, 512;
-@p OPCODE [x], [at], 128, [fb];
-take: mbarrier.try_wait.parity.shared::cta.b64 ok, [fb], 0;
-@!ok bra take;
-ld.shared.u32 y, [to+512]; add.s64 dst, dst, own; st.global.u32 [dst], y;
-ret;
-}
-"""
+SUMS = text_of("bulk_sums.ptx")
 
 
 def launched(text: str, threads: int = 64, blocks: int = 1, **options: Any) -> tuple[ptxemu.Hazards, Array]:
@@ -210,6 +146,7 @@ BLOCKS = f"mov.u32 n, %ctaid.x; setp.eq.u32 p, n, 1;\n@p bra other;\n{BRING}{AWA
 OWN = "@one st.shared.v4.u32 [at], {x, x, x, x};\n"
 WITHIN = "bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
 ADD, PLACE = f"cp.reduce.async.{WITHIN}.add.u32", "[x], [at], 128, [fb];"
+BOTH = SUMS.replace(f"@p OPCODE {PLACE}", f"@one FIRST {PLACE}\nsetp.eq.u32 p, turn, 1;\n@p {ADD} {PLACE}")
 ONE = SUMS.replace("@p OPCODE", f"@one cp.async.{WITHIN}").replace("[fb], 256", "[fb], 128")
 
 
@@ -238,17 +175,8 @@ ONE = SUMS.replace("@p OPCODE", f"@one cp.async.{WITHIN}").replace("[fb], 256", 
         # reductions may meet, copies not
         (INIT + SUMS.replace("OPCODE", ADD), 2, ""),
         (INIT + SUMS.replace("OPCODE", f"cp.async.{WITHIN}"), 2, "in-flight write"),
-        *(
-            (
-                INIT
-                + SUMS.replace(
-                    f"@p OPCODE {PLACE}", f"@one {first} {PLACE}\nsetp.eq.u32 p, turn, 1;\n@p {ADD} {PLACE}"
-                ),
-                2,
-                says,
-            )
-            for first, says in ((f"cp.async.{WITHIN}", "in-flight write"), (ADD, ""))
-        ),
+        (INIT + BOTH.replace("FIRST", f"cp.async.{WITHIN}"), 2, "in-flight write"),
+        (INIT + BOTH.replace("FIRST", ADD), 2, ""),
         # the source of a copy within shared memory may be written over behind the wait, but not before
         (INIT + ONE.replace("@!ok bra take;\n", "@!ok bra take;\nst.shared.u32 [to], 9;\n"), 2, ""),
         (INIT + ONE.replace("take:", "st.shared.u32 [to], 9;\ntake:"), 2, "async overwrite"),

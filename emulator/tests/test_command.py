@@ -1,13 +1,15 @@
-"""``ptxemu FILE.ptx``: arguments as words, files in and out, bad input in one line, readers and disks that fail."""
+"""``ptxemu FILE``: arguments as words, files in and out, bad input in one line, readers and disks that fail, nvcc."""
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
 from pathlib import Path
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -15,24 +17,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.programs import text_of
 
 import ptxemu
+from ptxemu import nvcc
 from ptxemu.__main__ import main
 from ptxemu.command import DTYPES, FILLS, Progress, parse_all, parser, save
 
-ADD = """.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry add(.param .u64 out, .param .u64 in, .param .u32 n)
-{
-    .reg .pred %p; .reg .b32 %r<6>; .reg .b64 %rd<4>;
-    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r0, %r1, %r2, %r0;
-    ld.param.u32 %r3, [n]; setp.ge.u32 %p, %r0, %r3; @%p ret;
-    mul.wide.u32 %rd0, %r0, 4; ld.param.u64 %rd1, [in]; add.u64 %rd1, %rd1, %rd0; ld.global.u32 %r4, [%rd1];
-    add.u32 %r4, %r4, 1; ld.param.u64 %rd2, [out]; add.u64 %rd2, %rd2, %rd0; st.global.u32 [%rd2], %r4; ret;
-}
-"""
-WORDS = ["--block", "32", "--arg", "out=int32:64:zeros", "--arg", "int32:64:arange", "--arg", "n=40"]
+ADD = text_of("add.ptx")
+ARG = ["--block", "32", "--arg"]
+WORDS = [*ARG, "out=int32:64:zeros", "--arg", "int32:64:arange", "--arg", "n=40"]
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -121,65 +115,9 @@ def test_bfloat16_is_saved_as_its_bits(tmp_path: Path) -> None:
     assert np.load(tmp_path / "b.npy").tolist() == [0, 0x3F80, 0x4000, 0x4040]
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--block", "32", "--arg", "x=float31:4:zeros"], "x=float31:4:zeros: bad --arg: expected one of int8,"),
-        (["--block", "32", "--arg", "float32:4:sevens"], "bad --arg: expected DTYPE:SHAPE:FILL"),
-        (
-            ["--block", "32", "--arg", "float32:4x:zeros"],
-            "bad --arg: expected a shape such as 1024 or 64x128, found 4x",
-        ),
-        (["--block", "32", "--arg", "int8:4:randn"], "expected integers: zeros, ones, arange or a number, found randn"),
-        (["--block", "32", "--arg", "int8:300"], "a whole number that fits int8, -128 to 127, found 300"),
-        (
-            ["--block", "32", "--arg", "a=int8:256:300"],
-            "a=int8:256:300: bad --arg: expected a whole number that fits int8, -128 to 127, found 300",
-        ),
-        (["--block", "32", "--arg", "int32:1.5"], "a whole number that fits int32, "),
-        (["--block", "32", "--arg", "float32:256:1e400"], "a number that fits float32, or inf, found 1e400"),
-        (["--block", "32", "--arg", "float16:70000"], "a number that fits float16, or inf, found 70000"),
-        (["--block", "32", "--arg", "bfloat16:4:1e39"], "a number that fits bfloat16, or inf, found 1e39"),
-        (["--block", "32", "--arg", "n=1e400"], "a number that fits float64, or inf, found 1e400"),
-        (["--block", "32", "--arg", "float32:9999999999x9:zeros"], "expected at most 4 GiB"),
-        (["--block", "32", "--arg", "x=@no.npy"], "a file that numpy.save wrote, found no.npy: No such file"),
-        (["--block", "32", "--arg", "x=@add.ptx"], "a file that numpy.save wrote, found add.ptx: not such a file"),
-        (["--block", "32", "--arg", "x=1", "--arg", "x=2"], "--arg: two arguments of one name: found x"),
-        (["--block", "32", "--arg", "1:2:3:4"], "bad --arg"),
-        (["--arg", "1"], "--block is missing: expected one to three numbers"),
-        (["--block", "32,x"], "bad --block"),
-        (["--block", "32,64", *WORDS[2:]], "threads of a block: expected at most 1024, found 2048"),
-        (["--block", "2048", *WORDS[2:]], "bad --block: expected at least 1 and at most 1024,1024,64 along x,y,z"),
-        (["--block", "32,0"], "bad --block: expected at least 1 and at most 1024,1024,64 along x,y,z, found '32,0'"),
-        ([*WORDS, "--grid", "0"], "bad --grid: expected at least 1 and at most 2147483647,65535,65535 along x,y,z"),
-        ([*WORDS, "--grid", "1,65536"], "65535 along x,y,z, found '1,65536'"),
-        (["--block", "32", "--grid", "1,2,3,4"], "bad --grid"),
-        (["--block", "32", "--arg", "1"], "number of arguments of add: expected 3"),
-        ([*WORDS, "--kernel", "sub"], "which kernel: expected one of add, found sub"),
-        ([*WORDS, "--save", "n=n.npy"], "bad --save: expected NAME=FILE.npy, NAME one of out, arg1, found 'n=n.npy'"),
-        ([*WORDS, "--save", "out=o.txt"], "bad --save: expected a .npy file, found 'o.txt'"),
-        ([*WORDS, "--save", "out=no/o.npy"], "bad --save"),
-        ([*WORDS, "--shared", "lots"], "not an amount of shared memory"),
-        ([*WORDS, "--shared", "1MiB"], "shared memory of a block on sm_80: expected at most 166912 bytes"),
-        ([*WORDS, "--target", "sm_70"], "target of a launch of PTX for sm_80"),
-        ([*WORDS, "--memory-budget", "x"], "not a memory budget"),
-        ([*WORDS, "--cluster", "2"], "clusters: expected sm_90 or newer, found sm_80"),
-        ([*WORDS, "--cluster", "0"], "bad --cluster: expected at least 1 and at most 16,16,16 along x,y,z"),
-        ([*WORDS, "--cluster", "3", "--target", "sm_90", "--grid", "4"], "grid of a launch with clusters"),
-        ([*WORDS, "--schedule", "sideways"], "bad --schedule: expected together, reverse or a seed, found 'sideways'"),
-        ([*WORDS, "--seed", "-1"], "bad --seed: expected a whole number, 0 or more, found '-1'"),
-        ([*WORDS, "--save", "out=add.npy/o.npy"], "in a folder that exists"),
-        ([*WORDS, "--save", "out=" + "o" * 300 + ".npy"], "File name too long"),
-        ([*WORDS, "--save", "out=o.npy", "--save", "arg1=./o.npy"], "each in a file of its own, found 'arg1=./o.npy'"),
-        ([*WORDS, "--save", "out=o.npy", "--save", "out=p.npy"], "each array once"),
-        ([*WORDS, "--arch", "sm_90"], "--arch is for a CUDA file: expected FILE.cu, found 'add.ptx'"),
-        ([*WORDS, "--gird", "2"], "unrecognized arguments: --gird 2; did you mean --grid?"),
-        ([*WORDS, "other.ptx"], "unrecognized arguments: other.ptx"),
-        (["--block"], "argument --block: expected one argument"),
-    ],
-)
-def test_bad_input_could_not_run(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["add.ptx", *words]) == 2
+@pytest.mark.parametrize(("words", "says"), json.loads(text_of("bad_words.json")))
+def test_bad_input_could_not_run(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["add.ptx", *words.replace("WORDS", " ".join(WORDS)).split()]) == 2
     assert says in one_line(capsys)
     assert [path.name for path in Path().iterdir()] == ["add.ptx"]
 
@@ -227,23 +165,12 @@ def test_json_holds_infinities_and_whole_numbers(capsys: pytest.CaptureFixture[s
     assert facts["hazards"] == []
 
 
-REVERSED = """.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry reversed(.param .u64 out)
-{
-    .reg .b32 %r<4>; .reg .b64 %rd<3>; .shared .align 4 .b8 tile[256];
-    mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; mov.u32 %r2, tile; add.u32 %r3, %r2, %r1; st.shared.u32 [%r3], %r0;
-    bar.sync 0;
-    sub.u32 %r3, %r2, %r1; ld.shared.u32 %r3, [%r3+252];
-    mul.wide.u32 %rd0, %r0, 4; ld.param.u64 %rd1, [out]; add.u64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r3; ret;
-}
-"""
+REVERSED = text_of("reversed.ptx")
 
 
 @pytest.mark.parametrize("json_too", [[], ["--json"]])
 def test_a_hazard_is_exit_code_one(json_too: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    Path("race.ptx").write_text(REVERSED.replace("    bar.sync 0;\n", ""))
+    Path("race.ptx").write_text(REVERSED.replace("    bar.sync 0;\n", "", 1))
     words = ["--block", "64", "--arg", "int32:64:zeros", "--hazards", *json_too]
     assert main(["race.ptx", *words]) == 1
     out, err = capsys.readouterr()
@@ -301,6 +228,8 @@ def test_an_argument_that_is_no_file(name: str, capsys: pytest.CaptureFixture[st
     assert f"{name}: not a regular file" in one_line(capsys)
     assert main(["add.ptx", *WORDS, "--save", "out=folder.npy"]) == 2
     assert "bad --save: expected a .npy file, found 'folder.npy'" in one_line(capsys)
+    assert main(["add.ptx", *WORDS, "--save", f"out={'o' * 300}.npy"]) == 2
+    assert "File name too long" in one_line(capsys)
 
 
 def test_what_could_not_be_saved_leaves_the_old_file(
@@ -405,3 +334,120 @@ def test_a_short_launch_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_default_budget_is_that_of_a_launch() -> None:
     assert ptxemu.parse_bytes(parser().get_default("memory_budget")) == ptxemu.MEMORY_BUDGET
+
+
+# --- ptxemu FILE.cu ---------------------------------------------------------------------------------------------------
+
+CUDA = """
+extern "C" __global__ void reversed(float *out, const float *in) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = in[threadIdx.x];
+    BARRIER;
+    out[threadIdx.x] = tile[63 - threadIdx.x];
+}
+"""
+CUDA_WORDS = ["--block", "64", "--arg", "out=float32:64:zeros", "--arg", "in=float32:64:arange"]
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("add.ptx").unlink()
+    for name in ("CXX", "NVCC_CCBIN", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"):
+        monkeypatch.delenv(name, raising=False)
+    Path("k.cu").write_text(CUDA.replace("BARRIER", "__syncthreads()"))
+
+
+@pytest.mark.nvcc
+@pytest.mark.usefixtures("cuda")
+def test_a_cuda_file_runs_and_a_race_names_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["k.cu", *CUDA_WORDS, "--hazards", "--save", "out=o.npy"]) == 0
+    out, err = capsys.readouterr()
+    assert (np.load("o.npy") == np.arange(64)[::-1]).all()
+    assert out.startswith("reversed(")
+    assert "of k.ptx, sm_80\n" in out
+    assert err == ""
+    Path("k.cu").write_text(CUDA.replace("BARRIER", ""))
+    assert main(["k.cu", *CUDA_WORDS, "--hazards", "--arch", "sm_90", "--ptx", "kept.ptx"]) == 1
+    out, err = capsys.readouterr()
+    assert "of kept.ptx, sm_90\n" in out
+    assert "HAZARDS: 1\nkept.ptx:" in out
+    assert "k.cu:6" in out
+    assert main(["kept.ptx", *CUDA_WORDS, "--hazards"]) == 1
+    assert sorted(path.name for path in Path().iterdir()) == ["k.cu", "kept.ptx", "o.npy"]
+
+
+@pytest.mark.nvcc
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize(
+    ("text", "words", "told", "says"),
+    [
+        ("__global__ void k( {}\n", [], "k.cu(1): error", "k.cu: nvcc could not compile it for sm_80 (exit code"),
+        ('#include "none.h"\n', [], "none.h: No such file", "k.cu: nvcc could not compile it"),
+        ("", ["--arch", "sm_10"], "compute_10", "k.cu: nvcc could not compile it for sm_10"),
+    ],
+)
+def test_what_nvcc_says_is_shown(
+    text: str, words: list[str], told: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("k.cu").write_text(text)
+    assert main(["k.cu", *CUDA_WORDS, *words, "--ptx", "k.ptx"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert told in err
+    assert err.splitlines()[-1].startswith(f"error: {says}")
+    assert [path.name for path in Path().iterdir()] == ["k.cu"]
+
+
+@pytest.mark.nvcc
+@pytest.mark.usefixtures("cuda")
+def test_a_warning_is_shown_and_options_come_from_nvccs_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("k.cu").write_text('extern "C" __global__ void k() { int unused = SIZE; }\n')
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-DSIZE=5")
+    assert main(["k.cu", "--block", "32"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("k() of k.ptx")
+    assert "unused" in err
+
+
+@pytest.mark.usefixtures("cuda")
+def test_bad_options_of_a_cuda_file(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, says in (
+        (["--arch", "ampere"], "bad --arch: expected for example sm_80, found 'ampere'"),
+        (["--ptx", "k.txt"], "bad --ptx: expected a .ptx file, found 'k.txt'"),
+        (["--ptx", "no/k.ptx"], "bad --ptx: expected a .ptx file in a folder that exists"),
+    ):
+        assert main(["k.cu", *CUDA_WORDS, *words]) == 2
+        assert says in one_line(capsys)
+
+
+def stand_in(path: Path, text: str) -> Path:
+    """A program that does what a line of shell says."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.mark.usefixtures("cuda")
+def test_without_wheels_nvcc_of_path_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert main(["k.cu", *CUDA_WORDS]) == 2
+    assert "there is no nvcc here to compile CUDA C++; run: pip install 'ptxemu[nvcc]'" in one_line(capsys)
+    stand_in(tmp_path / "bin" / "nvcc", 'for word; do out=$word; done; echo "$@" >&2; echo ".version 8.0" > "$out"')
+    assert main(["k.cu", *CUDA_WORDS]) == 2
+    assert "nvcc needs a C++ compiler: expected $CXX, or one of g++, c++, clang++ on PATH" in one_line(capsys)
+    stand_in(tmp_path / "bin" / "clang++", "exit 0")
+    assert nvcc.compile_file(Path("k.cu"), "sm_90") == ".version 8.0\n"
+    told = capsys.readouterr().err
+    assert f"-ccbin {tmp_path / 'bin' / 'clang++'} -ptx -std=c++17 -lineinfo -arch=compute_90 " in told
+    monkeypatch.setenv("NVCC_CCBIN", "/usr/bin/g++")
+    nvcc.compile_file(Path("k.cu"), "sm_80")
+    assert "-ccbin" not in capsys.readouterr().err
+    stand_in(tmp_path / "bin" / "nvcc", "kill -9 $$")
+    assert main(["k.cu", *CUDA_WORDS]) == 2
+    assert "(exit code -9)" in one_line(capsys)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import json
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run
+from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run, text_of
 
 from ptxemu import Instruction, Machine, Observer, load
 from ptxemu.isa import calls
@@ -146,23 +147,7 @@ def test_registers_die_where_nothing_reads_them() -> None:
     assert load(HEADER + ".visible .entry k()\n{\n}\n").kernel().launch(2, 32).instructions == 0
 
 
-@pytest.mark.parametrize(
-    ("body", "what"),
-    [
-        ("bra missing;", "missing"),
-        ("@%r1 add.u32 %r1, %r1, 1;", "the guard %r1 is no predicate"),
-        ("@%r1 bra end; end:", "the guard %r1 is no predicate"),
-        ("add.u64 %r1, %rd1, %rd2;", "%r1 is narrower than the result"),
-        ("ld.param.u64 %r1, [out];", "%r1 is narrower than the result"),
-        ("setp.lt.u32 %p1, %r0, 3; @%p1 add.u64 %r1, %rd1, %rd2;", "%r1 is narrower than the result"),
-        ("ld.global.u32 %r1;", "operands of ld.global.u32"),
-        ("ld.global.u32 %r1, [%rd0], %r2;", "operands of ld.global.u32"),
-        ("bar.sync 0, 32, 5;", "operands of bar.sync"),
-        ("ret %r1;", "operands of ret"),
-        ("ld.global.v2.u8 {%r1, %r2, %r3}, [%rd0];", "registers of the destination"),
-        ("st.global.v2.u8 [%rd0], {%r1};", "registers of the source"),
-    ],
-)
+@pytest.mark.parametrize(("body", "what"), json.loads(text_of("bad_operands.json")))
 def test_operands_that_do_not_fit_are_named(body: str, what: str) -> None:
     with refuses("syntax", what) as caught:
         run(body)
@@ -172,13 +157,7 @@ def test_operands_that_do_not_fit_are_named(body: str, what: str) -> None:
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 # twice(x) = 2 x, but 100 for x > 20: an early return in some lanes.
-TWICE = """
-.func (.param .b32 result) twice(.param .b32 x)
-{ .reg .pred %p<2>; .reg .b32 %r<3>;
-ld.param.u32 %r1, [x]; setp.gt.u32 %p1, %r1, 20; @!%p1 bra small;
-st.param.b32 [result+0], 100; ret;
-small: add.u32 %r2, %r1, %r1; st.param.b32 [result+0], %r2; ret; }
-"""
+TWICE = text_of("twice.ptx")
 CALL = """{{ .param .b32 given; .param .b32 back; st.param.b32 [given+0], {argument};
 {call} (back), {function}, (given); ld.param.b32 {result}, [back+0]; }}"""
 STORE = "st.global.u32 [%rd0], %r2;"

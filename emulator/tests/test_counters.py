@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from tests.events import LANE, Stream, u64
-from tests.programs import run
+from tests.programs import run, text_of
 
 import ptxemu
 from ptxemu import Counters, TensorMap
@@ -209,18 +209,7 @@ def test_a_program() -> None:
 
 # --- bulk copies ------------------------------------------------------------------------------------------------------
 
-HEAD = """.version 8.6
-.target sm_90
-.address_size 64
-.visible .entry k(.param .align 128 .b8 m[128], .param .u64 p)
-{
-.shared .align 1024 .b8 box[8192]; .shared .align 8 .b64 bar;
-.reg .b32 at, mb, turn; .reg .b64 map, out; .reg .pred one, ok;
-mov.b64 map, m; cvta.param.u64 map, map; ld.param.u64 out, [p];
-mov.u32 at, box; mov.u32 mb, bar; mov.u32 turn, %tid.x; setp.eq.u32 one, turn, 0;
-@one mbarrier.init.shared::cta.b64 [mb], 1;
-bar.sync 0;
-"""
+HEAD = text_of("copy_head.ptx")
 AWAIT = "\nagain: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\n"
 
 

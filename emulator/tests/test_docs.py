@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 import gzip
+import importlib.util
 import io
+import itertools
 import json
 import os
 from pathlib import Path
@@ -24,9 +26,15 @@ import ptxemu
 from ptxemu import errors
 from ptxemu.observe import hazards
 from ptxemu.run.launch import MAX_INSTRUCTIONS
+from ptxemu.table import ROWS, expand
 
 ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = ROOT.parent
+_spec = importlib.util.spec_from_file_location("opcodes_page", ROOT / "tools" / "opcodes.py")
+assert _spec is not None
+assert _spec.loader is not None
+opcodes = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(opcodes)
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s:]*)(?:#([^)\s]+))?\)")
@@ -143,3 +151,24 @@ def test_the_guide_has_every_counter_and_the_budgets() -> None:
     assert named == set(ptxemu.Counters().as_dict())
     assert f'`memory_budget` (default `"{ptxemu.MEMORY_BUDGET >> 30}GiB"`)' in TEXTS["guide.md"]
     assert f"`max_instructions` (default {MAX_INSTRUCTIONS // 1_000_000} million)" in TEXTS["guide.md"]
+
+
+def test_the_committed_list_of_opcodes_is_current_and_a_stale_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert opcodes.main(["--check"]) == 0
+    page = tmp_path / "opcodes.md"
+    monkeypatch.setattr(opcodes, "PAGE", page)
+    page.write_text("# Opcodes\n", encoding="utf-8")
+    assert opcodes.main(["--check"]) == 1
+    assert "opcodes.md is stale" in capsys.readouterr().err
+    opcodes.main([])
+    assert opcodes.main(["--check"]) == 0
+
+
+def test_the_page_lists_every_form_once() -> None:
+    lines = [line for line in opcodes.page().splitlines() if line.startswith("| `")]
+    cells = [cell.strip("` ") for line in lines for cell in line[2:].split(" | ")[0].split("<br>")]
+    forms = list(itertools.chain.from_iterable(map(expand, cells)))
+    assert len(forms) == len(set(forms))
+    assert set(forms) == set(ROWS)

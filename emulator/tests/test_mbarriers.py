@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from tests.programs import ARRIVE, INIT, kernel, launch, races, refuses, store, wait
+from tests.programs import ARRIVE, INIT, kernel, launch, races, refuses, store, text_of, wait
 
 import ptxemu
 
@@ -257,14 +257,7 @@ def test_random_operations(seed: int) -> None:
 # --- setmaxnreg, elect, deadlocks ---
 
 BOUND = ".maxntid 384, 1, 1"
-ROLES = """setp.lt.u32 %p0, %t, 128;
-@%p0 bra producer;
-setmaxnreg.inc.sync.aligned.u32 240;
-bra end;
-producer:
-setmaxnreg.dec.sync.aligned.u32 24;
-end:
-"""
+ROLES = text_of("roles.ptx")
 
 
 @pytest.mark.parametrize("schedule", ["together", "reverse", 3])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from tests.programs import HEADER, program, refuses, run
+from tests.programs import HEADER, program, refuses, run, text_of
 
 import ptxemu
 from ptxemu import Access, Observer, Step
@@ -183,17 +183,7 @@ ATOMICS: dict[
     "inc.u32": lambda old, b, c: 0 if old >= b else old + 1,
     "min.s32": lambda old, b, c: old if old - 2**32 * (old >> 31) <= b - 2**32 * (b >> 31) else b,
 }
-ATOMIC = """
-ld.param.u64 %rd1, [table]; ld.param.u64 %rd2, [old]; ld.param.u64 %rd3, [cells]; mov.u32 %r0, %tid.x;
-mov.u32 %r9, tile; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r1, %r1, 64, %r0; mul.wide.u32 %rd4, %r1, 16;
-add.u64 %rd1, %rd1, %rd4; ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd1]; mul.wide.u32 %rd4, %r1, 4;
-add.u64 %rd2, %rd2, %rd4;
-setp.ne.u32 %p1, %r3, 0; mul.wide.u32 %rd5, %r0, 4; add.u64 %rd6, %rd3, %rd5; setp.lt.u32 %p2, %r0, 10;
-mad.lo.u32 %r9, %r0, 4, %r9; @%p2 ld.global.u32 %r6, [%rd6]; @%p2 st.shared.u32 [%r9], %r6;
-bar.sync 0; mul.wide.u32 %rd5, %r2, 4;
-BASE add.u64 %rd5, %rd5, %rd6; @%p1 OPCODE; SAVE bar.sync 0; @%p2 ld.shared.u32 %r6, [%r9];
-@%p2 st.global.u32 [%rd2+512], %r6;
-"""
+ATOMIC = text_of("atomics.ptx")
 
 
 @pytest.mark.parametrize("operation", ATOMICS)
@@ -287,15 +277,7 @@ def test_a_large_array_is_worked_in_and_a_sparse_one_stays_sparse() -> None:
 
 def test_a_program_that_uses_every_space() -> None:
     """Constants, initialised variables with addresses, local memory at an index of the thread, shared memory."""
-    body = """
-    { .local .align 4 .b8 box[64];
-      mov.u64 %rd2, box; and.b32 %r1, %r0, 15; mul.wide.u32 %rd3, %r1, 4; add.s64 %rd2, %rd2, %rd3;
-      add.u32 %r2, %r0, 100; st.local.u32 [%rd2], %r2; cvta.local.u64 %rd4, %rd2; ld.u32 %r3, [%rd4]; }
-    mov.u64 %rd5, table; add.s64 %rd5, %rd5, %rd3; ld.const.u32 %r4, [%rd5];
-    ld.global.u32 %r5, [seven]; add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5;
-    mov.u32 %r6, mail; mad.lo.s32 %r7, %r0, 4, %r6; st.shared.u32 [%r7], %r3; bar.sync 0;
-    xor.b32 %r8, %r0, 1; mad.lo.s32 %r7, %r8, 4, %r6; ld.shared.u32 %r9, [%r7]; st.global.u32 [%rd0], %r9;
-    """
+    body = text_of("every_space.ptx")
     module = """.const .align 4 .u32 table[16] = {0,10,20,30,40,50,60,70,80,90,100,110,120,130,140,150};
     .global .align 4 .u32 seven = 7;"""
     found = run(body, 64, 2, declarations=".shared .align 4 .b8 mail[256];", module=module)

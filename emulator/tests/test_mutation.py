@@ -4,43 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.programs import text_of
 
 import ptxemu
 
-REVERSED = """.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry reversed(.param .u64 out)
-{
-    .reg .b32 %r<4>; .reg .b64 %rd<3>; .shared .align 4 .b8 tile[256];
-    mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; mov.u32 %r2, tile; add.u32 %r3, %r2, %r1; st.shared.u32 [%r3], %r0;
-    bar.sync 0;
-    sub.u32 %r3, %r2, %r1; ld.shared.u32 %r3, [%r3+252];
-    bar.sync 0;
-    mul.wide.u32 %rd0, %r0, 4; ld.param.u64 %rd1, [out]; add.u64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r3; ret;
-}
-"""
+REVERSED = text_of("reversed.ptx")
 # Thread 0 arrives at an mbarrier of one thread; all wait for it.
-WAITING = """.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry waiting(.param .u64 out)
-{
-    .reg .pred %p<3>; .reg .b32 %r<4>; .reg .b64 %rd<4>; .shared .align 8 .b64 full; .shared .align 4 .b32 word;
-    mov.u32 %r0, %tid.x; setp.ne.u32 %p0, %r0, 0; @%p0 bra begin;
-    mbarrier.init.shared.b64 [full], 1;
-begin:
-    bar.sync 0;
-    @%p0 bra again;
-    st.shared.u32 [word], 7;
-    mbarrier.arrive.shared.b64 %rd3, [full];
-again:
-    mbarrier.try_wait.parity.shared.b64 %p1, [full], 0;
-    @!%p1 bra again;
-    ld.shared.u32 %r3, [word];
-    mul.wide.u32 %rd0, %r0, 4; ld.param.u64 %rd1, [out]; add.u64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r3; ret;
-}
-"""
+WAITING = text_of("waiting.ptx")
 
 
 def told(kernel: ptxemu.Kernel) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+import json
 from pathlib import Path
 import struct
 
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 import hypothesis.strategies as st
 import pytest
 from tests.cases.harness import collect, ptx_of
-from tests.programs import HEADER, entry, refuses, without_lines
+from tests.programs import HEADER, entry, refuses, text_of, without_lines
 
 from ptxemu.errors import EmulationError
 from ptxemu.syntax.declarations import DIRECTIVES, TYPES
@@ -270,15 +272,8 @@ def test_a_device_function_keeps_what_it_returns() -> None:
 
 def test_registers() -> None:
     kernel = parse(HEADER + ".entry k { .reg .b32 %r<3>, x; .reg .pred %p<1>; .reg .f16x2 %<2>; }").functions[0]
-    assert kernel.registers == {
-        "%r0": "b32",
-        "%r1": "b32",
-        "%r2": "b32",
-        "x": "b32",
-        "%p0": "pred",
-        "%0": "f16x2",
-        "%1": "f16x2",
-    }
+    wide = dict.fromkeys(("%r0", "%r1", "%r2", "x"), "b32")
+    assert kernel.registers == wide | {"%p0": "pred", "%0": "f16x2", "%1": "f16x2"}
     assert (kernel.parameters, kernel.linkage, kernel.body) == ((), "", ())
 
 
@@ -345,106 +340,15 @@ def test_source_lines_and_chains_of_inlined_calls() -> None:
 # --- errors ---
 
 
-def inside(*lines: str) -> str:
-    """An entry whose body begins on line 6."""
-    return entry("\n".join(lines))
-
-
-SYNTAX = [
-    # statements
-    (inside("ret;", "mov.u32 a, 0", "ret;"), 7, "found `0 ret`"),
-    (inside("ret;", "mov.u32 a, 0"), 7, "found `mov.u32 a, 0`"),
-    (inside("ret;", "@p;"), 7, "instruction expected: expected [@[!]p] opcode operands;, found `@p;`"),
-    (inside("ret;", "", "= 3;"), 8, "found `= 3;`"),
-    (inside("MOV.u32 a, 0;"), 6, "no statement begins or ends here"),
-    (inside("{ ret;"), 4, "k has no closing brace"),
-    (HEADER + "\n\n.entry k\n{\n", 6, "k has no closing brace"),
-    (inside("}"), 7, "a module holds directives, variables and functions only: found `}`"),
-    (HEADER + "ret;\n", 4, "found `ret;`"),
-    (inside("ret;", "/* ret;"), 7, "comment without its end: found `/* ret;`"),
-    (inside("ret;", '.pragma "nounroll;'), 7, "string without its closing quote"),
-    (inside(".entry f {", "}"), 6, "no statement of a function"),
-    (inside(".version 8.0"), 6, "no statement of a function: found `.version 8.0`"),
-    (inside("ret;", ".loc 9 5 3", "ret;"), 7, ".loc names file 9, which no .file declares"),
-    # module
-    (".target sm_80\n.address_size 64\n", 0, "no .version in the file"),
-    (".version 8.0\n.address_size 64\n", 0, "no .target in the file"),
-    (".version 8.0\n.target sm_80\n", 0, "no .address_size in the file"),
-    (HEADER + ".target sm_90\n", 4, "second .target: found `.target sm_90`"),
-    (HEADER + ".entry k {}\n.func f;\n", 5, "f is declared but has no body"),
-    (HEADER + ".entry k {}\n.entry k {}\n", 5, "k is declared twice"),
-    (HEADER + ".extern .func k {}\n", 4, "k is .extern and has a body"),
-    (HEADER + ".entry k(.param .u32 x\n{}\n", 4, "head of a function"),
-    # declarations
-    (HEADER + ".global .u32 x;\n.global .u32 x;\n", 5, "x is declared twice"),
-    (inside(".reg .b32 d;", ".reg .b64 d;"), 7, "d is declared twice"),
-    (inside("{ .reg .b32 d;", ".reg .b64 d; }"), 7, "d is declared twice"),
-    (inside("L:", "L:"), 7, "L is declared twice"),
-    (inside(".reg .b32 %laneid;"), 6, "%laneid is declared twice"),
-    (inside(".reg .b32 d e;"), 6, "name of a register"),
-    (inside(".reg .b32 %r<99999999>;"), 6, "too many registers"),
-    (HEADER + ".global .u32 ;\n", 4, "variable without a type or a name"),
-    (HEADER + ".global .u32 3x;\n", 4, "name of a variable expected: expected name"),
-    (HEADER + ".global .u32 x[n];\n", 4, "length of an array"),
-    (HEADER + ".global .u32 x[2][];\n", 4, "length of an array"),
-    (HEADER + ".global .align 3 .u32 x;\n", 4, "found `.align 3`"),
-    (HEADER + ".shared .u32 x = 3;\n", 4, "only .global and .const variables may have an initialiser"),
-    (HEADER + ".global .u32 x[2] = {1, 2, 3};\n", 4, "initialiser is too long"),
-    (HEADER + ".global .u32 x[2] = 1;\n", 4, "initialiser of an array or vector"),
-    (HEADER + ".global .u32 x[2][2] = {1, 2};\n", 4, "initialiser of an array or vector: expected {...}"),
-    (HEADER + ".global .u32 x[2] = {{1}, 2};\n", 4, "element of an initialiser"),
-    (HEADER + ".global .u32 x = 1+2;\n", 4, "element of an initialiser"),
-    (HEADER + "\n.global .u64 x = y;\n", 5, "y is not declared"),
-    (HEADER + ".global .u64 x = 0x10000000000000000;\n", 4, "needs more than 64 bits"),
-    # operands
-    (inside("mov.u32 a,, b;"), 6, "operand that is not understood"),
-    (inside("ret;", "mov.u32", "a b;"), 7, "found `a b`"),
-    (inside("mov.u32 %r7, 0;"), 6, "%r7 is neither a declared register nor a special one"),
-    (inside("mov.u32 a, %laneid.x;"), 6, "%laneid.x is neither a declared register nor a special one"),
-    (inside("mov.u32 a, b.x;"), 6, "found `b.x`"),
-    (inside("ret;", "@p bra L;"), 7, "L is not declared"),
-    (inside("{ L: }", "{", "bra L; }"), 8, "L is not declared"),
-    (inside("{ ld.u32 a, [x]; }", "ld.u32 a, [x];"), 6, "x is not declared"),
-    (inside("{ .reg .b32 %x; mov.u32 %x, 0; }", "mov.u32 %x, 0;"), 7, "%x is neither"),
-    (inside("@r ret;"), 6, "predicate register expected"),
-    (inside("mov.u32 a, !3;"), 6, "predicate register expected"),
-    (inside("mov.u32 a, 09;"), 6, "found `09`"),
-    (inside("mov.u32 a, 0f12;"), 6, "found `0f12`"),
-    (inside("mov.u32 a, 18446744073709551616;"), 6, "needs more than 64 bits"),
-    (inside("mov.u32 a, 1+2;"), 6, "found `1+2`"),
-    (inside("ld.u32 a, [b+c];"), 6, "found `[b+c]`"),
-    (inside("ld.u32 a, [0f00000000];"), 6, "found `[0f00000000]`"),
-    (inside("ld.u32 a, [%laneid+4];"), 6, "found `[%laneid+4]`"),
-    (inside("ld.u32 a, [%laneid];"), 6, "found `[%laneid]`"),
-    (inside("ld.u32 a, [b;"), 6, "found `[b`"),
-    (inside("ld.u32 a, [b+18446744073709551616];"), 6, "needs more than 64 bits"),
-    (inside("mov.b64 %rd1, {};"), 6, "found `{}`"),
-    (inside("mov.b64 %rd1, {{a, b}};"), 6, "found `{{a, b}}`"),
-    (inside("mov.b64 %rd1, " + "{" * 5000 + "a" + "}" * 5000 + ";"), 6, "operand that is not understood"),
-    (inside("ld.u32 a, [b];", "mov.b64 %rd1, {[b], a};"), 7, "found `{[b], a}`"),
-    (inside("setp.eq.u32 p|3, a, b;"), 6, "found `p|3`"),
-]
-UNSUPPORTED = [
-    (inside("ret;", "T: .branchtargets L1, L2;"), 7, ".branchtargets L1, L2"),
-    (inside("ret;", ".loc 1 x 3", "ret;"), 7, "directive that the emulator does not know"),
-    (HEADER + ".alias f, g;\n", 4, ".alias f, g"),
-    (HEADER + ".tex .u32 x;\n", 4, ".tex .u32 x"),
-    (HEADER + ".global .surfref x;\n", 4, ".surfref"),
-    (HEADER + ".global .attribute(.managed) .u32 x;\n", 4, ".attribute"),
-    (HEADER + ".global .v8 .u32 x;\n", 4, ".v8"),
-    (HEADER + ".global .pred x;\n", 4, ".pred"),
-    (HEADER + ".const .u32 y;\n.global .u64 x = generic(y);\n", 5, "generic(y)"),
-    (inside(".reg .v2 .f32 v;"), 6, ".reg .v2 .f32 v;"),
-    (inside(".reg .b128 v;"), 6, ".reg .b128 v;"),
-    (inside("ret;", ".global .u32 x;"), 7, ".global .u32 x;"),
-    (HEADER + ".entry k .maxnumber 3 {}\n", 4, ".maxnumber"),
-    (HEADER + ".func f(.param .u32 x,\n.reg .u32 y) {}\n", 5, ".reg .u32 y"),
-]
+REFUSED = json.loads(text_of("refused.json"))
+WHOLE: dict[str, Callable[[str], str]] = {"body": entry, "module": lambda text: HEADER + text, "file": str}
 
 
 @pytest.mark.parametrize("kind", ["syntax", "unsupported"])
 def test_what_is_not_understood_is_an_error_with_its_line(kind: str) -> None:
-    for text, line, what in SYNTAX if kind == "syntax" else UNSUPPORTED:
+    """The texts are bodies of `entry`, which begin on line 6, modules behind `HEADER`, or whole files."""
+    rows = [(WHOLE[part](text), line, what) for part, each in REFUSED[kind].items() for text, line, what in each]
+    for text, line, what in rows:
         with pytest.raises(EmulationError) as caught:
             parse(text, "some.ptx")
         message = str(caught.value)
@@ -455,9 +359,10 @@ def test_what_is_not_understood_is_an_error_with_its_line(kind: str) -> None:
 
 
 def test_a_long_line_is_cut() -> None:
-    with refuses("syntax", r"\.\.\.") as caught:
-        parse(inside("ld.u32 a, [" + "b*" * 300 + "b];"))
-    assert len(str(caught.value)) < 300
+    for long in ("ld.u32 a, [" + "b*" * 300 + "b];", "mov.b64 %rd1, " + "{" * 5000 + "a" + "}" * 5000 + ";"):
+        with refuses("syntax", r"operand that is not understood.*\.\.\.") as caught:
+            parse(entry(long))
+        assert (caught.value.line, len(str(caught.value)) < 300) == (6, True)
 
 
 # --- round trips ------------------------------------------------------------------------------------------------------

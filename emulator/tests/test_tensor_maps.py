@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import json
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from tests.programs import refuses
+from tests.programs import refuses, text_of
 
 import ptxemu
 from ptxemu import TensorMap
@@ -96,19 +97,7 @@ def test_a_map_is_read_back_from_its_bytes(given_map: TensorMap, address: int) -
 
 # --- copies that use them ---------------------------------------------------------------------------------------------
 
-HEAD = """.version 8.6
-.target sm_90
-.address_size 64
-.visible .entry k(.param .align 128 .b8 m[128], .param .u64 p)
-{
-.shared .align 1024 .b8 box[4096]; .shared .align 8 .b64 bar;
-.reg .b32 at, mb, turn; .reg .b64 map, out; .reg .pred one, ok;
-mov.b64 map, m; cvta.param.u64 map, map; ld.param.u64 out, [p];
-mov.u32 at, box; mov.u32 mb, bar; mov.u32 turn, %tid.x; setp.eq.u32 one, turn, 0;
-@one mbarrier.init.shared::cta.b64 [mb], 1;
-bar.sync 0;
-@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;
-"""
+HEAD = text_of("copy_head.ptx") + "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;\n"
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 TAIL = """
 again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
@@ -123,42 +112,7 @@ def launch(text: str, *arguments: Any) -> None:
     ptxemu.load(HEAD + text + TAIL, path="k.ptx").kernel().launch((2,), (64,), arguments or (given_map, tensor()))
 
 
-STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "message"),
-    [
-        (f"@one {LOAD} [at], [out, {{0, 0}}], [mb];", "tensor map", "the address names no tensor map"),
-        (f"@one {LOAD} [at], [map+8, {{0, 0}}], [mb];", "misaligned", "a tensor map.*expected a multiple of 64"),
-        (f"@one {LOAD.replace('2d', '3d')} [at], [map, {{0, 0, 0}}], [mb];", "tensor map", "expected 3, as .* found 2"),
-        (f"@one {LOAD} [at], [map, {{0, 0, 0}}], [mb];", "syntax", "coordinates of a box.*expected 2, found 3"),
-        (f"@one {LOAD} [at], [map], [mb];", "syntax", "coordinates of a box.*expected 2, found 0"),
-        (f"@one {LOAD} [at+64], [map, {{0, 0}}], [mb];", "misaligned", "shared memory .* a multiple of 128, found 64"),
-        (f"@one {LOAD} [at+2176], [map, {{0, 0}}], [mb];", "out-of-bounds", "ends behind the block's 4104 bytes"),
-        (f"@one {LOAD} [at], [map, {{0, 0}}], [mb+4];", "misaligned", "an mbarrier is 8 bytes aligned to 8"),
-        (f"@one {LOAD} [at], [map, {{0, 0}}], [at+2048];", "mbarrier", "no mbarrier was initialised at 0x800"),
-        (f"@one {LOAD}.multicast::cluster [at], [map, {{0, 0}}], [mb], 3;", "arguments", "that a cluster of 1"),
-        (f"@one {LOAD}.multicast::cluster [at], [map, {{0, 0}}], [mb], 0;", "arguments", "names no block"),
-        (f"@one {STORE} [map, {{0, 0}}], [at];", "uninitialised", "shared memory not written before, at 0x0"),
-        (f"@one {LOAD} [at], [map, {{-4, 0}}], [mb];", "tensor map", "bytes along its row.*found -8"),
-        (f"@one {STORE} [map, {{0, -1}}], [at];", "tensor map", "begins before its tensor.*0 or more"),
-        (f"@one {STORE} [map, {{4, 0}}], [at];", "tensor map", "bytes along its row.*multiple of 16, found 8"),
-        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [map, {0}];", "syntax", "coordinates of a box"),
-        ("prefetch.tensormap [out];", "tensor map", "the address names no tensor map"),
-        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [at], [out], 24, [mb];", "misaligned",
-         "bytes of a bulk copy.*a multiple of 16, found 24"),
-        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [at], [out+8], 32, [mb];", "misaligned",
-         "global memory of a bulk copy"),
-        ("@one cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [at], [out+16384], 32, [mb];",
-         "out-of-bounds", "16 bytes past the end of the nearest buffer"),
-        ("cp.async.bulk.global.shared::cta.bulk_group [out], [at+8], 32;", "misaligned", "shared memory of a bulk"),
-        ("cp.async.bulk.prefetch.L2.global [out], 8;", "misaligned", "bytes of a bulk prefetch"),
-        ("cp.async.bulk.wait_group turn;", "unsupported", "group count.*a constant of at least 0, found turn"),
-        ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.xor.tile.bulk_group [map, {0, 0}], [at];", "unsupported",
-         "reduction .xor of elements of type f16"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "kind", "message"), json.loads(text_of("bad_copies.json")))
 def test_a_copy_that_may_not_be(text: str, kind: str, message: str) -> None:
     with refuses(kind, message) as caught:
         launch(text)
@@ -215,18 +169,7 @@ sub.s64 out, out, 128;
     launch(f"{text}@one {LOAD} [at], [out, {{0, 0}}], [mb];", TensorMap(tensor(), **GOOD), np.zeros(256, np.uint8))
 
 
-TWO = f""".reg .b64 more; .reg .b32 word;
-@one mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [mb], 2048;
-setp.lt.u32 ok, turn, 2; mul.wide.u32 more, turn, 128; add.s64 map, map, more; mad.lo.u32 at, turn, 2048, at;
-@ok {LOAD} [at], [map, {{0, 0}}], [mb];
-again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
-@!ok bra again;
-setp.lt.u32 ok, turn, 2; mul.wide.u32 more, turn, 4; add.s64 out, out, more;
-@ok ld.shared.u32 word, [at];
-@ok st.global.u32 [out], word;
-ret;
-}}
-"""
+TWO = text_of("map_two.ptx")
 
 
 def test_threads_of_one_instruction_name_different_maps() -> None:
@@ -239,37 +182,8 @@ def test_threads_of_one_instruction_name_different_maps() -> None:
 
 # --- maps that a program makes ----------------------------------------------------------------------------------------
 
-BUILD = """.shared .align 128 .b8 own[128]; .reg .b32 here, zero; .reg .b64 tensor, wide;
-mov.u32 here, own; mov.u32 zero, 0; mov.u64 tensor, out; add.s64 out, out, 16384; mad.lo.u32 zero, turn, 4, here;
-setp.lt.u32 ok, turn, 32;
-@ok st.shared.u32 [zero], 0;
-bar.sync 0;
-@one tensormap.replace.tile.global_address.shared::cta.b1024.b64 [here], tensor;
-@one tensormap.replace.tile.rank.shared::cta.b1024.b32 [here], 1;
-@one tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [here], 0, 64;
-@one tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [here], 1, 16;
-@one tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [here], 0, 128;
-@one tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [here], 1, 64;
-mov.u64 wide, 256;
-@one tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [here], 0, wide;
-@one tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [here], 0, 1;
-@one tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [here], 1, 1;
-@one tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [here], 6;
-@one tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [here], 0;
-@one tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [here], 3;
-@one tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [here], 0;
-bar.sync 0;
-@ok tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [out], [here], 128;
-@one fence.proxy.tensormap::generic.acquire.gpu [out], 128;
-"""
-SHOW = """
-again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
-@!ok bra again;
-.reg .b32 word, place; mad.lo.u32 place, turn, 4, at; ld.shared.u32 word, [place]; add.s64 out, out, 128;
-mul.wide.u32 wide, turn, 4; add.s64 out, out, wide; st.global.u32 [out], word;
-ret;
-}
-"""
+BUILD = text_of("map_build.ptx")
+SHOW = text_of("show_box.ptx")
 
 
 def built(text: str = BUILD) -> Array:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from tests.programs import HEADER, OUT, program, refuses, run
+from tests.programs import HEADER, OUT, program, refuses, run, text_of
 
 from ptxemu import EmulationError, load
 from ptxemu.machine.compiled import Operation
@@ -75,36 +77,7 @@ def test_a_value_that_nobody_needs_is_harmless(body: str, expected: list[int]) -
     assert values(body) == expected
 
 
-@pytest.mark.parametrize(
-    ("body", "says", "thread"),
-    [
-        ("st.global.u32 [%rd0], %r2;", "is stored", 4),
-        (f"add.u32 %r4, %r2, 1; mul.lo.u32 %r3, %r4, 0; {STORE}", "is stored", 4),
-        (f"mul.lo.u32 %r4, %r2, 0; and.b32 %r3, %r4, %r0; {STORE}", "is stored", 4),
-        (f"selp.u32 %r3, %r0, %r2, %p2; {STORE}", "is stored", 4),
-        (f"setp.lt.u32 %p4, %r2, 3; selp.u32 %r3, 1, 1, %p4; {STORE}", "is stored", 4),
-        (f"mov.u32 %r4, 1; and.b32 %r3, %r2, %r4; {STORE}", "is stored", 4),
-        (f"setp.lt.u32 %p4, %r2, 3; mov.u32 %r3, 0; @%p4 mov.u32 %r3, 1; {STORE}", "is stored", 4),
-        (f"mov.b64 %rd2, {{%r0, %r2}}; mov.b64 {{%r3, %r4}}, %rd2; {STORE}", "is stored", 4),
-        (f"shfl.sync.up.b32 %r3, %r2, 2, 0, 0xff; {STORE}", "is stored", 6),
-        (f"shfl.sync.idx.b32 %r3, %r2, 5, 31, 0xff; {STORE}", "is stored", 0),
-        (f"setp.lt.u32 %p4, %r2, 3; vote.sync.ballot.b32 %r3, %p4, 0xff; {STORE}", "is stored", 0),
-        (f"match.any.sync.b32 %r3, %r2, 0xff; {STORE}", "is stored", 0),
-        (f"redux.sync.add.u32 %r3, %r2, 0xff; {STORE}", "is stored", 0),
-        (f"shfl.sync.idx.b32 %r3, %r0, %r2, 31, 0xff; {STORE}", "is stored", 4),
-        ("mul.wide.u32 %rd2, %r2, 4; add.u64 %rd2, %rd0, %rd2; ld.global.u32 %r3, [%rd2];", "is an address", 4),
-        ("mul.wide.u32 %rd2, %r2, 0; add.u64 %rd2, %rd0, %rd2; st.global.u32 [%rd2], %r0;", "is an address", 4),
-        ("setp.lt.u32 %p4, %r2, 3; @%p4 bra DONE;", "decides a branch", 4),
-        ("setp.lt.u32 %p4, %r2, 3; @%p4 exit;", "decides what a control instruction does", 4),
-        ("setp.lt.u32 %p4, %r2, 3; @%p4 st.global.u32 [%rd0], %r0;", "decides whether an instruction runs", 4),
-        ("atom.global.add.u32 %r3, [%rd0], %r2;", "is stored", 4),
-        ("red.global.add.u32 [%rd0], %r2;", "is stored", 4),
-        ("bar.warp.sync %r2;", "is a membermask", 4),
-        ("mov.u32 %r4, tile; st.shared.u32 [%r4], %r2;", "is stored", 4),
-        ("cp.async.ca.shared.global [tile], [%rd0], 4, %r2;", "limits a copy", 4),
-        ("cvta.local.u64 %rd3, stack; st.u32 [%rd3], %r2;", "is stored", 4),
-    ],
-)
+@pytest.mark.parametrize(("body", "says", "thread"), json.loads(text_of("undefined.json")))
 def test_a_value_that_matters_is_refused(body: str, says: str, thread: int) -> None:
     error = refused(body, f"an undefined value {says}, thread {thread} ", declarations=SHARED + LOCAL)
     assert (error.lane, error.block) == (thread, (0, 0, 0))
@@ -173,20 +146,7 @@ def test_the_strict_launch_stops_at_the_shuffle() -> None:
 
 
 def test_a_function_takes_and_returns_an_undefined_value() -> None:
-    text = f"""{HEADER}
-    .func (.param .b32 back) twice(.param .b32 value) {{
-        .reg .b32 %v; ld.param.b32 %v, [value]; add.u32 %v, %v, %v; st.param.b32 [back], %v; ret;
-    }}
-    .visible .entry k(.param .u64 out) {{
-        .reg .pred %p<2>; .reg .b32 %r<5>; .reg .b64 %rd<3>;
-        mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [out]; mul.wide.u32 %rd1, %r0, 4; add.u64 %rd0, %rd0, %rd1;
-        shfl.sync.down.b32 %r1, %r0, 4, 31, 0xff;
-        {{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1; call.uni (b), twice, (a); ld.param.b32 %r2, [b]; }}
-        setp.lt.u32 %p1, %r0, 4;
-        selp.u32 %r3, %r2, 0, %p1;
-        st.global.u32 [%rd0], STORED;
-        ret;
-    }}"""
+    text = HEADER + text_of("undefined_function.ptx")
     out = np.zeros(8, np.uint32)
     load(text.replace("STORED", "%r3"), path="k.ptx").kernel().launch((1,), (8,), (out,))
     assert out.tolist() == [8, 10, 12, 14, 0, 0, 0, 0]

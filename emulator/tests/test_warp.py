@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.programs import program, refuses, run
+from tests.programs import program, refuses, run, text_of
 
 from ptxemu.isa import matrix
 from ptxemu.isa.warp import route
@@ -117,14 +117,7 @@ def test_ldmatrix_names_the_lane_with_a_bad_row(row: int, kind: str) -> None:
     assert (caught.value.lane, caught.value.address) == (43, row)
 
 
-PRODUCT = """ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [d]; mov.u32 %r0, %tid.x;
-mov.u32 %r9, %ctaid.x; shr.u32 %r10, %r0, 5; and.b32 %r11, %r0, 31; mad.lo.u32 %r12, %r9, WARPS, %r10;
-mad.lo.u32 %r12, %r12, 32, %r11; mad.lo.u32 %r13, INDEX_A, 32, %r11; mul.wide.u32 %rd4, %r13, 16;
-add.u64 %rd1, %rd1, %rd4; mad.lo.u32 %r13, INDEX_B, 32, %r11; mul.wide.u32 %rd4, %r13, 8; add.u64 %rd2, %rd2, %rd4;
-mul.wide.u32 %rd4, %r12, 16; add.u64 %rd3, %rd3, %rd4; mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0;
-mov.f32 %f3, %f0; ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1]; ld.global.v2.u32 {%r5, %r6}, [%rd2];
-setp.ne.u32 %p1, %r10, SKIP; @%p1 MMA {%f0, %f1, %f2, %f3}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f0, %f1, %f2, %f3};
-st.global.v4.f32 [%rd3], {%f0, %f1, %f2, %f3};"""
+PRODUCT = text_of("products.ptx")
 
 
 def registers(values: Array, columns: bool = False) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import refuses
+from tests.programs import refuses, text_of
 
 import ptxemu
 from ptxemu import Counters, EmulationError, Hazards, Instruction, Kernel
@@ -31,24 +31,7 @@ SS = f"{MMA} {D}, %rd10, %rd11, %p0, 1, 1, 0, 0;"
 RS = f"{MMA} {D}, {A}, %rd11, %p0, 1, 1, 0;"
 OTHER = f"{MMA} {E}, %rd10, %rd11, %p0, 1, 1, 0, 0;"
 STORE = "st.global.v4.f32 [%rd0], {%f0, %f1, %f2, %f3};"
-HEAD = """.version 8.6
-.target sm_90a
-.address_size 64
-.visible .entry k(.param .u64 out, .param .u64 in)
-{
-.reg .pred %p<8>; .reg .b32 %r<32>; .reg .b64 %rd<16>; .reg .f32 %f<16>;
-.shared .align 1024 .b8 image[MEMORY];
-ld.param.u64 %rd0, [out]; ld.param.u64 %rd1, [in]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x;
-mad.lo.u32 %r3, %r1, %r2, %r0; mul.wide.u32 %rd2, %r3, 16; add.u64 %rd0, %rd0, %rd2; mov.u32 %r4, image;
-setp.ge.u32 %p1, %r0, 128; mul.wide.u32 %rd3, %r1, 4096; mul.wide.u32 %rd4, %r0, 16; add.u64 %rd3, %rd3, %rd4;
-add.u64 %rd1, %rd1, %rd3; shl.b32 %r5, %r0, 4; add.u32 %r5, %r4, %r5; @%p1 bra filled;
-ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd1]; st.shared.v4.b32 [%r5], {%r6, %r7, %r8, %r9};
-ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd1+2048]; st.shared.v4.b32 [%r5+2048], {%r6, %r7, %r8, %r9}; filled:
-fence.proxy.async.shared::cta; bar.sync 0; shr.u32 %r14, %r4, 4; cvt.u64.u32 %rd10, %r14;
-or.b64 %rd10, %rd10, 0x0000001000080000; add.u64 %rd11, %rd10, 128; mov.b32 %r10, 0x3c003c00;
-mov.b32 %r11, 0x3c003c00; mov.b32 %r12, 0x3c003c00; mov.b32 %r13, 0x3c003c00;
-FLOATSsetp.eq.u32 %p0, %r0, %r0;
-""".replace("FLOATS", "".join(f"mov.f32 %f{i}, 0f00000000;\n" for i in range(8)))
+HEAD = text_of("wgmma_head.ptx")
 
 
 def kernel(*body: str, memory: int = 4096, head: str = HEAD) -> Kernel:

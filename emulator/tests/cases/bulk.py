@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from tests.cases.harness import CTA, FLOATS, Case, Typed, edge, given
+from tests.cases.harness import CTA, FLOATS, Case, Typed, edge, given, text_of
 from tests.cases.memory import RULES
 from tests.cases.reference_int import column
 
@@ -19,14 +19,7 @@ TX = "mbarrier::complete_tx::bytes"
 HINT = ".L2::cache_hint"
 
 # The CTA's first thread is `one`; `here` is the CTA's part of the last input in global memory, `at` shared memory.
-SETUP = """.shared .align 128 .b8 box[1024]; .shared .align 8 .b64 bar;
-.reg .b32 at, to, mb, turn, some, next, bell; .reg .b64 here, far; .reg .pred one, ok;
-mov.u32 at, box; mov.u32 mb, bar; mov.u32 turn, %tid.x; setp.eq.u32 one, turn, 0; mad.lo.u32 to, turn, 4, at;
-mul.wide.u32 here, turn, 4; sub.s64 here, %at2, here;
-@one mbarrier.init.shared::cta.b64 [mb], {arrivals};
-@one fence.mbarrier_init.release.cluster;
-"""
-ONE = SETUP.format(arrivals=1)
+ONE = text_of("bulk", arrivals=1) + "\n"
 FENCE = "fence.proxy.async;\nbar.sync 0;\n"
 WAIT = "again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\n"
 EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb]"
@@ -89,7 +82,7 @@ def many() -> Iterator[Case]:
         (1, copy + expect, "announced after the copies: the bytes may land first"),
         (4, each + copy, "each thread announces its own"),
     ):
-        text = f"{SETUP.format(arrivals=arrivals)}{FENCE}{body}{WAIT}ld.shared.u32 d, [to];"
+        text = f"{text_of('bulk', arrivals=arrivals)}\n{FENCE}{body}{WAIT}ld.shared.u32 d, [to];"
         yield case(opcode, text, words(1), note, words=words(1))
 
 

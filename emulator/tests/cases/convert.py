@@ -11,9 +11,9 @@ import math
 
 import numpy as np
 from tests.cases.harness import Case, Typed, edge, named, plain, sample
-from tests.cases.reference_convert import convert, limits, relu, wrap
+from tests.cases.reference_convert import convert, limits, relu
 from tests.cases.reference_float import FORMATS
-from tests.cases.reference_int import column
+from tests.cases.reference_int import column, wrap
 
 from ptxemu.table import ROWS, Row
 from ptxemu.targets import lacks

@@ -3,17 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-from tests.cases.harness import CTA, Case, edge, given
+from tests.cases.harness import CTA, Case, edge, given, text_of
 
-# Every thread copies 16 bytes of the CTA's inputs, the quarter of its own that begins with its number modulo 4.
-SETUP = """.shared .align 16 .b8 box[2048]; .shared .align 8 .b64 bar;
-.reg .b32 at, to, mb, turn; .reg .b64 here, far; .reg .pred one, ok;
-mov.u32 at, box; mov.u32 mb, bar; mov.u32 turn, %tid.x; setp.eq.u32 one, turn, 0; mad.lo.u32 to, turn, 16, at;
-and.b32 at, turn, 3; mul.wide.u32 far, at, 4; sub.s64 here, %at2, far;
-@one mbarrier.init.shared::cta.b64 [mb], {};
-bar.sync 0;
-cp.async.ca.shared.global [to], [here], 16;
-"""
+# In ``copies.ptx`` every thread copies 16 bytes, the quarter of its own that begins with its number modulo 4.
 WAIT = "again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\n"
 # Shows the word of the thread 5 further on, wrapped, that its copy brought for that thread.
 SHOW = """add.u32 turn, turn, 5; and.b32 turn, turn, 127; mov.u32 at, box; mad.lo.u32 to, turn, 16, at;
@@ -29,7 +21,8 @@ def cases() -> Iterator[Case]:
         for counted, arrivals, also in ((".noinc", CTA, ""), ("", CTA, more), (".noinc", 2 * CTA, more)):
             opcode = f"cp.async.mbarrier.arrive{counted}{space}.b64"
             generic = "" if space else "cvt.u64.u32 far, mb; cvta.shared.u64 far, far;\n"
-            text = f"{SETUP.format(arrivals)}{generic}{opcode} [{'mb' if space else 'far'}];\n{also}{WAIT}{SHOW}"
+            text = text_of("copies", arrivals=arrivals) + "\n"
+            text += f"{generic}{opcode} [{'mb' if space else 'far'}];\n{also}{WAIT}{SHOW}"
             fields = {"note": f"{arrivals} arrivals", "target": "sm_90", "version": "8.6"}
             yield given(opcode, text, {"words": ("u32", words)}, {"d": ("u32", expected)}, **fields)
 

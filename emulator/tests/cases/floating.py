@@ -12,7 +12,8 @@ import math
 import numpy as np
 from tests.cases import reference_float as reference
 from tests.cases.harness import Case, edge, given, named, pairs, plain, sample, triples
-from tests.cases.reference_convert import arithmetic, compare, flush
+from tests.cases.reference_convert import arithmetic, compare
+from tests.cases.reference_float import flush
 from tests.cases.reference_int import column
 
 from ptxemu.table import ROWS, Row

@@ -12,21 +12,9 @@ from typing import Any
 
 import numpy as np
 from tests.cases import reference_int as ref
-from tests.cases.harness import FLOATS, Case, Typed, edge, given, named, pairs, plain, sample, triples
+from tests.cases.harness import FLOATS, Case, Typed, edge, given, named, pairs, plain, sample, text_of, triples
 from tests.cases.reference_convert import compare
-from tests.cases.reference_int import (
-    AMOUNTS,
-    INTEGERS,
-    bits_of,
-    case,
-    column,
-    crossed,
-    lanes,
-    quotient,
-    raw,
-    saturate,
-    wrap,
-)
+from tests.cases.reference_int import AMOUNTS, INTEGERS, bits_of, case, column, lanes, raw
 
 from ptxemu.values import DTYPES, Array
 
@@ -54,8 +42,8 @@ def every_width(t: str) -> Iterator[Case]:
         yield case(f"{name}.{t}", inputs(t, count), t, rule)
     a, b = pairs(t, limit=640)
     divided = named(t, a[b != 0], b[b != 0])  # what a division by 0 gives is unspecified
-    yield case(f"div.{t}", divided, t, quotient)
-    yield case(f"rem.{t}", divided, t, lambda a, b: a - b * quotient(a, b))
+    yield case(f"div.{t}", divided, t, ref.quotient)
+    yield case(f"rem.{t}", divided, t, lambda a, b: a - b * ref.quotient(a, b))
     if t[0] == "s":
         yield case(f"abs.{t}", inputs(t, 1), t, abs)
         yield case(f"neg.{t}", inputs(t, 1), t, lambda a: -a)
@@ -77,17 +65,13 @@ def products24(t: str) -> Iterator[Case]:
     yield case(f"mad24.hi.{t}", inputs(t, 3), t, lambda a, b, c: (product24(a, b, t) >> 16) + c)
 
 
-def parts(value: int, kind: str, bits: int) -> list[int]:
-    return [wrap(value >> start, f"{kind}{bits}") for start in range(0, 32, bits)]
-
-
 def dots(a_type: str, b_type: str) -> Iterator[Case]:
     t = "u32" if a_type == b_type == "u32" else "s32"
     operands = inputs("b32", 3, t)
 
     def dot(width: int, first: int) -> Rule:
         def rule(a: int, b: int, c: int) -> int:
-            both = zip(parts(a, a_type[0], width), parts(b, b_type[0], 8)[first:], strict=False)
+            both = zip(ref.parts(a, a_type[0], width), ref.parts(b, b_type[0], 8)[first:], strict=False)
             return c + sum(x * y for x, y in both)
 
         return rule
@@ -98,10 +82,10 @@ def dots(a_type: str, b_type: str) -> Iterator[Case]:
 
 def saturating() -> Iterator[Case]:
     t = "s32"
-    yield case("add.sat.s32", inputs(t, 2), t, lambda a, b: saturate(a + b))
-    yield case("sub.sat.s32", inputs(t, 2), t, lambda a, b: saturate(a - b))
-    yield case("mad.hi.sat.s32", inputs(t, 3), t, lambda a, b, c: saturate((a * b >> 32) + c))
-    yield case("mad24.hi.sat.s32", inputs(t, 3), t, lambda a, b, c: saturate((product24(a, b, t) >> 16) + c))
+    yield case("add.sat.s32", inputs(t, 2), t, lambda a, b: ref.saturate(a + b))
+    yield case("sub.sat.s32", inputs(t, 2), t, lambda a, b: ref.saturate(a - b))
+    yield case("mad.hi.sat.s32", inputs(t, 3), t, lambda a, b, c: ref.saturate((a * b >> 32) + c))
+    yield case("mad24.hi.sat.s32", inputs(t, 3), t, lambda a, b, c: ref.saturate((product24(a, b, t) >> 16) + c))
 
 
 def packed() -> Iterator[Case]:
@@ -109,7 +93,7 @@ def packed() -> Iterator[Case]:
 
     def both(opcode: str, rule: Rule) -> Case:
         def halves(a: int, b: int) -> int:
-            low, high = (rule(*each) for each in zip(parts(a, kind, 16), parts(b, kind, 16), strict=True))
+            low, high = (rule(*each) for each in zip(ref.parts(a, kind, 16), ref.parts(b, kind, 16), strict=True))
             return raw(low, "u16") | raw(high, "u16") << 16
 
         kind = opcode[-5]
@@ -181,15 +165,7 @@ def multiply_chain(t: str, half: str) -> Iterator[Case]:
 def long_product(t: str) -> Case:
     """A whole product of two-word numbers, four words, by eight multiply-adds."""
     bits, both = bits_of(t), words(t)
-    text = f"""mul.lo.{t} d0, a0, b0;
-        mul.hi.{t} d1, a0, b0;
-        mad.lo.cc.{t} d1, a1, b0, d1;
-        madc.hi.{t} d2, a1, b0, 0;
-        mad.lo.cc.{t} d1, a0, b1, d1;
-        madc.hi.cc.{t} d2, a0, b1, d2;
-        addc.{t} d3, 0, 0;
-        mad.lo.cc.{t} d2, a1, b1, d2;
-        madc.hi.{t} d3, a1, b1, d3;"""
+    text = text_of("long_product", type=t)
 
     def word(place: int) -> Rule:
         return lambda a0, b0, a1, b1: (a0 + (a1 << bits)) * (b0 + (b1 << bits)) >> place * bits
@@ -231,7 +207,7 @@ def constants(opcode: str, inputs: Typed, result: str, choices: Sequence[Any], r
 
 def columns(types: str, *axes: Any, limit: int = 1024) -> Typed:
     """All combinations of some lists, thinned to a limit, as a, b, c of these types."""
-    listed = zip("abc", types.split(), crossed(*axes, limit=limit), strict=False)
+    listed = zip("abc", types.split(), ref.crossed(*axes, limit=limit), strict=False)
     return {name: (t, column(each, t)) for name, t, each in listed}
 
 
@@ -313,7 +289,7 @@ def bit_fields() -> Iterator[Case]:
         yield constants(f"bfe.{t}", named(t, edge(t, 64)), t, fields, extract)
     for t in ("b32", "b64"):
         rule = partial(ref.insert, bits=bits_of(t))
-        numbers, starts, lengths = crossed(edge(t)[:24], positions(bits_of(t)), positions(bits_of(t)))
+        numbers, starts, lengths = ref.crossed(edge(t)[:24], positions(bits_of(t)), positions(bits_of(t)))
         a = column(numbers, t)
         inputs = named(t, a, np.roll(a, 5) ^ DTYPES[t].type(0x5A5A5A5A))
         inputs |= {"c": ("u32", column(starts, "u32")), "e": ("u32", column(lengths, "u32"))}

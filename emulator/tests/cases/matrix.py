@@ -12,7 +12,7 @@ factors, whose products keep some 13 bits) one wgmma's. Wide results are folded 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product as every
 from typing import Any
 
@@ -109,14 +109,14 @@ def end_of(layout: Layout, rows: int, depth: int, width: int, parts: int) -> int
     return (max(layout.at(row, k, width, part) for row, k, part in corners) // 1024 + 1) * 1024
 
 
-def small(kind: str, shape: tuple[int, ...], seed: int) -> Array:
+def small(kind: str, shape: tuple[int, ...], seed: int, most: int = 6) -> Array:
     generator = np.random.default_rng(seed)
     if kind == "b1":
         return generator.integers(0, 256, shape).astype(np.uint8)
     if kind in INTEGERS:
         info = np.iinfo(KINDS[kind])
         return generator.integers(info.min, info.max, shape, endpoint=True).astype(KINDS[kind])
-    return generator.integers(-6, 7, shape).astype(KINDS[kind])
+    return generator.integers(-most, most + 1, shape).astype(KINDS[kind])
 
 
 def product(a: Array, b: Array, kind: str) -> Array:
@@ -173,10 +173,9 @@ def of_threads(places: Any) -> tuple[Array, Array]:
 
 
 @cache
-def left_places(kind: str, depth: int) -> tuple[Array, Array]:
-    """Row and column of A's elements: each warp holds 16 rows as for ``mma``."""
-    count = 16 // {"s8": 1, "u8": 1, "tf32": 4}.get(kind, 2)
-    return of_threads(lambda g, t: [place_a(i, g, t, kind, depth) for i in range(count)])
+def left_places(size: int) -> tuple[Array, Array]:
+    """Row and column of A's elements of `size` bytes: each warp holds 16 rows as for ``mma``."""
+    return of_threads(lambda g, t: [place_a(i, g, t, 4 // size) for i in range(16 // size)])
 
 
 @cache
@@ -199,8 +198,7 @@ def case(trial: Trial) -> Case:
     for word, column in enumerate(columns):
         inputs[f"w{word}"] = ("b32", np.ascontiguousarray(column))
     for part, a in enumerate(trial.a if trial.left is None else ()):
-        kind = {"e4m3": "s8", "e5m2": "s8", "b1": "s8"}.get(a_kind, a_kind)
-        registers = np.ascontiguousarray(a[left_places(kind, a.shape[1])]).view(np.uint32)
+        registers = np.ascontiguousarray(a[left_places(a.itemsize)]).view(np.uint32)
         inputs |= {f"a{4 * part + r}": ("b32", registers[:, r].copy()) for r in range(4)}
     with np.errstate(all="ignore"):
         if d_kind == "s32":
@@ -398,51 +396,39 @@ WARP = 32
 WARPS = 4
 N = WARP * WARPS
 Place = tuple[int, int]
+Operands = tuple[Array, Array, Array]
 
 
-def place_a(i: int, g: int, t: int, kind: str, depth: int) -> Place:
-    """Row and column of A's element a_i in lane 4 g + t."""
-    if kind == "tf32":
-        return g + 8 * (i % 2), t + 4 * (i // 2)
-    if kind in {"s8", "u8"}:
-        if depth == 16:
-            return (g if i < 4 else g + 8), t * 4 + (i & 3)
-        return (g if i < 4 or 8 <= i < 12 else g + 8), t * 4 + (i & 3) + (0 if i < 8 else 16)
-    if depth == 8:
-        return (g if i < 2 else g + 8), t * 2 + (i & 1)
-    return (g if i < 2 or 4 <= i < 6 else g + 8), t * 2 + (i & 1) + (0 if i < 4 else 8)
+def place_a(i: int, g: int, t: int, each: int) -> Place:
+    """Row and column of A's element a_i in lane 4 g + t, with so many elements in each register."""
+    return g + 8 * (i // each % 2), t * each + i % each + 4 * each * (i // (2 * each))
 
 
-def place_b(i: int, g: int, t: int, kind: str, _: int) -> Place:
+def place_b(i: int, g: int, t: int, each: int) -> Place:
     """Row and column of B's element b_i."""
-    if kind == "tf32":
-        return t + 4 * i, g
-    if kind in {"s8", "u8"}:
-        return t * 4 + (i & 3) + (0 if i < 4 else 16), g
-    return t * 2 + (i & 1) + (0 if i < 2 else 8), g
+    return t * each + i % each + 4 * each * (i // each), g
 
 
-def place_c(i: int, g: int, t: int, _: str = "", __: int = 0) -> Place:
+def place_c(i: int, g: int, t: int, _: int = 0) -> Place:
     """Row and column of C's and D's element i."""
     return (g if i < 2 else g + 8), t * 2 + (i & 1)
 
 
-def registers(matrices: Array, kind: str, depth: int, place: Callable[[int, int, int, str, int], Place]) -> list[Array]:
+def registers(matrices: Array, place: Callable[[int, int, int, int], Place]) -> list[Array]:
     """The registers, n threads long each, that hold (warps, rows, columns) matrices."""
-    elements = matrices[0].size // WARP
-    held = np.zeros((N, elements), np.dtype(KINDS[kind]))
-    for thread, i in every(range(N), range(elements)):
+    held = np.zeros((N, matrices[0].size // WARP), matrices.dtype)
+    for thread, i in np.ndindex(held.shape):
         warp, lane = divmod(thread, WARP)
-        held[thread, i] = matrices[(warp, *place(i, lane >> 2, lane & 3, kind, depth))]
+        held[thread, i] = matrices[(warp, *place(i, lane >> 2, lane & 3, 4 // matrices.itemsize))]
     return [np.ascontiguousarray(column) for column in held.view(np.uint32).T]
 
 
 def mma(opcode: str, a: Array, b: Array, c: Array, tolerance: float = 0.0, absolute: float = 0.0) -> Case:
     """A case from (warps, 16, K), (warps, K, 8) and (warps, 16, 8): A B + C, exactly for integers, else in float64."""
-    result, a_kind, b_kind = opcode.split(".")[-4:-1]
-    depth, wide = a.shape[2], np.int64 if result == "s32" else np.float64
+    result = opcode.split(".")[-4]
+    wide = np.int64 if result == "s32" else np.float64
     total: Array = c.astype(wide)
-    for k in range(depth):
+    for k in range(a.shape[2]):
         with np.errstate(all="ignore"):
             total = total + a[:, :, k : k + 1].astype(wide) * b[:, k : k + 1, :].astype(wide)
     if "satfinite" in opcode:
@@ -450,15 +436,9 @@ def mma(opcode: str, a: Array, b: Array, c: Array, tolerance: float = 0.0, absol
     with np.errstate(all="ignore"):
         d = total.astype(KINDS[result])
     kind = {"f16": "f16x2", "f32": "f32", "s32": "b32"}[result]
-    held = {
-        "d": registers(d, result, depth, place_c),
-        "a": registers(a, a_kind, depth, place_a),
-        "b": registers(b, b_kind, depth, place_b),
-        "c": registers(c, result, depth, place_c),
-    }
     typed: dict[str, Typed] = {}
-    for name, each in held.items():
-        ptx_type = kind if name in "cd" else "b32"
+    for name, matrices, place in (("d", d, place_c), ("a", a, place_a), ("b", b, place_b), ("c", c, place_c)):
+        ptx_type, each = kind if name in "cd" else "b32", registers(matrices, place)
         typed[name] = {f"{name}{r}": (ptx_type, x.view("f4") if ptx_type == "f32" else x) for r, x in enumerate(each)}
     text = f"{opcode} " + ", ".join(f"{{{', '.join(names)}}}" for names in typed.values()) + ";"
     note = "float32 sums in an order and rounding of the machine's own" if tolerance else "exact"
@@ -466,14 +446,11 @@ def mma(opcode: str, a: Array, b: Array, c: Array, tolerance: float = 0.0, absol
     return given(opcode, text, {**typed["a"], **typed["b"], **typed["c"]}, typed["d"], **loose)
 
 
-def random(kind: str, shape: tuple[int, ...], seed: int, *, integers: bool = True) -> Array:
-    generator = np.random.default_rng(seed)
-    if kind in {"s8", "u8"}:
-        info = np.iinfo(KINDS[kind])
-        return generator.integers(info.min, info.max, shape, endpoint=True).astype(KINDS[kind])
-    if integers:
-        return generator.integers(-8, 9, shape).astype(KINDS[kind])
-    values = generator.standard_normal(shape).astype(KINDS[kind])
+whole = partial(small, most=8)
+
+
+def normal(kind: str, shape: tuple[int, ...], seed: int) -> Array:
+    values = np.random.default_rng(seed).standard_normal(shape).astype(KINDS[kind])
     return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if kind == "tf32" else values
 
 
@@ -487,17 +464,16 @@ def special(a: Array, b: Array, c: Array) -> None:
 
 
 def floats(opcode: str, depth: int, kind: str, result: str) -> Iterator[Case]:
-    def operands(seed: int, *, integers: bool = True) -> tuple[Array, Array, Array]:
-        a = random(kind, (WARPS, 16, depth), seed, integers=integers)
-        b = random(kind, (WARPS, depth, 8), seed + 1, integers=integers)
-        return a, b, random(result, (WARPS, 16, 8), seed + 2, integers=integers)
+    def operands(seed: int, make: Callable[[str, tuple[int, ...], int], Array] = whole) -> Operands:
+        a, b = make(kind, (WARPS, 16, depth), seed), make(kind, (WARPS, depth, 8), seed + 1)
+        return a, b, make(result, (WARPS, 16, 8), seed + 2)
 
     yield mma(opcode, *operands(10))
     a, b, c = operands(20)
     special(a, b, c)
     yield mma(opcode, a, b, c)
     step = 2.0**-10 if result == "f16" else 2.0**-22
-    yield mma(opcode, *operands(30, integers=False), tolerance=2 * step, absolute=32 * step)
+    yield mma(opcode, *operands(30, normal), tolerance=2 * step, absolute=32 * step)
     if kind == "f16" and result == "f32":
         a, b, c = operands(40)
         a, b = np.ldexp(a.astype(np.float64), -24).astype(np.float16), np.ldexp(b, 10).astype(np.float16)  # denormals
@@ -506,7 +482,7 @@ def floats(opcode: str, depth: int, kind: str, result: str) -> Iterator[Case]:
 
 
 def integers(opcode: str, depth: int, a_kind: str, b_kind: str) -> Iterator[Case]:
-    a, b = random(a_kind, (WARPS, 16, depth), 50), random(b_kind, (WARPS, depth, 8), 51)
+    a, b = small(a_kind, (WARPS, 16, depth), 50), small(b_kind, (WARPS, depth, 8), 51)
     c = sample("s32", WARPS * 128, "mma").reshape(WARPS, 16, 8)
     c[:, 0], c[:, 8] = (1 << 31) - 1, -(1 << 31)  # sums beyond the range
     yield mma(opcode, a, b, c)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from tests.cases.harness import Case, edge, given, named, pairs, plain, sample, triples
+from tests.cases.harness import Case, edge, given, named, pairs, plain, sample, text_of, triples
 from tests.cases.reference_float import flush
 from tests.cases.reference_int import column
 
@@ -137,12 +137,8 @@ def loads() -> Iterator[Case]:
         text = f"{PLACES['shared']}\n{store}\n{opcode} {{{', '.join(results)}}}, [mine+{start}];"
         yield given(opcode, text, named("u32", *WORDS), results)
     first, value = edge("u32", N), np.roll(edge("u32", N), 91)
-    for kind, start in (
-        ("u8", 1),
-        ("s8", 3),
-        ("b16", 2),
-        ("u16", 0),
-    ):  # takes the low bits, leaves its neighbours alone
+    narrow = ("u8", 1), ("s8", 3), ("b16", 2), ("u16", 0)
+    for kind, start in narrow:  # takes the low bits, leaves its neighbours alone
         left = first.copy()
         size = DTYPES[kind].itemsize
         left.view(np.uint8).reshape(N, 4)[:, start : start + size] = value.view(np.uint8).reshape(N, 4)[:, :size]
@@ -221,13 +217,7 @@ def whole_cta() -> Case:
     """Every thread of a CTA of 128 adds to one word, which all read after a barrier."""
     a = edge("u32", 256)
     totals = [sum(int(x) for x in a[first : first + 128]) % 2**32 for first in (0, 128)]
-    text = """.shared .align 4 .b32 sum; .reg .b32 turn; .reg .pred first;
-        mov.u32 turn, %tid.x; setp.eq.u32 first, turn, 0;
-        @first st.shared.u32 [sum], 0;
-        bar.sync 0;
-        red.shared.add.u32 [sum], a;
-        bar.sync 0;
-        ld.shared.u32 total, [sum];"""
+    text = text_of("whole_cta")
     results = {"total": ("u32", np.repeat(np.array(totals, np.uint32), 128))}
     return given("red.shared.add.u32", text, named("u32", a), results)
 

@@ -6,7 +6,8 @@ It reads the opcode's own words. Every f16, bf16, f32 and f64 is a Python float 
 from fractions import Fraction
 import math
 
-from tests.cases.reference_float import FORMATS, OPERATIONS, extreme, round_exact, saturate
+from tests.cases.reference_float import FORMATS, OPERATIONS, extreme, flush, round_exact, saturate
+from tests.cases.reference_int import wrap
 
 
 def limits(kind: str) -> tuple[int, int]:
@@ -17,11 +18,6 @@ def limits(kind: str) -> tuple[int, int]:
 def largest(kind: str) -> float:
     precision, _, overflow = FORMATS[kind]
     return float((1 - Fraction(2) ** -precision) * 2**overflow)
-
-
-def flush(value: float, kind: str = "f32") -> float:
-    precision, least, _ = FORMATS[kind]
-    return math.copysign(0.0, value) if abs(value) < 2.0 ** (least + precision - 1) else value
 
 
 def relu(value: float) -> float:
@@ -65,11 +61,6 @@ def to_float(value: float, result: str, words: list[str]) -> float:
     if "sat" in words:
         return saturate(rounded)
     return relu(rounded) if "relu" in words else rounded
-
-
-def wrap(value: int, kind: str) -> int:
-    low, _ = limits(kind)
-    return (value - low) % (1 << int(kind[1:])) + low
 
 
 def convert(opcode: str, value: float) -> float:

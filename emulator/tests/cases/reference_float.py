@@ -53,8 +53,9 @@ def round_exact(value: Fraction, kind: str, mode: str) -> float:
     return -rounded_float if value < 0 else rounded_float
 
 
-def flush(x: float) -> float:
-    return math.copysign(0.0, x) if abs(x) < 2.0**-126 else x
+def flush(x: float, kind: str = "f32") -> float:
+    precision, least, _ = FORMATS[kind]
+    return math.copysign(0.0, x) if abs(x) < 2.0 ** (least + precision - 1) else x
 
 
 def saturate(x: float) -> float:

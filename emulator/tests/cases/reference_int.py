@@ -25,6 +25,10 @@ def wrap(value: int, ptx_type: str) -> int:
     return low - (1 << bits_of(ptx_type)) if ptx_type[0] == "s" and low >> (bits_of(ptx_type) - 1) else low
 
 
+def parts(value: int, kind: str, bits: int) -> list[int]:
+    return [wrap(value >> start, f"{kind}{bits}") for start in range(0, 32, bits)]
+
+
 def saturate(value: int) -> int:
     return max(-(1 << 31), min((1 << 31) - 1, value))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.cases.harness import CTA, Case, Typed, given
+from tests.cases.harness import CTA, Case, Typed, given, text_of
 from tests.cases.memory import RULES
 
 from ptxemu.values import DTYPES, Array
@@ -100,20 +100,12 @@ def tensor() -> Array:
     return (words & np.uint64(0x3BFF3BFF)).astype(np.uint32)
 
 
-SETUP = """.shared .align 1024 .b8 box[{}]; .shared .align 8 .b64 bar;
-.reg .b32 at, to, mb, turn; .reg .pred one, ok;
-mov.u32 at, box; mov.u32 mb, bar; mov.u32 turn, %tid.x; setp.eq.u32 one, turn, 0; mad.lo.u32 to, turn, 4, at;
-@one mbarrier.init.shared::cta.b64 [mb], 1;
-@one fence.mbarrier_init.release.cluster;
-"""
-WAIT = """again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
-@!ok bra again;
-"""
+WAIT = "again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\n"
 
 
 def case(opcode: str, text: str, shape: Shape, inputs: Typed, results: Typed) -> Case:
     fields: dict[str, Any] = {"note": shape.note, "target": "sm_90", "version": "8.6", "maps": shape.map}
-    return given(opcode, SETUP.format(shape.shared) + text, inputs, results, **fields)
+    return given(opcode, text_of("tensor_copies", size=shape.shared) + "\n" + text, inputs, results, **fields)
 
 
 def load(shape: Shape, destination: str = "shared::cluster", tile: str = ".tile", hint: str = "") -> Case:

@@ -5,6 +5,7 @@ import math
 
 import ml_dtypes
 import numpy as np
+from tests.cases.reference_int import parts, permute, quotient, wrap
 from tests.cuda_programs.program import Program, one
 
 from ptxemu.values import Array
@@ -224,45 +225,30 @@ def libraries() -> Iterator[Program]:
 
 
 def _signed(value: int, bits: int = 32) -> int:
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value
-
-
-def _over(a: int, b: int) -> int:
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return wrap(value, f"s{bits}")
 
 
 def _quotients(a: int, b: int) -> list[int]:
     ua, ub, low, divisor = a & WIDE, b & WIDE, _signed(a), _signed(b) | 1
-    small = _over(low, 7) + _signed((a & WORD) % 10 + _over(low, divisor))
-    rows = [_over(a, b), a - b * _over(a, b), ua // ub, ua % ub, ua * ub >> 64, a * b >> 64, ua * ub + ua >> 40]
+    small = quotient(low, 7) + _signed((a & WORD) % 10 + quotient(low, divisor))
+    rows = [quotient(a, b), a - b * quotient(a, b), ua // ub, ua % ub, ua * ub >> 64, a * b >> 64, ua * ub + ua >> 40]
     return [*rows, small]
-
-
-def _fields(value: int, bits: int, *, signed: bool = False) -> list[int]:
-    parts = [value >> start & ((1 << bits) - 1) for start in range(0, 32, bits)]
-    return [_signed(part, bits) for part in parts] if signed else parts
 
 
 def _joined(parts: Sequence[int], bits: int) -> int:
     return sum((part & ((1 << bits) - 1)) << bits * place for place, part in enumerate(parts))
 
 
-def _permute(x: int, y: int, selector: int) -> int:
-    source = (y << 32 | x).to_bytes(8, "little")
-    return _joined([source[selector >> 4 * place & 7] for place in range(4)], 8)
-
-
 def _tricks(x: int, y: int) -> list[int]:
     both, other, sx, sy, shift = x << 32 | y, y << 32 | x, _signed(x), _signed(y), y & 31
-    pairs8 = list(zip(_fields(x, 8), _fields(y, 8), strict=True))
-    signed8 = zip(_fields(x, 8, signed=True), _fields(y, 8, signed=True), strict=True)
-    signed16 = zip(_fields(x, 16, signed=True), _fields(y, 16, signed=True), strict=True)
+    pairs8 = list(zip(parts(x, "u", 8), parts(y, "u", 8), strict=True))
+    signed8 = zip(parts(x, "s", 8), parts(y, "s", 8), strict=True)
+    signed16 = zip(parts(x, "s", 16), parts(y, "s", 16), strict=True)
     return [
         x.bit_count() + 100 * both.bit_count(), 32 - x.bit_length() + 100 * (64 - both.bit_length()),
         (x & -x).bit_length() + 100 * (both & -both).bit_length(),
         int(f"{x:032b}"[::-1], 2) ^ int(f"{both:064b}"[::-1], 2),
-        _permute(x, y, 0x5140), _permute(x, y, y & 0x7777), other << 13 >> 32, other >> shift,
+        permute(x, y, 0x5140), permute(x, y, y & 0x7777), other << 13 >> 32, other >> shift,
         other << min(y, 32) >> 32, x * y >> 32, sx * sy >> 32, _signed(x, 24) * _signed(y, 24), abs(sx - sy) + 5,
         (x + y) // 2, (sx + sy + 1) // 2, 9 + sum(a * b for a, b in signed8), _joined([a + b for a, b in pairs8], 8),
         _joined([abs(a - b) for a, b in pairs8], 8), _joined([max(a, b) for a, b in signed16], 16), abs(x - y) + 1,
@@ -275,7 +261,7 @@ def _steps(program: bytes, start: int, thread: int) -> int:
     while pc < len(program):
         code, a, b = program[pc], stack[-1], stack[-2] if len(stack) > 1 else 0
         assert len(stack) > 1 or code not in {2, 3, 4, 5, 6, 10}, "the kernel would leave its stack"
-        binary = {2: a + b, 3: a - b, 4: a * b, 5: a ^ b, 6: _over(a, b) if b else -1}
+        binary = {2: a + b, 3: a - b, 4: a * b, 5: a ^ b, 6: quotient(a, b) if b else -1}
         unary = {7: -a, 8: (a & WORD).bit_count(), 9: a >> 3}
         if code in {0, 1}:
             stack.append(thread if code == 0 else a)

@@ -54,14 +54,9 @@ def _arguments(function: Function, run: Run, arrays: list[Array]) -> list[dict[s
     for parameter, given in zip(function.parameters, run.arguments, strict=True):
         if isinstance(given, TensorMap):
             fields = ("dims", "strides", "box", "element_strides")
-            names: dict[str, Any] = {
-                "dtype": DATA_TYPES,
-                "swizzle": SWIZZLES,
-                "l2_promotion": PROMOTIONS,
-                "fill": FILLS,
-            }
+            names = (("dtype", DATA_TYPES), ("swizzle", SWIZZLES), ("l2_promotion", PROMOTIONS), ("fill", FILLS))
             described: dict[str, Any] = {name: list(getattr(given, name)) for name in fields}
-            described |= {name: known.index(getattr(given, name)) for name, known in names.items()}
+            described |= {name: known.index(getattr(given, name)) for name, known in names}
             found.append({"map": {"buffer": number(given.tensor), **described}})
             continue
         data = pack(replace(function, parameters=(parameter,)), [given], lambda array: MARK + number(array), "")

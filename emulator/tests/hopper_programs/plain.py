@@ -13,6 +13,7 @@ from ptxemu.machine.tensor_map import TensorMap
 from ptxemu.values import Array
 
 I32, U32, F32 = np.int32, np.uint32, np.float32
+EIGHT = np.arange(8, dtype=U32)
 
 
 def numbers(seed: int, *shape: int, most: int = 4) -> Array:
@@ -215,12 +216,7 @@ SHORT: tuple[tuple[str, str, tuple[int, ...], Callable[[], Run]], ...] = (
     ("roles", "early_exit", (128,), lambda: giving((integers(96) ** 2).reshape(3, 32).sum(0).astype(I32)[::-1].copy())),
     ("roles", "elected", (128,), lambda: giving(np.ones(8, I32))),
     ("roles", "dependents", (128, 2), lambda: giving(integers(256) + 1, integers(256))),
-    (
-        "clusters",
-        "remote_arrivals",
-        (32, 8, 8),
-        lambda: giving((100 * np.arange(8)[None, :] + np.arange(8)[:, None]).astype(U32), 8),
-    ),
+    ("clusters", "remote_arrivals", (32, 8, 8), lambda: giving(np.add.outer(EIGHT, 100 * EIGHT), 8)),
     ("clusters", "announced", (64, 2, 2), lambda: giving((10 * np.array([1, 0])[:, None] + np.arange(64)).astype(F32))),
 )
 for _file, _kernel, _sizes, _make in SHORT:
