@@ -45,9 +45,13 @@ EMULATE = Command(
 
 def own_kernel(word: str) -> FlashladderError | None:
     """The error for a file where `emulate` takes an iteration; None for other words."""
-    if not word.endswith((".ptx", ".cu")):
+    run = "--grid 4 --block 256 --arg x=float32:1024:randn --hazards`"
+    if word.lower().endswith((".ptx", ".cu")):
+        hint = f"your own kernel: `ptxemu {shlex.quote(word)} {run}"
+    elif word.lower().endswith((".cubin", ".fatbin", ".so")):
+        hint = f"your own kernel: `invoke ptx {shlex.quote(word)} --out own.ptx`, then `ptxemu own.ptx {run}"
+    else:
         return None
-    hint = f"your own kernel: `ptxemu {shlex.quote(word)} --grid 4 --block 256 --arg x=float32:1024:randn --hazards`"
     return FlashladderError("emulate runs iterations", expected="an iteration, such as 7", found=word, hint=hint)
 
 

@@ -107,7 +107,6 @@ CASES: list[tuple[list[str], str]] = [
     (["ptx", "8", "--out", ""], "--out needs a value: found ''"),
     (["sass", "8", "--opcode="], "--opcode needs a value"),
     (["bundle", "--iterations", ""], "--iterations needs a value"),
-    (["emulate", "1", "--save", ""], "--save needs a value"),
     # options that would be ignored
     (["ptx", "8", "--out", "own.ptx", "--counts"], "--counts does not go with --out"),
     (["sass", "8", "--out", "own.cubin", "--control"], "--control does not go with --out"),
@@ -157,11 +156,8 @@ CASES: list[tuple[list[str], str]] = [
     (["nvcc", ""], "no file is named: expected a CUDA C++ file, found ''"),
     (["nvcc", "kernels"], "kernels: a folder: expected a CUDA C++ file"),
     (["nvcc", "kernels/ptx/mma.cuh"], "mma.cuh: not a CUDA C++ file: expected a name that ends in .cu"),
-    (["emulate", "nosuch.so", "--block", "32"], "nosuch.so: not a PTX file: expected a name that ends in .ptx"),
-    (
-        ["emulate", "tests/data/tiny.sm_80.cubin"],
-        "`invoke ptx tests/data/tiny.sm_80.cubin --out own.ptx`, then emulate",
-    ),
+    (["emulate", "K.PTX", "--block", "32"], "`ptxemu K.PTX --grid"),
+    (["emulate", "lib.so"], "`invoke ptx lib.so --out own.ptx`, then `ptxemu own.ptx"),
     (["ptx", "/dev/null"], "/dev/null: not a regular file"),
     (["verify", "nosuch", "--rerun"], "nosuch: no such result"),
     (["sass", "nosuch.cubin"], "nosuch.cubin: no such file"),

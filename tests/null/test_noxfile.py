@@ -68,7 +68,7 @@ class FakeSession:
 
 def test_every_session_is_there_with_its_help(sessions: dict[str, Any]) -> None:
     checks = {"tests", "lint", "typecheck", "coverage", "mutation", "fuzz", "browser", "environments", "pythons"}
-    others = {"reproduce", "verify", "package", "bundle", "audit", "docs", "dev", "relock"}
+    others = {"reproduce", "verify", "package", "bundle", "audit", "docs", "dev", "relock", "emulator"}
     assert set(sessions) == {*BUILDS, *checks, *others}
     for name, function in sessions.items():
         assert inspect.getdoc(function.func), name
@@ -164,6 +164,8 @@ def test_an_environment_that_is_right_is_left_alone(
     root = tmp_path / "root"
     (root / "requirements").mkdir(parents=True)
     (root / "requirements" / "build.txt").write_text("a==1\n")
+    (root / "emulator").mkdir()
+    (root / "emulator" / "pyproject.toml").write_text("[project]\n")
     monkeypatch.setattr(noxfile, "ROOT", root)
     monkeypatch.setattr(noxfile, "REQUIREMENTS", root / "requirements")
     monkeypatch.setattr(noxfile, "pins", lambda: {"torch": "2.13.0"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 import subprocess
 import sys
@@ -122,8 +123,9 @@ def test_a_missing_folder_of_wheels_is_told_before_a_gpu_is_looked_for(
 
 def test_the_hint_of_a_script_can_be_typed() -> None:
     done = subprocess.run(
-        [sys.executable, "analysis/samples.py", "--nope"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+        [sys.executable, "analysis/samples.py", "--nope"], cwd=ROOT, capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
     assert done.returncode == 2
     assert "; python analysis/samples.py --help says more" in done.stderr
 
