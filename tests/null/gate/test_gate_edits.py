@@ -25,7 +25,8 @@ from flashladder.results.files import SEAL, seal
 
 Document = dict[str, Any]
 Edit = Callable[[Path], object]
-LINKED = ("README.md", "CHANGELOG.md", "docs", "results", "configs", "iterations", "kernels", "analysis", "emulator/docs")
+FOLDERS = ("docs", "emulator/docs", "results", "configs", "iterations", "kernels", "analysis")
+LINKED = ("README.md", "CHANGELOG.md", *FOLDERS)
 BENCH, SECOND, CHECK = (f"results/h200/{name}.json.gz" for name in ("bench", "second_card", "check"))
 SANITIZER, COUNTERS = (f"results/h200/{name}.json.gz" for name in ("sanitizer", "counters"))
 EMULATED, LOCK, YAML = (
