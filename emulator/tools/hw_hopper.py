@@ -2,15 +2,18 @@
 
 Run: ``python tools/hw_hopper.py [--out FILE]``; exit code 1 when a program does not compute what is expected. A machine
 without the compiler's wheels needs what ``--compile`` writes where they are: ``build/hopper_programs``. NumPy and
-ml_dtypes must be there. Programs that a chip refuses are asked last; each costs a context.
+ml_dtypes must be there. A program that a chip refuses leaves a process that can use the chip no more, so each of those
+runs in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from multiprocessing import get_context
 from pathlib import Path
 import sys
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -20,6 +23,12 @@ from tests.hopper_programs.tensors import REFUSED
 
 from ptxemu.chip import open_gpu
 from ptxemu.errors import PtxemuError
+
+
+def alone(place: int) -> dict[str, Any]:
+    """The answer to one of `REFUSED`, in a process that ends after it."""
+    with open_gpu() as gpu:
+        return ask(gpu, REFUSED[place])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,8 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return sum(not (COMPILED / f"{file}.ptx").write_text(text_of(file), encoding="utf-8") for file in FILES)
     with open_gpu() as gpu:
         found = [ask(gpu, program) for program in programs().values()]
-        refused = [ask(gpu, program) for program in REFUSED]
-        write({"gpu": gpu.name, "cuda_driver": ".".join(map(str, gpu.cuda_version))}, [*found, *refused], options.out)
+        machine = {"gpu": gpu.name, "cuda_driver": ".".join(map(str, gpu.cuda_version))}
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        refused = pool.map(alone, range(len(REFUSED)), chunksize=1)
+    write(machine, [*found, *refused], options.out)
     told = [each for each in found if each["error"] or each["against_expected"] or each["distinct"] != 1]
     told += [each | {"error": "was not refused"} for each in refused if not each["error"]]
     for each in told:
