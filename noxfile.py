@@ -37,6 +37,9 @@ nox.options.sessions = ["lint", "typecheck", "tests"]
 
 ROOT = Path(__file__).resolve().parent
 REQUIREMENTS = ROOT / "requirements"
+SOURCES = (
+    f"{ROOT}{os.pathsep}{ROOT / 'emulator' / 'src'}"  # of both packages, for tools that do not install them
+)
 TITLE = re.compile(r"^title: (.+)$", re.MULTILINE)
 EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}  # 1980, the first moment a zip can hold
 EMULATED = {"analysis", "emulator"}  # environments with one of these files of requirements/ get ptxemu, from emulator/
@@ -248,7 +251,7 @@ def lint(session: nox.Session) -> None:
     if sources:
         session.run("clang-format", *(["-i"] if fix else ["--dry-run", "-Werror"]), *sources)
     session.run("codespell")
-    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'emulator' / 'src'}"})
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": SOURCES})
 
 
 @nox.session
@@ -323,7 +326,7 @@ def docs(session: nox.Session) -> None:
     """The site of all pages, with every link checked: build/site."""
     install(session, "docs", torch=False)
     own = {
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'emulator' / 'src'}",
+        "PYTHONPATH": SOURCES,
         "NO_MKDOCS_2_WARNING": "1",
         "DISABLE_MKDOCS_2_WARNING": "true",
     }

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 import hashlib
-from importlib import metadata, util
+from importlib import metadata
 import os
 from pathlib import Path
-import shutil
 import subprocess
 import tempfile
+
+from ptxemu.nvcc import host_compiler, toolkit
 
 BUILD = Path(__file__).parents[1] / "build" / "tests"
 PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
@@ -25,18 +26,14 @@ NEEDS = "needs `pip install ./emulator[nvcc]` and a C++ compiler"  # where `root
 LEAKS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
 
 
-@cache
-def host() -> str | None:
-    """The host's C++ compiler, if there is one."""
-    return next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "g++", "c++", "clang++"))), None)
+host = cache(host_compiler)
 
 
 @cache
 def root() -> Path | None:
-    """``site-packages/nvidia/cu13``; None where a part of it or the host compiler is missing."""
-    spec = util.find_spec("nvidia")
-    places = [Path(place) / "cu13" for place in (spec and spec.submodule_search_locations) or ()]
-    return next((each for each in places if host() and all((each / part).exists() for part in PARTS)), None)
+    """The toolkit of the wheels; None where a part of it or the host compiler is missing."""
+    found = toolkit()
+    return found if found and host() and all((found / part).exists() for part in PARTS) else None
 
 
 def tool(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import importlib
+from pathlib import Path
 import struct
 import tracemalloc
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run
 
+import ptxemu
 from ptxemu import Counters, EmulationError, Hazards, PtxemuError, TensorMap, load
 from ptxemu.machine.arguments import Argument, Parameter
 from ptxemu.syntax.tree import SourceLine
@@ -39,6 +42,20 @@ def copy(a: Any, b: Any, stride: int = 2) -> None:
 def increment(a: Array, b: Array) -> None:
     """b = a + 1, 32 elements."""
     program(INCREMENT, parameters=TWO).launch(1, 32, (a, b))
+
+
+def test_public_names_are_those_that_type_checkers_read_and_load_from_their_homes() -> None:
+    tree = ast.parse(Path(ptxemu.__file__).read_text(encoding="utf-8"))
+    typed = {f"ptxemu.{home}.{name}" for home, names in ptxemu._HOMES.items() for name in names}
+    imports = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ptxemu.")
+    ]
+    assert {f"{node.module}.{name.name}" for node in imports for name in node.names} == typed
+    assert sorted(one.rpartition(".")[2] for one in typed) == ptxemu.__all__
+    for name in ptxemu.__all__:
+        assert getattr(ptxemu, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        ptxemu.nothing  # noqa: B018 - asking for it is the test
 
 
 def test_a_program_lists_its_entries_and_their_parameters() -> None:

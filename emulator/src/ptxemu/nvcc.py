@@ -39,26 +39,35 @@ def compile_file(source: Path, arch: str) -> str:
         return made.read_text(encoding="utf-8")
 
 
+def toolkit() -> Path | None:
+    """The folder of the wheels' CUDA toolkit, ``site-packages/nvidia/cu13``; None where it has no nvcc."""
+    spec = importlib.util.find_spec("nvidia")  # a namespace package: it can have several folders
+    places = [Path(place) / "cu13" for place in (spec and spec.submodule_search_locations) or ()]
+    return next((root for root in places if os.access(root / "bin" / "nvcc", os.X_OK)), None)
+
+
+def host_compiler() -> str | None:
+    """The path of a C++ compiler: ``$CXX``, else the first of `HOST_COMPILERS` on PATH; None where there is none."""
+    names = filter(None, (os.environ.get("CXX"), *HOST_COMPILERS))
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 def _nvcc(source: Path) -> list[str]:
     """How nvcc is called: its path, and options that its origin needs."""
-    spec = importlib.util.find_spec("nvidia")  # a namespace package: it can have several folders
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        root = Path(place) / "cu13"
-        if os.access(root / "bin" / "nvcc", os.X_OK):
-            return [str(root / "bin" / "nvcc"), f"-I{root / 'include' / 'cccl'}", *_host_compiler(source)]
+    if root := toolkit():
+        return [str(root / "bin" / "nvcc"), f"-I{root / 'include' / 'cccl'}", *_host_option(source)]
     if found := shutil.which("nvcc"):
-        return [found, *_host_compiler(source)]
+        return [found, *_host_option(source)]
     hint = "run: pip install 'ptxemu[nvcc]', or put nvcc of a CUDA toolkit on PATH"
     raise PtxemuError("there is no nvcc here to compile CUDA C++", where=source, hint=hint)
 
 
-def _host_compiler(source: Path) -> list[str]:
+def _host_option(source: Path) -> list[str]:
     """The option that names the host compiler; none where nvcc's own variable does."""
     if os.environ.get("NVCC_CCBIN"):
         return []
-    for name in (os.environ.get("CXX", ""), *HOST_COMPILERS):
-        if name and (found := shutil.which(name)):
-            return ["-ccbin", found]
+    if found := host_compiler():
+        return ["-ccbin", found]
     expected = f"$CXX, or one of {', '.join(HOST_COMPILERS)} on PATH"
     hint = "install one, for example: apt install g++"
     raise PtxemuError("nvcc needs a C++ compiler", where=source, expected=expected, hint=hint)
