@@ -37,9 +37,7 @@ nox.options.sessions = ["lint", "typecheck", "tests"]
 
 ROOT = Path(__file__).resolve().parent
 REQUIREMENTS = ROOT / "requirements"
-SOURCES = (
-    f"{ROOT}{os.pathsep}{ROOT / 'emulator' / 'src'}"  # of both packages, for tools that do not install them
-)
+SOURCES = f"{ROOT}{os.pathsep}{ROOT / 'emulator' / 'src'}"  # of both packages, for tools that do not install them
 TITLE = re.compile(r"^title: (.+)$", re.MULTILINE)
 EPOCH = {"SOURCE_DATE_EPOCH": "315532800"}  # 1980, the first moment a zip can hold
 EMULATED = {"analysis", "emulator"}  # environments with one of these files of requirements/ get ptxemu, from emulator/
