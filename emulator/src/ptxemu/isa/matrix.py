@@ -179,7 +179,8 @@ def tile_rows(register: Array) -> Array:
         register = np.broadcast_to(register, (*register.shape[:2], WARP))
     if register.strides[-1] != register.itemsize:
         register = np.ascontiguousarray(register)
-    return np.asarray(register.view(ROW))
+    rows: Array = register.view(ROW)
+    return rows
 
 
 def stacked(registers: Sequence[Array], height: int) -> Array:

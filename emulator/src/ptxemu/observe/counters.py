@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -253,7 +253,12 @@ class Traffic:
         return self.wavefronts - self.phases
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(*(own + theirs for own, theirs in zip(astuple(self), astuple(other), strict=True)))
+        return Traffic(
+            self.requests + other.requests,
+            self.wavefronts + other.wavefronts,
+            self.phases + other.phases,
+            self.sectors + other.sectors,
+        )
 
 
 @dataclass(frozen=True)
