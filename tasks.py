@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import importlib
+import sys
 from typing import Any
 
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 
-from flashladder import usage
+from flashladder import program, usage
 from flashladder.commands import COMMANDS, STATIONS
 from flashladder.errors import one_line_errors
 from flashladder.gpu.present import require_gpu
 from flashladder.usage import Given
 
-usage.install()
 LONGEST = 9  # digits of a number
 
 
@@ -128,3 +128,6 @@ RUN: dict[str, Callable[[Given], None]] = {
 """How each command runs."""
 
 namespace = Collection(*(usage.task_of(COMMANDS[name], run, default=name == "help") for name, run in RUN.items()))
+
+if program.called_by_invoke():  # whose own parser leaves with 1, "a check failed", for what it cannot read
+    program.run(namespace, sys.argv[1:])

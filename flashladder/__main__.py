@@ -7,6 +7,7 @@ Why: a person who has the package but not yet the ladder in mind types its name.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import importlib.util
 import sys
 
 from flashladder.errors import FlashladderError, one_line_errors
@@ -21,9 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     words = sys.argv[1:] if argv is None else argv
     with one_line_errors():
-        from invoke.program import Program
-
-        from flashladder import __version__, usage
+        from flashladder import program
 
         if not (ROOT / "tasks.py").is_file():
             raise FlashladderError(
@@ -31,9 +30,12 @@ def main(argv: Sequence[str] | None = None) -> None:
                 where=ROOT,
                 hint="set FLASHLADDER_ROOT to a checkout of flashladder",
             )
-        usage.install()
-        program = Program(name="flashladder", binary="flashladder", version=__version__)
-        program.run(["flashladder", "--search-root", str(ROOT), *words])
+        spec = importlib.util.spec_from_file_location("tasks", ROOT / "tasks.py")
+        assert spec is not None
+        assert spec.loader is not None
+        tasks = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(tasks)
+        program.run(tasks.namespace, words)
     raise SystemExit(0)
 
 

@@ -1,149 +1,23 @@
-"""How `invoke` reads a command line here: tasks of the commands, usage errors that are one line and leave with 2.
+"""The tasks of the commands: options from a row of `flashladder.commands`, their values checked before they run.
 
-Why: invoke leaves with 1 when it cannot read a command line, which in this project means that a check failed; it takes
-``--help`` for the value of a positional argument that is still missing; and it cannot read a positional argument with a
-default, the 7 of ``invoke ptxas 7``. It has no hook for these, so three methods of its parser are replaced, and the one
-that prints help. Nothing to run here; tasks.py calls `install`.
+Nothing to run here; tasks.py makes its tasks by `task_of`, and `flashladder.program` reads command lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 import inspect
-import re
-import sys
-from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from invoke.exceptions import Exit, ParseError
-from invoke.parser.parser import ParseMachine
-from invoke.program import Program
 from invoke.tasks import Task
 
 from flashladder.arguments import Command, Option
-from flashladder.commands.on_cpu import EMULATE, own_kernel
 from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.program import closest
 
-if TYPE_CHECKING:
-    from invoke.parser.context import ParserContext
-
-_HANDLE = ParseMachine.handle
-_CLEANUP = Program.parse_cleanup
-_UNKNOWN = re.compile(r"No idea what '(.*)' is!", re.DOTALL)
-_FLAG = re.compile(r"--?[a-z]", re.IGNORECASE)  # -7 and - are words
 LEFT_OUT = "\0"  # a word that was not typed: no word of a command line holds this byte
-_MISSING = re.compile(r"did not receive required positional arguments: (.*)")
-
-
 Value = str | bool | list[str] | None
 Given = Mapping[str, Value]
-
-
-class UsageError(ParseError, Exit):
-    """A command line that cannot be read; both of invoke's kinds, so that its text is printed and its code is ours."""
-
-    def __init__(self, text: str, context: ParserContext | None) -> None:
-        Exception.__init__(self, text)
-        self.context = context
-        self.message = None  # invoke prints a ParseError by itself
-
-    @property
-    def code(self) -> int:
-        """Could not run."""
-        return 2
-
-
-def _closest(name: str, candidates: Sequence[str]) -> str | None:
-    """A hint at a misspelt task or flag."""
-    from flashladder.located import closest  # which brings pydantic: not for a command line that is right
-
-    return closest(name, candidates)
-
-
-def _error(machine: ParseMachine, text: str) -> None:
-    raise UsageError(f"error: {_explained(machine, text)}", machine.context)
-
-
-def _explained(machine: ParseMachine, text: str) -> FlashladderError:
-    """What invoke says about a command line, in this project's words."""
-    tasks = [str(name) for name in machine.contexts]
-    name = getattr(machine.context, "name", None)
-    unknown, missing = _UNKNOWN.search(text), _MISSING.search(text)
-    if unknown and name == EMULATE.name and (other := own_kernel(str(machine.context.positional_args[0].value))):
-        return other  # `emulate own.ptx --grid 4`
-    if missing:
-        return FlashladderError(f"{name} needs {missing[1]}", hint=f"`invoke {name} --help` says more")
-    if unknown and name is None:
-        hint = _closest(unknown[1], tasks) or "`invoke` alone shows the tasks"
-        return FlashladderError("no such task", found=repr(unknown[1]), hint=hint)
-    if unknown and unknown[1].startswith("-"):
-        flags = sorted(flag for flag in machine.context.flags if flag.startswith("--"))
-        hint = _closest(unknown[1], flags) or f"`invoke {name} --help` says more"
-        return FlashladderError(f"{name} has no such flag", expected=", ".join(flags), found=unknown[1], hint=hint)
-    if unknown:
-        hint = _closest(unknown[1], tasks) or f"`invoke {name} --help` says more"
-        return FlashladderError(f"{name} takes no further argument", found=repr(unknown[1]), hint=hint)
-    flag = f"--{_flag(machine)}"
-    if "needed value" in text or "doesn't take" in text:
-        text = f"{flag} needs a value" if "needed value" in text else f"{flag} takes no value"
-    return FlashladderError(text, hint=f"`invoke {name} --help` says more" if name else "`invoke --help` says more")
-
-
-def _flag(machine: ParseMachine) -> str:
-    """The flag that is being read, without its dashes."""
-    return str(getattr(machine.flag, "name", ""))
-
-
-def _see_positional(machine: ParseMachine, value: str) -> None:
-    missing = machine.context.missing_positional_args
-    if _FLAG.match(value) and value not in ("--help", "-h"):  # `sweep --gird cpu`: not the name of a grid
-        _error(machine, f"No idea what '{value}' is!")
-    if value in ("--help", "-h"):
-        machine.initial.flags["--help"].value = machine.context.name
-    for argument in missing if value in ("--help", "-h") else missing[:1]:
-        argument.value = value
-
-
-def _handle(machine: ParseMachine, token: str) -> None:
-    """Gives a word that is neither a flag, nor a flag's value, nor a task to the next argument that may go without."""
-    context = machine.context
-    positional = getattr(context, "positional_args", ())  # there is no context before the first task
-    unset = [argument for argument in positional if not argument.got_value]
-    if getattr(context, "name", None) == "help" and token in machine.contexts:  # `invoke help show`
-        machine.initial.flags["--help"].value = token
-        return
-    is_word = not token.startswith("-") and token not in machine.contexts and not machine.waiting_for_flag_value
-    if unset and is_word and not context.missing_positional_args:
-        unset[0].value = token
-    else:
-        try:
-            _HANDLE(machine, token)
-        except ValueError:  # one of invoke's own flags, which turns text into a number
-            _error(machine, f"--{_flag(machine)} needs a number, found {token!r}")
-
-
-def _cleanup(program: Program) -> None:
-    """Answers ``--help`` and ``--list``: a reader that goes away, a full disk and an unknown name are as elsewhere."""
-    with one_line_errors():
-        try:
-            _CLEANUP(program)
-        except Exit as answered:
-            if answered.message:  # of --list NAME
-                raise FlashladderError("there are no groups of tasks", hint="`invoke` alone shows the tasks") from None
-            sys.stdout.flush()
-            raise
-        except ParseError as error:
-            name = str(program.args.help.value)
-            hint = _closest(name, list(program.parser.contexts)) or "`invoke` alone shows the tasks"
-            raise FlashladderError("no such task", found=repr(name), hint=hint) from error
-
-
-def install() -> None:
-    """Replaces the four methods, for this process."""
-    Program.parse_cleanup = _cleanup  # type: ignore[method-assign, assignment]  # no hook: see above
-    ParseMachine.error = _error  # type: ignore[assignment]  # no hook: see above
-    ParseMachine.handle = _handle  # type: ignore[method-assign, assignment]  # no hook: see above
-    ParseMachine.see_positional_arg = _see_positional  # type: ignore[assignment]  # no hook: see above
 
 
 def task_of(command: Command, run: Callable[[Given], None], *, default: bool = False) -> Task[Callable[..., None]]:
@@ -194,7 +68,7 @@ def _require_choices(command: Command, given: Given) -> None:
                 f"no such {option.name}",
                 expected=" or ".join(option.choices),
                 found=repr(wrong[0]),
-                hint=_closest(wrong[0], option.choices),
+                hint=closest(wrong[0], option.choices),
             )
 
 

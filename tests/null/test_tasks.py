@@ -15,7 +15,6 @@ from typing import get_args
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.parser.context import ParserContext
-from invoke.parser.parser import Parser
 from invoke.tasks import Task
 import pytest
 
@@ -38,6 +37,7 @@ from flashladder.ladder.grid_schema import ReferenceName
 from flashladder.ladder.iteration import load_all
 from flashladder.names import REFERENCES
 from flashladder.paths import ROOT
+from flashladder.program import LineParser
 from flashladder.report import command as report
 from flashladder.sweep import command as sweep
 from flashladder.usage import LEFT_OUT, task_of, words_of
@@ -305,7 +305,7 @@ def test_what_a_person_types_is_what_the_command_understands(
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
     monkeypatch.setattr(tasks, "need_gpu", lambda: None)
     contexts = [ParserContext(name, args=task.get_arguments()) for name, task in all_tasks(tasks).items()]
-    (typed,) = Parser(contexts=contexts).parse_argv(words.split())
+    (typed,) = LineParser(contexts=contexts).parse_argv(words.split())
     task = all_tasks(tasks)[words.split(maxsplit=1)[0]]
     with pytest.raises(SystemExit):
         task(Context(), **typed_in(typed))
@@ -327,7 +327,7 @@ def test_what_a_person_types_is_what_the_command_understands(
 )
 def test_the_iteration_of_ptxas_needs_no_flag(tasks: ModuleType, words: list[str], iterations: list[str]) -> None:
     contexts = [ParserContext(name, args=task.get_arguments()) for name, task in all_tasks(tasks).items()]
-    result = Parser(contexts=contexts).parse_argv(words)
+    result = LineParser(contexts=contexts).parse_argv(words)
     assert [found.args["iteration"].value for found in result if found.name == "ptxas"] == iterations
 
 

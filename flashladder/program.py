@@ -1,0 +1,183 @@
+"""The program behind `invoke X` and ``flashladder X``: invoke, with usage errors of one line and optional words.
+
+invoke leaves with exit code 1 when it cannot read a command line, and here 1 means that a check failed. It also takes
+``--help`` for a positional argument that is still missing, and has no positional argument that may be left out, such as
+the 7 of ``invoke ptxas 7``. The subclasses below change these three things. tasks.py passes its tasks to `run`; so
+``invoke`` and ``flashladder`` read every command line alike.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+import re
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from invoke.exceptions import Exit, ParseError
+from invoke.parser.context import ParserContext
+from invoke.parser.parser import ParseMachine, Parser, ParseResult
+from invoke.program import Program
+
+from flashladder.commands.on_cpu import EMULATE, own_kernel
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.version import __version__
+
+if TYPE_CHECKING:
+    from invoke.collection import Collection
+
+HELP = ("--help", "-h")
+_UNKNOWN = re.compile(r"No idea what '(.*)' is!", re.DOTALL)
+_MISSING = re.compile(r"did not receive required positional arguments: (.*)")
+_FLAG = re.compile(r"--?[a-z]", re.IGNORECASE)  # -7 and - are words
+
+
+class UsageError(ParseError, Exit):
+    """A command line that cannot be read. invoke prints a `ParseError` and takes the exit code of an `Exit`."""
+
+    def __init__(self, text: str, context: ParserContext | None) -> None:
+        Exception.__init__(self, text)
+        self.context = context
+        self.message = None  # invoke prints a ParseError by itself
+
+    @property
+    def code(self) -> int:
+        """Could not run."""
+        return 2
+
+
+def closest(name: str, candidates: Sequence[str]) -> str | None:
+    """A hint at a misspelt task or flag."""
+    from flashladder.located import closest as search  # which brings pydantic: only needed for an error
+
+    return search(name, candidates)
+
+
+class LineParser(Parser):
+    """Reads a command line word by word with invoke's `ParseMachine`, and translates its errors."""
+
+    def parse_argv(self, argv: list[str]) -> ParseResult:
+        """The tasks of a command line with their options; ``--name=value`` is two words, ``-abc`` is three.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        machine = ParseMachine(self.initial, self.contexts, self.ignore_unknown)  # type: ignore[arg-type]  # None is fine
+        end = argv.index("--") if "--" in argv else len(argv)
+        words = deque(argv[:end])
+        try:
+            while words:
+                word = words.popleft()
+                is_flag = word.startswith("-") and not machine.result.unparsed and not machine.waiting_for_flag_value
+                if is_flag and "=" in word:
+                    word, _, value = word.partition("=")
+                    words.appendleft(value)
+                elif is_flag and re.fullmatch(r"-[a-zA-Z]{2,}", word):
+                    words.extendleft(f"-{letter}" for letter in reversed(word[2:]))
+                    word = word[:2]
+                _take(machine, word)
+            machine.finish()
+        except ParseError as error:
+            raise UsageError(f"error: {_explained(machine, str(error))}", machine.context) from error
+        machine.result.remainder = " ".join(argv[end + 1 :])
+        return machine.result
+
+
+def _take(machine: ParseMachine, word: str) -> None:
+    """Gives a word to the machine, and fills positional arguments that it cannot: see the top of this module."""
+    context = machine.context
+    unset = [one for one in getattr(context, "positional_args", ()) if not one.got_value]
+    missing = getattr(context, "missing_positional_args", [])
+    is_word = not word.startswith("-") and word not in machine.contexts and not machine.waiting_for_flag_value
+    if missing and word in HELP and not machine.waiting_for_flag_value:  # `show --help`
+        machine.initial.flags["--help"].value = context.name
+        for argument in missing:
+            argument.value = word
+    elif missing and _FLAG.match(word) and word not in context.flags and not machine.waiting_for_flag_value:
+        raise ParseError(f"No idea what '{word}' is!", context)  # `sweep --gird cpu`
+    elif getattr(context, "name", None) == "help" and word in machine.contexts:  # `help show`
+        machine.initial.flags["--help"].value = word
+    elif unset and not missing and is_word:  # the 7 of `ptxas 7`
+        unset[0].value = word
+    else:
+        try:
+            machine.handle(word)
+        except ValueError as error:  # an option that takes a number
+            raise ParseError(f"{_flag(machine)} needs a number, found {word!r}", context) from error
+
+
+def _flag(machine: ParseMachine) -> str:
+    return f"--{getattr(machine.flag, 'name', '')}"
+
+
+def _explained(machine: ParseMachine, text: str) -> FlashladderError:
+    """What invoke says about a command line, in this project's words."""
+    name = getattr(machine.context, "name", None)
+    more = f"`invoke {name} --help` says more" if name else "`invoke` alone shows the tasks"
+    if missing := _MISSING.search(text):
+        return FlashladderError(f"{name} needs {missing[1]}", hint=more)
+    if not (unknown := _UNKNOWN.search(text)):
+        if "needed value" in text or "doesn't take" in text:
+            text = f"{_flag(machine)} needs a value" if "needed value" in text else f"{_flag(machine)} takes no value"
+        return FlashladderError(text, hint=more if name else "`invoke --help` says more")
+    if name == EMULATE.name and (other := own_kernel(str(machine.context.positional_args[0].value))):
+        return other  # `emulate own.ptx --grid 4`
+    if unknown[1].startswith("-") and name:
+        flags = sorted(flag for flag in machine.context.flags if flag.startswith("--"))
+        hint = closest(unknown[1], flags) or more
+        return FlashladderError(f"{name} has no such flag", expected=", ".join(flags), found=unknown[1], hint=hint)
+    problem = f"{name} takes no further argument" if name else "no such task"
+    hint = closest(unknown[1], [str(task) for task in machine.contexts]) or more
+    return FlashladderError(problem, found=repr(unknown[1]), hint=hint)
+
+
+class LineProgram(Program):
+    """`Program` whose command lines a `LineParser` reads, and whose help and lists fail in one line."""
+
+    @property
+    def initial_context(self) -> ParserContext:
+        """Its own options, ``--search-root`` and ``--collection`` of invoke too, which has followed them by then."""
+        return ParserContext(args=[*self.core_args(), *self.task_args()])
+
+    def parse_core_args(self) -> None:
+        """Reads the options of the program itself; the words of tasks are left for later."""
+        self.core = LineParser(initial=self.initial_context, ignore_unknown=True).parse_argv(self.argv[1:])
+
+    def _make_parser(self) -> LineParser:
+        contexts = self.collection.to_contexts(ignore_unknown_help=self.config.tasks.ignore_unknown_help)
+        return LineParser(initial=self.initial_context, contexts=contexts)
+
+    def parse_cleanup(self) -> None:
+        """Answers ``--help`` and ``--list``: a closed pipe, a full disk and an unknown name end as everywhere."""
+        with one_line_errors():
+            try:
+                super().parse_cleanup()
+            except Exit as answered:
+                if answered.message:  # of --list NAME
+                    raise FlashladderError(
+                        "there are no groups of tasks", hint="`invoke` alone shows the tasks"
+                    ) from None
+                sys.stdout.flush()
+                raise
+            except ParseError as error:
+                name = str(self.args.help.value)
+                hint = closest(name, list(self.parser.contexts)) or "`invoke` alone shows the tasks"
+                raise FlashladderError("no such task", found=repr(name), hint=hint) from error
+
+
+def run(namespace: Collection, words: Sequence[str]) -> NoReturn:
+    """Runs the tasks of a command line; leaves with its exit code.
+
+    Raises:
+        SystemExit: always.
+    """
+    binary = "invoke" if called_by_invoke() else "flashladder"
+    LineProgram(namespace=namespace, name="flashladder", binary=binary, version=__version__).run([binary, *words])
+    raise SystemExit(0)
+
+
+def called_by_invoke() -> bool:
+    """Whether this process is ``invoke``, ``inv`` or ``python -m invoke``, and not ``flashladder`` or a test."""
+    called = Path(sys.argv[0])
+    return called.stem in ("invoke", "inv") or (called.name == "__main__.py" and called.parent.name == "invoke")
