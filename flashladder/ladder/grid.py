@@ -22,7 +22,7 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.located import Located, closest, is_of_a_file, read_located, validate
 from flashladder.paths import CONFIGS
-from flashladder.toolchain.pins import load_pins
+from flashladder.toolchain.wheels import load_pins
 from flashladder.yaml_text import yaml_files
 
 FOLDER = CONFIGS / "grids"

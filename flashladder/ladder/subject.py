@@ -14,7 +14,7 @@ from functools import lru_cache
 import re
 
 from flashladder.errors import FlashladderError
-from flashladder.toolchain.pins import load_pins
+from flashladder.toolchain.wheels import load_pins
 
 _DESCRIPTION = re.compile(r"\s*(\d{1,9})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
 _WORDS = {"-": "minus", "+": "plus", "": ""}

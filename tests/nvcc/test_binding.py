@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import flashladder
-from flashladder.build.host_library import LIBRARY_NAME, torch_root, wheel_init
+from flashladder.build.library import LIBRARY_NAME, torch_root, wheel_init
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.paths import KERNELS

@@ -14,8 +14,7 @@ import pytest
 
 from flashladder.build import compile as compiling
 from flashladder.build.compile import compile_many, cubin_for, ptx_for, table_rows, tools_of
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import CubinEntry, Tools, cubin_entry, ptx_entry
+from flashladder.build.store import CubinEntry, Tools, cubin_entry, fill_all, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from flashladder.build import compile as compiling
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import ptx_entry
+from flashladder.build.store import fill_all, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.ladder.compose import included_files
 from flashladder.paths import KERNELS

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from flashladder.build.scheduler import default_jobs
+from flashladder.build.store import default_jobs
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.grid_schema import ReferenceName
 from flashladder.ladder.iteration import Iteration

@@ -21,7 +21,7 @@ from flashladder.ladder.families.ampere.parts import (
 )
 from flashladder.ladder.families.ampere.space import EXCLUSIONS, legal_configs, live_registers
 from flashladder.ladder.family import Contradiction, Family, Knobs, Launch, Model, Targets
-from flashladder.toolchain.pins import load_pins
+from flashladder.toolchain.wheels import load_pins
 
 if TYPE_CHECKING:
     from flashladder.ladder.iteration import Iteration
