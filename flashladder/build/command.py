@@ -10,7 +10,7 @@ whose inputs did not change does nothing.
     python -m flashladder.build "16 - swizzle" --toolchain 13.1     # an ablation, through another compiler
 
 An ablation, and an iteration through another CUDA version's compiler, are wheels of their own name, so that they are
-installed beside the ladder's (`flashladder.ladder.subject`).
+installed beside the ladder's (`flashladder.ladder.ablation`).
 """
 
 from __future__ import annotations
@@ -50,12 +50,11 @@ from flashladder.files import (
     sha256,
     write_atomic,
 )
-from flashladder.ladder.ablation import load_description
+from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import tuned_from
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.ladder.subject import Subject, parse_subject
 from flashladder.machine_code.cubin import text_sha256
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import PtxasRow, format_table, to_csv

@@ -32,10 +32,9 @@ from flashladder.columns import natural_width, table, terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import output_file, relative, write_atomic
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.compose import included_files, translation_unit
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import Family, Targets
-from flashladder.ladder.iteration import Iteration
+from flashladder.ladder.iteration import Iteration, included_files, translation_unit
 from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptxas import PtxasRow, format_table, to_csv
 from flashladder.paths import KERNELS

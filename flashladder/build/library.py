@@ -21,9 +21,9 @@ import tempfile
 from flashladder.build.store import STORE, entry_lock
 from flashladder.errors import FlashladderError
 from flashladder.files import digest_files, dump_json, load_json, read_text, sha256, write_atomic
-from flashladder.ladder.compose import included_files
 from flashladder.ladder.config import ELEMENT_BYTES, KernelConfig
 from flashladder.ladder.family import Family
+from flashladder.ladder.iteration import included_files
 from flashladder.paths import KERNELS, ROOT
 from flashladder.toolchain.errors import Failure, diagnose, run_tool
 from flashladder.toolchain.wheels import Toolchain, host_compiler, host_compiler_version

@@ -17,13 +17,12 @@ from flashladder.build.compile import ptx_many, tools_of
 from flashladder.build.store import TOOLS_FILE, PtxEntry
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
-from flashladder.ladder.ablation import load_description
+from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.ladder.subject import parse_subject
 from flashladder.sweep.measure.builds import covering_key
 from flashladder.sweep.plan import wanted
 

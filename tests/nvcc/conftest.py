@@ -24,13 +24,13 @@ from flashladder.build.library import (
     object_command,
     table_source,
     torch_root,
-    wheel_init,
+    WHEEL_INIT,
 )
 from flashladder.files import sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
-from flashladder.ladder.families.hopper.config import HopperConfig
+from flashladder.ladder.families.hopper import HopperConfig
 from flashladder.paths import BUILD, KERNELS
 from flashladder.toolchain.wheels import host_compiler
 
@@ -68,7 +68,7 @@ def compile_libraries(folder: Path) -> None:
         table, package = folder / f"{name}.cpp", folder / name
         table.write_text(table_source(name, rows))
         package.mkdir()
-        (package / "__init__.py").write_text(wheel_init())
+        (package / "__init__.py").write_bytes(WHEEL_INIT.read_bytes())
         commands.append(object_command(table, table.with_suffix(".o"), **tools))
         own = [objects[source] for source in host_library.host_sources(rows[0].family.plan)]
         commands.append(library_command([*own, table.with_suffix(".o")], package / LIBRARY_NAME, **tools))

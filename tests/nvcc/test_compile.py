@@ -167,10 +167,10 @@ def composed(tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
         composed.append(UNIT.replace("64", str(config.n)).replace("63", str(config.n - 1)))
         return composed[-1]
 
-    module = types.ModuleType("flashladder.ladder.compose")
+    module = types.ModuleType("flashladder.ladder.iteration")
     module.__dict__["translation_unit"] = translation_unit
     module.__dict__["included_files"] = lambda text, kernels: (kernels / "sub" / "part.cuh",)
-    monkeypatch.setitem(sys.modules, "flashladder.ladder.compose", module)
+    monkeypatch.setitem(sys.modules, "flashladder.ladder.iteration", module)
     monkeypatch.setattr(compiling, "STORE", root / "build" / "store")
     return types.SimpleNamespace(calls=composed, kernels=root / "kernels")
 

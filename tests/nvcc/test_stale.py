@@ -17,7 +17,7 @@ import pytest
 from flashladder.build import compile as compiling
 from flashladder.build.store import fill_all, ptx_entry
 from flashladder.errors import FlashladderError
-from flashladder.ladder.compose import included_files
+from flashladder.ladder.iteration import included_files
 from flashladder.paths import KERNELS
 import ptxemu
 from ptxemu.values import Array
