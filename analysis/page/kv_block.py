@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from flashladder.ladder.gpus import load_gpus
 from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, lock_path, read_lock
-from flashladder.machine_code.kinds import KINDS
+from flashladder.machine_code.opcodes import KINDS
 from flashladder.names import PUBLISHED_GPU
 from flashladder.report.kv_block import Cost, costs, present
 from flashladder.report.page.alone import alone

@@ -1,6 +1,6 @@
 """Which configuration each fatbin of a library of this project is: its table of kernels names them.
 
-Why: all kernels of ours have one symbol, and a library holds dozens of them (`flashladder.build.kernel_table`). A row
+Why: all kernels of ours have one symbol, and a library holds dozens of them (`flashladder.build.library`). A row
 of the table begins with pointers to the short form and to the dtype and ends with one to the fatbin; in a shared
 library each pointer is a relocation ``R_X86_64_RELATIVE``, whose addend is where it points.
 

@@ -1,49 +1,311 @@
 """Builds one iteration: compiles its kernels, links them, makes a wheel, installs it and proves that it imports.
 
-Why a wheel per iteration: each is built in an environment of its own, and what was measured is a file with a digest.
-The folder ``build/iteration_07/sm_80/`` keeps the wheel, both logs, the ptxas table, PTX and cubin per configuration,
-and a manifest of all inputs and outputs; a build whose inputs did not change does nothing.
+Each iteration has a wheel and an environment of its own, and what was measured is a file with a digest. The folder
+``build/iteration_07/sm_80/`` keeps the wheel, both logs, the ptxas table, PTX and cubin per configuration, and a
+manifest of all inputs and outputs. It is made in a scratch folder and renamed: a build is whole or not there. A build
+whose inputs did not change does nothing.
 
     nox -s build-iteration-7                                        # in an environment of its own
     python -m flashladder.build 7 --arch sm_90 --configs prog --debug
     python -m flashladder.build "16 - swizzle" --toolchain 13.1     # an ablation, through another compiler
 
 An ablation, and an iteration through another CUDA version's compiler, are wheels of their own name, so that they are
-installed beside the ladder's (`flashladder.ladder.subject`).
+installed beside the ladder's (`flashladder.ladder.ablation`).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+import csv
 from dataclasses import dataclass
 import errno
-import fcntl
-import os
+import io
 from pathlib import Path
+import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 
 from flashladder.arguments import parser_of, whole
-from flashladder.build import native, wheel
-from flashladder.build.artifacts import Request, inputs_of, is_fresh, make
-from flashladder.build.compile import arches_of, compile_many, table_rows
+from flashladder.build import library, wheel
+from flashladder.build.compile import arches_of, compile_many, render, table_rows
+from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source
 from flashladder.build.other_toolchains import toolchain_of
-from flashladder.build.ptxas_table import render
+from flashladder.build.store import CubinEntry, PtxEntry, entry_lock
 from flashladder.columns import terminal_width
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import dump_json, make_folder, relative, require_file_or_nothing, sha256, write_atomic
-from flashladder.ladder.ablation import load_description
+from flashladder.files import (
+    digest_files,
+    dump_json,
+    load_json,
+    make_folder,
+    read_text,
+    relative,
+    require_folder_or_nothing,
+    sha256,
+    write_atomic,
+)
+from flashladder.ladder.ablation import Subject, load_description, parse_subject
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import tuned_from
+from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.ladder.subject import parse_subject
-from flashladder.machine_code.ptxas import PtxasRow
+from flashladder.machine_code.cubin import text_sha256
+from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.machine_code.ptxas import PtxasRow, format_table, to_csv
+from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain.errors import disk_full
-from flashladder.toolchain.pins import load_pins
-from flashladder.toolchain.wheels import find_toolchain, gpu_arch
+from flashladder.toolchain.wheels import Toolchain, demangle, find_toolchain, gpu_arch, load_pins
 from flashladder.version import __version__
+
+SCHEMA = 1
+# This package's files whose text decides what a build leaves.
+BUILDERS = ("command.py", "library.py", "wheel.py", WHEEL_INIT.name)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be built.
+
+    Attributes:
+        iteration: which step of the ladder.
+        key: the selection key that gave `configs`.
+        configs: the kernels.
+        arches: the architectures to make machine code for; compute_80 PTX always goes along.
+        debug: -G -O0 instead of -lineinfo.
+        cuda: version of another compiler's wheels, ``13.1``; empty for the pinned one.
+    """
+
+    iteration: Iteration
+    key: str
+    configs: tuple[KernelConfig, ...]
+    arches: tuple[str, ...]
+    debug: bool
+    cuda: str = ""
+
+    @property
+    def subject(self) -> Subject:
+        """What is built, by name."""
+        return parse_subject(self.iteration.description, self.cuda)
+
+    @property
+    def name(self) -> str:
+        """The import name of the wheel's package, ``flashladder_07``."""
+        return self.subject.package
+
+    @property
+    def folder(self) -> Path:
+        """Where everything that the build leaves goes: ``sm_80``, ``sm_80-sm_90``, ``sm_80_tune_debug`` ..."""
+        key = "" if self.key == "prog" else "_" + re.sub(r"[^A-Za-z0-9]+", "-", self.key)
+        variant = "-".join(self.arches) + key + "_debug" * self.debug
+        return BUILD / f"iteration_{self.subject.tag}" / variant
+
+    @property
+    def jobs(self) -> list[tuple[Iteration, KernelConfig, str]]:
+        """Every kernel and architecture, in order."""
+        return [(self.iteration, config, arch) for config in self.configs for arch in self.arches]
+
+
+def inputs_of(
+    request: Request, entries: Sequence[CubinEntry], toolchain: Toolchain, torch: str, compiler: Toolchain
+) -> dict[str, object]:
+    """Everything that decides the build's outputs; no path and no time of this machine.
+
+    `toolchain` is the pinned one, which makes the host half; `compiler` the one that made `entries`.
+    """
+    kernels: dict[str, dict[str, str]] = {}
+    for (_, config, arch), entry in zip(request.jobs, entries, strict=True):
+        kernels.setdefault(config.short_form(), {"ptx": entry.ptx_entry.key})[arch] = entry.key
+    first = entries[0]
+    return {
+        "schema": SCHEMA,
+        "iteration": {"number": request.iteration.number, "row_stride": request.iteration.row_stride},
+        "subject": request.iteration.description,
+        "configs": request.key,
+        "kernels": kernels,
+        "order": [config.short_form() for config in request.configs],
+        "tuned": {key: config.short_form() for key, config in request.iteration.configs.items()},
+        "flags": {"nvcc": first.ptx_entry.inputs["flags"], "ptxas": first.inputs["flags"]},
+        "toolchain": dict(compiler.versions),
+        "torch": torch,
+        "host": library.host_inputs(toolchain, request.iteration.family.plan),
+        "builders": digest_files(Path(__file__).with_name(name) for name in BUILDERS),
+        "version": __version__,
+    }
+
+
+def is_fresh(folder: Path, digest: str) -> bool:
+    """Whether `folder` holds a whole build of exactly these inputs: every output is there with the digest it had."""
+    try:
+        manifest = load_json((folder / "manifest.json").read_bytes())
+        if manifest["inputs_digest"] != digest:
+            return False
+        return all(sha256((folder / name).read_bytes()) == known for name, known in manifest["outputs"].items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def make(
+    request: Request,
+    entries: Sequence[CubinEntry],
+    toolchain: Toolchain,
+    inputs: Mapping[str, object],
+    table: tuple[Sequence[PtxasRow], Sequence[str]],
+) -> None:
+    """Makes everything that the build of `request` leaves, in place of what was there.
+
+    Args:
+        request: what is built.
+        entries: the machine code of ``request.jobs``, in that order.
+        toolchain: the pinned CUDA tools, which make the host half whatever compiler made `entries`.
+        inputs: `inputs_of` the same request.
+        table: rows of the ptxas table, and warnings.
+
+    Raises:
+        FlashladderError: a compiler or the linker failed.
+    """
+    require_folder_or_nothing(request.folder)
+    objects, host_log = library.host_objects(toolchain, request.iteration.family.plan)
+    parent = request.folder.parent
+    scratch = Path(tempfile.mkdtemp(prefix=f".{request.folder.name}-", dir=parent))
+    try:
+        log = library.Log([*_logs(entries), host_log], parent / f"{request.folder.name}.failed.log")
+        rows = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
+        table_cpp = table_source(request.name, rows, tuned_from(request.iteration.configs))
+        library.link(scratch, table_cpp, objects, toolchain, log)
+        write_logs(scratch, "\n".join(log.parts), toolchain)
+        write_atomic(scratch / "kernels.csv", to_csv(table[0]))
+        write_atomic(scratch / "kernels.txt", format_table(*table))
+        digest = sha256((scratch / LIBRARY_NAME).read_bytes())
+        manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: digest}
+        _assemble(scratch, request, manifest, table[0])
+        manifest |= _outputs(scratch) | {"git": git_revision()}
+        write_atomic(scratch / "manifest.json", dump_json(manifest))
+        scratch.chmod(0o755)
+        if request.folder.exists():
+            shutil.rmtree(request.folder)
+        scratch.replace(request.folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def write_logs(folder: Path, text: str, toolchain: Toolchain) -> None:
+    """Writes ``build.log``, and ``build.demangled.log`` where the log names C++ symbols.
+
+    Those are the functions of a debug build: the kernel is ``extern "C"``, and a release build inlines all others.
+
+    Raises:
+        FlashladderError: there are such names, and no demangler is on this machine.
+    """
+    write_atomic(folder / "build.log", text)
+    if re.search(r"\b_Z\w", text):
+        write_atomic(folder / "build.demangled.log", demangle(text, toolchain))
+
+
+def _logs(entries: Sequence[CubinEntry]) -> list[str]:
+    """What nvcc and ptxas were asked and printed, each log once, in order."""
+    logs: dict[Path, None] = {}
+    for entry in entries:
+        logs |= {entry.ptx_entry.log: None, entry.log: None}
+    return [path.read_text(encoding="utf-8", errors="replace") for path in logs]
+
+
+def _kernel(
+    scratch: Path,
+    request: Request,
+    config: KernelConfig,
+    entries: Sequence[CubinEntry],
+    toolchain: Toolchain,
+    log: library.Log,
+) -> TableRow:
+    """Copies one configuration's files from the store into its folder, packs its fatbin, and gives its table row."""
+    mine = [entry for (_, other, _), entry in zip(request.jobs, entries, strict=True) if other == config]
+    unit: PtxEntry = mine[0].ptx_entry
+    folder = scratch / config.slug()
+    folder.mkdir()
+    shutil.copyfile(unit.source, folder / "kernel.cu")
+    ptx = Path(shutil.copyfile(unit.ptx, folder / "kernel.ptx"))
+    cubins = {e.arch: Path(shutil.copyfile(e.cubin, folder / f"kernel.{e.arch}.cubin")) for e in mine}
+    packed = library.fatbin(folder, (ptx, request.iteration.family.targets.ptx), cubins, toolchain, log)
+    of = request.iteration
+    own = of.family.for_plan(of.parts, config)
+    return TableRow(config, packed.relative_to(scratch), of.family, request.arches, of.row_stride, own)
+
+
+def _assemble(scratch: Path, request: Request, manifest: Mapping[str, object], rows: Sequence[PtxasRow]) -> None:
+    """The wheel: the library, its `__init__.py`, the manifest and the ptxas table without its times."""
+    members = {
+        "__init__.py": read_text(WHEEL_INIT).encode(),
+        LIBRARY_NAME: (scratch / LIBRARY_NAME).read_bytes(),
+        "manifest.json": dump_json(manifest).encode(),
+        "kernels.csv": _untimed(to_csv(rows)).encode(),
+    }
+    summary = f"flashladder {request.subject.label}: {request.iteration.title}"
+    wheel.assemble(scratch, request.name, __version__, summary, members)
+
+
+def _untimed(table: str) -> str:
+    """A ptxas table without the column of compile times, which differ from run to run."""
+    records = list(csv.DictReader(io.StringIO(table)))
+    out = io.StringIO()
+    writer = csv.DictWriter(
+        out, [name for name in records[0] if name != "compile_ms"], "", "ignore", lineterminator="\n"
+    )
+    writer.writeheader()
+    writer.writerows(records)
+    return out.getvalue()
+
+
+def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[str, object]) -> dict[str, object]:
+    """What the wheel says about itself; the same for the same inputs: no path, no time, no commit."""
+    kernels: dict[str, dict[str, dict[str, object]]] = {}
+    for (_, config, arch), entry in zip(request.jobs, entries, strict=True):
+        usage = entry.usage
+        kernels.setdefault(config.short_form(), {})[arch] = {
+            "text_sha256": text_sha256(entry.cubin),
+            "ptx_sha256": ptx_sha256(read_ptx(entry.ptx)),
+            "registers": usage.registers,
+            "spill_stores": usage.spill_stores,
+            "spill_loads": usage.spill_loads,
+        }
+    return {
+        "schema": SCHEMA,
+        "iteration": request.iteration.number,
+        "subject": request.iteration.description,
+        "variant": request.subject.variant,
+        "cuda": request.cuda or load_pins().cuda,
+        "arches": list(request.arches),
+        "debug": request.debug,
+        "kernels": kernels,
+        "toolchain": inputs["toolchain"],
+        "inputs": dict(inputs),
+        "inputs_digest": sha256(dump_json(inputs)),
+    }
+
+
+def _outputs(folder: Path) -> dict[str, object]:
+    """Digest of every file under `folder`, under the key ``outputs``."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {"outputs": {path.relative_to(folder).as_posix(): sha256(path.read_bytes()) for path in files}}
+
+
+def git_revision() -> str | None:
+    """The commit of the checkout, with ``+changes`` where files differ from it; None outside a repository."""
+    commands = (["git", "rev-parse", "--verify", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
+    try:
+        commit, changes = (
+            subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+            for command in commands
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + "+changes" * bool(changes)
+
 
 NEEDED_BYTES = 200 * 2**20  # what one iteration's store entries, library and wheel take at most, with room to spare
 
@@ -94,8 +356,9 @@ def build_iteration(
     """
     started = time.monotonic()
     request = make_request(subject, arch, configs, debug=debug, cuda=cuda)
-    with _disk_errors(request.folder.parent), _exclusive(request):
-        toolchain, torch = find_toolchain(), native.torch_version()
+    running = f"another build of {request.subject.label} is running"
+    with _disk_errors(request.folder.parent), entry_lock(request.folder.parent, 0.0, running):
+        toolchain, torch = find_toolchain(), library.torch_version()
         compiler = toolchain_of(request.cuda)
         entries = compile_many(request.jobs, n_jobs, toolchain=compiler, debug=debug)
         inputs = inputs_of(request, entries, toolchain, torch, compiler)
@@ -150,32 +413,6 @@ def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool 
             file=sys.stderr,
         )
     return Request(iteration, key, tuple(configs), arches, debug, cuda)
-
-
-@contextmanager
-def _exclusive(request: Request) -> Iterator[None]:
-    """Holds the iteration against another build of it; does not wait.
-
-    Raises:
-        FlashladderError: another build of this iteration is running.
-    """
-    folder = request.folder.parent
-    require_file_or_nothing(folder / ".lock")
-    with (folder / ".lock").open("a+", encoding="utf-8") as stream:
-        try:
-            fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            stream.seek(0)
-            raise FlashladderError(
-                f"another build of {request.subject.label} is running",
-                where=relative(folder),
-                found=f"process {stream.read().strip() or 'unknown'}",
-                hint="wait for it, or end it; then run the same command again",
-            ) from error
-        stream.truncate(0)
-        stream.write(f"{os.getpid()}\n")
-        stream.flush()
-        yield
 
 
 @contextmanager

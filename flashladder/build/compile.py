@@ -2,7 +2,7 @@
 
 CUDA C++ becomes the PTX of its family's target once per iteration and configuration; ptxas makes every architecture's
 machine code from that very PTX, so what a GPU runs, what the emulator runs and what the wheel ships for newer GPUs have
-one origin.
+one origin. `render` is the ptxas table as a terminal shows it: the full one where it fits, else a narrower one.
 
     python -m flashladder.build.compile --iteration 7 --arch sm_80 --configs prog
 """
@@ -12,20 +12,32 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+import textwrap
 
 from flashladder.arguments import CONFIGS, Parser, whole
-from flashladder.build.ptxas_table import render
-from flashladder.build.scheduler import fill_all, missing_entries
-from flashladder.build.store import STORE, CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
-from flashladder.columns import terminal_width
+from flashladder.build.store import (
+    STORE,
+    CubinEntry,
+    PtxEntry,
+    Tools,
+    cubin_entry,
+    fill_all,
+    missing_entries,
+    ptx_entry,
+    read_recorded,
+)
+from flashladder.columns import natural_width, table, terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import output_file, relative, write_atomic
-from flashladder.ladder.family import Targets
-from flashladder.machine_code.ptxas import PtxasRow, to_csv
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.family import Family, Targets
+from flashladder.ladder.iteration import Iteration, included_files, translation_unit
+from flashladder.ladder.selection import select_configs
+from flashladder.machine_code.ptxas import PtxasRow, format_table, to_csv
 from flashladder.paths import KERNELS
-from flashladder.toolchain.recorded import read_recorded
 from flashladder.toolchain.wheels import (
     Toolchain,
     find_toolchain,
@@ -36,17 +48,8 @@ from flashladder.toolchain.wheels import (
     require_arch,
 )
 
-if TYPE_CHECKING:
-    from flashladder.ladder.config import KernelConfig
-    from flashladder.ladder.family import Family
-    from flashladder.ladder.iteration import Iteration
-
-__all__ = ["CubinEntry", "PtxEntry", "compile_many", "cubin_for", "ptx_for", "ptx_many", "table_rows", "tools_of"]
-
 # The packages that decide what nvcc -ptx writes; ptxas is part of the first one.
 PTX_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
-
-NOWHERE = Path("not-here")  # in place of programs that were written down: nothing runs them
 
 
 def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tools:
@@ -58,17 +61,7 @@ def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tool
         FlashladderError: the toolchain or the host compiler is missing.
     """
     if toolchain is None and not debug and (found := read_recorded(STORE)):
-        return Tools(
-            root=NOWHERE,
-            nvcc=NOWHERE,
-            ptxas=NOWHERE,
-            host_compiler=NOWHERE,
-            nvcc_flags=found.nvcc_flags,
-            ptxas_flags=found.ptxas_flags,
-            ptx_versions=found.ptx_versions,
-            ptxas_version=found.ptxas_version,
-            recorded=True,
-        )
+        return found
     toolchain = toolchain or find_toolchain()
     pins, host = load_pins(), host_compiler()
     versions = {name: toolchain.versions[name] for name in PTX_PACKAGES}
@@ -87,8 +80,6 @@ def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tool
 
 def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernels: Path = KERNELS) -> PtxEntry:
     """Where the store keeps a kernel's PTX, complete or not; compiles nothing."""
-    from flashladder.ladder.compose import included_files, translation_unit
-
     text = translation_unit(iteration, config)
     kept = (flag for flag in tools.nvcc_flags if not flag.startswith("-arch="))
     own = replace(tools, nvcc_flags=(f"-arch={iteration.family.targets.ptx}", *kept))
@@ -248,6 +239,73 @@ def arches_of(iteration: Iteration, arch: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(require_target(iteration, word.strip()) for word in words))
 
 
+HEADERS = (
+    ("", "#"), ("", "dtype"), ("", "configuration"), ("", "arch"), ("", "regs"), ("", "stack"), ("spill", "st"),
+    ("spill", "ld"), ("bar-", "riers"), ("smem", "static"), ("smem", "dynamic"), ("", "cmem"), ("ptxas", "ms"),
+)  # fmt: skip
+N_KERNEL = 3  # columns that name the kernel; those after the architecture are numbers
+ALWAYS = {2, 4, 6, 7, 12}  # configuration, registers, spills, time: never moved to the line of what is equal
+
+
+def render(rows: Sequence[PtxasRow], warnings: Iterable[str], limit: int) -> str:
+    """The rows as a table of at most `limit` columns, then each distinct warning.
+
+    Args:
+        rows: at least one.
+        warnings: of the logs.
+        limit: columns of the terminal, at least 70.
+    """
+    full = format_table(rows)
+    if max(map(len, full.splitlines())) <= limit:
+        return format_table(rows, warnings)
+    cells = [_cells(row) for row in rows]
+    equal = [i for i in range(len(HEADERS)) if i not in ALWAYS and len({row[i] for row in cells}) == 1]
+    kept = [i for i in range(len(HEADERS)) if i not in equal]
+    narrow = _select(cells, kept)
+    if natural_width(narrow, gap=1) <= limit:
+        lines = table(narrow, limit, right=_numbers(kept))
+    else:
+        lines = _blocks(cells, [i for i in kept if i >= N_KERNEL], limit)
+    if equal:
+        same = ", ".join(f"{_name(i)} {cells[0][i]}" for i in equal)
+        lines += ["", *textwrap.wrap(f"In every row: {same}. Sizes in bytes.", limit)]
+    return "\n".join([*lines, *dict.fromkeys(warnings)]) + "\n"
+
+
+def _cells(row: PtxasRow) -> tuple[str, ...]:
+    config = KernelConfig.parse(row.config)
+    cmem = "-" if row.cmem is None else str(row.cmem)
+    numbers = (row.registers, row.stack, row.spill_stores, row.spill_loads, row.barriers, row.smem_static)
+    name = (row.kernel, config.dtype, config.brief(), row.arch)
+    return (*name, *map(str, numbers), str(row.smem_dynamic), cmem, f"{row.compile_ms:.0f}")
+
+
+def _select(cells: Sequence[Sequence[str]], columns: Sequence[int]) -> list[tuple[str, ...]]:
+    """Two rows of headings, then the cells, of some columns."""
+    heads = [tuple(HEADERS[i][line] for i in columns) for line in (0, 1)]
+    return [*heads, *(tuple(row[i] for i in columns) for row in cells)]
+
+
+def _numbers(columns: Sequence[int]) -> set[int]:
+    """Places of the columns that are aligned to the right."""
+    return {place for place, column in enumerate(columns) if column == 0 or column > N_KERNEL}
+
+
+def _name(column: int) -> str:
+    """A column's heading on one line."""
+    return "iteration" if column == 0 else " ".join(HEADERS[column]).strip().replace("- ", "")
+
+
+def _blocks(cells: Sequence[Sequence[str]], columns: Sequence[int], limit: int) -> list[str]:
+    """A heading per kernel, and a line per architecture under it."""
+    lines = table(_select(cells, columns), limit - 2, right=_numbers(columns))
+    heads, rows = lines[:2], iter(lines[2:])
+    result = [f"  {line}" for line in heads]
+    for kernel, group in groupby(cells, key=lambda row: row[:N_KERNEL]):
+        result += [" ".join(kernel), *(f"  {next(rows)}" for _ in group)]
+    return result
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="python -m flashladder.build.compile",
@@ -267,9 +325,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 and one line when something is wrong."""
     options = _parser().parse_args(arguments)
     with one_line_errors():
-        from flashladder.ladder.ablation import load_description
-        from flashladder.ladder.selection import select_configs
-
         out = output_file(str(options.csv), ".csv", "--csv") if options.csv else None
         iteration = load_description(options.iteration)
         arches = arches_of(iteration, options.arch)

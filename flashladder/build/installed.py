@@ -15,10 +15,9 @@ from typing import Any
 from flashladder.build import wheel
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json
-from flashladder.ladder.ablation import load_description
+from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.selection import select_configs
-from flashladder.ladder.subject import Subject, parse_subject
 from flashladder.results.schema import Kernel
 
 Operator = Callable[..., object]

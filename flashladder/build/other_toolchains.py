@@ -1,7 +1,6 @@
 """Compilers of other CUDA versions: installed from their locked wheels into ``build/toolchains/<version>/``.
 
-Why: the toolchain axis asks what the same source becomes through another nvcc and ptxas. An environment holds one
-version of each wheel, so that another version gets a folder of its own, which no environment imports from. What is
+An environment holds one version of each wheel, so another version has a folder of its own. What is
 installed is exactly ``requirements/toolchain-<version>.txt``: versions with hashes, made by `nox -s relock`.
 
     python -m flashladder.build.other_toolchains 13.1      # `invoke build 16 --toolchain 13.1` does it by itself
@@ -11,19 +10,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-import fcntl
 from pathlib import Path
 import shutil
 import subprocess
 import tempfile
 
 from flashladder.arguments import Parser
+from flashladder.build.store import entry_lock
 from flashladder.build.wheel import installer
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import make_folder, relative, require_file_or_nothing, sha256, write_atomic
+from flashladder.files import make_folder, relative, sha256, write_atomic
 from flashladder.paths import BUILD, ROOT
-from flashladder.toolchain.pins import load_pins
-from flashladder.toolchain.wheels import Toolchain, find_toolchain
+from flashladder.toolchain.wheels import Toolchain, find_toolchain, load_pins
 
 FOLDER = BUILD / "toolchains"
 REQUIREMENTS = ROOT / "requirements"
@@ -57,9 +55,7 @@ def provide(cuda: str, folder: Path = FOLDER) -> Path:
         digest = sha256(locked.read_bytes())
         make_folder(folder)
         target = folder / cuda
-        require_file_or_nothing(folder / ".lock")
-        with (folder / ".lock").open("a") as stream:
-            fcntl.flock(stream.fileno(), fcntl.LOCK_EX)  # two builds that need it wait for one download
+        with entry_lock(folder):  # two builds that need it wait for one download
             stamp = target / STAMP
             if not stamp.is_file() or stamp.read_bytes() != digest.encode():
                 _install(locked, target)

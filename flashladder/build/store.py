@@ -1,29 +1,59 @@
-"""The content-addressed store of compiled kernels: ``build/store/<key>/``, shared by every session and every test.
+"""The content-addressed store of compiled kernels, ``build/store/<key>/``, and how its entries are filled.
 
 One entry per translation unit holds its PTX, one per PTX and architecture its machine code. A key is the SHA-256 of
 everything that decides the content (text, included files, flags, versions) and of no path, so unchanged inputs find
 their entry and nothing is ever invalidated. ``meta.json`` is written last and holds the output's digest: an entry is
 whole when its bytes still have it, and a damaged one is filled again.
 
-`ptx_entry` and `cubin_entry` say where an entry is and what would fill it; `prepare` writes that down in the entry;
-`flashladder.build.store_worker.fill` does it. People use ``python -m flashladder.build.compile``.
+`ptx_entry` and `cubin_entry` say where an entry is and what fills it. `fill_all` fills many: it writes one build.ninja,
+and ninja runs ``python -S -m flashladder.build.store FOLDER`` for each entry: lock, run the tool in a scratch folder,
+rename its output into place. That worker uses the standard library only, because it starts hundreds of times. A build
+that is killed leaves nothing that looks finished.
+
+A bundle writes ``tools.json`` into its store (`read_recorded`): on a node without a compiler the versions that keys are
+made of cannot be asked, yet the kernels that came along are to be found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+import errno
+import fcntl
+import itertools
+import json
 import os
 from pathlib import Path
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
 from typing import Any, ClassVar
 
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, load_json, relative, sha256, write_atomic
-from flashladder.machine_code.ptxas import PtxasUsage
-from flashladder.paths import BUILD
+from flashladder.files import (
+    dump_json,
+    escaped,
+    load_json,
+    make_folder,
+    relative,
+    require_file_or_nothing,
+    sha256,
+    unescaped,
+    write_atomic,
+)
+from flashladder.machine_code.ptxas import PtxasUsage, parse_log, warnings_of
+from flashladder.paths import BUILD, PACKAGE
+from flashladder.toolchain.errors import FEWER_JOBS, Failure, diagnose, disk_full, run_tool
+from flashladder.toolchain.wheels import find_ninja
 
 SCHEMA = 1
 STORE = BUILD / "store"
+TOOLS_FILE = "tools.json"  # which a bundle writes into its store
+NOWHERE = Path("not-here")  # in place of programs that were written down: nothing runs them
 
 
 @dataclass(frozen=True)
@@ -47,6 +77,11 @@ class Tools:
     ptxas_version: str
     debug: bool = False
     recorded: bool = False
+
+    def record(self) -> str:
+        """What decides the output of a release build, flags and versions, as the text of ``tools.json``."""
+        names = ("nvcc_flags", "ptxas_flags", "ptx_versions", "ptxas_version")
+        return dump_json({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)
@@ -246,3 +281,324 @@ def prepare(entry: PtxEntry | CubinEntry) -> None:
     else:
         job |= {"tool": "ptxas", "roots": ()}
     write_atomic(entry.folder / "job.json", dump_json(job))
+
+
+def read_recorded(store: Path) -> Tools | None:
+    """The tools that filled `store`, where it came with a record of them; None where it did not.
+
+    Raises:
+        FlashladderError: the record is broken.
+    """
+    path = store / TOOLS_FILE
+    try:
+        data = load_json(path.read_bytes())
+        return Tools(
+            root=NOWHERE,
+            nvcc=NOWHERE,
+            ptxas=NOWHERE,
+            host_compiler=NOWHERE,
+            nvcc_flags=tuple(map(str, data["nvcc_flags"])),
+            ptxas_flags=tuple(map(str, data["ptxas_flags"])),
+            ptx_versions={str(name): str(version) for name, version in data["ptx_versions"].items()},
+            ptxas_version=str(data["ptxas_version"]),
+            recorded=True,
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FlashladderError(
+            f"the record of what compiled these kernels is broken ({error})",
+            where=relative(path),
+            hint="unpack the bundle again",
+        ) from error
+
+
+LOCK_TIMEOUT_S, POLL_S = 600.0, 0.1
+ERROR_MARK = "flashladder-error: "
+# What would let the machine's own CUDA or headers leak into a build.
+_FILE_LINE = re.compile(r'^(?P<head>\s*\.file\s+\d+\s+)"(?P<path>(?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+
+_NEXT = r"(?:,|\n\.b8 )"  # between two bytes of a string in a debug section
+# What names a function of internal linkage, in code and in debug strings: nvcc hashes the absolute path of the source.
+_HASHED = re.compile(r"(?<=_INTERNAL_)[0-9a-f]{8}(?=_)")
+_HASHED_BYTES = re.compile(rf"({_NEXT.join(map(str, b'_INTERNAL_'))})((?:{_NEXT}\d+){{8}})(?={_NEXT}{ord('_')}\b)")
+_BYTE = re.compile(r"(?<![b\d])\d+")
+
+
+def fill(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> None:
+    """Runs the prepared job of the entry in `folder`, unless another process has filled it meanwhile.
+
+    Raises:
+        FlashladderError: the tool failed, the disk is full, or another process kept the entry for `timeout_s` seconds.
+    """
+    try:
+        with entry_lock(folder, timeout_s):
+            job = load_json((folder / "job.json").read_bytes())
+            if not is_whole(folder, job["output"], job["log"]):
+                _run(folder, job)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise disk_full(folder) from error
+        raise FlashladderError(f"could not build the entry ({error})", where=relative(folder)) from error
+
+
+def _run(folder: Path, job: Mapping[str, Any]) -> None:
+    for leftover in folder.glob("tmp-*"):  # of a build that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    scratch = folder / f"tmp-{os.getpid()}"
+    scratch.mkdir()
+    try:
+        started = time.monotonic()
+        code, text = run_tool([*job["command"], "-o", f"{scratch.name}/{job['output']}"], folder, scratch)
+        wall_ms = round((time.monotonic() - started) * 1000, 1)
+        log = write_atomic(folder / job["log"], f"$ {' '.join(job['command'])} -o {job['output']}\n{text}")
+        if code:
+            raise diagnose(Failure(job["tool"], code, text, log, folder))
+        data = (scratch / job["output"]).read_bytes()
+        if job["roots"]:
+            data = portable_paths(data.decode(), job["roots"], folder).encode()
+        write_atomic(folder / job["output"], data)
+        facts = {"key": job["key"], "inputs": job["inputs"], "sha256": sha256(data), "wall_ms": wall_ms}
+        usage = (
+            asdict(parse_log(text, where=relative(log))) if job["tool"] == "ptxas" else {"warnings": warnings_of(text)}
+        )
+        write_atomic(folder / "meta.json", dump_json(facts | usage))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> str:
+    r"""`ptx` with its ``.file`` lines relative: "kernels/args.cuh" for a file under the root ("/x/kernels", "kernels").
+
+    The hash of the source's path in internal names becomes zeros, so that two checkouts give the same bytes.
+    nvcc makes them absolute whatever it is given (with ``\303`` for a byte that is not ASCII), which would make PTX and
+    cubin differ between two checkouts; and a path that ptxas can open puts the file's time stamp into the cubin.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        path = Path(os.path.realpath(folder / unescaped(match["path"])))
+        for root, name in roots:
+            if path.is_relative_to(root):
+                return f'{match["head"]}"{escaped((Path(name) / path.relative_to(root)).as_posix())}"'
+        return match[0]
+
+    ptx = _HASHED.sub("0" * 8, _FILE_LINE.sub(replace, ptx))
+    return _HASHED_BYTES.sub(lambda match: match[1] + _BYTE.sub(str(ord("0")), match[2]), ptx)
+
+
+@contextmanager
+def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "") -> Iterator[None]:
+    """Holds `folder` against other processes; waits with a message while another one holds it.
+
+    Raises:
+        FlashladderError: another process still holds it after `timeout_s` seconds; the message begins with `refusal`.
+    """
+    make_folder(folder)
+    require_file_or_nothing(folder / ".lock")
+    with (folder / ".lock").open("a+", encoding="utf-8") as stream:
+        deadline = time.monotonic() + timeout_s
+        waiting = False
+        while not _try_lock(stream.fileno()):
+            stream.seek(0)
+            holder = stream.read().strip() or "unknown"
+            if time.monotonic() >= deadline:
+                raise FlashladderError(
+                    refusal or f"another build has held this entry for {timeout_s:g} s",
+                    where=relative(folder),
+                    found=f"process {holder}",
+                    hint="wait for that build or end it, then run the same command again",
+                )
+            if not waiting:
+                print(f"waiting for process {holder}, which builds {relative(folder)}", file=sys.stderr)
+            waiting = True
+            time.sleep(POLL_S)
+        stream.truncate(0)
+        stream.write(f"{os.getpid()}\n")
+        stream.flush()
+        yield
+
+
+def lock_holder(folder: Path) -> str | None:
+    """The process that builds the entry in `folder` right now, as text; None when nobody does."""
+    path = folder / ".lock"
+    if not path.is_file():
+        return None
+    with path.open("r+", encoding="utf-8") as stream:
+        return None if _try_lock(stream.fileno()) else stream.read().strip() or "unknown"
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+AnyEntry = PtxEntry | CubinEntry
+_STATUS = re.compile(r"^@(\d+)/(\d+)@ ")
+
+
+def default_jobs() -> int:
+    """How many compilers to run at once: one per CPU that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
+    """Those of `entries` that are not filled or are damaged, each once, and the PTX of all, before them."""
+    wanted: dict[str, AnyEntry] = {}
+    for entry in entries:
+        if isinstance(entry, CubinEntry):
+            wanted.setdefault(entry.ptx_entry.key, entry.ptx_entry)
+        wanted.setdefault(entry.key, entry)
+    return [entry for entry in wanted.values() if not entry.is_complete]
+
+
+def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
+    """Fills every entry that is not filled; does nothing, and needs no ninja, when none is missing.
+
+    Args:
+        entries: the entries wanted; the PTX of a wanted cubin need not be named.
+        n_jobs: compilers at once; None for one per CPU.
+
+    Raises:
+        FlashladderError: `n_jobs` is not positive, ninja is missing, or a tool failed: the first failure, diagnosed.
+    """
+    if n_jobs is not None and n_jobs < 1:
+        raise FlashladderError("the number of jobs must be positive", expected="1 or more", found=n_jobs)
+    missing = missing_entries(entries)
+    for entry in missing:
+        prepare(entry)
+    if not missing:
+        return
+    if len(missing) <= 2 and all(_is_chain(missing)):  # one kernel: a scheduler would have nothing to choose
+        for entry in missing:
+            fill(entry.folder)
+        return
+    _announce_other_builds(missing)
+    _run_ninja(missing, n_jobs or default_jobs())
+
+
+def _is_chain(missing: Sequence[AnyEntry]) -> list[bool]:
+    pairs = itertools.pairwise(missing)
+    return [isinstance(second, CubinEntry) and second.ptx_entry.key == first.key for first, second in pairs]
+
+
+def _announce_other_builds(missing: Iterable[AnyEntry]) -> None:
+    """Announces here that it waits, because ninja shows a worker's message only when the worker ends."""
+    holders = {lock_holder(entry.folder) for entry in missing} - {None}
+    for holder in sorted(str(holder) for holder in holders):
+        print(f"waiting for process {holder}, which builds some of the same kernels", file=sys.stderr)
+
+
+def build_graph(missing: Sequence[AnyEntry]) -> str:
+    """The text of build.ninja: one edge per missing entry; an edge's output is the entry's ``meta.json``."""
+    worker = f"{_shell(sys.executable)} -S -m flashladder.build.store"
+    lines = ["# generated by flashladder/build/store.py", "ninja_required_version = 1.8", ""]
+    for rule, tool in (("ptx", "nvcc"), ("cubin", "ptxas")):
+        lines += [f"rule {rule}", f"  command = {_ninja(worker)} $folder", f"  description = {tool} $name", ""]
+    for entry in missing:
+        rule, needs = (
+            ("cubin", entry.ptx_entry.folder / "meta.json") if isinstance(entry, CubinEntry) else ("ptx", None)
+        )
+        inputs = "" if needs is None else f" | {_ninja(str(needs))}"
+        lines += [
+            f"build {_ninja(str(entry.folder / 'meta.json'))}: {rule}{inputs}",
+            f"  folder = {_ninja(_shell(str(entry.folder)))}",
+            f"  name = {entry.key[:12]}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _ninja(text: str) -> str:
+    """`text` where ninja expects a path or a value."""
+    return re.sub(r"[$ :\n]", lambda match: "$" + match[0], text)
+
+
+def _shell(text: str) -> str:
+    return text if re.fullmatch(r"[\w./+-]+", text) else "'" + text.replace("'", "'\\''") + "'"
+
+
+def _run_ninja(missing: Sequence[AnyEntry], n_jobs: int) -> None:
+    ninja = find_ninja()
+    store = missing[0].folder.parent
+    _remove_leftovers(store)
+    try:  # a folder per run: two ninjas must not share one .ninja_log
+        folder = Path(tempfile.mkdtemp(prefix=f".ninja-{os.getpid()}-", dir=store))
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise disk_full(store) from error
+        raise FlashladderError(f"could not write to the store ({error.strerror})", where=relative(store)) from error
+    try:
+        write_atomic(folder / "build.ninja", build_graph(missing))
+        command = [str(ninja), "-C", str(folder), "-j", str(n_jobs)]
+        environment = os.environ | {
+            "NINJA_STATUS": "@%f/%t@ ",
+            "PYTHONPATH": str(PACKAGE.parent),
+        }
+        returncode, output = _watch(command, environment, len(missing))
+        if returncode != 0:
+            raise _failure(output, missing)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_leftovers(store: Path) -> None:
+    """Removes the folders of builds that were killed: those named after a process that is no more."""
+    for folder in store.glob(".ninja-*-*"):
+        pid = folder.name.split("-")[1]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except (ValueError, OverflowError, OSError):  # not one of ours, or another user's process
+            continue
+
+
+def _watch(command: Sequence[str], environment: dict[str, str], total: int) -> tuple[int, list[str]]:
+    """Runs ninja with a progress bar where a terminal is attached; its exit code and its lines."""
+    from tqdm import tqdm
+
+    lines = list[str]()
+    with (
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as process,
+        tqdm(total=total, desc="compiling", unit="step", disable=None, leave=False) as bar,
+    ):
+        for line in process.stdout or ():
+            status = _STATUS.match(line)
+            if status:
+                bar.update(int(status[1]) - bar.n)
+            else:
+                lines.append(line.rstrip("\n"))
+    return process.returncode, lines
+
+
+def _failure(output: Sequence[str], missing: Sequence[AnyEntry]) -> FlashladderError:
+    """The first failure that a worker reported, else what is left of it in ninja's words."""
+    for line in output:
+        if line.startswith(ERROR_MARK):
+            return FlashladderError(**json.loads(line.removeprefix(ERROR_MARK)))
+    text = "\n".join(output)
+    if re.search(r"no space left on device", text, re.IGNORECASE):
+        return disk_full(missing[0].folder.parent)
+    if re.search(r"\bKilled\b|signal 9|exited with code 137|\[code=137\]", text):
+        return FlashladderError("a compiler was killed: the machine most likely ran out of memory", hint=FEWER_JOBS)
+    said = [line for line in output if line.strip() and not line.startswith(("ninja: ", "FAILED:"))]
+    return FlashladderError("the build stopped without a compiler's message", found=said[-1] if said else "no output")
+
+
+def main() -> None:
+    """Fills the entry named on the command line; an error leaves as one marked JSON line, for the scheduler."""
+    try:
+        fill(Path(sys.argv[1]))
+    except FlashladderError as error:
+        names = ("what", "where", "expected", "found", "hint")
+        facts = {name: str(getattr(error, name)) for name in names if getattr(error, name) is not None}
+        print(ERROR_MARK + json.dumps(facts))
+        raise SystemExit(error.exit_code) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -33,8 +33,7 @@ from flashladder.files import relative, require_folder_or_nothing, sha256
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.paths import BUILD, ROOT
-from flashladder.toolchain.pins import load_pins
-from flashladder.toolchain.wheels import require_arch
+from flashladder.toolchain.wheels import load_pins, require_arch
 from flashladder.version import __version__
 
 UNASKED = ("cpu", "smoke")  # grids of a node without a GPU, and with a model that has none of its own

@@ -14,19 +14,17 @@ from tqdm import tqdm
 
 from flashladder.build.command import build_iteration
 from flashladder.build.compile import ptx_many, tools_of
-from flashladder.build.store import PtxEntry
+from flashladder.build.store import TOOLS_FILE, PtxEntry
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
-from flashladder.ladder.ablation import load_description
+from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.ladder.subject import parse_subject
 from flashladder.sweep.measure.builds import covering_key
 from flashladder.sweep.plan import wanted
-from flashladder.toolchain.recorded import NAME, Recorded
 
 KEY = "prog"  # what is built of every iteration: its configuration on each GPU, in both dtypes
 LOG = "compiled where the bundle was made\n"
@@ -96,8 +94,7 @@ def _store(kernels: Iterable[Kernel]) -> dict[str, bytes]:
     """The store's entries of these kernels' PTX, without times and paths of this machine, and what compiled them."""
     tools = tools_of()
     entries = ptx_many([(load_description(subject), KernelConfig.parse(config)) for subject, _, config in kernels])
-    record = Recorded(tools.nvcc_flags, tools.ptxas_flags, tools.ptx_versions, tools.ptxas_version)
-    files = {f"store/{NAME}": record.as_json().encode()}
+    files = {f"store/{TOOLS_FILE}": tools.record().encode()}
     for entry in entries:
         files |= _files(entry)
     return files

@@ -18,7 +18,7 @@ import zipfile
 from flashladder.build.wheel import EPOCH_SECONDS
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
-from flashladder.toolchain.pins import Pins
+from flashladder.toolchain.wheels import Pins
 from flashladder.version import __version__
 
 if TYPE_CHECKING:

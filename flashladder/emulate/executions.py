@@ -2,7 +2,7 @@
 
 Why: the same launch that the emulator runs decides the branches of the machine code: its parameters are laid out as the
 kernel finds them in constant memory, addresses excepted, and the code is walked through
-(`flashladder.machine_code.flow.executions`). The emulator counts the PTX, this counts what ptxas made of it; classes
+(`flashladder.machine_code.executions`). The emulator counts the PTX, this counts what ptxas made of it; classes
 that have one instruction for one must agree (tests/nvcc/test_executions.py).
 
 Try ``executed(iteration, config, "sm_80", Shape(batch=1, seq_len=4096, n_heads=16, d_head=128)).warp``.
@@ -26,9 +26,8 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import Launch
 from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.cubin import read_cubin
-from flashladder.machine_code.flow.executions import Executions, run
-from flashladder.machine_code.flow.regions import LOOP, PEELED, Regions, regions_of
-from flashladder.machine_code.flow.values import Constants
+from flashladder.machine_code.executions import Constants, Executions, run
+from flashladder.machine_code.flow import LOOP, PEELED, Regions, regions_of
 from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.results.samples import Shape
 from ptxemu import Array, pack

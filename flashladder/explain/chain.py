@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import re
 
 from flashladder.explain.steps import Step
-from flashladder.machine_code.flow.uniform import written_by
-from flashladder.machine_code.flow.values import operands
+from flashladder.machine_code.executions import operands, written_by
 from flashladder.machine_code.sass import Instruction
 
 ROUNDS = 3  # of which the first fills the registers

@@ -1,7 +1,7 @@
 """A kernel as the model takes it: the instructions of one KV block and of a short CTA, in the order in which they run.
 
 Why from a launch: which way branches go, how many rounds the loop makes and what is peeled follow from the kernel's
-parameters (`flashladder.machine_code.flow.executions`), not from a guess about the listing. A CTA of a few KV blocks is
+parameters (`flashladder.machine_code.executions`), not from a guess about the listing. A CTA of a few KV blocks is
 walked through from its first instruction to its last; longer ones differ by rounds of the loop. What a warp votes on,
 its data, decides branches too: every block takes the common path, on which no lane asks (docs/explain.md).
 
@@ -22,11 +22,9 @@ from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.cubin import Cubin, read_cubin
-from flashladder.machine_code.flow.executions import path
-from flashladder.machine_code.flow.formulas import is_vote
-from flashladder.machine_code.flow.regions import regions_of
-from flashladder.machine_code.flow.values import operands
-from flashladder.machine_code.occupancy import WARP
+from flashladder.machine_code.executions import is_vote, operands, path
+from flashladder.machine_code.flow import regions_of
+from flashladder.machine_code.ptxas import WARP
 from flashladder.machine_code.sass import Instruction, disassemble
 from flashladder.names import WAVEFRONTS
 from flashladder.results.samples import Shape

@@ -20,7 +20,7 @@ from flashladder.explain.resources import Resource, binding, resources
 from flashladder.explain.simulate import simulate
 from flashladder.explain.steps import Step, steps_of
 from flashladder.ladder.gpus import Gpu
-from flashladder.machine_code.occupancy import Occupancy
+from flashladder.machine_code.ptxas import Occupancy
 
 PHASES = 8  # between two CTAs of an SM, over which the mean is taken
 APART = tuple(phase / PHASES for phase in range(PHASES))  # of a KV block's clocks

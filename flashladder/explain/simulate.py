@@ -20,7 +20,7 @@ import math
 from flashladder.errors import FlashladderError
 from flashladder.explain.chip import ASSUMED, SCHEDULERS, Chip
 from flashladder.explain.steps import PIPES, Step
-from flashladder.machine_code.control import N_BARRIERS
+from flashladder.machine_code.sass import N_BARRIERS
 
 REGISTERS = 256
 GROUPS = 8  # of copies that are remembered; no kernel has more in flight

@@ -16,8 +16,7 @@ from typing import Literal
 
 from flashladder.errors import FlashladderError
 from flashladder.explain.chip import ASSUMED, Chip
-from flashladder.machine_code.control import control_of
-from flashladder.machine_code.sass import BYTES, Instruction
+from flashladder.machine_code.sass import BYTES, Instruction, control_of
 
 Kind = Literal["plain", "mma", "shared", "copy", "commit", "wait", "barrier", "branch", "end"]
 PIPES = ("mma", "fma", "alu", "mufu", "uniform")

@@ -138,6 +138,28 @@ class Claim:
         return f"{self.metric}{PLACES.get(self.scope, '')} {self.in_words()}"
 
 
+@dataclass(frozen=True)
+class Expect:
+    """The claims of one iteration, and the configuration knobs they are made at where these differ from its own.
+
+    Attributes:
+        sass: about machine code, in the whole kernel and in the main loop.
+        ptx: about the PTX that ships.
+        counters: about what a launch counts, on a GPU or in the emulator.
+        at: knobs at which `sass` and `ptx` are judged.
+    """
+
+    sass: tuple[Claim, ...]
+    ptx: tuple[Claim, ...]
+    counters: tuple[Claim, ...]
+    at: Mapping[str, object]
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """All of them."""
+        return (*self.sass, *self.ptx, *self.counters)
+
+
 def _number(value: object, *, largest: float = float("inf")) -> float | None:
     """`value` as a finite number from 0 to `largest`; None for anything else, truth values too."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

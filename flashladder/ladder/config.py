@@ -1,15 +1,18 @@
-"""What everything downstream knows of a kernel's configuration, whatever family it is of, and its short form.
+"""What everything downstream knows of a kernel's configuration, whatever family it is of, and its name.
 
-Why: tables, locks, result files, CUDA tables and people all name a kernel by the same one-line text, for example
-``(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax``, which parses back. The knobs
-themselves are a family's (`flashladder.ladder.families`). Try ``KernelConfig.parse(EXAMPLE)``.
+Tables, locks, result files, CUDA tables and people name a kernel by one line that parses back, for example
+``(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax``. Its short form,
+``64,64,4 2_2_2+buffer+opt``, leaves out what an iteration's parts decide; the family reads it (`Family.of_brief`).
+A family lists the `Word`s that the name is made of. Try ``KernelConfig.parse(EXAMPLE)``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, TypeVar, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+import re
+from typing import Any, ClassVar, Literal, get_args
 
 from typing_extensions import Self
 
@@ -21,19 +24,57 @@ ELEMENT_BYTES = 2
 MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 D_HEAD = 128  # elements: the head size of every kernel so far, of grids and of checks
 EXAMPLE = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
-Own = TypeVar("Own", bound="KernelConfig")
+_NAME = re.compile(r"\((?P<dtype>[A-Z0-9]+), (?P<sizes>\d{1,9}(?:, \d{1,9}){3})\): (?P<words>\S+)", re.ASCII)
+_BRIEF = re.compile(
+    r"(?P<tile>\d{1,9}(?:,\d{1,9}){2})(?P<numbers>(?: \d{1,9}(?:_\d{1,9})*)+)(?P<flags>(?:\+\w+)*)", re.ASCII
+)
 
 
-def bad_field(name: str, expected: str, found: object) -> FlashladderError:
-    """What to raise for a value that no kernel could have."""
-    return FlashladderError(f"bad kernel configuration, {name}", expected=expected, found=repr(found))
+@dataclass(frozen=True)
+class Word:
+    """One word of a configuration's name, and the fields that it stands for.
+
+    Attributes:
+        text: ``buffer``; of numbers with a place for each, ``load_{}_{}_{}_tiles``.
+        fields: one Boolean, or an integer for each place.
+        brief: of a Boolean, its word in the short form; empty where the parts decide it.
+        key: of a Boolean, its key in iterations/*.yaml; empty where the parts decide it.
+        least: of numbers, the smallest that a kernel could have.
+        optional: numbers that are all 0 have no word.
+    """
+
+    text: str
+    fields: tuple[str, ...]
+    brief: str = ""
+    key: str = ""
+    least: int = 0
+    optional: bool = False
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it stands for a Boolean."""
+        return "{}" not in self.text
+
+    def values(self, config: KernelConfig) -> list[Any]:
+        """The values of its fields, empty where it is left out."""
+        found = [getattr(config, field) for field in self.fields]
+        return found if any(found) or not (self.is_flag or self.optional) else []
+
+    def read(self, text: str) -> dict[str, Any] | None:
+        """Field to value, where `text` is this word; None where it is another one."""
+        match = re.fullmatch(re.escape(self.text).replace(r"\{\}", r"(\d{1,9})"), text, re.ASCII)
+        if match is None:
+            return None
+        return dict(zip(self.fields, (True,) if self.is_flag else map(int, match.groups()), strict=True))
 
 
 class KernelConfig(ABC):
-    """The knobs of one compiled kernel; immutable, hashable, ordered among those of its family.
+    """The knobs of one compiled kernel; a family's is a frozen, ordered dataclass.
 
     Attributes:
-        example: a short form of the family, for messages.
+        example: a name of the family, for messages.
+        sizes: fields of the tile: d_head, B_r, B_c and what shares the rows out.
+        words: what the name says besides, in order.
         dtype: element type of Q, K, V and O: ``fp16`` or ``bf16`` (2 bytes each).
         d_head: head size in elements.
         B_r: query rows that one CTA owns; `multiples` says whether it divides seq_len.
@@ -41,10 +82,45 @@ class KernelConfig(ABC):
     """
 
     example: ClassVar[str] = ""
+    sizes: ClassVar[tuple[str, ...]] = ()
+    words: ClassVar[tuple[Word, ...]] = ()
     dtype: str
     d_head: int
     B_r: int
     B_c: int
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be a configuration of any iteration.
+
+        Raises:
+            FlashladderError: a field has a wrong type, or a value that no kernel could have.
+        """
+        least = dict.fromkeys(self.sizes, 1) | {
+            f: word.least for word in self.words if not word.is_flag for f in word.fields
+        }
+        if self.dtype not in DTYPES:
+            raise bad_field("dtype", " or ".join(DTYPES), self.dtype)
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise bad_field(name, "an integer", value)
+            if value < smallest:
+                raise bad_field(name, f"{smallest} or more", value)
+        for name in self.flags():
+            if not isinstance(getattr(self, name), bool):
+                raise bad_field(name, "True or False", getattr(self, name))
+
+    @classmethod
+    def flags(cls) -> dict[str, Word]:
+        """Field to word of each Boolean."""
+        return {word.fields[0]: word for word in cls.words if word.is_flag}
+
+    @classmethod
+    def of(cls, knobs: Mapping[str, Any], dtype: str = "fp16") -> Self:
+        """The configuration with these fields; what they leave out is 0 or False."""
+        made: Callable[..., Self] = cls
+        rest = {field: False if word.is_flag else 0 for word in cls.words for field in word.fields}
+        return made(dtype=dtype, **{**rest, **knobs})
 
     @property
     @abstractmethod
@@ -63,10 +139,7 @@ class KernelConfig(ABC):
 
     @property
     def few_tiles(self) -> Sequence[tuple[int, int, int]]:
-        """Shapes (batch, seq_len, n_heads) of few tiles, where a launch is another one: a check adds them.
-
-        They are in the order of their lengths.
-        """
+        """Shapes (batch, seq_len, n_heads) of few tiles, whose launch differs, shortest first: checks add them."""
         return ()
 
     @property
@@ -76,50 +149,72 @@ class KernelConfig(ABC):
 
     @property
     def parting(self) -> Sequence[tuple[int, int, int]]:
-        """Shapes (batch, seq_len, n_heads) at which warps of a warpgroup take different ways: sanitizers see them."""
+        """Shapes (batch, seq_len, n_heads) at which the warps of a warpgroup diverge: sanitizers run them."""
         return ()
 
     @property
-    @abstractmethod
     def tile(self) -> str:
         """Sizes and warps of a CTA's tile, ``128,64,4``: configurations with equal tiles differ in switches only."""
+        return ",".join(str(getattr(self, name)) for name in self.sizes[1:])
 
-    @abstractmethod
     def short_form(self) -> str:
-        """The configuration on one line, as tables and locks write it; `parse` is its exact inverse."""
+        """The name on one line, as tables and locks write it; `parse` is its exact inverse."""
+        sizes = ", ".join(str(getattr(self, name)) for name in self.sizes)
+        words = [word.text.format(*values) for word in self.words if (values := word.values(self))]
+        return f"({self.dtype.upper()}, {sizes}): {'+'.join(words)}"
 
-    @abstractmethod
     def brief(self) -> str:
-        """What the parts of an iteration leave open, as ``invoke list`` prints it."""
-
-    @abstractmethod
-    def slug(self) -> str:
-        """A name that is safe in files, with the same content as the short form."""
-
-    @abstractmethod
-    def with_dtype(self: Own, dtype: str) -> Own:
-        """The same configuration for another element type."""
+        """What the parts of an iteration leave open, as ``invoke list`` prints it: ``128,64,4 2_2_2+buffer``."""
+        numbers = [word.values(self) for word in self.words if not word.is_flag]
+        flags = [word.brief for word in self.words if word.brief and word.values(self)]
+        return "+".join([" ".join([self.tile, *("_".join(map(str, own)) for own in numbers if own)]), *flags])
 
     @classmethod
-    @abstractmethod
-    def match(cls, text: str) -> KernelConfig | None:
-        """The configuration whose short form is `text`; None where `text` is not of this family.
+    def read_brief(cls, text: str) -> dict[str, Any] | None:
+        """Field to value of what `brief` writes as `text`; None: another form."""
+        match = _BRIEF.fullmatch(text)
+        if match is None:
+            return None
+        tile, numbers, flags = match["tile"].split(","), match["numbers"].split(), match["flags"].split("+")[1:]
+        found: dict[str, Any] = dict(zip(cls.sizes[1:], map(int, tile), strict=True))
+        for word, own in zip([word for word in cls.words if not word.is_flag], numbers, strict=False):
+            if len(own.split("_")) != len(word.fields):
+                return None
+            found |= zip(word.fields, map(int, own.split("_")), strict=True)
+        return found | {word.fields[0]: word.brief in flags for word in cls.words if word.brief}
+
+    def slug(self) -> str:
+        """The name in files."""
+        return re.sub(r"[^a-z0-9]+", "_", self.short_form().lower()).strip("_")
+
+    def with_dtype(self, dtype: str) -> Self:
+        """The same configuration for another element type."""
+        changed: Callable[..., Self] = replace
+        return changed(self, dtype=dtype)
+
+    @classmethod
+    def match(cls, text: str) -> Self | None:
+        """The configuration whose name is `text`; None where `text` is not of this family.
 
         Raises:
-            FlashladderError: it is of this family's form, and not exactly the short form of a configuration.
+            FlashladderError: it is of this family's form, and not exactly the name of a configuration.
         """
-
-    def spelled(self, text: str) -> Self:
-        """Itself, if `text` is exactly its short form: without a leading zero, say.
-
-        Raises:
-            FlashladderError: it is another spelling.
-        """
-        if self.short_form() != text:
-            raise FlashladderError(
-                "not the short form of a kernel configuration", expected=repr(self.short_form()), found=repr(text)
-            )
-        return self
+        form, knobs = _NAME.fullmatch(text), dict[str, Any]()
+        for one in form["words"].split("+") if form else ():
+            read = next((found for word in cls.words if (found := word.read(one)) is not None), None)
+            if read is None:
+                return None
+            knobs |= read
+        if form is None or not all(
+            knobs.keys() >= {*word.fields} for word in cls.words if not (word.is_flag or word.optional)
+        ):
+            return None
+        knobs |= zip(cls.sizes, map(int, form["sizes"].split(", ")), strict=True)
+        config = cls.of(knobs, form["dtype"].lower())
+        if config.short_form() != text:
+            expected = repr(config.short_form())
+            raise FlashladderError("not the short form of a kernel configuration", expected=expected, found=repr(text))
+        return config
 
     def needs(self) -> dict[str, tuple[int, str]]:
         """What a CTA needs of a GPU: limit under ``peaks`` of configs/gpus/*.yaml to (number, unit in words)."""
@@ -129,15 +224,15 @@ class KernelConfig(ABC):
         }
 
     def __str__(self) -> str:
-        """The short form."""
+        """The name."""
         return self.short_form()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The configuration that `text` names: a short form of any family, or of the class that is asked.
+        """The configuration that `text` names: of any family, or of the class that is asked.
 
         Raises:
-            FlashladderError: `text` is not exactly the short form of some configuration.
+            FlashladderError: `text` is not exactly the name of some configuration.
         """
         if isinstance(text, str):
             for family in KernelConfig.__subclasses__():
@@ -149,3 +244,8 @@ class KernelConfig(ABC):
             expected=f"for example {' or '.join(map(repr, filter(None, examples)))}",
             found=repr(text),
         )
+
+
+def bad_field(name: str, expected: str, found: object) -> FlashladderError:
+    """What to raise for a value that no kernel could have."""
+    return FlashladderError(f"bad kernel configuration, {name}", expected=expected, found=repr(found))

@@ -1,44 +1,175 @@
-"""What a family of kernels is to everything downstream: its data, its rules, its source, its launch.
+"""What a family of kernels is to everything downstream: its data, its rules, its source, its launch; and an iteration.
 
-Why: iterations 1 to 19 are composed of Ampere's parts; kernels of other parts, other arguments and other grids stand
-beside them (``family:`` in the YAML). Whatever reads, builds, locks, checks, emulates, times or reports an iteration
-asks its family through this protocol, and never which one it is. A family is a module or package in
+Iterations 1 to 19 are composed of Ampere's parts; kernels of other parts, other arguments and other grids stand beside
+them (``family:`` in the YAML). Whatever reads, builds, locks, checks, emulates, times or reports an iteration asks its
+family through this protocol, and never which one it is. A family is a module or package in
 `flashladder.ladder.families` that holds a `FAMILY`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+import re
+from typing import Any, ClassVar, Literal
 
+from pydantic import BaseModel, ConfigDict, create_model
+
+from flashladder.columns import listed
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.protocol.data import Contradiction, Exclusion, Knobs, Launch, Model, Targets, TensorBox
+from flashladder.files import BOM, files_in, read_bytes
+from flashladder.ladder.claim import Expect
+from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.located import closest
-
-if TYPE_CHECKING:
-    from flashladder.ladder.iteration import Iteration
-    from flashladder.machine_code.ptxas import PtxasUsage
-
-__all__ = [
-    "DEFAULT",
-    "Contradiction",
-    "Exclusion",
-    "Family",
-    "Knobs",
-    "Launch",
-    "Model",
-    "Targets",
-    "TensorBox",
-    "families",
-    "family_named",
-    "register",
-    "report_broken",
-]
+from flashladder.machine_code.ptxas import PtxasUsage
+from flashladder.paths import KERNELS
 
 DEFAULT = "ampere"  # of a file without the key `family`
+_HEAD = re.compile(rb"// [^`\r\n]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a family's sources are compiled for: one PTX, and machine code made from it."""
+
+    ptx: str  # compute_80; compute_90a is for one architecture alone
+    arches: tuple[str, ...]  # sm_80, sm_86 ...
+
+    @property
+    def alone(self) -> bool:
+        """Whether no later GPU takes the PTX."""
+        return self.ptx.endswith("a")
+
+    def serving(self, arch: str) -> str | None:
+        """Whose machine code a GPU of an architecture runs: ``sm_90a`` on sm_90, else its own; None without any."""
+        return next((own for own in (arch, f"{arch}a") if own in self.arches), None)
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Values of a few concerns that exclude each other, and why."""
+
+    why: str
+    concerns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """A rule that takes configurations out of the tuning space.
+
+    Attributes:
+        name: one word for reports.
+        why: the mechanism by which such a configuration loses.
+        excludes: whether the rule applies to a configuration.
+    """
+
+    name: str
+    why: str
+    excludes: Callable[[Any], bool]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorBox:
+    """A tensor and the box of it that one copy moves: what a tensor map is made of; axes are listed innermost first.
+
+    Attributes:
+        tensor: the array whose first element is the tensor's.
+        dtype: of its elements, fp16 or bf16.
+        dims: elements along each axis.
+        strides: bytes between neighbours along each axis but the first, whose elements are adjacent.
+        box: elements that a copy spans along each axis.
+        swizzle: bytes within which the box's rows are permuted in shared memory.
+    """
+
+    tensor: Any
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch as data: what an emulator, or a driver, is told beside the kernel.
+
+    Attributes:
+        grid: CTAs in x, y and z.
+        block: threads of a CTA in x (y, z).
+        arguments: the kernel's parameters in order; a structure is a tuple of its members, a tensor map a `TensorBox`.
+        shared_bytes: dynamic shared memory of a CTA.
+        cluster: CTAs of a cluster in x, y and z.
+        resident: a CTA goes on with what is left, so that no more of x are launched than there are multiprocessors.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    shared_bytes: int
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    resident: bool = False
+
+    def ctas(self, multiprocessors: int) -> tuple[int, int, int]:
+        """The grid as a GPU with so many multiprocessors gets it."""
+        x, y, z = self.grid
+        return (min(x, multiprocessors) if self.resident else x, y, z)
+
+
+class Model(BaseModel):
+    """Part of a YAML file: no unknown keys, no conversion between types, no change after reading."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Knobs(Model):
+    """Knobs of a configuration on one GPU; absent ones are inherited, or decided by the parts."""
+
+    def knobs(self) -> dict[str, object]:
+        """The knobs that are given, under the names of the family's configuration."""
+        return self.model_dump(exclude_none=True)
+
+
+def part_names(folder: Path) -> tuple[str, ...]:
+    """The parts of a concern, in the order in which the ladder meets them.
+
+    Args:
+        folder: ``kernels/<family>/<concern>``; a part is a file ``<stem>.cuh`` whose first line names it:
+            ``// Layout `xor` (iteration 2): ...``. The rest of it need not be UTF-8 here: whoever compiles or shows a
+            part reads its text (`flashladder.ladder.iteration`), and names the file. So does an empty file, which is a
+            part that was lost: it stands last.
+
+    Raises:
+        FlashladderError: a file of that name cannot be read.
+    """
+    found, empty = [], []
+    for path in files_in(folder, "*.cuh"):
+        data = read_bytes(path).removeprefix(BOM)
+        head = _HEAD.match(data)
+        if not data.strip():
+            empty.append(path.stem)
+        elif head and head["stem"].decode() == path.stem:
+            found.append((int(head["number"]), path.stem))
+    return (*(stem for _, stem in sorted(found)), *empty)
+
+
+def values_of(family: str, parts_type: type[Any]) -> dict[str, tuple[str, ...]]:
+    """The values of each concern of a family, in the order in which the ladder meets them: its part files."""
+    return {
+        field.name: part_names(KERNELS / family / field.name) for field in fields(parts_type) if field.type == "str"
+    }
+
+
+def change_model(values: Mapping[str, tuple[str, ...]], doc: str, **others: Any) -> type[Model]:
+    """The model of ``change``: any of the concerns, each with one of its values."""
+    own: dict[str, Any] = {name: (Literal[found or ("",)] | None, None) for name, found in values.items()}
+    return create_model("ChangeFile", __base__=Model, __doc__=doc, **own, **others)
+
+
+def type_name(stem: str) -> str:
+    """The C++ type of a part: ``exp2_folded`` is ``Exp2Folded``."""
+    return "".join(word.capitalize() for word in stem.split("_"))
 
 
 class Family(ABC):
@@ -51,6 +182,7 @@ class Family(ABC):
         change_model: what a file's ``change`` may hold: the fields of `parts_type`, all optional.
         knobs_model: what ``configs`` may hold for a GPU.
         legend: what `KernelConfig.brief` of its configurations says, as lines of text.
+        required: fields that an iteration without a parent of its family must give.
         keys: fields of the configuration whose key in YAML is another one than their name.
         exclusions: the rules that take configurations out of the tuning space, in the order in which they are reported.
         plan: the C++ source that turns tensors into a launch, relative to ``kernels/``; it is linked with
@@ -67,6 +199,7 @@ class Family(ABC):
     change_model: ClassVar[type[Model]]
     knobs_model: ClassVar[type[Knobs]]
     legend: ClassVar[str] = ""
+    required: ClassVar[tuple[str, ...]] = ()
     keys: ClassVar[Mapping[str, str]] = {}
     exclusions: ClassVar[Sequence[Exclusion]] = ()
     plan: ClassVar[str]
@@ -84,13 +217,21 @@ class Family(ABC):
     def targets(self) -> Targets:
         """What its sources are compiled for."""
 
-    @abstractmethod
+    def decided(self, parts: Any) -> dict[str, Any]:
+        """The knobs of a configuration that `parts` leave no choice about."""
+        del parts
+        return {}
+
     def first_config(self, knobs: Mapping[str, object]) -> KernelConfig:
-        """The fp16 configuration of an iteration without a parent of this family, before the parts decide theirs.
+        """The fp16 configuration of an iteration without a parent of this family: a tile that `knobs` must replace.
 
         Raises:
-            FlashladderError: `knobs` leave one open that nothing decides.
+            FlashladderError: `knobs` leave open one of `required`.
         """
+        if missing := [name for name in self.required if name not in knobs]:
+            expected = listed(self.required)
+            raise FlashladderError("incomplete configuration", expected=expected, found=f"no {missing[0]}")
+        return self.config_type.of({"d_head": D_HEAD, **dict.fromkeys(self.required, 1)})
 
     @abstractmethod
     def contradictions(self, parts: Any) -> tuple[Contradiction, ...]:
@@ -100,17 +241,21 @@ class Family(ABC):
     def conflicts(self, parts: Any, config: Any) -> tuple[str, ...]:
         """Why `parts` cannot express `config`, one sentence per reason; empty when they can."""
 
-    @abstractmethod
     def fit(self, parts: Any, config: Any) -> Any:
-        """`config` with every knob that `parts` decide set to what they decide."""
+        """`config` with every knob that `parts` decide set to what they decide; it may still conflict."""
+        return replace(config, **self.decided(parts))
 
     @abstractmethod
     def legal_configs(self, parts: Any, dtype: str = "fp16") -> Sequence[KernelConfig]:
         """Every configuration that these parts can express, sorted, over the sizes that the family knows."""
 
-    @abstractmethod
     def of_brief(self, parts: Any, text: str) -> KernelConfig | None:
         """The fp16 configuration that its `brief` writes as `text`, with what the parts decide; None: another form."""
+        knobs = self.config_type.read_brief(text)
+        if knobs is None:
+            return None
+        config = self.config_type.of({"d_head": D_HEAD, **self.decided(parts), **knobs})
+        return config if config.brief() == text else None
 
     @abstractmethod
     def to_knobs(self, parts: Any, config: Any) -> Mapping[str, str]:
@@ -196,10 +341,8 @@ class Family(ABC):
 
     def runs_on(self, arch: str) -> bool:
         """Whether a GPU of an architecture, ``sm_90``, can run the kernels of this family."""
-        number, least = (
-            int(arch.removeprefix("sm_").rstrip("af")),
-            10 * self.least_capability[0] + self.least_capability[1],
-        )
+        number, (major, minor) = int(arch.removeprefix("sm_").rstrip("af")), self.least_capability
+        least = 10 * major + minor
         return number == least if self.targets.alone else number >= least
 
     @property
@@ -208,6 +351,68 @@ class Family(ABC):
         if self.targets.alone:
             return self.targets.arches[0]
         return f"compute capability {self.least_capability[0]}.{self.least_capability[1]} or later"
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One step of the ladder, or an ablation of one, resolved through its parents.
+
+    Attributes:
+        number: its place, from 1; an ablation keeps the number of the iteration that it varies.
+        slug: the idea as the file name says it, safe in file names.
+        title: the idea in a few words.
+        why: the mechanism, in the field's terms.
+        unmeasured: why no timing of it is owed yet; empty as soon as one is. Its cases may have been checked before.
+        parent: the iteration that this one differs from; None for the first.
+        change: concern to new value; what differs from the parent.
+        family: what kind of kernel it is: whose concerns, configurations and launch.
+        parts: one value per concern of the family.
+        configs: GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there, of the family's type.
+        own_configs: GPU key to the knobs that this step itself sets, under the names of the family's configuration.
+        expect: claims against the parent.
+        path: the YAML file.
+        description: what `load_description` accepts to get this iteration back, for example ``16 - swizzle``.
+    """
+
+    number: int
+    slug: str
+    title: str
+    why: str
+    unmeasured: str
+    parent: int | None
+    change: Mapping[str, object]
+    family: Family
+    parts: Any
+    configs: Mapping[str, Any]
+    own_configs: Mapping[str, Mapping[str, object]]
+    expect: Expect
+    path: Path
+    description: str
+
+    def __hash__(self) -> int:
+        """Equal iterations have equal descriptions and parts (mappings have no hash of their own)."""
+        return hash((self.description, self.parts, self.path))
+
+    @property
+    def row_stride(self) -> int:
+        """Elements between two rows of one head that the kernel is compiled for; 0 is any."""
+        return self.family.row_stride(self.parts)
+
+    @property
+    def shown_arch(self) -> str:
+        """The architecture whose machine code is shown where nobody names one: the first of its family's."""
+        return self.family.targets.arches[0]
+
+    def not_run_on(self, arch: str) -> str:
+        """Why a GPU of an architecture (``sm_80``) cannot run this step, as one line; empty where it can."""
+        if self.family.runs_on(arch):
+            return ""
+        return f"iteration {self.description}: not run here: needs {self.family.needs}"
+
+    @property
+    def is_ablation(self) -> bool:
+        """Whether this is not a step of the ladder itself."""
+        return self.description != str(self.number)
 
 
 _FAMILIES: dict[str, Family] = {}

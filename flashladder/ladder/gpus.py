@@ -20,8 +20,8 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.located import read_located, validate
-from flashladder.machine_code.occupancy import Occupancy, Sm
-from flashladder.machine_code.occupancy import occupancy as occupancy_of
+from flashladder.machine_code.ptxas import Occupancy, Sm
+from flashladder.machine_code.ptxas import occupancy as occupancy_of
 from flashladder.names import GPUS as TUNED
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import CONFIGS
@@ -121,7 +121,7 @@ class Gpu(BaseModel):
         )
 
     def occupancy(self, *, registers: int, threads: int, shared_bytes: int, barriers: int = 1) -> Occupancy:
-        """What one of its SMs holds of a kernel; arguments as of `flashladder.machine_code.occupancy.occupancy`.
+        """What one of its SMs holds of a kernel; arguments as of `flashladder.machine_code.ptxas.occupancy`.
 
         Raises:
             FlashladderError: the GPU's file does not describe its SMs.

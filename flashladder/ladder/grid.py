@@ -1,7 +1,7 @@
 """Grids (``configs/grids/*.yaml``): which iterations, configurations, dtypes and shapes are measured together.
 
-Why data: a sweep, its dry run, its resume and the report must agree on the cells. This module reads and checks a grid
-and says what it selects; it measures nothing.
+A sweep, its dry run, its resume and the report agree on the cells because this module alone reads and checks a grid and
+says what it selects. The models of the file are exported as JSON Schema for editors. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -11,19 +11,114 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.config import D_HEAD, KernelConfig
+from flashladder.ladder.config import D_HEAD, Dtype, KernelConfig
 from flashladder.ladder.gpus import require_fit
-from flashladder.ladder.grid_schema import GridFile, Mode, ReferenceName
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.located import Located, closest, is_of_a_file, read_located, validate
 from flashladder.paths import CONFIGS
-from flashladder.toolchain.pins import load_pins
+from flashladder.toolchain.wheels import load_pins
 from flashladder.yaml_text import yaml_files
+
+_GPUS = CONFIGS / "gpus"
+# without a checkout there are none, which whoever reads a file says
+GRID_GPUS = ("any", *(path.stem for path in (yaml_files(_GPUS) if _GPUS.is_dir() else ())))
+if TYPE_CHECKING:
+    GridGpu = str  # one of `GRID_GPUS`, which the folder decides
+else:
+    GridGpu = Literal[GRID_GPUS]
+Mode = Literal["event-free", "tune", "emulator"]
+ReferenceName = Literal["cudnn", "fa3", "fa4", "flash-attn"]
+
+
+def _description(value: object) -> str:
+    """An iteration's number or an ablation, as text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str):
+        return value
+    raise PydanticCustomError(
+        "description",
+        "not an iteration",
+        {"expected": "a number or an ablation such as '16 - swizzle'", "found": str(value)},
+    )
+
+
+class _Strict(BaseModel):
+    """No unknown keys, no conversion between types, no change after reading."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+_Descriptions = Annotated[
+    list[
+        Annotated[
+            str,
+            BeforeValidator(_description),
+            WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
+        ]
+    ],
+    Field(min_length=1),
+]
+
+
+class ShapeFile(_Strict):
+    """One problem size: sequence length in tokens, batch in samples."""
+
+    seq_len: Annotated[int, Field(gt=0, le=2**20)]
+    batch: Annotated[int, Field(gt=0, le=2**16)]
+
+
+class ExcludeFile(_Strict):
+    """Cells that a grid leaves out, and why; a list that is absent leaves out all of its kind."""
+
+    why: Annotated[str, Field(min_length=20)]
+    iterations: _Descriptions | None = None
+    dtypes: Annotated[list[Dtype], Field(min_length=1)] | None = None
+    seq_lens: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)] | None = None
+
+    def leaves_out(self, description: str, dtype: str, seq_len: int) -> bool:
+        """Whether the cell is among them."""
+        asked = ((self.iterations, description), (self.dtypes, dtype), (self.seq_lens, seq_len))
+        return all(chosen is None or found in chosen for chosen, found in asked)
+
+
+class GridFile(_Strict):
+    """One file ``configs/grids/*.yaml``."""
+
+    why: Annotated[str, Field(min_length=20)]
+    gpu: GridGpu
+    mode: Mode = "event-free"
+    pairs: Annotated[int, Field(ge=1, le=1000, description="of adjacent launches per cell, beside FA2")] = 24
+    budget_minutes: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="per GPU; no cell is started after it, a later run goes on"),
+    ] = None
+    without_gpu: Annotated[
+        str | None, Field(description="the grid that a machine without a GPU sweeps instead; none: it refuses")
+    ] = None
+    references: Annotated[list[ReferenceName], Field(description="timed beside FA2 like the kernels")] = []
+    toolchains: Annotated[
+        list[Annotated[str, Field(pattern=r"^\d{1,3}\.\d{1,3}$")]],
+        Field(description="CUDA versions of the compiler's wheels; none: the pinned one"),
+    ] = []
+    exclude: list[ExcludeFile] = []
+    iterations: _Descriptions
+    configs: Annotated[
+        str | Annotated[list[str], Field(min_length=1)], Field(description="selection keys; each kernel counts once")
+    ]
+    dtypes: Annotated[list[Dtype], Field(min_length=1)]
+    seq_lens: Annotated[list[ShapeFile], Field(min_length=1)]
+    n_heads: Annotated[int, Field(gt=0, le=2**16)]
+
 
 FOLDER = CONFIGS / "grids"
 FEWEST_PAIRS = 20  # that give a median an honest 95 % interval

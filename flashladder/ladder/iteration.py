@@ -1,112 +1,259 @@
-"""Iterations: read ``iterations/*.yaml``, resolve each through its parents, and hand out frozen dataclasses.
+"""Iterations: read ``iterations/*.yaml``, resolve each through its parents, and compose its CUDA translation unit.
 
-Why: the YAML is the only place where an iteration is spelled out. `load_iteration(8)` is the ladder's step 8,
-`load_description("16 - swizzle")` an ablation. Each mistake in a file is one line: file:line, expected, found.
+The YAML is the only place where an iteration is spelled out; pydantic models say what a file may hold and give editors
+a JSON Schema. `load_iteration(8)` is the ladder's step 8. Each mistake in a file is one line: file:line, expected,
+found. The family turns an iteration and a configuration into C++ that names the parts, always under the same symbol.
+
+Run: ``invoke show 7`` prints `sources` as a page, with ``--all`` `flattened`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import cache, lru_cache
 from pathlib import Path
 import re
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, create_model
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative, unreadable
-from flashladder.ladder.claim import Claim
-from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.family import DEFAULT, Family, families, family_named
-from flashladder.ladder.file_schema import Expect, IterationFile, file_model
-from flashladder.ladder.inherit import (
-    family_forgotten,
-    first_to_run,
-    frozen,
-    own_configs,
-    resolve_config,
-    resolve_expect,
-    resolve_parts,
-    wrong,
-)
-from flashladder.located import Located, read_located, validate
+from flashladder.files import read_text, relative, unreadable
+from flashladder.ladder.claim import Claim, ClaimValue, CodeClaimValue, CounterName, Expect, PtxName, SassName
+from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
+from flashladder.ladder.family import DEFAULT, Family, Iteration, Knobs, Model, families, family_named
+from flashladder.ladder.gpus import load_gpus, require_fit
+from flashladder.located import Located, is_of_a_file, read_located, validate
 from flashladder.names import GPUS, PUBLISHED_GPU
-from flashladder.paths import ITERATIONS
-from flashladder.yaml_text import yaml_files
+from flashladder.paths import ITERATIONS, KERNELS
+from flashladder.yaml_text import Location, yaml_files
 
 __all__ = [
     "Claim",
     "Expect",
     "Iteration",
     "claim_configs",
+    "flattened",
+    "included_files",
     "load_all",
     "load_iteration",
     "no_such_iteration",
+    "part_files",
+    "sources",
+    "translation_unit",
 ]
 
-_FILE_NAME = re.compile(r"(?P<number>\d{2})_(?P<slug>[a-z0-9_]+)\.yaml", re.ASCII)
+
+_KEYS = ("any", *GPUS)
 
 
-@dataclass(frozen=True)
-class Iteration:
-    """One step of the ladder, or an ablation of one, resolved through its parents.
+class GpusFile(Model):
+    """Knobs per GPU; ``any`` is every GPU, and a GPU's own knobs win over it."""
 
-    Attributes:
-        number: its place, from 1; an ablation keeps the number of the iteration that it varies.
-        slug: the idea as the file name says it, safe in file names.
-        title: the idea in a few words.
-        why: the mechanism, in the field's terms.
-        unmeasured: why no timing of it is owed yet; empty as soon as one is. Its cases may have been checked before.
-        parent: the iteration that this one differs from; None for the first.
-        change: concern to new value; what differs from the parent.
-        family: what kind of kernel it is: whose concerns, configurations and launch.
-        parts: one value per concern of the family.
-        configs: GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there, of the family's type.
-        own_configs: GPU key to the knobs that this step itself sets, under the names of the family's configuration.
-        expect: claims against the parent.
-        path: the YAML file.
-        description: what `load_description` accepts to get this iteration back, for example ``16 - swizzle``.
+
+class ExpectFile(Model):
+    """Claims against the parent: machine code and PTX at equal tile configuration, counters each at its own."""
+
+    at: Knobs | None = None
+    sass: Mapping[SassName, CodeClaimValue] = Field(default_factory=dict)
+    main_loop: Mapping[SassName, CodeClaimValue] = Field(default_factory=dict)
+    ptx: Mapping[PtxName, ClaimValue] = Field(default_factory=dict)
+    counters: Mapping[CounterName, ClaimValue] = Field(default_factory=dict)
+
+
+class IterationFile(Model):
+    """One file ``iterations/NN_name.yaml``: what differs from the parent, why, and what is expected of it."""
+
+    iteration: Annotated[int, Field(ge=1, le=99)]
+    title: Annotated[str, Field(min_length=3, max_length=80, pattern=r"^[^\\\n]+$")]
+    parent: Annotated[int, Field(ge=1, le=99)] | None = None
+    family: str = DEFAULT
+    why: Annotated[str, Field(min_length=40)]
+    unmeasured: Annotated[str, Field(min_length=40)] | None = None
+    change: Model = Model()
+    configs: GpusFile = GpusFile()
+    expect: ExpectFile = ExpectFile()
+
+
+@cache
+def file_model(family: Family) -> type[IterationFile]:
+    """The form of a family's files: `IterationFile` with its concerns and knobs."""
+    knobs: Any = (family.knobs_model | None, None)
+    configs = create_model("ConfigsFile", __base__=GpusFile, __doc__=GpusFile.__doc__, **dict.fromkeys(_KEYS, knobs))
+    expect = create_model("ExpectFile", __base__=ExpectFile, __doc__=ExpectFile.__doc__, at=knobs)
+    own: dict[str, Any] = {
+        "family": (Literal[family.name], DEFAULT) if family.name == DEFAULT else (Literal[family.name], ...),
+        "change": (family.change_model, family.change_model()),
+        "configs": (configs, configs()),
+        "expect": (expect, expect()),
+    }
+    return create_model("IterationFile", __base__=IterationFile, __doc__=IterationFile.__doc__, **own)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:
+    """A read-only copy."""
+    return MappingProxyType(dict(mapping))
+
+
+def wrong(located: Located, location: Location, what: str, expected: object, found: object) -> FlashladderError:
+    """An error at a location of a file."""
+    return FlashladderError(what, where=located.where(location), expected=expected, found=found)
+
+
+@contextmanager
+def family_forgotten(located: Located, before: int, family_of: Callable[[int], Family]) -> Iterator[None]:
+    """Adds to an error of a file, iteration `before`, without a ``family``, that its parent is not of the default one.
+
+    Why: to such a file every key of the parent's family is unknown, which is not what is wrong with it.
     """
+    try:
+        yield
+    except FlashladderError as error:
+        data = located.data if isinstance(located.data, Mapping) else {}
+        number, own = data.get("parent"), (error.where or "").rpartition(":")[0] == located.where(()).rpartition(":")[0]
+        if own and "family" not in data and isinstance(number, int) and number < before:
+            try:
+                family = family_of(number).name
+            except FlashladderError:  # the parent has a mistake of its own
+                family = DEFAULT
+            if family != DEFAULT:
+                said = f"iteration {number}, its parent, is of the family {family}: 'family: {family}' is missing"
+                error.hint = f"{error.hint}; {said}" if error.hint else said
+        raise
 
-    number: int
-    slug: str
-    title: str
-    why: str
-    unmeasured: str
-    parent: int | None
-    change: Mapping[str, object]
-    family: Family
-    parts: Any
-    configs: Mapping[str, Any]
-    own_configs: Mapping[str, Mapping[str, object]]
-    expect: Expect
-    path: Path
-    description: str
 
-    def __hash__(self) -> int:
-        """Equal iterations have equal descriptions and parts (mappings have no hash of their own)."""
-        return hash((self.description, self.parts, self.path))
+def resolve_parts(located: Located, family: Family, change: Mapping[str, object], parent: Any) -> Any:
+    """The parent's parts with the change applied; `parent` is None for the first iteration of its family.
 
-    @property
-    def row_stride(self) -> int:
-        """Elements between two rows of one head that the kernel is compiled for; 0 is any."""
-        return self.family.row_stride(self.parts)
+    Raises:
+        FlashladderError: a concern that does not change, or parts that contradict each other; without a parent, a
+            concern that is left open.
+    """
+    if parent is None:
+        missing = [concern for concern in family.concerns if concern not in change]
+        if missing:
+            what = f"the first iteration of the family {family.name} must decide every concern"
+            expected = ", ".join(family.concerns)
+            raise wrong(located, ("change",), what, expected, f"no {', '.join(missing)}")
+        parts = family.parts_type(**change)
+    else:
+        for concern, value in change.items():
+            old = getattr(parent, concern)
+            if old == value:
+                raise wrong(
+                    located, ("change", concern), f"{concern!r} does not change", f"not the parent's {old}", value
+                )
+        parts = replace(parent, **change)
+    if found := family.contradictions(parts):
+        at = next((("change", concern) for concern in found[0].concerns if concern in change), ("change",))
+        raise wrong(located, at, "the parts contradict each other", "parts that go together", found[0].why)
+    return parts
 
-    @property
-    def shown_arch(self) -> str:
-        """The architecture whose machine code is shown where nobody names one: the first of its family's."""
-        return self.family.targets.arches[0]
 
-    def not_run_on(self, arch: str) -> str:
-        """Why a GPU of an architecture (``sm_80``) cannot run this step, as one line; empty where it can."""
-        if self.family.runs_on(arch):
-            return ""
-        return f"iteration {self.description}: not run here: needs {self.family.needs}"
+def own_configs(file: IterationFile) -> dict[str, dict[str, object]]:
+    """GPU to the knobs that the file itself sets there, under the names of its family's configuration."""
+    given: Mapping[str, Knobs | None] = dict(file.configs)
+    everywhere, own = given.get("any"), dict[str, dict[str, object]]()
+    for gpu in GPUS:
+        both = [one.knobs() for one in (everywhere, given[gpu]) if one is not None]
+        knobs = {name: value for one in both for name, value in one.items()}
+        if knobs:
+            own[gpu] = knobs
+    return own
 
-    @property
-    def is_ablation(self) -> bool:
-        """Whether this is not a step of the ladder itself."""
-        return self.description != str(self.number)
+
+def first_to_run(family: Family) -> list[str]:
+    """The GPUs of configurations, those that run a family's kernels before the others."""
+    gpus = load_gpus()
+    return sorted(GPUS, key=lambda gpu: gpu in gpus and not family.runs_on(gpus[gpu].arch))
+
+
+def resolve_config(
+    located: Located, gpu: str, composed: tuple[Family, Any], knobs: Mapping[str, object], parent: Any
+) -> Any:
+    """The fp16 configuration on one GPU: the parent's, then what the file says, then what the parts decide.
+
+    Args:
+        located: the file.
+        gpu: key of the GPU.
+        composed: the family, and the iteration's parts.
+        knobs: what the file says for this GPU.
+        parent: the parent's configuration; None for the first iteration of its family.
+
+    Raises:
+        FlashladderError: the file says something that the parts decide otherwise, or the result is not legal or too
+            large for that GPU.
+    """
+    at: Location = next((at for at in (("configs", gpu), ("configs", "any")) if at in located.lines), ("change",))
+    family, parts = composed
+    if parent is None:
+        try:
+            parent = family.first_config(knobs)
+        except FlashladderError as error:
+            raise wrong(located, at, f"{error.what} for {gpu}", error.expected, error.found) from error
+    wanted = replace(parent, **knobs)
+    config = family.fit(parts, wanted)
+    said, decided = asdict(wanted), asdict(config)
+    for name in knobs:
+        if said[name] != decided[name]:
+            key = family.keys.get(name, name)
+            places = [place for place in ((*at, key), ("configs", "any", key)) if place in located.lines]
+            reason = next(r for r in family.conflicts(parts, wanted) if r.startswith((name, key)))
+            raise wrong(located, places[0], f"the parts contradict {key!r} on {gpu}", reason, said[name])
+    conflicts = family.conflicts(parts, config)
+    try:
+        if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # then this GPU's own limit says more than the largest
+            require_fit(gpu, config, family=family)
+    except FlashladderError as error:
+        if is_of_a_file(error):
+            raise
+        raise wrong(located, at, error.what, error.expected, error.found) from error
+    if conflicts:
+        raise wrong(located, at, f"illegal configuration for {gpu}", "a legal combination", conflicts[0])
+    return config
+
+
+def resolve_expect(
+    file: IterationFile, located: Located, composed: tuple[Family, Any], configs: Mapping[str, Any], *, first: bool
+) -> Expect:
+    """The claims, with metric and scope filled in; `first`: no parent of its family precedes the iteration.
+
+    Raises:
+        FlashladderError: a claim against a parent that does not exist, for an architecture that the family has no code
+            for, or made at an illegal configuration.
+    """
+    expect, (family, parts) = file.expect, composed
+    result = Expect(
+        sass=(
+            *(replace(claim, metric=name) for name, claim in expect.sass.items()),
+            *(replace(claim, metric=name, scope="main_loop") for name, claim in expect.main_loop.items()),
+        ),
+        ptx=tuple(replace(claim, metric=name, scope="ptx") for name, claim in expect.ptx.items()),
+        counters=tuple(replace(claim, metric=name, scope="counters") for name, claim in expect.counters.items()),
+        at=frozen({} if expect.at is None else expect.at.knobs()),
+    )
+    if first and (lonely := [c for c in result.claims if c.needs_parent]):
+        raise wrong(located, ("expect",), "a claim against a parent that does not exist", "{equals: number}", lonely[0])
+    for claim in result.sass:
+        if nowhere := sorted({*claim.on} - {*family.targets.arches}):
+            place: Location = ("expect", "main_loop" if claim.scope == "main_loop" else "sass", claim.metric)
+            what = f"a claim for machine code that the family {family.name} does not have"
+            raise wrong(located, place, what, " or ".join(family.targets.arches), ", ".join(nowhere))
+    for config in configs.values() if result.at else ():
+        at = replace(config, **result.at)
+        if conflicts := family.conflicts(parts, at):
+            raise wrong(located, ("expect", "at"), "claims at an illegal configuration", "a legal one", conflicts[0])
+    return result
+
+
+_FILE_NAME = re.compile(r"(?P<number>\d{2})_(?P<slug>[a-z0-9_]+)\.yaml", re.ASCII)
 
 
 def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
@@ -297,3 +444,84 @@ def _parent(file: IterationFile, located: Located, folder: Path) -> Iteration | 
         listed = ", ".join(str(n) for n in known if n < file.iteration) or "none exists"
         raise wrong(located, ("parent",), "the parent does not exist", f"one of {listed}", file.parent)
     return load_iteration(file.parent, folder)
+
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+_ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(include|pragma once).*\n", re.MULTILINE)
+
+
+def part_files(iteration: Iteration, config: KernelConfig) -> tuple[str, ...]:
+    """The part files that this kernel is composed of, relative to ``kernels/``, in reading order."""
+    return iteration.family.part_files(iteration, config)
+
+
+def translation_unit(iteration: Iteration, config: KernelConfig) -> str:
+    """The CUDA source of one kernel; `kernels/` is its include folder.
+
+    Raises:
+        FlashladderError: the configuration is not one that the iteration can express.
+    """
+    conflicts = iteration.family.conflicts(iteration.parts, config)
+    if conflicts:
+        raise FlashladderError(
+            f"iteration {iteration.number} cannot express this configuration",
+            expected="; ".join(conflicts),
+            found=config.short_form(),
+        )
+    return iteration.family.translation_unit(iteration, config)
+
+
+def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
+    """Every file under `kernels` that `text` includes with quotes, directly or through others, sorted by path.
+
+    Raises:
+        FlashladderError: an included file does not exist, or is empty.
+    """
+    found: dict[Path, None] = {}
+    waiting = [(name, "the translation unit") for name in _INCLUDE.findall(text)]
+    while waiting:
+        name, source = waiting.pop()
+        path = kernels / name
+        if path in found:
+            continue
+        if not path.is_file():
+            raise FlashladderError(
+                "an included file is missing", where=source, expected=relative(path), found="no such file"
+            )
+        found[path] = None
+        waiting.extend((inner, relative(path)) for inner in _INCLUDE.findall(_source(path)))
+    return tuple(sorted(found))
+
+
+def flattened(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> str:
+    """The whole kernel as one text in reading order: what composes it, its main loop, its parts, then the floor.
+
+    Include lines are left out, so that two flattened kernels differ only where the kernels do.
+    """
+    sections = [("the composition", translation_unit(iteration, config))]
+    sections += [(f"kernels/{name}", text) for name, text in sources(iteration, config, kernels).items()]
+    return "\n".join(f"// ==== {name} ====\n{_ANY_INCLUDE.sub('', text).strip()}\n" for name, text in sections)
+
+
+def sources(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> dict[str, str]:
+    """The text of every file that a kernel includes, by its name below `kernels`: its parts first, in reading order."""
+    parts = [kernels / name for name in part_files(iteration, config)]
+    rest = [path for path in included_files(translation_unit(iteration, config), kernels) if path not in parts]
+    return {path.relative_to(kernels).as_posix(): _source(path) for path in parts + rest}
+
+
+def _source(path: Path) -> str:
+    """The text of a file that a kernel includes.
+
+    Raises:
+        FlashladderError: it cannot be read, or is empty: a part without its code would fail in the compiler.
+    """
+    text = read_text(path)
+    if not text.strip():
+        raise FlashladderError(
+            "the file is empty",
+            where=relative(path),
+            expected=f"its header line, such as: // ... `{path.stem}` (iteration N), and its code",
+            hint="restore it",
+        )
+    return text

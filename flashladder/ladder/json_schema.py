@@ -18,9 +18,9 @@ from flashladder.arguments import Parser
 from flashladder.errors import one_line_errors
 from flashladder.files import dump_json, relative, write_atomic
 from flashladder.ladder.family import families
-from flashladder.ladder.file_schema import file_model
 from flashladder.ladder.gpus import Gpu
-from flashladder.ladder.grid_schema import GridFile
+from flashladder.ladder.grid import GridFile
+from flashladder.ladder.iteration import file_model
 from flashladder.ladder.manifest import Manifest
 from flashladder.paths import CONFIGS
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from flashladder.files import read_text
 from flashladder.ladder.config import Dtype, KernelConfig
-from flashladder.ladder.grid_schema import ReferenceName
+from flashladder.ladder.grid import ReferenceName
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import select_configs
 from flashladder.located import read_located, validate

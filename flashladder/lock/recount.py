@@ -22,7 +22,7 @@ from tqdm import tqdm
 from flashladder.build.store import CubinEntry
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256, write_atomic
-from flashladder.machine_code import instruction_order, loops, product_order, sass
+from flashladder.machine_code import order, sass
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.paths import BUILD
 from flashladder.toolchain.wheels import find_toolchain, load_pins
@@ -37,8 +37,8 @@ class Scope(BaseModel):
 
     Attributes:
         opcodes: opcode to count.
-        hmma_after_ldsm: the order of LDSM and HMMA (`instruction_order`).
-        under_products: measure to count (`product_order`); empty of kernels without products of a warpgroup.
+        hmma_after_ldsm: the order of LDSM and HMMA (`order`).
+        under_products: measure to count (`order`); empty of kernels without products of a warpgroup.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -81,7 +81,7 @@ def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
         FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
     """
     nvdisasm = find_toolchain().nvdisasm
-    files = [Path(str(one.__file__)) for one in (sass, loops, instruction_order, product_order)]
+    files = [Path(str(one.__file__)) for one in (sass, order)]
     reader = (
         "".join(sha256(path.read_bytes()) for path in (*files, Path(__file__))) + load_pins().packages[DISASSEMBLER]
     )
@@ -120,8 +120,8 @@ def _kept(path: Path) -> Counts | None:
 
 def _counts(code: sass.Sass) -> Counts:
     loop = code.main_loop()
-    path = product_order.usual_path(loop, code.targets)
-    usual = {product_order.USUAL_PATH: len(path)} if len(path) < len(product_order.steady(loop)) else {}
+    path = order.usual_path(loop, code.targets)
+    usual = {order.USUAL_PATH: len(path)} if len(path) < len(order.steady(loop)) else {}
     return Counts(kernel=scope_of(code.instructions), loop=scope_of(loop, path, usual))
 
 
@@ -131,10 +131,10 @@ def scope_of(
     usual: Mapping[str, int] = MappingProxyType({}),
 ) -> Scope:
     """The counts of some code, of a kernel or its main loop; of the order on `path`, unless all of it is one."""
-    path = product_order.steady(code) if path is None else path
+    path = order.steady(code) if path is None else path
     opcodes = Counter(instruction.opcode for instruction in code)
     return Scope(
         opcodes=dict(opcodes),
-        hmma_after_ldsm=instruction_order.hmma_after_ldsm(code),
-        under_products=product_order.under_products(path) | dict(usual),
+        hmma_after_ldsm=order.hmma_after_ldsm(code),
+        under_products=order.under_products(path) | dict(usual),
     )

@@ -135,7 +135,7 @@ def count_all() -> StepCounts:
     """
     from flashladder.build.compile import compile_many
     from flashladder.lock.recount import recount
-    from flashladder.machine_code.instruction_order import mma_before_use, mma_same_a
+    from flashladder.machine_code.order import mma_before_use, mma_same_a
     from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
 
     kernels = step_kernels()

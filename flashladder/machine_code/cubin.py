@@ -1,21 +1,31 @@
-"""A cubin as data: the bytes of the kernel's machine code, their SHA-256, its architecture and its registers.
+"""A cubin as data: a kernel's machine code with its SHA-256, architecture, registers, and PTX line by line.
 
-Why: a raw cubin changes with its source's path and time stamp under ``-lineinfo``; its ``.text.<kernel>`` section does
-not, so that the digest of that section is the identity of a kernel: locks and result files carry it.
+A raw cubin changes with its source's path and time stamp under ``-lineinfo``; its ``.text.<kernel>`` section does not,
+so that the digest of that section is the identity of a kernel: locks and result files carry it.
 
-Run: ``python -m flashladder.machine_code.cubin kernel.cubin ...`` prints architecture, registers, frame and digest of
-each.
+With ``-lineinfo`` ptxas writes two line tables. ``.debug_line`` holds the CUDA lines that ``nvdisasm -g`` prints;
+``.nv_debug_line_sass`` holds, in the same DWARF form, lines of the PTX, whose text without comments and line tables
+stands in ``.nv_debug_ptx_txt``. An instruction has one line: of several PTX instructions that became one, ptxas names
+one.
+
+Run: ``python -m flashladder.machine_code.cubin kernel.cubin ...`` prints architecture, registers, frame and digest.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+import io
 from pathlib import Path
 import struct
 
+from elftools.common.utils import struct_parse
+from elftools.dwarf.lineprogram import LineProgram
+from elftools.dwarf.structs import DWARFStructs
 from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import SymbolTableSection
 
 from flashladder.arguments import Parser
@@ -160,3 +170,86 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     raise SystemExit(main())
+
+
+LINES, TEXT = ".nv_debug_line_sass", ".nv_debug_ptx_txt"
+ADDRESS_BYTES = 8
+_BITS = 40  # of an address within a kernel; above them stands the kernel's symbol while the table is read
+
+
+@dataclass(frozen=True)
+class PtxLines:
+    """The PTX lines of one kernel's machine code.
+
+    Attributes:
+        starts: (address, line): from this address to the next one code comes from this line, counted from 1.
+        end: the address behind the last instruction.
+        text: the PTX as the cubin keeps it; ``text[0]`` is line 1. Comments and ``.loc`` are blank lines.
+    """
+
+    starts: tuple[tuple[int, int], ...]
+    end: int
+    text: tuple[str, ...]
+
+    def at(self, address: int) -> int | None:
+        """The line that the instruction at `address` was made from; None outside of the code or where none is."""
+        index = bisect_right(self.starts, (address, 1 << _BITS)) - 1
+        return (self.starts[index][1] or None) if index >= 0 and address < self.end else None
+
+
+def read_ptx_lines(path: Path, kernel: str = KERNEL) -> PtxLines:
+    """Reads the PTX lines of `kernel` from a cubin.
+
+    Raises:
+        FlashladderError: no such file or kernel, no cubin, or one that was made without ``-lineinfo``.
+    """
+    where = relative(path)
+    with elf_of(path) as elf:
+        code = elf.get_section_by_name(f".text.{kernel}")
+        lines, text = elf.get_section_by_name(LINES), elf.get_section_by_name(TEXT)
+        if code is None or lines is None or text is None:
+            raise FlashladderError(
+                "the cubin does not say which PTX its code came from", where=where, expected=f"{LINES} and {TEXT}",
+                hint="make it with ptxas -lineinfo",
+            )  # fmt: skip
+        starts, end = _rows(_relocated(elf, lines.data()), symbol_index(elf, kernel))
+        if end != code.data_size:
+            raise FlashladderError(
+                "the PTX lines are not those of the code", where=where, expected=f"{code.data_size} bytes", found=end
+            )
+        kept = text.data().decode("utf-8").removesuffix("\0").split("\0")
+        if any(not 0 <= line <= len(kept) for _, line in starts):
+            raise FlashladderError("a line beyond the PTX", where=where, expected=f"at most {len(kept)} lines")
+        return PtxLines(starts, end, tuple(kept))
+
+
+def _relocated(elf: ELFFile, data: bytes) -> bytes:
+    """The table with each kernel's symbol above its addresses, which alone all begin at 0."""
+    table = bytearray(data)
+    for form in (".rel", ".rela"):  # of sm_80 to sm_89, and of sm_90
+        found = elf.get_section_by_name(form + LINES)
+        for entry in found.iter_relocations() if isinstance(found, RelocationSection) else ():
+            at, symbol = entry["r_offset"], entry["r_info_sym"]
+            address = int.from_bytes(table[at : at + ADDRESS_BYTES], "little") + entry.entry.get("r_addend", 0)
+            table[at : at + ADDRESS_BYTES] = (address | symbol << _BITS).to_bytes(ADDRESS_BYTES, "little")
+    return bytes(table)
+
+
+def _rows(table: bytes, symbol: int) -> tuple[tuple[tuple[int, int], ...], int]:
+    """(address, line) of one kernel's code in order of address, the last row of each address, and where it ends."""
+    structs = DWARFStructs(little_endian=True, dwarf_format=32, address_size=ADDRESS_BYTES)
+    stream, found, end, at = io.BytesIO(table), dict[int, int](), 0, 0
+    while at < len(table):
+        header = struct_parse(structs.Dwarf_lineprog_header, stream, at)
+        behind = at + header["unit_length"] + structs.initial_length_field_size()
+        for entry in LineProgram(header, stream, structs, stream.tell(), behind).get_entries():
+            state = entry.state
+            if state is None or state.address >> _BITS != symbol:
+                continue
+            address = state.address - (symbol << _BITS)
+            if state.end_sequence:
+                end = max(end, address)
+            else:
+                found[address] = state.line
+        at = behind
+    return tuple(sorted(found.items())), end

@@ -1,14 +1,18 @@
-"""Names of instructions that a claim may use: opcodes of machine code, opcodes of PTX, and our own measures.
+"""Names of instructions: opcodes of machine code and of PTX, our own measures, and the kind that each opcode is of.
 
-Why: a misspelt opcode is counted 0 times in every kernel, and a claim about it would say nothing. SASS opcodes are
-those of NVIDIA's tables, PTX opcodes those that the emulator runs, both listed in configs/opcodes.yaml: a build reads
-iterations where there is no emulator.
+A misspelt opcode is counted 0 times in every kernel, so that a claim about it would say nothing. All names stand in
+configs/opcodes.yaml: SASS opcodes of NVIDIA's tables, and the PTX opcodes that the emulator runs.
 
-Try ``unknown("IADDD3", "sass")``.
+A kind is what an instruction does for the kernel (multiply on tensor cores, move a register, copy to shared memory),
+not the pipe that it is issued to: IMAD.MOV.U32 moves a register, on the FMA pipe. Opcodes are grouped as NVIDIA's
+tables group them, and finer where those are too coarse.
+
+Try ``unknown("IADDD3", "sass")`` and ``by_kind({"HMMA": 256, "MOV": 3})``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +20,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from flashladder.located import closest, meant, read_located, validate
+from flashladder.machine_code.sass import TENSOR
 from flashladder.paths import CONFIGS
 
 MEASURES = {
@@ -99,3 +104,64 @@ def unknown(name: str, language: str) -> tuple[str, str | None] | None:
     if base := meant(opcode, known):
         return expected, f"did you mean {base + dot + modifiers!r}?"
     return expected, closest(name, MEASURES[language])
+
+
+KINDS: Mapping[str, str] = {
+    "tensor": "products of matrices",
+    "fp32": "arithmetic on floats: FFMA, FMUL, FADD, FMNMX",
+    "mufu": "ex2 and reciprocals",
+    "convert": "conversions: fp32 to fp16 pairs",
+    "integer": "integer arithmetic, comparisons and addresses",
+    "moves": "registers moved, selected or cleared",
+    "shuffle": "values from other lanes",
+    "uniform": "the same for a whole warp: uniform registers, constants",
+    "ldsm": "matrices from shared memory",
+    "shared": "other loads and stores of shared memory",
+    "copies": "copies to shared memory, and waits for them",
+    "global": "loads and stores of global memory",
+    "local": "loads and stores of spilled registers",
+    "barriers": "barriers of the CTA",
+    "control": "branches and ends",
+    "other": "the rest: NOP, special registers, fp16 and fp64 arithmetic",
+}
+"""Kinds in the order in which they are shown, with what they are."""
+
+_GROUPS = {
+    "floating": "fp32", "integer": "integer", "conversion": "convert", "movement": "moves", "predicates": "integer",
+    "memory": "global", "uniform": "uniform", "warpgroup": "barriers", "tensor_memory": "copies", "texture": "global",
+    "control": "control", "other": "other", "ptx": "other",
+}  # fmt: skip
+_OWN = {
+    **dict.fromkeys((*TENSOR, "BMMA", "DMMA", "BGMMA", "QGMMA"), "tensor"),
+    "MUFU": "mufu",
+    "SHFL": "shuffle",
+    **dict.fromkeys(("IMAD.MOV.U32", "CS2R"), "moves"),
+    **dict.fromkeys(("LDC", "S2UR"), "uniform"),
+    "LDSM": "ldsm",
+    **dict.fromkeys(("LDS", "STS", "STSM", "STAS", "ATOMS", "REDAS"), "shared"),
+    **dict.fromkeys(("LDGSTS", "LDGDEPBAR", "DEPBAR"), "copies"),
+    **dict.fromkeys(("LDL", "STL", "CCTLL"), "local"),
+    **dict.fromkeys(("BAR", "SYNCS", "MEMBAR", "FENCE", "ERRBAR"), "barriers"),
+}
+
+
+@cache
+def _kinds() -> Mapping[str, str]:
+    groups = read_opcodes(CONFIGS / "opcodes.yaml").model_dump(exclude={"source", "url", "ptx"})
+    found = {name: _GROUPS[group] for group, names in groups.items() for name in names}
+    other = {name: "other" for name in groups["floating"] if name.startswith(("H", "D"))}
+    return found | other | _OWN
+
+
+def kind_of(opcode_class: str) -> str:
+    """The kind of an opcode class; ``other`` for one that no table has."""
+    return _kinds().get(opcode_class, "other")
+
+
+def by_kind(counts: Mapping[str, float]) -> dict[str, float]:
+    """Counts by opcode class, summed by kind; kinds that do not occur are 0, and ``total`` is no class."""
+    found = dict.fromkeys(KINDS, 0.0)
+    for name, count in counts.items():
+        if name != "total":
+            found[kind_of(name)] += count
+    return found

@@ -1,16 +1,21 @@
-"""Machine code (SASS) as data: instructions, source lines, the main loop, and counts by opcode class.
+"""Machine code (SASS) as data: instructions, source lines, control codes, the main loop, and counts by opcode class.
 
-Why: what a step of the ladder changes is seen first in the machine code. The classes are those of
-`results/published/published_sass_counts_sm80.csv`: the opcode up to its first dot, except that `IMAD.MOV.U32`, which
-is a register move issued on the FMA pipe, is counted on its own.
+The classes are those of `results/published/published_sass_counts_sm80.csv`: the opcode up to its first dot, except that
+`IMAD.MOV.U32`, which is a register move issued on the FMA pipe, is counted on its own.
 
-Nothing to run here; ``invoke sass`` and ``python -m flashladder.view.sass`` do.
+A control code says what an instruction waits for and signals. The hardware has few interlocks: the assembler writes
+into each instruction how many cycles to stall, which of six scoreboard barriers it sets and which it waits for. NVIDIA
+does not document the bits; their places are those that Jia et al. found for Volta ("Dissecting the NVIDIA Volta GPU
+Architecture via Microbenchmarking", 2018, section 2.1), the same from sm_70 to sm_90. `decoded` checks the reuse flags
+against nvdisasm's own ``.reuse``.
+
+Run: ``invoke sass 8``; ``invoke sass 8 --control``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 import itertools
@@ -21,7 +26,6 @@ import tempfile
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, unescaped
-from flashladder.machine_code import loops
 from flashladder.names import KERNEL
 
 BYTES = 16  # of an instruction, from sm_70 on
@@ -116,7 +120,7 @@ class Sass:
 
     def loops(self) -> list[tuple[Instruction, ...]]:
         """Every outermost loop, in address order: the instructions that can be reached from themselves."""
-        return [tuple(self.instructions[i] for i in body) for body in loops.outermost(self._successors)]
+        return [tuple(self.instructions[i] for i in body) for body in outermost(self._successors)]
 
     def main_loop(self) -> tuple[Instruction, ...]:
         """The loop with the most tensor-core instructions, the longest among equals: the loop over keys and values.
@@ -131,8 +135,8 @@ class Sass:
 
         products = {i for i, one in enumerate(self.instructions) if one.opcode_class == WARPGROUP_PRODUCT}
         bodies = (
-            loops.innermost(self._successors, body, products) if products.intersection(body) else body
-            for body in loops.outermost(self._successors)
+            innermost(self._successors, body, products) if products.intersection(body) else body
+            for body in outermost(self._successors)
         )
         return max((tuple(self.instructions[i] for i in body) for body in bodies), key=weight, default=())
 
@@ -285,3 +289,143 @@ def opcode_counts(cubin: Path) -> dict[str, int]:
 def main_loop_counts(cubin: Path) -> dict[str, int]:
     """Instructions per opcode class in the main loop, and ``total`` (0 when there is no such loop)."""
     return count(disassemble(cubin).main_loop())
+
+
+_BEGIN = 105  # of the control code among the 128 bits
+_NONE = 7  # a barrier's number that means none
+N_BARRIERS = 6
+ARCHES = range(70, 91)  # numbers of the architectures that are known to have these places
+
+LEGEND = "B: barriers waited for; R, W: barrier set when operands are read, result is written; Y: may yield; S: stall"
+
+
+@dataclass(frozen=True)
+class Control:
+    """The control code of one instruction.
+
+    Attributes:
+        stall: cycles until the next instruction of the warp may issue.
+        yields: whether the scheduler may turn to another warp.
+        write: the barrier that is released when the result is written; None for none.
+        read: the barrier that is released when the operands are read; None for none.
+        waits: the barriers that must be released before it issues.
+        reuse: operand slots whose register is kept for the next instruction.
+    """
+
+    stall: int
+    yields: bool
+    write: int | None
+    read: int | None
+    waits: tuple[int, ...]
+    reuse: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """Fixed width: ``B0-----:R-:W1:Y:S04``; reuse is in the operands."""
+        waits = "".join(str(one) if one in self.waits else "-" for one in range(N_BARRIERS))
+        read, write = ("-" if one is None else str(one) for one in (self.read, self.write))
+        return f"B{waits}:R{read}:W{write}:{'Y' if self.yields else '-'}:S{self.stall:02d}"
+
+
+def control_of(encoding: bytes) -> Control:
+    """The control code of one instruction.
+
+    Args:
+        encoding: its 16 bytes, as they stand in the cubin.
+
+    Raises:
+        FlashladderError: another number of bytes.
+    """
+    if len(encoding) != BYTES:
+        raise FlashladderError("not an instruction", expected=f"{BYTES} bytes", found=len(encoding))
+    bits = int.from_bytes(encoding, "little") >> _BEGIN
+    write, read, waits, reuse = bits >> 5 & 7, bits >> 8 & 7, bits >> 11 & 63, bits >> 17 & 15
+    return Control(
+        stall=bits & 15,
+        yields=not bits >> 4 & 1,
+        write=None if write == _NONE else write,
+        read=None if read == _NONE else read,
+        waits=tuple(one for one in range(N_BARRIERS) if waits >> one & 1),
+        reuse=tuple(one for one in range(4) if reuse >> one & 1),
+    )
+
+
+def decoded(code: bytes, instructions: Sequence[Instruction], arch: str) -> list[Control]:
+    """The control codes of a kernel's instructions.
+
+    Args:
+        code: the kernel's machine code, 16 bytes per instruction.
+        instructions: what nvdisasm made of it.
+        arch: ``sm_80``.
+
+    Raises:
+        FlashladderError: another architecture, code that is not these instructions', or reuse flags that differ from
+            what nvdisasm printed: the bits lie elsewhere than is known.
+    """
+    if int(arch.removeprefix("sm_").rstrip("af")) not in ARCHES:
+        raise FlashladderError("control codes are not known", expected="sm_70 to sm_90", found=arch)
+    found = []
+    for one in instructions:
+        control = control_of(code[one.address : one.address + BYTES])
+        if len(control.reuse) != one.operands.count(".reuse"):
+            raise FlashladderError(
+                "the control code does not fit its instruction",
+                where=f"address {one.address:04x}",
+                expected=f"{one.operands.count('.reuse')} reuse flags, as in {one}",
+                found=len(control.reuse),
+            )
+        found.append(control)
+    return found
+
+
+Graph = Sequence[Sequence[int]]  # where control may go from each place
+
+
+def outermost(graph: Graph) -> list[list[int]]:
+    """Every outermost loop, in address order: the places that can be reached from themselves."""
+    backward: dict[int, list[int]] = defaultdict(list)
+    for source, targets in enumerate(graph):
+        for target in targets:
+            backward[target].append(source)
+    found: set[frozenset[int]] = set()
+    for source, targets in enumerate(graph):
+        for target in targets:
+            if target <= source:  # a backward branch
+                ahead = _reachable(target, graph.__getitem__)
+                if source in ahead and target != source:  # BRA to itself is the trap after the end of a kernel
+                    found.add(frozenset(ahead & _reachable(source, backward.__getitem__)))
+    return [sorted(body) for body in sorted(found, key=min)]
+
+
+def innermost(graph: Graph, body: Iterable[int], products: Collection[int]) -> list[int]:
+    """The loop over blocks in a loop over tiles: the one with a header of its own and the most `products`; else all."""
+    places = set(body)
+
+    def weight(loop: Iterable[int]) -> int:
+        return sum(place in products for place in loop)
+
+    found = [
+        frozenset(_natural(graph, target, source, places))
+        for source in places
+        for target in graph[source]
+        if target <= source and target in places and target != source
+    ]
+    inner = [loop for loop in found if min(loop) != min(places) and weight(loop)]
+    return sorted(max(inner, key=lambda loop: (weight(loop), len(loop)), default=places))
+
+
+def _natural(graph: Graph, header: int, source: int, places: set[int]) -> set[int]:
+    """What reaches a backward branch without its target in between, and the target."""
+    before: dict[int, list[int]] = defaultdict(list)
+    for one in places - {header}:
+        for target in graph[one]:
+            before[target].append(one)
+    return _reachable(source, lambda place: before[place] if place != header else ()) | {header}
+
+
+def _reachable(start: int, neighbours: Callable[[int], Sequence[int]]) -> set[int]:
+    seen, todo = {start}, [start]
+    while todo:
+        fresh = [n for n in neighbours(todo.pop()) if n not in seen]
+        seen.update(fresh)
+        todo.extend(fresh)
+    return seen

@@ -16,7 +16,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.schema import LOCKS, LockedKernel, read_lock
-from flashladder.machine_code.kinds import KINDS, by_kind
+from flashladder.machine_code.opcodes import KINDS, by_kind
 from flashladder.names import PUBLISHED_GPU
 
 SIDE = 64  # queries, and keys, of the part of S that counts are for

@@ -17,7 +17,7 @@ from typing import Any
 from tqdm import tqdm
 
 from flashladder.bench.table import table
-from flashladder.build.scheduler import default_jobs
+from flashladder.build.store import default_jobs
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.names import CONFLICTS

@@ -1,22 +1,37 @@
-"""What a failed compiler run means: from exit code and log to one line that says what to do.
+"""Runs compilers: the environment that they see, and what a failed run means, in one line that says what to do.
 
-Every rule here has a test with a fake tool in ``tests/null/build/test_store.py``; an unrecognised failure still names
-its first error line and the full log.
+Settings of a CUDA install on the machine must not reach a compiler that came with a wheel, and messages that are read
+by program must be in English (`clean_environment`). Every rule of `diagnose` has a test with a fake tool; an
+unrecognised failure still names its first error line and the full log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 import os
 from pathlib import Path
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.paths import ROOT
+
+FOREIGN_ENV = (
+    *("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS"),
+)
+
+
+def clean_environment(scratch: Path) -> dict[str, str]:
+    """The caller's environment without foreign CUDA settings, in English, with temporary files in `scratch`."""
+    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN_ENV}
+    return kept | {"LC_ALL": "C", "TMPDIR": str(scratch.resolve())}
+
 
 FEWER_JOBS = "use fewer jobs (--jobs 1), or a machine with more memory"
 FREE_SPACE = "free space there and run the same command again: finished entries are kept"
@@ -43,6 +58,15 @@ _ERROR_LINES = (
 )
 _PART = re.compile(r"\[with Part=(?P<part>.+?)\]\"?(?: at line|$)", re.MULTILINE)
 _ANY_ERROR = re.compile(r"^.*\b(?:error|fatal)\b.*$", re.MULTILINE | re.IGNORECASE)
+
+
+def run_tool(command: Sequence[str | Path], folder: Path, scratch: Path) -> tuple[int, str]:
+    """Runs a compiler in `folder`, with its temporary files in `scratch`: exit code, and all that it printed."""
+    environment = clean_environment(scratch)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    return done.returncode, done.stdout.decode(errors="replace")
 
 
 @dataclass(frozen=True)

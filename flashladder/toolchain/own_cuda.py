@@ -19,8 +19,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import output_file, relative, write_atomic
 from flashladder.names import DEFAULT_ARCH
 from flashladder.paths import BUILD
-from flashladder.toolchain.environment import clean_environment
-from flashladder.toolchain.errors import Failure, diagnose
+from flashladder.toolchain.errors import Failure, diagnose, run_tool
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 
 FAST_MATH = "--use_fast_math"
@@ -53,20 +52,12 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / "out.ptx"
         arguments = ["-ptx", f"-arch=compute_{arch[3:]}", "-ccbin", str(host), f"-I{include}", *flags]
-        done = subprocess.run(
-            [str(toolchain.nvcc), *arguments, str(source.resolve()), "-o", str(made)],
-            cwd=source.resolve().parent,
-            env=clean_environment(Path(scratch)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-        text = done.stdout.decode(errors="replace")
-        if done.returncode and "Unsupported gpu architecture" in text:
+        command = [str(toolchain.nvcc), *arguments, str(source.resolve()), "-o", str(made)]
+        code, text = run_tool(command, source.resolve().parent, Path(scratch))
+        if code and "Unsupported gpu architecture" in text:
             raise _unknown(arch, toolchain.nvcc)
-        if done.returncode:
-            log = write_atomic(LOG, text)
-            raise diagnose(Failure("nvcc", done.returncode, text, log, source.resolve().parent))
+        if code:
+            raise diagnose(Failure("nvcc", code, text, write_atomic(LOG, text), source.resolve().parent))
         if text.strip():
             print(text.strip(), file=sys.stderr)  # warnings
         return write_atomic(target, made.read_bytes())

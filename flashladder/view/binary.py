@@ -21,9 +21,8 @@ from flashladder.binaries.sources import Image, images
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, printable
 from flashladder.files import output_file, relative, write_atomic
-from flashladder.machine_code.control import LEGEND, Control, decoded
 from flashladder.machine_code.ptx import normalise, opcode_counts
-from flashladder.machine_code.sass import Sass, count, parse, run_nvdisasm
+from flashladder.machine_code.sass import LEGEND, Control, Sass, count, decoded, parse, run_nvdisasm
 from flashladder.names import DEFAULT_ARCH
 from flashladder.view.clean import clean_ptx, clean_sass, is_whole, only_entry
 from flashladder.view.listing import WHOLE_AND_LOOP, count_table, listing

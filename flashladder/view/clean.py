@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 import re
 
-from flashladder.machine_code.control import Control
 from flashladder.machine_code.ptx import normalise
-from flashladder.machine_code.sass import Sass
+from flashladder.machine_code.sass import Control, Sass
 
 _SASS_LABEL = re.compile(r"\.L_\w+")
 _PTX_LABEL = re.compile(r"\$L_+\w+")

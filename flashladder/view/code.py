@@ -12,8 +12,7 @@ from dataclasses import replace
 import json
 from pathlib import Path
 
-from flashladder.build.compile import arches_of, compile_many, ptx_for, require_target, table_rows
-from flashladder.build.ptxas_table import render
+from flashladder.build.compile import arches_of, compile_many, ptx_for, render, require_target, table_rows
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError
 from flashladder.files import output_file, relative, write_atomic

@@ -112,7 +112,7 @@ def kernel_text(iteration: Iteration, config: KernelConfig, *, whole: bool = Fal
     Raises:
         FlashladderError: the kernel cannot be composed.
     """
-    from flashladder.ladder.compose import flattened, part_files, sources, translation_unit
+    from flashladder.ladder.iteration import flattened, part_files, sources, translation_unit
 
     if whole:
         return re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", flattened(iteration, config))

@@ -22,7 +22,7 @@ ORDERS = {
     "mma_same_a": "mma whose A is that of the one before:",
     "mma_before_use": "mma between a load and its first use, summed:",
 }
-"""Measures of `flashladder.machine_code.instruction_order` in words."""
+"""Measures of `flashladder.machine_code.order` in words."""
 
 
 def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts | None:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from flashladder.columns import table
 from flashladder.files import relative
-from flashladder.machine_code.control import Control
-from flashladder.machine_code.sass import Sass
+from flashladder.machine_code.sass import Control, Sass
 
 COLUMNS = [
     "total",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from flashladder.columns import hanging, table
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.product_order import WORK, steady, stretches, under_products, usual_path
+from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass
 
 APART = "such as later tries of a wait, or the way of parted lanes"

@@ -15,8 +15,7 @@ import textwrap
 from flashladder.columns import csv_text, natural_width, table
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu, load_gpus
-from flashladder.machine_code.occupancy import Occupancy
-from flashladder.machine_code.ptxas import COLUMNS, PtxasRow
+from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
 
 FACTS = ("ctas", "warps", "occupancy", "limited_by")  # of a GPU, in the CSV
 _LETTERS = {"registers": "R", "shared memory": "S", "warps": "W", "CTAs": "C", "barriers": "B"}

@@ -15,8 +15,7 @@ import re
 import numpy as np
 
 from flashladder.build import compile as compiling
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import PtxEntry, ptx_entry
+from flashladder.build.store import PtxEntry, fill_all, ptx_entry
 import ptxemu
 from ptxemu.machine.arguments import Argument
 from ptxemu.syntax.tree import Instruction, SourceLine

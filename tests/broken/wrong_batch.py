@@ -16,11 +16,9 @@ import re
 from unittest.mock import patch
 
 from flashladder.build.compile import tools_of
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import STORE, PtxEntry, ptx_entry
+from flashladder.build.store import STORE, PtxEntry, fill_all, ptx_entry
 from flashladder.check import on_emulator as check_emulator
-from flashladder.ladder.compose import translation_unit
-from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.iteration import load_iteration, translation_unit
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS, ROOT
 import ptxemu

@@ -34,8 +34,7 @@ from flashladder.cases.reference import References
 from flashladder.check import on_emulator as check_emulator
 from flashladder.check.on_emulator import CONFIGS, REPEATS, cases_for, emulated_run
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.families.ampere import launch as ampere_launch
-from flashladder.ladder.families.hopper import launch as hopper_launch
+from flashladder.ladder.families import ampere, hopper
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS, ROOT
 from flashladder.results.schema import CaseResult
@@ -44,8 +43,8 @@ TABLE = Path(__file__).parent / "wrong"
 # The launch side: what the host checks, and what it hands over.
 LAUNCH: Mapping[str, tuple[ModuleType, tuple[str, ...]]] = {
     "flashladder/emulate/kernel.py": (check_emulator, ("forward", "require")),
-    "flashladder/ladder/families/ampere/launch.py": (ampere_launch, ("grid_of", "launch_of")),
-    "flashladder/ladder/families/hopper/launch.py": (hopper_launch, ("grid_of", "launch_of", "map_of")),
+    "flashladder/ladder/families/ampere.py": (ampere, ("grid_of", "launch_of")),
+    "flashladder/ladder/families/hopper.py": (hopper, ("grid_of", "launch_of", "map_of")),
 }
 """File to the module in which the names that it defines are looked up."""
 REFERENCES = References()  # of this process

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from flashladder.build import store
-from flashladder.build.artifacts import is_fresh
+from flashladder.build.command import is_fresh
 from flashladder.build.installed import checked_manifest
 from flashladder.emulate.mutation import read_equivalent
 from flashladder.emulate.reading import READING, load_reading
@@ -37,7 +37,7 @@ from flashladder.results.files import SEAL, load_result, read_json, seal_problem
 from flashladder.results.samples import Shape
 from flashladder.sweep.measure.inventory import read_manifest
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
-from flashladder.toolchain.pins import load_pins
+from flashladder.toolchain.wheels import load_pins
 from flashladder.yaml_text import read_document
 from tests.fuzz.mutate import packed_bombs
 from tests.fuzz.target import Target, filed, scratch

@@ -18,12 +18,11 @@ from flashladder.check import command as check
 from flashladder.commands import COMMANDS
 from flashladder.emulate import command as emulate
 from flashladder.errors import FlashladderError
-from flashladder.ladder.ablation import load_description
+from flashladder.ladder.ablation import load_description, parse_subject, split_description
 from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.grid import grid_file
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.ladder.subject import parse_subject, split_description
 from flashladder.sweep import command as sweep
 from flashladder.sweep.measure.devices import Card, chosen, visible
 from flashladder.sweep.slurm.options import free_cpus, free_gpus, parse_options

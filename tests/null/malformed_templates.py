@@ -1,4 +1,4 @@
-"""Two well-formed iteration files, and the means to edit one place of them, for tables of malformed ones."""
+"""Well-formed iteration files, two of each family, which tests/data/malformed.yaml edits."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ HOPPER_ROOT = """\
 iteration: 1
 title: Base
 family: hopper
-why: A claim where no machine code is made for would never be judged.
+why: >
+  A producer and two consumers, with everything that a later step changes.
 change:
   pipeline: rings
-  roles: together
+  roles: specialised
   mainloop: wgmma
   softmax: exact
   scheduler: one_tile
   epilogue: warpgroup_store
 configs:
-  any: {B_r: 128, B_c: 128, n_consumers: 2, k_stages: 2, v_stages: 2}
-expect:
-  main_loop: {HGMMA: {equals: 16, on: [sm_80, sm_90]}}
+  any: {B_r: 128, B_c: 128, n_consumers: 2, k_stages: 2, v_stages: 2, producer_registers: 24, consumer_registers: 240}
 """
-
-
-def step(old: str, new: str) -> str:
-    """STEP with one edit."""
-    assert STEP.count(old) == 1, old
-    return STEP.replace(old, new)
-
-
-def root(old: str, new: str) -> str:
-    """ROOT with one edit."""
-    assert ROOT.count(old) == 1, old
-    return ROOT.replace(old, new)
+HOPPER_STEP = """\
+iteration: 2
+title: Turns
+family: hopper
+parent: 1
+why: One warpgroup issues its products while the other computes exponentials.
+change:
+  roles: ping_pong
+configs:
+  any: {B_c: 144}
+expect:
+  main_loop: {BAR: 2}
+"""

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.build.store import CubinEntry, PtxEntry, Tools, cubin_entry, prepare, ptx_entry
-from flashladder.build.store_worker import fill
+from flashladder.build.store import CubinEntry, PtxEntry, Tools, cubin_entry, fill, prepare, ptx_entry
 from flashladder.errors import FlashladderError
 
 TEXT = '#include "sub/part.cuh"\nint unit;\n'

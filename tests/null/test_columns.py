@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from flashladder.build.ptxas_table import render
+from flashladder.build.compile import render
 from flashladder.columns import csv_text, hanging, natural_width, table, terminal_width
 from flashladder.gpu.doctor import Diagnosis
 from flashladder.gpu.doctor import render as render_diagnosis

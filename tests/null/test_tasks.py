@@ -33,7 +33,7 @@ from flashladder.gate import verify
 from flashladder.gpu import doctor
 from flashladder.ladder import iteration
 from flashladder.ladder.config import EXAMPLE
-from flashladder.ladder.grid_schema import ReferenceName
+from flashladder.ladder.grid import ReferenceName
 from flashladder.ladder.iteration import load_all
 from flashladder.names import REFERENCES
 from flashladder.paths import ROOT

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flashladder.ladder.ablation import load_description
-from flashladder.ladder.subject import parse_subject
+from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.results.cells import Failure, PlannedCell, Sweep
 from flashladder.results.derive import derive
 from flashladder.results.origin import Kernel

@@ -16,20 +16,21 @@ import tempfile
 
 import pytest
 
-from flashladder.build import host_library
-from flashladder.build.host_library import (
+from flashladder.build import library as host_library
+from flashladder.build.library import (
     LIBRARY_NAME,
+    TableRow,
     library_command,
     object_command,
+    table_source,
     torch_root,
-    wheel_init,
+    WHEEL_INIT,
 )
-from flashladder.build.kernel_table import TableRow, table_source
 from flashladder.files import sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
-from flashladder.ladder.families.hopper.config import HopperConfig
+from flashladder.ladder.families.hopper import HopperConfig
 from flashladder.paths import BUILD, KERNELS
 from flashladder.toolchain.wheels import host_compiler
 
@@ -55,7 +56,7 @@ def compile_libraries(folder: Path) -> None:
     fatbin = folder / "empty.fatbin"
     fatbin.write_bytes(bytes(64))
     commands, objects = [], {}
-    for source in {*host_library.sources(FAMILY.plan), *host_library.sources(HOPPER.plan)}:
+    for source in {*host_library.host_sources(FAMILY.plan), *host_library.host_sources(HOPPER.plan)}:
         objects[source] = folder / f"{source.parent.name}_{source.stem}.o"
         commands.append(object_command(source, objects[source], **tools))
     libraries = {
@@ -67,9 +68,9 @@ def compile_libraries(folder: Path) -> None:
         table, package = folder / f"{name}.cpp", folder / name
         table.write_text(table_source(name, rows))
         package.mkdir()
-        (package / "__init__.py").write_text(wheel_init())
+        (package / "__init__.py").write_bytes(WHEEL_INIT.read_bytes())
         commands.append(object_command(table, table.with_suffix(".o"), **tools))
-        own = [objects[source] for source in host_library.sources(rows[0].family.plan)]
+        own = [objects[source] for source in host_library.host_sources(rows[0].family.plan)]
         commands.append(library_command([*own, table.with_suffix(".o")], package / LIBRARY_NAME, **tools))
     for command in commands:
         subprocess.run(command, check=True)

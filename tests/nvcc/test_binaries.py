@@ -12,13 +12,12 @@ import pytest
 from flashladder.binaries import cubins, fatbin, unpack
 from flashladder.binaries.sources import images
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.control import decoded
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.ptxas import parse_log
-from flashladder.machine_code.sass import disassemble
+from flashladder.machine_code.sass import decoded, disassemble
 from flashladder.names import KERNEL
-from flashladder.toolchain.environment import clean_environment
+from flashladder.toolchain.errors import clean_environment
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 from flashladder.view import sass as view_sass
 from flashladder.view.binary import Wanted, show_ptx, show_sass

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import flashladder
-from flashladder.build.host_library import LIBRARY_NAME, torch_root, wheel_init
+from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, torch_root
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.paths import KERNELS
@@ -177,7 +177,7 @@ def test_same_name_from_another_file_is_refused(binding_site: Path, tmp_path: Pa
 
 
 def test_missing_library_says_to_build(tmp_path: Path) -> None:
-    (tmp_path / "__init__.py").write_text(wheel_init())
+    (tmp_path / "__init__.py").write_bytes(WHEEL_INIT.read_bytes())
     spec = importlib.util.spec_from_file_location("flashladder_94", tmp_path / "__init__.py")
     assert spec is not None
     assert spec.loader is not None

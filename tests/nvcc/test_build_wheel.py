@@ -19,7 +19,9 @@ import pytest
 
 from flashladder.binaries.kernels import kernels_of, with_facts
 from flashladder.binaries.sources import images
-from flashladder.build import artifacts, native, wheel
+from flashladder.build import command as artifacts
+from flashladder.build import library as native
+from flashladder.build import wheel
 from flashladder.build.command import BuildResult, build_iteration
 from flashladder.build.installed import Installed
 from flashladder.errors import FlashladderError
@@ -146,8 +148,8 @@ def test_another_build_is_the_same_wheel_bit_for_bit(built: BuildResult, tmp_pat
 def test_unchanged_inputs_do_nothing_and_need_no_torch(built: BuildResult) -> None:
     before = {path: path.stat().st_mtime_ns for path in built.folder.rglob("*")}
     code = (
-        "import sys; from pathlib import Path; from flashladder.build import artifacts, command as build\n"
-        "artifacts.BUILD = Path(sys.argv[1])\n"
+        "import sys; from pathlib import Path; from flashladder.build import command as build\n"
+        "build.BUILD = Path(sys.argv[1])\n"
         "result = build.build_iteration(1, sys.argv[2], sys.argv[3], install=False)\n"
         "assert result.up_to_date and 'torch' not in sys.modules"
     )

@@ -14,8 +14,7 @@ import pytest
 
 from flashladder.build import compile as compiling
 from flashladder.build.compile import compile_many, cubin_for, ptx_for, table_rows, tools_of
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import CubinEntry, Tools, cubin_entry, ptx_entry
+from flashladder.build.store import CubinEntry, Tools, cubin_entry, fill_all, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
@@ -168,10 +167,10 @@ def composed(tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
         composed.append(UNIT.replace("64", str(config.n)).replace("63", str(config.n - 1)))
         return composed[-1]
 
-    module = types.ModuleType("flashladder.ladder.compose")
+    module = types.ModuleType("flashladder.ladder.iteration")
     module.__dict__["translation_unit"] = translation_unit
     module.__dict__["included_files"] = lambda text, kernels: (kernels / "sub" / "part.cuh",)
-    monkeypatch.setitem(sys.modules, "flashladder.ladder.compose", module)
+    monkeypatch.setitem(sys.modules, "flashladder.ladder.iteration", module)
     monkeypatch.setattr(compiling, "STORE", root / "build" / "store")
     return types.SimpleNamespace(calls=composed, kernels=root / "kernels")
 

@@ -22,7 +22,7 @@ from flashladder.emulate.reading import load_reading
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.cubin import Cubin, read_cubin
-from flashladder.machine_code.flow.regions import LOOP, PEELED
+from flashladder.machine_code.flow import LOOP, PEELED
 from flashladder.machine_code.sass import Sass, count, disassemble_many
 from flashladder.names import GLOBAL_REQUESTS, LDSM, PUBLISHED_GPU, TENSOR
 from flashladder.results.samples import Shape

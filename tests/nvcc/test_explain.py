@@ -25,7 +25,7 @@ from flashladder.explain.steps import steps_of
 from flashladder.explain.validation import as_data, load_predictions
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.cubin import read_cubin
-from flashladder.machine_code.flow.executions import path
+from flashladder.machine_code.executions import path
 from flashladder.machine_code.sass import disassemble
 from flashladder.paths import RESULTS
 from flashladder.toolchain.wheels import find_toolchain

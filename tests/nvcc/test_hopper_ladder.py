@@ -15,7 +15,7 @@ from flashladder.emulate.kernel import arguments_of, attention_fp64, forward, ke
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.ladder.selection import one_config
-from flashladder.machine_code.product_order import stretches
+from flashladder.machine_code.order import stretches
 from flashladder.machine_code.sass import disassemble
 from flashladder.results.schema import Shape
 from flashladder.toolchain.wheels import find_toolchain

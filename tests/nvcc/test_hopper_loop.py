@@ -18,8 +18,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from flashladder.build import compile as compiling
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import ptx_entry
+from flashladder.build.store import fill_all, ptx_entry
 from flashladder.errors import FlashladderError
 import ptxemu
 from ptxemu.machine.tensor_map import TensorMap

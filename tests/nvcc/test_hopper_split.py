@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flashladder.emulate.kernel import attention_fp64, forward, make_tensors
-from flashladder.ladder.families.hopper.launch import LEAST_SAVED, parts_of
+from flashladder.ladder.families.hopper import LEAST_SAVED, parts_of
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.ladder.selection import one_config
 from flashladder.names import CONFLICTS

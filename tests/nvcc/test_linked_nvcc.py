@@ -19,8 +19,7 @@ from flashladder.build.compile import cubin_for
 from flashladder.build.store import CubinEntry
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock.command import locked_kernel
-from flashladder.machine_code.cubin import read_cubin
-from flashladder.machine_code.ptx_lines import LINES, TEXT, read_ptx_lines
+from flashladder.machine_code.cubin import LINES, TEXT, read_cubin, read_ptx_lines
 from flashladder.toolchain.wheels import find_toolchain
 from flashladder.view.command import main as view
 from flashladder.view.linked.command import kernel_of, shown

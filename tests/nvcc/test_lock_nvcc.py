@@ -17,8 +17,7 @@ import shutil
 import pytest
 
 from flashladder.build.compile import compile_many, tools_of
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import CubinEntry, cubin_entry, ptx_entry
+from flashladder.build.store import CubinEntry, cubin_entry, fill_all, ptx_entry
 from flashladder.errors import CheckFailed
 from flashladder.ladder.claim import LOCK_ARCHES, SEVERAL
 from flashladder.ladder.config import KernelConfig

@@ -20,8 +20,7 @@ from flashladder.emulate.kernel import arguments_of
 from flashladder.errors import FlashladderError
 from flashladder.ladder.families.ampere import FAMILY as AMPERE
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
-from flashladder.ladder.families.hopper.config import HopperConfig
-from flashladder.ladder.families.hopper.launch import clusters_at_once
+from flashladder.ladder.families.hopper import HopperConfig, clusters_at_once
 from flashladder.ladder.family import Family, Launch
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS

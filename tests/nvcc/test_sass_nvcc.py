@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashladder.build.compile import tools_of
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import cubin_entry, ptx_entry
+from flashladder.build.store import cubin_entry, fill_all, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import read_cubin, text_sha256

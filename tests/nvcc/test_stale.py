@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 from flashladder.build import compile as compiling
-from flashladder.build.scheduler import fill_all
-from flashladder.build.store import ptx_entry
+from flashladder.build.store import fill_all, ptx_entry
 from flashladder.errors import FlashladderError
-from flashladder.ladder.compose import included_files
+from flashladder.ladder.iteration import included_files
 from flashladder.paths import KERNELS
 import ptxemu
 from ptxemu.values import Array

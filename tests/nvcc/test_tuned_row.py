@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from flashladder.build.kernel_table import TableRow, table_source
+from flashladder.build.library import TableRow, table_source
 from flashladder.ladder.gpus import configs_for, tuned_from
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs

@@ -20,9 +20,8 @@ import numpy as np
 
 from flashladder.bench.references import BACKENDS
 from flashladder.errors import FlashladderError
-from flashladder.ladder.ablation import load_description
+from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.iteration import load_iteration
-from flashladder.ladder.subject import Subject, parse_subject
 from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.derive import Cell, by_cell, joined
 from flashladder.results.origin import Kernel, kernel_key

@@ -14,10 +14,9 @@ import sys
 from tqdm import tqdm
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.ablation import load_description
+from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.selection import select_configs
-from flashladder.ladder.subject import parse_subject
 from flashladder.paths import BUILD, ROOT
 from flashladder.sweep.cells import Wanted
 

@@ -13,7 +13,7 @@ import sys
 
 from flashladder.sweep.cells import Wanted
 from flashladder.sweep.measure.inventory import Code, Inventory
-from flashladder.toolchain.pins import load_pins
+from flashladder.toolchain.wheels import load_pins
 
 PACKAGES = {"fa3": "flash-attn-3", "fa4": "flash-attn-4", "flash-attn": "flash-attn"}  # not of torch
 

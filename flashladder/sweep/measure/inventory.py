@@ -15,7 +15,7 @@ from pathlib import Path
 import sys
 
 from flashladder.files import load_json
-from flashladder.ladder.subject import parse_subject
+from flashladder.ladder.ablation import parse_subject
 from flashladder.paths import ROOT
 
 

@@ -20,7 +20,7 @@ import textwrap
 from flashladder.bench.references import FA2
 from flashladder.bench.run import FIRST_SEED
 from flashladder.bench.table import ranking
-from flashladder.build.scheduler import default_jobs
+from flashladder.build.store import default_jobs
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid

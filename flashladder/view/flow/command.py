@@ -20,7 +20,7 @@ from flashladder.columns import terminal_width
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative
-from flashladder.machine_code.flow.regions import UNREACHED, regions_of
+from flashladder.machine_code.flow import UNREACHED, regions_of
 from flashladder.view.binary import is_file, refuse_config, refuse_of_files, sass_of
 from flashladder.view.flow.dot import dot
 from flashladder.view.flow.outline import outline

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import textwrap
 
 from flashladder.columns import table
-from flashladder.machine_code.flow.regions import LOOP, UNREACHED
-from flashladder.machine_code.kinds import KINDS, by_kind
+from flashladder.machine_code.flow import LOOP, UNREACHED
+from flashladder.machine_code.opcodes import KINDS, by_kind
 from flashladder.view.flow.picture import Node, Picture, Way, by_region
 
 SHOWN = ("tensor", "fp32", "integer", "moves", "mufu", "ldsm", "copies")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import textwrap
 
 from flashladder.columns import table
-from flashladder.machine_code.kinds import KINDS, by_kind, kind_of
+from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of
 from flashladder.view.flow.outline import number
 from flashladder.view.flow.picture import Picture, by_region
 

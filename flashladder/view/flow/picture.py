@@ -12,11 +12,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flashladder.machine_code.flow.dominance import Loop
-from flashladder.machine_code.flow.executions import Executions
-from flashladder.machine_code.flow.graph import Kind
-from flashladder.machine_code.flow.regions import LOOP, REGIONS, UNREACHED, Regions
-from flashladder.machine_code.kinds import by_kind
+from flashladder.machine_code.executions import Executions
+from flashladder.machine_code.flow import LOOP, REGIONS, UNREACHED, Kind, Loop, Regions
+from flashladder.machine_code.opcodes import by_kind
 from flashladder.machine_code.sass import BYTES, Instruction, opcode_class
 
 Counts = Mapping[str, float]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 
-from flashladder.machine_code.flow.regions import EPILOGUE, LAST, LOOP, PEELED, PROLOGUE
+from flashladder.machine_code.flow import EPILOGUE, LAST, LOOP, PEELED, PROLOGUE
 from flashladder.view.flow.picture import Node, Picture, Way
 
 WIDTH, HEIGHT, GAP, HEAD, LANE, MARGIN = 420, 38, 18, 24, 16, 16  # pixels

@@ -2,7 +2,7 @@
 
 Why: three texts are the same program, and a reader of one asks for the others. nvcc's ``.loc`` lines tell for every PTX
 instruction the CUDA line and the calls through which it was inlined; the cubin tells for every machine instruction its
-line of PTX (`flashladder.machine_code.ptx_lines`). Both were written by the compilers that made the locked code; what
+line of PTX (`flashladder.machine_code.cubin`). Both were written by the compilers that made the locked code; what
 they say is checked against the PTX in the store before it is shown.
 
 Nothing to run here; `flashladder.view.linked.command` does.
@@ -23,10 +23,9 @@ from flashladder.errors import FlashladderError
 from flashladder.files import read_text, relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
-from flashladder.machine_code.cubin import text_sha256
-from flashladder.machine_code.flow.regions import LOOP, Regions, regions_of
+from flashladder.machine_code.cubin import PtxLines, read_ptx_lines, text_sha256
+from flashladder.machine_code.flow import LOOP, Regions, regions_of
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.machine_code.ptx_lines import PtxLines, read_ptx_lines
 from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 
 from flashladder.build.other_toolchains import toolchain_of
-from flashladder.toolchain.environment import clean_environment
+from flashladder.toolchain.errors import clean_environment
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 
 HERE = Path(__file__).parent

@@ -15,10 +15,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from flashladder.build import artifacts, native
+from flashladder.build import command as artifacts
 from flashladder.build import command as build
 from flashladder.build import compile as compiling
-from flashladder.build.artifacts import Request, is_fresh
+from flashladder.build import library as native
+from flashladder.build.command import Request, is_fresh
+from flashladder.build.store import entry_lock
 from flashladder.errors import FlashladderError
 from flashladder.files import digest_files, dump_json, sha256
 from flashladder.ladder.iteration import load_iteration
@@ -181,9 +183,10 @@ def test_two_builds_of_one_iteration_are_one_clear_line(capsys: pytest.CaptureFi
 def test_the_lock_is_given_back_also_after_a_failure() -> None:
     request = request_of()
     request.folder.parent.mkdir(parents=True)
-    with pytest.raises(ZeroDivisionError), build._exclusive(request):
+    folder = request.folder.parent
+    with pytest.raises(ZeroDivisionError), entry_lock(folder, 0.0):
         raise ZeroDivisionError
-    with build._exclusive(request):
+    with entry_lock(folder, 0.0):
         assert (request.folder.parent / ".lock").read_text() == f"{os.getpid()}\n"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from flashladder.build import compile as compiling
 from flashladder.errors import FlashladderError
-from flashladder.ladder.families.ampere.family import Ampere
+from flashladder.ladder.families.ampere import Ampere
 from flashladder.ladder.family import Targets
 from flashladder.ladder.iteration import load_iteration
 

@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from flashladder.build import host_library
+from flashladder.build import library as host_library
 from flashladder.errors import FlashladderError
-from flashladder.ladder.families.ampere import FAMILY
 from flashladder.paths import ROOT
 
 PLACES = {"compiler": Path("/c/g++"), "cuda_root": Path("/cuda"), "torch": Path("/torch")}
@@ -33,16 +32,6 @@ def test_a_library_exports_nothing_and_links_the_runtime_statically() -> None:
     assert "-lcudart_static" in command
     assert "-lcudart" not in command
     assert command.index("binding.o") < command.index("-ltorch") < command.index("-lcudart_static")
-
-
-def test_every_host_source_exists() -> None:
-    assert all(path.is_file() for path in (*host_library.sources(FAMILY.plan), host_library.WHEEL_INIT))
-
-
-def test_the_wheels_init_is_python_that_names_no_iteration() -> None:
-    text = host_library.wheel_init()
-    compile(text, "__init__.py", "exec")
-    assert "__name__.rpartition" in text
 
 
 def test_torch_is_found_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,18 @@ import tempfile
 
 import pytest
 
-from flashladder.build import scheduler
-from flashladder.build.scheduler import build_graph, default_jobs, fill_all, missing_entries
-from flashladder.build.store import CubinEntry, PtxEntry, Tools, cubin_entry, ptx_entry
+from flashladder.build import store as scheduler
+from flashladder.build.store import (
+    CubinEntry,
+    PtxEntry,
+    Tools,
+    build_graph,
+    cubin_entry,
+    default_jobs,
+    fill_all,
+    missing_entries,
+    ptx_entry,
+)
 from flashladder.errors import FlashladderError
 from tests.null.store_fixture import PTXAS
 

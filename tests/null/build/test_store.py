@@ -16,8 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flashladder.build.store import PtxEntry, prepare, ptx_entry
-from flashladder.build.store_worker import entry_lock, fill, lock_holder, portable_paths
+from flashladder.build.store import PtxEntry, entry_lock, fill, lock_holder, portable_paths, prepare, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
 from flashladder.toolchain.errors import Failure, diagnose, disk_full
@@ -241,7 +240,7 @@ def test_a_full_disk_under_the_worker_itself(lab: Lab, monkeypatch: pytest.Monke
 
 
 def worker(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-S", "-m", "flashladder.build.store_worker", str(folder)]
+    command = [sys.executable, "-S", "-m", "flashladder.build.store", str(folder)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -290,7 +289,7 @@ def test_the_second_build_waits_with_a_message(lab: Lab, capsys: pytest.CaptureF
     ):
         fill(lab.store / "e", timeout_s=0.05)
     threading.Timer(0.2, release.set).start()
-    with entry_lock(lab.store / "e", timeout_s=30, poll_s=0.01):
+    with entry_lock(lab.store / "e", timeout_s=30):
         assert release.is_set()
     thread.join()
     said = capsys.readouterr().err.splitlines()

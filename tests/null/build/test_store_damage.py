@@ -13,9 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flashladder.build.scheduler import fill_all, missing_entries
-from flashladder.build.store import CubinEntry, PtxEntry
-from flashladder.build.store_worker import fill
+from flashladder.build.store import CubinEntry, PtxEntry, fill, fill_all, missing_entries
 from flashladder.errors import FlashladderError
 from tests.null.store_fixture import NVCC, Lab
 

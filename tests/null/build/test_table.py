@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from flashladder.build.kernel_table import TableRow, table_source
+from flashladder.build.library import TableRow, table_source
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY

@@ -15,9 +15,10 @@ import zipfile
 
 import pytest
 
-from flashladder.build import artifacts, wheel
+from flashladder.build import command as artifacts
 from flashladder.build import command as build
-from flashladder.build.artifacts import Request
+from flashladder.build import wheel
+from flashladder.build.command import Request
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
 from flashladder.toolchain import errors

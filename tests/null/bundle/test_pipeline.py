@@ -15,7 +15,7 @@ import pytest
 
 from flashladder.bundle.pipeline import own_wheels
 from flashladder.paths import ROOT
-from flashladder.toolchain.pins import load_pins
+from flashladder.toolchain.wheels import load_pins
 
 CARRIED = "flashladder/carried/"
 FOLDERS = ("configs", "iterations", "kernels", "requirements", "results/locks", "results/published")
@@ -108,7 +108,7 @@ def test_without_a_checkout_it_reads_its_own_files_and_builds_in_the_working_fol
     program = (
         "from flashladder import paths, files\n"
         "from flashladder.build.store import STORE\n"
-        "from flashladder.build import artifacts\n"
+        "from flashladder.build import command as artifacts\n"
         "from pathlib import Path\n"
         "print(paths.ROOT, paths.BUILD, STORE, sep='\\n')\n"
         "print(files.relative(Path(artifacts.__file__)), files.relative(paths.KERNELS / 'entry.cuh'), sep='\\n')\n"
@@ -117,7 +117,7 @@ def test_without_a_checkout_it_reads_its_own_files_and_builds_in_the_working_fol
     build = tmp_path / "build"
     assert ran.stdout.splitlines() == [
         str(site / "flashladder" / "carried"), str(build), str(build / "store"),
-        "flashladder/build/artifacts.py", "kernels/entry.cuh",  # digests of inputs name no place of this machine
+        "flashladder/build/command.py", "kernels/entry.cuh",  # digests of inputs name no place of this machine
     ]  # fmt: skip
     elsewhere = installed(site, tmp_path, "-c", program, FLASHLADDER_BUILD="/somewhere/builds")
     assert elsewhere.stdout.splitlines()[1:3] == ["/somewhere/builds", "/somewhere/builds/store"]

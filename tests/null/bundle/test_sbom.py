@@ -14,7 +14,7 @@ import pytest
 
 from flashladder.bundle.sbom import sbom
 from flashladder.errors import FlashladderError
-from flashladder.toolchain.pins import load_pins
+from flashladder.toolchain.wheels import load_pins
 
 
 def wheel(*lines: str) -> bytes:

@@ -21,7 +21,7 @@ from flashladder.cases.reference import (
     compared_slices,
     gather,
 )
-from flashladder.ladder.families.ampere.config import AmpereConfig
+from flashladder.ladder.families.ampere import AmpereConfig
 from flashladder.results.schema import Accuracy, Shape
 
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)

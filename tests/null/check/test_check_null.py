@@ -17,8 +17,8 @@ from flashladder.cases.reference import References
 from flashladder.check import command as check
 from flashladder.check.cases import CheckReport, check_iteration
 from flashladder.errors import FlashladderError
-from flashladder.ladder.families.ampere.config import AmpereConfig
-from flashladder.ladder.families.hopper.config import HopperConfig
+from flashladder.ladder.families.ampere import AmpereConfig
+from flashladder.ladder.families.hopper import HopperConfig
 from flashladder.results.schema import CaseResult, Shape
 
 CONFIG = AmpereConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")

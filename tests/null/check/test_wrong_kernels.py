@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.ladder.compose import included_files, translation_unit
 from flashladder.ladder.config import DTYPES
-from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.iteration import included_files, load_all, load_iteration, translation_unit
 from flashladder.paths import KERNELS, ROOT
 from tests.broken import wrong_page
 from tests.broken.wrong_kernels import (

@@ -14,7 +14,7 @@ from flashladder.gpu import doctor, doctor_gpu
 from flashladder.gpu.doctor_gpu import Finding
 from flashladder.paths import ROOT
 from flashladder.toolchain import wheels
-from flashladder.toolchain.pins import load_pins
+from flashladder.toolchain.wheels import load_pins
 
 
 def test_this_machine_gets_a_finding_of_each_kind(capsys: pytest.CaptureFixture[str]) -> None:

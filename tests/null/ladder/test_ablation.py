@@ -8,19 +8,8 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description, nameable
-from flashladder.ladder.compose import translation_unit
-from flashladder.ladder.families.ampere.parts import config_conflicts, contradictions
+from flashladder.ladder.families.ampere import config_conflicts, contradictions
 from flashladder.ladder.iteration import load_iteration
-
-
-def test_the_example_of_the_architecture() -> None:
-    ablation = load_description("16 - swizzle")
-    assert (ablation.number, ablation.parent, ablation.description) == (16, 16, "16 - swizzle")
-    assert ablation.is_ablation
-    assert ablation.parts.layout == "linear"
-    assert dict(ablation.change) == {"layout": "linear", "k_order": "column_major", "epilogue": "offsets"}
-    assert not any(config.swizzled for config in ablation.configs.values())
-    assert ablation.slug == "static_gmem_stride_without_swizzle"
 
 
 @pytest.mark.parametrize(
@@ -81,12 +70,6 @@ def test_tuning_can_be_taken_back_and_added() -> None:
     assert dict(tuned.configs) == dict(load_iteration(7).configs)
 
 
-def test_a_description_gives_itself_back() -> None:
-    for name in nameable(16)[0]:
-        ablation = load_description(f"16 - {name}")
-        assert load_description(ablation.description) == ablation
-
-
 @pytest.mark.parametrize("number", range(1, 17))
 def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) -> None:
     names, _ = nameable(number)
@@ -95,7 +78,7 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
         if (number, name) == (7, "tuned"):
             continue  # that is iteration 6
         ablation = load_description(f"{number} - {name}")
-        assert contradictions(ablation.parts) == ()
+        assert not list(contradictions(ablation.parts))
         assert ablation.parts != load_iteration(number).parts or ablation.configs != load_iteration(number).configs
         for config in ablation.configs.values():
             assert config_conflicts(ablation.parts, config) == ()
@@ -160,14 +143,3 @@ def test_a_ladder_with_gaps_lists_its_numbers(tmp_path: Path) -> None:
         (tmp_path / f"{number:02d}_step.yaml").touch()
     with pytest.raises(FlashladderError, match=r"no such iteration: expected one of 1, 2, 4, found 3"):
         load_description("3", tmp_path)
-
-
-def test_every_step_taken_back_from_the_last_composes() -> None:
-    texts = set()
-    for name in nameable(16)[0]:
-        ablation = load_description(f"16 - {name}")
-        text = translation_unit(ablation, ablation.configs["a100"])
-        assert text.startswith(f"// {ablation.title}\n")
-        texts.add(text.partition("#include")[2])
-    last = load_iteration(16)
-    assert translation_unit(last, last.configs["a100"]).partition("#include")[2] not in texts

@@ -1,20 +1,24 @@
-"""Tests of flashladder.ladder.compose: every part is used, symbols are constant, text differs only where kernels do."""
+"""Composed kernels: every part is used, symbols are constant, texts differ only where kernels do."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-import re
 import shutil
 
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.compose import flattened, included_files, part_files, sources, translation_unit
-from flashladder.ladder.iteration import load_all, load_iteration
-from flashladder.ladder.protocol.part_files import part_names
+from flashladder.ladder.family import part_names
+from flashladder.ladder.iteration import (
+    flattened,
+    included_files,
+    load_all,
+    load_iteration,
+    sources,
+    translation_unit,
+)
 from flashladder.ladder.selection import select_configs
-from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 
 CONCERNS = ("layout", "gmem", "operands", "softmax", "schedule", "epilogue")
@@ -71,17 +75,6 @@ def test_what_editors_leave_is_no_part(tmp_path: Path) -> None:
         part_names(tmp_path)
 
 
-def test_every_iteration_composes_about_forty_lines_with_the_one_symbol() -> None:
-    for iteration in load_all():
-        for config in select_configs(iteration, "prog"):
-            text = translation_unit(iteration, config)
-            assert len(text.splitlines()) < 50
-            whole = text + "".join(path.read_text(encoding="utf-8") for path in included_files(text))
-            assert whole.count(f"{KERNEL}(") == 1
-            assert len(re.findall(r"^extern .*__global__", whole, re.MULTILINE)) == 1
-            assert "torch" not in text
-
-
 def test_a_step_changes_only_what_its_yaml_says() -> None:
     parent, child = load_iteration(11), load_iteration(12)
     config = child.configs["a100"]
@@ -98,35 +91,6 @@ def test_a_step_changes_only_what_its_yaml_says() -> None:
         "using Normalize = flashladder::Divide;",
         "using Normalize = flashladder::Reciprocal;",
     }
-
-
-def test_the_configuration_picks_the_operand_parts() -> None:
-    iteration = load_iteration(16)
-    config = replace(iteration.configs["a100"], V_mma_load_K_tiles=0, mma_double_buffer_loads=True)
-    text = translation_unit(iteration, config)
-    assert "using QOperand = flashladder::DoubleBuffered<" in text
-    assert "using VOperand = flashladder::Whole<" in text
-    assert "using Gmem = flashladder::StaticStride<2048>;" in text
-    assert "ampere/operands/tiled.cuh" not in part_files(iteration, config)
-
-
-def test_each_operand_has_its_own_part() -> None:
-    iteration = load_iteration(7)
-    config = replace(iteration.configs["a100"], V_mma_load_K_tiles=0)
-    assert config.load_tiles == (0, 2, 0)
-    text = translation_unit(iteration, config)
-    for operand, part in (("Q", "Whole"), ("K", "Tiled"), ("V", "Whole")):
-        assert f"using {operand}Operand = flashladder::{part}<k_tiles, x4s>;" in text
-
-
-def test_bf16_differs_from_fp16_in_two_lines() -> None:
-    iteration = load_iteration(10)
-    fp16 = translation_unit(iteration, iteration.configs["a100"]).splitlines()
-    bf16 = translation_unit(iteration, iteration.configs["a100"].with_dtype("bf16")).splitlines()
-    assert [(a.strip(), b.strip()) for a, b in zip(fp16, bf16, strict=True) if a != b] == [
-        (fp16[1], bf16[1]),
-        ("using value_t = flashladder::fp16;", "using value_t = flashladder::bf16;"),
-    ]
 
 
 def test_a_configuration_that_the_parts_cannot_express_is_refused() -> None:

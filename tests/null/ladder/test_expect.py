@@ -2,107 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-from dataclasses import replace
 import math
 
 import pytest
 
-from flashladder.emulate.counter_claims import on_hardware
-from flashladder.ladder.claim import COUNTERS
-from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all, load_iteration
-from flashladder.paths import RESULTS
+from flashladder.ladder.iteration import Claim, claim_configs, load_all, load_iteration
 
 LADDER = load_all()
-PUBLISHED = RESULTS / "published"
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    """The rows of a table of published figures."""
-    with (PUBLISHED / name).open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
-def published_fall(name: str, before: int, after: int, step: int, gpu: str = "A100") -> float:
-    """The relative fall of a class, checked against the table of counts where the table has both rows."""
-    counts = {
-        int(row["iteration"]): row
-        for row in rows("published_sass_counts_sm80.csv")
-        if row["gpu_listing"] in ("any", gpu)
-    }
-    if step != 8:  # the published comparison of 8 is at a tile that the table does not have
-        names = name.split("+")
-        assert before == sum(int(counts[step - 1][part]) for part in names)
-        assert after == sum(int(counts[step][part]) for part in names)
-    return (before - after) / before
-
-
-@pytest.mark.parametrize(
-    ("step", "name", "before", "after"),
-    [
-        (6, "FMUL", 194, 132),
-        (6, "FADD", 68, 36),
-        (8, "IADD3", 76, 63),
-        (8, "LOP3", 140, 81),
-        (8, "IMAD", 124, 85),
-        (9, "IMAD.MOV.U32+MOV", 346, 55),
-        (10, "CS2R", 130, 0),
-        (11, "LOP3", 146, 23),
-        (11, "SHF", 115, 32),
-    ],
-)
-def test_claims_ask_for_sixty_percent_of_the_published_fall(step: int, name: str, before: int, after: int) -> None:
-    wanted = 0.6 * published_fall(name, before, after, step)
-    (claim,) = (c for c in load_iteration(step).expect.sass if c.metric == name and c.scope == "kernel")
-    assert claim.direction == "falls"
-    assert claim.at_least is not None
-    assert claim.at_least >= wanted
-    assert replace(claim, at_least=wanted).holds(
-        dict.fromkeys(name.split("+")[:1], after), dict.fromkeys(name.split("+")[:1], before)
-    )
-
-
-def test_the_other_claims_of_section_two() -> None:
-    assert [c.direction for c in load_iteration(6).expect.sass if c.metric == "FFMA"] == ["rises"]
-    (loop,) = (c for c in load_iteration(8).expect.sass if c.metric == "IADD3+LOP3+SHF")
-    assert (loop.scope, loop.direction) == ("main_loop", "falls")
-    assert load_iteration(7).expect.sass == (Claim("total", "kernel", "equals"),)
-
-
-@pytest.mark.parametrize("number", range(8, 17))
-def test_no_bank_conflicts_from_eight_on(number: int) -> None:
-    """Iteration 8 removes the last ones, later steps leave it at that."""
-    claims = load_iteration(number).expect.counters
-    assert Claim(COUNTERS["shared_ld_conflicts"], "counters", "equals") in claims
-    last = 0.0 if number == 8 else None
-    assert Claim(COUNTERS["shared_st_conflicts"], "counters", "equals", value=last) in claims
-
-
-def test_counters_are_those_that_were_measured() -> None:
-    assert sorted(COUNTERS.values()) == sorted(rows("peer_h200_counters.csv")[0].keys() - {"iteration"})
-
-
-def comparable(step: Iteration) -> bool:
-    """Whether the published kernels of a step and its parent have the same tile and loads, as a pair must."""
-    if step.parent is None or step.number <= 6:
-        return True
-    own, parent = step.configs["a100"], load_iteration(step.parent).configs["a100"]
-    return (own.B_r, own.B_c, own.load_tiles) == (parent.B_r, parent.B_c, parent.load_tiles)
-
-
-@pytest.mark.parametrize("step", [step for step in LADDER[:16] if comparable(step)], ids=lambda step: step.slug)
-def test_counter_claims_hold_for_the_published_kernels(step: Iteration) -> None:
-    measured = {int(row["iteration"]): {k: float(v) for k, v in row.items()} for row in rows("peer_h200_counters.csv")}
-    parent = None if step.parent is None else measured[step.parent]
-    for claim in filter(on_hardware, step.expect.counters):
-        if (step.number, claim.metric) == (5, COUNTERS["instructions"]):
-            continue  # the published compiler executes 0.15 % more, ours the same
-        ours = replace(claim, at_least=None)  # how much is our own kernels' affair, which way is not
-        assert ours.holds(measured[step.number], parent), f"{step.number}: {claim}"
-
-
-def test_most_steps_are_comparable() -> None:
-    assert {step.number for step in LADDER[:16] if not comparable(step)} == {7, 8, 13}
 
 
 def test_claims_are_made_at_equal_tiles() -> None:

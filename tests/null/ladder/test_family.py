@@ -13,9 +13,7 @@ from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import EXAMPLE, KernelConfig
-from flashladder.ladder.families.ampere import FAMILY
-from flashladder.ladder.families.ampere.config import AmpereConfig
-from flashladder.ladder.families.ampere.family import Ampere
+from flashladder.ladder.families.ampere import FAMILY, Ampere, AmpereConfig
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.family import families, family_named, register
 from flashladder.ladder.grid import load_grid, runnable

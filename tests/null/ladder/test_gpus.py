@@ -46,13 +46,6 @@ def test_a_drivers_name_leads_to_a_key(name: str, key: str | None) -> None:
     assert gpu_key(name) == key
 
 
-def test_no_name_is_claimed_by_two_files() -> None:
-    for gpu in load_gpus().values():
-        for pattern in gpu.names:
-            owners = [other.gpu for other in load_gpus().values() if other.matches(pattern.replace("*", ""))]
-            assert owners == [gpu.gpu]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -81,12 +74,6 @@ def test_a_malformed_file_is_one_clear_line(tmp_path: Path, old: str, new: str, 
         load_gpus(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path / 'z9.yaml'}:{message}")
     assert "\n" not in str(caught.value)
-
-
-def test_the_good_file_is_good(tmp_path: Path) -> None:
-    (tmp_path / "z9.yaml").write_text(GOOD)
-    assert gpu_key("Zeta Z9 PCIe", tmp_path) == "z9"
-    assert load_gpus(tmp_path)["z9"].peaks["memory_bandwidth"].value == 10
 
 
 SHORT = "(FP16, 128, {}, {}, {}): async+eager+swizzled+load_2_2_2_tiles"

@@ -8,19 +8,11 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder import grid as grids
-from flashladder.ladder.ablation import load_description
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.grid import grid_names, load_grid, runnable
+from flashladder.ladder.grid import load_grid, runnable
 from flashladder.ladder.iteration import load_all, load_iteration
-from flashladder.names import GPUS
 
 LADDER = [step for step in load_all() if step.family is load_iteration(1).family]
-
-
-def test_the_grids_that_there_are() -> None:
-    hopper = ("fewtiles", "h100", "h200", "hopper", "persistent", "split")
-    others = ("ablation", "beyond", "cpu", "rtx4090", "smoke", "toolchain", "tune")
-    assert grid_names() == tuple(sorted(["a100", "rtx3090", *hopper, *others]))
 
 
 @pytest.mark.parametrize("name", ["a100", "rtx3090"])
@@ -37,35 +29,6 @@ def test_the_published_grids_cover_the_published_cells(name: str) -> None:
     assert len(grid.cells) == len(cells)
     assert all((cell.shape.n_heads, cell.shape.d_head) == (16, 128) for cell in grid.cells)
     assert grid.gpu == name
-
-
-def test_smoke_is_small_and_ablation_takes_back_every_step_and_adds_what_composes() -> None:
-    assert sum(cell.shape.flops for cell in load_grid("smoke").cells) < 1e12
-    described = {cell.iteration.description for cell in load_grid("ablation").cells}
-    added, alone = set[str](), set[str]()
-    for step in LADDER[1:16]:
-        try:
-            added.add(load_description(f"1 + {step.slug}").description)
-        except FlashladderError:
-            alone.add(step.slug)
-    assert described == {"1", "16", *(f"16 - {step.slug}" for step in LADDER[1:16]), *added}
-    assert (
-        {slug for slug in alone if slug in load_grid("ablation").why}
-        == alone
-        == {
-            "row_major",
-            "encoded_epilogue",
-            "backward",
-        }
-    )
-
-
-def test_tune_holds_the_tuning_space_of_the_tuned_steps() -> None:
-    grid = load_grid("tune")
-    for step in LADDER[6:16]:
-        chosen = {cell.config for cell in grid.cells if cell.iteration == step}
-        space = step.family.tuning_space(step.parts)
-        assert chosen == {config.with_dtype(dtype) for config in space for dtype in ("fp16", "bf16")}
 
 
 GRID = """\
@@ -205,31 +168,6 @@ def test_each_gpu_is_described_in_the_units_that_plausibility_needs() -> None:
         assert computed == pytest.approx(peaks["fp16_tensor"], rel=1e-3), key
         assert peaks["boost_clock"] <= peaks["max_clock"]
         assert peaks["shared_memory_per_block"] == peaks["shared_memory_per_sm"] - peaks["shared_memory_reserved"]
-
-
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [
-        ("NVIDIA A100-SXM4-40GB", ["a100"]),
-        ("NVIDIA A100 80GB PCIe", ["a100"]),
-        ("NVIDIA GeForce RTX 3090", ["rtx3090"]),
-        ("NVIDIA GeForce RTX 3090 Ti", []),
-        ("NVIDIA GeForce RTX 4090", ["rtx4090"]),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", []),
-        ("NVIDIA H100 80GB HBM3", ["h100"]),
-        ("NVIDIA H200", ["h200"]),
-        ("NVIDIA GH200 480GB", []),
-        ("NVIDIA A10", []),
-    ],
-)
-def test_names_that_drivers_report(name: str, keys: list[str]) -> None:
-    assert [key for key, gpu in load_gpus().items() if gpu.matches(name)] == keys
-
-
-def test_every_tuned_gpu_and_every_grid_is_described() -> None:
-    described = set(load_gpus())
-    assert set(GPUS) <= described
-    assert {load_grid(name).gpu for name in grid_names()} <= described | {"any"}
 
 
 def test_a_broken_file_that_a_grid_needs_is_told_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:

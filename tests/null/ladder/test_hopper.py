@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 import re
 from typing import Any
 
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.compose import included_files, part_files, translation_unit
 from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
-from flashladder.ladder.families.hopper import FAMILY
-from flashladder.ladder.families.hopper.config import HopperConfig
-from flashladder.ladder.families.hopper.launch import parts_of
-from flashladder.ladder.families.hopper.parts import VALUES, Parts, at_launch, contradictions
-from flashladder.ladder.families.hopper.space import EXCLUSIONS
+from flashladder.ladder.families.hopper import (
+    EXCLUSIONS,
+    FAMILY,
+    HopperConfig,
+    Parts,
+    at_launch,
+    contradictions,
+    parts_of,
+)
 from flashladder.ladder.family import Launch
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import begun, load_all, load_iteration, runnable
+from flashladder.ladder.iteration import (
+    begun,
+    included_files,
+    load_all,
+    load_iteration,
+    part_files,
+    translation_unit,
+)
 from flashladder.ladder.selection import one_config
 from flashladder.machine_code.ptxas import PtxasUsage
-from flashladder.view.command import header
 
 LADDER = [step for step in load_all() if step.family is FAMILY]
 SPACE = {c.with_dtype(d) for step in LADDER for c in FAMILY.legal_configs(step.parts) for d in ("fp16", "bf16")}
@@ -66,32 +75,6 @@ def test_round_trip_and_names_are_unique_over_the_whole_space() -> None:
 def test_another_spelling_is_refused_with_the_right_one(text: str) -> None:
     with pytest.raises(FlashladderError, match="not the short form of a kernel configuration: expected"):
         KernelConfig.parse(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "(FP16, 128, 128, 128, 2): stages_2", "(FP16, 128, 64, 2): stages_2_2+overlap", "x",
-        "(FP16, 128, 128, 128, 2): stages_2_2+persistent+overlap", f"{LAZY}+flattened",
-        f"{LAST}+split+persistent",
-    ],
-)  # fmt: skip
-def test_what_is_no_short_form_of_it_is_left_to_others(text: str) -> None:
-    assert HopperConfig.match(text) is None
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("dtype", "fp8"), ("B_r", 0), ("k_stages", 0), ("n_consumers", True), ("consumer_registers", -8),
-        ("overlap", 1), ("persistent", 1), ("flattened", "yes"), ("split", 1),
-    ],
-)  # fmt: skip
-def test_bad_fields_are_named(field: str, value: Any) -> None:
-    with pytest.raises(FlashladderError, match=f"bad kernel configuration, {field}: expected"):
-        replace(LAST, **{field: value})
-    with pytest.raises(FrozenInstanceError):
-        setattr(LAST, field, value)
 
 
 def test_what_a_cta_takes() -> None:
@@ -223,40 +206,6 @@ def test_registers_of_one_consumer_are_what_ptxas_compiles_for() -> None:
     assert FAMILY.conflicts(own.parts, alone) == ()
 
 
-def test_one_stage_of_k_is_legal_beside_a_producer() -> None:
-    own = load_iteration(24)
-    assert FAMILY.conflicts(own.parts, replace(own.configs["h200"], k_stages=1)) == ()
-
-
-def test_one_stage_of_k_and_deeper_rings_are_legal_in_one_loop() -> None:
-    own = load_iteration(26)
-    for knobs in ({"k_stages": 1}, {"B_c": 112, "k_stages": 1, "v_stages": 4}):
-        assert FAMILY.conflicts(own.parts, replace(own.configs["h200"], **knobs)) == ()
-
-
-def test_briefs_of_persistent_steps_are_read_back() -> None:
-    for number, brief in ((25, "128,128,2 2_2 24_240"), (26, "128,128,2 2_3 24_240"), (27, "128,96,2 2_3 40_232")):
-        step = load_iteration(number)
-        config = one_config(step, brief)
-        assert isinstance(config, HopperConfig)
-        assert (config.brief(), config.overlap, config.persistent) == (brief, True, True)
-        assert config.flattened == (number > 25)
-        assert FAMILY.fit(step.parts, replace(config, overlap=False, persistent=False, flattened=False)) == config
-        assert FAMILY.conflicts(step.parts, config) == ()
-
-
-def test_one_loop_has_two_buffers_of_p() -> None:
-    once = replace(LAZY, flattened=False)
-    pairs = LAZY.rows * LAZY.B_c // 2  # of P, a register each, over the threads of a warpgroup
-    assert FAMILY.live_registers(LAZY) - FAMILY.live_registers(once) == pairs // 128
-    wide = replace(LAZY, B_c=160, k_stages=1)
-    assert [one.name for one in FAMILY.excluded_by(wide) if one.name == "registers"] == ["registers"]
-    assert not [one.name for one in FAMILY.excluded_by(replace(wide, flattened=False)) if one.name == "registers"]
-    spaces = [FAMILY.tuning_space(load_iteration(number).parts) for number in (25, 26)]
-    assert [max(config.B_c for config in space) for space in spaces] == [160, 128]
-    assert {config.v_stages for config in spaces[1] if isinstance(config, HopperConfig)} == {3}
-
-
 def test_fit_sets_what_the_parts_decide_and_a_brief_is_read_back() -> None:
     older, newer = load_iteration(21), load_iteration(24)
     assert FAMILY.fit(older.parts, LAST) == replace(LAST, producer_registers=0, consumer_registers=0, overlap=False)
@@ -270,11 +219,6 @@ def test_fit_sets_what_the_parts_decide_and_a_brief_is_read_back() -> None:
     assert "producer_registers" not in FAMILY.to_knobs(older.parts, FAMILY.fit(older.parts, LAST))
 
 
-def test_every_value_is_used_by_some_iteration() -> None:
-    for concern, values in VALUES.items():
-        assert {getattr(step.parts, concern) for step in LADDER} == set(values), concern
-
-
 def test_every_rule_excludes_something_that_no_other_one_does() -> None:
     space = FAMILY.legal_configs(load_iteration(22).parts)
     for rule in EXCLUSIONS:
@@ -282,17 +226,9 @@ def test_every_rule_excludes_something_that_no_other_one_does() -> None:
         assert only, f"{rule.name} is implied by the others"
 
 
-def test_the_tuning_space_has_the_tiles_that_are_asked_for() -> None:
-    space = [one for one in FAMILY.tuning_space(load_iteration(24).parts) if isinstance(one, HopperConfig)]
-    tiles = {(config.B_r, config.B_c) for config in space}
-    assert {(128, 128), (128, 144), (128, 176)} <= tiles
-    assert {(24, 240), (40, 232)} == {(one.producer_registers, one.consumer_registers) for one in space}
-    assert all(config.smem_bytes <= MAX_SMEM_BYTES for config in space)
-
-
 def test_an_incomplete_configuration_is_named() -> None:
     with pytest.raises(
-        FlashladderError, match=r"expected B_r, B_c, n_consumers, k_stages, v_stages, found no k_stages"
+        FlashladderError, match=r"expected B_r, B_c, n_consumers, k_stages and v_stages, found no k_stages"
     ):
         FAMILY.first_config({"B_r": 128, "B_c": 64, "n_consumers": 1})
 
@@ -318,13 +254,6 @@ def test_its_code_runs_on_one_architecture() -> None:
     assert not load_gpus()["a100"].runs("sm_90a")
 
 
-def test_where_it_does_not_run_a_line_says_what_it_needs() -> None:
-    told: list[str] = []
-    assert runnable([16, 24], "sm_80", told.append) == [16]
-    assert told == ["iteration 24: not run here: needs sm_90a"]
-    assert runnable([16, 24], "sm_90") == [16, 24]
-
-
 def test_a_persistent_kernel_has_as_many_ctas_as_multiprocessors_or_tiles() -> None:
     once = Launch((5, 3, 2), (384,), (), 0)
     goes_on = replace(once, grid=(30, 1, 1), resident=True)
@@ -347,12 +276,6 @@ def test_shapes_of_few_tiles_are_those_that_an_h200_splits() -> None:
     assert any(length % SPLIT.B_c for length in lengths)
 
 
-def test_it_has_a_configuration_everywhere_though_it_does_not_fit_there() -> None:
-    step = load_iteration(24)
-    assert load_gpus()["rtx3090"].excess(step.configs["rtx3090"]) is not None
-    assert step.configs["rtx3090"] == step.configs["h200"]
-
-
 def test_a_results_file_owes_the_steps_of_the_families_that_it_is_about() -> None:
     ladder = load_all()
     assert [step.number for step in begun(ladder, [3])] == list(range(1, 20))
@@ -360,14 +283,6 @@ def test_a_results_file_owes_the_steps_of_the_families_that_it_is_about() -> Non
     assert [step.number for step in begun(ladder, [22, 99])] == due
     assert [step.number for step in begun(ladder, [1, 24])] == [*range(1, 20), *due]
     assert begun(ladder, []) == ()
-
-
-def test_nothing_is_owed_of_a_step_that_says_why_it_is_not_measured() -> None:
-    first, second = load_iteration(23), load_iteration(24)
-    later = replace(second, unmeasured="Its code is newer than what a GPU was asked.")
-    assert begun((first, later), [23]) == (first,)
-    assert "Not measured yet: Its code is newer than what a GPU was asked." in header(later)
-    assert "Not measured yet" not in header(second)
 
 
 def test_commands_that_follow_one_warp_for_all_refuse_it() -> None:

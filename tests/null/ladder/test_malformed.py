@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 import textwrap
+from typing import Any
 
 import pytest
+import yaml
 
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.ladder.iteration import load_all
-from tests.null import malformed_hopper
-from tests.null.malformed_cases import CASES
-from tests.null.malformed_templates import ROOT, STEP
+from tests.null.malformed_templates import HOPPER_ROOT, HOPPER_STEP, ROOT, STEP
+
+CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "malformed.yaml").read_text(encoding="utf-8"))
 
 
 def fill(folder: Path, files: dict[str, str]) -> Path:
@@ -22,28 +24,25 @@ def fill(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def test_there_are_at_least_a_hundred_and_ten() -> None:
-    assert len(CASES) >= 110
+def edited(case: dict[str, Any]) -> tuple[dict[str, str], str]:
+    """The files of a case of tests/data/malformed.yaml, and the name of the malformed one."""
+    kind = case["case"].partition("-")[0]
+    base, step = (HOPPER_ROOT, HOPPER_STEP) if kind == "hopper" else (ROOT, STEP)
+    name = case.get("file", "01_base.yaml" if kind == "root" else "02_step.yaml")
+    lines = (base if kind == "root" else step).splitlines(keepends=True)
+    if "lines" in case:
+        first, last = case["lines"]
+        lines[first - 1 : last] = [case["become"]]
+    text = case.get("text", "".join(lines))
+    return ({name: text} if kind == "root" else {"01_base.yaml": base, name: text}), name
 
 
-def test_the_templates_of_the_hopper_family_are_well_formed(tmp_path: Path) -> None:
-    files = {"01_base.yaml": malformed_hopper.ROOT, "02_step.yaml": malformed_hopper.STEP}
-    first, second = load_all(fill(tmp_path, files))
-    assert (first.parts.roles, second.parts.roles) == ("specialised", "ping_pong")
-    assert (first.configs["h200"].B_c, second.configs["h200"].B_c) == (128, 144)
-
-
-def test_the_templates_are_well_formed(tmp_path: Path) -> None:
-    first, second = load_all(fill(tmp_path, {"01_base.yaml": ROOT, "02_step.yaml": STEP}))
-    assert (first.parts.layout, second.parts.layout) == ("linear", "xor")
-    assert (second.configs["a100"].B_r, second.configs["h200"].B_r) == (128, 64)
-
-
-@pytest.mark.parametrize(("files", "name", "line", "what"), CASES)
-def test_one_line(tmp_path: Path, files: dict[str, str], name: str, line: int, what: str) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+def test_one_line(tmp_path: Path, case: dict[str, Any]) -> None:
+    files, name = edited(case)
     with pytest.raises(FlashladderError) as caught:
         load_all(fill(tmp_path, files))
-    assert str(caught.value) == f"{tmp_path / name}:{line}: {what}"
+    assert str(caught.value) == f"{tmp_path / name}:{case['line']}: {case['says']}"
     assert caught.value.exit_code == 2
 
 

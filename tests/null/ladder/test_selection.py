@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.families.ampere import FAMILY
-from flashladder.ladder.families.ampere.config import AmpereConfig
-from flashladder.ladder.families.ampere.space import EXCLUSIONS, legal_configs, live_registers, resident_warps
+from flashladder.ladder.families.ampere import (
+    EXCLUSIONS,
+    FAMILY,
+    legal_configs,
+)
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config, select_configs
-from flashladder.names import GPUS
 
 LADDER = load_all()
 KEYS = "a100, h100, h200, rtx3090, rtx4090, prog, prog-all, all, tune"
@@ -39,12 +38,6 @@ def test_prog_is_the_distinct_configurations_of_all_gpus_in_each_dtype() -> None
     ]
 
 
-@pytest.mark.parametrize("gpu", GPUS)
-def test_prog_of_one_gpu(gpu: str) -> None:
-    for step in LADDER:
-        assert select_configs(step, f"prog:{gpu}", ("bf16",)) == (step.configs[gpu].with_dtype("bf16"),)
-
-
 @pytest.mark.parametrize(("gpu", "whose"), [("h100", "h200"), ("rtx4090", "rtx3090")])
 def test_a_gpu_that_is_not_tuned_for_names_the_configurations_that_it_runs(gpu: str, whose: str) -> None:
     for step in LADDER:
@@ -60,16 +53,6 @@ def test_prog_all_is_what_the_iteration_can_express_of_everybodys() -> None:
         assert set(chosen) == {config for config in mine if step.family.conflicts(step.parts, config) == ()}
         assert set(step.configs.values()) <= set(chosen)
     assert len(select_configs(load_iteration(16), "prog-all", ("fp16",))) > 5
-
-
-@pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)
-def test_all_is_legal_sorted_and_holds_the_winners(step: Iteration) -> None:
-    everything: list[Any] = [
-        step.family.config_type.parse(str(config)) for config in select_configs(step, "all", ("fp16",))
-    ]
-    assert everything == sorted(set(everything))
-    assert all(step.family.conflicts(step.parts, config) == () for config in everything)
-    assert winners(step) <= set(everything)
 
 
 def winners(step: Iteration) -> set[KernelConfig]:
@@ -94,27 +77,6 @@ def test_every_rule_excludes_something_and_says_why() -> None:
         assert only, f"{rule.name} is implied by the others"
         assert len(rule.why.split()) >= 10
     assert len({rule.name for rule in EXCLUSIONS}) == len(EXCLUSIONS)
-
-
-@pytest.mark.parametrize(
-    ("loads", "registers"),
-    [
-        ("2_2_2", 128 + 64 + 8 + 16),  # O, S and one k-tile of Q and K
-        ("2_2_2_tiles+buffer", 128 + 64 + 16 + 32),
-        ("2_2_0", 128 + 32 + 128),  # O, P and all of V
-        ("0_2_2", 128 + 64 + 64 + 16),
-        ("0_0_0", 128 + 64 + 64 + 128),
-    ],
-)
-def test_live_registers_of_the_tall_tile(loads: str, registers: int) -> None:
-    text = TALL.format(loads).replace("_tiles+buffer_tiles", "_tiles+buffer")
-    assert live_registers(AmpereConfig.parse(text)) == registers
-
-
-def test_resident_warps() -> None:
-    assert resident_warps(AmpereConfig.parse(TALL.format("2_2_2"))) == 8
-    assert resident_warps(AmpereConfig.parse("(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles")) == 12
-    assert resident_warps(AmpereConfig.parse("(FP16, 128, 128, 128, 4): async+load_0_0_0_tiles")) == 4
 
 
 def test_a_tile_is_a_slice_of_tune() -> None:
@@ -173,17 +135,6 @@ def test_bad_keys(number: int, key: str, message: str) -> None:
         select_configs(load_iteration(number), key)
     assert str(caught.value) == message
     assert caught.value.exit_code == 2
-
-
-def test_bad_dtype() -> None:
-    with pytest.raises(FlashladderError, match="unknown dtype: expected fp16 or bf16, found 'fp8'"):
-        select_configs(load_iteration(1), "prog", ("fp8",))
-
-
-def test_larger_tiles_never_need_fewer_registers() -> None:
-    tiles = [AmpereConfig.parse(TALL.format("2_2_2").replace("128, 64, 4", f"128, {B_c}, 4")) for B_c in (32, 64, 128)]
-    counts = [live_registers(config) for config in tiles]
-    assert all(less < more for less, more in pairwise(counts))
 
 
 SPELLINGS = {
@@ -251,10 +202,6 @@ def test_a_command_for_one_configuration_says_when_there_are_several(number: int
     with pytest.raises(FlashladderError) as caught:
         one_config(load_iteration(number), key)
     assert str(caught.value) == message
-
-
-def test_a_key_that_names_the_same_configuration_for_every_gpu_names_one() -> None:
-    assert one_config(load_iteration(1), "prog").brief() == "64,64,4 0_0_0"
 
 
 @pytest.mark.parametrize(

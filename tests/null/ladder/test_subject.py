@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.ablation import load_description
-from flashladder.ladder.subject import parse_subject
+from flashladder.ladder.ablation import load_description, parse_subject
 
 
 @pytest.mark.parametrize(

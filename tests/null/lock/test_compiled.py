@@ -22,7 +22,7 @@ from flashladder.lock import command as lock
 from flashladder.lock import recount as recounting
 from flashladder.lock import step_counts
 from flashladder.lock.recount import Counts, Scope
-from flashladder.machine_code import instruction_order, sass
+from flashladder.machine_code import order, sass
 from flashladder.machine_code.ptx import ptx_sha256
 from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.paths import KERNELS
@@ -385,7 +385,7 @@ def test_counts_are_kept_by_all_that_decides_them(
     recounting.recount(entries("sm_90: MOV"), tmp_path)
     monkeypatch.setattr(recounting, "load_pins", lambda: SimpleNamespace(packages={recounting.DISASSEMBLER: "another"}))
     recounting.recount(entries("sm_80: MOV"), tmp_path)
-    monkeypatch.setattr(instruction_order, "__file__", str(Path(__file__)))
+    monkeypatch.setattr(order, "__file__", str(Path(__file__)))
     recounting.recount(entries("sm_80: MOV"), tmp_path)
     assert len(disassembler.ran) == len(list(tmp_path.glob("*.json"))) == 4
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.control import Control, control_of, decoded
 from flashladder.machine_code.cubin import read_cubin
-from flashladder.machine_code.sass import Instruction, parse
+from flashladder.machine_code.sass import Control, Instruction, control_of, decoded, parse
 
 DATA = Path(__file__).parents[2] / "data"
 

@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.flow.executions import Executions, path, run
-from flashladder.machine_code.flow.graph import graph_of
-from flashladder.machine_code.flow.uniform import step_of
-from flashladder.machine_code.flow.values import WORD, Values
+from flashladder.machine_code.executions import WORD, Executions, Values, path, run, step_of
+from flashladder.machine_code.flow import graph_of
 from flashladder.machine_code.sass import Instruction
 from tests.null.sass_fixture import code
 

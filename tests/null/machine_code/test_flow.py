@@ -10,10 +10,20 @@ from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.flow import dominance
-from flashladder.machine_code.flow.executions import run
-from flashladder.machine_code.flow.graph import Flow, graph_of
-from flashladder.machine_code.flow.regions import EPILOGUE, LAST, LOOP, PEELED, PROLOGUE, UNREACHED, Regions, regions_of
+from flashladder.machine_code import flow as dominance
+from flashladder.machine_code.executions import run
+from flashladder.machine_code.flow import (
+    EPILOGUE,
+    LAST,
+    LOOP,
+    PEELED,
+    PROLOGUE,
+    UNREACHED,
+    Flow,
+    Regions,
+    graph_of,
+    regions_of,
+)
 from flashladder.machine_code.sass import Sass, parse
 from tests.null.sass_fixture import code
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder.machine_code.instruction_order import hmma_after_ldsm, mma_before_use, mma_same_a
+from flashladder.machine_code.order import hmma_after_ldsm, mma_before_use, mma_same_a
 from flashladder.machine_code.sass import Instruction
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2}, {%r1, %r2}, {%r3, %r4}, {%f1, %f2}"

@@ -6,8 +6,7 @@ import pytest
 
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.lock.schema import read_lock
-from flashladder.machine_code.kinds import KINDS, by_kind, kind_of
-from flashladder.machine_code.opcodes import known_opcodes
+from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of, known_opcodes
 from flashladder.machine_code.sass import LONE_OPCODES
 
 

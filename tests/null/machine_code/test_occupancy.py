@@ -12,7 +12,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.gpus import load_gpus
-from flashladder.machine_code.occupancy import occupancy
+from flashladder.machine_code.ptxas import occupancy
 from flashladder.sweep.tune.space import resident_warps
 
 SM = load_gpus()["a100"].sm

@@ -8,7 +8,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.lock import recount
-from flashladder.machine_code.product_order import steady, stretches, under_products, usual_path
+from flashladder.machine_code.order import steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.view.order import order
 from tests.null.sass_fixture import code as listing

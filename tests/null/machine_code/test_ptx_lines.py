@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.ptx_lines import PtxLines, read_ptx_lines
+from flashladder.machine_code.cubin import PtxLines, read_ptx_lines
 from flashladder.machine_code.sass import parse
 
 DATA = Path(__file__).parents[2] / "data"

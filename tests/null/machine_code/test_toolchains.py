@@ -16,10 +16,9 @@ import pytest
 
 from flashladder.binaries import cubins
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.control import control_of, decoded
 from flashladder.machine_code.ptx import normalise, opcodes
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log
-from flashladder.machine_code.sass import BYTES, Sass, parse
+from flashladder.machine_code.sass import BYTES, Sass, control_of, decoded, parse
 from flashladder.names import KERNEL
 from ptxemu import EmulationError
 from ptxemu.syntax.parser import parse as parse_ptx

@@ -11,9 +11,8 @@ from typing import get_args
 
 import pytest
 
-from flashladder.build.scheduler import default_jobs
-from flashladder.ladder.grid import Grid, load_grid
-from flashladder.ladder.grid_schema import ReferenceName
+from flashladder.build.store import default_jobs
+from flashladder.ladder.grid import Grid, ReferenceName, load_grid
 from flashladder.ladder.iteration import Iteration
 from flashladder.sweep import plan
 from flashladder.sweep.cells import REFERENCES, Settings, Wanted, address_of, title, wanted_of

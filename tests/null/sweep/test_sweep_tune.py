@@ -15,7 +15,7 @@ from flashladder.bench.run import bench_group
 from flashladder.errors import CheckFailed
 from flashladder.gate import verify_sweep
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.families.ampere.space import EXCLUSIONS, legal_configs
+from flashladder.ladder.families.ampere import EXCLUSIONS, legal_configs
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.derive import problems

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from flashladder.build import compile as build_compile
-from flashladder.build.store import Tools
+from flashladder.build.store import TOOLS_FILE, Tools, read_recorded
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
-from flashladder.toolchain.recorded import NAME, Recorded, read_recorded
 
 HERE = Tools(
     root=Path("/cuda"),
@@ -24,13 +23,12 @@ HERE = Tools(
     ptx_versions={"nvidia-cuda-nvcc": "13.0.88", "host compiler": "g++ (Debian) 12"},
     ptxas_version="13.0.88",
 )
-RECORD = Recorded(HERE.nvcc_flags, HERE.ptxas_flags, HERE.ptx_versions, HERE.ptxas_version)
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store that came with a record, where nothing can be asked for its version."""
-    (tmp_path / NAME).write_text(RECORD.as_json(), encoding="utf-8")
+    (tmp_path / TOOLS_FILE).write_text(HERE.record(), encoding="utf-8")
 
     def missing(*_: Any) -> None:
         raise AssertionError
@@ -42,8 +40,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_record_is_read_as_it_was_written_and_names_no_place(store: Path) -> None:
-    assert read_recorded(store) == RECORD
-    assert "/" not in RECORD.as_json().replace("(Debian)", "")
+    found = read_recorded(store)
+    assert found is not None
+    assert found.record() == HERE.record()
+    assert "/" not in HERE.record().replace("(Debian)", "")
     assert read_recorded(store / "elsewhere") is None
 
 
@@ -64,11 +64,11 @@ def test_what_is_not_in_the_store_is_one_line_and_nothing_is_written(store: Path
         build_compile.cubin_for(step, step.configs["a100"], "sm_80")
     with pytest.raises(FlashladderError, match="1 of the kernels"):
         build_compile.ptx_for(step, step.configs["a100"])
-    assert [path.name for path in store.iterdir()] == [NAME]
+    assert [path.name for path in store.iterdir()] == [TOOLS_FILE]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"nvcc_flags": 1}', "\xff"])
 def test_a_broken_record_is_one_line(text: str, tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text(text, encoding="latin-1")
+    (tmp_path / TOOLS_FILE).write_text(text, encoding="latin-1")
     with pytest.raises(FlashladderError, match="the record of what compiled these kernels is broken"):
         read_recorded(tmp_path)

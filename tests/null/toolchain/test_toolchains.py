@@ -11,8 +11,7 @@ from flashladder.build import other_toolchains as toolchains
 from flashladder.build.other_toolchains import provide, toolchain_of
 from flashladder.errors import FlashladderError
 from flashladder.toolchain import wheels as toolchain
-from flashladder.toolchain.pins import load_pins
-from flashladder.toolchain.wheels import Toolchain, find_toolchain
+from flashladder.toolchain.wheels import Toolchain, find_toolchain, load_pins
 
 PARTS = (*toolchain.NVCC_RUNS, *toolchain.NVCC_READS)
 # Stands for uv: writes the metadata and programs of what the lock file names into --target, and counts its calls.

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.flow.executions import run
-from flashladder.machine_code.flow.regions import regions_of
-from flashladder.machine_code.kinds import KINDS
+from flashladder.machine_code.executions import run
+from flashladder.machine_code.flow import regions_of
+from flashladder.machine_code.opcodes import KINDS
 from flashladder.machine_code.sass import parse
 from flashladder.view.flow.command import as_data, main
 from flashladder.view.flow.dot import dot

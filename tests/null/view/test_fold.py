@@ -6,8 +6,15 @@ import re
 
 import pytest
 
-from flashladder.ladder.compose import included_files, part_files, sources, translation_unit
-from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.ladder.iteration import (
+    Iteration,
+    included_files,
+    load_all,
+    load_iteration,
+    part_files,
+    sources,
+    translation_unit,
+)
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import KERNELS
 from flashladder.view import command as view

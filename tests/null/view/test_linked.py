@@ -8,7 +8,7 @@ import json
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.ptx_lines import PtxLines
+from flashladder.machine_code.cubin import PtxLines
 from flashladder.view.linked import command
 from flashladder.view.linked.kernel import Linked, Place, made_from, ptx_rows, require_same
 from flashladder.view.linked.listing import as_data, by_address, by_ptx

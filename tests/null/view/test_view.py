@@ -13,10 +13,9 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS, Claim
-from flashladder.ladder.compose import flattened
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
+from flashladder.ladder.iteration import Iteration, claim_configs, flattened, load_all, load_iteration
 from flashladder.lock import command as lock
 from flashladder.paths import ITERATIONS
 from flashladder.view import command as view

@@ -1,14 +1,11 @@
-"""Where the softmax's work stands against a warpgroup's products: under them, or behind the wait for them.
+"""The order of loads, tensor instructions and softmax work, in PTX and in machine code.
 
-Why: a wgmma runs on its own until somebody waits for its group, and what it is worth to issue it early is decided by
-what stands between the two. ptxas moves exponentials and conversions over waits without a note, so that only the order
-in the machine code says whether they overlap. A group ends with the HGMMA that carries ``gsb0``;
-``WARPGROUP.DEPBAR.LE gsb0, N`` waits until N of them are left.
+Some steps change no opcode count, only the order: a double buffer asks for the next fragments before it multiplies the
+current ones, and a wgmma runs until somebody waits for its group, so that what stands between the two is hidden. A
+group ends with the HGMMA that carries ``gsb0``; ``WARPGROUP.DEPBAR.LE gsb0, N`` waits until N groups are left. ptxas
+moves exponentials and conversions over waits without a note: only the machine code shows whether they overlap.
 
-A loop may hold blocks that only few rounds run, in which products are waited for or the lanes of a row agree on
-something: what counts is the path around them.
-
-Try ``stretches(usual_path(code.main_loop(), code.targets))``; ``invoke sass 24 --order`` prints them.
+Run: ``invoke sass 24 --order``.
 """
 
 from __future__ import annotations
@@ -19,7 +16,53 @@ from dataclasses import dataclass
 import itertools
 import re
 
+from flashladder.machine_code.ptx import normalise
 from flashladder.machine_code.sass import BYTES, Instruction
+
+_REGISTER = re.compile(r"%\w+")
+_GROUP = re.compile(r"\{([^{}]*)\}")
+
+
+def mma_before_use(ptx: str) -> int:
+    """For each ``ldmatrix`` the ``mma`` that stand between it and the first one that reads it, summed.
+
+    A load that no ``mma`` reads adds nothing.
+    """
+    issued, found = 0, 0
+    waiting: dict[str, tuple[int, int]] = {}  # register -> its load, and the mma issued before that load
+    for load, statement in enumerate(normalise(ptx).split(";")):
+        line = statement.strip().rpartition("\n")[2]
+        if line.startswith("ldmatrix."):
+            waiting |= dict.fromkeys(_REGISTER.findall(_GROUP.findall(line)[0]), (load, issued))
+        elif line.startswith("mma."):
+            _, left, right, _ = _GROUP.findall(line)  # results and addends are no fragments of Q, K, V
+            read = {waiting[name] for name in _REGISTER.findall(left + right) if name in waiting}
+            found += sum(issued - before for _, before in read)
+            waiting = {name: load for name, load in waiting.items() if load not in read}
+            issued += 1
+    return found
+
+
+def mma_same_a(ptx: str) -> int:
+    """The ``mma`` whose A fragment is that of the ``mma`` before it, whatever stands between the two."""
+    found, before = 0, ""
+    for statement in normalise(ptx).split(";"):
+        line = statement.strip().rpartition("\n")[2]
+        if line.startswith("mma."):
+            _, left, _, _ = _GROUP.findall(line)
+            found += left == before
+            before = left
+    return found
+
+
+def hmma_after_ldsm(instructions: Iterable[Instruction]) -> int:
+    """For each ``LDSM`` the ``HMMA`` that stand after it, summed: equal for equal orders of the two."""
+    loads, found = 0, 0
+    for instruction in instructions:
+        loads += instruction.opcode_class == "LDSM"
+        found += loads * (instruction.opcode_class == "HMMA")
+    return found
+
 
 WORK = ("MUFU", "F2FP", "FADD")  # exponentials, conversions to 16 bits, row sums
 PRODUCT = "HGMMA"
@@ -27,7 +70,7 @@ WAIT = "WARPGROUP.DEPBAR"
 RARE = (WAIT, "SHFL.", "VOTE.")  # products are waited for, or lanes ask each other
 USUAL_PATH = "usual_path"  # the number of its instructions, in claims
 Targets = Callable[[Instruction], Sequence[int]]
-_GROUP = re.compile(r"\bgsb0\b")
+_LAST_OF_GROUP = re.compile(r"\bgsb0\b")
 _LEFT = re.compile(r"gsb0, (0x[0-9a-f]+)")
 _SHAPE = re.compile(r"\d+x\d+x\d+")
 _EVENTS = (
@@ -130,7 +173,7 @@ def _behind(instructions: Iterable[Instruction], pending: int) -> int:
     """Groups under way behind instructions that began with `pending` of them."""
     for one in instructions:
         if one.opcode_class == PRODUCT:
-            pending += bool(_GROUP.search(one.operands))
+            pending += bool(_LAST_OF_GROUP.search(one.operands))
         elif left := _LEFT.search(one.operands) if one.opcode.startswith(WAIT) else None:
             pending = min(pending, int(left[1], 16))
     return pending
@@ -144,7 +187,7 @@ def _placed(code: Sequence[Instruction]) -> Iterator[tuple[str, int, Instruction
             if not products:
                 address, products = one.address, 1
                 event = _product_text(code[place:])
-            products = 0 if _GROUP.search(one.operands) else products
+            products = 0 if _LAST_OF_GROUP.search(one.operands) else products
         elif text := _text(one):
             event, address, products = text, one.address, 0
         yield event, address, one
@@ -155,7 +198,7 @@ def _product_text(code: Sequence[Instruction]) -> str:
     count = 0
     for one in code:
         count += one.opcode_class == PRODUCT
-        if one.opcode_class == PRODUCT and _GROUP.search(one.operands):
+        if one.opcode_class == PRODUCT and _LAST_OF_GROUP.search(one.operands):
             break
     shape = _SHAPE.search(code[0].opcode)
     return f"{count} products {shape[0] if shape else code[0].opcode}, a group"

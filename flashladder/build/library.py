@@ -1,0 +1,362 @@
+"""From cubins to the library that torch loads: a fatbin per configuration, a table that embeds them, the host half.
+
+The host sources cost 2 s (torch's stable headers) and are the same for all iterations of a family, so they are compiled
+once into the store. An iteration adds fatbins, a generated table that compiles in 0.1 s, and one link. Host sources
+need no nvcc: a C++ compiler, torch's headers, and the CUDA runtime of the toolchain wheels.
+
+A row of the table names one configuration and points at its fatbin, which the assembler embeds with `.incbin`; its
+layout is `KernelRow` of kernels/host/launch.h. All is constant data, so that no static constructor sees it unset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+import re
+import tempfile
+
+from flashladder.build.store import STORE, entry_lock
+from flashladder.errors import FlashladderError
+from flashladder.files import digest_files, dump_json, load_json, read_text, sha256, write_atomic
+from flashladder.ladder.config import ELEMENT_BYTES, KernelConfig
+from flashladder.ladder.family import Family
+from flashladder.ladder.iteration import included_files
+from flashladder.paths import KERNELS, ROOT
+from flashladder.toolchain.errors import Failure, diagnose, run_tool
+from flashladder.toolchain.wheels import Toolchain, host_compiler, host_compiler_version
+
+HOST_SOURCES = (KERNELS / "host" / "binding.cpp", KERNELS / "host" / "launch.cpp")
+LIBRARY_NAME = "_C.abi3.so"
+WHEEL_INIT = Path(__file__).with_name("wheel_template.py")
+# The oldest torch that loads the library: major in the top byte, minor in the next (torch/csrc/stable/version.h).
+TORCH_TARGET_VERSION = "0x020a000000000000"
+
+COMPILE_FLAGS = (
+    *("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+    *("-Wall", "-Wextra", "-Werror", f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"),
+)
+# The libraries of all iterations and torch's own CUDA runtime share one process: nothing of ours, nor of the static
+# runtime, may be exported, or the first library loaded would answer for all. torch itself is found already loaded, by
+# its soname.
+LINK_FLAGS = ("-shared", "-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL", "-Wl,-z,defs", "-Wl,--no-as-needed")
+
+
+def host_sources(plan: str) -> tuple[Path, ...]:
+    """What a library of a family is made of beside its table: `HOST_SOURCES` and the family's `plan`."""
+    return (*HOST_SOURCES, KERNELS / plan)
+
+
+def torch_root() -> Path:
+    """The folder of the installed torch package, found without importing it.
+
+    Raises:
+        FlashladderError: torch is not installed here.
+    """
+    spec = find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        raise FlashladderError("torch is not installed", expected="torch 2.10 or later", hint="pip install torch")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def object_command(source: Path, output: Path, *, compiler: Path, cuda_root: Path, torch: Path) -> list[str]:
+    """The command that compiles one host source (`HOST_SOURCES` or a generated table) to an object file.
+
+    `cuda_root` holds `include/` and `lib/` of the CUDA runtime; `torch` is `torch_root()`. Third-party headers are
+    system headers, so that warnings as errors concern our own code only.
+    """
+    prefixes = [f"-ffile-prefix-map={ROOT}=.", f"-ffile-prefix-map={torch}=torch"]  # no machine paths inside
+    includes = [f"-I{KERNELS}", "-isystem", str(torch / "include"), "-isystem", str(cuda_root / "include")]
+    return [str(compiler), *COMPILE_FLAGS, *prefixes, *includes, "-c", str(source), "-o", str(output)]
+
+
+def library_command(objects: list[Path], output: Path, *, compiler: Path, cuda_root: Path, torch: Path) -> list[str]:
+    """The command that links host objects and one table into the library."""
+    libraries = [f"-L{torch / 'lib'}", "-ltorch", "-ltorch_cpu", f"-L{cuda_root / 'lib'}", "-lcudart_static"]
+    system = ["-Wl,--as-needed", "-lpthread", "-ldl", "-lrt"]
+    return [str(compiler), *LINK_FLAGS, *map(str, objects), *libraries, *system, "-o", str(output)]
+
+
+OLDEST_TORCH = (2, 10)
+
+
+@dataclass(frozen=True)
+class Log:
+    """Keeps commands and all that they print, for build.log.
+
+    Attributes:
+        parts: one text per command, in order.
+        failed: where the text of a command that failed goes, beside whatever the caller throws away.
+    """
+
+    parts: list[str]
+    failed: Path
+
+    def run(self, command: Sequence[str], folder: Path) -> None:
+        """Runs `command` in `folder`, with its temporary files there too: the machine's own place may be full or small.
+
+        Raises:
+            FlashladderError: it failed; the message says why and names the log.
+        """
+        with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
+            code, text = run_tool(command, folder, Path(scratch))
+        self.parts.append(f"$ {' '.join(command)}\n{text}")
+        if code:
+            log = write_atomic(self.failed, self.parts[-1])
+            raise diagnose(Failure(Path(command[0]).name, code, text, log, folder))
+
+
+def torch_version() -> str:
+    """Version of the installed torch, without importing it.
+
+    Raises:
+        FlashladderError: torch is not installed, or is older than the stable ABI that the binding uses.
+    """
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError as error:
+        raise FlashladderError(
+            "torch is not installed in this environment",
+            expected="torch 2.10 or later",
+            hint="use `nox -s build-iteration-N` or `nox -s dev`, which install it",
+        ) from error
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
+        raise FlashladderError("torch is too old for its stable ABI", expected="2.10 or later", found=version)
+    return version
+
+
+def host_inputs(toolchain: Toolchain, plan: str) -> dict[str, object]:
+    """Everything that decides the host objects: digests, flags, versions; no path of this machine.
+
+    `plan` is the family's source among them, relative to ``kernels/``.
+    """
+    sources = host_sources(plan)
+    headers = {path for source in sources for path in included_files(read_text(source))}
+    return {
+        "kind": "host",
+        "sources": digest_files([*sources, *sorted(headers)]),
+        "flags": [*COMPILE_FLAGS],
+        "versions": {
+            "torch": torch_version(),
+            "nvidia-cuda-runtime": toolchain.versions["nvidia-cuda-runtime"],
+            "host_compiler": host_compiler_version(host_compiler()),
+        },
+    }
+
+
+def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[list[Path], str]:
+    """binding.o, launch.o and plan.o from the store, compiled if they are not there yet (about 2 s), and their log.
+
+    Raises:
+        FlashladderError: the compiler is missing or failed.
+    """
+    inputs, sources = host_inputs(toolchain, plan), host_sources(plan)
+    folder = store / sha256(dump_json(inputs))
+    objects = [folder / f"{source.stem}.o" for source in sources]
+    with entry_lock(folder):
+        if not _has_objects(folder, objects):
+            log = Log([], folder / "host.failed.log")
+            with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
+                for source, target in zip(sources, objects, strict=True):
+                    made = Path(scratch) / target.name
+                    log.run(_object(source, made, toolchain), folder)
+                    made.replace(target)
+            write_atomic(folder / "host.log", "".join(log.parts))
+            write_atomic(folder / "meta.json", dump_json({"inputs": inputs, "outputs": digest_files(objects)}))
+    return objects, (folder / "host.log").read_text(encoding="utf-8", errors="replace")
+
+
+def _has_objects(folder: Path, objects: Sequence[Path]) -> bool:
+    """Whether the host objects are in `folder` with the digests that they had when they were made, and their log."""
+    try:
+        meta = load_json((folder / "meta.json").read_bytes())
+        made = {Path(path).name: digest for path, digest in meta["outputs"].items()}
+        whole = made == {path.name: sha256(path.read_bytes()) for path in objects}
+        return whole and (folder / "host.log").is_file()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _object(source: Path, target: Path, toolchain: Toolchain) -> list[str]:
+    """The command that compiles one object."""
+    torch = torch_root()
+    return object_command(source, target, compiler=host_compiler(), cuda_root=toolchain.root, torch=torch)
+
+
+def fatbin(folder: Path, ptx: tuple[Path, str], cubins: Mapping[str, Path], toolchain: Toolchain, log: Log) -> Path:
+    """Packs machine code for each architecture and the PTX into ``<folder>/kernel.fatbin``.
+
+    Args:
+        folder: where the fatbin goes.
+        ptx: the PTX that all of `cubins` were made from, and its target (``compute_80``).
+        cubins: architecture (``sm_80``) -> machine code.
+        toolchain: whose `fatbinary` packs them.
+        log: takes the command and its output.
+    """
+    target = folder / "kernel.fatbin"
+    images = [f"--image3=kind=elf,sm={arch.removeprefix('sm_')},file={path}" for arch, path in cubins.items()]
+    images.append(f"--image3=kind=ptx,sm={ptx[1].removeprefix('compute_')},file={ptx[0]}")
+    log.run([str(toolchain.fatbinary), "--64", f"--create={target}", *images], folder)
+    return target
+
+
+def link(folder: Path, table: str, objects: Sequence[Path], toolchain: Toolchain, log: Log) -> Path:
+    """Compiles the generated table and links it with the host objects into ``<folder>/_C.abi3.so``.
+
+    Raises:
+        FlashladderError: the compiler or the linker failed.
+    """
+    source = write_atomic(folder / "table.cpp", table)
+    made, library = folder / "table.o", folder / LIBRARY_NAME
+    log.run(_object(source, made, toolchain), folder)
+    command = library_command(
+        [made, *objects],
+        library,
+        compiler=host_compiler(),
+        cuda_root=toolchain.root,
+        torch=torch_root(),
+    )
+    log.run(command, folder)
+    made.unlink()
+    return library
+
+
+_HEADER = """\
+// Generated by flashladder/build/library.py: the kernels of {namespace}. Never edited, never committed.
+#include "host/launch.h"
+"""
+_FATBIN = """
+asm(R"(.section .rodata.flashladder, "a", @progbits
+.balign 64
+.hidden flashladder_fatbin_{index}
+.global flashladder_fatbin_{index}
+flashladder_fatbin_{index}:
+.incbin "{path}"
+.previous
+)");
+extern "C" FLASHLADDER_HIDDEN const unsigned char flashladder_fatbin_{index}[];
+"""
+_ROW = (
+    '    {{"{config}", "{dtype}", {B_r}, {B_c}, {d_head}, {n_threads}, {smem_bytes}, {capability}, '
+    "{row_stride}, flashladder_fatbin_{index}, {alone}, {any_length}, {max_row_stride}, {{{own}}}}},"
+)
+_FOOTER = """
+extern "C" {{
+extern const KernelRow flashladder_kernels[] = {{
+{rows}
+}};
+extern const int flashladder_n_kernels = {n};
+extern const TunedRow flashladder_tuned[] = {{{tuned}}};
+extern const int flashladder_n_tuned = {n_tuned};
+extern const char flashladder_namespace[] = "{namespace}";
+extern const char flashladder_arches[] = "{arches}";
+extern const char flashladder_targets[] = "{targets}";
+extern const char flashladder_ptx[] = "{ptx}";
+}}
+"""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One kernel of a library.
+
+    Attributes:
+        config: the configuration, whose short form becomes the row's name.
+        fatbin: what `fatbinary` made of its machine code and PTX; embedded when the table is compiled.
+        arches: the architectures it has machine code for, such as ``("sm_80", "sm_90")``; named in error messages.
+        family: of the kernel: what it runs on, and the target of its PTX.
+        row_stride: elements from one position to the next that the kernel is built for; 0 for any.
+        own: what else the family's plan needs to know.
+    """
+
+    config: KernelConfig
+    fatbin: Path
+    family: Family
+    arches: tuple[str, ...] = ()
+    row_stride: int = 0
+    own: tuple[int, ...] = ()
+
+
+def table_source(namespace: str, rows: Sequence[TableRow], tuned: Mapping[int, KernelConfig] | None = None) -> str:
+    """The C++ source of one library's table, in the order of `rows`.
+
+    Args:
+        namespace: of the library's operators.
+        rows: its kernels.
+        tuned: from which compute capability on, 90 for 9.0, which configuration runs where a call names none, in any
+            dtype. In place of one that is not among `rows`, and below all capabilities, the first row of a dtype runs.
+
+    Raises:
+        FlashladderError: no rows, a configuration twice, a namespace that C++ or torch would refuse, or a path that
+            the assembler could not read.
+    """
+    _check(namespace, rows)
+    fatbins = "".join(_FATBIN.format(index=index, path=row.fatbin) for index, row in enumerate(rows))
+    defaults = _tuned(rows, tuned or {})
+    arches = sorted({arch for row in rows for arch in row.arches}, key=lambda arch: (len(arch), arch))
+    footer = _FOOTER.format(
+        rows="\n".join(_row(index, row) for index, row in enumerate(rows)),
+        n=len(rows),
+        namespace=namespace,
+        tuned=", ".join(f"{{{capability}, {index}}}" for capability, index in defaults),
+        n_tuned=len(defaults),
+        arches=", ".join(arches) or "none",
+        targets=", ".join(rows[0].family.targets.arches),
+        ptx=rows[0].family.targets.ptx,
+    )
+    return _HEADER.format(namespace=namespace) + fatbins + footer
+
+
+def _tuned(rows: Sequence[TableRow], tuned: Mapping[int, KernelConfig]) -> list[tuple[int, int]]:
+    """Per dtype, ascending: from which compute capability on which row runs where a call names none."""
+    places = {row.config: index for index, row in enumerate(rows)}
+    found: list[tuple[int, int]] = []
+    for dtype in dict.fromkeys(row.config.dtype for row in rows):
+        first = next(index for index, row in enumerate(rows) if row.config.dtype == dtype)
+        steps = {0: first} | {start: places.get(tuned[start].with_dtype(dtype), first) for start in sorted(tuned)}
+        found += steps.items()
+    return found
+
+
+def _row(index: int, row: TableRow) -> str:
+    config = row.config
+    return _ROW.format(
+        config=config.short_form(),
+        dtype=config.dtype,
+        B_r=config.B_r,
+        B_c=config.B_c,
+        d_head=config.d_head,
+        n_threads=config.n_threads,
+        smem_bytes=config.smem_bytes,
+        row_stride=row.row_stride,
+        capability=10 * row.family.least_capability[0] + row.family.least_capability[1],
+        alone=int(row.family.targets.alone),
+        any_length=int(not config.multiples),
+        max_row_stride=row.family.max_row_bytes // ELEMENT_BYTES,
+        own=", ".join(map(str, row.own or (0,))),
+        index=index,
+    )
+
+
+def _check(namespace: str, rows: Sequence[TableRow]) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", namespace):
+        raise FlashladderError(
+            "bad namespace", expected="lower-case letters, digits and underscores", found=repr(namespace)
+        )
+    if not rows:
+        raise FlashladderError("a library without kernels", where=namespace, expected="at least one configuration")
+    seen: set[KernelConfig] = set()
+    for row in rows:
+        if row.config in seen:
+            raise FlashladderError(
+                "a configuration twice in one library", where=namespace, found=row.config.short_form()
+            )
+        seen.add(row.config)
+        if re.search(r'["\\\n]', str(row.fatbin)):
+            raise FlashladderError(
+                "the assembler cannot read this path",
+                expected="no quote, backslash or newline",
+                found=repr(str(row.fatbin)),
+            )
