@@ -4,7 +4,7 @@ Why: what a step of the ladder changes is seen first in the machine code. The cl
 `results/published/published_sass_counts_sm80.csv`: the opcode up to its first dot, except that `IMAD.MOV.U32`, which
 is a register move issued on the FMA pipe, is counted on its own.
 
-Nothing to run here; ``invoke sass`` and ``python -m flashladder.view.sass`` do.
+Nothing to run here; ``invoke sass`` and ``python -m flashladder.view.code`` do.
 """
 
 from __future__ import annotations

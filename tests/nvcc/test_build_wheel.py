@@ -17,8 +17,8 @@ import zipfile
 
 import pytest
 
+from flashladder.binaries.images import images
 from flashladder.binaries.kernels import kernels_of, with_facts
-from flashladder.binaries.sources import images
 from flashladder.build import artifacts, native, wheel
 from flashladder.build.command import BuildResult, build_iteration
 from flashladder.build.installed import Installed

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from flashladder.emulate.counter_claims import on_hardware
+from flashladder.emulate.agreement import on_hardware
 from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all, load_iteration
 from flashladder.paths import RESULTS
