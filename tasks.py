@@ -98,10 +98,9 @@ def _ptxas(iteration: str, arch: str | None, configs: str, csv: str, *, json: bo
 
 def _ptx(iteration: str, config: str | None, **chosen: Any) -> None:
     from flashladder.view.binary import Wanted
-    from flashladder.view.code import show_ptx
-    from flashladder.view.linked.command import shown
+    from flashladder.view.code import show_linked, show_ptx
 
-    if not shown([iteration], {"config": config, **chosen}, ptx_first=True):
+    if not show_linked([iteration], {"config": config, **chosen}, ptx_first=True):
         of_file = {name: value for name, value in chosen.items() if name not in {"line", "opcode"}}
         show_ptx(iteration, config, Wanted(**of_file))
 
@@ -118,8 +117,8 @@ RUN: dict[str, Callable[[Given], None]] = {
         name: understood_by(f"{name}.command", name)
         for name in ("build", "emulate", "trace", "sweep", "bundle", "report", "gate")
     },
-    "sass": understood_by("view.sass", "sass"),
-    "cfg": understood_by("view.flow.command", "cfg"),
+    "sass": understood_by("view.code", "sass"),
+    "cfg": understood_by("view.cfg", "cfg"),
     "explain": understood_by("explain.command", "explain"),
     "tour": understood_by("view.tour", "tour"),
     "verify": understood_by("gate.verify", "verify"),

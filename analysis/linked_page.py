@@ -17,8 +17,8 @@ from flashladder.files import relative, write_atomic
 from flashladder.ladder.iteration import load_all
 from flashladder.names import DEFAULT_ARCH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.view.linked.kernel import Linked, linked
-from flashladder.view.linked.page import frame, page, read_document
+from flashladder.view.linked import Linked, linked
+from flashladder.view.linked_page import frame, page, read_document
 
 PAGE = RESULTS / "report" / "code.html"
 PROGRAM = "python analysis/linked_page.py"

@@ -19,7 +19,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.command import opcode_counts
 from flashladder.results.published import sass_counts
-from flashladder.view.sass import COLUMNS
+from flashladder.view.binary import COLUMNS
 
 GPUS = ("a100", "rtx3090")
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from flashladder.emulate import agreement, counter_claims
-from flashladder.emulate.counter_claims import counter_files
+from flashladder.emulate import agreement
+from flashladder.emulate.agreement import counter_files
 from flashladder.emulate.reading import NAME
 from flashladder.errors import FlashladderError
 from flashladder.ladder.claim import LOCK_ARCHES
@@ -70,7 +70,9 @@ def of_code(book: Book) -> list[Verdict]:
 def judged(book: Book) -> tuple[list[Verdict], list[str]]:
     """Every verdict that committed files give, and what could not be judged."""
     looks = [partial(of_code, book)]
-    looks += [partial(counter_claims.verify, path, book.results / LOCKS.name) for path in counter_files(book.results)]
+    looks += [
+        partial(agreement.hardware_claims, path, book.results / LOCKS.name) for path in counter_files(book.results)
+    ]
     if book.ladder.emulated is not None:
         looks.append(partial(agreement.claims, book.ladder.emulated))
     found: list[Verdict] = []

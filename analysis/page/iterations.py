@@ -21,7 +21,9 @@ from flashladder.report.page.alone import alone
 from flashladder.report.page.book import Book
 from flashladder.report.page.notes import html
 from flashladder.report.page.sections import Content
-from flashladder.view.command import caveat, changes, diff_iterations, equal_configs, kernel_text
+from flashladder.view.command import changes
+from flashladder.view.diff import caveat, diff_iterations, equal_configs
+from flashladder.view.fold import kernel_text
 
 ORDER, TITLE = 110, "Iterations"
 FRAME = re.compile(r"\A# .*\n|^Rendered by .*\n", re.MULTILINE)  # of a note: its own title, and who made it

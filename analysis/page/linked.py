@@ -19,7 +19,7 @@ from flashladder.report.page.alone import alone
 from flashladder.report.page.book import Book
 from flashladder.report.page.cells import Cell, Column, Table, heat, number
 from flashladder.report.page.sections import Content
-from flashladder.view.linked.page import read_document
+from flashladder.view.linked_page import read_document
 
 ORDER, TITLE = 55, "CUDA, PTX and machine code"
 FILE = "code.html"

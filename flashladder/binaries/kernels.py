@@ -1,15 +1,16 @@
-"""The kernels of a file: which there are, which of them are meant, and what each takes of an SM.
+"""The kernels of a file: names, configurations, registers and sizes, and which of them are meant.
 
-Why in two steps: names come from the first kilobytes of each cubin, so that a library with a hundred thousand kernels
-answers in seconds; registers, shared memory and sizes need whole cubins, and only those that a question is about are
-unpacked.
+Names come from the first kilobytes of each cubin, so that a library with a hundred thousand kernels answers in seconds;
+registers, shared memory and sizes need whole cubins, and only those that a question is about are unpacked. A name holds
+the configuration of FlashAttention-2's templates (`flashladder.binaries.names`), and the table of
+a library of this project (`flashladder.build.kernel_table`), whose kernels all have one symbol.
 
-Nothing to run here; ``invoke sass FILE`` lists.
+``invoke sass FILE`` lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,9 +19,8 @@ import re
 from typing import Literal
 
 from flashladder.binaries import cubins
-from flashladder.binaries.sources import Image
-from flashladder.binaries.symbols import configuration, demangled, shortened
-from flashladder.binaries.unpack import library
+from flashladder.binaries.images import Image, library
+from flashladder.binaries.names import configuration, demangled, shortened
 from flashladder.errors import FlashladderError, printable
 
 Kind = Literal["SASS", "PTX"]
@@ -83,7 +83,12 @@ def kernels_of(images: Sequence[Image], kind: Kind, arch: str = "") -> list[Kern
     wanted = "cubin" if kind == "SASS" else "ptx"
     number = _number(arch)
     chosen = [one for one in images if one.kind == wanted and (not arch or _number(one.arch) == number)]
-    found = list(zip(chosen, _in_parallel(_symbols, chosen), strict=True))
+    if len(chosen) < 64 or library("zstd") is None:
+        listed = list(map(_symbols, chosen))
+    else:
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # threads, as unpacking holds no lock
+            listed = list(pool.map(_symbols, chosen))
+    found = list(zip(chosen, listed, strict=True))
     names = demangled({symbol for _, symbols in found for symbol in symbols})
     return [
         Kernel(symbol, names[symbol], image.config or _config(names[symbol]), image.arch, kind, image)
@@ -100,14 +105,6 @@ def _number(arch: str) -> str:
 def _config(name: str) -> str:
     found = configuration(name)
     return found.short_form() if found else ""
-
-
-def _in_parallel(read: Callable[[Image], list[str]], images: Sequence[Image]) -> list[list[str]]:
-    """`read` of each image; threads, as unpacking holds no lock."""
-    if len(images) < 64 or library("zstd") is None:
-        return [read(image) for image in images]
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(read, images))
 
 
 def _symbols(image: Image) -> list[str]:

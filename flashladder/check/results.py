@@ -61,7 +61,7 @@ def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
         FlashladderError: nothing here can compile it.
     """
     from flashladder.build.compile import ptx_for, tools_of
-    from flashladder.emulate.take_reading import version
+    from flashladder.emulate.kernel import version
     from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 
     return Kernel(

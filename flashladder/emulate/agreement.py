@@ -1,34 +1,35 @@
-"""Does the emulator count what the hardware counts, and do the iterations' claims hold in its counters?
+"""Does the emulator count what the hardware counts, and do the iterations' claims hold in the counters of both?
 
-Why: a counter that nothing was compared with is an opinion. The committed reading (`flashladder.emulate.reading`) is
-held against Nsight Compute's readings of the published kernels and of our own, and against the claims of
-iterations/*.yaml. Hardware counters vary where two pipelines meet at shared memory, hence the tolerances.
+The emulator's committed reading (`flashladder.emulate.reading`) is compared with Nsight Compute's readings of the
+published kernels and of our own (``results/<machine>/counters.json.gz``, of locked machine code alone). The claims of
+iterations/*.yaml about counters are judged in both. Hardware counters vary where two pipelines meet at shared memory,
+hence the tolerances.
 
 Run: ``python -m flashladder.emulate.agreement``; exit code 1 when something differs or a claim does not hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flashladder.arguments import Parser
-from flashladder.emulate.counter_claims import counter_files, on_hardware, sides
 from flashladder.emulate.reading import READING, EmulatedCounters, load_reading
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import relative
+from flashladder.files import files_in, relative
 from flashladder.gpu.ncu import PEER, read_peer, traffic_differences
-from flashladder.ladder.claim import COUNTERS
+from flashladder.ladder.claim import COUNTERS, EMULATED
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Claim, begun, load_all
-from flashladder.lock.refusal import find_locked
-from flashladder.lock.schema import PUBLISHED_ARCH, read_lock
-from flashladder.lock.verdict import Verdict, checked, judge
+from flashladder.ladder.iteration import Claim, Iteration, begun, claim_configs, load_all, load_runnable
+from flashladder.lock.code_claims import next_step
+from flashladder.lock.refusal import find_locked, refusal
+from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, read_lock
+from flashladder.lock.verdict import Sides, Verdict, checked, judge
 from flashladder.names import PUBLISHED_GPU, REGISTERS
 from flashladder.paths import RESULTS
 from flashladder.results.files import load_as
 from flashladder.results.published import N_ITERATIONS
-from flashladder.results.schema import CounterResult, kernel_key
+from flashladder.results.schema import CounterResult, Kernel, kernel_key
 
 OF_SASS = (REGISTERS, COUNTERS["instructions"])  # properties of machine code, which the emulator does not run
 
@@ -84,6 +85,77 @@ def claims(reading: EmulatedCounters) -> list[Verdict]:
     ]
 
 
+def counter_files(folder: Path = RESULTS) -> list[Path]:
+    """Committed readings, ``<machine>/counters.json.gz``, in order."""
+    return files_in(folder, "*/counters.json.gz")
+
+
+def hardware_claims(path: Path, locks: Path = LOCKS) -> list[Verdict]:
+    """Every counter claim of every iteration of the families that a file of a GPU's readings is about.
+
+    Raises:
+        FlashladderError: the file holds something else, lacks an iteration, or was read from other machine code.
+    """
+    result = load_as(path, CounterResult)
+    counts: dict[int, dict[str, int]] = {}
+    ladder = begun(load_runnable(result.gpu.arch), (kernel.iteration for kernel in result.kernels.values()))
+    for iteration in ladder:
+        short_form = iteration.configs[PUBLISHED_GPU].short_form()
+        found = [
+            key for key, one in result.kernels.items() if (one.iteration, one.config) == (iteration.number, short_form)
+        ]
+        if len(found) != 1:
+            raise FlashladderError(
+                f"no reading of iteration {iteration.number}",
+                where=relative(path),
+                expected=short_form,
+                found=len(found),
+            )
+        _require_lock(path, result.kernels[found[0]], locks)
+        counts[iteration.number] = result.counters[found[0]]
+    place = path.parent.name
+    return [
+        verdict
+        for iteration in ladder
+        for claim in iteration.expect.counters
+        if on_hardware(claim)
+        for verdict in judge(iteration.number, claim, {place: sides(iteration, counts)})
+    ]
+
+
+def on_hardware(claim: Claim) -> bool:
+    """Whether a claim is about what a GPU counts: the order of addresses is seen by the emulator only."""
+    return not any(name in EMULATED for name in claim.names)
+
+
+def sides(iteration: Iteration, counts: Mapping[int, Mapping[str, float]]) -> Sides:
+    """The counts that an iteration's claims are judged on, of those of all iterations by number."""
+    own = counts[iteration.number]
+    if iteration.parent is None or claim_configs(iteration)[1] is None:  # nothing of its family came before
+        return Sides(own, None, counts[next_step(iteration).number])
+    return Sides(own, counts[iteration.parent], counts[iteration.parent])
+
+
+def _require_lock(path: Path, kernel: Kernel, locks: Path) -> None:
+    """Raises `FlashladderError` unless the machine code of the reading is the locked one."""
+    if reason := refusal(kernel, read_lock(kernel.arch, locks)):
+        raise FlashladderError(
+            f"the reading of {kernel.key} is of machine code that no lock holds",
+            where=relative(path),
+            found=reason,
+            hint="read the counters again: python -m flashladder.gpu.ncu --all",
+        )
+
+
+def check_hardware_claims(folder: Path = RESULTS, locks: Path = LOCKS) -> Checked:
+    """Whether the claims hold in every committed file of readings.
+
+    Raises:
+        FlashladderError: as `hardware_claims`.
+    """
+    return checked("counters", [verdict for path in counter_files(folder) for verdict in hardware_claims(path, locks)])
+
+
 def check_claims(path: Path = READING) -> Checked:
     """Whether the claims hold in the emulator's counters.
 
@@ -120,6 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = [line for path in hardware_files() for line in problems(path, reading)] + reading_problems(READING)
     print("\n".join(found) or f"as on hardware: {', '.join(map(relative, hardware_files()))}")
     check_claims().show()
+    check_hardware_claims().show()
     if found:
         raise CheckFailed(f"{len(found)} counters differ")
     return 0

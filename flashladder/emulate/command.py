@@ -12,17 +12,21 @@ Exit code: 0 right and no hazards, 1 wrong numbers, hazards or a forbidden acces
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+import math
 import sys
+from typing import Any, Protocol
 
 import numpy as np
+from tqdm import tqdm
 
 from flashladder.arguments import parser_of
+from flashladder.build.compile import ptx_for
 from flashladder.cases.reference import UNIT_ROUNDOFF
+from flashladder.columns import hanging
 from flashladder.commands.on_cpu import EMULATE, own_kernel
-from flashladder.emulate import screen as emulate_view
 from flashladder.emulate.kernel import (
     ELEMENT,
     MULTIPROCESSORS,
@@ -31,12 +35,13 @@ from flashladder.emulate.kernel import (
     kernel_of,
     make_tensors,
 )
-from flashladder.emulate.progress import expected_instructions, ticking
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import dump_json, relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
+from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.results.schema import Shape
 import ptxemu
 from ptxemu import MEMORY_BUDGET, Array, parse_bytes
@@ -44,6 +49,12 @@ from ptxemu import MEMORY_BUDGET, Array, parse_bytes
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
 LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
 AXIS = 65535  # CTAs along y (heads) and z (batch) of a grid, on a GPU as here
+SCHEMA_VERSION = 1
+# Source files whose lines say less than those that call them, or that they call: one-instruction functions, and the
+# composed file that includes all others.
+WRAPPERS = ("kernels/ptx/", "kernel.cu:")
+SHORT = (4, 5)  # lengths that are tried, in multiples of what both tiles divide: past what the loop's ends do specially
+DELAY = 0.5  # seconds before a bar shows
 OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` that say nothing against the kernel
 
 
@@ -154,7 +165,7 @@ def emulate(
     races = ptxemu.Hazards() if hazards else None
     if races is not None:
         run(races, "look for races")
-    return Emulation(iteration, config, shape, result, errors, counters, races, prod(launch.cluster))
+    return Emulation(iteration, config, shape, result, errors, counters, races, math.prod(launch.cluster))
 
 
 def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> None:
@@ -204,9 +215,120 @@ def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progr
     return Errors(largest, bound, float(np.sqrt(squares / reference)), roundoff)
 
 
-def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line as a namespace."""
-    return parser_of(EMULATE, "emulate", "1 --counters").parse_args(argv)
+class Wanted(Protocol):
+    """Which parts were asked for."""
+
+    counters: bool
+    hazards: bool
+
+
+def render(found: Emulation, wanted: Wanted) -> str:
+    """The screen."""
+    parts = [_head(found), _numbers(found)]
+    if wanted.counters:
+        parts.append(ptxemu.render_counters(found.counters, wrappers=WRAPPERS, folder="kernels/"))
+    if found.hazards is not None:
+        parts.append(ptxemu.render_hazards(found.hazards))
+    return "\n\n".join(parts)
+
+
+def _head(found: Emulation) -> str:
+    config, shape, iteration = found.config, found.shape, found.iteration
+    size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
+    warps, shared = config.n_threads // 32, config.smem_bytes >> 10
+    sharing = f", {found.sharing} to a tile" if found.sharing > 1 else ""
+    blocks = found.result.blocks
+    ctas = f"{blocks} CTA{'s' if blocks > 1 else ''} of {warps} warps{sharing}, {shared} KiB of shared memory each"
+    title = f"iteration {iteration.description}: {iteration.title}"
+    return "\n".join((title, config.short_form(), f"{size}: {ctas}", relative(ptx_for(iteration, config).ptx)))
+
+
+def _numbers(found: Emulation) -> str:
+    errors = found.errors
+    verdict = "right" if errors.right else "WRONG"
+    told = (
+        f"{verdict}: max error {errors.max_error:.2g} (allowed {errors.max_allowed:.2g}), relative RMS error "
+        f"{errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64"
+    )
+    return f"{hanging('numbers  ', told)}\n{_speed(found)}"
+
+
+def _speed(found: Emulation) -> str:
+    """How long it took."""
+    slices = f", {found.result.slices} slices" if found.result.slices > 1 else ""
+    lanes, seconds = found.counters.lane_instructions, f"{found.result.seconds:.2f} s{slices}"
+    return f"speed    {seconds}: {lanes:,} lane-instructions, {found.speed / 1e6:.0f} million a second"
+
+
+def as_json(found: Emulation, wanted: Wanted) -> str:
+    """The facts of the screen, and all places and hazards instead of the first ones."""
+    ptx = ptx_for(found.iteration, found.config).ptx
+    facts: dict[str, object] = {
+        "schema_version": SCHEMA_VERSION,
+        "iteration": found.iteration.description,
+        "title": found.iteration.title,
+        "config": found.config.short_form(),
+        "dtype": found.config.dtype,
+        "shape": found.shape.model_dump(),
+        "ptx": {"path": relative(ptx), "sha256": ptx_sha256(read_ptx(ptx))},
+        "ctas": found.result.blocks,
+        "slices": found.result.slices,
+        "seconds": found.result.seconds,
+        "lane_instructions": found.counters.lane_instructions,
+        "lane_instructions_per_second": found.speed,
+        "right": found.errors.right,
+        "errors": {name: value if value == value else None for name, value in asdict(found.errors).items()},  # noqa: PLR0124 - JSON has no NaN
+        "counters": None,
+        "hazards": None,
+    }
+    if wanted.counters:
+        facts["counters"] = found.counters.facts(WRAPPERS)
+    if found.hazards is not None:
+        facts["hazards"] = [hazard.render() for hazard in found.hazards.reports]
+    return dump_json(facts).rstrip()
+
+
+def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Shape) -> int:
+    """Warp instructions of a forward pass, from at most two runs on one head that are no longer than itself."""
+    step = math.lcm(config.B_r, config.B_c)
+    warps = _warps(iteration, config, shape)
+    short, longer = (step * multiple for multiple in SHORT)
+    if shape.seq_len <= longer:
+        return round(warps * _per_warp(iteration, config, shape.seq_len))
+    first, second = (_per_warp(iteration, config, length) for length in (short, longer))
+    return round(warps * (second + (second - first) * (shape.seq_len - longer) / (longer - short)))
+
+
+def _per_warp(iteration: Iteration, config: KernelConfig, seq_len: int) -> float:
+    counted = 0
+
+    def tick(count: int) -> None:
+        nonlocal counted
+        counted += count
+
+    shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
+    forward(iteration, config, make_tensors(iteration, config, shape), progress=tick)
+    return counted / _warps(iteration, config, shape)
+
+
+def _warps(iteration: Iteration, config: KernelConfig, shape: Shape) -> int:
+    """Warps of the whole grid."""
+    sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
+    return math.prod(iteration.family.grid(config, sizes)) * config.n_threads // 32
+
+
+@contextmanager
+def ticking(what: str, unit: str, total: Callable[[], int], *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, and the function that moves it; `total` is asked for only where there is a bar."""
+    settings: dict[str, Any] = {"unit": f" {unit}", "unit_scale": True, "leave": False, "delay": DELAY}
+    with tqdm(desc=what, disable=None if shown else True, **settings) as bar:
+
+        def tick(count: int) -> None:
+            bar.update(count)
+
+        if not bar.disable:
+            bar.reset(total())  # its clock begins now
+        yield tick
 
 
 def number_of(
@@ -239,7 +361,7 @@ def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
         multiprocessors=number_of(options, "multiprocessors") if options.multiprocessors else None,
         progress=True,
     )
-    text = emulate_view.as_json(found, options) if options.json else emulate_view.render(found, options)
+    text = as_json(found, options) if options.json else render(found, options)
     return text, found.passed
 
 
@@ -248,7 +370,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for word in sys.argv[1:] if argv is None else argv:
         if other := own_kernel(word):
             raise other
-    options = parse_arguments(argv)
+    options = parser_of(EMULATE, "emulate", "1 --counters").parse_args(argv)
     try:
         text, passed = _iteration(options)
     except ptxemu.EmulationError as error:

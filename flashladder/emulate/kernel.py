@@ -1,34 +1,45 @@
-"""An iteration's kernel on the CPU: the PTX that ships, run by the emulator on NumPy tensors.
+"""An iteration's kernel on the CPU: its PTX run by the emulator on NumPy tensors, and what its machine code would run.
 
-Why: the same call proves a kernel right, counts its bank conflicts and looks for races on a machine without a GPU.
-Tensors are (batch, seq_len, n_heads, d_head) of 16-bit elements: ``float16``, or bfloat16 as ``ml_dtypes.bfloat16`` or
-as its bits in ``uint16``; they may be strided views of one contiguous array, as a kernel meets them on a GPU.
+`forward` proves a kernel right, counts its bank conflicts and looks for races on a machine without a GPU. `executed`
+says how often each machine instruction runs in a launch: the launch's parameters decide the branches, so the code is
+walked through without data. Tensors are (batch, seq_len, n_heads, d_head) of 16-bit elements: ``float16``, or bfloat16
+as ``ml_dtypes.bfloat16`` or as its bits in ``uint16``; they may be strided views of one contiguous array, as a kernel
+meets them on a GPU.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 import math
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from flashladder.build.compile import ptx_for
+from flashladder.build.compile import cubin_for, ptx_for
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
+from flashladder.files import files_in, relative, sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import Launch, TensorBox
 from flashladder.ladder.iteration import Iteration
+from flashladder.machine_code.cubin import read_cubin
+from flashladder.machine_code.executions import Constants, Executions, run
+from flashladder.machine_code.flow import LOOP, PEELED, Regions, regions_of
+from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 from flashladder.results.schema import Shape
 import ptxemu
-from ptxemu import MEMORY_BUDGET, Array, Observer
+from ptxemu import MEMORY_BUDGET, Access, Array, Machine, Observer, Step, pack
 
 ELEMENT = 2  # bytes
+WARP = 32
+ADDRESSES = (0, (1 << 64) - 16)  # of every tensor: what differs between the two is not known
 VECTOR = 8  # elements of one 16-byte cp.async
 MULTIPROCESSORS = 132  # of an H100 (SXM) or an H200: a persistent kernel has as many CTAs at most
 FEW = 2  # multiprocessors of a GPU on which a CTA of such a kernel has several tiles even of small tensors
@@ -163,3 +174,143 @@ def require(iteration: Iteration, config: KernelConfig, tensors: Sequence[Array]
 def _require(holds: bool, name: str, expected: object, found: object) -> None:
     if not holds:
         raise FlashladderError(name, expected=expected, found=found)
+
+
+def version(*more: Path) -> str:
+    """A digest of all that a reading depends on besides the PTX: the emulator's code and these files."""
+    folder = Path(ptxemu.__file__).parent
+    files = [*files_in(folder, "**/*.py"), Path(__file__), *more]
+    return sha256("".join(sha256(path.read_bytes()) for path in files) + np.__version__)
+
+
+@dataclass(frozen=True)
+class Executed:
+    """Machine code and what one launch runs of it.
+
+    Attributes:
+        regions: the control flow, and what each block is for.
+        warp: what one warp runs; all warps of the kernel run alike.
+        warps: of the launch.
+    """
+
+    regions: Regions
+    warp: Executions
+    warps: int
+
+    @property
+    def kv_blocks(self) -> int:
+        """KV blocks that a CTA goes through: rounds of the main loop, and a peeled one."""
+        loop = self.regions.flow.main_loop
+        return (int(self.warp.trips(loop)) if loop else 0) + (PEELED in self.regions.present)
+
+    def per_kv_block(self) -> dict[str, float]:
+        """Instructions that a warp runs in a round of the main loop, by full opcode; 0 rounds leave nothing."""
+        loop = self.regions.flow.main_loop
+        rounds = self.warp.blocks[loop.header] if loop else 0
+        counts = self.warp.counts(self.regions.blocks(LOOP))
+        return {opcode: count / rounds for opcode, count in counts.items() if count} if rounds else {}
+
+    def launch(self) -> Counter[str]:
+        """Instructions that all warps of the launch run, by full opcode."""
+        return Counter({opcode: count * self.warps for opcode, count in self.warp.counts().items()})
+
+
+def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape, *, lines: bool = False) -> Executed:
+    """What a launch on tensors of `shape` runs; with source `lines` on the instructions, or without.
+
+    Raises:
+        FlashladderError: the shape does not fit the configuration, the kernel does not compile, or its branches depend
+            on more than the launch.
+    """
+    launch = launch_of(iteration, config, shape)
+    cubin = cubin_for(iteration, config, arch).cubin
+    place = read_cubin(cubin).parameters_at
+    if place is None:
+        raise FlashladderError("the cubin does not say where the kernel's parameters lie", where=relative(cubin))
+    return walked(disassemble(cubin, lines=lines), launch, constants_of(iteration, config, launch, place))
+
+
+def walked(sass: Sass, launch: Launch, constants: Constants, *, asked: bool = False) -> Executed:
+    """What a launch runs of machine code that has been read, given what `constants_of` knows; `asked` as of `run`.
+
+    Raises:
+        FlashladderError: a branch depends on more than the launch.
+    """
+    regions = regions_of(sass)
+    return Executed(
+        regions, run(regions.flow, constants, asked=asked), math.prod(launch.grid) * -(-math.prod(launch.block) // WARP)
+    )
+
+
+def launch_of(
+    iteration: Iteration, config: KernelConfig, shape: Shape, multiprocessors: int = MULTIPROCESSORS
+) -> Launch:
+    """The launch on tensors of `shape`, which have no contents; with a fixed row stride, the first heads of wider ones.
+
+    Raises:
+        FlashladderError: the tiles do not divide the length.
+    """
+    for tile, size in config.multiples.items():
+        if shape.seq_len % size or shape.seq_len < 1:
+            raise FlashladderError("sequence length", expected=f"a multiple of {tile} = {size}", found=shape.seq_len)
+    heads = iteration.row_stride // shape.d_head if iteration.row_stride else shape.n_heads
+    whole = (shape.batch, shape.seq_len, max(heads, shape.n_heads), shape.d_head)
+    one = np.zeros(1, NUMPY_DTYPES[config.dtype])
+    strides = [one.itemsize * math.prod(whole[i + 1 :]) for i in range(4)]
+    tensor = as_strided(one, whole, strides, writeable=False)[:, :, : shape.n_heads]  # no memory behind it
+    return iteration.family.launch(config, [tensor] * 4, multiprocessors)
+
+
+def constants_of(iteration: Iteration, config: KernelConfig, launch: Launch, place: int) -> Constants:
+    """The words of constant bank 0 that hold a launch's parameters, from offset `place` on, without addresses."""
+    function = kernel_of(iteration, config).function
+    first, second = (
+        np.frombuffer(pack(function, arguments_of(launch), partial(_at, address)), np.uint32) for address in ADDRESSES
+    )
+    return {place + 4 * i: int(word) for i, word in enumerate(first) if word == second[i]}
+
+
+def _at(address: int, _: Array) -> int:
+    return address
+
+
+@dataclass
+class CopyOrder(Observer):
+    """Counts, per warp, runs of one ``cp.async`` that read above (`upward`) or below (`downward`) its run before.
+
+    Visiting the KV blocks in reverse changes no other counter. Read it after the launch. Slices of the grid, and
+    several launches, add up.
+    """
+
+    upward: int = 0
+    downward: int = 0
+    _blocks: int = 0
+    _warps: int = 0
+    _last: dict[int, Array] = field(default_factory=dict, repr=False)
+
+    def start(self, machine: Machine) -> None:
+        """Forgets the addresses of the slice before: its CTAs are others."""
+        self._blocks, self._warps, _ = machine.shape
+        self._last.clear()
+
+    def access(self, step: Step, access: Access) -> None:
+        """Compares the lowest address of each warp with that of the same instruction's run before."""
+        if (access.space, access.kind) != ("global", "cp.async"):
+            return
+        shape = (self._blocks, self._warps, access.address.shape[2])
+        if access.mask is not None:
+            shape = (*shape[:2], max(shape[2], access.mask.shape[2]))
+        address = np.broadcast_to(access.address, shape).astype(np.int64)
+        active = np.broadcast_to(np.True_ if access.mask is None else access.mask, shape)
+        none = np.int64(-1)
+        lowest = np.where(active, address, np.iinfo(np.int64).max).min(axis=2)
+        lowest = np.where(active.any(axis=2), lowest, none)
+        before = self._last.get(id(step.instruction), np.full_like(lowest, none))
+        both = (lowest != none) & (before != none)
+        self.upward += int(np.count_nonzero(both & (lowest > before)))
+        self.downward += int(np.count_nonzero(both & (lowest < before)))
+        self._last[id(step.instruction)] = np.where(lowest == none, before, lowest)
+
+    def as_dict(self) -> dict[str, int]:
+        """The two numbers, by the names that claims use."""
+        return {"copies_upward": self.upward, "copies_downward": self.downward}

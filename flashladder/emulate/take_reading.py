@@ -17,17 +17,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 from pydantic import ValidationError
 
 from flashladder import parallel
 from flashladder.arguments import Parser
 from flashladder.build.compile import ptx_for, ptx_many
-from flashladder.emulate import copy_order
-from flashladder.emulate.kernel import forward, make_tensors
+from flashladder.emulate.kernel import CopyOrder, forward, make_tensors, version
 from flashladder.emulate.reading import SHARED, EmulatedCounters, EmulatedKernel, files_of, stale, table
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import dump_json, files_in, sha256, write_atomic
+from flashladder.files import dump_json, sha256, write_atomic
 from flashladder.gpu.ncu import SHAPE
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
@@ -60,11 +58,11 @@ def read_kernel(number: int) -> EmulatedKernel:
     digests: dict[str, str] = {
         dtype: ptx_sha256(read_ptx(ptx_for(iteration, config).ptx)) for dtype, config in configs.items()
     }
-    code = version(Path(__file__), Path(copy_order.__file__))
+    code = version(Path(__file__))
     cached = CACHE / f"{sha256(code + repr((number, digests, SHAPE, RACE_SHAPE)))}.json"
     with suppress(FileNotFoundError, ValidationError):
         return EmulatedKernel.model_validate_json(cached.read_bytes())
-    counters, order = ptxemu.Counters(), copy_order.CopyOrder()
+    counters, order = ptxemu.Counters(), CopyOrder()
     launch(iteration, "fp16", SHAPE, counters, order)
     races: dict[str, int] = {}
     for dtype in DTYPES:
@@ -85,13 +83,6 @@ def read_kernel(number: int) -> EmulatedKernel:
     with suppress(FlashladderError):  # a folder that cannot be written costs time, not the reading
         write_atomic(cached, dump_json(found.model_dump(mode="json")))
     return found
-
-
-def version(*more: Path) -> str:
-    """A digest of all that a reading depends on besides the PTX: the emulator's code and these files."""
-    folder = Path(ptxemu.__file__).parent
-    files = [*files_in(folder, "**/*.py"), Path(__file__).with_name("kernel.py"), *more]
-    return sha256("".join(sha256(path.read_bytes()) for path in files) + np.__version__)
 
 
 def read_all() -> EmulatedCounters:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from flashladder.build.compile import cubin_for
-from flashladder.emulate.executions import constants_of, launch_of
-from flashladder.emulate.kernel import forward, make_tensors
+from flashladder.emulate.kernel import constants_of, forward, launch_of, make_tensors
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.files import relative

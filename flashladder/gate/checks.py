@@ -13,7 +13,6 @@ import subprocess
 import sys
 
 from flashladder.emulate import agreement as emulator_agreement
-from flashladder.emulate import counter_claims
 from flashladder.emulate.reading import NAME
 from flashladder.files import files_in, relative
 from flashladder.gate import limits as gate_limits
@@ -88,16 +87,16 @@ def sanitizers_clean(folder: Path = RESULTS) -> Outcome:
 
 def counter_tables_fresh(folder: Path = RESULTS) -> Outcome:
     """Tables of counters are what the readings give."""
-    files = counter_claims.counter_files(folder)
+    files = emulator_agreement.counter_files(folder)
     return over("tables of counters are up to date", files, gate_results.counter_table_problems, "kernels")
 
 
 def counter_claims_hold(folder: Path = RESULTS) -> Outcome:
     """Claims about hardware counters, in the committed readings; skipped where none is committed."""
     name = "claims about counters"
-    if not counter_claims.counter_files(folder):
+    if not emulator_agreement.counter_files(folder):
         return Outcome(name, "skipped", ("no readings under results/<machine>/counters.json.gz",))
-    return checked(name, lambda: counter_claims.check(folder, folder / "locks"))
+    return checked(name, lambda: emulator_agreement.check_hardware_claims(folder, folder / "locks"))
 
 
 def emulator_agrees(folder: Path = RESULTS) -> Outcome:

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from flashladder.arguments import Parser
 from flashladder.emulate import agreement as emulator_agreement
-from flashladder.emulate import counter_claims
 from flashladder.emulate.reading import NAME, load_reading
 from flashladder.errors import Checked, CheckFailed, one_line_errors
 from flashladder.files import relative, write_atomic
@@ -72,8 +71,8 @@ def every_verdict(results: Path = RESULTS) -> list[Verdict]:
     Raises:
         FlashladderError: a file is missing or malformed.
     """
-    files = counter_claims.counter_files(results)
-    measured = [one for path in files for one in counter_claims.verify(path, results / LOCKS.name)]
+    files = emulator_agreement.counter_files(results)
+    measured = [one for path in files for one in emulator_agreement.hardware_claims(path, results / LOCKS.name)]
     emulated = emulator_agreement.claims(load_reading(results / NAME))
     return [*claims.verify(counts=read_counts(results / COUNTS.relative_to(RESULTS))), *measured, *emulated]
 

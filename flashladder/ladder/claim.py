@@ -39,7 +39,7 @@ COUNTERS: Mapping[str, str] = MappingProxyType(
 SEVERAL = ("sm_80", "sm_86", "sm_89", "sm_90")  # what one family is made for, so that a claim may name some of them
 LOCK_ARCHES = (*SEVERAL, "sm_90a")  # all that machine code is made for; a result needs a lock
 EMULATED = ("copies_upward", "copies_downward")
-"""Counters that only the emulator has (`flashladder.emulate.copy_order`)."""
+"""Counters that only the emulator has (`flashladder.emulate.kernel.CopyOrder`)."""
 
 Scope = Literal["kernel", "main_loop", "ptx", "counters"]
 PLACES: Mapping[str, str] = MappingProxyType({"main_loop": " in the main loop", "ptx": " in the PTX"})

@@ -4,7 +4,7 @@ Why rules: a claim that also holds with the parent's kernel in the child's place
 bound that asks for a tenth of what is measured would let nine tenths go unnoticed. So a claim is refused where it says
 nothing, unless it says ``unchanged``; where it asks for less than half of the change; and where it holds although its
 `on` leaves the architecture out. Nothing to run here: `flashladder.lock.code_claims`,
-`flashladder.emulate.counter_claims`.
+`flashladder.emulate.agreement`.
 """
 
 from __future__ import annotations

@@ -1,34 +1,166 @@
-"""``invoke sass FILE`` and ``invoke ptx FILE``: kernels of a wheel, library, object, fatbin, cubin or PTX file.
+"""Machine code and PTX as text, and `invoke sass FILE` and `invoke ptx FILE`: kernels that others built.
 
-Why: a step is judged beside what others ship, and that comes as libraries. Where a file holds several kernels and none
-is named they are listed; ``--kernel`` takes a part of a name, mangled or not, or a configuration.
+A file is a wheel, library, object, fatbin, cubin or PTX file. Where it holds several kernels and none is named they are
+listed; ``--kernel`` takes a part of a name, mangled or not, or a configuration.
 
-Run: ``invoke sass libtorch_cuda.so --kernel "flash_fwd_kernel (FP16, 128, 128, 64, 4)"``.
+Run: ``invoke sass libtorch_cuda.so --kernel "flash_fwd_kernel (FP16, 128, 128, 64, 4)"``;
+``diff <(invoke sass 7 --clean) <(invoke sass 8 --clean)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 import json
 from pathlib import Path
+import re
 import sys
 import tempfile
 
 from flashladder.binaries.cubins import code_of, debug_ptx
+from flashladder.binaries.images import Image, images
 from flashladder.binaries.kernels import MOST_FACTS, Kernel, Kind, bytes_of, chosen, kernels_of, with_facts
-from flashladder.binaries.sources import Image, images
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, printable
 from flashladder.files import output_file, relative, write_atomic
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.sass import LEGEND, Control, Sass, count, decoded, parse, run_nvdisasm
 from flashladder.names import DEFAULT_ARCH
-from flashladder.view.clean import clean_ptx, clean_sass, is_whole, only_entry
-from flashladder.view.listing import WHOLE_AND_LOOP, count_table, listing
 
 CUBIN, PTX = ".cubin", ".ptx"  # what --out of `sass` and `ptx` writes
 SUFFIXES = (".whl", ".so", ".pyd", ".o", ".a", ".fatbin", ".cubin", ".ptx")
+COLUMNS = [
+    *("total", "IADD3", "LOP3", "SHF", "IMAD.MOV.U32", "MOV", "CS2R", "FMUL", "FFMA", "FADD"),
+    *("MUFU", "HMMA", "LDSM", "LDGSTS", "FMNMX", "IMAD", "SHFL", "BAR", "LDL", "STL"),
+]
+"""Opcode classes of the published tables, in their order."""
+WHOLE_AND_LOOP = ("whole kernel", "main loop")  # columns of one kernel's table
+
+
+def count_table(columns: Mapping[str, Mapping[str, int]]) -> str:
+    """A table of opcode classes (rows) by `columns`: the published classes first, then the others by size."""
+    names = set().union(*columns.values())
+    others = sorted(names - set(COLUMNS), key=lambda name: (-max(c.get(name, 0) for c in columns.values()), name))
+    rows = [["opcode", *columns]]
+    rows += [[name, *(str(c.get(name, 0)) for c in columns.values())] for name in [*COLUMNS, *others]]
+    return "\n".join(table(rows, None, right=range(1, len(rows[0]))))
+
+
+def kernel_counts(sass: Sass) -> str:
+    """The table of one kernel: all of it, and its main loop."""
+    return count_table(dict(zip(WHOLE_AND_LOOP, (sass.counts(), count(sass.main_loop())), strict=True)))
+
+
+def listing(sass: Sass, controls: Sequence[Control] = ()) -> str:
+    """The machine code with the source line over the instructions that came from it; ``|`` marks the main loop.
+
+    Args:
+        sass: a kernel's machine code.
+        controls: of each instruction, to stand beside its address; none where there are none.
+    """
+    inside = {instruction.address for instruction in sass.main_loop()}
+    names = {address: label for label, address in sass.labels.items()}
+    lines: list[str] = []
+    last: tuple[str, int] | None = None
+    for index, instruction in enumerate(sass.instructions):
+        if instruction.address in names:
+            lines.append(f"{names[instruction.address]}:")
+        if instruction.file is not None and instruction.line is not None:
+            source = (instruction.file, instruction.line)
+            if source != last:
+                text = dict(enumerate(_source_lines(source[0]), 1)).get(source[1], "").strip()
+                lines.append(f"      // {relative(Path(source[0]))}:{source[1]}  {text}".rstrip())
+            last = source
+        margin = "|" if instruction.address in inside else " "
+        control = f"{controls[index]}  " if controls else ""
+        lines.append(f"{margin} {instruction.address:04x}  {control}{instruction}")
+    return "\n".join(lines)
+
+
+@cache
+def _source_lines(file: str) -> tuple[str, ...]:
+    try:
+        return tuple(Path(file).read_text(encoding="utf-8", errors="replace").splitlines())
+    except OSError:  # a cubin outlives its source: the listing then has the name and the number alone
+        return ()
+
+
+_SASS_LABEL = re.compile(r"\.L_\w+")
+_PTX_LABEL = re.compile(r"\$L_+\w+")
+_ENTRY = re.compile(r"^[ \t]*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.MULTILINE)
+_BRACE = re.compile(r'[{}]|//[^\n]*|/\*.*?\*/|"[^"\n]*"', re.DOTALL)
+
+
+def clean_sass(sass: Sass, symbol: str = "", title: str = "", controls: Sequence[Control] = ()) -> str:
+    """The instructions for a diff: no addresses, source lines and padding at the end; labels as ``L1``, in order.
+
+    Args:
+        sass: a kernel's machine code.
+        symbol: of the kernel; `title` stands for it.
+        title: a name for people.
+        controls: of each instruction, to stand before it; none where there are none.
+    """
+    last = len(sass.instructions)
+    while last and sass.instructions[last - 1].opcode == "NOP":
+        last -= 1
+    used = {name for one in sass.instructions for name in _SASS_LABEL.findall(one.operands)}
+    places = sorted({address for name, address in sass.labels.items() if name in used})
+    numbers = {name: f"L{places.index(address) + 1}" for name, address in sass.labels.items() if name in used}
+    lines = []
+    for index, one in enumerate(sass.instructions[:last]):
+        if one.address in places:
+            lines.append(f"L{places.index(one.address) + 1}:")
+        text = _SASS_LABEL.sub(lambda found: numbers.get(found[0], found[0]), str(one))
+        lines.append(f"  {f'{controls[index]}  ' if controls else ''}{_named(text, symbol, title)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def clean_ptx(text: str, symbol: str = "", title: str = "") -> str:
+    """The normal form for a diff: labels as ``$L1``, in order of first mention, and `title` in place of `symbol`."""
+    text = normalise(text)
+    numbers = {label: f"$L{n}" for n, label in enumerate(dict.fromkeys(_PTX_LABEL.findall(text)), 1)}
+    return _named(_PTX_LABEL.sub(lambda found: numbers[found[0]], text), symbol, title)
+
+
+def _named(text: str, symbol: str, title: str) -> str:
+    """`text` with a title in place of a symbol, also where it begins a word (``SYMBOL_param_0``)."""
+    if not symbol:
+        return text
+    local = f"_ZZ{symbol[2:]}E" if symbol.startswith("_Z") else f"_ZZ{len(symbol)}{symbol}E"  # its static variables
+    names = {local: f"{title}::", symbol: title}
+    pattern = rf"(?<![\w$])(?:{re.escape(local)}|{re.escape(symbol)})"
+    return re.sub(pattern, lambda found: names[found[0]], text)
+
+
+def is_whole(text: str) -> bool:
+    """Whether every brace of PTX that opens also closes: a file that was cut off within a kernel has one left."""
+    tokens = [token[0] for token in _BRACE.finditer(text)]
+    return tokens.count("{") == tokens.count("}")
+
+
+def only_entry(text: str, symbol: str) -> str:
+    """A PTX module with the entry `symbol` alone: declarations and functions stay, the other entries go."""
+    bodies = list(_entries(text))
+    if len(bodies) < 2:
+        return text
+    kept, at = [], 0
+    for name, begin, end in bodies:
+        kept += [text[at:begin], text[begin:end] if name == symbol else ""]
+        at = end
+    return "".join([*kept, text[at:]])
+
+
+def _entries(text: str) -> Iterator[tuple[str, int, int]]:
+    """Name, begin and end of each entry with its body."""
+    for found in _ENTRY.finditer(text):
+        depth, end = 0, len(text)
+        for token in _BRACE.finditer(text, found.end()):
+            depth += {"{": 1, "}": -1}.get(token[0], 0)
+            if token[0] == "}" and depth == 0:
+                end = token.end()
+                break
+        yield found[1], found.start(), end
 
 
 @dataclass(frozen=True)
@@ -53,14 +185,16 @@ def is_file(text: str) -> bool:
 
 
 def refuse_of_files(description: str, wanted: Mapping[str, object]) -> None:
-    """Refuses, for an iteration, options that choose among the kernels of a file.
-
-    Raises:
-        FlashladderError: one was given.
-    """
+    """Raises `FlashladderError` for options that choose among the kernels of a file, given with an iteration."""
     for name in ("kernel", "list"):
         if wanted.get(name):
             raise FlashladderError(f"--{name} is for files", expected="a library, cubin or PTX file", found=description)
+
+
+def refuse_config(config: str | None, path: Path) -> None:
+    """Raises `FlashladderError` for ``--config`` given with a file, whose kernels --kernel chooses."""
+    if config:
+        raise FlashladderError("--config is for iterations", found=relative(path), hint="--kernel chooses in a file")
 
 
 def output_of(wanted: Wanted, ending: str) -> Path | None:
@@ -77,16 +211,6 @@ def output_of(wanted: Wanted, ending: str) -> Path | None:
     return output_file(wanted.out, ending)
 
 
-def refuse_config(config: str | None, path: Path) -> None:
-    """Refuses ``--config`` for a file, whose kernels --kernel chooses.
-
-    Raises:
-        FlashladderError: it was given.
-    """
-    if config:
-        raise FlashladderError("--config is for iterations", found=relative(path), hint="--kernel chooses in a file")
-
-
 def show_sass(path: Path, wanted: Wanted) -> None:
     """Prints the machine code of one kernel of a file, or the kernels that there are.
 
@@ -95,74 +219,51 @@ def show_sass(path: Path, wanted: Wanted) -> None:
     """
     out = output_of(wanted, CUBIN)
     with images(path) as found:
-        kernels = _listed_or_one(found, "SASS", wanted, relative(path))
-        if kernels is None:
+        kernel = _listed_or_one(found, "SASS", wanted, relative(path))
+        if kernel is None:
             return
-        (kernel,) = with_facts([kernels]) or [kernels]
         data = kernel.image.read()
         if out:
             print(relative(write_atomic(out, data)))
             return
-        sass = _disassembled(data, kernel, wanted.nvdisasm)
+        kernel, sass = _disassembled(kernel, wanted.nvdisasm)
         controls = decoded(code_of(data, kernel.symbol), sass.instructions, kernel.arch) if wanted.control else []
-        print(_sass_text(sass, kernel, controls, wanted), end="")
+        if wanted.json:
+            print(json.dumps(_sass_data(sass, kernel, controls), indent=2))
+        elif wanted.clean:
+            print(clean_sass(sass, kernel.symbol, kernel.title, controls), end="")
+        elif wanted.counts:
+            print(f"{kernel.title}, {kernel.arch}\n\n{kernel_counts(sass)}")
+        else:
+            legend = f"// {LEGEND}\n" if controls else ""
+            print(f"// {_resources(kernel)}\n{legend}{listing(sass, controls)}\n{kernel_counts(sass)}")
 
 
-def sass_of(path: Path, kernel: str, arch: str) -> tuple[str, Sass]:
+def sass_of(path: Path, name: str, arch: str) -> tuple[str, Sass]:
     """The title and the machine code of the one kernel of a file that is meant.
 
     Args:
         path: the file.
-        kernel: a part of the kernel's name; empty for the only one.
+        name: a part of the kernel's name; empty for the only one.
         arch: the architecture; empty for the usual one where there are several.
 
     Raises:
         FlashladderError: no such file or kernel, none for `arch`, or several.
     """
     with images(path) as found:
-        where = relative(path)
-        every = kernels_of(found, "SASS")
-        if not every:
-            raise FlashladderError("no SASS of a kernel in the file", where=where, hint="nvcc, ptxas turn PTX into it")
-        meant = chosen(every, kernel)
-        titles = dict.fromkeys(f"{one.title} {one.arch}" for one in meant)
-        if arch or len(titles) > 1:
-            meant = [one for one in meant if one.arch == (arch or DEFAULT_ARCH)]
-        if arch and not meant:
-            arches = ", ".join(dict.fromkeys(one.arch for one in chosen(every, kernel)))
-            raise FlashladderError("no code for this architecture", where=where, expected=arches, found=arch)
-        if len({one.symbol for one in meant}) != 1:
-            some = "; ".join(list(titles)[:4])
-            raise FlashladderError(
-                f"{len(titles)} kernels of the file are meant",
-                where=where,
-                expected="one",
-                found=some,
-                hint="invoke sass --list shows them; narrow with --kernel and --arch",
-            )
-        (one,) = with_facts(meant[:1]) or meant[:1]
-        return f"{one.title}, {one.arch}", _disassembled(one.image.read(), one, None)
+        meant = _meant(found, "SASS", Wanted(kernel=name, arch=arch), relative(path))
+        kernel, sass = _disassembled(_only(meant, relative(path), arch), None)
+        return f"{kernel.title}, {kernel.arch}", sass
 
 
-def _disassembled(data: bytes, kernel: Kernel, nvdisasm: Path | None) -> Sass:
-    assert kernel.facts is not None  # it is a kernel of a cubin that was read
+def _disassembled(kernel: Kernel, nvdisasm: Path | None) -> tuple[Kernel, Sass]:
+    """A kernel with what its cubin says of it, and its machine code."""
+    (kernel,) = with_facts([kernel]) or [kernel]
+    assert kernel.facts is not None  # its cubin has been read
     with tempfile.TemporaryDirectory(prefix="flashladder-") as folder:
         cubin = Path(folder, "kernel.cubin")
-        cubin.write_bytes(data)
-        return parse(run_nvdisasm(cubin, nvdisasm, symbol=kernel.facts.index), kernel.symbol)
-
-
-def _sass_text(sass: Sass, kernel: Kernel, controls: Sequence[Control], wanted: Wanted) -> str:
-    if wanted.json:
-        return f"{json.dumps(_sass_data(sass, kernel, controls), indent=2)}\n"
-    if wanted.clean:
-        return clean_sass(sass, {kernel.symbol: kernel.title}, controls)
-    table_of = count_table(dict(zip(WHOLE_AND_LOOP, (sass.counts(), count(sass.main_loop())), strict=True)))
-    if wanted.counts:
-        return f"{kernel.title}, {kernel.arch}\n\n{table_of}\n"
-    head = f"// {kernel.title}, {kernel.arch}, {_resources(kernel)}\n"
-    legend = f"// {LEGEND}\n" if controls else ""
-    return f"{head}{legend}{listing(sass, controls)}\n{table_of}\n"
+        cubin.write_bytes(kernel.image.read())
+        return kernel, parse(run_nvdisasm(cubin, nvdisasm, symbol=kernel.facts.index), kernel.symbol)
 
 
 def _sass_data(sass: Sass, kernel: Kernel, controls: Sequence[Control]) -> dict[str, object]:
@@ -173,7 +274,7 @@ def _sass_data(sass: Sass, kernel: Kernel, controls: Sequence[Control]) -> dict[
     return {**_data(kernel), "counts": sass.counts(), "labels": dict(sass.labels), "instructions": rows}
 
 
-def show_ptx(path: Path, wanted: Wanted) -> None:
+def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
     """Prints the PTX of one kernel of a file, or the kernels that there are.
 
     PTX that ptxas kept in a cubin (``-lineinfo``) stands for it where the file holds no other.
@@ -181,24 +282,20 @@ def show_ptx(path: Path, wanted: Wanted) -> None:
     Raises:
         FlashladderError: no such file or kernel, no PTX, or several kernels where one is needed.
     """
-    out = output_of(wanted, PTX)
+    out, where = output_of(wanted, PTX), relative(path)
     with images(path) as found:
         kind: Kind = "PTX" if any(image.kind == "ptx" for image in found) else "SASS"
-        kernel = _listed_or_one(found, kind, wanted, relative(path))
+        kernel = _listed_or_one(found, kind, wanted, where)
         if kernel is None:
             return
         data = kernel.image.read()
         text = data.decode("utf-8", "replace").rstrip("\0") if kind == "PTX" else debug_ptx(data)
         if not text:
-            raise FlashladderError(
-                "no PTX in the file, nor in its cubins",
-                where=relative(path),
-                hint="ptxas keeps it in the cubin with -lineinfo",
-            )
+            hint = "ptxas keeps it in the cubin with -lineinfo"
+            raise FlashladderError("no PTX in the file, nor in its cubins", where=where, hint=hint)
         if not is_whole(text):
-            raise FlashladderError(
-                "the PTX is damaged", where=relative(path), expected="a } for each {", found="an end within a block"
-            )
+            expected = "a } for each {"
+            raise FlashladderError("the PTX is damaged", where=where, expected=expected, found="an end within a block")
         text = only_entry(text, kernel.symbol)
         if out:
             print(relative(write_atomic(out, text)))
@@ -207,92 +304,81 @@ def show_ptx(path: Path, wanted: Wanted) -> None:
 
 
 def _ptx_text(text: str, kernel: Kernel, wanted: Wanted) -> str:
-    counts = opcode_counts(text) if wanted.counts or wanted.json else {}
     if wanted.json:
-        return f"{json.dumps({**_data(kernel), 'counts': counts, 'text': text}, indent=2)}\n"
+        return f"{json.dumps({**_data(kernel), 'counts': opcode_counts(text), 'text': text}, indent=2)}\n"
     if wanted.counts:
-        rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        rows = sorted(opcode_counts(text).items(), key=lambda item: (-item[1], item[0]))
         return "".join(f"{n:6d}  {opcode}\n" for opcode, n in rows)
     if wanted.clean:
-        return clean_ptx(text, {kernel.symbol: kernel.title})
+        return clean_ptx(text, kernel.symbol, kernel.title)
     return normalise(text) if wanted.normalised else text if text.endswith("\n") else f"{text}\n"
 
 
-def _listed_or_one(found: Sequence[Image], kind: Kind, wanted: Wanted, where: str) -> Kernel | None:
-    """The one kernel that is meant; None after all that may be meant were listed."""
-    kernels = kernels_of(found, kind, wanted.arch or _usual_arch(found, wanted, kind))
+def _meant(found: Sequence[Image], kind: Kind, wanted: Wanted, where: str) -> list[Kernel]:
+    """The kernels that may be meant, at least one unless they are to be listed."""
+    kernels = kernels_of(found, kind, wanted.arch)
     if wanted.arch and not kernels:
         arches = ", ".join(dict.fromkeys(image.arch for image in found))
         raise FlashladderError("no code for this architecture", where=where, expected=arches, found=wanted.arch)
     if not kernels and not (wanted.list or wanted.kernel):
-        raise FlashladderError(f"no {kind} of a kernel in the file", where=where, hint=_hint(found, kind))
+        other: Kind = "PTX" if kind == "SASS" else "SASS"
+        n = len(kernels_of(found, other))
+        hint = f"`invoke {other.lower()} FILE` reads its {other}, {n} kernel{'s' if n > 1 else ''}"
+        hint = hint if n else "no kernel is in it; PTX marks one with .entry"
+        raise FlashladderError(f"no {kind} of a kernel in the file", where=where, hint=hint)
     try:
-        meant = chosen(kernels, wanted.kernel)
+        return chosen(kernels, wanted.kernel)
     except FlashladderError as error:
         error.where = where
         raise
-    if wanted.list or (len(meant) > 1 and not wanted.kernel):
-        other = kernels_of(found, "PTX" if kind == "SASS" else "SASS", wanted.arch)
-        print(_listing([*meant, *(one for one in other if one.matches(wanted.kernel))], as_json=wanted.json), end="")
-        return None
+
+
+def _only(meant: Sequence[Kernel], where: str, arch: str) -> Kernel:
+    """The one that is meant: of several architectures the usual one, unless `arch` names another."""
+    if not arch:
+        meant = [one for one in meant if one.arch == DEFAULT_ARCH] or meant
     distinct = {(one.symbol, one.config, one.arch) for one in meant}
     if len(distinct) > 1:
         some = "; ".join(dict.fromkeys(f"{one.title} {one.arch}" for one in meant[:4]))
-        raise FlashladderError(
-            f"{len(distinct)} kernels of the file are meant",
-            where=where,
-            expected="one",
-            found=some,
-            hint="--list shows them; narrow with --kernel and --arch",
-        )
+        hint = "`invoke sass FILE --list` shows them; narrow with --kernel and --arch"
+        what = f"{len(distinct)} kernels of the file are meant"
+        raise FlashladderError(what, where=where, expected="one", found=some, hint=hint)
     if len(meant) > 1:
         print(f"{len(meant)} equal names in the file; the first is shown", file=sys.stderr)
     return meant[0]
 
 
-def _usual_arch(found: Sequence[Image], wanted: Wanted, kind: Kind) -> str:
-    """The architecture that is meant where only a kernel is named: the usual one, if the file has code for it."""
-    has = any(image.arch == DEFAULT_ARCH for image in found)
-    return DEFAULT_ARCH if has and kind == "SASS" and wanted.kernel and not wanted.list else ""
+def _listed_or_one(found: Sequence[Image], kind: Kind, wanted: Wanted, where: str) -> Kernel | None:
+    """The one kernel that is meant; None after all that may be meant were listed."""
+    meant = _meant(found, kind, wanted, where)
+    if not wanted.list and (len(meant) == 1 or wanted.kernel):
+        return _only(meant, where, wanted.arch)
+    other = kernels_of(found, "PTX" if kind == "SASS" else "SASS", wanted.arch)
+    print(_list([*meant, *(one for one in other if one.matches(wanted.kernel))], as_json=wanted.json))
+    return None
 
 
-def _hint(found: Sequence[Image], kind: Kind) -> str:
-    other: Kind = "PTX" if kind == "SASS" else "SASS"
-    others = len(kernels_of(found, other))
-    if not others:
-        return "no kernel is in it; PTX marks one with .entry"
-    return f"`invoke {other.lower()} FILE` reads its {other}, {others} kernel{'s' if others > 1 else ''}"
-
-
-def _listing(kernels: Sequence[Kernel], *, as_json: bool) -> str:
+def _list(kernels: Sequence[Kernel], *, as_json: bool) -> str:
     """The kernels as a table, or as JSON; with their facts unless that takes too long."""
     whole = bytes_of(kernels) <= MOST_FACTS
     rows = with_facts(kernels) if whole else list(kernels)
     if as_json:
-        return f"{json.dumps([_data(one) for one in rows], indent=2)}\n"
-    if not whole:
-        rows = _joined(rows)
+        return json.dumps([_data(one) for one in rows], indent=2)
+    if not whole:  # each kernel once, with all its architectures: the rows would be too many
+        arches: dict[tuple[str, str, str, Kind], list[Kernel]] = {}
+        for one in rows:
+            arches.setdefault((one.symbol, one.config, one.image.place, one.kind), []).append(one)
+        rows = [replace(some[0], arch=",".join(dict.fromkeys(one.arch for one in some))) for some in arches.values()]
     cells: list[tuple[str, ...]] = [("kernel", "arch", "kind", "regs", "shared", "stack", "bytes", "in")]
     for one in rows:
         facts = one.facts
-        numbers = facts and (facts.registers, facts.shared_bytes, facts.frame_bytes, facts.code_bytes)
-        texts = ("-" if number is None else str(number) for number in numbers or (None,) * 4)
+        numbers = (facts.registers, facts.shared_bytes, facts.frame_bytes, facts.code_bytes) if facts else (None,) * 4
+        texts = ("-" if number is None else str(number) for number in numbers)
         cells.append((one.title, one.arch, one.kind, *texts, printable(one.image.place)))
     lines = [*table(cells, None, right=range(3, 7)), "", f"{len(rows)} kernels"]
     if not whole:
         lines.append("registers and sizes need whole cubins, more than 1 GiB: narrow with --kernel or --arch")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _joined(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """Each kernel once, with all its architectures: of a large file the rows are too many otherwise."""
-    arches: dict[tuple[str, str, str, Kind], dict[str, None]] = {}
-    first: dict[tuple[str, str, str, Kind], Kernel] = {}
-    for one in kernels:
-        key = (one.symbol, one.config, one.image.place, one.kind)
-        arches.setdefault(key, {})[one.arch] = None
-        first.setdefault(key, one)
-    return [replace(one, arch=",".join(arches[key])) for key, one in first.items()]
+    return "\n".join(lines)
 
 
 def _data(kernel: Kernel) -> dict[str, object]:
@@ -314,7 +400,7 @@ def _data(kernel: Kernel) -> dict[str, object]:
 
 def _resources(kernel: Kernel) -> str:
     facts = kernel.facts
-    if facts is None:
-        return "PTX"
+    assert facts is not None  # its cubin has been read
     registers = "? registers" if facts.registers is None else f"{facts.registers} registers"
-    return f"{registers}, {facts.shared_bytes} B static shared memory, {facts.code_bytes} B code"
+    sizes = f"{facts.shared_bytes} B static shared memory, {facts.code_bytes} B code"
+    return f"{kernel.title}, {kernel.arch}, {registers}, {sizes}"

@@ -1,34 +1,213 @@
-"""What the compilers made of an iteration, for people: its PTX, and the ptxas table of one or all iterations.
+"""``invoke sass``, ``invoke ptx`` and ``invoke ptxas``: what the compilers made of iterations, and of others' kernels.
 
-Everything comes out of the content-addressed store; what is not there yet is compiled first. Machine code has a view of
-its own, `flashladder.view.sass`.
+What is not in the content-addressed store yet is compiled first.
 
-Run: ``invoke ptx 7`` and ``invoke ptxas`` (all iterations) or ``invoke ptxas --iteration 7 --arch sm_80,sm_90``.
+Run:
+    invoke sass 7                       # the listing; `|` marks the main loop
+    invoke sass 7 8 9                   # opcode counts side by side; of iterations or of cubins
+    invoke sass 24 --order              # the main loop's products, barriers and waits, and what stands between them
+    invoke sass LIBRARY.so              # `flashladder.view.binary`
+    invoke sass 8 --line mma.cuh:23     # `flashladder.view.linked`
+    invoke ptx 7 --counts               # the PTX that ships
+    invoke ptxas 7 --arch sm_80,sm_90   # registers, spills, shared memory, and how many CTAs each GPU's SM holds
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
 import json
 from pathlib import Path
+import textwrap
+from typing import Any
 
-from flashladder.build.compile import arches_of, compile_many, ptx_for, render, require_target, table_rows
-from flashladder.columns import terminal_width
-from flashladder.errors import FlashladderError
+from flashladder.arguments import parser_of
+from flashladder.build.compile import arches_of, compile_many, cubin_for, ptx_for, render, require_target, table_rows
+from flashladder.columns import csv_text, hanging, natural_width, table, terminal_width
+from flashladder.commands import COMMANDS
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import output_file, relative, write_atomic
 from flashladder.ladder.ablation import load_description
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import Gpu, load_gpus
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import one_config, select_configs
+from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
+from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
+from flashladder.machine_code.sass import Instruction, Sass, count, disassemble
 from flashladder.toolchain.wheels import find_toolchain, require_arch
-from flashladder.view.binary import PTX, Wanted, is_file, output_of, refuse_config, refuse_of_files
-from flashladder.view.binary import show_ptx as show_ptx_of_file
-from flashladder.view.residency import as_data, to_csv
-from flashladder.view.residency import render as residency
+from flashladder.view.binary import (
+    CUBIN,
+    PTX,
+    Wanted,
+    count_table,
+    is_file,
+    kernel_counts,
+    listing,
+    output_of,
+    refuse_config,
+    refuse_of_files,
+    sass_of,
+    show_ptx_of_file,
+    show_sass,
+)
 
-WHOLE = Wanted()
+PAGE_TAKES = ("targets", "config", "arch", "page")  # options that go with ``--page``
+LINES_TAKE = ("targets", "config", "arch", "line", "opcode", "json")  # and with ``--line`` and ``--opcode``
+FACTS = ("ctas", "warps", "occupancy", "limited_by")  # of a GPU, in the CSV of ptxas
+LETTERS = {"registers": "R", "shared memory": "S", "warps": "W", "CTAs": "C", "barriers": "B"}
+OCCUPANCY = (
+    "CTAs of an SM x warps of a CTA, occupancy, limited by: R registers, S shared memory, W warps, C CTAs, B barriers."
+)
+LEGEND = "Behind each event: instructions up to the next one. Groups: of products that may be under way there."
 
 
-def show_ptx(description: str, config: str | None = None, wanted: Wanted = WHOLE) -> None:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the listing of one target, or the counts of one or several; returns the exit code."""
+    targets = {"dest": "targets", "nargs": "+", "metavar": "N|FILE"}
+    parser = parser_of(COMMANDS["sass"], "view.code", "8 --counts", iteration=targets)
+    parser.add_argument("--nvdisasm", type=Path, help="the nvdisasm to use (default: the wheels')")
+    args = parser.parse_args(argv)
+    with one_line_errors():
+        if not show_linked(args.targets, vars(args)):
+            _show(args)
+    return 0
+
+
+def show_linked(targets: Sequence[str], given: Mapping[str, Any], *, ptx_first: bool = False) -> bool:
+    """Does what ``--line``, ``--opcode`` or ``--page`` ask of iterations; False where none of them was given.
+
+    Args:
+        targets: iterations; lines are asked of one, a page shows any number.
+        given: every option of the command by its name in Python.
+        ptx_first: in order of the PTX, and not of addresses.
+
+    Raises:
+        FlashladderError: options that do not go together, or what they name is not there.
+    """
+    page = given.get("page")
+    if not (page or given.get("line") or given.get("opcode")):
+        return False
+    taken, options = (PAGE_TAKES, "--page") if page else (LINES_TAKE, "--line and --opcode")
+    if wrong := [name for name, value in given.items() if value and name not in taken]:
+        raise FlashladderError(f"--{wrong[0].replace('_', '-')} does not go with {options}")
+    path = output_file(page, ".html", "--page") if page else None  # before anything is compiled for it
+    from flashladder.view.linked import linked_by_name, show_lines  # which brings the reader of PTX
+
+    if path is None:
+        show_lines(targets, given, ptx_first=ptx_first)
+    else:
+        kernels = [linked_by_name(target, given["config"], given["arch"]) for target in targets]
+        from flashladder.view.linked_page import page as page_of
+
+        print(relative(write_atomic(path, page_of(kernels))))
+    return True
+
+
+def _show(args: argparse.Namespace) -> None:
+    first, *others = args.targets
+    if args.order:
+        print(order_of(first, args))
+        return
+    wanted: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(Wanted) if field.name in args}
+    if is_file(first) and not others:
+        refuse_config(args.config, Path(first))
+        show_sass(Path(first), Wanted(**wanted))
+        return
+    refuse_of_files(first, vars(args))
+    if (args.control or args.clean or args.json or args.out) and not others:
+        output_of(Wanted(**wanted), CUBIN)  # before a kernel is compiled
+        show_sass(cubin_of(first, args.config, args.arch), Wanted(**wanted | {"arch": ""}))
+        return
+    columns: dict[str, dict[str, int]] = {}
+    for target in args.targets:
+        cubin = Path(target) if is_file(target) else cubin_of(target, args.config, args.arch)
+        sass = disassemble(cubin, args.nvdisasm)
+        if not is_file(target):
+            gap = "\n" if args.counts and target == args.targets[-1] else ""
+            print(f"{title_of(target, args.config, args.arch)}{gap}")
+        if not others:
+            print(kernel_counts(sass) if args.counts else f"{listing(sass)}\n{kernel_counts(sass)}")
+        name = f"{cubin.parent.name}/{cubin.stem}" if is_file(target) else target
+        columns |= {name: sass.counts(), f"{name} main loop": count(sass.main_loop())}
+    if others:
+        print(count_table(columns))
+
+
+def cubin_of(description: str, config: str | None = None, arch: str = "") -> Path:
+    """The cubin of an iteration (a number or an ablation), compiled if it is not in the store yet.
+
+    Args:
+        description: ``7``, ``16 - swizzle``.
+        config: a key that names one configuration; the A100's when None.
+        arch: one of the architectures of `flashladder.toolchain.wheels`; empty for the first of its family.
+    """
+    iteration = load_description(description)
+    return cubin_for(iteration, one_config(iteration, config), arch or iteration.shown_arch, find_toolchain()).cubin
+
+
+def title_of(description: str, config: str | None, arch: str) -> str:
+    """What is shown of an iteration: number, architecture and configuration."""
+    iteration = load_description(description)
+    chosen = one_config(iteration, config)
+    return f"iteration {iteration.description}, {arch or iteration.shown_arch}: {chosen.brief()}, {chosen.dtype}"
+
+
+def order_of(target: str, args: argparse.Namespace) -> str:
+    """The order of a main loop: of an iteration, or of a kernel in a file.
+
+    Raises:
+        FlashladderError: options of other forms, several targets, or no loop.
+    """
+    wrong = [name for name in ("counts", "control", "clean", "json", "list", "out") if getattr(args, name)]
+    if wrong or len(args.targets) > 1:
+        found = f"--{wrong[0]}" if wrong else ", ".join(args.targets)
+        raise FlashladderError("--order prints one main loop", expected="one target and no other form", found=found)
+    if is_file(target):
+        refuse_config(args.config, Path(target))
+        title, sass = sass_of(Path(target), args.kernel or "", args.arch)
+        return order(f"{relative(Path(target))}: {title}", sass)
+    refuse_of_files(target, vars(args))
+    sass = disassemble(cubin_of(target, args.config, args.arch), args.nvdisasm, lines=False)
+    return order(title_of(target, args.config, args.arch), sass)
+
+
+def order(title: str, sass: Sass) -> str:
+    """The events of a kernel's main loop, the instructions between them, and how many of those stand under products.
+
+    Raises:
+        FlashladderError: nothing in the kernel loops.
+    """
+    whole = sass.main_loop()
+    code = usual_path(whole, sass.targets)
+    if not code:
+        raise FlashladderError("the kernel has no loop", where=title, expected="a main loop")
+    inside = len(steady(whole))
+    rare, others = inside - len(code), len(whole) - inside
+    rows: list[tuple[str, ...]] = [("at", "event", "groups", *WORK)]
+    for one in stretches(code):
+        counts = (str(one.counts.get(name, "")) for name in WORK)
+        rows.append((f"{one.address:x}", one.event or "the loop begins", str(one.pending or ""), *counts))
+    text = "\n".join(table(rows, None, right={0, 2, *range(3, 3 + len(WORK))}))
+    size = f"{len(code)} instructions"
+    size += f", {rare} of rare blocks that wait for all products" if rare else ""
+    size += f", plus {others} out of line (retry loops of waits, divergent paths)" if others else ""
+    head, *below = (hanging("", words) for words in (f"main loop, {size}", LEGEND, _under_products(code)))
+    return "\n".join([title, head, "", text, "", *below])
+
+
+def _under_products(code: Sequence[Instruction]) -> str:
+    """How much of the work of a loop stands under products, in a line."""
+    under = under_products(code)
+    if not under:
+        return "No products of a warpgroup (HGMMA) in it: mma are waited for where they stand."
+    every = {name: sum(one.opcode_class == name for one in code) for name in WORK}
+    parts = [f"{n} of {every[name]} {name}" for name, n in zip(WORK, under.values(), strict=True)]
+    return f"Under products: {', '.join(parts)}."
+
+
+def show_ptx(description: str, config: str | None = None, wanted: Wanted = Wanted()) -> None:  # noqa: B008 - frozen
     """Prints the PTX that ships for an iteration, or that of a kernel in a file.
 
     Args:
@@ -87,9 +266,85 @@ def show_ptxas(
         raise FlashladderError("no configuration is selected", found=configs, hint="try --configs prog")
     rows, warnings = table_rows(jobs, compile_many(jobs))
     if as_json:
-        print(json.dumps([as_data(row, rows) for row in rows], indent=2))
+        print(json.dumps([with_occupancy(row, rows) for row in rows], indent=2))
     elif out:
-        print(relative(write_atomic(out, to_csv(rows))))
+        print(relative(write_atomic(out, ptxas_csv(rows))))
     else:
         print(render(rows, warnings, terminal_width()))
-        print(residency(rows, terminal_width()), end="")
+        print(occupancy_table(rows, terminal_width()), end="")
+
+
+def occupancy_of(row: PtxasRow, rows: Sequence[PtxasRow]) -> dict[str, Occupancy]:
+    """What an SM holds of a kernel, on each GPU that would run the machine code of this row.
+
+    A GPU runs the code for its own architecture where that is among `rows`, else the latest that it can run, as its
+    driver chooses.
+    """
+    arches = {one.arch for one in rows if (one.kernel, one.config) == (row.kernel, row.config)}
+    threads, shared = KernelConfig.parse(row.config).n_threads, row.smem_static + row.smem_dynamic
+    return {
+        key: gpu.occupancy(registers=row.registers, threads=threads, shared_bytes=shared, barriers=row.barriers)
+        for key, gpu in _described().items()
+        if row.arch == max(filter(gpu.runs, arches), key=lambda arch: int(arch[3:].rstrip("af")), default=None)
+    }
+
+
+def _described() -> Mapping[str, Gpu]:
+    """The GPUs whose files describe an SM."""
+    return {key: gpu for key, gpu in load_gpus().items() if gpu.describes_sm}
+
+
+def with_occupancy(row: PtxasRow, rows: Sequence[PtxasRow]) -> dict[str, object]:
+    """A row with its occupancy, for JSON."""
+    found = {
+        gpu: {"ctas": one.ctas, "warps": one.warps, "occupancy": one.fraction, "limited_by": list(one.limited_by)}
+        for gpu, one in occupancy_of(row, rows).items()
+    }
+    return {**asdict(row), "occupancy": found}
+
+
+def ptxas_csv(rows: Sequence[PtxasRow]) -> str:
+    """The ptxas table with four columns for each GPU, empty where it runs another row; lines end in a newline."""
+    gpus, lines = list(_described()), []
+    for row in rows:
+        cells, found = list[object](asdict(row).values()), occupancy_of(row, rows)
+        for gpu in gpus:
+            one = found.get(gpu)
+            facts = one and (one.ctas, one.warps, f"{one.fraction:.4g}", "+".join(one.limited_by))
+            cells += facts or [None] * len(FACTS)
+        lines.append(cells)
+    return csv_text([*COLUMNS, *(f"{gpu}_{fact}" for gpu in gpus for fact in FACTS)], lines)
+
+
+def occupancy_table(rows: Sequence[PtxasRow], limit: int) -> str:
+    """The occupancy of each kernel on each GPU: CTAs x warps of a CTA, percentage, and letters of what limits them.
+
+    Args:
+        rows: of the ptxas table, at least one.
+        limit: columns of the terminal; where they are too few, a kernel's configuration has a line of its own.
+    """
+    served: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        cells = served.setdefault((row.kernel, row.config), {})
+        for gpu, one in occupancy_of(row, rows).items():
+            letters = "".join(LETTERS[name] for name in one.limited_by)
+            cells[gpu] = f"{one.ctas}x{one.warps_per_cta} {100 * one.fraction:.1f}% {letters}"
+    gpus = _described()
+    shown = [key for key in gpus if any(key in cells for cells in served.values())]
+    configs = [(number, KernelConfig.parse(text)) for number, text in served]
+    names = [(number, config.dtype, config.brief()) for number, config in configs]
+    values = [[gpus[key].title for key in shown]]
+    values += [[cells.get(key, "-") for key in shown] for cells in served.values()]
+    wide = [(*n, *cells) for n, cells in zip([("#", "dtype", "configuration"), *names], values, strict=True)]
+    if natural_width(wide) <= limit:
+        lines = table(wide, limit, right={0})
+    else:
+        head, *below = (f"  {line}" for line in table(values, limit - 2))
+        lines = [head, *(line for name, row in zip(names, below, strict=True) for line in (" ".join(name), row))]
+    absent = [key for key in gpus if key not in shown]
+    legend = OCCUPANCY + (f" No code for {', '.join(absent)}: --arch." if absent else "")
+    return "\n".join([*lines, "", *textwrap.wrap(legend, limit)]) + "\n"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flashladder.view.linked.page import page as rendered
+from flashladder.view.linked_page import page as rendered
 from tests.browser.conftest import Opener, require
 from tests.browser.test_accessibility import grave
 from tests.browser.test_page import heard

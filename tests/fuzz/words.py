@@ -11,12 +11,11 @@ from functools import cache
 import io
 from typing import Any
 
-from flashladder import usage
-from flashladder.arguments import seconds, whole
+from flashladder import program, usage
+from flashladder.arguments import parser_of, seconds, whole
 from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.commands import COMMANDS
-from flashladder.emulate import command as emulate
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description, parse_subject, split_description
 from flashladder.ladder.config import EXAMPLE, KernelConfig
@@ -87,7 +86,7 @@ def _numbers(text: str) -> None:
 PARSERS: Mapping[str, Callable[[Sequence[str]], object]] = {
     "bench": bench.parse_arguments,
     "check": check.parse_arguments,
-    "emulate": emulate.parse_arguments,
+    "emulate": lambda words: parser_of(EMULATE, "emulate", "7").parse_args(words),
     "sweep": sweep.parse_arguments,
 }
 
@@ -98,20 +97,16 @@ def _contexts() -> tuple[Any, Any]:
     from invoke.collection import Collection
     from invoke.program import Program
 
-    usage.install()
     tasks = Collection(*(usage.task_of(command, lambda _: None) for command in COMMANDS.values()))
     return Program(version="0").initial_context, tasks.to_contexts()
 
 
 def _command_line(text: str) -> None:
     """One word per line, read by `invoke` and, where the first is a command with a parser, by that; nothing runs."""
-    from invoke.exceptions import ParseError
-    from invoke.parser import Parser as InvokeParser
-
     words = [word.replace("\x00", "") for word in text.split("\n")]  # no argument of a process can hold a NUL
     initial, contexts = _contexts()
-    with contextlib.suppress(usage.UsageError, ParseError):  # invoke prints its own in one line
-        InvokeParser(contexts=contexts, initial=initial).parse_argv(words)
+    with contextlib.suppress(program.UsageError):
+        program.LineParser(contexts=contexts, initial=initial).parse_argv(words)
     if words[0] not in PARSERS:
         return
     out, err = io.StringIO(), io.StringIO()

@@ -31,9 +31,13 @@ from flashladder.view import command as view
         (
             view.main,
             ["show"],
-            "the following arguments are required: iteration; python -m flashladder.view show",
+            "the following arguments are required: iteration; python -m flashladder.view.command show",
         ),
-        (view.main, [], "the following arguments are required: verb; python -m flashladder.view --help says more"),
+        (
+            view.main,
+            [],
+            "the following arguments are required: verb; python -m flashladder.view.command --help says more",
+        ),
         (check.main, ["7", "--dtype", "fp8"], "invalid choice: 'fp8'"),
         (sweep.main, ["--gird", "cpu"], "--gird; did you mean '--grid'?"),
         (check.main, ["--bakcend", "emulator", "7"], "--bakcend; did you mean '--backend'?"),

@@ -41,9 +41,8 @@ from flashladder.program import LineParser
 from flashladder.report import command as report
 from flashladder.sweep import command as sweep
 from flashladder.usage import LEFT_OUT, task_of, words_of
+from flashladder.view import cfg, code
 from flashladder.view import command as view
-from flashladder.view import sass
-from flashladder.view.flow import command as cfg
 from ptxemu import MEMORY_BUDGET, parse_bytes
 
 EXPECTED = {
@@ -54,7 +53,7 @@ EXPECTED = {
 
 PARSERS = {
     bench: "bench", build: "build", check: "check", doctor: "doctor", emulate: "emulate", gate: "gate",
-    cfg: "cfg", explain: "explain", report: "report", sass: "sass", sweep: "sweep", verify: "verify",
+    cfg: "cfg", explain: "explain", report: "report", code: "sass", sweep: "sweep", verify: "verify",
     view: "show",
 }  # fmt: skip
 

@@ -9,8 +9,9 @@ import zipfile
 
 import pytest
 
-from flashladder.binaries import cubins, fatbin, unpack
-from flashladder.binaries.sources import images
+from flashladder.binaries import cubins
+from flashladder.binaries import images as unpack
+from flashladder.binaries.images import images
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx import normalise, opcode_counts
@@ -19,9 +20,9 @@ from flashladder.machine_code.sass import decoded, disassemble
 from flashladder.names import KERNEL
 from flashladder.toolchain.errors import clean_environment
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
-from flashladder.view import sass as view_sass
-from flashladder.view.binary import Wanted, show_ptx, show_sass
-from flashladder.view.flow.command import main as flow_main
+from flashladder.view import code as view_sass
+from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
+from flashladder.view.cfg import main as flow_main
 from tests.null.binaries.fatbin_fixture import DATA
 from tests.null.binaries.test_symbols import FORWARD
 
@@ -98,7 +99,7 @@ def test_one_kernel_is_chosen_by_a_part_of_its_name(
     assert out.startswith(f"// {TILE_128}, sm_80, ")
     assert "BAR.SYNC" in out
     assert "`(.L_x_" in out
-    show_ptx(made / "lib.so", Wanted(kernel=wanted, clean=True))
+    show_ptx_of_file(made / "lib.so", Wanted(kernel=wanted, clean=True))
     text = capsys.readouterr().out
     assert text.count(".entry") == 1
     assert "bar.sync" in text
@@ -141,7 +142,7 @@ def test_fatbins_of_every_form_by_the_library_and_by_cuobjdump(
     inputs = [f"--image3=kind=elf,sm=80,file={cubin}", f"--image3=kind=ptx,sm=80,file={DATA / 'tiny.ptx'}"]
     subprocess.run([find_toolchain().fatbinary, "--64", *options, *inputs], check=True)
     data = path.read_bytes()
-    code, text = fatbin.entries(data)
+    code, text = unpack.entries(data)
     assert code.form == text.form == {"none": "plain", "speed": "lz4"}.get(mode, "zstd")
     for by in (unpack.unpacked, unpack.by_cuobjdump):
         assert by(data, code)[: code.size] == cubin.read_bytes()
@@ -186,7 +187,7 @@ def test_control_codes_of_a_step_fit_its_reuse_flags(capsys: pytest.CaptureFixtu
 
 def test_a_steps_ptx_is_the_same_from_its_cubin(capsys: pytest.CaptureFixture[str]) -> None:
     cubin = view_sass.cubin_of("8")
-    show_ptx(cubin, Wanted(normalised=True))
+    show_ptx_of_file(cubin, Wanted(normalised=True))
     kept = capsys.readouterr().out
     with images(next(cubin.parent.parent.glob(f"*/{cubin.name}"))) as found:
         assert [one.kind for one in found] == ["cubin"]
@@ -216,7 +217,7 @@ def test_ptx_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     text = next(one for one in texts if one.count(".entry") == 1)  # of several kernels the names would be listed
     (tmp_path / "cut.ptx").write_text(text[: len(text) // 2], encoding="utf-8")
     with pytest.raises(FlashladderError, match="the PTX is damaged: expected a"):
-        show_ptx(tmp_path / "cut.ptx", Wanted(counts=True))
+        show_ptx_of_file(tmp_path / "cut.ptx", Wanted(counts=True))
 
 
 def test_cleaned_listings_of_equal_code_are_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,7 +235,7 @@ def test_cleaned_listings_of_equal_code_are_equal(tmp_path: Path, capsys: pytest
             check=True,
         )
         show_sass(source.with_suffix(".cubin"), Wanted(clean=True))
-        show_ptx(source.with_suffix(".cubin"), Wanted(clean=True))
+        show_ptx_of_file(source.with_suffix(".cubin"), Wanted(clean=True))
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1]
     assert "HMMA" in texts[0]

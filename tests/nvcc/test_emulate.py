@@ -10,7 +10,6 @@ import pytest
 from flashladder.check import command as check
 from flashladder.check import on_emulator as check_emulator
 from flashladder.emulate import command as emulate
-from flashladder.emulate import progress as emulate_progress
 from flashladder.emulate.mutation import mutants_of
 from flashladder.errors import CheckFailed
 from flashladder.ladder.iteration import Iteration, load_iteration
@@ -188,7 +187,7 @@ class Terminal:
 def test_every_bar_has_an_end_and_gets_there(
     words: list[str], ends: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(emulate_progress, "tqdm", Terminal)
+    monkeypatch.setattr(emulate, "tqdm", Terminal)
     monkeypatch.setattr(Terminal, "bars", [])
     assert emulate.main(words) == 0
     assert {bar.desc for bar in Terminal.bars} == ends

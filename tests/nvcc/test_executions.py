@@ -16,8 +16,19 @@ import numpy as np
 import pytest
 
 from flashladder.build.compile import compile_many
-from flashladder.emulate.executions import WARP, Executed, constants_of, executed, launch_of, walked
-from flashladder.emulate.kernel import MULTIPROCESSORS, arguments_of, forward, kernel_of, make_tensors
+from flashladder.emulate.kernel import (
+    MULTIPROCESSORS,
+    WARP,
+    Executed,
+    arguments_of,
+    constants_of,
+    executed,
+    forward,
+    kernel_of,
+    launch_of,
+    make_tensors,
+    walked,
+)
 from flashladder.emulate.reading import load_reading
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
@@ -27,9 +38,8 @@ from flashladder.machine_code.sass import Sass, count, disassemble_many
 from flashladder.names import GLOBAL_REQUESTS, LDSM, PUBLISHED_GPU, TENSOR
 from flashladder.results.samples import Shape
 from flashladder.toolchain.wheels import find_toolchain
-from flashladder.view.flow.command import main as cfg
-from flashladder.view.flow.outline import outline
-from flashladder.view.flow.picture import picture_of
+from flashladder.view.cfg import main as cfg
+from flashladder.view.cfg import outline, picture_of
 import ptxemu
 from ptxemu.machine.core import Machine
 from ptxemu.machine.observer import Observer

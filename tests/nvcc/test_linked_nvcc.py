@@ -21,12 +21,11 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.lock.command import locked_kernel
 from flashladder.machine_code.cubin import LINES, TEXT, read_cubin, read_ptx_lines
 from flashladder.toolchain.wheels import find_toolchain
+from flashladder.view.code import main as sass
+from flashladder.view.code import show_linked
 from flashladder.view.command import main as view
-from flashladder.view.linked.command import kernel_of, shown
-from flashladder.view.linked.kernel import Linked
-from flashladder.view.linked.page import document, read_document
-from flashladder.view.linked.select import of_line, of_opcode
-from flashladder.view.sass import main as sass
+from flashladder.view.linked import Linked, linked_by_name, of_line, of_opcode
+from flashladder.view.linked_page import document, read_document
 
 pytestmark = pytest.mark.nvcc
 
@@ -38,7 +37,7 @@ LOC = re.compile(r"^[ \t]*\.loc[ \t][^\n]*$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def kernel() -> Linked:
-    return kernel_of("8", "a100", "sm_80")
+    return linked_by_name("8", "a100", "sm_80")
 
 
 def entry(arch: str) -> CubinEntry:
@@ -103,7 +102,7 @@ def test_the_commands_print_both_ways(capsys: pytest.CaptureFixture[str], kernel
     page = capsys.readouterr().out
     assert page.count("  LDSM.16.") == page.count("  ldmatrix.sync.") == n
     assert page.splitlines()[-1] == f"PTX lines {n}, machine instructions {n}: {n} LDSM; {n} in the main loop"
-    assert shown(["8"], {"config": "a100", "arch": "sm_80", "opcode": "LDSM", "json": True}, ptx_first=True)
+    assert show_linked(["8"], {"config": "a100", "arch": "sm_80", "opcode": "LDSM", "json": True}, ptx_first=True)
     data = json.loads(capsys.readouterr().out)
     assert {one["text"].partition(".")[0] for one in data["ptx"]} == {"ldmatrix"}
     assert len(data["ptx"]) == n

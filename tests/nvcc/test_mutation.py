@@ -12,16 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flashladder.emulate import launches, mutation
-from flashladder.emulate.executions import launch_of
-from flashladder.emulate.kernel import kernel_of
-from flashladder.emulate.launches import ORDERS, Observed, alone, launches_of, look, observe
+from flashladder.emulate import mutation
+from flashladder.emulate.kernel import kernel_of, launch_of
 from flashladder.emulate.mutation import (
+    ORDERS,
     SWIZZLE,
     Equivalent,
     Mutant,
+    Observed,
+    alone,
     judge,
+    launches_of,
+    look,
     mutants_of,
+    observe,
     read_equivalent,
 )
 from flashladder.errors import FlashladderError
@@ -192,7 +196,7 @@ def test_the_first_alone_runs_in_the_other_order_only_and_where_it_tells_of_all(
     def asked_for(*_: object, first: int | None, multiprocessors: int, schedule: str, **__: object) -> None:
         asked.append((schedule, multiprocessors > 1, first))
 
-    monkeypatch.setattr(launches, "forward", asked_for)
+    monkeypatch.setattr(mutation, "forward", asked_for)
     for number, expected in ((24, [(False, 1)]), (28, [(False, None)] * 3 + [(True, 1)])):
         iteration = load_iteration(number)
         for order in ORDERS:

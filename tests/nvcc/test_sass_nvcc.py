@@ -17,7 +17,7 @@ from flashladder.machine_code.cubin import read_cubin, text_sha256
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import disassemble, disassemble_many, main_loop_counts, opcode_counts, parse
 from flashladder.toolchain.wheels import find_toolchain
-from flashladder.view.sass import main
+from flashladder.view.code import main
 
 pytestmark = pytest.mark.nvcc
 

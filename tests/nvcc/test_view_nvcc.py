@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flashladder.ladder.iteration import load_iteration
+from flashladder.lock import command as lock
 from flashladder.view import command as view
-from flashladder.view import counts as view_counts
+from flashladder.view import diff as view_counts
 
 pytestmark = pytest.mark.nvcc
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.nvcc
 def test_a_compiled_kernel_counts_as_the_lock_says() -> None:
     step = load_iteration(7)
     config = step.configs["a100"]
-    assert view_counts.compiled_counts(step, config) == view_counts.locked_counts(step, config)
+    assert view_counts.compiled_counts(step, config) == lock.opcode_counts(7, config, step.shown_arch)
 
 
 def test_diff_7_8_bears_the_title_out(capsys: pytest.CaptureFixture[str]) -> None:

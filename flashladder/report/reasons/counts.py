@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from flashladder.emulate.counter_claims import counter_files
+from flashladder.emulate.agreement import counter_files
 from flashladder.errors import FlashladderError
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES, Claim, Scope
 from flashladder.ladder.gpus import load_gpus

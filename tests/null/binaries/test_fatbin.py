@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from flashladder.binaries import unpack
-from flashladder.binaries.fatbin import MOST_UNPACKED, entries
-from flashladder.binaries.unpack import unpacked
+from flashladder.binaries import images as unpack
+from flashladder.binaries.images import MOST_UNPACKED, entries, unpacked
 from flashladder.errors import FlashladderError
 from tests.null.binaries.fatbin_fixture import CUBIN, PTX, container, entry
 

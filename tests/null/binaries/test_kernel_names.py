@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from flashladder.binaries.kernels import Kernel, chosen
-from flashladder.binaries.symbols import shortened
+from flashladder.binaries.names import shortened
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError
 

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from flashladder.binaries import cubins, sources
+from flashladder.binaries import cubins
+from flashladder.binaries import images as sources
+from flashladder.binaries.images import images
 from flashladder.binaries.kernels import chosen, kernels_of, with_facts
-from flashladder.binaries.sources import images
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.names import KERNEL
-from flashladder.view.binary import Wanted, show_ptx, show_sass
+from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import CUBIN, DATA, PTX, container, entry, wheel
 
 SM_90 = (DATA / "tiny.sm_90.cubin").read_bytes()
@@ -104,7 +105,7 @@ def test_a_cubin_that_was_cut_is_named(tmp_path: Path) -> None:
         show_sass(tmp_path / "cut.cubin", Wanted())
 
 
-@pytest.mark.parametrize("show", [show_ptx, show_sass])
+@pytest.mark.parametrize("show", [show_ptx_of_file, show_sass])
 def test_a_file_without_a_kernel_sends_nobody_to_another_command(
     tmp_path: Path, show: Callable[[Path, Wanted], None]
 ) -> None:

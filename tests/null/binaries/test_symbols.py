@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from flashladder.binaries.symbols import Configuration, configuration, demangled, shortened
+from flashladder.binaries.names import Configuration, configuration, demangled, shortened
 from flashladder.ladder.config import EXAMPLE
 from flashladder.names import KERNEL
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder.emulate.copy_order import CopyOrder
+from flashladder.emulate.kernel import CopyOrder
 import ptxemu
 
 # Each of the first {threads} threads copies 16 bytes, {steps} + 1 times, {stride} bytes further each time.

@@ -1,4 +1,4 @@
-"""Tests of `flashladder.emulate.counter_claims`: readings of the published kernels under our claims; ways to fail."""
+"""Claims about counters in Nsight Compute's readings, of the published kernels; ways to fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.emulate import counter_claims
+from flashladder.emulate import agreement
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.ncu import SHAPE, read_peer
 from flashladder.ladder.iteration import begun, load_all
@@ -55,11 +55,11 @@ def fixture(tmp_path: Path) -> Fixture:
 
 
 def test_every_claim_of_the_ladder_is_read(fixture: Fixture) -> None:
-    readings = counter_claims.verify(write_readings(fixture), fixture.folder / "locks")
+    readings = agreement.hardware_claims(write_readings(fixture), fixture.folder / "locks")
     ladder = begun(load_all(), [1])  # the fixture has timed nothing of another family
     claimed = [claim for iteration in ladder for claim in iteration.expect.counters]
-    assert [reading.claim for reading in readings] == [claim for claim in claimed if counter_claims.on_hardware(claim)]
-    assert {str(claim) for claim in claimed if not counter_claims.on_hardware(claim)} == {
+    assert [reading.claim for reading in readings] == [claim for claim in claimed if agreement.on_hardware(claim)]
+    assert {str(claim) for claim in claimed if not agreement.on_hardware(claim)} == {
         "copies_upward is 0",
         "copies_upward+copies_downward is unchanged",
     }
@@ -74,7 +74,7 @@ def test_a_bank_conflict_where_none_may_be_fails_by_name(fixture: Fixture, capsy
 
     write_readings(fixture, edit)
     with pytest.raises(CheckFailed, match="iteration 9"):
-        counter_claims.check(fixture.folder, fixture.folder / "locks").show()
+        agreement.check_hardware_claims(fixture.folder, fixture.folder / "locks").show()
     assert (
         f"FAILS  iteration 9 on machine: {LD_CONFLICTS} is unchanged: 0 -> 7; it does not hold"
         in capsys.readouterr().out
@@ -91,7 +91,7 @@ def test_a_claim_that_the_parent_bears_out_as_well_is_refused(
 
     write_readings(fixture, edit)
     with pytest.raises(CheckFailed, match="iteration 8"):
-        counter_claims.check(fixture.folder, fixture.folder / "locks").show()
+        agreement.check_hardware_claims(fixture.folder, fixture.folder / "locks").show()
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("FAILS  iteration 8"))
     assert line.endswith("is 0: 0 -> 0; it says nothing about the step, for it holds without it: write 'unchanged'")
 
@@ -103,7 +103,7 @@ def test_a_reading_of_other_machine_code_is_refused(tmp_path: Path) -> None:
     path = write_readings(fixture)
     assert len(collect(fixture.folder).refused) == 1  # the report refuses the same kernel
     with pytest.raises(FlashladderError, match="is of machine code that no lock holds"):
-        counter_claims.verify(path, fixture.folder / "locks")
+        agreement.hardware_claims(path, fixture.folder / "locks")
 
 
 def test_a_missing_iteration_is_named(fixture: Fixture) -> None:
@@ -115,4 +115,4 @@ def test_a_missing_iteration_is_named(fixture: Fixture) -> None:
     counters = {k: v for k, v in result.counters.items() if k != key}
     write_result(path, result.model_copy(update={"kernels": kernels, "counters": counters}))
     with pytest.raises(FlashladderError, match="no reading of iteration 3"):
-        counter_claims.verify(path, fixture.folder / "locks")
+        agreement.hardware_claims(path, fixture.folder / "locks")

@@ -13,7 +13,7 @@ import pytest
 
 from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.emulate import command as emulate
-from flashladder.emulate import screen as emulate_view
+from flashladder.emulate import command as emulate_view
 from flashladder.emulate.command import Emulation, Errors
 from flashladder.emulate.kernel import attention_fp64, forward, make_inputs, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError

@@ -19,7 +19,8 @@ from flashladder.emulate import (
 from flashladder.emulate import (
     take_reading as emulator_counters,
 )
-from flashladder.emulate.counter_claims import counter_files
+from flashladder.emulate.agreement import counter_files
+from flashladder.emulate.kernel import version
 from flashladder.emulate.reading import READING, EmulatedCounters, load_reading
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import checks as gate_checks
@@ -199,10 +200,10 @@ def test_a_hardware_file_without_an_iteration_is_an_error(tmp_path: Path) -> Non
 def test_a_kept_reading_is_void_when_the_emulators_code_changes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    before = emulator_counters.version()
+    before = version()
     package = Path(shutil.copytree(Path(ptxemu.__file__).parent, tmp_path / "emulator"))
     monkeypatch.setattr(ptxemu, "__file__", str(package / "__init__.py"))
-    assert emulator_counters.version() == before
+    assert version() == before
     with (package / "observe" / "counters.py").open("a", encoding="utf-8") as file:
         file.write("# another rule\n")
-    assert emulator_counters.version() != before
+    assert version() != before

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.emulate import counter_claims
+from flashladder.emulate import agreement
 from flashladder.errors import CheckFailed
 from flashladder.gate import null_step
 from flashladder.ladder.claim import COUNTERS
@@ -102,7 +102,7 @@ def test_a_step_whose_claims_all_hold_without_it_is_named(monkeypatch: pytest.Mo
     ladder = [blunt if one.number == 12 else one for one in LADDER]
     for module in (null_step, claims):
         monkeypatch.setattr(module, "load_all", lambda: ladder)
-    monkeypatch.setattr(counter_claims, "load_runnable", lambda _: ladder)
+    monkeypatch.setattr(agreement, "load_runnable", lambda _: ladder)
     found = null_step.problems(null_step.PAGE, null_step.every_verdict())
     assert found[0] == "iteration 12: every claim holds without the step"
     with pytest.raises(CheckFailed, match="iteration 12: every claim holds without the step"):

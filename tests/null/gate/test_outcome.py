@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from flashladder.emulate import agreement as emulator_agreement
-from flashladder.emulate import counter_claims
 from flashladder.emulate.reading import NAME
 from flashladder.errors import Checked, CheckFailed, FlashladderError
 from flashladder.gate import checks, command, outcome, statements
@@ -160,7 +159,7 @@ def test_what_each_check_looks_at(
         asked.append(folder)
         return [folder / "x"]
 
-    for module in (gate_results, gate_limits, counter_claims, emulator_agreement):
+    for module in (gate_results, gate_limits, emulator_agreement):
         if paths and hasattr(module, paths):
             monkeypatch.setattr(module, paths, listed)
     monkeypatch.setattr(checks, "over", lambda *given: given)
@@ -203,12 +202,12 @@ def test_claims_about_counters_need_readings(monkeypatch: pytest.MonkeyPatch, tm
         asked.append(given)
         return Checked("5 claims hold")
 
-    monkeypatch.setattr(counter_claims, "check", check)
+    monkeypatch.setattr(emulator_agreement, "check_hardware_claims", check)
     monkeypatch.setattr(emulator_agreement, "check_claims", check)
     skipped = ("no readings under results/<machine>/counters.json.gz",)
     name = "claims about counters"
     assert checks.counter_claims_hold(tmp_path) == Outcome(name, "skipped", skipped)
-    monkeypatch.setattr(counter_claims, "counter_files", lambda folder: [folder])
+    monkeypatch.setattr(emulator_agreement, "counter_files", lambda folder: [folder])
     assert checks.counter_claims_hold(tmp_path) == Outcome(name, "ok", (), "5 claims hold")
     assert checks.emulated_claims_hold(tmp_path) == Outcome(f"{name}, emulated", "ok", (), "5 claims hold")
     assert asked == [(tmp_path, tmp_path / "locks"), (tmp_path / NAME,)]

@@ -10,7 +10,7 @@ from flashladder.errors import FlashladderError
 from flashladder.lock import recount
 from flashladder.machine_code.order import steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass
-from flashladder.view.order import order
+from flashladder.view.code import order
 from tests.null.sass_fixture import code as listing
 
 PRODUCT, LAST = "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24", "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24, gsb0"

@@ -9,7 +9,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.sass import Sass, count, opcode_class, parse, run_nvdisasm
 from flashladder.results.published import sass_counts
-from flashladder.view.sass import COLUMNS, count_table, listing
+from flashladder.view.binary import COLUMNS, count_table, listing
 from tests.null.sass_fixture import code
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"

@@ -19,7 +19,7 @@ from flashladder.report.page.book import Book
 from flashladder.report.page.frame import TEMPLATES as REPORT
 from flashladder.report.page.frame import page
 from flashladder.report.page.sections import SECTIONS, load
-from flashladder.view.linked.page import TEMPLATES, frame, read_document
+from flashladder.view.linked_page import TEMPLATES, frame, read_document
 
 CODE = RESULTS / "report" / "code.html"
 

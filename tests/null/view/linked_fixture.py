@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flashladder.machine_code.sass import parse
-from flashladder.view.linked.kernel import Linked, ptx_rows
+from flashladder.view.linked import Linked, ptx_rows
 
 DATA = Path(__file__).parents[2] / "data"
 UNIT = (
@@ -68,7 +68,6 @@ def toy(key: str = "8", unit: tuple[str, ...] = UNIT) -> Linked:
     """The kernel, as if compiled."""
     return Linked(
         key=key,
-        title=f"iteration {key}",
         config="<i>(FP16)</i>",
         arch="sm_80",
         sources={"kernel.cu": unit, "kernels/twice.cuh": TWICE},

@@ -9,7 +9,7 @@ import pytest
 
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.sass import parse
-from flashladder.view.clean import clean_ptx, clean_sass, is_whole, only_entry
+from flashladder.view.binary import clean_ptx, clean_sass, is_whole, only_entry
 
 DATA = Path(__file__).parents[2] / "data"
 LISTING = (DATA / "tiny.sm_80.sass").read_text(encoding="utf-8")
@@ -33,19 +33,17 @@ def test_other_labels_and_another_name_leave_no_difference() -> None:
     assert other != LISTING
     assert clean_sass(parse(other)) == clean_sass(parse(LISTING))
     renamed = LISTING.replace("flash_fwd_kernel", "_Z3foov")
-    assert clean_sass(parse(renamed, "_Z3foov"), {"_Z3foov": "k"}) == clean_sass(
-        parse(LISTING), {"flash_fwd_kernel": "k"}
-    )
+    assert clean_sass(parse(renamed, "_Z3foov"), "_Z3foov", "k") == clean_sass(parse(LISTING), "flash_fwd_kernel", "k")
 
 
 def test_ptx_with_other_labels_and_another_name_too() -> None:
-    text = clean_ptx(PTX, {"flash_fwd_kernel": "k"})
+    text = clean_ptx(PTX, "flash_fwd_kernel", "k")
     other = (
         PTX.replace("$L__BB0_", "$L__BB7_1")
         .replace("16flash_fwd_kernel", "3foov")
         .replace("flash_fwd_kernel", "_Z3foov")
     )
-    assert clean_ptx(other, {"_Z3foov": "k"}) == text
+    assert clean_ptx(other, "_Z3foov", "k") == text
     assert "k_param_0" in text
     assert "k::4seen" in text
     assert "flash_fwd_kernel" not in text

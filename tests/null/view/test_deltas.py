@@ -16,9 +16,8 @@ from flashladder.names import LDSM, PUBLISHED_GPU
 from flashladder.paths import RESULTS
 from flashladder.results.published import load
 from flashladder.view import command as view
-from flashladder.view import deltas
-from flashladder.view.command import equal_configs
-from flashladder.view.deltas import Delta
+from flashladder.view import diff as deltas
+from flashladder.view.diff import Delta, equal_configs
 
 
 def found(before: str, after: str) -> dict[str, list[Delta]]:
@@ -76,19 +75,6 @@ def test_speeds_are_the_committed_ones_by_gpu() -> None:
     assert not by["RTX 3090", "published"].alone  # its loads change, too
 
 
-def test_a_machines_own_configurations_are_told_where_they_are_others() -> None:
-    names = [(row.source, row.name, row.alone) for row in found("7", "8")["speed"]]
-    assert ("H200", "own configurations", False) in names
-    assert ("H200", "A100's configurations", False) in names
-    alike = {(row.source, row.name) for row in found("8", "9")["speed"]}  # of these, an H200's are the A100's
-    assert ("H200", "own configurations") not in alike
-
-
-def test_steps_that_an_a100_cannot_run_have_no_configurations_of_its() -> None:
-    assert {row.name for row in found("23", "24")["speed"]} == {"own configurations"}
-    assert {row.name for row in found("19", "20")["speed"]} == {"own configurations", "A100's configuration of 19"}
-
-
 @pytest.mark.parametrize(
     ("before", "after", "whose"),
     [
@@ -143,4 +129,4 @@ def test_a_broken_result_hides_no_source(
     assert view.main(["diff", "8", "9"]) == 0
     out = capsys.readouterr().out
     assert "k_order" in out
-    assert f"registers, counters and speed are not told: {tmp_path}: not a result" in out
+    assert f"registers, counters and speed are not shown: {tmp_path}: not a result" in out

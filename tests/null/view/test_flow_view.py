@@ -16,12 +16,7 @@ from flashladder.machine_code.executions import run
 from flashladder.machine_code.flow import regions_of
 from flashladder.machine_code.opcodes import KINDS
 from flashladder.machine_code.sass import parse
-from flashladder.view.flow.command import as_data, main
-from flashladder.view.flow.dot import dot
-from flashladder.view.flow.outline import outline
-from flashladder.view.flow.per_block import per_block
-from flashladder.view.flow.picture import Picture, per_kv_block, picture_of
-from flashladder.view.flow.svg import laid_out, svg
+from flashladder.view.cfg import Picture, as_data, dot, main, outline, per_block, picture_of, svg
 from tests.null.sass_fixture import code
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
@@ -64,7 +59,7 @@ def test_an_outline_shows_regions_loops_and_runs(rounds: Picture) -> None:
 
 
 def test_counts_of_a_round_are_of_what_runs(rounds: Picture) -> None:
-    found = per_kv_block(rounds)
+    found = rounds.per_kv_block()
     assert found == {"IADD3": 1, "HMMA": 1, "ISETP": 1, "BRA": 1, "LDGSTS": 0.8, "FADD": 1}
 
 
@@ -86,7 +81,7 @@ def test_without_a_launch_nobody_knows_how_often_blocks_run() -> None:
     assert [line.split()[:5] for line in lines] == [["@>", "B2", "a0", "9", "-"], ["@>", "B6", "210", "19", "-"]]
     assert [line.index("@>") for line in lines] == [0, 0]
     assert "rounds" not in text
-    assert per_kv_block(picture) is None
+    assert picture.per_kv_block() is None
     data = as_data(picture)
     assert (data["per_kv_block"], data["rounds"]) == (None, None)
     opcodes = data["opcodes"]
@@ -125,6 +120,10 @@ def test_svg_is_a_drawing_that_shows_all(rounds: Picture) -> None:
     space = "{http://www.w3.org/2000/svg}"
     boxes = [one for one in root.iter(f"{space}rect") if one.get("class") == "box"]
     assert len(boxes) == len(rounds.nodes)
+    for path in root.iter(f"{space}path"):
+        curve = re.fullmatch(r"M(\d+) \d+C(-?\d+) .*", path.get("d", ""))
+        if curve:  # three quarters of the way to its control points
+            assert 0 <= int(curve[1]) + 0.75 * (int(curve[2]) - int(curve[1])) <= width
     for box in root.iter(f"{space}rect"):
         x, y, w, h = (float(box.get(key, 0)) for key in ("x", "y", "width", "height"))
         assert 0 <= x <= x + w <= width
@@ -138,17 +137,11 @@ def test_svg_is_a_drawing_that_shows_all(rounds: Picture) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=9))
-def test_edges_in_one_lane_never_touch(branches: list[tuple[int, bool]]) -> None:
+def test_any_flow_is_drawn_and_outlined(branches: list[tuple[int, bool]]) -> None:
     rows = []
     for place, (target, conditional) in enumerate(branches):
         rows += [f".L_x_{place}:", f"{'@P0 ' if conditional else ''}BRA `(.L_x_{min(target, len(branches) - 1)})"]
     picture = picture_of("drawn", regions_of(code(*rows, "EXIT")))
-    placed = laid_out(picture)
-    for i, one in enumerate(placed):
-        for other in placed[:i]:
-            if (one.lane, one.goes_back) == (other.lane, other.goes_back):
-                (a, b), (c, d) = (sorted((edge.source, edge.target)) for edge in (one, other))
-                assert b < c or d < a
     outline(picture)
     ET.fromstring(svg(picture))
 

@@ -18,8 +18,7 @@ from flashladder.ladder.iteration import (
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import KERNELS
 from flashladder.view import command as view
-from flashladder.view.compact import WIDTH, compact, headed, signatures
-from flashladder.view.fold import folded
+from flashladder.view.fold import WIDTH, compact, folded, headed, kernel_text, signatures
 
 LONGEST = 490  # lines of a page
 EACH = pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)
@@ -35,13 +34,13 @@ def bare(text: str) -> str:
 def test_a_page_is_short_and_its_lines_are(step: Iteration) -> None:
     for config in select_configs(step, "prog"):
         assert len(view.show_iteration(step, config).splitlines()) <= LONGEST
-        assert max(map(len, view.kernel_text(step, config).splitlines())) <= WIDTH
+        assert max(map(len, kernel_text(step, config).splitlines())) <= WIDTH
 
 
 @EACH
 def test_no_statement_of_a_part_is_lost(step: Iteration) -> None:
     config = step.configs["a100"]
-    page = bare(view.kernel_text(step, config))
+    page = bare(kernel_text(step, config))
     for name in part_files(step, config):
         text = re.sub(r"static_assert\(.*?\);", "", (KERNELS / name).read_text(encoding="utf-8"), flags=re.DOTALL)
         statements = [
@@ -62,7 +61,7 @@ def test_every_instruction_that_a_kernel_uses_is_named(step: Iteration) -> None:
     used = set(
         re.findall(r"\bptx::(\w+)", "".join(text for name, text in texts.items() if not name.startswith("ptx/")))
     )
-    floor = view.kernel_text(step, config).partition("// == ptx/: ")[2].splitlines()[1:]
+    floor = kernel_text(step, config).partition("// == ptx/: ")[2].splitlines()[1:]
     named = [next(name for name in used if re.search(rf"\b{name}(<\w+>)?\(", line)) for line in floor]
     assert set(named) == used
     assert len(set(floor)) == len(floor)  # each once, and none that is not called
@@ -70,7 +69,7 @@ def test_every_instruction_that_a_kernel_uses_is_named(step: Iteration) -> None:
 
 @EACH
 def test_types_and_sizes_are_written_out(step: Iteration) -> None:
-    text = view.kernel_text(step, step.configs["a100"])
+    text = kernel_text(step, step.configs["a100"])
     assert "Kernel::" not in text
     assert "<Kernel>" not in text
     assert re.search(r"^    \w+::run\(cta(, args.n_kv_blocks)?\);$", text, re.MULTILINE)
@@ -148,8 +147,6 @@ def test_a_head_and_signatures() -> None:
 
 
 def test_a_loop_that_is_unrolled_by_a_number_says_so() -> None:
-    from flashladder.view.compact import compact
-
     text = "void f() {\n#pragma unroll\n    for (;;)\n        a();\n#pragma unroll 4\n    for (;;)\n        b();\n}\n"
     kept = compact(text)
     assert "#pragma unroll 4\n" in kept

@@ -9,10 +9,21 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.cubin import PtxLines
-from flashladder.view.linked import command
-from flashladder.view.linked.kernel import Linked, Place, made_from, ptx_rows, require_same
-from flashladder.view.linked.listing import as_data, by_address, by_ptx
-from flashladder.view.linked.select import of_line, of_opcode, select
+from flashladder.view.code import show_linked
+from flashladder.view.linked import (
+    Linked,
+    Place,
+    as_data,
+    by_address,
+    by_ptx,
+    linked_by_name,
+    made_from,
+    of_line,
+    of_opcode,
+    ptx_rows,
+    require_same,
+    select,
+)
 from tests.null.view.linked_fixture import MADE_FROM, PTX, toy
 
 KERNEL = toy()
@@ -203,24 +214,24 @@ def test_json_holds_both_directions() -> None:
 )
 def test_options_that_do_not_go_together_are_one_line(options: dict[str, object], message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
-        command.shown(["8"], {"config": None, "arch": None, **options})
+        show_linked(["8"], {"config": None, "arch": None, **options})
 
 
 def test_without_one_of_the_three_nothing_is_done() -> None:
-    assert not command.shown(["8"], {"config": "a100", "arch": None, "line": "", "opcode": "", "counts": True})
+    assert not show_linked(["8"], {"config": "a100", "arch": None, "line": "", "opcode": "", "counts": True})
 
 
 def test_lines_are_of_one_kernel_and_a_cubin_has_none() -> None:
     with pytest.raises(FlashladderError, match="lines are those of one kernel: expected one iteration, found 7, 8"):
-        command.shown(["7", "8"], {"line": "a", "config": None, "arch": None})
+        show_linked(["7", "8"], {"line": "a", "config": None, "arch": None})
     with pytest.raises(FlashladderError, match="a file alone has no CUDA lines to ask for"):
-        command.kernel_of("a.cubin", None, None)
+        linked_by_name("a.cubin", None, None)
 
 
 @pytest.mark.parametrize("path", ["page", "page.htm", ".."])
 def test_a_page_ends_in_html(path: str) -> None:
     with pytest.raises(FlashladderError, match="bad --page"):
-        command.page_path(path)
+        show_linked(["8"], {"config": None, "arch": None, "page": path})
 
 
 def test_files_begin_with_the_composed_kernel() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flashladder.machine_code.sass import BYTES
-from flashladder.view.linked.page import document, head, page, read_document
+from flashladder.view.linked_page import document, page, read_document
 from tests.null.view.linked_fixture import MADE_FROM, TWICE, UNIT, toy
 
 ONE = page([toy()]).decode()
@@ -90,13 +90,6 @@ def test_more_kernels_are_packed_and_read_again() -> None:
     assert [one["data"] for one in found["kernels"]] == [document([toy()])["kernels"][0]["data"]] * 3
     assert text.decode().count("<option") == 7
     assert read_document(page([toy()]))["kernels"] == document([toy()])["kernels"]
-
-
-def test_what_stands_over_a_kernel_tells_whose_it_is() -> None:
-    assert head(toy()) == {
-        "key": "8", "title": "Iteration 8", "config": "<i>(FP16)</i>", "arch": "sm_80", "ptx": 7, "lost": 1, "sass": 8,
-        "loop": 5, "sha256": {"PTX": "ab" * 32, "machine code": "cd" * 32},
-    }  # fmt: skip
 
 
 def test_another_page_is_refused() -> None:

@@ -11,8 +11,8 @@ import pytest
 from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, PtxasUsage
-from flashladder.view import residency
-from flashladder.view.residency import as_data, render, residency_of, to_csv
+from flashladder.view import code
+from flashladder.view.code import occupancy_of, occupancy_table, ptxas_csv, with_occupancy
 
 SMEM = KernelConfig.parse(EXAMPLE).smem_bytes
 
@@ -24,14 +24,14 @@ def row(arch: str, registers: int = 255, kernel: str = "16", config: str = EXAMP
 
 def test_a_gpu_runs_the_code_for_its_own_architecture_else_the_latest_that_it_can() -> None:
     rows = [row("sm_80"), row("sm_86"), row("sm_90")]
-    assert [set(residency_of(one, rows)) for one in rows] == [{"a100"}, {"rtx3090", "rtx4090"}, {"h100", "h200"}]
-    assert set(residency_of(rows[0], rows[:1])) == {"a100", "rtx3090", "rtx4090"}
-    assert set(residency_of(rows[1], [row("sm_89", kernel="15"), rows[1]])) == {"rtx3090", "rtx4090"}
+    assert [set(occupancy_of(one, rows)) for one in rows] == [{"a100"}, {"rtx3090", "rtx4090"}, {"h100", "h200"}]
+    assert set(occupancy_of(rows[0], rows[:1])) == {"a100", "rtx3090", "rtx4090"}
+    assert set(occupancy_of(rows[1], [row("sm_89", kernel="15"), rows[1]])) == {"rtx3090", "rtx4090"}
 
 
 def test_the_numbers_are_those_of_the_gpus() -> None:
     (one,) = (row("sm_80", 168),)
-    found = residency_of(one, [one])
+    found = occupancy_of(one, [one])
     assert SMEM == 49152
     assert {key: (value.ctas, value.warps, value.limited_by) for key, value in found.items()} == {
         "a100": (3, 12, ("registers", "shared memory")),
@@ -42,7 +42,7 @@ def test_the_numbers_are_those_of_the_gpus() -> None:
 
 def test_the_csv_has_a_column_for_every_fact_of_every_gpu() -> None:
     rows = [row("sm_80"), row("sm_90", 128)]
-    first, second = csv.DictReader(io.StringIO(to_csv(rows)))
+    first, second = csv.DictReader(io.StringIO(ptxas_csv(rows)))
     assert list(first)[: len(COLUMNS)] == list(COLUMNS)
     assert len(first) == len(COLUMNS) + 4 * len(load_gpus())
     assert (first["a100_ctas"], first["a100_warps"], first["a100_occupancy"], first["a100_limited_by"]) == (
@@ -55,7 +55,7 @@ def test_the_csv_has_a_column_for_every_fact_of_every_gpu() -> None:
 
 def test_json_has_the_same() -> None:
     rows = [row("sm_80"), row("sm_90", 128)]
-    found = as_data(rows[1], rows)
+    found = with_occupancy(rows[1], rows)
     assert found["registers"] == 128
     occupancy = found["occupancy"]
     assert isinstance(occupancy, dict)
@@ -66,14 +66,14 @@ def test_json_has_the_same() -> None:
 
 @pytest.mark.parametrize("limit", [80, 200])
 def test_the_table_fits_and_names_what_it_lacks(limit: int) -> None:
-    text = render([row("sm_80"), row("sm_86"), row("sm_80", 128, "15")], limit)
+    text = occupancy_table([row("sm_80"), row("sm_86"), row("sm_80", 128, "15")], limit)
     lines = text.splitlines()
     assert max(map(len, lines)) <= limit
     assert "2x4 12.5% R" in text
     assert "RTX 3090" in text
     assert "No code for h100, h200: --arch." in text
     assert len([line for line in lines if line.startswith(("15 ", "16 "))]) == 2
-    whole = render([row(arch) for arch in ("sm_80", "sm_86", "sm_89", "sm_90")], limit)
+    whole = occupancy_table([row(arch) for arch in ("sm_80", "sm_86", "sm_89", "sm_90")], limit)
     assert "No code" not in whole
     assert max(map(len, whole.splitlines())) <= limit
 
@@ -82,13 +82,13 @@ def test_a_gpu_that_does_not_describe_its_sms_is_left_out(monkeypatch: pytest.Mo
     gpus = dict(load_gpus())
     peaks = {name: one for name, one in gpus["a100"].peaks.items() if name != "warps_per_sm"}
     gpus["a100"] = gpus["a100"].model_copy(update={"peaks": peaks})
-    monkeypatch.setattr(residency, "load_gpus", lambda: gpus)
-    assert set(residency_of(row("sm_80"), [row("sm_80")])) == {"rtx3090", "rtx4090"}
-    assert "a100_ctas" not in to_csv([row("sm_80")])
-    assert "A100" not in render([row("sm_80")], 80)
+    monkeypatch.setattr(code, "load_gpus", lambda: gpus)
+    assert set(occupancy_of(row("sm_80"), [row("sm_80")])) == {"rtx3090", "rtx4090"}
+    assert "a100_ctas" not in ptxas_csv([row("sm_80")])
+    assert "A100" not in occupancy_table([row("sm_80")], 80)
 
 
 def test_more_registers_never_let_more_ctas_in() -> None:
     rows = [row("sm_90", registers) for registers in range(8, 256, 8)]
-    ctas = [residency_of(one, [one])["h200"].ctas for one in rows]
+    ctas = [occupancy_of(one, [one])["h200"].ctas for one in rows]
     assert all(a >= b for a, b in pairwise(ctas))

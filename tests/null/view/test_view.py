@@ -19,7 +19,8 @@ from flashladder.ladder.iteration import Iteration, claim_configs, flattened, lo
 from flashladder.lock import command as lock
 from flashladder.paths import ITERATIONS
 from flashladder.view import command as view
-from flashladder.view import counts as view_counts
+from flashladder.view import diff
+from flashladder.view.fold import kernel_text
 
 SIXTEEN = load_iteration(16)
 NUMBERS = [step.number for step in load_all()]
@@ -28,7 +29,7 @@ NUMBERS = [step.number for step in load_all()]
 @pytest.fixture(autouse=True)
 def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is compiled in this file, on any machine."""
-    monkeypatch.setattr(view_counts, "missing_tools", lambda: "install it")
+    monkeypatch.setattr(diff, "missing_tools", lambda: "install it")
 
 
 def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +180,7 @@ def test_expectations_need_no_legend(claim: Claim, line: str) -> None:
 @pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)
 def test_the_kernel_has_no_runs_of_blank_lines(step: Iteration) -> None:
     config = step.configs["a100"]
-    text, raw = view.kernel_text(step, config, whole=True), flattened(step, config)
+    text, raw = kernel_text(step, config, whole=True), flattened(step, config)
     assert "\n\n\n" not in text
     assert [line for line in text.splitlines() if line.strip()] == [line for line in raw.splitlines() if line.strip()]
 
@@ -200,18 +201,18 @@ def test_diff_is_at_the_configuration_of_the_childs_claims(capsys: pytest.Captur
 def test_every_step_is_compared_with_its_parent_at_one_configuration(step: Iteration) -> None:
     assert step.parent is not None
     parent = load_iteration(step.parent)
-    pair = view.equal_configs(parent, step)
+    pair = diff.equal_configs(parent, step)
     if parent.family is not step.family:  # then nothing is equal
         assert pair == (parent.configs["a100"], step.configs["a100"])
-        assert view.caveat(parent, step, pair)
+        assert diff.caveat(parent, step, pair)
     elif step.change:
         child, fitted = claim_configs(step)
         assert pair == (fitted, child)
-        assert view.equal_configs(step, parent) == pair[::-1]
-        assert view.caveat(parent, step, pair) == ""
+        assert diff.equal_configs(step, parent) == pair[::-1]
+        assert diff.caveat(parent, step, pair) == ""
     else:
         assert pair == (parent.configs["a100"], step.configs["a100"])
-        assert view.caveat(parent, step, pair).startswith("the parts are equal")
+        assert diff.caveat(parent, step, pair).startswith("the parts are equal")
 
 
 def test_a_named_configuration_is_that_of_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +227,7 @@ def test_a_named_configuration_is_that_of_both_sides(capsys: pytest.CaptureFixtu
 def changed(before: int, after: int) -> list[str]:
     """The lines that differ between two iterations."""
     sides = load_iteration(before), load_iteration(after)
-    text = view.diff_iterations(*sides, view.equal_configs(*sides))
+    text = diff.diff_iterations(*sides, diff.equal_configs(*sides))
     return [line for line in text.splitlines()[2:] if line[0] in "+-"]
 
 
@@ -258,7 +259,7 @@ def test_diff_of_equal_kernels_says_so(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_diff_of_a_step_that_only_tunes_shows_its_configurations() -> None:
     before, after = load_iteration(6), load_iteration(7)
-    configs = view.equal_configs(before, after)
+    configs = diff.equal_configs(before, after)
     assert configs == (before.configs["a100"], after.configs["a100"])
 
 
@@ -268,7 +269,7 @@ def test_what_is_not_the_effect_of_the_step_alone_comes_first(capsys: pytest.Cap
     view.main(["diff", "4", "7", f"--config={config}"])  # iteration 4 cannot load everything up front
     assert capsys.readouterr().out.startswith("different loads: not the effect of this step alone\n\n--- iteration 4\n")
     tall = replace(whole.configs["a100"], B_r=128, dtype="bf16")
-    assert view.equal_configs(tiled, whole, str(tall)) == (tiled.configs["a100"].with_dtype("bf16"), tall)
+    assert diff.equal_configs(tiled, whole, str(tall)) == (tiled.configs["a100"].with_dtype("bf16"), tall)
     view.main(["diff", "4", "3", f"--config={tall}"])
     assert capsys.readouterr().out.startswith("different tiles: not the effect of this step alone\n\n")
 
@@ -282,7 +283,7 @@ def test_diff_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_counts_table() -> None:
-    table = view_counts.count_changes(
+    table = diff.count_changes(
         {"LOP3": 140, "MOV": 5, "HMMA": 128, "total": 273}, {"LOP3": 81, "HMMA": 128, "SHF": 5, "total": 214}
     )
     assert table.splitlines() == [
@@ -291,22 +292,22 @@ def test_counts_table() -> None:
         "MOV      5    0  -100.0 %",
         "SHF      0    5       new",
     ]
-    assert view_counts.count_changes({"A": 1}, {"A": 1}) == "no opcode class changes its count"
+    assert diff.count_changes({"A": 1}, {"A": 1}) == "no opcode class changes its count"
 
 
 def test_where_no_count_changes_the_order_is_told() -> None:
     told = {}
     for number in (14, 19):
         before, after = load_iteration(number - 1), load_iteration(number)
-        told[number] = view_counts.order_changes(before, after, (before.configs["a100"], after.configs["a100"]))
+        told[number] = diff.order_changes(before, after, (before.configs["a100"], after.configs["a100"]))
     assert told == {14: "", 19: "\nthe order in PTX does: mma whose A is that of the one before: 0 -> 48"}
     removed, whole = load_description("16 - swizzle"), load_iteration(16)
-    assert view_counts.order_changes(removed, whole, (removed.configs["a100"], whole.configs["a100"])) == ""
+    assert diff.order_changes(removed, whole, (removed.configs["a100"], whole.configs["a100"])) == ""
 
 
 def test_counts_come_from_the_lock_or_else_from_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = load_iteration(7), load_iteration(8)
-    pair = view.equal_configs(before, after)
+    pair = diff.equal_configs(before, after)
 
     def locked(number: int, config: KernelConfig, arch: str) -> dict[str, int] | None:
         assert arch == "sm_80"
@@ -317,10 +318,10 @@ def test_counts_come_from_the_lock_or_else_from_a_compilation(monkeypatch: pytes
         return {"LOP3": 35}
 
     monkeypatch.setattr(lock, "opcode_counts", locked)
-    monkeypatch.setattr(view_counts, "compiled_counts", compiled)
-    assert view_counts.opcode_counts(after, pair[1]) is None  # no tools
-    monkeypatch.setattr(view_counts, "missing_tools", str)
-    assert view_counts.diff_counts(before, after, pair).splitlines() == [
+    monkeypatch.setattr(diff, "compiled_counts", compiled)
+    assert diff.opcode_counts(after, pair[1]) is None  # no tools
+    monkeypatch.setattr(diff, "missing_tools", str)
+    assert diff.diff_counts(before, after, pair).splitlines() == [
         f"opcode counts (sm_80), {pair[0]} -> {pair[1]}",
         "LOP3  70  35  -50.0 %",
     ]
@@ -328,8 +329,8 @@ def test_counts_come_from_the_lock_or_else_from_a_compilation(monkeypatch: pytes
 
 def test_an_ablation_is_never_locked() -> None:
     ablation = load_description("16 - store_policy")
-    assert view_counts.locked_counts(SIXTEEN, SIXTEEN.configs["a100"]) is not None
-    assert view_counts.locked_counts(ablation, ablation.configs["a100"]) is None
+    assert diff.opcode_counts(SIXTEEN, SIXTEEN.configs["a100"]) is not None
+    assert diff.opcode_counts(ablation, ablation.configs["a100"]) is None
 
 
 def test_unknown_iteration_is_one_line() -> None:

@@ -1,9 +1,8 @@
-"""The linked view as a page: CUDA, PTX and machine code side by side in one HTML file that asks for nothing else.
+"""``--page``: CUDA, PTX and machine code of kernels side by side in one HTML file, with linked lines.
 
-Why a page: what belongs together is seen by pointing at it, in both directions, and through inlined calls. The three
-texts stand in it once, as JSON; its script makes rows of them. Style and policy are those of the report's page
-(`flashladder.report.page.frame`): it may run its own script, whose digest it names, and nothing else. Two kernels
-stand beside each other; a CUDA line that both hold is chosen in both. ``results/report/code.html`` holds the ladder.
+The texts stand in the file as JSON; its script makes rows of them. Content policy: the page runs its own script, whose
+digest it names, and asks for nothing else. Two kernels stand beside each other; of more, one or two are chosen in the
+page. ``results/report/code.html`` holds the ladder.
 
 Run: ``invoke sass 8 --page build/8.html``, ``invoke diff 8 9 --page build/8-9.html``.
 """
@@ -26,7 +25,7 @@ from flashladder.machine_code.sass import LONE_OPCODES
 from flashladder.report.page.frame import TEMPLATES as REPORT
 from flashladder.report.page.frame import environment
 from flashladder.report.page.records import in_script
-from flashladder.view.linked.kernel import Linked, Place
+from flashladder.view.linked import Linked, Place
 
 TEMPLATES = Path(__file__).with_name("templates")
 TEXTS = {"cuda": "CUDA", "ptx": "PTX", "sass": "Machine code"}
@@ -62,32 +61,20 @@ def document(kernels: Sequence[Linked]) -> dict[str, Any]:
 
     Returns:
         ``files``: (name, lines) of CUDA files, each once; ``lone``: opcodes that are a class of their own; ``texts``:
-        their titles; ``kernels``: what stands over each, and its ``data``. ``files`` and ``data`` are packed where
-        there are more than two kernels.
+        their titles; ``kernels``: what stands over each, and its ``data``. ``files`` and ``data`` are deflated JSON in
+        base64 where there are more than two kernels.
     """
     files: dict[tuple[str, tuple[str, ...]], int] = {}
-    form = packed if len(kernels) > SIDES else plain
+
+    def form(value: Any) -> Any:
+        return deflated(json.dumps(value, separators=(",", ":"))) if len(kernels) > SIDES else value
+
     return {
-        "kernels": [{**head(kernel), "data": form(_kernel(kernel, files))} for kernel in kernels],
+        "kernels": [{**_head(kernel), "data": form(_texts(kernel, files))} for kernel in kernels],
         "files": form([[name, list(lines)] for name, lines in files]),
         "lone": sorted(LONE_OPCODES),
         "texts": TEXTS,
     }
-
-
-def plain(value: Any) -> Any:
-    """As it is: a page that can be searched for text."""
-    return value
-
-
-def packed(value: Any) -> str:
-    """JSON, deflated, in base64: a fifth of it. Another zlib may write other bytes of the same content."""
-    return deflated(json.dumps(value, separators=(",", ":")))
-
-
-def unpacked(text: str) -> Any:
-    """What was packed."""
-    return json.loads(inflated(text))
 
 
 def frame(page: bytes) -> str:
@@ -96,7 +83,7 @@ def frame(page: bytes) -> str:
 
 
 def read_document(page: bytes) -> dict[str, Any]:
-    """What the script of a page reads, with all that is packed unpacked.
+    """What the script of a page reads, unpacked.
 
     Raises:
         ValueError: it is no such page.
@@ -108,11 +95,11 @@ def read_document(page: bytes) -> dict[str, Any]:
     for one in (data, *data["kernels"]):
         for name in ("files", "data"):
             if isinstance(one.get(name), str):
-                one[name] = unpacked(one[name])
+                one[name] = json.loads(inflated(one[name]))
     return dict(data)
 
 
-def head(kernel: Linked) -> dict[str, Any]:
+def _head(kernel: Linked) -> dict[str, Any]:
     """What stands over a kernel, and what tells whose it is."""
     return {
         "key": kernel.key,
@@ -127,8 +114,8 @@ def head(kernel: Linked) -> dict[str, Any]:
     }
 
 
-def _kernel(kernel: Linked, files: dict[tuple[str, tuple[str, ...]], int]) -> dict[str, Any]:
-    """The texts of a kernel and how they hang together.
+def _texts(kernel: Linked, files: dict[tuple[str, tuple[str, ...]], int]) -> dict[str, Any]:
+    """The texts of a kernel and their links.
 
     Returns:
         ``files`` it has; ``chains`` of (file, line), innermost first; ``ptx`` as (line, chain, text, label); ``sass``
@@ -142,18 +129,13 @@ def _kernel(kernel: Linked, files: dict[tuple[str, tuple[str, ...]], int]) -> di
     ptx = [[row.line, chains.setdefault(row.chain, len(chains)), row.text, row.label] for row in kernel.ptx]
     instructions, flow = kernel.sass.instructions, kernel.regions.flow
     blocks = zip(flow.blocks, kernel.regions.names, flow.successors, strict=True)
+    counter = count()
+    runs = [list(run) for _, run in groupby(sorted(kernel.main_loop), key=lambda index: index - next(counter))]
     return {
         "files": list(numbers.values()),
         "chains": [[[numbers[place.file], place.line] for place in chain] for chain in chains],
         "ptx": [row if row[-1] else row[:-1] for row in ptx],
         "sass": [[-1 if o is None else o, str(one)] for o, one in zip(kernel.made_from, instructions, strict=True)],
         "blocks": [[block.begin, block.label, region, list(after)] for block, region, after in blocks],
-        "loop": _ranges(sorted(kernel.main_loop)),
+        "loop": [[run[0], run[-1]] for run in runs],
     }
-
-
-def _ranges(indices: Sequence[int]) -> list[list[int]]:
-    """Ascending indices as first and last of each run without a gap."""
-    counter = count()
-    runs = [list(run) for _, run in groupby(indices, key=lambda index: index - next(counter))]
-    return [[run[0], run[-1]] for run in runs]

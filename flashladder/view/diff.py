@@ -1,0 +1,372 @@
+"""``invoke diff N M``: two kernels compared: their text, opcodes, registers, counters and speed.
+
+Text and opcodes are compared at one configuration, where both steps can have it. Opcode counts come from the lock, or
+from a compilation; registers from locks and the counts of steps; counters from the emulator's reading and from Nsight
+Compute's; speeds from committed and published timings. Counters and speeds are of the configurations that were
+measured: a star marks a row where these differ in more than the step.
+
+Run: ``invoke diff 7 8``; ``--page FILE.html`` writes both kernels side by side (`flashladder.view.linked`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+import difflib
+from functools import cache
+import json
+from typing import TYPE_CHECKING
+
+from flashladder.columns import table
+from flashladder.errors import FlashladderError
+from flashladder.files import files_in, output_file, relative, write_atomic
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import Iteration, claim_configs, same_but_for_parts
+from flashladder.ladder.selection import one_config
+from flashladder.lock import command as lock
+from flashladder.lock.step_counts import COUNTS, read_counts
+from flashladder.names import GLOBAL_REQUESTS, HEADLINE_LENGTH, PUBLISHED_GPU
+from flashladder.paths import RESULTS
+from flashladder.results.schema import kernel_key
+from flashladder.view.fold import kernel_text, section
+
+if TYPE_CHECKING:
+    from flashladder.report.data import Machine
+    from flashladder.results.published import Published
+
+Configs = tuple[KernelConfig, KernelConfig]
+Steps = tuple[Iteration, Iteration]
+Counts = Mapping[str, int]
+OWN = "own configurations"
+HEADINGS = {
+    "registers": "registers per thread, bytes spilled",
+    "counters": "counters of a launch, {whose}; * tile or loads change as well",
+    "speed": "speed in percent of FA2, S = 4096, fp16; * tile or loads change as well",
+}
+ORDERS = {
+    "mma_same_a": "mma whose A is that of the one before:",
+    "mma_before_use": "mma between a load and its first use, summed:",
+}
+"""Measures of `flashladder.machine_code.instruction_order` in words."""
+
+
+def equal_configs(before: Iteration, after: Iteration, text: str | None = None) -> Configs:
+    """Configurations at which two iterations differ in their parts only: one of them, fitted to the parts of each.
+
+    That is `text`, which is one of `after`; else, for a parent and its child, the one that the child's claims are made
+    at; else the A100's of `after`, or of `before`. Iterations of the same parts (7 and its parent) differ only in their
+    configurations and keep their own, as do those that can share none (`caveat` says so).
+
+    Raises:
+        FlashladderError: `text` names a configuration that `after` cannot express.
+    """
+    own = before.configs[PUBLISHED_GPU], after.configs[PUBLISHED_GPU]
+    if text:
+        wanted = [one_config(after, text)]
+        own = own[0].with_dtype(wanted[0].dtype), wanted[0]
+    elif before.parts == after.parts or before.family is not after.family:
+        return own
+    else:
+        pairs = ((before, after), (after, before))
+        children = [child for parent, child in pairs if not parent.is_ablation and child.parent == parent.number]
+        wanted = [*(claim_configs(child)[0] for child in children), own[1], own[0]]
+    for config in wanted:
+        family = before.family
+        old, new = family.fit(before.parts, config), family.fit(after.parts, config)
+        if not family.conflicts(before.parts, old) and not family.conflicts(after.parts, new):
+            return old, new
+    return own
+
+
+def caveat(before: Iteration, after: Iteration, configs: Configs) -> str:
+    """What to know before reading a difference at `configs`; empty when they differ only as the parts decide."""
+    if same_but_for_parts((before, configs[0]), (after, configs[1])):
+        return ""
+    if before.parts == after.parts:
+        return "the parts are equal: the step is its configuration, and each side has its own"
+    what = "loads" if configs[0].tile == configs[1].tile else "tiles"
+    return f"different {what}: not the effect of this step alone"
+
+
+def diff_iterations(before: Iteration, after: Iteration, configs: Configs, *, whole: bool = False) -> str:
+    """The unified diff of two iterations' pages without their prose, or of their `whole` texts; empty when equal.
+
+    Raises:
+        FlashladderError: a kernel cannot be composed.
+    """
+    pages = []
+    for iteration, config in zip((before, after), configs, strict=True):
+        head = f"{section('parts', asdict(iteration.parts).items())}\n\nconfiguration: {config.short_form()}\n\n"
+        pages.append((head + kernel_text(iteration, config, whole=whole)).splitlines())
+    old, new = (f"iteration {iteration.description}" for iteration in (before, after))
+    return "\n".join(difflib.unified_diff(pages[0], pages[1], old, new, lineterm=""))
+
+
+def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts | None:
+    """Opcode counts of a kernel, from the lock or else its compilation; None where neither is to be had.
+
+    Raises:
+        FlashladderError: the kernel does not compile, or the lock cannot be read.
+    """
+    locked = None if iteration.is_ablation else lock.opcode_counts(iteration.number, config, iteration.shown_arch)
+    return compiled_counts(iteration, config) if locked is None and not missing_tools() else locked
+
+
+def compiled_counts(iteration: Iteration, config: KernelConfig) -> Counts:
+    """Opcode counts of a kernel as it compiles now.
+
+    Raises:
+        FlashladderError: it does not compile.
+    """
+    from flashladder.build.compile import cubin_for
+    from flashladder.machine_code.sass import opcode_counts as counted
+
+    return counted(cubin_for(iteration, config, iteration.shown_arch).cubin)
+
+
+def missing_tools() -> str:
+    """What to do to be able to compile here; empty when nothing is missing."""
+    from flashladder.toolchain.wheels import find_ninja, find_toolchain, host_compiler
+
+    try:
+        find_toolchain()
+        host_compiler()
+        find_ninja()
+    except FlashladderError as error:
+        return error.hint or str(error)
+    return ""
+
+
+def diff_counts(before: Iteration, after: Iteration, configs: Configs) -> str:
+    """The change of the opcode counts at `configs`, under a line that names both; or one line that says what to do.
+
+    Raises:
+        FlashladderError: as `opcode_counts`.
+    """
+    old, new = opcode_counts(before, configs[0]), opcode_counts(after, configs[1])
+    if old is None or new is None:
+        return "opcode counts: not locked at this configuration and no toolchain here to compile it: " + missing_tools()
+    arches = " -> ".join(dict.fromkeys((before.shown_arch, after.shown_arch)))
+    head = f"opcode counts ({arches}), {configs[0].short_form()} -> {configs[1].short_form()}"
+    return f"{head}\n{count_changes(old, new)}{order_changes(before, after, configs) if old == new else ''}"
+
+
+def order_changes(before: Iteration, after: Iteration, configs: Configs) -> str:
+    """What two kernels of the same opcodes differ in: the order of their PTX, as committed; nothing where not."""
+    if not COUNTS.is_file() or before.is_ablation or after.is_ablation:
+        return ""
+    keys = (kernel_key(one.number, config.short_form()) for one, config in zip((before, after), configs, strict=True))
+    kernels = read_counts().kernels
+    old, new = (kernels[key].ptx if key in kernels else None for key in keys)
+    if old is None or new is None:
+        return ""
+    pairs = {words: (old.get(name, 0), new.get(name, 0)) for name, words in ORDERS.items()}
+    changes = [f"{words} {pair[0]} -> {pair[1]}" for words, pair in pairs.items() if pair[0] != pair[1]]
+    return f"\nthe order in PTX does: {'; '.join(changes)}" if changes else ""
+
+
+def count_changes(before: Counts, after: Counts) -> str:
+    """A table of the opcode classes whose static count differs, largest change first."""
+    rows = []
+    for name in sorted({*before, *after}, key=lambda n: (n != "total", -abs(after.get(n, 0) - before.get(n, 0)), n)):
+        old, new = before.get(name, 0), after.get(name, 0)
+        if old != new:
+            rows.append((name, str(old), str(new), _percent(old, new)))
+    return "\n".join(table(rows, None, right={1, 2, 3})) if rows else "no opcode class changes its count"
+
+
+def _percent(old: float, new: float) -> str:
+    return f"{100 * (new - old) / old:+.1f} %" if old else "new"
+
+
+@dataclass(frozen=True)
+class Delta:
+    """One number of two kernels: which, by whom or on what it was found, and whether the step alone is between them."""
+
+    source: str
+    name: str
+    before: float
+    after: float
+    alone: bool = True
+
+
+def deltas(before: Iteration, after: Iteration, configs: Configs) -> dict[str, list[Delta]]:
+    """Everything that is known of two iterations, by the keys of `HEADINGS`; of ablations nothing is committed."""
+    if before.description == after.description:
+        return {}
+    if before.is_ablation or after.is_ablation:
+        return {heading: [] for heading in HEADINGS}
+    steps = before, after
+    found = _registers(steps, configs), _counters(steps), _speeds(steps)
+    return {heading: list(rows) for heading, rows in zip(HEADINGS, found, strict=True)}
+
+
+def _registers(steps: Steps, configs: Configs) -> Iterator[Delta]:
+    """Registers on each architecture on which both kernels were locked or counted; bytes spilled where any were."""
+    for arch in LOCK_ARCHES:
+        old, new = (_usage(step, config, arch) for step, config in zip(steps, configs, strict=True))
+        for name in ("registers", "spilled"):
+            if name in old and name in new and (name == "registers" or old[name] or new[name]):
+                yield Delta(arch, name, old[name], new[name])
+
+
+def _usage(step: Iteration, config: KernelConfig, arch: str) -> Counts:
+    if kernel := lock.locked_kernel(step.number, config, arch):
+        return {"registers": kernel.registers, "spilled": kernel.spill_stores + kernel.spill_loads}
+    try:
+        return {"registers": read_counts().of(step.number, config).sass[arch].kernel["registers"]}
+    except (FlashladderError, KeyError):  # a configuration that no claim is about
+        return {}
+
+
+def _counters(steps: Steps) -> Iterator[Delta]:
+    """Counters that differ: those of the emulator, and those that Nsight Compute read on a GPU."""
+    names = {full: short for short, full in COUNTERS.items()} | {GLOBAL_REQUESTS.format("ld"): "global_ld_requests"}
+    for source, by_step in _readings():
+        pair = [by_step.get((step.number, _config(step, PUBLISHED_GPU).short_form()), {}) for step in steps]
+        for name in sorted(pair[0].keys() & pair[1].keys(), key=lambda one: names.get(one, one)):
+            if pair[0][name] != pair[1][name]:
+                yield Delta(source, names.get(name, name), pair[0][name], pair[1][name], _alone(steps, PUBLISHED_GPU))
+
+
+def _readings() -> Iterator[tuple[str, dict[tuple[int, str], Counts]]]:
+    """Who counted, and what by iteration and configuration."""
+    from flashladder.emulate.reading import READING, load_reading
+    from flashladder.results.files import load_as
+    from flashladder.results.schema import CounterResult
+
+    if READING.is_file():
+        kernels = load_reading(READING).kernels.values()
+        yield (
+            "emulator",
+            {(k.iteration, k.config): k.counters | {"PTX instructions": k.warp_instructions} for k in kernels},
+        )
+    for path in files_in(RESULTS, "*/counters.json.gz"):
+        read = load_as(path, CounterResult)
+        key = {name: (kernel.iteration, kernel.config) for name, kernel in read.kernels.items()}
+        yield f"{path.parent.name.upper()}, ncu", {key[name]: found for name, found in read.counters.items()}
+
+
+def _speeds(steps: Steps) -> Iterator[Delta]:
+    """Percent of FA2 on each machine that timed both, at its own and at the A100's configurations, and as published."""
+    machines, published = committed()
+    for machine in machines:
+        for key in dict.fromkeys([machine.key or PUBLISHED_GPU, PUBLISHED_GPU]):
+            old, new = (_timed(machine, step, key) for step in steps)
+            are_a100s = all(_config(step, key) == _config(step, PUBLISHED_GPU) for step in steps)
+            if old is not None and new is not None and (key == PUBLISHED_GPU or not are_a100s):
+                yield Delta(machine.title, whose(steps) if are_a100s else OWN, old, new, _alone(steps, key))
+    for gpu in published.gpus:
+        cells = [published.find(step.number, gpu, "seq4096") for step in steps]
+        if cells[0] and cells[1]:
+            yield Delta(load_gpus()[gpu].title, "published", cells[0].value, cells[1].value, _alone(steps, gpu))
+
+
+def _timed(machine: Machine, step: Iteration, key: str) -> float | None:
+    measured = machine.measured.get((step.number, _config(step, key).short_form()))
+    summary = measured.summaries.get(HEADLINE_LENGTH) if measured else None
+    return summary.pct if summary else None
+
+
+@cache
+def committed() -> tuple[tuple[Machine, ...], Published]:
+    """Every machine whose timings of the ladder are committed, and the published tables; read once in a process.
+
+    A machine whose folder has no timing of its own is that of its sweep, such as ``h100/h100.json.gz``.
+
+    Raises:
+        FlashladderError: a result is malformed.
+    """
+    from flashladder.lock.schema import read_lock
+    from flashladder.report.data import MODE, collect, machine_of
+    from flashladder.results.files import load_as
+    from flashladder.results.published import load
+    from flashladder.results.schema import BenchResult
+
+    ladder = collect()
+    machines, known = list(ladder.machines), {machine.name for machine in ladder.machines}
+    for path in files_in(RESULTS, "*/*.json.gz"):
+        if path.name == f"{path.parent.name}.json.gz" and path.parent.name not in known:
+            result = load_as(path, BenchResult)
+            if result.mode == MODE and result.purpose == "report":
+                locks = {arch: read_lock(arch) for arch in LOCK_ARCHES}
+                machines.append(machine_of(path.parent, [(path, result)], locks, load()))
+    return tuple(machines), ladder.published
+
+
+def _config(step: Iteration, key: str) -> KernelConfig:
+    config: KernelConfig = step.configs.get(key, step.configs[PUBLISHED_GPU])
+    return config
+
+
+def _alone(steps: Steps, key: str) -> bool:
+    before, after = steps
+    return same_but_for_parts((before, _config(before, key)), (after, _config(after, key)))
+
+
+def whose(steps: Steps) -> str:
+    """Whose configurations stand where the A100's are meant: a step that does not run there has its own."""
+    there = [step.description for step in steps if step.family.runs_on(load_gpus()[PUBLISHED_GPU].arch)]
+    if len(there) == 1:
+        return f"A100's configuration of {there[0]}"
+    return "A100's configurations" if there else OWN
+
+
+def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps) -> str:
+    """The sections for people; one without a number is left out."""
+    parts = []
+    for heading, rows in found.items():
+        if rows:
+            lines = table([_row(heading, row) for row in rows], None, right={2, 3, 4})
+            parts.append("\n".join([HEADINGS[heading].format(whose=whose(steps)), *lines]))
+    return "\n\n".join(parts)
+
+
+def _row(heading: str, row: Delta) -> tuple[str, ...]:
+    name = row.name + ("" if row.alone else " *")
+    if heading == "speed":
+        return row.source, name, f"{row.before:.1f}", f"{row.after:.1f}", f"{row.after - row.before:+.1f} points"
+    change = "" if row.before == row.after else _percent(row.before, row.after)
+    return row.source, name, f"{row.before:,.0f}", f"{row.after:,.0f}", change
+
+
+def diff(arguments: argparse.Namespace) -> None:
+    """Prints the difference of two iterations, or writes their page.
+
+    Raises:
+        FlashladderError: no such iteration or configuration, a kernel that does not compile, options that do not go
+            together.
+    """
+    steps = before, after = load_description(arguments.before), load_description(arguments.after)
+    configs = equal_configs(before, after, arguments.config)
+    if arguments.page:
+        if arguments.json or arguments.all:
+            raise FlashladderError(f"--{'json' if arguments.json else 'all'} does not go with --page")
+        path = output_file(arguments.page, ".html", "--page")
+        from flashladder.view.linked import linked  # which brings the reader of PTX
+        from flashladder.view.linked_page import page as page_of
+
+        kernels = [linked(step, config, step.shown_arch) for step, config in zip(steps, configs, strict=True)]
+        print(relative(write_atomic(path, page_of(kernels))))
+        return
+    text, note = diff_iterations(before, after, configs, whole=arguments.all), caveat(before, after, configs)
+    if arguments.json:
+        sides = [
+            {"description": i.description, "config": c.short_form(), "opcode_counts": opcode_counts(i, c)}
+            for i, c in zip(steps, configs, strict=True)
+        ]
+        found = {name: [asdict(row) for row in rows] for name, rows in deltas(before, after, configs).items()}
+        page = {"before": sides[0], "after": sides[1], "caveat": note, "diff": text.splitlines(), **found}
+        print(json.dumps(page, indent=2, default=dict))
+        return
+    try:
+        measured = text_of(deltas(before, after, configs), steps)
+    except FlashladderError as error:  # a broken result hides no source
+        measured = f"registers, counters and speed are not shown: {error}"
+    head = f"{note}\n\n" if note else ""
+    tail = f"\n\n{measured}" if measured else ""
+    print(f"{head}{text or 'the kernels are the same'}\n\n{diff_counts(before, after, configs)}{tail}")
