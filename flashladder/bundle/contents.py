@@ -24,7 +24,7 @@ from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.ladder.subject import parse_subject
-from flashladder.sweep.measure.builds import covering_key
+from flashladder.sweep.place import covering_key
 from flashladder.sweep.plan import wanted
 from flashladder.toolchain.recorded import NAME, Recorded
 

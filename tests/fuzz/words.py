@@ -25,8 +25,8 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.ladder.subject import parse_subject, split_description
 from flashladder.sweep import command as sweep
-from flashladder.sweep.measure.devices import Card, chosen, visible
-from flashladder.sweep.slurm.options import free_cpus, free_gpus, parse_options
+from flashladder.sweep.place import Card, chosen, visible
+from flashladder.sweep.slurm import free_cpus, free_gpus, parse_options
 from ptxemu.command import parse_all
 from ptxemu.text import parse_bytes
 from tests.fuzz.target import Target, spoken

@@ -23,8 +23,8 @@ from flashladder.bundle import command, needs
 from flashladder.gate import verify
 from flashladder.results.files import load_result
 from flashladder.results.schema import EmulatedSweepResult
-from flashladder.sweep.cells import wanted_of
-from flashladder.sweep.measure import cpu
+from flashladder.sweep import measure as cpu
+from flashladder.sweep.plan import wanted_of
 from tests.package.node import cut_off
 
 pytestmark = pytest.mark.nvcc
@@ -137,7 +137,7 @@ def test_a_kernel_that_did_not_come_along_is_one_line(bundle: Path, tmp_path: Pa
 def test_the_wheels_in_it_are_found_with_the_machine_code_that_was_built(bundle: Path, tmp_path: Path) -> None:
     """As a sweep on a GPU plans: by the manifests, for every kernel of the iteration."""
     program = (
-        "from flashladder.sweep.measure.environments import digests\n"
+        "from flashladder.sweep.place import digests\n"
         "from flashladder.sweep.plan import wanted\n"
         "from flashladder.ladder.grid import load_grid\n"
         "from flashladder.lock.schema import read_lock\n"

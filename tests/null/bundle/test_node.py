@@ -14,7 +14,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.present import TorchBuild
 from flashladder.ladder.grid import load_grid
 from flashladder.sweep import command
-from flashladder.sweep.measure import devices
+from flashladder.sweep import place as devices
 
 CAME = {"name": ["flashladder-0.1.0-sm_90-cp312"], "arches": ["sm_90"], "grids": ["cpu", "h200"], "iterations": ["1"]}
 

@@ -1,12 +1,12 @@
 """Which configuration won a tuning run, whether it beats the one that the iteration has, and entering it there.
 
-Why a command of its own: the rungs chose, the finals judge (other inputs, a fresh process), and a person decides with
-both intervals in view. An iteration has one configuration per GPU for both dtypes: the winner is the one with the best
-harmonic mean of both among those that went through every rung.
+The rungs chose, the finals judge (other inputs, a fresh process), and a person decides with both intervals in view. An
+iteration has one configuration per GPU for both dtypes: the winner is the one with the best harmonic mean of both among
+those that went through every rung.
 
 Run:
-    python -m flashladder.sweep.tune.winner build/sweep/h200/tune.json.gz
-    python -m flashladder.sweep.tune.winner build/sweep/h200/tune.json.gz --write   # enters those that are faster
+    python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz
+    python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz --write   # enters those that are faster
 Exit code: 0 done, 2 it could not run.
 """
 
@@ -14,18 +14,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 import math
 from pathlib import Path
+import re
+import shutil
+import tempfile
 
 import numpy as np
 
 from flashladder.arguments import Parser, result_file
+from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import relative, sha256
+from flashladder.files import read_text, relative, sha256, write_atomic
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.gpus import gpu_key
-from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.family import Family
+from flashladder.ladder.gpus import gpu_key, load_gpus
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.located import read_located
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS
 from flashladder.results.files import load_as
@@ -41,12 +48,14 @@ from flashladder.results.statistics import (
     log_ratios,
     percent,
     resampled_medians,
+    stated,
     verdict,
     widened,
 )
-from flashladder.sweep.tune.pack import FINALS
 
+FINALS = "tuned.json.gz"  # document of the finals, beside that of the rungs
 BOTH = "both"  # dtypes, by their harmonic mean
+EVIDENCE = "tuned: "  # leads the comment above an entered line
 
 
 @dataclass(frozen=True)
@@ -84,37 +93,27 @@ def gpu_of(document: BenchResult) -> str:
     return key
 
 
-def _summaries(document: BenchResult, number: int) -> dict[str, dict[KernelConfig, Summary]]:
-    """Per dtype the summaries of an iteration's candidates, by their fp16 configuration."""
-    found: dict[str, dict[KernelConfig, Summary]] = {}
-    for summary in document.summaries:
-        kernel = document.kernels.get(summary.kernel)
-        if kernel and kernel.iteration == number:
-            config = KernelConfig.parse(kernel.config).with_dtype("fp16")
-            found.setdefault(summary.dtype, {})[config] = summary
-    return found
-
-
 def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
     """Per dtype, and for `BOTH`, the candidates of an iteration by the rungs: those with the most pairs first.
 
     A candidate that was left out early has few pairs and no honest interval; it never precedes one that was not.
     """
-    found = _summaries(document, number)
-    deep = document.settings.min_pairs
-    orders = {
-        dtype: sorted(own, key=lambda config, own=own: (-min(own[config].n_pairs, deep), -own[config].pct))  # type: ignore[misc]  # a default binds it
-        for dtype, own in found.items()
-    }
-    if len(found) > 1:
-        common = set.intersection(*(set(own) for own in found.values()))
-        orders[BOTH] = sorted(common, key=lambda config: _joint(config, list(found.values()), deep))
-    return orders
+    found: dict[str, dict[KernelConfig, Summary]] = {}  # per dtype, by the fp16 configuration
+    for summary in document.summaries:
+        kernel = document.kernels.get(summary.kernel)
+        if kernel and kernel.iteration == number:
+            config = KernelConfig.parse(kernel.config).with_dtype("fp16")
+            found.setdefault(summary.dtype, {})[config] = summary
 
+    def order(dtypes: Sequence[Mapping[KernelConfig, Summary]]) -> list[KernelConfig]:
+        def rank(config: KernelConfig) -> tuple[float, float]:
+            pairs = min(own[config].n_pairs for own in dtypes)
+            return -min(pairs, document.settings.min_pairs), -harmonic_mean([own[config].pct for own in dtypes])
 
-def _joint(config: KernelConfig, dtypes: Sequence[Mapping[KernelConfig, Summary]], deep: int) -> tuple[float, float]:
-    pairs = min(own[config].n_pairs for own in dtypes)
-    return -min(pairs, deep), -harmonic_mean([own[config].pct for own in dtypes])
+        return sorted((config for config in dtypes[0] if all(config in own for own in dtypes)), key=rank)
+
+    orders = {dtype: order([own]) for dtype, own in found.items()}
+    return orders if len(found) < 2 else {**orders, BOTH: order(list(found.values()))}
 
 
 def finalists(document: BenchResult, number: int, folder: Path = ITERATIONS) -> tuple[KernelConfig, ...]:
@@ -245,12 +244,168 @@ def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult
     return found[0], found[1]
 
 
+def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str, folder: Path = ITERATIONS) -> list[Path]:
+    """Writes configurations for one GPU into the iterations' files, all of them or none; returns the changed files.
+
+    Args:
+        configs: iteration to its new fp16 configuration.
+        gpu: the key under which it stands.
+        evidence: what a comment says about where it comes from.
+        folder: of the iterations.
+
+    Raises:
+        FlashladderError: a file is not laid out as expected, or an edit would change more than was asked for.
+    """
+    before = {iteration.number: iteration for iteration in load_all(folder)}
+    texts = {
+        number: edited(load_iteration(number, folder), config, gpu, evidence) for number, config in configs.items()
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / folder.name
+        shutil.copytree(folder, copy)
+        for number, text in texts.items():
+            write_atomic(copy / before[number].path.name, text)
+        for after in load_all(copy):
+            wanted = dict(before[after.number].configs)
+            if after.number in configs:
+                wanted[gpu] = configs[after.number]
+            if dict(after.configs) != wanted:
+                raise FlashladderError(
+                    "the edit would change another configuration than was asked for",
+                    where=relative(before[after.number].path),
+                    hint="an iteration may inherit it: give that one a line of its own first",
+                )
+    return [write_atomic(before[number].path, text) for number, text in texts.items()]
+
+
+def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) -> str:
+    """The text of an iteration's file with another configuration for `gpu`, and a comment about its evidence above it.
+
+    Raises:
+        FlashladderError: the file has no one-line mapping for that GPU.
+    """
+    located = read_located(iteration.path)
+    lines = read_text(iteration.path).splitlines(keepends=True)
+    place = located.lines.get(("configs", gpu))
+    match = re.fullmatch(rf"(\s+){gpu}:\s*\{{[^{{}}#]*\}}(\s*#.*)?\n?", lines[place - 1]) if place else None
+    if place is None or match is None:
+        raise FlashladderError(
+            f"no configuration of {gpu} on a line of its own",
+            where=located.where(("configs", gpu)),
+            expected=f"  {gpu}: {{B_r: ..., ...}}",
+            found=lines[place - 1].strip() if place else "none",
+            hint="enter it by hand: " + knobs(iteration, config),
+        )
+    new = f"{match[1]}{gpu}: {knobs(iteration, config)}{match[2] or ''}\n"
+    comment = f"{match[1]}# {EVIDENCE}{evidence}\n"
+    start = place - 1
+    if start and lines[start - 1].strip().startswith(f"# {EVIDENCE}"):
+        start -= 1
+    return "".join([*lines[:start], comment, new, *lines[place:]])
+
+
+def knobs(iteration: Iteration, config: KernelConfig) -> str:
+    """A configuration as iterations write it: ``{B_r: 128, ...}``, without what the iteration's parts decide."""
+    found = iteration.family.to_knobs(iteration.parts, config)
+    return "{" + ", ".join(f"{key}: {value}" for key, value in found.items()) + "}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One candidate of a tuning run, as a row of its table.
+
+    Attributes:
+        pct: percent of FA2's speed; `low` and `high` end its 95 % interval, None where the pairs are too few for one.
+        live: registers per thread that accumulators and fragments take on paper.
+        registers: per thread, as compiled; None where the driver compiled it.
+        spilled: bytes per thread, stored and loaded.
+        warps: that one SM holds at once.
+        failure: why there are no times; empty where there are.
+    """
+
+    iteration: int
+    dtype: str
+    tile: str
+    config: str
+    pct: float | None
+    low: float | None
+    high: float | None
+    pairs: int
+    live: int
+    registers: int | None
+    spilled: int | None
+    warps: int | None
+    failure: str = ""
+
+
+def rows_of(document: BenchResult) -> list[Candidate]:
+    """A row per candidate, by iteration and dtype, those with the most pairs and the fastest first; failures last.
+
+    Raises:
+        FlashladderError: the document is of no sweep, or of a GPU without a description.
+    """
+    key = gpu_key(document.gpu.name)
+    if document.sweep is None or key is None:
+        raise FlashladderError("not a tuning run on a GPU of configs/gpus", found=document.gpu.name)
+    if others := [one.kernel for one in document.summaries if one.kernel not in document.kernels]:
+        raise FlashladderError("not a tuning run", expected="candidates alone", found=f"{others[0]} beside them")
+    gpu, enough = load_gpus()[key], document.settings.min_pairs
+    found = []
+    for one in stated(document).summaries:
+        kernel, config = document.kernels[one.kernel], KernelConfig.parse(document.kernels[one.kernel].config)
+        honest, used = one.n_pairs >= enough, kernel.registers
+        found.append(
+            Candidate(
+                iteration=kernel.iteration,
+                dtype=one.dtype,
+                tile=config.tile,
+                config=config.brief(),
+                pct=one.pct,
+                low=one.pct_low if honest else None,
+                high=one.pct_high if honest else None,
+                pairs=one.n_pairs,
+                live=_family(kernel.iteration).live_registers(config),
+                registers=used,
+                spilled=None if kernel.spill_stores is None else kernel.spill_stores + (kernel.spill_loads or 0),
+                warps=None
+                if used is None
+                else gpu.occupancy(registers=used, threads=config.n_threads, shared_bytes=config.smem_bytes).warps,
+            )
+        )
+    found.sort(key=lambda row: (row.iteration, row.dtype, -min(row.pairs, enough), -(row.pct or 0)))
+    cells = {cell.address: cell for cell in document.sweep.planned}
+    for failure in document.sweep.failures:
+        cell, config = cells[failure.address], KernelConfig.parse(cells[failure.address].config)
+        told = f"{failure.kind}: {failure.message}"
+        found.append(
+            Candidate(
+                int(cell.subject), cell.dtype, config.tile, config.brief(), None, None, None, 0,
+                _family(int(cell.subject)).live_registers(config), None, None, None, told,
+            )
+        )  # fmt: skip
+    return found
+
+
+def to_csv(rows: Sequence[Candidate]) -> str:
+    """The rows as CSV; numbers with four digits, an empty cell where there is none."""
+    return csv_text(
+        [field.name for field in fields(Candidate)],
+        ([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in asdict(row).values()] for row in rows),
+    )
+
+
+@lru_cache
+def _family(number: int) -> Family:
+    """That of an iteration: asked for every candidate."""
+    return load_iteration(number).family
+
+
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
     parser = Parser(
-        prog="python -m flashladder.sweep.tune.winner",
+        prog="python -m flashladder.sweep.winner",
         description="Prints which configurations won a tuning run beside those that the iterations have.",
-        epilog="example: python -m flashladder.sweep.tune.winner build/sweep/h200/tune.json.gz",
+        epilog="example: python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz",
     )
     parser.add_argument("path", type=result_file, help="document of the rungs; that of the finals lies beside it")
     parser.add_argument("--write", action="store_true", help="enter winners that are faster into the iterations")
@@ -268,8 +423,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"A/A floor of the finals in points: {floors}")
     if not options.write:
         return 0
-    from flashladder.sweep.tune.winner_yaml import enter
-
     faster = {one.number: one.config for one in standings if one.dtype == BOTH and one.verdict == "faster"}
     again = options.path.with_name(FINALS)
     evidence = f"{again.name}, sha256 {sha256(again.read_bytes())[:16]}"

@@ -1,11 +1,11 @@
 """A process that measures cells, one after the other, for the sweep that started it; it stays warm between them.
 
-Why a process: a kernel that faults takes its CUDA context along, one that hangs can only be ended from outside, and
-each iteration lives in an environment of its own. It speaks JSON, one document per line: requests on stdin, answers on
-stdout (what libraries print goes to stderr), and ends when stdin ends or the sweep's process dies.
+A kernel that faults takes its CUDA context along, one that hangs can only be ended from outside, and each iteration
+lives in an environment of its own: so cells run in processes. This one speaks JSON, one document per line: requests on
+stdin, answers on stdout (what libraries print goes to stderr). It ends when stdin ends or the sweep's process dies.
 
-Run: by `flashladder.sweep.lanes.lane`; to see what it says:
-    echo '{}' | python -m flashladder.sweep.measure.worker cpu
+Run: by `flashladder.sweep.workers`; to see what it says:
+    echo '{}' | python -m flashladder.sweep.worker cpu
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ import time
 from typing import Any, TextIO
 
 from flashladder import lasting
-from flashladder.results.cells import PlannedCell
-from flashladder.sweep.lanes.failures import POISONS_CONTEXT, first_line, kind_of
+from flashladder.results.cells import FailureKind, PlannedCell
+from flashladder.sweep.records import first_line, kind_of
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
+POISONS_CONTEXT: frozenset[FailureKind] = frozenset({"illegal-address", "crash", "gpu-lost"})  # nothing works after it
 Answer = Mapping[str, Any]
 Measure = Callable[[PlannedCell, Mapping[str, Any]], tuple[Any, float]]
 """From a cell and the request to the cell's document and the seconds that were measurement, not overhead."""
 
 
 def die_with(parent: int) -> None:
-    """Makes the kernel end this process when `parent` dies, however: nothing may hold a GPU for nobody."""
+    """Makes the kernel end this process when `parent` dies, however it dies: no orphan may hold a GPU."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died in between
         os._exit(1)
@@ -48,39 +49,31 @@ def answer(measure: Measure, request: Mapping[str, Any]) -> Answer:
     """Measures the cell of one request; a failure is an answer as well."""
     start = time.monotonic()
     try:
-        cell = PlannedCell.model_validate(request["cell"])
-        document, busy_s = measure(cell, request)
+        document, busy_s = measure(PlannedCell.model_validate(request["cell"]), request)
     except Exception as error:  # noqa: BLE001 - whatever a kernel, torch or CUDA raises is about this cell alone
         return {"event": "failed", "kind": kind_of(error), "message": first_line(error)}
     overhead_s = max(0.0, time.monotonic() - start - busy_s)
     return {"event": "measured", "document": document.model_dump(mode="json"), "overhead_s": overhead_s}
 
 
-def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[Any, float]:
-    """A cell on this CPU."""
-    from flashladder.sweep.measure.cpu import measure
-
-    return measure(cell, str(request["grid"]), str(request["grid_sha256"]))
-
-
 def measurer(backend: str) -> tuple[Measure, Answer]:
-    """How this backend measures, and what is told about the machine; imports what is slow, once."""
+    """How this backend measures, and what it says when it is ready; imports what is slow, once."""
     if backend == "cpu":
         import torch
 
-        from flashladder.sweep.measure import cpu as measure_cpu
+        from flashladder.sweep.measure import emulated
 
         torch.set_num_threads(1)  # there is a worker per CPU
         lasting.freeze()
-        return emulated, {"event": "ready", "module": measure_cpu.__name__}
-    from flashladder.sweep.measure.rung import Session
+        return emulated, {"event": "ready", "module": emulated.__module__}
+    from flashladder.sweep.measure import Session
 
     session = Session()
     return session.measure, {"event": "ready", **session.told()}
 
 
 def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]] = measurer) -> int:
-    """Answers until stdin ends; exit code 3 after a failure that leaves nothing usable behind, told as ``last``."""
+    """Answers until stdin ends; exit code 3 after a failure that leaves nothing usable, told as ``last``."""
     die_with(parent)
     answers = answers_only()
 

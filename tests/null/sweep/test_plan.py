@@ -15,10 +15,10 @@ from flashladder.build.scheduler import default_jobs
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.grid_schema import ReferenceName
 from flashladder.ladder.iteration import Iteration
+from flashladder.sweep import measure as measure_cpu
 from flashladder.sweep import plan
-from flashladder.sweep.cells import REFERENCES, Settings, Wanted, address_of, title, wanted_of
-from flashladder.sweep.measure import cpu as measure_cpu
 from flashladder.sweep.place import Place, make_plan
+from flashladder.sweep.plan import REFERENCES, Settings, Wanted, address_of, title, wanted_of
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import dry_run, duration, emulated_table, to_build
 from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_document, emulated_grid, grid
@@ -130,7 +130,7 @@ def test_shards_are_all_cells_once_and_take_about_equally_long(count: int) -> No
     shards = [plan.shard(made.cells, (index, count), made.settings) for index in range(count)]
     assert [cell for one in shards for cell in one] == list(made.cells)
     longest = max(plan.estimate_s(cell, made.settings) for cell in made.cells)
-    assert max(made.estimate_s(one) for one in shards) <= made.estimate_s() / count + longest
+    assert max(made.estimate_s(one) for one in shards) <= made.estimate_s(made.cells) / count + longest
 
 
 def test_a_slow_step_is_given_more_time() -> None:
@@ -224,7 +224,7 @@ def test_a_dry_run_on_the_emulator_knows_what_is_compiled_and_compiles_nothing(
     monkeypatch.setattr(measure_cpu, "ptx_planned", Entry)
     monkeypatch.setattr(measure_cpu, "code_digest", lambda subject, _: f"code of {subject}")
     wanted = emulated_grid(tmp_path)
-    made = make_plan(wanted, Place((), "cpu", ""), build=False, compiled=False)
+    made = make_plan(wanted, Place((), "cpu", ""), build=False)
     assert {(cell.subject, cell.code) for cell in made.cells} == {
         (cell.iteration.description, "code of 1" if cell.iteration.number == 1 else "") for cell in wanted.cells
     }

@@ -1,22 +1,24 @@
-"""Packing: all records of a sweep in one document, whose tables follow from all samples."""
+"""Packing: all records in one document whose tables follow from all samples; done once, read afterwards."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from flashladder.errors import FlashladderError
+from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.results.derive import problems
 from flashladder.results.files import load_result
 from flashladder.results.origin import Reference
-from flashladder.results.schema import BenchResult, EmulatedSweepResult, Settings
+from flashladder.results.schema import AnyResult, BenchResult, EmulatedSweepResult, Settings
+from flashladder.sweep import pack as packing
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
-from flashladder.sweep.screen import emulated_table
+from flashladder.sweep.screen import Screen, emulated_table
 from tests.null.bench_fixture import GPU
-from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed, grid, timed
+from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_grid, failed, grid, timed
 
 TORCH = Reference(op="fa2", torch="2.12", cuda="13.0", kernels={})
 
@@ -105,22 +107,6 @@ def test_references_are_joined_over_dtypes_and_cells(tmp_path: Path, made: plan.
         assert (one.kernels, one.tile) == ({"fp16": "fp16", "bf16": "bf16"}, "128x64")
 
 
-def test_a_document_says_for_which_other_gpu_its_grid_was_made(tmp_path: Path, made: plan.Plan) -> None:
-    pack(made, filled(tmp_path, made), tmp_path / "out.json.gz", made_for="a100")
-    document = load_result(tmp_path / "out.json.gz")
-    assert isinstance(document, BenchResult)
-    assert document.sweep
-    assert document.sweep.made_for == "a100"
-
-
-def test_two_cards_of_one_model_are_two_processes(tmp_path: Path, made: plan.Plan) -> None:
-    records = filled(tmp_path, made)
-    records.write(timed(made.cells[1], made, gpu=GPU.model_copy(update={"uuid": "GPU-1"})))
-    document = pack(made, records, tmp_path / "out.json.gz")
-    assert isinstance(document, BenchResult)
-    assert [group.process for group in document.groups] == [0, 1, 0, 0, 0, 0]
-
-
 def test_where_everything_failed_there_is_no_document(tmp_path: Path, made: plan.Plan) -> None:
     records = Records(tmp_path / "out")
     for cell in made.cells:
@@ -145,3 +131,83 @@ def test_emulated_cells_become_one_document_with_a_line_each(tmp_path: Path) -> 
         [cell.subject, cell.dtype, str(cell.shape.seq_len)] for cell in made.cells
     ]
     assert all(line.split()[3:7] == ["1", "1", "33", "%"] for line in lines[1:-1])
+
+
+def complete(tmp_path: Path, text: str = SMALL) -> tuple[plan.Plan, Records, Screen]:
+    made = plan.make(grid(tmp_path, text), "h200", digests)
+    records = Records(tmp_path / "out")
+    for number, cell in enumerate(made.cells):
+        records.write(timed(cell, made, seed=number))
+    return made, records, Screen(made, made.cells, (), (), as_json=True)
+
+
+def test_a_complete_sweep_is_packed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made, records, screen = complete(tmp_path)
+    assert packing.finish(made, records, screen) == 0
+    out = tmp_path / "out.json.gz"
+    first = out.stat().st_mtime_ns
+    assert packing.finish(made, records, screen) == 0
+    assert out.stat().st_mtime_ns == first
+    assert capsys.readouterr().out.count("packed") == 1
+
+
+def test_another_grids_document_is_not_replaced(tmp_path: Path) -> None:
+    made, records, screen = complete(tmp_path)
+    packing.require_own_name(made.grid, records.folder)  # nothing is there yet
+    packing.finish(made, records, screen)
+    packing.require_own_name(made.grid, records.folder)
+    with pytest.raises(FlashladderError) as caught:
+        packing.require_own_name(replace(made.grid, name="other"), records.folder)
+    where = f"{tmp_path / 'out.json.gz'}: another grid's document has this place: "
+    assert str(caught.value) == f"{where}expected other, found {made.grid.name}; another folder as --out"
+    (tmp_path / "out.json.gz").write_bytes(b"half")
+    packing.require_own_name(replace(made.grid, name="other"), records.folder)
+
+
+def test_a_packed_document_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, records, screen = complete(tmp_path)
+    packing.finish(made, records, screen)
+    read: list[Path] = []
+
+    def noted(path: Path) -> AnyResult:
+        read.append(path)
+        return load_result(path)
+
+    monkeypatch.setattr(packing, "load_result", noted)
+    packing.require_own_name(made.grid, records.folder)
+    assert packing.finish(made, records, screen) == 0
+    assert read == [tmp_path / "out.json.gz"]
+
+
+@pytest.mark.parametrize("why", ["younger", "grid", "made_for", "damaged", "cells"])
+def test_a_document_that_is_not_of_these_records_is_made_anew(tmp_path: Path, why: str) -> None:
+    made, records, screen = complete(tmp_path)
+    packing.finish(made, records, screen)
+    out, made_for = tmp_path / "out.json.gz", None
+    if why == "younger":
+        records.write(timed(made.cells[0], made, seed=99))
+    elif why == "grid":
+        (tmp_path / "small.yaml").write_text(SMALL + "# changed\n", encoding="utf-8")
+        made = plan.make(grid(tmp_path, SMALL + "# changed\n"), "h200", digests)
+    elif why == "made_for":
+        made_for = "a100"
+    elif why == "damaged":
+        out.write_bytes(b"")
+    else:
+        made = plan.Plan(made.grid, made.settings, made.cells[::-1])
+    assert packing.packed_before(made, records, out, made_for) is None
+    assert packing.finish(made, records, screen, made_for=made_for) == 0
+    assert packing.packed_before(made, records, out, made_for) is not None
+
+
+def test_failures_are_told_by_the_whole_and_by_a_part(tmp_path: Path) -> None:
+    made, records, screen = complete(tmp_path)
+    records.write(failed(made.cells[1]))
+    for _ in range(2):  # packed, then read
+        with pytest.raises(
+            CheckFailed, match=r"1 of 6 cells failed, the first: 1 .* S=1024 .*: crash: its worker ended"
+        ):
+            packing.finish(made, records, screen)
+    with pytest.raises(CheckFailed, match="1 of 3 cells failed"):
+        packing.finish_shard(records, made.cells[:3], (0, 2))
+    assert packing.finish_shard(records, made.cells[2:], (1, 2)) == 0

@@ -1,4 +1,4 @@
-"""Records: whole or not there, of their own cell only, and what a resumed sweep finds missing."""
+"""Records: whole or not there, of their own cell only, what a resumed sweep finds missing; kinds of failures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import re
 from pydantic import ValidationError
 import pytest
 
-from flashladder.errors import FlashladderError
+from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.sweep import plan
-from flashladder.sweep.records import CellRecord, Records, canonical
+from flashladder.sweep.records import CellFailed, CellRecord, Records, canonical, first_line, kind_of
 from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed
 
 
@@ -36,22 +36,6 @@ def test_a_failure_is_kept_and_measured_again_only_when_asked(tmp_path: Path, ma
     records.write(emulated(made.cells[1], made))
     assert made.cells[0] not in records.missing(made.cells)
     assert records.missing(made.cells, retry=True) == [made.cells[0], *made.cells[2:]]
-
-
-def test_changed_code_makes_every_record_another_cells(tmp_path: Path, made: plan.Plan) -> None:
-    records = Records(tmp_path / "out")
-    for cell in made.cells:
-        records.write(emulated(cell, made))
-    other = plan.make(emulated_grid(tmp_path), "cpu", lambda cells: ["new"] * len(cells))
-    assert records.missing(made.cells) == []
-    assert records.missing(other.cells) == list(other.cells)
-
-
-def test_half_a_file_beside_its_name_is_no_record(tmp_path: Path, made: plan.Plan) -> None:
-    records = Records(tmp_path / "out")
-    path = records.write(emulated(made.cells[0], made))
-    path.rename(path.with_name(f".{path.name}.x1y2"))
-    assert records.addresses() == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -113,3 +97,38 @@ def test_a_folder_that_cannot_be_is_one_line_before_anything_is_measured(tmp_pat
     (tmp_path / "file").touch()
     with pytest.raises(FlashladderError, match=re.escape(str(tmp_path / "file"))):
         Records(tmp_path / "file" / "out").require_writable()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), "illegal-address"),
+        (RuntimeError("CUDA error: misaligned address"), "illegal-address"),
+        (RuntimeError("CUDA error: device-side assert triggered"), "crash"),
+        (RuntimeError("CUDA error: an illegal instruction was encountered"), "crash"),
+        (RuntimeError("CUDA error: unspecified launch failure"), "crash"),
+        (RuntimeError("GPU is lost"), "gpu-lost"),
+        (RuntimeError("NVML: GPU has fallen off the bus"), "gpu-lost"),
+        (RuntimeError("no CUDA-capable device is detected"), "gpu-lost"),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "gpu-lost"),
+        (RuntimeError("CUDA error: unknown error"), "gpu-lost"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "out-of-memory"),
+        (type("OutOfMemoryError", (RuntimeError,), {})("Tried to allocate"), "out-of-memory"),
+        (OSError(12, "Cannot allocate memory"), "out-of-memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out-of-memory"),
+        (MemoryError(), "out-of-memory"),
+        (ValueError("shape"), "refused"),
+        (FlashladderError("not installed here"), "refused"),
+        (CheckFailed("other bits after timing"), "wrong"),
+        (CellFailed("timeout", "GPU is lost"), "timeout"),
+        (ZeroDivisionError("of all things"), "crash"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(value)[:30],
+)
+def test_an_exception_has_its_kind(error: Exception, kind: str) -> None:
+    assert kind_of(error) == kind
+
+
+def test_a_failure_is_told_in_one_line() -> None:
+    assert first_line(RuntimeError("\n  CUDA error: x \nCompile with")) == "CUDA error: x"
+    assert first_line(MemoryError()) == "MemoryError"

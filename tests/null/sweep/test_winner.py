@@ -13,9 +13,8 @@ from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.paths import ITERATIONS
 from flashladder.results.derive import derive
 from flashladder.results.files import write_result
-from flashladder.sweep.tune import winner
-from flashladder.sweep.tune.winner import BOTH, finalists, judged
-from flashladder.sweep.tune.winner_yaml import enter
+from flashladder.sweep import winner
+from flashladder.sweep.winner import BOTH, enter, finalists, judged
 from tests.null.tune_fixture import FAST, ONLY_FP16, PRESENT, both, made
 
 

@@ -1,4 +1,4 @@
-"""A cell on a simulated GPU, by the worker's real session: its document, who else is there, what is refused."""
+"""A cell on the emulator and on a simulated GPU: its document, who else is there, what is wrong or refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,19 +16,135 @@ from flashladder.bench import kernel_names
 from flashladder.bench.run import bench_group, prepare
 from flashladder.bench.subject import Subject
 from flashladder.build.installed import Installed
+from flashladder.cases.inputs import Tensors, make_tensors
 from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_iteration
 from flashladder.results.cells import PlannedCell
 from flashladder.results.derive import problems
 from flashladder.results.origin import Reference
 from flashladder.results.schema import A_A, BenchResult
-from flashladder.sweep import plan
-from flashladder.sweep.lanes.failures import CellFailed
-from flashladder.sweep.measure import gpu as measure_gpu
-from flashladder.sweep.measure import rung, worker
+from flashladder.sweep import measure, plan, worker
+from flashladder.sweep.records import CellFailed
+import ptxemu
+from ptxemu.errors import EmulationError
 from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import GPU, result
 from tests.null.check.test_check_null import attention
-from tests.null.sweep_fixture import grid
+from tests.null.sweep_fixture import digests, grid
+
+ONE = """\
+why: One step on a length that a CPU can check, for tests.
+gpu: any
+mode: emulator
+iterations: [7]
+configs: a100
+dtypes: [fp16]
+seq_lens:
+  - {seq_len: 128, batch: 1}
+n_heads: 1
+"""
+
+
+class Emulated:
+    """What the kernel does with the output, beside the right answer, and what the race detector says."""
+
+    spoil: Callable[[torch.Tensor], object] = staticmethod(lambda _: None)
+    tensors: Tensors
+
+    def __init__(self) -> None:
+        self.races: list[object] = []
+
+    def forward(self, *_: object, observers: object) -> Any:
+        del observers
+        self.tensors.out.copy_(attention(self.tensors.q, self.tensors.k, self.tensors.v))
+        self.spoil(self.tensors.out)
+        return SimpleNamespace(seconds=0.25)
+
+    def drawn(self, *about: Any) -> Tensors:
+        self.tensors = make_tensors(*about)
+        return self.tensors
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Emulated:
+    found = Emulated()
+    monkeypatch.setattr(measure, "forward", found.forward)
+    monkeypatch.setattr(measure, "make_tensors", found.drawn)
+    monkeypatch.setattr(measure, "tools_of", lambda: SimpleNamespace(ptx_versions={"nvcc": "13.0.88"}))
+    monkeypatch.setattr(ptxemu, "Hazards", lambda: SimpleNamespace(reports=found.races))
+    counted = SimpleNamespace(as_dict=lambda: {"loads": 3.0, "smem_op_atom": 0.0}, warp_instructions=9)
+    monkeypatch.setattr(ptxemu, "Counters", lambda: counted)
+    return found
+
+
+@pytest.fixture
+def one_cell(tmp_path: Path) -> plan.Plan:
+    return plan.make(grid(tmp_path, ONE), "cpu", digests)
+
+
+def emulated_cell(made: plan.Plan) -> Any:
+    (cell,) = made.cells
+    return measure.emulated(cell, {"grid": made.grid.name, "grid_sha256": made.grid.sha256})
+
+
+def test_a_right_cell_is_a_document_about_itself(emulated: Emulated, one_cell: plan.Plan) -> None:
+    document, seconds = emulated_cell(one_cell)
+    assert emulated.tensors.out.shape == (1, 128, 1, 128)
+    assert seconds == 0.25
+    assert document.sweep.planned == one_cell.cells
+    assert [(one.address, one.accuracy.ok, one.hazards) for one in document.cells] == [
+        (one_cell.cells[0].address, True, 0)
+    ]
+    assert [(one.instructions, one.counters) for one in document.cells] == [(9, {"loads": 3})]
+    assert [kernel.build for kernel in document.kernels.values()] == [one_cell.cells[0].code]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (torch.Tensor.zero_, r"^max error [0-9.e-]+ \(allowed [0-9.e-]+\), relative RMS 1 \(allowed [0-9.e-]+\)$"),
+        (lambda out: out[0, 0, 0].fill_(float("nan")), r"^max error NaN \(allowed "),
+    ],
+    ids=["zeros", "nan"],
+)
+def test_wrong_numbers_are_wrong(
+    emulated: Emulated, one_cell: plan.Plan, spoil: Callable[[torch.Tensor], object], message: str
+) -> None:
+    emulated.spoil = spoil
+    with pytest.raises(CellFailed, match=message) as caught:
+        emulated_cell(one_cell)
+    assert caught.value.kind == "wrong"
+
+
+def test_right_numbers_that_hang_on_the_order_of_threads_are_wrong(emulated: Emulated, one_cell: plan.Plan) -> None:
+    emulated.races = [SimpleNamespace(render=lambda: "read after write\n  by another thread")]
+    with pytest.raises(CellFailed, match=r"^read after write by another thread$") as caught:
+        emulated_cell(one_cell)
+    assert caught.value.kind == "wrong"
+
+
+def test_a_kernel_that_does_what_it_may_not_is_a_crash(emulated: Emulated, one_cell: plan.Plan) -> None:
+    def fall(_: torch.Tensor) -> None:
+        raise EmulationError("address", "a read\noutside of any allocation")
+
+    emulated.spoil = fall
+    with pytest.raises(CellFailed, match="a read outside of any allocation") as caught:
+        emulated_cell(one_cell)
+    assert caught.value.kind == "crash"
+
+
+@pytest.mark.parametrize("changed", ["version", "rule", "_ptx_digest"])
+def test_another_emulator_rule_or_ptx_is_another_code(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_iteration(7).configs["a100"].short_form()
+    for name in ("version", "rule", "_ptx_digest"):
+        monkeypatch.setattr(measure, name, lambda *_, name=name: name)
+    measure._machine_version.cache_clear()
+    before = measure.code_digest("7", config)
+    monkeypatch.setattr(measure, changed, lambda *_: "another")
+    measure._machine_version.cache_clear()
+    assert measure.code_digest("7", config) != before
+    measure._machine_version.cache_clear()
+
 
 CODE = "ab" * 32
 TEXT = """\
@@ -117,7 +234,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         "lacking": lambda *_: None,
         "LOOK_S": 0.0,
     }.items():
-        monkeypatch.setattr(measure_gpu, name, value)
+        monkeypatch.setattr(measure, name, value)
     monkeypatch.setattr(opened.telemetry, "sample", found.gpu.sample, raising=False)
     monkeypatch.setattr(kernel_names, "reference_kernel", lambda dtype, name: f"{name} in {dtype}")
     return found
@@ -125,7 +242,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def measured(machine: Machine, *cells: PlannedCell, mode: str = "event-free") -> list[BenchResult]:
     """The documents of cells by one warm session."""
-    session = measure_gpu.Session()
+    session = measure.Session()
     return [session.measure(cell, machine.request(cell, mode))[0] for cell in cells]
 
 
@@ -170,7 +287,7 @@ def test_a_cell_waits_until_nobody_else_uses_the_gpu(machine: Machine) -> None:
 
 
 def test_a_gpu_that_does_not_become_free_is_a_refusal(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_gpu, "HELD_BACK_S", -1.0)
+    monkeypatch.setattr(measure, "HELD_BACK_S", -1.0)
     machine.others = [3] * 9
     with pytest.raises(CellFailed, match=r"^3 other processes use this GPU") as caught:
         measured(machine, machine.cell("7"))
@@ -185,8 +302,8 @@ def test_other_machine_code_than_was_planned_is_not_timed(machine: Machine) -> N
 
 
 def test_a_reference_that_does_not_run_here_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_gpu, "lacking", lambda name, dtype: f"{name}: not in {dtype}")
-    found = worker.answer(measure_gpu.Session().measure, machine.request(machine.cell("cudnn")))
+    monkeypatch.setattr(measure, "lacking", lambda name, dtype: f"{name}: not in {dtype}")
+    found = worker.answer(measure.Session().measure, machine.request(machine.cell("cudnn")))
     assert (found["kind"], found["message"]) == ("refused", "cudnn: not in fp16")
 
 
@@ -213,7 +330,7 @@ def moody(launches: int) -> Change:
 )
 def test_wrong_numbers_are_told_as_wrong(machine: Machine, spoil: Change, message: str) -> None:
     machine.spoil = spoil
-    found = worker.answer(measure_gpu.Session().measure, machine.request(machine.cell("7")))
+    found = worker.answer(measure.Session().measure, machine.request(machine.cell("7")))
     assert found["kind"] == "wrong"
     assert message in found["message"]
 
@@ -221,11 +338,11 @@ def test_wrong_numbers_are_told_as_wrong(machine: Machine, spoil: Change, messag
 def test_a_lost_gpu_is_lost_in_a_rung_as_in_a_cell(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the worker is replaced, whoever told it: NVML's words come in an error of ours."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise FlashladderError("telemetry does not answer", found="GPU is lost")
 
-    session, cell = rung.Session(), machine.cell("7")
-    monkeypatch.setattr(session, "_rung", fail)
+    session, cell = measure.Session(), machine.cell("7")
+    monkeypatch.setattr(session, "_timed", fail)
     with pytest.raises(CellFailed) as caught:
         session.measure(cell, {"candidates": [cell.model_dump(mode="json")], "plan": {"pairs": 2}})
     assert caught.value.kind == "gpu-lost"
@@ -241,11 +358,11 @@ def test_a_time_that_no_gpu_can_have_is_wrong(machine: Machine) -> None:
 def test_inputs_stay_for_cells_of_their_dtype_and_shape_only(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[str, int]] = []
 
-    def noted(dtype: str, shape: Any, pairs: Any) -> object:
+    def noted(dtype: str, shape: Any, pairs: Any, *, first_seed: int) -> object:
         drawn.append((dtype, shape.seq_len))
-        return prepare(dtype, shape, pairs, "cpu")
+        return prepare(dtype, shape, pairs, "cpu", first_seed=first_seed)
 
-    monkeypatch.setattr(measure_gpu, "prepare", noted)
+    monkeypatch.setattr(measure, "prepare", noted)
     wanted = [("7", "fp16", 128), ("fa2", "fp16", 128), ("7", "bf16", 128), ("7", "bf16", 256)]
     documents = measured(machine, *(machine.cell(*one) for one in wanted))
     assert drawn == [("fp16", 128), ("bf16", 128), ("bf16", 256)]
@@ -254,6 +371,6 @@ def test_inputs_stay_for_cells_of_their_dtype_and_shape_only(machine: Machine, m
 
 def test_a_gpu_that_rested_is_warmed_up_for_longer(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = measured(machine, machine.cell("7"), machine.cell("fa2"))
-    assert first.groups[0].warm_up_s >= measure_gpu.FIRST_WARM_UP_S > second.groups[0].warm_up_s
-    monkeypatch.setattr(measure_gpu, "COLD_AFTER_S", -1.0)
+    assert first.groups[0].warm_up_s >= measure.FIRST_WARM_UP_S > second.groups[0].warm_up_s
+    monkeypatch.setattr(measure, "COLD_AFTER_S", -1.0)
     assert measured(machine, machine.cell("7"), machine.cell("fa2"))[1].groups[0].warm_up_s >= 1.5

@@ -1,10 +1,9 @@
-"""Lanes and workers: whatever a worker does, its cell has one record, the next cell a worker, the sweep an end."""
+"""Workers: whatever a worker does, its cell has one record, the next cell a worker, the sweep an end."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import json
-import os
 from pathlib import Path
 import sys
 import threading
@@ -13,15 +12,11 @@ from typing import Any
 
 import pytest
 
-from flashladder.errors import FlashladderError
 from flashladder.paths import PACKAGE
 from flashladder.results.cells import PlannedCell
-from flashladder.sweep import plan
-from flashladder.sweep.lanes import lane as lanes
-from flashladder.sweep.lanes.lane import ATTEMPTS, Device, Lane, LaneLost, Task
-from flashladder.sweep.lanes.process import Ended, Process
-from flashladder.sweep.lanes.run import Outcome, run
+from flashladder.sweep import plan, workers
 from flashladder.sweep.records import CellRecord, Records
+from flashladder.sweep.workers import ATTEMPTS, Device, Ended, Outcome, Process, Task, Work, Worker, run
 from tests.null.sweep_fixture import alive
 
 MODULE = "tests.null.sweep.planted"
@@ -45,7 +40,7 @@ def planted(
     tasks = [task(made, cell, 1.0 if word == "hang" else 60) for cell, word in zip(cells, words, strict=True)]
     events: list[Mapping[str, Any]] = []
     records = Records(folder / "records")
-    outcome = run(tasks, [one], records, tell=events.append, module=MODULE)
+    outcome = run(Work(tasks), [one], records, tell=events.append, module=MODULE)
     assert records.addresses() == {cell.address for cell in cells}
     return [records.read(cell.address) for cell in cells], events, outcome
 
@@ -76,7 +71,7 @@ def test_each_failure_is_of_its_cell_alone_and_the_next_one_is_measured(made: pl
 
 
 def test_nonsense_is_no_answer(made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flashladder.sweep.lanes.process.LET_GO_S", 0.5)
+    monkeypatch.setattr("flashladder.sweep.workers.LET_GO_S", 0.5)
     words = ["garbage", "list", "bytes", "half", "another", "silence", "right"]
     found, _, _ = planted(made, words, tmp_path)
     assert kinds(found) == ["crash"] * 6 + ["good"]
@@ -107,11 +102,6 @@ def test_after_a_fault_of_the_gpu_the_next_cell_has_a_new_worker(made: plan.Plan
     assert len([event for event in events if event["event"] == "worker"]) == 3
 
 
-def test_the_tail_of_a_worker_is_about_its_last_cell(made: plan.Plan, tmp_path: Path) -> None:
-    found, _, _ = planted(made, ["noise", "segv", "noise", "sys-exit"], tmp_path)
-    assert [record.failure.tail for record in found if record.failure] == ["", ""]
-
-
 def test_a_cell_that_is_held_back_does_not_hang_and_says_so(made: plan.Plan, tmp_path: Path) -> None:
     """It waits for 2.4 s, although it may take 1.5 s; then it hangs, which still counts."""
     words = ["held-back", "hang"]
@@ -119,7 +109,7 @@ def test_a_cell_that_is_held_back_does_not_hang_and_says_so(made: plan.Plan, tmp
     events: list[Mapping[str, Any]] = []
     records = Records(tmp_path / "records")
     tasks = [task(made, cell, 1.5) for cell in made.cells[:2]]
-    run(tasks, [device(**plants)], records, tell=events.append, module=MODULE)
+    run(Work(tasks), [device(**plants)], records, tell=events.append, module=MODULE)
     assert kinds([records.read(one.cell.address) for one in tasks]) == ["good", "timeout"]
     assert [event["others"] for event in events if event["event"] == "held-back"] == [2, 1]
 
@@ -143,19 +133,21 @@ def test_what_a_worker_started_dies_with_it(made: plan.Plan, tmp_path: Path) -> 
 def test_a_worker_that_does_not_become_ready_loses_the_lane_and_no_cell(
     start: str, message: str, made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "READY_S", 2.0 if start == "hang" else 60.0)
+    monkeypatch.setattr(workers, "READY_S", 2.0 if start == "hang" else 60.0)
     events: list[Mapping[str, Any]] = []
     one = Device("cpu0", "cpu", {"PLANT_START": start})
     records = Records(tmp_path / "records")
-    outcome = run([task(made, cell) for cell in made.cells[:3]], [one], records, tell=events.append, module=MODULE)
+    outcome = run(
+        Work([task(made, cell) for cell in made.cells[:3]]), [one], records, tell=events.append, module=MODULE
+    )
     assert (outcome.left, outcome.lost, records.addresses()) == (3, {"cpu0": message}, frozenset())
     assert [event["event"] for event in events] == ["started", "lane-lost"]
 
 
 def test_a_worker_that_is_killed_while_it_starts_is_started_again(made: plan.Plan, tmp_path: Path) -> None:
-    lane = Lane(Device("cpu0", "cpu", {"PLANT_START": "killed-once"}), module=MODULE)
-    record = lane.measure(task(made, made.cells[0]))
-    lane.close()
+    worker = Worker(Device("cpu0", "cpu", {"PLANT_START": "killed-once"}), module=MODULE)
+    record = worker.measure(task(made, made.cells[0]))
+    worker.close()
     assert record
     assert record.document
     assert (tmp_path / "killed").exists()
@@ -166,104 +158,67 @@ def test_a_broken_environment_leaves_its_own_cells_and_no_others(made: plan.Plan
     tasks += [task(made, cell) for cell in made.cells[2:3]]
     events: list[Mapping[str, Any]] = []
     records = Records(tmp_path / "records")
-    outcome = run(tasks, [device()], records, tell=events.append, module=MODULE)
+    outcome = run(Work(tasks), [device()], records, tell=events.append, module=MODULE)
     assert records.addresses() == {made.cells[2].address}
     assert (outcome.measured, outcome.left) == (1, 2)
     assert outcome.lost == {"cpu0": "/nonexistent/python: No such file or directory"}
     assert [event["event"] for event in events] == ["started", "worker-broken", "started", "worker", "measured"]
 
 
-def test_two_environments_in_a_row_without_a_worker_are_a_lost_gpu(made: plan.Plan, tmp_path: Path) -> None:
-    pythons = ["/nonexistent/a", "/nonexistent/b", "/nonexistent/c"]
-    tasks = [task(made, cell, python=python) for cell, python in zip(made.cells, pythons, strict=False)]
-    events: list[Mapping[str, Any]] = []
-    outcome = run(tasks, [device()], Records(tmp_path / "records"), tell=events.append, module=MODULE)
-    assert outcome.left == 3
-    assert [event["event"] for event in events] == ["started", "worker-broken", "started", "lane-lost"]
-
-
 def test_a_mistake_in_a_lane_ends_that_lane_and_the_sweep(
     made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measure(_: Lane, __: Task) -> CellRecord:
+    def measure(_: Worker, __: Task) -> CellRecord:
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr(Lane, "measure", measure)
+    monkeypatch.setattr(Worker, "measure", measure)
     tasks = [task(made, cell) for cell in made.cells]
-    outcome = run(tasks, [device(), device(name="cpu1")], Records(tmp_path / "records"), module=MODULE)
+    outcome = run(Work(tasks), [device(), device(name="cpu1")], Records(tmp_path / "records"), module=MODULE)
     assert outcome.left == len(tasks)
     assert outcome.lost == dict.fromkeys(("cpu0", "cpu1"), "ZeroDivisionError: of all things")
 
 
-def test_a_full_disk_ends_the_sweep_and_keeps_what_was_written(
-    made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also no worker is left, whatever it does at the moment."""
-    records, real = Records(tmp_path / "records"), Records.write
-
-    def write(self: Records, record: CellRecord) -> Path:
-        if len(self.addresses()) == 2:
-            raise FlashladderError("could not write the file (No space left on device)")
-        return real(self, record)
-
-    monkeypatch.setattr(Records, "write", write)
-    pids: list[int] = []
-    one = device(name="cpu0")
-    other = device(name="cpu1", **{cell.address: "hang" for cell in made.cells})
-    with pytest.raises(FlashladderError, match="No space left"):
-        run(
-            [task(made, cell) for cell in made.cells], [one, other], records, module=MODULE,
-            tell=lambda event: pids.append(event["pid"]) if "pid" in event else None,
-        )  # fmt: skip
-    assert len(records.addresses()) == 2
-    assert pids
-    assert not any(map(alive, pids))
-
-
 def test_cells_that_were_done_when_ctrl_c_came_are_kept(made: plan.Plan, tmp_path: Path) -> None:
-    """The main thread is busy, both lanes' records wait, then it is interrupted."""
+    """The main thread is busy with the record of one worker while another one's waits, then it is interrupted."""
     records = Records(tmp_path / "records")
-    done = threading.Event()
 
     def tell(event: Mapping[str, Any]) -> None:
         if event["event"] == "measured":
-            time.sleep(1.0)
-            done.set()
+            while len((tmp_path / "asked").read_text().split()) < 3:
+                time.sleep(0.1)
+            time.sleep(0.5)
             raise KeyboardInterrupt
 
-    tasks = [task(made, cell) for cell in made.cells]
     with pytest.raises(KeyboardInterrupt):
-        run(tasks, [device()], records, tell=tell, module=MODULE)
-    asked = (tmp_path / "asked").read_text().split()
-    assert done.is_set()
-    assert len(records.addresses()) == len(tasks)
-    assert sorted(asked) == sorted(records.addresses())
-
-
-def test_a_stopped_lane_starts_no_worker(made: plan.Plan) -> None:
-    lane = Lane(device(), module=MODULE)
-    lane.stop()
-    assert lane.measure(task(made, made.cells[0])) is None
-    assert lane.python is None
+        run(
+            Work([task(made, cell) for cell in made.cells]),
+            [device(), device(name="cpu1")],
+            records,
+            tell=tell,
+            module=MODULE,
+        )
+    asked = set((tmp_path / "asked").read_text().split())
+    assert 2 <= len(records.addresses()) <= 3
+    assert records.addresses() <= asked
 
 
 def test_stopping_ends_a_lane_at_any_moment(made: plan.Plan) -> None:
     """Before, while and after its worker comes up, and while it measures; no process is left."""
     for delay in (0.0, 0.02, 0.1, 0.4, 0.8, 1.2):
         pids: list[int] = []
-        lane = Lane(
+        worker = Worker(
             device(**{made.cells[0].address: "hang"}), module=MODULE,
             tell=lambda event, pids=pids: pids.append(event["pid"]),  # type: ignore[misc]  # a default of its own
         )  # fmt: skip
         found: list[CellRecord | None] = []
         thread = threading.Thread(
-            target=lambda lane=lane, found=found: found.append(lane.measure(task(made, made.cells[0])))
+            target=lambda worker=worker, found=found: found.append(worker.measure(task(made, made.cells[0])))
         )
         thread.start()
         time.sleep(delay)
-        lane.stop()
+        worker.stop()
         thread.join(timeout=20)
-        lane.close()
+        worker.close()
         assert not thread.is_alive(), delay
         assert found == [None], delay
         assert not any(map(alive, pids)), delay
@@ -271,25 +226,16 @@ def test_stopping_ends_a_lane_at_any_moment(made: plan.Plan) -> None:
 
 def test_an_answer_in_the_last_moment_is_not_held_against_the_next_cell(made: plan.Plan) -> None:
     """The worker is ended by its timer just after it answered: the next cell is tried again, no timeout."""
-    lane = Lane(device(), module=MODULE)
-    first = lane.measure(task(made, made.cells[0]))
-    worker = lane._worker
-    assert worker
-    worker._time_out()
-    second = lane.measure(task(made, made.cells[1]))
-    lane.close()
+    worker = Worker(device(), module=MODULE)
+    first = worker.measure(task(made, made.cells[0]))
+    process = worker._process
+    assert process
+    process._time_out()
+    second = worker.measure(task(made, made.cells[1]))
+    worker.close()
     assert first
     assert second
     assert (second.failure, second.attempts) == (None, 2)
-
-
-def test_nobody_signals_a_process_that_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its number may be another's by then."""
-    process = Process([sys.executable, "-c", ""], {})
-    assert process.end() == 0
-    process.drop()
-    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("a signal to a process id that was given back"))
-    process.kill()
 
 
 def test_a_process_that_does_not_let_go_is_ended() -> None:
@@ -298,12 +244,6 @@ def test_a_process_that_does_not_let_go_is_ended() -> None:
     process.drop()
     assert found == Ended("nonsense", -9, "", "[]")
     assert not alive(process.pid)
-
-
-def test_a_missing_interpreter_is_named(made: plan.Plan) -> None:
-    lane = Lane(device(), module=MODULE)
-    with pytest.raises(LaneLost, match=r"^/nonexistent/python: No such file or directory$"):
-        lane.measure(task(made, made.cells[0], python="/nonexistent/python"))
 
 
 def test_a_worker_is_of_this_package_whatever_the_working_folder_holds(
@@ -319,3 +259,41 @@ def test_a_worker_is_of_this_package_whatever_the_working_folder_holds(
     process.end()
     process.drop()
     assert found == {"event": "ready", "file": str(PACKAGE / "__init__.py")}
+
+
+def test_a_worker_keeps_to_its_interpreter_then_takes_from_the_one_with_most_left(made: plan.Plan) -> None:
+    tasks = [task(made, cell, python=name) for cell, name in zip(made.cells, "abbbc", strict=False)]
+    work = Work(tasks)
+
+    def take(warm: str | None, broken: Sequence[str] = ()) -> Task | None:
+        work._last.clear()  # as if the record of the last one were written
+        return work.take(warm, broken)
+
+    assert [take(warm) for warm in ("a", "a", "c")] == [tasks[0], tasks[1], tasks[4]]
+    work.give_back(tasks[1])
+    assert take("c", broken=["b"]) is None
+    assert [take(None) for _ in range(3)] == tasks[1:4]
+    assert not work.out_of_time
+
+
+def test_a_record_may_bring_more_work(made: plan.Plan, tmp_path: Path) -> None:
+    """Also for a worker that had nothing left; and it is on disk before its cell is told as done."""
+    first, *others = [task(made, cell) for cell in made.cells[:4]]
+    records = Records(tmp_path / "records")
+
+    def follow(record: CellRecord) -> Sequence[Task]:
+        assert records.read(record.cell.address) == record
+        return others if record.cell == first.cell else ()
+
+    outcome = run(Work([first], follow=follow), [device(), device(name="cpu1")], records, module=MODULE)
+    assert (outcome.measured, outcome.left) == (4, 0)
+
+
+def test_no_cell_is_started_when_the_budget_is_spent(made: plan.Plan, tmp_path: Path) -> None:
+    tasks = [task(made, cell) for cell in made.cells[:3]]
+    records = Records(tmp_path / "records")
+    outcome = run(Work(tasks, -1.0), [device()], records, module=MODULE)
+    assert (outcome.left, outcome.out_of_time, outcome.lost) == (3, True, {})
+    assert not (tmp_path / "asked").exists()
+    outcome = run(Work(tasks, 600.0), [device()], records, module=MODULE)
+    assert (outcome.measured, outcome.left, outcome.out_of_time) == (3, 0, False)
