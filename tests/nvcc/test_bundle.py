@@ -19,7 +19,7 @@ import zipfile
 from packaging.requirements import Requirement
 import pytest
 
-from flashladder.bundle import command, needs
+from flashladder.bundle import make
 from flashladder.gate import verify
 from flashladder.results.files import load_result
 from flashladder.results.schema import EmulatedSweepResult
@@ -88,14 +88,14 @@ def linked(site: Path, file: metadata.PackagePath) -> None:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundle")
-    names = [line.partition("==")[0] for line in needs.pinned(needs.LOCK.read_text(encoding="utf-8"), "3.12")]
+    names = [line.partition("==")[0] for line in make.pinned(make.LOCK.read_text(encoding="utf-8"), "3.12")]
     wheels = [packed(name, folder) for name in names]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(needs, "wheels", lambda *_: wheels)
-        assert command.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
+        patch.setattr(make, "packages", lambda *_: wheels)
+        assert make.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
         (made,) = folder.glob("*.pyz")
         whole = made.read_bytes()
-        assert command.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
+        assert make.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
         assert made.read_bytes() == whole
     return made
 

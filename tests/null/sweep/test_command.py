@@ -208,23 +208,6 @@ def test_a_full_disk_and_a_read_only_folder_are_one_line_and_lose_nothing(
     assert len(asked(tmp_path)) == 18 - len(before)
 
 
-def test_a_folder_that_may_not_be_written_is_one_line(
-    words: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
-    with pytest.raises(FlashladderError, match=r"could not write the file \(Permission denied\)"):
-        command.main(list(words))
-    assert asked(tmp_path) == []
-
-
-def test_a_grid_by_its_path(words: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main([*words, "--dry-run"]) == 0
-    assert "18 cells, 0 of them measured before" in capsys.readouterr().out
-
-
 def test_a_dry_run_refuses_gpus_for_the_emulator_as_the_sweep_does() -> None:
     with pytest.raises(FlashladderError, match=r"^the grid runs on this machine's CPUs: expected no --gpus, found 9$"):
         command.main(["--grid", "cpu", "--gpus", "9", "--dry-run"])
@@ -247,11 +230,6 @@ def test_a_file_that_is_no_grid(name: str, message: str, tmp_path: Path, monkeyp
         command.main(["--grid", name])
     assert message in str(error.value)
     assert (error.value.exit_code, sorted(path.name for path in tmp_path.iterdir())) == (2, ["cpu.yaml", "empty.yaml"])
-
-
-def test_the_file_of_a_committed_grid_is_that_grid(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--grid", str(ROOT / "configs" / "grids" / "cpu.yaml"), "--dry-run"]) == 0
-    assert "cpu: Steps 1 to 16 on the emulator" in capsys.readouterr().out
 
 
 def test_a_machine_without_a_gpu_sweeps_the_grid_that_the_file_names_for_it(
@@ -357,11 +335,6 @@ def test_a_grid_for_another_gpu_says_so_in_what_it_leaves(host: Host) -> None:
     assert packed.sweep
     assert packed.sweep.made_for == "a100"
     assert packed.sweep.planned == host.made.cells  # under addresses of the GPU that measured
-
-
-def test_a_timeout_is_that_of_every_cell(host: Host) -> None:
-    assert host.sweep("--timeout", "7") == 0
-    assert {task.timeout_s for task in host.tasks} == {7.0}
 
 
 def test_a_spent_budget_is_no_complete_sweep(host: Host, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.results.derive import problems
 from flashladder.results.files import load_result
 from flashladder.results.origin import Reference
-from flashladder.results.schema import AnyResult, BenchResult, EmulatedSweepResult, Settings
+from flashladder.results.schema import BenchResult, EmulatedSweepResult, Settings
 from flashladder.sweep import pack as packing
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
@@ -107,15 +107,6 @@ def test_references_are_joined_over_dtypes_and_cells(tmp_path: Path, made: plan.
         assert (one.kernels, one.tile) == ({"fp16": "fp16", "bf16": "bf16"}, "128x64")
 
 
-def test_where_everything_failed_there_is_no_document(tmp_path: Path, made: plan.Plan) -> None:
-    records = Records(tmp_path / "out")
-    for cell in made.cells:
-        records.write(failed(cell))
-    with pytest.raises(FlashladderError, match="none of 6 cells was measured, the first: crash: its worker") as caught:
-        pack(made, records, tmp_path / "out.json.gz")
-    assert caught.value.exit_code == 1
-
-
 def test_emulated_cells_become_one_document_with_a_line_each(tmp_path: Path) -> None:
     made = plan.make(emulated_grid(tmp_path), "cpu", digests)
     records = Records(tmp_path / "out")
@@ -164,21 +155,6 @@ def test_another_grids_document_is_not_replaced(tmp_path: Path) -> None:
     packing.require_own_name(replace(made.grid, name="other"), records.folder)
 
 
-def test_a_packed_document_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, records, screen = complete(tmp_path)
-    packing.finish(made, records, screen)
-    read: list[Path] = []
-
-    def noted(path: Path) -> AnyResult:
-        read.append(path)
-        return load_result(path)
-
-    monkeypatch.setattr(packing, "load_result", noted)
-    packing.require_own_name(made.grid, records.folder)
-    assert packing.finish(made, records, screen) == 0
-    assert read == [tmp_path / "out.json.gz"]
-
-
 @pytest.mark.parametrize("why", ["younger", "grid", "made_for", "damaged", "cells"])
 def test_a_document_that_is_not_of_these_records_is_made_anew(tmp_path: Path, why: str) -> None:
     made, records, screen = complete(tmp_path)
@@ -211,3 +187,12 @@ def test_failures_are_told_by_the_whole_and_by_a_part(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="1 of 3 cells failed"):
         packing.finish_shard(records, made.cells[:3], (0, 2))
     assert packing.finish_shard(records, made.cells[2:], (1, 2)) == 0
+
+
+def test_where_everything_failed_there_is_no_document(tmp_path: Path, made: plan.Plan) -> None:
+    records = Records(tmp_path / "out")
+    for cell in made.cells:
+        records.write(failed(cell))
+    with pytest.raises(FlashladderError, match="none of 6 cells was measured, the first: crash: its worker") as caught:
+        pack(made, records, tmp_path / "out.json.gz")
+    assert caught.value.exit_code == 1

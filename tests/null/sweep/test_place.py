@@ -95,12 +95,6 @@ def test_a_gpu_is_measured_on_by_one_process_at_a_time() -> None:
         pass
 
 
-def test_there_is_a_lane_per_cpu() -> None:
-    lanes = cpus()
-    assert len({lane.name for lane in lanes}) == len(lanes) >= 1
-    assert {lane.backend for lane in lanes} == {"cpu"}
-
-
 def test_a_task_of_slurm_has_a_lane_per_cpu_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
     for given, count in (("3", 3), ("64", MOST_CPUS), ("", MOST_CPUS)):
@@ -145,13 +139,6 @@ def test_variants_are_told_apart_and_found_in_any_folder_of_the_environment(tmp_
         found.find("cudnn", "", CONFIG, "sm_90")
 
 
-def test_code_for_one_architecture_alone_is_that_gpus(tmp_path: Path, here: Environment) -> None:
-    wheel_in(here.folders[0], "flashladder_24", "a", "sm_90a")
-    found = Inventory(tmp_path, here)
-    assert found.find("24", "", CONFIG, "sm_90") == Code(here, "a", compiled=True)
-    assert found.find("24", "", CONFIG, "sm_100") == Code(here, "inputs of flashladder_24", compiled=False)
-
-
 def test_the_iterations_own_environment_comes_first(tmp_path: Path, here: Environment) -> None:
     mine = own(tmp_path, 7)
     place = Environment(tmp_path / ".nox" / "build-iteration-7" / "bin" / "python", (mine,))
@@ -169,14 +156,6 @@ def test_a_broken_manifest_is_no_wheel(tmp_path: Path, here: Environment, text: 
     wheel_in(here.folders[0], "flashladder_16", "a")
     (here.folders[0] / "flashladder_16" / "manifest.json").write_text(text)
     assert Inventory(tmp_path, here).find("16", "", CONFIG, "sm_90") is None
-
-
-def test_the_current_environment_is_this_interpreters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel_in(tmp_path, "flashladder_16", "a")
-    monkeypatch.syspath_prepend(tmp_path)
-    found = Inventory(tmp_path / "no checkout").find("16", "", CONFIG, "sm_90")
-    assert found is not None
-    assert (found.digest, found.environment.python) == ("a", Path(sys.executable))
 
 
 SHAPE = (16, 4096, 16, 128)
@@ -261,3 +240,10 @@ def test_without_a_checkout_it_is_built_here_where_builds_go(monkeypatch: pytest
     place.build_all([Wanted("16", config, "fp16", SHAPE)], Place((), "h200", "sm_90"))
     command = [sys.executable, "-m", "flashladder.build", "16", "--arch", "sm_90", "--configs", "prog"]
     assert asked == [(command, str(tmp_path / "builds"))]
+
+
+def test_code_for_one_architecture_alone_is_that_gpus(tmp_path: Path, here: Environment) -> None:
+    wheel_in(here.folders[0], "flashladder_24", "a", "sm_90a")
+    found = Inventory(tmp_path, here)
+    assert found.find("24", "", CONFIG, "sm_90") == Code(here, "a", compiled=True)
+    assert found.find("24", "", CONFIG, "sm_100") == Code(here, "inputs of flashladder_24", compiled=False)

@@ -7,21 +7,19 @@ from itertools import pairwise
 import json
 from pathlib import Path
 import time
-from typing import get_args
 
 import pytest
 
 from flashladder.build.scheduler import default_jobs
-from flashladder.ladder.grid import Grid, load_grid
-from flashladder.ladder.grid_schema import ReferenceName
+from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import Iteration
 from flashladder.sweep import measure as measure_cpu
 from flashladder.sweep import plan
 from flashladder.sweep.place import Place, make_plan
-from flashladder.sweep.plan import REFERENCES, Settings, Wanted, address_of, title, wanted_of
+from flashladder.sweep.plan import Settings, Wanted, address_of, title, wanted_of
 from flashladder.sweep.records import Records
-from flashladder.sweep.screen import dry_run, duration, emulated_table, to_build
-from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_document, emulated_grid, grid
+from flashladder.sweep.screen import dry_run, duration
+from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_grid, grid
 
 SETTINGS = Settings("h200", "event-free", 24, 8, 20)
 CELL = Wanted("16", "(FP16, 128, 128, 64, 4): x", "fp16", (16, 4096, 16, 128))
@@ -42,11 +40,6 @@ def test_references_and_toolchains_are_axes_and_the_pinned_toolchain_is_no_other
     assert {cell.toolchain for cell in cells if not cell.is_reference} == {"", "13.1"}
     assert {cell.toolchain for cell in cells if cell.is_reference} == {""}
     assert len(cells) == 2 * 2 * 2 + 2 * 2
-
-
-def test_the_emulator_times_no_reference(tmp_path: Path) -> None:
-    text = SMALL.replace("gpu: any", "gpu: any\nmode: emulator")
-    assert {cell.subject for cell in plan.wanted(grid(tmp_path, text))} == {"1", "16"}
 
 
 def test_what_is_excluded_is_no_cell_and_is_counted_with_its_reason(tmp_path: Path) -> None:
@@ -95,18 +88,6 @@ def test_an_address_is_for_ever() -> None:
     assert title(planned) == "16 (FP16, 128, 128, 64, 4): x S=4096 B=16 H=16"
 
 
-def test_a_title_names_the_toolchain() -> None:
-    assert title(replace(CELL, toolchain="13.1").planned("c", SETTINGS)).startswith("16 cuda 13.1 (FP16, ")
-    assert title(Wanted("fa2", "", "bf16", CELL.shape).planned("c", SETTINGS)) == "fa2 bf16 S=4096 B=16 H=16"
-
-
-def test_every_reference_that_can_be_timed_is_known_as_one(tmp_path: Path) -> None:
-    text = SMALL + f"references: [{', '.join(get_args(ReferenceName))}]\n"
-    made = plan.make(grid(tmp_path, text), "h200", digests)
-    assert {kernel.subject for kernel in plan.kernels_of(made.cells)} == {"1", "16"}
-    assert {cell.subject for cell in made.cells} - {"1", "16"} == set(REFERENCES)
-
-
 def test_ten_thousand_cells_are_planned_within_two_seconds() -> None:
     tune = load_grid("tune")
     many = replace(tune, cells=tuple(replace(cell, shape=replace(cell.shape, batch=n)) for n in range(1, 8)
@@ -116,12 +97,6 @@ def test_ten_thousand_cells_are_planned_within_two_seconds() -> None:
     made = plan.make(many, "h200", digests)
     assert time.process_time() - start < 2.0
     assert len({cell.address for cell in made.cells}) == len(made.cells)
-
-
-def test_a_plan_knows_what_is_not_built(tmp_path: Path) -> None:
-    made = plan.make(grid(tmp_path), "h200", lambda cells: ["" if cell.subject == "1" else "c" for cell in cells])
-    assert {cell.subject for cell in made.unbuilt} == {"1"}
-    assert [kernel.subject for kernel in plan.kernels_of(made.unbuilt)] == ["1"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
@@ -141,30 +116,12 @@ def test_a_slow_step_is_given_more_time() -> None:
     assert plan.timeout_s(last, made.settings) > 60 + 10 * plan.estimate_s(last, made.settings)
 
 
-def test_kernels_to_build_are_told_apart_by_toolchain(tmp_path: Path) -> None:
-    made = plan.make(grid(tmp_path, SMALL + "toolchains: ['13.0', '13.1']\n"), "h200", digests)
-    kernels = [(kernel.subject, kernel.toolchain) for kernel in plan.kernels_of(made.cells)]
-    assert sorted(kernels) == [("1", ""), ("1", "13.1"), ("16", ""), ("16", "13.1")]
-
-
-def test_a_cells_plan_of_the_timer_has_blocks_to_spare_and_the_fewest_pairs_of_an_honest_interval() -> None:
-    usual, few = plan.pairs_of(24), plan.pairs_of(4)
-    assert (usual.pairs, usual.blocks, usual.extra_blocks, usual.min_pairs) == (24, 8, 12, 20)
-    assert (few.pairs, few.blocks, few.min_pairs) == (4, 4, 4)
-
-
 def test_the_last_cell_is_in_a_shard_though_it_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where its start is the end of all."""
     made = plan.make(load_grid("smoke"), "h200", digests)
     last = made.cells[-1]
     monkeypatch.setattr(plan, "estimate_s", lambda cell, _: float(cell is not last))
     assert plan.shard(made.cells, (2, 3), made.settings)[-1] is last
-
-
-def test_the_emulators_settings_time_nothing(tmp_path: Path) -> None:
-    found: Grid = grid(tmp_path, SMALL.replace("gpu: any", "gpu: any\nmode: emulator"))
-    settings = plan.settings_of(found, "h200")
-    assert (settings.machine, settings.pairs) == ("cpu", 0)
 
 
 def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tmp_path: Path) -> None:
@@ -191,28 +148,6 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     assert sum(one["cells"] for one in told["left_out"]) == sum(count for count, _ in made.grid.excluded)
 
 
-def test_what_is_to_be_built_costs_time_once_a_kernel(tmp_path: Path) -> None:
-    made = plan.make(emulated_grid(tmp_path), "cpu", digests)
-    assert to_build(made, made.cells) == "nothing to build"
-    bare = [one.model_copy(update={"code": ""}) for one in made.cells]
-    kernels = len(plan.kernels_of(bare))
-    assert 1 < kernels < len(bare)
-    seconds = plan.build_s(bare, made.settings, 1)
-    assert seconds == pytest.approx(kernels * plan.build_s(bare[:1], made.settings, 1))
-    assert plan.build_s(bare, made.settings, 4) == seconds / 4
-    about = duration(plan.build_s(bare, made.settings, default_jobs()))
-    assert to_build(made, bare) == f"{kernels} kernels to build: about {about}"
-    assert to_build(made, bare[:1]).startswith("1 kernel to build: about ")
-    on_gpu = Settings("h200", "event-free", 1, 1, 1)
-    assert plan.build_s(bare[:1], on_gpu, 1) > plan.build_s(bare[:1], made.settings, 1)  # machine code, and a wheel
-
-
-def test_the_note_below_the_emulators_table_does_not_read_as_an_error(tmp_path: Path) -> None:
-    made = plan.make(emulated_grid(tmp_path), "cpu", digests)
-    document = emulated_document(made.cells[0], made.grid.name, made.grid.sha256)
-    assert emulated_table(document).splitlines()[-1].startswith("column error: ")
-
-
 def test_a_dry_run_on_the_emulator_knows_what_is_compiled_and_compiles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,3 +164,9 @@ def test_a_dry_run_on_the_emulator_knows_what_is_compiled_and_compiles_nothing(
         (cell.iteration.description, "code of 1" if cell.iteration.number == 1 else "") for cell in wanted.cells
     }
     assert {cell.code for cell in made.cells} == {"code of 1", ""}
+
+
+def test_kernels_to_build_are_told_apart_by_toolchain(tmp_path: Path) -> None:
+    made = plan.make(grid(tmp_path, SMALL + "toolchains: ['13.0', '13.1']\n"), "h200", digests)
+    kernels = [(kernel.subject, kernel.toolchain) for kernel in plan.kernels_of(made.cells)]
+    assert sorted(kernels) == [("1", ""), ("1", "13.1"), ("16", ""), ("16", "13.1")]
